@@ -1,0 +1,1 @@
+"""Replay recorded routing of mixture-of-experts models against expert banks, policies and machines."""

@@ -1,0 +1,80 @@
+"""How kernels are compiled: the only place with compiler settings."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import types
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+
+_PACKAGE = Path(__file__).parent
+_KEPT_VERSIONS = 4
+
+
+def cache_root() -> Path:
+    """The folder of compiled kernels: `FLASHMOE_CACHE`, else the user's cache folder."""
+    if given := os.environ.get("FLASHMOE_CACHE"):
+        return Path(given)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "flashmoe-sim"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flashmoe-sim"
+
+
+@cache
+def kernel_cache() -> Path | None:
+    """The folder for this exact source tree, or None where no folder can be written.
+
+    numba looks only at the file of the outermost function when it decides whether a compiled kernel is current, so an
+    edit in a file that the kernel calls into would go unnoticed. Naming the folder by the content of every source file
+    makes a stale kernel unreachable.
+    """
+    digest = hashlib.blake2b(f"{numba.__version__} {sys.version_info[:2]}".encode(), digest_size=10)
+    for source in sorted(_PACKAGE.rglob("*.py")):
+        digest.update(source.relative_to(_PACKAGE).as_posix().encode())
+        digest.update(source.read_bytes())
+    root = cache_root() / "kernels"
+    folder = root / digest.hexdigest()
+    try:
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            versions = sorted(root.iterdir(), key=lambda entry: entry.stat().st_mtime, reverse=True)
+            for old in versions[_KEPT_VERSIONS:]:
+                shutil.rmtree(old, ignore_errors=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+def jit(function: Callable[..., Any]) -> Any:
+    """Compile a kernel on its first call: no Python objects, no GIL, exact floating point, cached on disk.
+
+    Functions from outside the package (a policy in a notebook) are compiled too, but not cached.
+    """
+    folder = kernel_cache() if function.__module__.startswith("flashmoe_sim.") else None
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(folder) if folder else before
+    try:
+        return numba.njit(cache=folder is not None, nogil=True)(function)
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def specialise(engine: Callable[..., Any], name: str, **kernels: Any) -> Any:
+    """Compile a copy of `engine` in which the global names in `kernels` mean the kernels given.
+
+    This is how one replay loop is compiled with each policy's functions inlined, without a call through a pointer.
+    `name` distinguishes the copies in the cache.
+    """
+    bound = {key: value if hasattr(value, "py_func") else jit(value) for key, value in kernels.items()}
+    copy = types.FunctionType(engine.__code__, {**engine.__globals__, **bound}, name)
+    copy.__qualname__ = name
+    outside = any(not kernel.py_func.__module__.startswith("flashmoe_sim.") for kernel in bound.values())
+    copy.__module__ = "outside" if outside else engine.__module__
+    return jit(copy)

@@ -1,0 +1,80 @@
+"""`sim`: the table of verbs, and the one place where errors become a line and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+
+from flashmoe_sim.errors import SimError
+
+VERBS = {
+    "sweep": "what a bank would hit, for many bank sizes and policies",
+    "replay": "one trace, one bank, one policy: exact counts, layer by layer",
+    "curve": "the exact hit curve at every bank size, in one pass",
+    "trace": "inspect, lint, convert and cut routing traces",
+    "model": "what a model's experts cost",
+    "policy": "the eviction policies there are",
+}
+INTERRUPTED = 130
+
+
+class Verbs(click.Group):
+    """Loads a verb's module only when the verb is used, so that `sim --help` stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"flashmoe_sim.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="flashmoe-sim", prog_name="sim")
+def sim() -> None:
+    """Replay recorded routing of mixture-of-experts models against expert banks.
+
+    Start with `sim sweep --bank 16..256`: it runs on a bundled real trace. `sim VERB --help` explains each verb.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `sim` with these arguments (the command line's by default) and return the exit code."""
+    try:
+        sim.main(args=arguments, prog_name="sim", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
+    except click.UsageError as error:
+        where = f"{error.ctx.command_path}: " if error.ctx else "sim: "
+        return _fail(f"{where}{error.format_message()}", 2)
+    except click.ClickException as error:
+        return _fail(f"sim: {error.format_message()}", 2)
+    except SimError as error:
+        return _fail(f"sim: {error}", error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("sim: interrupted; nothing was written", INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return INTERRUPTED
+    return 0
+
+
+def _fail(message: str, code: int) -> int:
+    click.echo(" ".join(message.split()), err=True)
+    return code
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(main())

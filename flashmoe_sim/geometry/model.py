@@ -1,0 +1,67 @@
+"""What an expert of a model costs: the value that every geometry reader produces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PAGE_BYTES = 16 * 1024
+MAX_IO_SPLIT = 8
+
+
+@dataclass(frozen=True)
+class LayerGeometry:
+    """One MoE layer: how many experts it has and the bytes of one expert of each tensor family."""
+
+    n_experts: int
+    family_bytes: Mapping[str, int]
+
+    @property
+    def expert_bytes(self) -> int:
+        """Bytes of one expert over all its families: what one slot holds."""
+        return sum(self.family_bytes.values())
+
+    def read_ops(self, *, io_split: int = 4) -> int:
+        """Reads that one install takes when each family may be cut into `io_split` page-aligned chunks.
+
+        Source: the patched runtime's `--moe-cache-io-split` (at most 8): a family whose bytes are a multiple of 16 KiB is
+        cut into up to that many chunks; any other family is one read.
+        """
+
+        def chunks(size: int) -> int:
+            if size % PAGE_BYTES:
+                return 1
+            return max(1, min(io_split, MAX_IO_SPLIT, size // PAGE_BYTES))
+
+        return sum(chunks(size) for size in self.family_bytes.values())
+
+
+@dataclass(frozen=True)
+class ModelGeometry:
+    """A model's MoE layers by layer number, its experts per token and its dense bytes.
+
+    dense_bytes: all weights outside the routed experts; None where the source does not tell.
+    source: where the numbers come from, for a person.
+    """
+
+    name: str
+    layers: Mapping[int, LayerGeometry]
+    top_k: int
+    source: str
+    arch: str = ""
+    quant: str = ""
+    dense_bytes: int | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def routed_bytes(self) -> int:
+        """Bytes of all routed experts of all layers."""
+        return sum(layer.expert_bytes * layer.n_experts for layer in self.layers.values())
+
+    def bank_bytes(self, slots: int) -> int:
+        """Bytes of a bank with `slots` slots in every layer."""
+        return sum(layer.expert_bytes * slots for layer in self.layers.values())
+
+    def token_cycle_bytes(self, *, top_k: int | None = None) -> int:
+        """Bytes that one token needs if nothing is resident: top-k x expert bytes, over the layers."""
+        return sum(layer.expert_bytes for layer in self.layers.values()) * (top_k or self.top_k)

@@ -1,0 +1,1 @@
+"""Routing traces: one file per format, all read into a RoutingTrace."""

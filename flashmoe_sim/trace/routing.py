@@ -1,0 +1,143 @@
+"""The routing trace: what every reader produces and every later stage consumes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+PHASE_UNKNOWN, PHASE_PROMPT, PHASE_DECODE = 0, 1, 2
+
+
+class LayerView(NamedTuple):
+    """The routed calls of one layer, in order, as contiguous arrays.
+
+    call: i64 [calls], the number of each call in the whole trace.
+    offset: i64 [calls + 1], where each call's references start in `expert`.
+    expert: i16 [references].
+    """
+
+    layer: int
+    call: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    expert: NDArray[np.int16]
+
+
+@dataclass(frozen=True, eq=False)
+class RoutingTrace:
+    """Routed calls in the order they happened, as flat arrays.
+
+    layer: i16 [calls], the model's own layer number.
+    n_tokens: i32 [calls], tokens of the call; 0 where the recording does not tell.
+    offset: i64 [calls + 1], where each call's references start in `expert`.
+    expert: i16 [references], token-major, in router-rank order where the recording kept it.
+    n_experts: experts of each layer, keyed by layer number.
+    n_experts_known: False where `n_experts` is only the smallest power of two that holds every id seen.
+    top_k: experts a token uses; 0 where it varies.
+    weight: f32 [references], gate weights.
+    slot: i16 [references], the slots that the recording engine assigned.
+    resident: u8 [references], 1 where the recording engine found the expert resident.
+    phase: u8 [calls], one of PHASE_UNKNOWN, PHASE_PROMPT, PHASE_DECODE.
+    sequence: i32 [calls], which text a call belongs to.
+    step: i32 [calls], the decode of the model a call belongs to; derived from the layer numbers where not recorded.
+    expert_bytes: bytes of one expert of each layer, where the recording tells.
+    dense_bytes: bytes of the dense weights of each layer, where the recording tells.
+    format, name: how the trace was stored and what to call it.
+    notes: what a person should know about how it was read.
+    """
+
+    layer: NDArray[np.int16]
+    n_tokens: NDArray[np.int32]
+    offset: NDArray[np.int64]
+    expert: NDArray[np.int16]
+    n_experts: Mapping[int, int]
+    n_experts_known: bool = False
+    top_k: int = 0
+    weight: NDArray[np.float32] | None = None
+    slot: NDArray[np.int16] | None = None
+    resident: NDArray[np.uint8] | None = None
+    phase: NDArray[np.uint8] | None = None
+    sequence: NDArray[np.int32] | None = None
+    step: NDArray[np.int32] | None = None
+    expert_bytes: Mapping[int, int] | None = None
+    dense_bytes: Mapping[int, int] | None = None
+    format: str = ""
+    name: str = ""
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def calls(self) -> int:
+        return len(self.layer)
+
+    @property
+    def refs(self) -> int:
+        return len(self.expert)
+
+    @cached_property
+    def layers(self) -> tuple[int, ...]:
+        """The layer numbers that occur, ascending."""
+        return tuple(int(layer) for layer in np.unique(self.layer))
+
+    @cached_property
+    def tokens(self) -> int:
+        """Tokens of the workload: the most that any one layer saw (a layer can see fewer: semantics of the last layer)."""
+        return max((int(self.n_tokens[view.call].sum(dtype=np.int64)) for view in self.by_layer), default=0)
+
+    @cached_property
+    def steps(self) -> NDArray[np.int32]:
+        """The step of each call, i32 [calls], from 0: as recorded, else a step begins when the layer number does not increase."""
+        if self.step is not None:
+            return self.step
+        begins = np.zeros(self.calls, dtype=np.int32)
+        begins[1:] = self.layer[1:] <= self.layer[:-1]
+        return np.cumsum(begins, dtype=np.int32)
+
+    @cached_property
+    def by_layer(self) -> tuple[LayerView, ...]:
+        """One view per layer, in the order of `layers`."""
+        length = np.diff(self.offset)
+        views = []
+        for layer in self.layers:
+            call = np.flatnonzero(self.layer == layer)
+            offset = np.zeros(len(call) + 1, dtype=np.int64)
+            np.cumsum(length[call], out=offset[1:])
+            position = np.arange(offset[-1]) + np.repeat(self.offset[call] - offset[:-1], length[call])
+            views.append(LayerView(layer, call, offset, self.expert[position]))
+        return tuple(views)
+
+    @cached_property
+    def content_id(self) -> str:
+        """A hash of what the trace says (routing, steps, sizes), not of how it was stored."""
+        digest = hashlib.blake2b(digest_size=16)
+        for array in (self.layer, self.n_tokens, self.offset, self.expert, self.steps):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(repr(sorted(self.n_experts.items())).encode())
+        digest.update(repr(sorted((self.expert_bytes or {}).items())).encode())
+        return digest.hexdigest()
+
+    def with_(self, **changes: Any) -> RoutingTrace:
+        """A copy with some fields replaced."""
+        return replace(self, **changes)
+
+    def equals(self, other: RoutingTrace) -> bool:
+        """Whether every field, name and notes included, is equal."""
+
+        def same(a: Any, b: Any) -> bool:
+            if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+                return a is not None and b is not None and a.dtype == b.dtype and np.array_equal(a, b)
+            return bool(a == b)
+
+        return all(same(getattr(self, item.name), getattr(other, item.name)) for item in fields(self))
+
+
+def infer_n_experts(layer: NDArray[np.int16], offset: NDArray[np.int64], expert: NDArray[np.int16]) -> dict[int, int]:
+    """For every layer, the smallest power of two that holds the largest id seen in any layer (models have one count)."""
+    if not len(expert):
+        return {}
+    most = 1 << int(expert.max()).bit_length()
+    return {int(number): most for number in np.unique(layer)}
