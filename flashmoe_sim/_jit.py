@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core import config
 
 _PACKAGE = Path(__file__).parent
 _KEPT_VERSIONS = 4
@@ -58,12 +59,12 @@ def jit(function: Callable[..., Any]) -> Any:
     Functions from outside the package (a policy in a notebook) are compiled too, but not cached.
     """
     folder = kernel_cache() if function.__module__.startswith("flashmoe_sim.") else None
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(folder) if folder else before
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(folder) if folder else before
     try:
         return numba.njit(cache=folder is not None, nogil=True)(function)
     finally:
-        numba.config.CACHE_DIR = before
+        config.CACHE_DIR = before
 
 
 def specialise(engine: Callable[..., Any], name: str, **kernels: Any) -> Any:

@@ -12,7 +12,7 @@ class SimError(Exception):
 
 
 class BadInput(SimError):
-    """A file, an option or a combination of them is not usable: says where, what was found, what was expected, what to do."""
+    """A file or an option is not usable: says where, what was found, what was expected and what to do."""
 
     exit_code = 2
 

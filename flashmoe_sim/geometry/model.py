@@ -24,8 +24,8 @@ class LayerGeometry:
     def read_ops(self, *, io_split: int = 4) -> int:
         """Reads that one install takes when each family may be cut into `io_split` page-aligned chunks.
 
-        Source: the patched runtime's `--moe-cache-io-split` (at most 8): a family whose bytes are a multiple of 16 KiB is
-        cut into up to that many chunks; any other family is one read.
+        Source: the patched runtime's `--moe-cache-io-split` (at most 8): a family whose bytes are a multiple of
+        16 KiB is cut into up to that many chunks; any other family is one read.
         """
 
         def chunks(size: int) -> int:

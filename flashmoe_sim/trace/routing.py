@@ -85,12 +85,12 @@ class RoutingTrace:
 
     @cached_property
     def tokens(self) -> int:
-        """Tokens of the workload: the most that any one layer saw (a layer can see fewer: semantics of the last layer)."""
+        """Tokens of the workload: the most that any one layer saw (the last layer can see fewer)."""
         return max((int(self.n_tokens[view.call].sum(dtype=np.int64)) for view in self.by_layer), default=0)
 
     @cached_property
     def steps(self) -> NDArray[np.int32]:
-        """The step of each call, i32 [calls], from 0: as recorded, else a step begins when the layer number does not increase."""
+        """The step of each call, i32 [calls]: as recorded, else one begins when the layer number does not increase."""
         if self.step is not None:
             return self.step
         begins = np.zeros(self.calls, dtype=np.int32)
@@ -135,8 +135,8 @@ class RoutingTrace:
         return all(same(getattr(self, item.name), getattr(other, item.name)) for item in fields(self))
 
 
-def infer_n_experts(layer: NDArray[np.int16], offset: NDArray[np.int64], expert: NDArray[np.int16]) -> dict[int, int]:
-    """For every layer, the smallest power of two that holds the largest id seen in any layer (models have one count)."""
+def infer_n_experts(layer: NDArray[np.int16], expert: NDArray[np.int16]) -> dict[int, int]:
+    """For every layer, the smallest power of two that holds the largest id seen in any of them."""
     if not len(expert):
         return {}
     most = 1 << int(expert.max()).bit_length()
