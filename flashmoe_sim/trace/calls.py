@@ -1,0 +1,68 @@
+"""Turning rows and pairs into routed calls: what the readers of several formats share."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ID_MAX = 32767
+
+
+def run_starts(*columns: NDArray[Any]) -> NDArray[np.int64]:
+    """The rows at which any of the columns changes, i64, beginning with row 0; empty for no rows."""
+    if not len(columns[0]):
+        return np.zeros(0, dtype=np.int64)
+    begins = np.zeros(len(columns[0]), dtype=np.bool_)
+    begins[0] = True
+    for column in columns:
+        begins[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(begins)
+
+
+def with_end(starts: NDArray[np.int64], end: int) -> NDArray[np.int64]:
+    """Offsets, i64 [starts + 1]: where each run starts, then the end."""
+    return np.append(starts, np.int64(end)).astype(np.int64)
+
+
+def uniform_top_k(offset: NDArray[np.int64], n_tokens: NDArray[np.int32]) -> int:
+    """Experts per token where every call of known tokens has the same number, else 0."""
+    length = np.diff(offset)
+    known = n_tokens > 0
+    if not known.any() or (length[known] % n_tokens[known]).any():
+        return 0
+    per_token = length[known] // n_tokens[known]
+    return int(per_token[0]) if (per_token == per_token[0]).all() else 0
+
+
+def pair_array(pairs: Any) -> NDArray[np.int16]:
+    """A JSON list of [layer, expert] pairs as i16 [pairs, 2].
+
+    Raises ValueError, saying which pair, for anything but whole numbers in 0..32767.
+    """
+    if not isinstance(pairs, list) or not pairs:
+        raise ValueError("not a list of [layer, expert] pairs")
+    try:
+        whole = set(map(len, pairs)) == {2} and set(map(type, chain.from_iterable(pairs))) == {int}
+    except TypeError:
+        whole = False
+    if whole:
+        array = np.array(pairs)
+        if array.min() >= 0 and array.max() <= ID_MAX:
+            return array.astype(np.int16)
+    for position, pair in enumerate(pairs):
+        if not (isinstance(pair, list) and len(pair) == 2):
+            raise ValueError(f"pair {position} is {_short(pair)}, [layer, expert] expected")
+        for name, value in zip(("layer", "expert"), pair, strict=True):
+            if type(value) is not int or not 0 <= value <= ID_MAX:
+                raise ValueError(f"pair {position}: {name} is {_short(value)}, a whole number 0..{ID_MAX} expected")
+    raise ValueError("not a list of [layer, expert] pairs")
+
+
+def _short(value: Any) -> str:
+    import orjson
+
+    text = orjson.dumps(value).decode()
+    return text if len(text) <= 40 else text[:37] + "..."

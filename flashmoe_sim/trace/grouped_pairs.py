@@ -1,0 +1,159 @@
+"""Grouped pair JSON: one document with the order in which an expert cache was accessed.
+
+`{"trace": [[layer, expert], ...], "entry_bytes": B, "num_groups": layers, "experts_per_group": experts}`. A layer call
+is the sorted set of its distinct experts, so the router-rank order is lost; a prompt is one call per layer with the
+union of all its tokens.
+
+Source: sparsify (`experiments/qwen3_trace.json`), which accesses every entry once per projection: three times in a row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.trace.calls import ID_MAX, pair_array, with_end
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
+from flashmoe_sim.trace.source import open_bytes
+
+MAX_DOCUMENT_BYTES = 1 << 30
+REPEATS = 3
+_BEGINNING = re.compile(rb"\s*\{")
+_TRACE_KEY = re.compile(rb'"trace"\s*:\s*\[')
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is in this format."""
+    return _BEGINNING.match(head) is not None and _TRACE_KEY.search(head) is not None
+
+
+def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+    """Read a trace: repeated accesses collapsed, passes of the model as steps, prompts told from decoded tokens.
+
+    A pass is a prompt when any of its calls has more experts than the most common call. lenient changes nothing: one
+    document has no lines to skip.
+    Raises BadInput for a document that is cut short or whose fields are missing or out of range.
+    """
+    del lenient
+    document = _document(path, progress)
+    layers = _whole(path, document, "num_groups", most=ID_MAX + 1)
+    experts = _whole(path, document, "experts_per_group", most=ID_MAX + 1)
+    entry_bytes = _whole(path, document, "entry_bytes", most=1 << 50)
+    try:
+        pairs = pair_array(document["trace"])
+    except ValueError as error:
+        raise BadInput(f"{path}: trace: {error}") from None
+    layer, expert = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
+    outside = np.flatnonzero((layer >= layers) | (expert >= experts))
+    if len(outside):
+        at = int(outside[0])
+        raise BadInput(
+            f"{path}: trace: pair {at} is [{layer[at]}, {expert[at]}], but the file says {layers} layers "
+            f"(num_groups) of {experts} experts (experts_per_group)"
+        )
+
+    begins = np.ones(len(layer), dtype=np.bool_)
+    begins[1:] = (layer[1:] != layer[:-1]) | (expert[1:] <= expert[:-1])
+    offset, expert, collapsed = _collapse(with_end(np.flatnonzero(begins), len(layer)), layer=layer, expert=expert)
+    call_layer, length = layer[begins][:: REPEATS if collapsed else 1], np.diff(offset)
+    step = _passes(call_layer)
+    common = int(np.bincount(length).argmax())
+    prompt = np.zeros(int(step[-1]) + 1, dtype=np.bool_)
+    prompt[step[length > common]] = True
+    decoded = ~prompt[step]
+    return RoutingTrace(
+        layer=call_layer,
+        n_tokens=np.where(decoded & (length == common), 1, 0).astype(np.int32),
+        offset=offset,
+        expert=expert,
+        n_experts=dict.fromkeys(range(layers), experts),
+        n_experts_known=True,
+        top_k=common,
+        phase=np.where(decoded, PHASE_DECODE, PHASE_PROMPT).astype(np.uint8),
+        step=step,
+        expert_bytes=dict.fromkeys(range(layers), entry_bytes),
+        format="grouped-pairs",
+        name=path.name,
+        notes=_notes(collapsed=collapsed, prompts=int(prompt.sum())),
+    )
+
+
+def _document(path: Path, progress: Callable[[int], None] | None) -> dict[str, Any]:
+    import orjson
+
+    with open_bytes(path) as stream:
+        text = stream.read(MAX_DOCUMENT_BYTES + 1)
+    if len(text) > MAX_DOCUMENT_BYTES:
+        raise BadInput(f"{path}: a JSON document of more than {MAX_DOCUMENT_BYTES >> 30} GiB is not read")
+    if progress:
+        progress(len(text))
+    try:
+        document = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise BadInput(f"{path}: not a complete JSON document ({error}); record or copy it again") from None
+    if not isinstance(document, dict) or "trace" not in document:
+        raise BadInput(f'{path}: no "trace" in the document; expected {{"trace": [[layer, expert], ...], ...}}')
+    return document
+
+
+def _whole(path: Path, document: dict[str, Any], key: str, *, most: int) -> int:
+    value: Any = document.get(key)
+    whole = type(value) is int or (isinstance(value, float) and value.is_integer())
+    if not whole or not 0 < value <= most:
+        found = "missing" if key not in document else repr(value)
+        raise BadInput(f"{path}: {key} is {found}; a whole number 1..{most} expected")
+    return int(value)
+
+
+def _collapse(
+    offset: NDArray[np.int64], *, layer: NDArray[np.int16], expert: NDArray[np.int16]
+) -> tuple[NDArray[np.int64], NDArray[np.int16], bool]:
+    """Keep every third call where all calls come in equal threes; otherwise change nothing."""
+    length = np.diff(offset)
+    if len(length) % REPEATS:
+        return offset, expert, False
+    threes = length.reshape(-1, REPEATS)
+    if (threes != threes[:, :1]).any():
+        return offset, expert, False
+    first = np.repeat(np.tile([True, False, False], len(threes)), length)
+    again = np.flatnonzero(first)
+    distance = np.repeat(threes[:, 0], threes[:, 0])
+    for repeat in range(1, REPEATS):
+        other = again + repeat * distance
+        if (expert[other] != expert[again]).any() or (layer[other] != layer[again]).any():
+            return offset, expert, False
+    kept = np.zeros(len(threes) + 1, dtype=np.int64)
+    np.cumsum(threes[:, 0], out=kept[1:])
+    return kept, expert[again], True
+
+
+def _passes(layer: NDArray[np.int16]) -> NDArray[np.int32]:
+    """The pass of each call, i32: a new one begins when a layer comes again. Layers need not be in numeric order."""
+    step = np.zeros(len(layer), dtype=np.int32)
+    seen: set[int] = set()
+    number = 0
+    for call, one in enumerate(layer.tolist()):
+        if one in seen:
+            number += 1
+            seen.clear()
+        seen.add(one)
+        step[call] = number
+    return step
+
+
+def _notes(*, collapsed: bool, prompts: int) -> tuple[str, ...]:
+    notes = ["experts are sorted within a call: the router-rank order was not recorded"]
+    if collapsed:
+        notes.append(f"every call was recorded {REPEATS} times in a row (once per projection): kept once")
+    else:
+        notes.append(f"calls do not come in equal runs of {REPEATS}: kept as they are")
+    if prompts:
+        plural = "pass is a prompt" if prompts == 1 else "passes are prompts"
+        notes.append(f"{prompts} {plural} recorded as unions: their tokens are unknown and not counted")
+    return tuple(notes)

@@ -1,0 +1,69 @@
+"""Lines of a text trace: numbered, bounded in length, and the errors that name them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+from flashmoe_sim.errors import BadInput
+
+MAX_LINE_BYTES = 64 << 20
+
+
+def numbered_lines(
+    stream: IO[bytes], *, path: Path, progress: Callable[[int], None] | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Every line with its number from 1; only the last can lack its newline.
+
+    progress: called with the bytes read so far, about once a MiB.
+    Raises BadInput for a line longer than MAX_LINE_BYTES.
+    """
+    number = read = told = 0
+    while line := stream.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        read += len(line)
+        if len(line) > MAX_LINE_BYTES:
+            raise BadInput(f"{path}: line {number} is longer than {MAX_LINE_BYTES >> 20} MiB: not a line of a trace")
+        if progress and read - told >= 1 << 20:
+            told = read
+            progress(read)
+        yield number, line
+    if progress:
+        progress(read)
+
+
+def shown(text: bytes | str, *, width: int = 40) -> str:
+    """A quoted excerpt that is safe to print on one line."""
+    if isinstance(text, bytes):
+        text = text[: 4 * width].decode("utf-8", "backslashreplace")
+    return repr(text if len(text) <= width else text[: width - 3] + "...")
+
+
+def malformed(path: Path, number: int, found: str) -> BadInput:
+    """The error for a line that cannot be used."""
+    return BadInput(f"{path}: line {number}: {found}; repair the line, or skip such lines with --lenient")
+
+
+class Skipped:
+    """Counts what a lenient reader leaves out, or raises when it may leave nothing out."""
+
+    def __init__(self, path: Path, *, lenient: bool) -> None:
+        self.path = path
+        self.lenient = lenient
+        self.count = 0
+        self.first = ""
+
+    def line(self, number: int, found: str) -> None:
+        """Raise BadInput, or count the line when lenient."""
+        if not self.lenient:
+            raise malformed(self.path, number, found)
+        if not self.count:
+            self.first = f"line {number}: {found}"
+        self.count += 1
+
+    def notes(self) -> tuple[str, ...]:
+        if not self.count:
+            return ()
+        plural = "line" if self.count == 1 else "lines"
+        return (f"skipped {self.count:,} malformed {plural}; the first: {self.first}",)

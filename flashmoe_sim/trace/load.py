@@ -1,0 +1,112 @@
+"""The table of trace formats, and reading a trace whose format is found by its content."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, cast
+
+from flashmoe_sim.errors import BadInput, unknown_name
+from flashmoe_sim.trace.lines import shown
+from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.source import open_bytes
+
+HEAD_BYTES = 64 << 10
+
+
+class Read(Protocol):
+    """Reads a whole file of one format."""
+
+    def __call__(
+        self, path: Path, /, *, lenient: bool = False, progress: Callable[[int], None] | None = None
+    ) -> RoutingTrace: ...
+
+
+@dataclass(frozen=True)
+class TraceFormat:
+    """One format: its name, what it is, and the module that holds `sniff` and `read`, imported when first needed."""
+
+    name: str
+    description: str
+    module: str
+
+    @property
+    def sniff(self) -> Callable[[bytes], bool]:
+        return cast(Callable[[bytes], bool], importlib.import_module(self.module).sniff)
+
+    @property
+    def read(self) -> Read:
+        return cast(Read, importlib.import_module(self.module).read)
+
+
+# Tried in this order; the one that compiles kernels is last, so that the others need not wait for it.
+# To add a format: one file with `sniff` and `read`, and one line here.
+FORMATS: dict[str, TraceFormat] = {
+    entry.name: entry
+    for entry in (
+        TraceFormat("parquet", "this program's own store", "flashmoe_sim.trace.store"),
+        TraceFormat("route-csv", "route CSV with residency (`# route_trace v1`)", "flashmoe_sim.trace.route_csv"),
+        TraceFormat("token-pairs", "a line of [layer, expert] pairs per token", "flashmoe_sim.trace.token_pairs"),
+        TraceFormat("grouped-pairs", "one JSON document of cache accesses", "flashmoe_sim.trace.grouped_pairs"),
+        TraceFormat("plain-csv", "CSV with the columns layer and expert", "flashmoe_sim.trace.plain_csv"),
+        TraceFormat("runtime-jsonl", "the patched runtime's --moe-trace", "flashmoe_sim.trace.runtime_jsonl"),
+    )
+}
+
+
+def load_trace(
+    path: str | Path,
+    *,
+    lenient: bool = False,
+    format: str | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> RoutingTrace:
+    """Read a trace of any known format, plain or compressed with gzip or zstd.
+
+    lenient: skip malformed lines and count them in the notes.
+    format: a name in FORMATS, where the content alone should not decide.
+    progress: called with the decompressed bytes read so far.
+    Raises BadInput for a file that is missing, empty, of no known format, or malformed.
+    """
+    path = Path(path)
+    if format is not None and format not in FORMATS:
+        raise unknown_name("trace format", format, FORMATS)
+    chosen = FORMATS[format] if format else find_format(path)
+    return chosen.read(path, lenient=lenient, progress=progress)
+
+
+def find_format(path: Path) -> TraceFormat:
+    """The first format that claims the first 64 KiB of the decompressed content.
+
+    Raises BadInput, saying what was found, where there is none.
+    """
+    with open_bytes(path) as stream:
+        head = stream.read(HEAD_BYTES)
+    if not head:
+        raise BadInput(f"{path}: is empty; expected a routing trace")
+    for entry in FORMATS.values():
+        if entry.sniff(head):
+            return entry
+    raise BadInput(f"{path}: {_describe(head)}; known trace formats: {', '.join(FORMATS)}")
+
+
+def _describe(head: bytes) -> str:
+    """What the content looks like to a person."""
+    nul = len(head) - len(head.lstrip(b"\0"))
+    if nul:
+        return f"begins with {'only' if nul == len(head) else nul} NUL bytes: a binary file"
+    if head.startswith(b"GGUF"):
+        return "a GGUF model file, not a trace"
+    if not head.strip():
+        return "holds only white space"
+    try:
+        text = head[:-4].decode() if len(head) == HEAD_BYTES else head.decode()
+    except UnicodeDecodeError as error:
+        if error.end < len(head) - 4:
+            return f"begins with the bytes {head[:4].hex(' ')}: a binary file or not UTF-8"
+        text = head[: error.start].decode()
+    if "\0" in text:
+        return "has NUL bytes: a binary file"
+    return f"begins with {shown(text.lstrip())}: no format claims it"

@@ -1,0 +1,192 @@
+"""Plain CSV: one row per reference, columns named by the header in any order.
+
+Required: `layer`, `expert`. Optional: `step` or `token`, `seq` or `call`, `rank`, `weight`, `slot`, `phase` (prompt or
+decode), `sequence`, `n_tokens`. Rows stand in the order they happened. Consecutive rows with the same sequence, phase,
+step, call and layer are one routed call; without a step or call column a call therefore begins where the layer changes.
+Other columns are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.trace.calls import run_starts, uniform_top_k, with_end
+from flashmoe_sim.trace.csv_rows import Column, Rows, read_rows
+from flashmoe_sim.trace.lines import malformed, numbered_lines
+from flashmoe_sim.trace.routing import (
+    PHASE_DECODE,
+    PHASE_PROMPT,
+    PHASE_UNKNOWN,
+    RoutingTrace,
+    infer_n_experts,
+)
+from flashmoe_sim.trace.source import open_bytes
+
+MOST = (1 << 31) - 1
+PHASES = {"prompt": PHASE_PROMPT, "prefill": PHASE_PROMPT, "decode": PHASE_DECODE, "unknown": PHASE_UNKNOWN}
+COLUMNS = {
+    column.name: column
+    for column in (
+        Column("layer"),
+        Column("expert"),
+        Column("step", high=MOST),
+        Column("call", high=MOST),
+        Column("rank"),
+        Column("weight", real=True),
+        Column("slot"),
+        Column("phase", words=PHASES),
+        Column("sequence", high=MOST),
+        Column("n_tokens", high=MOST),
+    )
+}
+SYNONYMS = {"token": "step", "seq": "call"}
+CALL_KEYS = ("sequence", "phase", "step", "call", "layer")
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins with these bytes has a header with the columns layer and expert."""
+    for line in head.split(b"\n"):
+        if line.strip() and not line.startswith(b"#"):
+            return {"layer", "expert"} <= set(_names(line))
+    return False
+
+
+def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+    """Read a trace. Steps are counted from 0 in the order they stand.
+
+    n_tokens is the column where there is one, else the number of first ranks in the call, else 1; 0 (unknown) where an
+    expert occurs twice in a call whose ranks were not recorded.
+    Raises BadInput with the line number for a malformed row, unless lenient or it is a torn last line; for ranks of a
+    token that are not in order, values that change within a call, or steps that are not in the order they happened.
+    """
+    with open_bytes(path) as stream:
+        header, first_line = _header(path, stream)
+        body = stream.read()
+    if progress:
+        progress(len(body))
+    columns = [COLUMNS[name] for name in header if name in COLUMNS]
+    rows = read_rows(body, path=path, first_line=first_line, header=header, columns=columns, lenient=lenient)
+    value = rows.values
+    keys = [value[name] for name in CALL_KEYS if name in value]
+    starts = run_starts(*keys)
+    layer, expert = value["layer"].astype(np.int16), value["expert"].astype(np.int16)
+    offset = with_end(starts, len(expert))
+    n_tokens = _tokens_of_calls(path, rows, starts, offset)
+
+    def per_call(name: str, dtype: Any) -> NDArray[Any] | None:
+        return value[name][starts].astype(dtype) if name in value else None
+
+    def per_reference(name: str, dtype: Any) -> NDArray[Any] | None:
+        return value[name].astype(dtype) if name in value else None
+
+    return RoutingTrace(
+        layer=layer[starts],
+        n_tokens=n_tokens,
+        offset=offset,
+        expert=expert,
+        n_experts=infer_n_experts(layer, expert),
+        top_k=uniform_top_k(offset, n_tokens),
+        weight=per_reference("weight", np.float32),
+        slot=per_reference("slot", np.int16),
+        phase=per_call("phase", np.uint8),
+        sequence=per_call("sequence", np.int32),
+        step=_steps(path, rows, starts) if "step" in value else None,
+        format="plain-csv",
+        name=path.name,
+        notes=(*_notes(header, value, n_tokens), *rows.notes),
+    )
+
+
+def _names(line: bytes) -> list[str]:
+    """The columns of a header line, lower case, synonyms replaced."""
+    names = [name.strip().lower() for name in line.decode("utf-8-sig", "replace").strip().split(",")]
+    return [SYNONYMS.get(name, name) for name in names]
+
+
+def _header(path: Path, stream: Any) -> tuple[list[str], int]:
+    """The columns' names and the number of the line after them; lines that begin with # are passed over."""
+    for number, line in numbered_lines(stream, path=path):
+        if not line.strip() or line.startswith(b"#"):
+            continue
+        names = _names(line)
+        for name in sorted(set(names)):
+            if names.count(name) > 1:
+                raise BadInput(f"{path}: line {number}: two columns mean {name!r}; keep one")
+        if missing := {"layer", "expert"} - set(names):
+            raise BadInput(f"{path}: line {number}: no column {min(missing)!r}; layer and expert are required")
+        return names, number + 1
+    raise BadInput(f"{path}: has no header; expected a line with the columns layer and expert")
+
+
+def _tokens_of_calls(path: Path, rows: Rows, starts: NDArray[np.int64], offset: NDArray[np.int64]) -> NDArray[np.int32]:
+    value = rows.values
+    length = np.diff(offset)
+    call = np.repeat(np.arange(len(starts)), length)
+    if "n_tokens" in value:
+        said: NDArray[np.int64] = value["n_tokens"]
+        _refuse(path, rows, said != said[starts][call], "n_tokens changes within a call")
+        uneven = (length % np.maximum(said[starts], 1)) != 0
+        _refuse(path, rows, uneven[call], "n_tokens does not divide the rows of the call")
+        return said[starts].astype(np.int32)
+    if "rank" in value:
+        rank: NDArray[np.int64] = value["rank"]
+        lowest = rank.min()
+        first = rank == lowest
+        follows = np.zeros(len(rank), dtype=np.bool_)
+        follows[1:] = rank[1:] == rank[:-1] + 1
+        follows[starts] = False
+        out_of_order = ~first & ~follows
+        _refuse(path, rows, out_of_order, "the ranks of a token are not in order 0, 1, 2, ... without gaps")
+        return np.add.reduceat(first, starts, dtype=np.int32)
+    key = np.sort(call.astype(np.int64) << 16 | value["expert"])
+    repeated = np.zeros(len(starts), dtype=np.bool_)
+    repeated[key[1:][key[1:] == key[:-1]] >> 16] = True
+    return np.where(repeated, 0, 1).astype(np.int32)
+
+
+def _steps(path: Path, rows: Rows, starts: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Steps numbered from 0: one begins where the step, phase or sequence changes.
+
+    A file sorted by layer would look like as many steps as calls, so a step that goes back while the layer goes on is
+    refused.
+    """
+    value = rows.values
+    step, layer = value["step"][starts], value["layer"][starts]
+    back = np.zeros(len(step), dtype=np.bool_)
+    back[1:] = (step[1:] < step[:-1]) & (layer[1:] > layer[:-1])
+    if "sequence" in value:
+        sequence = value["sequence"][starts]
+        back[1:] &= sequence[1:] == sequence[:-1]
+    of_rows = np.zeros(len(rows.line), dtype=np.bool_)
+    of_rows[starts[back]] = True
+    _refuse(path, rows, of_rows, "the step goes back while the layer goes on; sort the rows by step, then by layer")
+    begins = run_starts(*(value[name][starts] for name in ("sequence", "phase", "step") if name in value))
+    number = np.zeros(len(step), dtype=np.int32)
+    number[begins] = 1
+    return np.cumsum(number, dtype=np.int32) - np.int32(1)
+
+
+def _refuse(path: Path, rows: Rows, wrong: NDArray[np.bool_], found: str) -> None:
+    """Raise at the first wrong row."""
+    at = np.flatnonzero(wrong)
+    if len(at):
+        raise BadInput(str(malformed(path, int(rows.line[at[0]]), found)).partition(", or skip")[0])
+
+
+def _notes(header: list[str], value: dict[str, NDArray[Any]], n_tokens: NDArray[np.int32]) -> tuple[str, ...]:
+    notes = []
+    if unread := [name for name in header if name not in COLUMNS]:
+        notes.append(f"columns not read: {', '.join(unread)}")
+    if "rank" not in value:
+        notes.append("no rank column: the rows of a token are taken to be in router-rank order")
+    if "step" not in value and "call" not in value:
+        notes.append("no step or call column: a call begins where the layer changes")
+    if unknown := int((n_tokens == 0).sum()):
+        notes.append(f"{unknown:,} calls repeat an expert without ranks: their tokens are unknown and not counted")
+    return tuple(notes)

@@ -1,0 +1,205 @@
+"""Route CSV: a preamble with the bytes of each layer, then one row per routed expert with its observed residency.
+
+`# route_trace v1`, then `turn,phase,step,layer,slot,expert,weight,residency,expert_bytes`. `slot` is the router rank,
+not a slot of a bank. `expert_bytes` is what the row loaded: the layer's expert bytes, or 0. A prompt is written layer
+by layer and is one routed call per layer; a decoded token is one call per layer.
+
+Source: BigMoeOnEdge, docs/bench-data route traces; its engine looks residency up once for a whole call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path, PureWindowsPath
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.trace.calls import ID_MAX, run_starts, with_end
+from flashmoe_sim.trace.csv_rows import Column, Rows, read_rows
+from flashmoe_sim.trace.lines import Skipped, numbered_lines, shown
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
+from flashmoe_sim.trace.source import open_bytes
+
+VERSION = 1
+MOST = (1 << 31) - 1
+MOST_BYTES = 1 << 50
+COLUMNS = (
+    Column("turn", high=MOST),
+    Column("phase", high=1),
+    Column("step", high=MOST),
+    Column("layer"),
+    Column("slot"),
+    Column("expert"),
+    Column("weight", real=True),
+    Column("residency", high=1),
+    Column("expert_bytes", high=MOST_BYTES),
+)
+_BEGINNING = re.compile(rb"# route_trace v([0-9]+)")
+_SETTING = re.compile(rb"\b(n_layer|n_expert|n_expert_used|layer|expert_bytes|dense_bytes)=([0-9]{1,15})\b")
+_MODEL = re.compile(rb"\bmodel=(.+?)(?: arch=(\S+).*)?$")
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is in this format, of any version."""
+    return _BEGINNING.match(head) is not None
+
+
+def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+    """Read a trace with its weights, observed residency and bytes; references stay in the order of the rows.
+
+    A torn last line, and a last token that is not complete, are dropped and noted.
+    Raises BadInput with the line number for any other malformed row, a token without all its ranks, an id outside what
+    the preamble says, or a row whose bytes are not those of its layer; unless lenient.
+    """
+    with open_bytes(path) as stream:
+        lines = numbered_lines(stream, path=path)
+        preamble, first_line = _preamble(path, lines)
+        body = stream.read()
+    if progress:
+        progress(len(body))
+    header = [column.name for column in COLUMNS]
+    rows = read_rows(body, path=path, first_line=first_line, header=header, columns=COLUMNS, lenient=lenient)
+    kept, notes = _whole_tokens(rows, preamble, path=path, lenient=lenient)
+    value = {name: column[kept] for name, column in rows.values.items()}
+    if not len(value["layer"]):
+        raise BadInput(f"{path}: holds no complete token of {preamble.used} experts")
+
+    prompt = value["phase"] == 0
+    token = np.where(prompt, -1, value["step"])
+    starts = run_starts(value["turn"], value["phase"], token, value["layer"])
+    layer = value["layer"][starts].astype(np.int16)
+    begins = np.zeros(len(starts), dtype=np.bool_)
+    begins[run_starts(value["turn"][starts], value["phase"][starts], token[starts])] = True
+    begins[1:] |= layer[1:] <= layer[:-1]
+    offset = with_end(starts, len(token))
+    return RoutingTrace(
+        layer=layer,
+        n_tokens=(np.diff(offset) // preamble.used).astype(np.int32),
+        offset=offset,
+        expert=value["expert"].astype(np.int16),
+        n_experts=dict.fromkeys(preamble.expert_bytes, preamble.experts),
+        n_experts_known=True,
+        top_k=preamble.used,
+        weight=value["weight"].astype(np.float32),
+        resident=value["residency"].astype(np.uint8),
+        phase=np.where(prompt[starts], PHASE_PROMPT, PHASE_DECODE).astype(np.uint8),
+        sequence=value["turn"][starts].astype(np.int32),
+        step=np.cumsum(begins, dtype=np.int32) - np.int32(1),
+        expert_bytes=preamble.expert_bytes,
+        dense_bytes=preamble.dense_bytes,
+        format="route-csv",
+        name=path.name,
+        notes=(*preamble.notes, *rows.notes, *notes),
+    )
+
+
+class _Preamble(NamedTuple):
+    experts: int
+    used: int
+    expert_bytes: dict[int, int]
+    dense_bytes: dict[int, int]
+    notes: tuple[str, ...]
+
+
+def _preamble(path: Path, lines: Iterator[tuple[int, bytes]]) -> tuple[_Preamble, int]:
+    """What the lines before the rows say, and the number of the first row's line."""
+    general: dict[str, int] = {}
+    expert_bytes: dict[int, int] = {}
+    dense_bytes: dict[int, int] = {}
+    notes: tuple[str, ...] = ()
+    for number, line in lines:
+        if not line.startswith(b"#"):
+            break
+        if version := _BEGINNING.match(line):
+            if int(version[1]) != VERSION:
+                raise BadInput(f"{path}: line {number}: route_trace v{int(version[1])}; only v{VERSION} is known")
+            continue
+        settings = {name.decode(): int(value) for name, value in _SETTING.findall(line)}
+        if "layer" in settings:
+            expert_bytes[settings["layer"]] = settings.get("expert_bytes", 0)
+            dense_bytes[settings["layer"]] = settings.get("dense_bytes", 0)
+        else:
+            general |= settings
+        if model := _MODEL.search(line.rstrip()):
+            name = PureWindowsPath(model[1].decode("utf-8", "replace")).name
+            arch = f" ({model[2].decode('utf-8', 'replace')})" if model[2] else ""
+            notes = (f"recorded from {name}{arch}",)
+    else:
+        raise BadInput(f"{path}: ends within its preamble; expected rows after it")
+    expected = ",".join(column.name for column in COLUMNS)
+    if line.strip() != expected.encode():
+        raise BadInput(
+            f"{path}: line {number}: the header is {shown(line.strip())}; {shown(expected, width=99)} expected"
+        )
+    for key, most in (("n_expert", ID_MAX + 1), ("n_expert_used", ID_MAX + 1)):
+        if not 0 < general.get(key, 0) <= most:
+            raise BadInput(f"{path}: the preamble has no {key} of 1..{most}; record the trace again")
+    if not expert_bytes or max(expert_bytes) > ID_MAX:
+        raise BadInput(
+            f"{path}: the preamble has no usable `# layer=... expert_bytes=...` lines; record the trace again"
+        )
+    routed = {layer: size for layer, size in expert_bytes.items() if size}
+    return _Preamble(general["n_expert"], general["n_expert_used"], routed, dense_bytes, notes), number + 1
+
+
+def _whole_tokens(
+    rows: Rows, preamble: _Preamble, *, path: Path, lenient: bool
+) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+    """Which rows belong to tokens that are complete and agree with the preamble, and what was left out."""
+    value, count = rows.values, len(rows.line)
+    wrong = np.zeros(count, dtype=np.bool_)
+    size = np.full(ID_MAX + 1, -1, dtype=np.int64)
+    size[list(preamble.expert_bytes)] = list(preamble.expert_bytes.values())
+    layer_size = size[value["layer"]]
+    loaded = value["expert_bytes"]
+    wrong |= (layer_size < 0) | (value["expert"] >= preamble.experts) | ((loaded != 0) & (loaded != layer_size))
+
+    starts = run_starts(value["turn"], value["phase"], value["step"], value["layer"])
+    first = np.zeros(count, dtype=np.bool_)
+    first[starts] = True
+    first |= value["slot"] == 0
+    token = np.cumsum(first) - 1
+    begin = np.flatnonzero(first)
+    rank = np.arange(count) - begin[token]
+    wrong |= value["slot"] != rank
+    wrong |= rank >= preamble.used
+    length = np.diff(with_end(begin, count))
+    bad_token = (length != preamble.used) | (np.bincount(token, weights=wrong, minlength=len(begin)) > 0)
+    if not bad_token.any():
+        return np.ones(count, dtype=np.bool_), ()
+
+    notes: tuple[str, ...] = ()
+    last = len(begin) - 1
+    if bad_token[last] and length[last] < preamble.used and not wrong[begin[last] :].any():
+        notes = (f"the last token has {length[last]} of {preamble.used} experts and was dropped",)
+        bad_token[last] = False
+        incomplete = token == last
+    else:
+        incomplete = np.zeros(count, dtype=np.bool_)
+    skipped = Skipped(path, lenient=lenient)
+    for bad in np.flatnonzero(bad_token).tolist():
+        rows_of_it = np.arange(begin[bad], begin[bad] + length[bad])
+        at = int(rows_of_it[wrong[rows_of_it]][0]) if wrong[rows_of_it].any() else int(rows_of_it[-1])
+        found = _what_is_wrong(value, at, int(rank[at]), preamble, int(layer_size[at]))
+        skipped.line(int(rows.line[at]), found)
+    plural = "token" if skipped.count == 1 else "tokens"
+    if skipped.count:
+        notes = (*notes, f"skipped {skipped.count:,} incomplete or inconsistent {plural}; the first: {skipped.first}")
+    return ~bad_token[token] & ~incomplete, notes
+
+
+def _what_is_wrong(value: dict[str, NDArray[np.int64]], at: int, rank: int, preamble: _Preamble, size: int) -> str:
+    layer, expert = int(value["layer"][at]), int(value["expert"][at])
+    if size < 0:
+        return f"layer {layer} is not in the preamble"
+    if expert >= preamble.experts:
+        return f"expert {expert}, but the preamble says n_expert={preamble.experts}"
+    if (loaded := int(value["expert_bytes"][at])) not in (0, size):
+        return f"expert_bytes {loaded} in layer {layer}, but the preamble says {size}"
+    if rank >= preamble.used or int(value["slot"][at]) != rank:
+        return f"slot {int(value['slot'][at])}, but rank {rank} of 0..{preamble.used - 1} is next"
+    return f"the token has {rank + 1} of {preamble.used} experts"

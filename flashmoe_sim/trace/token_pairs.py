@@ -1,0 +1,91 @@
+"""Per-token pair lists: one JSON line per token, `[[layer, expert], ...]`, layer after layer, in router-rank order.
+
+Source: the collectors of nvmoe (`traces/*.tokens.jsonl`), which record decoded tokens only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.trace.calls import pair_array, run_starts, uniform_top_k, with_end
+from flashmoe_sim.trace.lines import Skipped, numbered_lines
+from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace, infer_n_experts
+from flashmoe_sim.trace.source import open_bytes
+
+_BEGINNING = re.compile(rb"\s*\[\s*\[\s*-?[0-9]")
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is in this format."""
+    return _BEGINNING.match(head) is not None
+
+
+def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+    """Read a trace: one call per layer of a line, one step per line, every token decoded.
+
+    A last line without its newline that is not complete is dropped and noted.
+    Raises BadInput with the line number for any other malformed line, unless lenient.
+    """
+    blocks: list[NDArray[np.int16]] = []
+    skipped = Skipped(path, lenient=lenient)
+    torn: tuple[str, ...] = ()
+    with open_bytes(path) as stream:
+        for number, line in numbered_lines(stream, path=path, progress=progress):
+            if not line.strip():
+                continue
+            try:
+                blocks.append(_token(line))
+            except _NotJson as error:
+                if line.endswith(b"\n"):
+                    skipped.line(number, str(error))
+                else:
+                    torn = (f"the last line ({number}) is torn and was dropped",)
+            except ValueError as error:
+                skipped.line(number, str(error))
+    if not blocks:
+        raise BadInput(f"{path}: holds no complete token; expected lines of [layer, expert] pairs")
+    pairs = np.concatenate(blocks)
+    token = np.repeat(np.arange(len(blocks), dtype=np.int32), [len(block) for block in blocks])
+    layer, expert = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
+    starts = run_starts(layer, token)
+    offset = with_end(starts, len(expert))
+    n_tokens = np.ones(len(starts), dtype=np.int32)
+    return RoutingTrace(
+        layer=layer[starts],
+        n_tokens=n_tokens,
+        offset=offset,
+        expert=expert,
+        n_experts=infer_n_experts(layer, expert),
+        top_k=uniform_top_k(offset, n_tokens),
+        phase=np.full(len(starts), PHASE_DECODE, dtype=np.uint8),
+        step=token[starts],
+        format="token-pairs",
+        name=path.name,
+        notes=(*torn, *skipped.notes()),
+    )
+
+
+class _NotJson(ValueError):
+    """The line is not even JSON, as a torn one is not."""
+
+
+def _token(line: bytes) -> NDArray[np.int16]:
+    """The pairs of one line, i16 [pairs, 2]; ValueError says what is wrong with it."""
+    import orjson
+
+    try:
+        parsed = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise _NotJson(f"not JSON ({error})") from None
+    pairs = pair_array(parsed)
+    layers = pairs[run_starts(pairs[:, 0]), 0]
+    if len(np.unique(layers)) != len(layers):
+        values, count = np.unique(layers, return_counts=True)
+        raise ValueError(f"the experts of layer {values[count > 1][0]} are not next to each other")
+    return pairs

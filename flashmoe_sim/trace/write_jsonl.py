@@ -1,0 +1,83 @@
+"""Writing the patched runtime's trace layout, byte for byte as its `--moe-trace` does."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, cast
+
+import numpy as np
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.trace.atomic import atomic_writer
+from flashmoe_sim.trace.routing import RoutingTrace
+
+CALLS_PER_BLOCK = 4096
+
+
+def write_jsonl(trace: RoutingTrace, path: Path, *, force: bool = False) -> None:
+    """Write one JSON object per call; compressed where the name ends in .gz or .zst. Slots are left out if unknown.
+
+    Raises BadInput where a call's tokens are unknown or do not divide its references, the file exists without force, or
+    it cannot be written.
+    """
+    length = np.diff(trace.offset)
+    wrong = np.flatnonzero((trace.n_tokens < 1) | (length % np.maximum(trace.n_tokens, 1) != 0))
+    if len(wrong):
+        call = int(wrong[0])
+        raise BadInput(
+            f"{trace.name or 'trace'}: call {call} has {length[call]} references of {trace.n_tokens[call]} tokens; "
+            "the runtime's layout needs the tokens of every call: convert to parquet instead"
+        )
+    with atomic_writer(path, force=force) as stream, _compressed(stream, path.suffix) as out:
+        for block in _blocks(trace):
+            out.write(block)
+
+
+def lost_in_jsonl(trace: RoutingTrace) -> tuple[str, ...]:
+    """The fields that the runtime's layout has no place for and that this trace has."""
+    lost = [name for name in ("weight", "resident", "phase", "sequence", "expert_bytes", "dense_bytes")
+            if getattr(trace, name) is not None]  # fmt: skip
+    if trace.step is not None and not np.array_equal(trace.step, trace.with_(step=None).steps):
+        lost.append("step")
+    if trace.n_experts_known:
+        lost.append("n_experts")
+    return tuple(lost)
+
+
+@contextmanager
+def _compressed(stream: IO[bytes], suffix: str) -> Iterator[IO[bytes]]:
+    if suffix == ".gz":
+        with gzip.GzipFile(fileobj=stream, mode="wb", mtime=0, filename="") as out:
+            yield cast(IO[bytes], out)
+    elif suffix == ".zst":
+        import zstandard
+
+        with zstandard.ZstdCompressor().stream_writer(stream, closefd=False) as out:
+            yield cast(IO[bytes], out)
+    else:
+        yield stream
+
+
+def _blocks(trace: RoutingTrace) -> Iterator[bytes]:
+    import orjson
+
+    def listed(values: np.ndarray[tuple[int], np.dtype[np.int16]]) -> bytes:
+        return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
+
+    expert, slot = np.ascontiguousarray(trace.expert), trace.slot
+    lines: list[bytes] = []
+    for call in range(trace.calls):
+        begin, end = int(trace.offset[call]), int(trace.offset[call + 1])
+        tokens = int(trace.n_tokens[call])
+        lines.append(
+            b'{"seq":%d,"layer":%d,"n_expert_used":%d,"n_tokens":%d,"experts":%b'
+            % (call, trace.layer[call], (end - begin) // tokens, tokens, listed(expert[begin:end]))
+        )
+        lines.append(b"}\n" if slot is None else b',"slots":%b}\n' % listed(np.ascontiguousarray(slot[begin:end])))
+        if len(lines) >= 2 * CALLS_PER_BLOCK:
+            yield b"".join(lines)
+            lines.clear()
+    yield b"".join(lines)
