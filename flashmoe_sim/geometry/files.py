@@ -1,0 +1,38 @@
+"""Opening the file that a user names, with an error that says what is wrong with it."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from flashmoe_sim.errors import BadInput
+
+
+def regular_file_bytes(path: Path, *, kind: str) -> int:
+    """The size of a regular file, in bytes.
+
+    kind: what the file should be, for the message.
+    Raises BadInput where there is no such file, or it is empty, a directory, a device or out of reach.
+    """
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file; give the path of {kind}") from None
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path!s}: cannot be read ({_reason(error)}); give the path of {kind}") from None
+    if stat.S_ISDIR(status.st_mode):
+        raise BadInput(f"{path}: is a directory; give the path of {kind}")
+    if not stat.S_ISREG(status.st_mode):
+        raise BadInput(f"{path}: is not a regular file; give the path of {kind}")
+    if status.st_size == 0:
+        raise BadInput(f"{path}: is empty; expected {kind}; write or copy it again")
+    return status.st_size
+
+
+def unreadable(path: Path, error: OSError) -> BadInput:
+    """The error for a file that exists but could not be read."""
+    return BadInput(f"{path}: cannot be read ({_reason(error)}); check its permissions")
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,0 +1,232 @@
+"""The header of a GGUF file: its keys and its list of tensors, without the weights.
+
+Source: the GGUF specification (ggml-org/ggml, docs/gguf.md), versions 2 and 3, either byte order.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.files import regular_file_bytes, unreadable
+from flashmoe_sim.geometry.ggml_types import BY_NUMBER, GgmlType, tensor_bytes
+
+MAGIC = b"GGUF"
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+_SMALLEST_KEY_BYTES = 8 + 4 + 1
+_SMALLEST_TENSOR_BYTES = 8 + 4 + 8 + 4 + 8
+_MAX_DIMENSIONS = 4
+_MAX_NAME_BYTES = 2**16
+_MAX_NESTING = 4
+
+Value = int | float | bool | str
+
+
+class Tensor(NamedTuple):
+    """One tensor of the list: dimensions (the contiguous one first), storage type and bytes.
+
+    storage, bytes: None where the type is in no table of this program.
+    """
+
+    ne: tuple[int, ...]
+    type_number: int
+    storage: GgmlType | None
+    bytes: int | None
+
+
+@dataclass(frozen=True)
+class Header:
+    """Keys with a single value (arrays are skipped) and the tensors by name."""
+
+    keys: Mapping[str, Value]
+    tensors: Mapping[str, Tensor]
+
+
+def read_header(path: Path) -> Header:
+    """Read keys and tensors of one GGUF file.
+
+    Raises BadInput, with the byte offset, for a file that is cut short, damaged or of an unknown version.
+    """
+    size = regular_file_bytes(path, kind="a GGUF file")
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return _Reader(path, content, size).header()
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+class _Reader:
+    """A position in a mapped file, and the errors that name it."""
+
+    def __init__(self, path: Path, content: mmap.mmap, size: int) -> None:
+        self.path = path
+        self.content = content
+        self.size = size
+        self.at = 0
+        self.order = "<"
+
+    def header(self) -> Header:
+        if self.content[:4] != MAGIC:
+            raise self.wrong(0, f"begins with {self.content[:4]!r}; expected {MAGIC!r}; is it a GGUF file?")
+        self.at = 4
+        self._version()
+        n_tensors = self._count("tensors", _SMALLEST_TENSOR_BYTES)
+        n_keys = self._count("keys", _SMALLEST_KEY_BYTES)
+        keys: dict[str, Value] = {}
+        for _ in range(n_keys):
+            name = self._name("a key")
+            value = self._value(self._scalar("I"))
+            if value is not None:
+                keys[name] = value
+        tensors: dict[str, Tensor] = {}
+        end = 0
+        for _ in range(n_tensors):
+            start = self.at
+            name = self._name("a tensor")
+            if name in tensors:
+                raise self.wrong(start, f"a second tensor {name!r}; expected one; download the file again")
+            tensors[name], offset = self._tensor(name)
+            end = max(end, offset + (tensors[name].bytes or 0))
+        self._check_end(keys, end)
+        return Header(keys, tensors)
+
+    def wrong(self, at: int, text: str) -> BadInput:
+        return BadInput(f"{self.path}: at byte {at}: {text}")
+
+    def _version(self) -> None:
+        version = self._scalar("I")
+        if version & 0xFFFF == 0 and version:
+            self.order = ">"
+            self.at = 4
+            version = self._scalar("I")
+        if version not in {2, 3}:
+            raise self.wrong(4, f"GGUF version {version}; this program reads 2 and 3; convert the model again")
+
+    def _scalar(self, code: str) -> int:
+        """One number at the position, of a struct `code`."""
+        try:
+            value: int = struct.unpack_from(self.order + code, self.content, self.at)[0]
+        except struct.error:
+            raise self._cut_short(struct.calcsize(code)) from None
+        self.at += struct.calcsize(self.order + code)
+        return value
+
+    def _cut_short(self, wanted: int) -> BadInput:
+        return self.wrong(
+            self.at, f"{wanted} bytes expected, but the file ends at byte {self.size}; download the file again"
+        )
+
+    def _skip(self, length: int) -> None:
+        if length > self.size - self.at:
+            raise self._cut_short(length)
+        self.at += length
+
+    def _count(self, what: str, smallest: int) -> int:
+        """A number of things that each take at least `smallest` bytes of what follows."""
+        start = self.at
+        count = self._scalar("Q")
+        if count * smallest > self.size - self.at:
+            raise self.wrong(
+                start,
+                f"{count} {what}, more than fit before the file ends at byte {self.size}; download the file again",
+            )
+        return count
+
+    def _text(self) -> str:
+        length = self._scalar("Q")
+        start = self.at
+        self._skip(length)
+        return self.content[start : self.at].decode("utf-8", "replace")
+
+    def _name(self, what: str) -> str:
+        start = self.at
+        length = self._scalar("Q")
+        if length > _MAX_NAME_BYTES:
+            raise self.wrong(
+                start, f"the name of {what} has {length} bytes; expected at most {_MAX_NAME_BYTES}; the file is damaged"
+            )
+        self.at = start
+        return self._text()
+
+    def _value(self, kind: int) -> Value | None:
+        """The value of a key; None for an array, which is skipped."""
+        if kind in _SCALARS:
+            return self._scalar(_SCALARS[kind])
+        if kind == _STRING:
+            return self._text()
+        if kind == _ARRAY:
+            self._skip_array(nesting=1)
+            return None
+        raise self.wrong(self.at - 4, f"value type {kind}; expected 0 to 12; the file is damaged")
+
+    def _skip_array(self, *, nesting: int) -> None:
+        start = self.at
+        kind = self._scalar("I")
+        if kind in _SCALARS:
+            width = struct.calcsize(_SCALARS[kind])
+            self._skip(self._count("numbers in an array", width) * width)
+        elif kind == _STRING:
+            self._skip_strings(self._count("strings in an array", 8))
+        elif kind == _ARRAY and nesting < _MAX_NESTING:
+            for _ in range(self._count("arrays in an array", 12)):
+                self._skip_array(nesting=nesting + 1)
+        elif kind == _ARRAY:
+            raise self.wrong(start, f"arrays nested deeper than {_MAX_NESTING}; the file is damaged")
+        else:
+            raise self.wrong(start, f"array of type {kind}; expected 0 to 12; the file is damaged")
+
+    def _skip_strings(self, count: int) -> None:
+        """Step from length to length: a vocabulary has hundreds of thousands of them."""
+        length_at = struct.Struct(self.order + "Q").unpack_from
+        content, at = self.content, self.at
+        try:
+            for _ in range(count):
+                at += 8 + length_at(content, at)[0]
+        except (struct.error, OverflowError):
+            at = self.size + 1
+        if at > self.size:
+            raise self.wrong(
+                self.at,
+                f"an array of {count} strings runs past the end of the file at byte {self.size}; "
+                "download the file again",
+            )
+        self.at = at
+
+    def _tensor(self, name: str) -> tuple[Tensor, int]:
+        """One entry of the list, and where its weights begin in the data section."""
+        start = self.at
+        dimensions = self._scalar("I")
+        if not 1 <= dimensions <= _MAX_DIMENSIONS:
+            raise self.wrong(
+                start, f"tensor {name!r} has {dimensions} dimensions; expected 1 to 4; the file is damaged"
+            )
+        ne = tuple(self._scalar("Q") for _ in range(dimensions))
+        type_number = self._scalar("I")
+        offset = self._scalar("Q")
+        if prod(ne) == 0 or prod(ne) >= 2**63:
+            raise self.wrong(start, f"tensor {name!r} has dimensions {list(ne)}; the file is damaged")
+        storage = BY_NUMBER.get(type_number)
+        if storage is None:
+            return Tensor(ne, type_number, None, None), offset
+        try:
+            return Tensor(ne, type_number, storage, tensor_bytes(storage, ne)), offset
+        except ValueError as error:
+            raise self.wrong(start, f"tensor {name!r}: {error}; the file is damaged") from None
+
+    def _check_end(self, keys: Mapping[str, Value], end: int) -> None:
+        """Refuse a file that ends before its last tensor does."""
+        alignment = keys.get("general.alignment", 32)
+        if not isinstance(alignment, int) or not 1 <= alignment <= 2**20:
+            raise self.wrong(self.at, f"general.alignment is {alignment}; expected 1 to 1048576; the file is damaged")
+        begin = -(-self.at // alignment) * alignment if end else 0
+        if begin + end > self.size:
+            raise self.wrong(
+                self.size, f"the file ends, but its tensors reach to byte {begin + end}; download the rest of it"
+            )

@@ -1,0 +1,48 @@
+"""A model from whatever a user names it by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.files import unreadable
+from flashmoe_sim.geometry.gguf import read_gguf
+from flashmoe_sim.geometry.gguf_header import MAGIC
+from flashmoe_sim.geometry.manifest import read_manifest
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.named import is_name, named_model
+
+
+def load_model(spec: str | Path) -> ModelGeometry:
+    """The geometry of a sidecar folder, a manifest file, a GGUF file (recognised by content) or a named model.
+
+    A text that is the name of a known model always means that model; write `./name` for a folder of the same name.
+    Raises BadInput where it is none of these, or is damaged.
+    """
+    if isinstance(spec, str) and is_name(spec):
+        return named_model(spec)
+    path = Path(spec)
+    try:
+        if path.is_dir():
+            return read_manifest(path)
+        with path.open("rb") as file:
+            magic = file.read(len(MAGIC))
+    except (FileNotFoundError, ValueError):
+        raise _nothing_there(spec) from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+    return read_gguf(path) if magic == MAGIC else read_manifest(path)
+
+
+def _nothing_there(spec: str | Path) -> BadInput:
+    """The error for what is neither a file nor a name: about the file where it looks like one."""
+    text = str(spec)
+    if isinstance(spec, Path) or "/" in text or "\\" in text or text.endswith((".json", ".gguf")):
+        return BadInput(
+            f"{text!r}: no such file; give a sidecar folder, its manifest.json, a GGUF file or the name of a model"
+        )
+    try:
+        named_model(text)
+    except BadInput as error:
+        return error
+    raise AssertionError(f"{text} is a known name")

@@ -1,0 +1,148 @@
+"""Models known by name: sizes computed from published dimensions and storage types, each with its source."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from importlib import resources
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.families import GATE_UP
+from flashmoe_sim.geometry.ggml_types import BY_NAME, GgmlType, tensor_bytes
+from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+
+# MLX's affine groups of 64 weights: the bits, a 16-bit scale and a 16-bit bias.
+_MLX = {"MLX_2BIT": GgmlType(-1, "MLX_2BIT", 64, 20), "MLX_4BIT": GgmlType(-1, "MLX_4BIT", 64, 36)}
+_TYPES = {**BY_NAME, **_MLX}
+# What llama.cpp's quantizer takes where a row is not a whole number of K blocks.
+_FALLBACK = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quant:
+    """Which storage types a quantisation gives the families of an expert.
+
+    down_more: the type of `down` in some layers: `down_more_layers`, else those of `more_bits`.
+    """
+
+    gate_up: str
+    down: str
+    source: str
+    down_more: str = ""
+    down_more_layers: str = ""
+    dense_gib: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedModel:
+    """The dimensions of a model's routed experts, and its quantisations by name."""
+
+    title: str
+    arch: str
+    blocks: int
+    experts: int
+    top_k: int
+    hidden: int
+    width: int
+    default: str
+    source: str
+    quants: dict[str, Quant]
+    first_moe: int = 0
+    fused: bool = False
+    notes: tuple[str, ...] = field(default=())
+
+
+@cache
+def named_models() -> dict[str, NamedModel]:
+    """The table of named models, by name, in alphabetical order."""
+    text = resources.files("flashmoe_sim.geometry").joinpath("named_models.toml").read_text("utf-8")
+    document = tomllib.loads(text)
+    recipes = {name: _quant(table) for name, table in document["recipes"].items()}
+    models = {}
+    for name, table in sorted(document["models"].items()):
+        own = {quant: _quant(entry) for quant, entry in table.pop("quants", {}).items()}
+        shared = {recipe: recipes[recipe] for recipe in table.pop("recipes")}
+        models[name] = NamedModel(quants={**own, **shared}, **{**table, "notes": tuple(table.get("notes", ()))})
+    return models
+
+
+def is_name(spec: str) -> bool:
+    """Whether the part of `spec` before a colon names a known model."""
+    return spec.partition(":")[0].lower() in named_models()
+
+
+def named_model(spec: str) -> ModelGeometry:
+    """The geometry of `name` at its default quantisation, or of `name:quantisation`; case does not matter.
+
+    Raises BadInput, listing what is known, for an unknown model or quantisation.
+    """
+    name, colon, quant_name = spec.lower().partition(":")
+    models = named_models()
+    if name not in models:
+        raise _unknown("model", name, list(models), "; or give a sidecar folder, a manifest or a GGUF file")
+    model = models[name]
+    quant_name = quant_name if colon else model.default
+    if quant_name not in model.quants:
+        raise _unknown(f"quantisation of {name}", quant_name, sorted(model.quants), "")
+    quant = model.quants[quant_name]
+    return ModelGeometry(
+        name=f"{name}:{quant_name}",
+        layers={number: _layer(model, quant, number) for number in range(model.first_moe, model.blocks)},
+        top_k=model.top_k,
+        source=f"{model.title}: {model.source}. {quant_name}: {quant.source}",
+        arch=model.arch,
+        quant=quant_name,
+        dense_bytes=None if quant.dense_gib is None else round(quant.dense_gib * 2**30),
+        notes=(*model.notes, *quant.notes),
+    )
+
+
+def more_bits(number: int, blocks: int) -> bool:
+    """Whether a mixed K quantisation spends more bits on the `down` matrices of layer `number` of `blocks`.
+
+    Source: llama.cpp, src/llama-quant.cpp: the first eighth, the last eighth, and every third layer between.
+    """
+    return number < blocks // 8 or number >= 7 * blocks // 8 or (number - blocks // 8) % 3 == 2
+
+
+def _layer(model: NamedModel, quant: Quant, number: int) -> LayerGeometry:
+    listed = quant.down_more_layers
+    more = number in _numbers(listed) if listed else more_bits(number, model.blocks)
+    down = quant.down_more if quant.down_more and more else quant.down
+    up_bytes = _matrix_bytes(quant.gate_up, model.hidden, model.width)
+    gate_and_up = {GATE_UP: 2 * up_bytes} if model.fused else {"ffn_gate_exps": up_bytes, "ffn_up_exps": up_bytes}
+    return LayerGeometry(
+        model.experts, {**gate_and_up, "ffn_down_exps": _matrix_bytes(down, model.width, model.hidden)}
+    )
+
+
+def _matrix_bytes(type_name: str, row: int, rows: int) -> int:
+    """Bytes of a matrix with `rows` rows of `row` weights."""
+    storage = _TYPES[type_name]
+    if row % storage.block_weights:
+        storage = _TYPES[_FALLBACK[type_name]]
+    return tensor_bytes(storage, (row, rows))
+
+
+@cache
+def _numbers(text: str) -> frozenset[int]:
+    """The layer numbers of a text like `0-5, 8, 11`."""
+    numbers: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return frozenset(numbers)
+
+
+def _quant(table: dict[str, object]) -> Quant:
+    notes = table.get("notes", ())
+    return Quant(**{**table, "notes": tuple(notes)})  # type: ignore[arg-type]
+
+
+def _unknown(kind: str, given: str, known: list[str], also: str) -> BadInput:
+    nearest = get_close_matches(given, known, n=1)
+    meant = f"; did you mean {nearest[0]!r}?" if nearest else ";"
+    return BadInput(f"unknown {kind} {given!r}{meant} known: {', '.join(known)}{also}")
