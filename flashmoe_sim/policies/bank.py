@@ -1,0 +1,91 @@
+"""How large a bank is and what it is divided into."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from flashmoe_sim.errors import BadInput
+
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_SIZE = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})")
+
+Scope = Literal["layer", "global"]
+
+
+@dataclass(frozen=True, order=True)
+class Bank:
+    """The capacity of the banks of a model, in slots a layer or in bytes altogether.
+
+    slots: slots of each layer; a global bank has this many times the number of layers.
+    budget_bytes: bytes of all layers together; a layer's own bank gets an equal share.
+    """
+
+    slots: int | None = None
+    budget_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        given = self.slots if self.slots is not None else self.budget_bytes
+        if given is None or given < 1:
+            raise BadInput(f"bank {given}: expected at least one slot or byte; give --bank 64 or --bank 8GiB")
+
+    def __str__(self) -> str:
+        if self.slots is not None:
+            return str(self.slots)
+        assert self.budget_bytes is not None
+        for unit in ("GiB", "MiB", "KiB"):
+            if self.budget_bytes % UNITS[unit] == 0:
+                return f"{self.budget_bytes // UNITS[unit]}{unit}"
+        return f"{self.budget_bytes}B"
+
+
+def parse_bank(text: str) -> Bank:
+    """A bank from `64` (slots a layer) or `4000MiB` (bytes altogether)."""
+    if text.isascii() and text.isdigit():
+        return Bank(slots=int(text))
+    if size := _SIZE.fullmatch(text):
+        return Bank(budget_bytes=int(float(size[1]) * UNITS[size[2]]))
+    raise BadInput(f"bank {text!r}: expected a number of slots or of bytes, such as 64 or 8GiB")
+
+
+def parse_banks(text: str, *, step: str = "auto") -> list[Bank]:
+    """Banks from `16..256`, `16,24,64` or a mixture, ascending and without repeats.
+
+    step: `auto` doubles from the first to the last while their ratio is at least 8 and else takes eighths of the range;
+    `x2` multiplies; `16` adds. The last of a range is always included.
+    """
+    banks: set[Bank] = set()
+    for part in text.split(","):
+        first, dots, last = part.strip().partition("..")
+        if not dots:
+            banks.add(parse_bank(first))
+            continue
+        low, high = parse_bank(first), parse_bank(last)
+        if (low.slots is None) != (high.slots is None):
+            raise BadInput(f"bank range {part!r}: both ends must be slots or both bytes")
+        a, b = (low.slots, high.slots) if low.slots is not None else (low.budget_bytes, high.budget_bytes)
+        assert a is not None
+        assert b is not None
+        if a > b:
+            raise BadInput(f"bank range {part!r} goes down: write the smaller bank first, {last}..{first}")
+        for size in _progression(a, b, step):
+            banks.add(Bank(slots=size) if low.slots is not None else Bank(budget_bytes=size))
+    if len({bank.slots is None for bank in banks}) > 1:
+        raise BadInput(f"banks {text!r}: give all in slots or all in bytes")
+    return sorted(banks, key=lambda bank: (bank.slots or 0, bank.budget_bytes or 0))
+
+
+def _progression(first: int, last: int, step: str) -> list[int]:
+    if step == "auto":
+        step = "x2" if last >= 8 * first else str(max(1, (last - first) // 8))
+    factor = step.startswith("x")
+    digits = step.removeprefix("x")
+    if not digits.isdigit() or int(digits) < (2 if factor else 1):
+        raise BadInput(f"bank step {step!r}: expected auto, a number to add such as 16, or a factor such as x2")
+    sizes = []
+    size = first
+    while size < last:
+        sizes.append(size)
+        size = size * int(digits) if factor else size + int(digits)
+    return [*sizes, last]

@@ -1,0 +1,114 @@
+"""What a policy is: frozen parameters and, for a policy that evicts, the three kernels the replay loops inline.
+
+A *pool* is what one policy instance manages: the bank of one layer, or one bank for all layers. Its experts are *keys*
+(the expert number in a layer's pool; layer and expert together in a global pool), its places are *slots*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput
+
+NEVER = np.iinfo(np.int32).max
+ALL_CONTRACTS = ("runtime", "protected", "atomic", "sequential")
+STAMPS = ("first", "last", "hits-first")
+
+State = tuple[NDArray[Any], ...]
+
+
+def on_hit(state: State, slot: int, key: int, now: int, upcoming: int) -> None:
+    """The expert `key` in `slot` was used.
+
+    now: a counter that grows with every use in the pool.
+    upcoming: the next routed call of the pool that asks for `key`, or NEVER.
+    """
+
+
+def on_install(state: State, slot: int, key: int, now: int, upcoming: int) -> None:
+    """The expert `key` was put into `slot`, whatever was there before."""
+
+
+def choose_victim(state: State, slot_key: NDArray[np.int32], blocked: NDArray[np.int64], mark: int) -> int:
+    """The slot to evict: one with `slot_key[slot] >= 0` and `blocked[slot] != mark`, or -1 where there is none.
+
+    slot_key: i32, the key in each slot that was ever used, -1 where empty.
+    """
+    return -1
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Parameters of a policy, and what holds for every set of them.
+
+    The first line of a policy's docstring is its entry in `sim policy list`.
+    """
+
+    name: ClassVar[str]
+    contracts: ClassVar[tuple[str, ...]] = ALL_CONTRACTS
+    ties: ClassVar[str] = "none possible"
+    source: ClassVar[str] = ""
+    hindsight: ClassVar[bool] = False
+
+    @property
+    def spec(self) -> str:
+        """The name with the parameters that differ from their defaults, as the command line takes it."""
+        changed = [
+            f"{item.name}={getattr(self, item.name)}"
+            for item in fields(self)
+            if getattr(self, item.name) != item.default
+        ]
+        return ":".join([self.name, *changed])
+
+
+@dataclass(frozen=True)
+class EvictingPolicy(Policy):
+    """A policy that installs its misses and chooses victims.
+
+    kernels: `on_hit`, `on_install` and `choose_victim` of the policy, plain functions that numba can compile.
+    bypass: whether the policy may decline to admit a miss.
+    stamp: the order in which the experts of one call count as used: `first` of their first reference (the patched
+        runtime), `last` of their last (BigMoeOnEdge's cache), `hits-first` hits before misses (the runtime's estimator).
+    """
+
+    kernels: ClassVar[dict[str, Any]]
+    bypass: ClassVar[bool] = False
+    stamp: str = "first"
+
+    def __post_init__(self) -> None:
+        if self.stamp not in STAMPS:
+            raise BadInput(f"policy {self.name}: stamp={self.stamp!r} is not one of {', '.join(STAMPS)}")
+
+    def allocate(self, *, slots: int, keys: int) -> State:
+        """Fresh state arrays for a pool of at most `slots` slots and `keys` experts."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What a pinning policy chooses from: one entry per layer of the trace.
+
+    counts: i64 [experts], requests of each expert in the profile.
+    slots: slots of each layer's bank.
+    expert_bytes: bytes of one expert; 1 where no geometry is known, so that a budget counts experts.
+    budget_bytes: the capacity of all banks together, in the unit of `expert_bytes`.
+    """
+
+    counts: Sequence[NDArray[np.int64]]
+    slots: Sequence[int]
+    expert_bytes: Sequence[int]
+    budget_bytes: int
+
+
+@dataclass(frozen=True)
+class PinningPolicy(Policy):
+    """A policy whose residents never change during the run; its misses are served without installing."""
+
+    def pinned(self, candidates: Candidates) -> list[NDArray[np.bool_]]:
+        """For every layer, which experts are resident: bool [experts]."""
+        raise NotImplementedError

@@ -1,0 +1,62 @@
+"""Least frequently used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.policies.base import EvictingPolicy, State
+
+
+def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
+    count, last, _ = state
+    count[key] += 1
+    last[key] = now
+
+
+def on_install(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
+    count, last, restarts = state
+    count[key] = 1 if restarts[0] else count[key] + 1
+    last[key] = now
+
+
+def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
+    count, last, _ = state
+    victim, worst = -1, -1
+    for slot in range(len(slot_key)):
+        key = slot_key[slot]
+        if key < 0 or blocked[slot] == mark:
+            continue
+        if victim >= 0:
+            if count[key] > count[worst]:
+                continue
+            if count[key] == count[worst] and (last[key], key) > (last[worst], worst):
+                continue
+        victim, worst = slot, key
+    return victim
+
+
+@dataclass(frozen=True)
+class Lfu(EvictingPolicy):
+    """Evict the expert used least often so far.
+
+    count: `keep` counts uses over the whole run, `restart` begins anew with each install.
+    """
+
+    name: ClassVar[str] = "lfu"
+    ties: ClassVar[str] = "older last use, then lower expert number"
+    source: ClassVar[str] = "arXiv 2608.07911 (count kept); tinyserve (count restarts)"
+    kernels: ClassVar[dict[str, Any]] = {"on_hit": on_hit, "on_install": on_install, "choose_victim": choose_victim}
+
+    count: str = "keep"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.count not in ("keep", "restart"):
+            raise BadInput(f"policy lfu: count={self.count!r} is not one of keep, restart")
+
+    def allocate(self, *, slots: int, keys: int) -> State:
+        return np.zeros(keys, np.int64), np.zeros(keys, np.int64), np.array([self.count == "restart"])

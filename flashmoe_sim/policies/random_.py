@@ -1,0 +1,64 @@
+"""Random eviction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.policies.base import EvictingPolicy, State
+
+
+def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
+    pass
+
+
+def on_install(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
+    pass
+
+
+def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
+    generator = state[0]
+    free = 0
+    for slot in range(len(slot_key)):
+        free += slot_key[slot] >= 0 and blocked[slot] != mark
+    if free == 0:
+        return -1
+    # xorshift32: 13, 17, 5 (Marsaglia 2003); its own generator, so that a seed gives the same run on every thread
+    x = generator[0]
+    x ^= (x << np.int64(13)) & np.int64(0xFFFFFFFF)
+    x ^= x >> np.int64(17)
+    x ^= (x << np.int64(5)) & np.int64(0xFFFFFFFF)
+    generator[0] = x
+    drawn = x % free
+    for slot in range(len(slot_key)):
+        if slot_key[slot] >= 0 and blocked[slot] != mark:
+            if drawn == 0:
+                return slot
+            drawn -= 1
+    return -1
+
+
+@dataclass(frozen=True)
+class Random(EvictingPolicy):
+    """Evict any resident, each equally likely.
+
+    seed: the run is the same for the same seed; every pool starts from it.
+    """
+
+    name: ClassVar[str] = "random"
+    ties: ClassVar[str] = "seeded draw"
+    source: ClassVar[str] = "Belady 1966, §3"
+    kernels: ClassVar[dict[str, Any]] = {"on_hit": on_hit, "on_install": on_install, "choose_victim": choose_victim}
+
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.seed < 2**32:
+            raise BadInput(f"policy random: seed={self.seed} is not in 1..4294967295")
+
+    def allocate(self, *, slots: int, keys: int) -> State:
+        return (np.array([self.seed], np.int64),)

@@ -1,0 +1,1 @@
+"""Prefetch predictors: one file each, and the table PREFETCHERS."""

@@ -1,0 +1,119 @@
+"""The replay loop of the contract `atomic`: classify the whole call, serve it, and only then evict.
+
+Source: arXiv 2608.07911, Definition 2 (event-atomic replay), with both of its retention rules.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flashmoe_sim.policies.base import choose_victim, on_hit, on_install
+from flashmoe_sim.residency.tally import (
+    BYPASSED,
+    CALLS,
+    COLD,
+    EVICTIONS,
+    FULL_HIT_CALLS,
+    HITS,
+    MISSES,
+    N_COLUMNS,
+    REFS,
+    REQUESTS,
+    STREAM,
+)
+from flashmoe_sim.residency.visit import FIRST, visit_order
+
+
+def replay(
+    key: Any,
+    offset: Any,
+    row: Any,
+    upcoming: Any,
+    bypass: bool,
+    stamp: int,
+    capacity: int,
+    size: Any,
+    slot_key: Any,
+    key_slot: Any,
+    state: Any,
+    counts: Any,
+    stream: Any,
+) -> None:
+    """Replay one pool whose contents may weigh `capacity` altogether, in the unit of `size`.
+
+    size: i64 [keys], what a key weighs: 1 for a bank of slots, bytes for a bank of bytes.
+    slot_key: i32 [capacity in slots + the largest call], key_slot: i32 [keys]: the bank, all -1 for an empty one.
+    The other arguments are as for the deferred loop. Free slots are taken last freed first, then in ascending order.
+    """
+    blocked = np.zeros(len(slot_key), np.int64)
+    seen = np.zeros(len(key_slot), np.int64)
+    sorted_seen = np.zeros(len(key_slot), np.int64)
+    missed = np.zeros(len(key_slot), np.int64)
+    visit = np.zeros(len(key_slot), np.int64)
+    free = np.zeros(len(slot_key), np.int32)
+    tally = np.zeros(N_COLUMNS, np.int64)
+    n_free, opened, now, used = 0, 0, 0, 0
+    for call in range(len(offset) - 1):
+        mark = call + 1
+        begin, end = offset[call], offset[call + 1]
+        visits = end - begin
+        if stamp != FIRST:
+            visits = visit_order(stamp, key, begin, end, key_slot, sorted_seen, mark, visit)
+        requests, hits = 0, 0
+        for i in range(visits):
+            r = visit[i] if stamp != FIRST else begin + i
+            k = key[r]
+            if seen[k] == mark:
+                continue
+            seen[k] = mark
+            requests += 1
+            now += 1
+            slot = key_slot[k]
+            if slot >= 0:
+                hits += 1
+                on_hit(state, slot, k, now, upcoming[r])
+                continue
+            if n_free:
+                n_free -= 1
+                slot = free[n_free]
+            else:
+                slot = opened
+                opened += 1
+            missed[k] = mark
+            slot_key[slot] = k
+            key_slot[k] = slot
+            used += size[k]
+            blocked[slot] = 0 if bypass else mark
+            on_install(state, slot, k, now, upcoming[r])
+        evictions, bypassed = 0, 0
+        while used > capacity:
+            slot = choose_victim(state, slot_key[:opened], blocked, mark)
+            if slot < 0:
+                slot = choose_victim(state, slot_key[:opened], blocked, -1)
+            k = slot_key[slot]
+            if missed[k] == mark:
+                bypassed += 1
+            else:
+                evictions += 1
+            slot_key[slot] = -1
+            key_slot[k] = -1
+            used -= size[k]
+            free[n_free] = slot
+            n_free += 1
+        tally[REQUESTS] = requests
+        tally[HITS] = hits
+        tally[MISSES] = requests - hits
+        tally[COLD] = max(requests - hits - bypassed - evictions, 0)
+        tally[EVICTIONS] = evictions
+        tally[BYPASSED] = bypassed
+        into = counts[row[call]]
+        into[CALLS] += 1
+        into[REFS] += end - begin
+        into[FULL_HIT_CALLS] += hits == requests
+        for column in (REQUESTS, HITS, MISSES, COLD, EVICTIONS, BYPASSED):
+            into[column] += tally[column]
+        if len(stream):
+            for place in range(len(STREAM)):
+                stream[call, place] = tally[STREAM[place]]

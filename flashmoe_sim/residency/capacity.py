@@ -1,0 +1,99 @@
+"""How much each pool's bank holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.residency.pool import Pool
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+
+
+@dataclass(frozen=True, eq=False)
+class Capacity:
+    """The bank of one pool.
+
+    room: what its contents may weigh altogether. size: i64 [keys], what a key weighs: 1, or bytes.
+    bytes: memory of the bank, or None where no geometry is known.
+    """
+
+    room: int
+    size: NDArray[np.int64]
+    bytes: int | None
+
+
+def capacities(workload: Workload, setup: Setup) -> list[Capacity]:
+    """The bank of every pool of `workload.pools(setup.scope)`.
+
+    A bank of slots has `slots` for each layer, at most the layer's experts; a global one has the sum. A bank of bytes
+    is shared equally among layers; where the contract needs fixed slots it is rounded down to whole slots.
+    Raises BadInput for a bank that the model has no use for, that bytes cannot be divided into, or that cannot hold the
+    largest call of a contract that needs it to.
+    """
+    bank, sizes, n_experts = setup.bank, workload.expert_bytes, workload.n_experts
+    pools = workload.pools(setup.scope)
+    if bank.budget_bytes is not None:
+        if sizes is None:
+            raise BadInput(f"bank {bank}: a bank in bytes needs to know what an expert weighs; give --model")
+        banks = _byte_banks(bank.budget_bytes, sizes, setup, pools)
+    else:
+        assert bank.slots is not None
+        if bank.slots > max(n_experts):
+            raise BadInput(
+                f"bank {bank.slots}: a layer of {workload.trace.name} has {max(n_experts)} experts; "
+                f"give at most --bank {max(n_experts)}"
+            )
+        slots = [min(bank.slots, n) for n in n_experts]
+        weights = sizes or (None,) * len(slots)
+        each = [None if size is None else n * size for n, size in zip(slots, weights, strict=True)]
+        total = None if sizes is None else sum(size for size in each if size is not None)
+        ones = [np.ones(pool.keys, np.int64) for pool in pools]
+        if setup.scope == "global":
+            banks = [Capacity(sum(slots), ones[0], total)]
+        else:
+            banks = [Capacity(n, one, size) for n, one, size in zip(slots, ones, each, strict=True)]
+    if setup.fixed_slots:
+        _check_unions(workload, pools, banks, bank, setup)
+    return banks
+
+
+def _byte_banks(budget_bytes: int, sizes: tuple[int, ...], setup: Setup, pools: list[Pool]) -> list[Capacity]:
+    share = budget_bytes if setup.scope == "global" else budget_bytes // len(sizes)
+    banks = []
+    for pool in pools:
+        size = np.array(sizes, np.int64)[pool.key_row]
+        if share < int(size.max()):
+            raise BadInput(
+                f"bank {setup.bank}: {share} bytes for a bank do not hold one expert of {int(size.max())} bytes; "
+                f"give at least --bank {-(-int(size.max()) * (budget_bytes // share) // 2**20)}MiB"
+            )
+        if not setup.fixed_slots:
+            banks.append(Capacity(share, size, share))
+        elif int(size.min()) == int(size.max()):
+            slots = min(share // int(size[0]), pool.keys)
+            banks.append(Capacity(slots, np.ones(pool.keys, np.int64), slots * int(size[0])))
+        else:
+            raise BadInput(
+                f"bank {setup.bank}: layers differ in expert size, so one bank of fixed slots cannot serve all; "
+                "use --contract atomic, or leave out --scope global"
+            )
+    return banks
+
+
+def _check_unions(workload: Workload, pools: list[Pool], banks: list[Capacity], bank: Bank, setup: Setup) -> None:
+    for pool, capacity in zip(pools, banks, strict=True):
+        largest = int(pool.requests.max())
+        if largest > capacity.room:
+            first = int(np.argmax(pool.requests > capacity.room))
+            call = int(pool.call[first])
+            raise BadInput(
+                f"bank {bank}: call {call} of {workload.trace.name} (layer {int(workload.trace.layer[call])}) asks for "
+                f"{int(pool.requests[first])} distinct experts and a bank holds {capacity.room}: slot-bank overflow; "
+                f"the largest call needs {max(int(pool.requests.max()) for pool in pools)} slots "
+                f"(--contract atomic streams the excess)"
+            )

@@ -1,0 +1,125 @@
+"""What a replay counted: exact, per layer, and additive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.residency import tally
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """Counts of one replay; `+` merges those of the same configuration over different traces.
+
+    layers: layer numbers. table: i64 [layers, tally.N_COLUMNS].
+    unions: i64, how many calls asked for 0, 1, 2, … distinct experts.
+    tokens: tokens of the workload. slots: slots that a union competes for; 0 where the bank is in bytes.
+    expert_bytes, reads_per_install: of each layer; None where no geometry is known.
+    resident_bytes: memory of the banks; None where no geometry is known.
+    """
+
+    layers: tuple[int, ...]
+    table: NDArray[np.int64]
+    unions: NDArray[np.int64]
+    tokens: int
+    slots: int
+    expert_bytes: tuple[int, ...] | None = None
+    reads_per_install: tuple[int, ...] | None = None
+    resident_bytes: int | None = None
+
+    def __add__(self, other: Counts) -> Counts:
+        same = ("layers", "slots", "expert_bytes", "reads_per_install", "resident_bytes")
+        for name in same:
+            if getattr(self, name) != getattr(other, name):
+                raise ValueError(
+                    f"counts of different configurations: {name} {getattr(self, name)} and {getattr(other, name)}"
+                )
+        unions = np.zeros(max(len(self.unions), len(other.unions)), np.int64)
+        unions[: len(self.unions)] += self.unions
+        unions[: len(other.unions)] += other.unions
+        return Counts(
+            self.layers,
+            self.table + other.table,
+            unions,
+            self.tokens + other.tokens,
+            self.slots,
+            self.expert_bytes,
+            self.reads_per_install,
+            self.resident_bytes,
+        )
+
+    def total(self) -> dict[str, Any]:
+        """The columns of schema.COUNTS that a replay knows, over all layers."""
+        row = _columns(self.table.sum(axis=0), self.tokens)
+        row |= {
+            "bytes_read": self._weighted(tally.MISSES, self.expert_bytes),
+            "bytes_per_token": None,
+            "read_ops": self._weighted(tally.MISSES, self.reads_per_install),
+            "prefetch_bytes": self._weighted(tally.PREFETCH_ISSUED, self.expert_bytes),
+            "prefetch_read_ops": self._weighted(tally.PREFETCH_ISSUED, self.reads_per_install),
+            "prefetch_wasted_bytes": self._weighted(tally.PREFETCH_WASTED, self.expert_bytes),
+            "union_over_slots_p50": self._union_quantile(0.50),
+            "union_over_slots_p99": self._union_quantile(0.99),
+            "resident_bytes": self.resident_bytes,
+        }
+        if row["bytes_read"] is not None and self.tokens:
+            row["bytes_per_token"] = row["bytes_read"] / self.tokens
+        return row
+
+    def by_layer(self) -> list[dict[str, Any]]:
+        """One row per layer: its number and the columns of `total` that make sense for one layer."""
+        rows = []
+        for i, layer in enumerate(self.layers):
+            row = {"layer": layer, **_columns(self.table[i], self.tokens)}
+            size = self.expert_bytes[i] if self.expert_bytes else None
+            reads = self.reads_per_install[i] if self.reads_per_install else None
+            for name, column, each in (
+                ("bytes_read", tally.MISSES, size),
+                ("read_ops", tally.MISSES, reads),
+                ("prefetch_bytes", tally.PREFETCH_ISSUED, size),
+                ("prefetch_read_ops", tally.PREFETCH_ISSUED, reads),
+                ("prefetch_wasted_bytes", tally.PREFETCH_WASTED, size),
+            ):
+                row[name] = None if each is None else int(self.table[i, column]) * each
+            rows.append(row)
+        return rows
+
+    def _weighted(self, column: int, each: tuple[int, ...] | None) -> int | None:
+        return None if each is None else sum(int(n) * one for n, one in zip(self.table[:, column], each, strict=True))
+
+    def _union_quantile(self, share: float) -> float | None:
+        calls = int(self.unions.sum())
+        if not self.slots or not calls:
+            return None
+        rank = max(int(np.ceil(share * calls)), 1)
+        return float(np.searchsorted(np.cumsum(self.unions), rank)) / self.slots
+
+
+def _columns(counted: NDArray[np.int64], tokens: int) -> dict[str, Any]:
+    names = {
+        "calls": tally.CALLS,
+        "refs": tally.REFS,
+        "requests": tally.REQUESTS,
+        "hits": tally.HITS,
+        "misses": tally.MISSES,
+        "cold_installs": tally.COLD,
+        "evictions": tally.EVICTIONS,
+        "bypassed": tally.BYPASSED,
+        "aliased_refs": tally.ALIASED,
+        "full_hit_calls": tally.FULL_HIT_CALLS,
+        "prefetch_calls": tally.PREFETCH_CALLS,
+        "prefetch_requests": tally.PREFETCH_REQUESTS,
+        "prefetch_issued": tally.PREFETCH_ISSUED,
+        "prefetch_useful": tally.PREFETCH_USEFUL,
+    }
+    row: dict[str, Any] = {name: int(counted[column]) for name, column in names.items()}
+    calls, requests = row["calls"], row["requests"]
+    row["hit_rate"] = row["hits"] / requests if requests else None
+    row["full_hit_rate"] = row["full_hit_calls"] / calls if calls else None
+    row["misses_per_call"] = row["misses"] / calls if calls else None
+    row["misses_per_token"] = row["misses"] / tokens if tokens else None
+    return row

@@ -1,0 +1,41 @@
+"""The replay loop of policies whose residents never change; it is the same under every contract."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flashmoe_sim._jit import jit
+from flashmoe_sim.residency.tally import BYPASSED, CALLS, FULL_HIT_CALLS, HITS, MISSES, REFS, REQUESTS
+
+
+@jit
+def replay(key: Any, offset: Any, row: Any, pinned: Any, repeats: bool, counts: Any, stream: Any) -> None:
+    """Count one pool against the pinned keys, bool [keys].
+
+    repeats: whether a repeated reference of a call is a request of its own (contract `sequential`).
+    The other arguments are as for the deferred loop.
+    """
+    seen = np.full(len(pinned), -1, np.int64)
+    for call in range(len(offset) - 1):
+        n, hits = 0, 0
+        for r in range(offset[call], offset[call + 1]):
+            k = key[r]
+            if repeats or seen[k] != call:
+                seen[k] = call
+                n += 1
+                hits += pinned[k]
+        into = counts[row[call]]
+        into[CALLS] += 1
+        into[REFS] += offset[call + 1] - offset[call]
+        into[REQUESTS] += n
+        into[HITS] += hits
+        into[MISSES] += n - hits
+        into[BYPASSED] += n - hits
+        into[FULL_HIT_CALLS] += hits == n
+        if len(stream):
+            stream[call, 0] = n
+            stream[call, 1] = hits
+            stream[call, 2] = n - hits
+            stream[call, 6] = n - hits

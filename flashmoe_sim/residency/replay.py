@@ -1,0 +1,234 @@
+"""Replay a workload against one setup: the public face of stage 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim._jit import specialise
+from flashmoe_sim.policies.base import STAMPS, Candidates, EvictingPolicy, PinningPolicy
+from flashmoe_sim.prefetchers.base import LastCall
+from flashmoe_sim.residency import atomic, deferred, pinned, sequential, tally
+from flashmoe_sim.residency.capacity import Capacity, capacities
+from flashmoe_sim.residency.counts import Counts
+from flashmoe_sim.residency.pool import Pool
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.stream import InstallStream
+from flashmoe_sim.residency.workload import Workload
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """The result of one replay.
+
+    contents: for every pool the resident keys at the end, i32, ascending.
+    slot: i16 [references], the slot each reference was given, where the contract has fixed slots and it was recorded.
+    stream: the install stream, where recorded.
+    """
+
+    setup: Setup
+    counts: Counts
+    contents: list[NDArray[np.int32]]
+    slot: NDArray[np.int16] | None = None
+    stream: InstallStream | None = None
+
+
+def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
+    """Replay the workload's trace against the banks of `setup`.
+
+    record: also give the slot of every reference and the install stream.
+    Raises BadInput for a bank that does not fit the model or cannot hold the largest call.
+    """
+    trace = workload.trace
+    pools = workload.pools(setup.scope)
+    banks = capacities(workload, setup)
+    table = np.zeros((len(trace.layers), tally.N_COLUMNS), np.int64)
+    stream = np.zeros((trace.calls if record else 0, len(tally.STREAM)), np.int32)
+    slot = np.full(trace.refs if record and setup.fixed_slots else 0, -1, np.int16)
+    masks = _pinned_keys(workload, setup, banks) if isinstance(setup.policy, PinningPolicy) else None
+    contents = []
+    for number, (pool, bank) in enumerate(zip(pools, banks, strict=True)):
+        calls = np.zeros((len(pool.call) if record else 0, len(tally.STREAM)), np.int32)
+        if masks is not None:
+            repeats = setup.contract == "sequential"
+            pinned.replay(pool.key, pool.offset, pool.row, masks[number], repeats, table, calls)
+            held = np.flatnonzero(masks[number]).astype(np.int32)
+        elif setup.fixed_slots:
+            out = np.full(len(pool.key) if record else 0, -1, np.int32)
+            held = _replay_deferred(pool, setup, bank, table, calls, out)
+            if record:
+                slot[pool.reference] = out
+        else:
+            held = _replay_undeferred(pool, setup, bank, table, calls)
+        contents.append(held)
+        if record:
+            stream[pool.call] = calls
+    return Replay(
+        setup,
+        _counts(workload, setup, banks, table, masks),
+        contents,
+        slot if len(slot) else None,
+        _install_stream(workload, stream) if record else None,
+    )
+
+
+@cache
+def _compiled(policy: type[EvictingPolicy], loop: str) -> Callable[..., Any]:
+    name = f"{policy.__module__.rpartition('.')[2]}_{policy.__qualname__}"
+    kernels = {key: specialise(kernel, f"{key}_{name}") for key, kernel in policy.kernels.items()}
+    if loop == "deferred":
+        kernels = {"serve": specialise(deferred.serve, f"serve_{name}", **kernels)}
+    module = {"deferred": deferred, "atomic": atomic, "sequential": sequential}[loop]
+    compiled: Callable[..., Any] = specialise(module.replay, f"replay_{name}", **kernels)
+    return compiled
+
+
+def _replay_deferred(
+    pool: Pool, setup: Setup, bank: Capacity, table: NDArray[np.int64], calls: NDArray[np.int32], out: NDArray[np.int32]
+) -> NDArray[np.int32]:
+    assert isinstance(setup.policy, EvictingPolicy)
+    width = (setup.prefetch.width or -1) if isinstance(setup.prefetch, LastCall) else 0
+    slot_key = np.full(bank.room, -1, np.int32)
+    fresh = np.zeros(bank.room, np.bool_)
+    overflow = _compiled(type(setup.policy), "deferred")(
+        pool.key,
+        pool.offset,
+        pool.row,
+        pool.steps_before,
+        pool.next_call,
+        setup.contract == "protected",
+        STAMPS.index(setup.policy.stamp),
+        width,
+        slot_key,
+        np.full(pool.keys, -1, np.int32),
+        fresh,
+        setup.policy.allocate(slots=bank.room, keys=pool.keys),
+        table,
+        calls,
+        out,
+    )
+    assert overflow < 0, f"call {overflow} found no slot in a bank that holds every call"
+    np.add.at(table[:, tally.PREFETCH_WASTED], pool.key_row[slot_key[fresh]], 1)
+    return np.sort(slot_key[slot_key >= 0])
+
+
+def _replay_undeferred(
+    pool: Pool, setup: Setup, bank: Capacity, table: NDArray[np.int64], calls: NDArray[np.int32]
+) -> NDArray[np.int32]:
+    assert isinstance(setup.policy, EvictingPolicy)
+    most = min(bank.room // int(bank.size.min()) + int(pool.requests.max()), pool.keys)
+    slot_key = np.full(most, -1, np.int32)
+    key_slot = np.full(pool.keys, -1, np.int32)
+    state = setup.policy.allocate(slots=most, keys=pool.keys)
+    bypass = setup.policy.bypass
+    if setup.contract == "atomic":
+        _compiled(type(setup.policy), "atomic")(
+            pool.key,
+            pool.offset,
+            pool.row,
+            pool.next_call,
+            bypass,
+            STAMPS.index(setup.policy.stamp),
+            bank.room,
+            bank.size,
+            slot_key,
+            key_slot,
+            state,
+            table,
+            calls,
+        )
+    else:
+        _compiled(type(setup.policy), "sequential")(
+            pool.key,
+            pool.offset,
+            pool.row,
+            pool.next_reference,
+            bypass,
+            bank.room,
+            bank.size,
+            slot_key,
+            key_slot,
+            state,
+            table,
+            calls,
+        )
+    return np.sort(slot_key[slot_key >= 0])
+
+
+def _pinned_keys(workload: Workload, setup: Setup, banks: list[Capacity]) -> list[NDArray[np.bool_]]:
+    assert isinstance(setup.policy, PinningPolicy)
+    requests = [request_counts(pool) for pool in workload.layer_pools]
+    sizes = workload.expert_bytes or (1,) * len(requests)
+    if setup.bank.slots is not None:
+        slots = [min(setup.bank.slots, n) for n in workload.n_experts]
+        budget = sum(n * size for n, size in zip(slots, sizes, strict=True))
+    else:
+        assert setup.bank.budget_bytes is not None
+        budget = setup.bank.budget_bytes
+        slots = [budget // len(sizes) // size for size in sizes]
+    masks = setup.policy.pinned(Candidates(requests, slots, sizes, budget))
+    return [np.concatenate(masks)] if setup.scope == "global" else masks
+
+
+def request_counts(pool: Pool) -> NDArray[np.int64]:
+    """How many calls ask for each key of the pool, i64 [keys]."""
+    call = np.repeat(np.arange(len(pool.call)), np.diff(pool.offset))
+    first = np.unique(call * pool.keys + pool.key)
+    return np.bincount(first % pool.keys, minlength=pool.keys).astype(np.int64)
+
+
+def _counts(
+    workload: Workload,
+    setup: Setup,
+    banks: list[Capacity],
+    table: NDArray[np.int64],
+    masks: list[NDArray[np.bool_]] | None,
+) -> Counts:
+    sizes = workload.expert_bytes
+    resident_bytes = None
+    if sizes is not None and masks is not None:
+        each = np.array(sizes)
+        pairs = zip(workload.pools(setup.scope), masks, strict=True)
+        resident_bytes = sum(int(each[pool.key_row[mask]].sum()) for pool, mask in pairs)
+    elif sizes is not None:
+        resident_bytes = sum(bank.bytes for bank in banks if bank.bytes is not None)
+    reads = workload.layer_geometry
+    in_slots = setup.bank.slots is not None or setup.fixed_slots
+    return Counts(
+        layers=workload.trace.layers,
+        table=table,
+        unions=workload.unions,
+        tokens=workload.trace.tokens,
+        slots=max(bank.room for bank in banks) if in_slots else 0,
+        expert_bytes=sizes,
+        reads_per_install=reads and tuple(layer.read_ops(io_split=setup.io_split) for layer in reads),
+        resident_bytes=resident_bytes,
+    )
+
+
+def _install_stream(workload: Workload, stream: NDArray[np.int32]) -> InstallStream:
+    trace = workload.trace
+    column = {name: stream[:, place] for place, name in enumerate(tally.STREAM)}
+    size = None
+    if workload.expert_bytes is not None:
+        size = np.array(workload.expert_bytes, np.int64)[np.searchsorted(trace.layers, trace.layer)]
+    return InstallStream(
+        layer=trace.layer,
+        step=trace.steps,
+        n_tokens=trace.n_tokens,
+        requests=column[tally.REQUESTS],
+        hits=column[tally.HITS],
+        misses=column[tally.MISSES],
+        cold=column[tally.COLD],
+        evictions=column[tally.EVICTIONS],
+        aliased=column[tally.ALIASED],
+        bypassed=column[tally.BYPASSED],
+        prefetch_issued=column[tally.PREFETCH_ISSUED],
+        bytes_read=None if size is None else column[tally.MISSES] * size,
+        prefetch_bytes=None if size is None else column[tally.PREFETCH_ISSUED] * size,
+    )

@@ -1,0 +1,56 @@
+"""What, beside the trace, decides the answer of a replay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flashmoe_sim.errors import BadInput, unknown_name
+from flashmoe_sim.geometry.model import MAX_IO_SPLIT
+from flashmoe_sim.policies.bank import Bank, Scope
+from flashmoe_sim.policies.base import ALL_CONTRACTS, EvictingPolicy, PinningPolicy, Policy
+from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.prefetchers.base import Prefetcher
+from flashmoe_sim.prefetchers.none import NoPrefetch
+
+FIXED_SLOT_CONTRACTS = ("runtime", "protected")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The configuration of one replay; the combination is checked when it is made.
+
+    scope: a bank for each layer, or one for all.
+    io_split: most chunks that one tensor family of an expert is read in (the runtime's `--moe-cache-io-split`).
+    Raises BadInput for a policy or predictor that is undefined under the contract.
+    """
+
+    bank: Bank
+    policy: Policy = Lru()
+    contract: str = "runtime"
+    prefetch: Prefetcher = NoPrefetch()
+    scope: Scope = "layer"
+    io_split: int = 4
+
+    def __post_init__(self) -> None:
+        if self.contract not in ALL_CONTRACTS:
+            raise unknown_name("contract", self.contract, ALL_CONTRACTS)
+        if self.scope not in ("layer", "global"):
+            raise unknown_name("scope", self.scope, ("layer", "global"))
+        for kind, chosen in (("policy", self.policy), ("predictor", self.prefetch)):
+            if self.contract not in chosen.contracts:
+                raise BadInput(
+                    f"{kind} {chosen.name} is undefined under the contract {self.contract}; "
+                    f"use --contract {' or '.join(chosen.contracts)}"
+                )
+        if not isinstance(self.prefetch, NoPrefetch):
+            if self.scope == "global":
+                raise BadInput(f"predictor {self.prefetch.name} needs a bank for each layer; leave out --scope global")
+            if isinstance(self.policy, PinningPolicy):
+                raise BadInput(f"predictor {self.prefetch.name} cannot work: policy {self.policy.name} never installs")
+        if not 1 <= self.io_split <= MAX_IO_SPLIT:
+            raise BadInput(f"io-split {self.io_split}: expected 1 to {MAX_IO_SPLIT} chunks, as the runtime takes")
+
+    @property
+    def fixed_slots(self) -> bool:
+        """Whether the banks have a fixed number of slots, each for any expert of the pool."""
+        return isinstance(self.policy, EvictingPolicy) and self.contract in FIXED_SLOT_CONTRACTS

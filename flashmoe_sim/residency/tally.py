@@ -1,0 +1,23 @@
+"""The columns that the replay loops count in."""
+
+from __future__ import annotations
+
+CALLS = 0
+REFS = 1
+REQUESTS = 2
+HITS = 3
+MISSES = 4
+COLD = 5
+EVICTIONS = 6
+ALIASED = 7
+FULL_HIT_CALLS = 8
+BYPASSED = 9
+PREFETCH_CALLS = 10
+PREFETCH_REQUESTS = 11
+PREFETCH_ISSUED = 12
+PREFETCH_USEFUL = 13
+PREFETCH_WASTED = 14
+N_COLUMNS = 15
+
+# The columns of one call in the install stream: a part of the above, in this order.
+STREAM = (REQUESTS, HITS, MISSES, COLD, EVICTIONS, ALIASED, BYPASSED, PREFETCH_ISSUED)

@@ -1,0 +1,34 @@
+"""The order in which a replay loop visits the distinct experts of one call, where it is not that of first reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flashmoe_sim._jit import jit
+
+FIRST, LAST, HITS_FIRST = 0, 1, 2  # places in policies.base.STAMPS
+
+
+@jit
+def visit_order(stamp: int, key: Any, begin: int, end: int, key_slot: Any, seen: Any, mark: int, visit: Any) -> int:
+    """Write the references to visit into `visit`, i64 [keys], and return how many: the distinct keys of the call.
+
+    seen: i64 [keys], scratch of this function alone; `mark` is a number it was not given before.
+    """
+    n = 0
+    if stamp == LAST:
+        for r in range(end - 1, begin - 1, -1):
+            if seen[key[r]] != mark:
+                seen[key[r]] = mark
+                visit[n] = r
+                n += 1
+        for i in range(n // 2):
+            visit[i], visit[n - 1 - i] = visit[n - 1 - i], visit[i]
+        return n
+    for missed in range(2):
+        for r in range(begin, end):
+            if (key_slot[key[r]] < 0) == (missed == 1) and seen[key[r]] != mark:
+                seen[key[r]] = mark
+                visit[n] = r
+                n += 1
+    return n

@@ -1,0 +1,99 @@
+"""A trace together with the model it came from, checked against each other and cut into pools once for many replays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.policies.bank import Scope
+from flashmoe_sim.residency.pool import Pool, build_pools
+from flashmoe_sim.trace.routing import RoutingTrace
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """A trace whose expert counts are those of the model, and the geometry of the layers it uses.
+
+    geometry: None where neither a model was given nor the trace tells what an expert costs.
+    """
+
+    trace: RoutingTrace
+    geometry: ModelGeometry | None
+
+    @cached_property
+    def layer_pools(self) -> list[Pool]:
+        return build_pools(self.trace, scope="layer")
+
+    @cached_property
+    def global_pools(self) -> list[Pool]:
+        return build_pools(self.trace, scope="global")
+
+    def pools(self, scope: Scope) -> list[Pool]:
+        """One pool per layer in the order of `trace.layers`, or one for all."""
+        return self.layer_pools if scope == "layer" else self.global_pools
+
+    @cached_property
+    def layer_geometry(self) -> tuple[LayerGeometry, ...] | None:
+        """The geometry of each layer of `trace.layers`."""
+        return None if self.geometry is None else tuple(self.geometry.layers[layer] for layer in self.trace.layers)
+
+    @cached_property
+    def expert_bytes(self) -> tuple[int, ...] | None:
+        """Bytes of one expert of each layer of `trace.layers`."""
+        return None if self.layer_geometry is None else tuple(layer.expert_bytes for layer in self.layer_geometry)
+
+    @cached_property
+    def n_experts(self) -> tuple[int, ...]:
+        """Experts of each layer of `trace.layers`."""
+        return tuple(self.trace.n_experts[layer] for layer in self.trace.layers)
+
+    @cached_property
+    def unions(self) -> NDArray[np.int64]:
+        """How many calls ask for 0, 1, 2, … distinct experts."""
+        return np.bincount(np.concatenate([pool.requests for pool in self.layer_pools])).astype(np.int64)
+
+
+def prepare(trace: RoutingTrace, geometry: ModelGeometry | None = None) -> Workload:
+    """Check that `trace` can come from the model `geometry` and put them together.
+
+    Without a geometry, what the trace itself tells of expert sizes is used.
+    Raises BadInput for an empty trace, and for a layer, an expert number or a top-k that the model does not have.
+    """
+    if not trace.refs:
+        raise BadInput(f"{trace.name}: no routed calls in it; record or convert the trace again")
+    if geometry is None:
+        if trace.expert_bytes is None:
+            return Workload(trace, None)
+        return Workload(trace, _recorded_geometry(trace))
+    for view in trace.by_layer:
+        if view.layer not in geometry.layers:
+            known = f"{min(geometry.layers)}..{max(geometry.layers)}"
+            raise BadInput(
+                f"{trace.name}: routes layer {view.layer}, but {geometry.name} has MoE layers {known}; give the model traced"
+            )
+        has = geometry.layers[view.layer].n_experts
+        if int(view.expert.max()) >= has:
+            raise BadInput(
+                f"{trace.name}: layer {view.layer} asks for expert {int(view.expert.max())}, "
+                f"but {geometry.name} has {has} experts there; give the model that was traced"
+            )
+    if geometry.top_k and trace.top_k > geometry.top_k:
+        raise BadInput(
+            f"{trace.name}: uses {trace.top_k} experts a token, but {geometry.name} routes at most {geometry.top_k}; "
+            "give the model that was traced"
+        )
+    n_experts = {layer: geometry.layers[layer].n_experts for layer in trace.layers}
+    return Workload(trace.with_(n_experts=n_experts, n_experts_known=True), geometry)
+
+
+def _recorded_geometry(trace: RoutingTrace) -> ModelGeometry:
+    assert trace.expert_bytes is not None
+    layers = {
+        layer: LayerGeometry(trace.n_experts[layer], {"expert": trace.expert_bytes[layer]}) for layer in trace.layers
+    }
+    return ModelGeometry(name=trace.name, layers=layers, top_k=trace.top_k, source="recorded in the trace")

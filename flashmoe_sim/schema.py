@@ -1,0 +1,71 @@
+"""Every column that leaves the program: name, type, unit and meaning."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Column(NamedTuple):
+    """One column of a result row; a value is null where the run could not know it."""
+
+    name: str
+    dtype: str
+    unit: str
+    meaning: str
+
+
+IDENTITY = (
+    Column("id", "str", "", "hash of everything that changes the answer"),
+    Column("trace", "str", "", "name of the trace"),
+    Column("trace_id", "str", "", "hash of the trace's content"),
+    Column("model", "str", "", "name of the model whose geometry was used"),
+    Column("policy", "str", "", "eviction policy with its parameters"),
+    Column("contract", "str", "", "replay contract: when residency is looked up and what may be a victim"),
+    Column("prefetch", "str", "", "prefetch predictor"),
+    Column("scope", "str", "", "layer: a bank for each layer; global: one bank for all"),
+    Column("bank", "str", "", "slots of each layer, or bytes of all banks together with their unit"),
+    Column("io_split", "int", "chunks", "most chunks that one tensor family of an expert is read in"),
+    Column("version", "str", "", "version of the program"),
+)
+
+COUNTS = (
+    Column("calls", "int", "calls", "routed calls"),
+    Column("refs", "int", "references", "expert ids in the routed calls, repeats included"),
+    Column("requests", "int", "experts", "distinct experts of each call, summed (sequential: references)"),
+    Column("hits", "int", "experts", "requests whose expert was resident"),
+    Column("misses", "int", "experts", "requests whose expert was not resident"),
+    Column("cold_installs", "int", "experts", "installs that displaced nothing"),
+    Column("evictions", "int", "experts", "experts displaced to make room"),
+    Column("bypassed", "int", "experts", "misses served without an install"),
+    Column("aliased_refs", "int", "experts", "distinct experts of a call whose slot another expert of the call has"),
+    Column("full_hit_calls", "int", "calls", "calls without a miss"),
+    Column("hit_rate", "float", "1", "hits / requests"),
+    Column("full_hit_rate", "float", "1", "full_hit_calls / calls"),
+    Column("misses_per_call", "float", "experts", "misses / calls"),
+    Column("misses_per_token", "float", "experts", "misses / tokens of the workload"),
+    Column("bytes_read", "int", "bytes", "bytes of the misses; what was prefetched is not in it"),
+    Column("bytes_per_token", "float", "bytes", "bytes_read / tokens of the workload"),
+    Column("read_ops", "int", "reads", "reads of the misses, after splitting"),
+    Column("prefetch_calls", "int", "calls", "prefetches asked for, each of one layer"),
+    Column("prefetch_requests", "int", "experts", "distinct experts of those, summed"),
+    Column("prefetch_issued", "int", "experts", "prefetched experts that were not resident, and were read"),
+    Column("prefetch_useful", "int", "experts", "of those, how many were hit before they were evicted"),
+    Column("prefetch_bytes", "int", "bytes", "bytes of prefetch_issued"),
+    Column("prefetch_read_ops", "int", "reads", "reads of prefetch_issued, after splitting"),
+    Column("prefetch_wasted_bytes", "int", "bytes", "bytes prefetched and never hit"),
+    Column("union_over_slots_p50", "float", "1", "median over calls of requests / slots"),
+    Column("union_over_slots_p99", "float", "1", "99th percentile over calls of requests / slots"),
+    Column("resident_bytes", "int", "bytes", "memory of the banks"),
+    Column("best_hit_rate", "float", "1", "hit rate of min with bypass, event-atomic, in the same banks"),
+)
+
+TIMING = (
+    Column("tok_s", "float", "1/s", "decode speed"),
+    Column("tok_s_p50", "float", "1/s", "decode speed at the median step"),
+    Column("tok_s_lo", "float", "1/s", "lower end of the 90 % interval of tok_s"),
+    Column("tok_s_hi", "float", "1/s", "upper end of the 90 % interval of tok_s"),
+    Column("ms_per_token", "float", "ms", "1000 / tok_s"),
+    Column("bottleneck", "str", "", "consume, commit or prefetch"),
+)
+
+RESULT_COLUMNS = IDENTITY + COUNTS + TIMING
