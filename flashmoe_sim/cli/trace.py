@@ -1,0 +1,290 @@
+"""`sim trace`: inspect, lint, convert and cut routing traces."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flashmoe_sim.cli.common import force_option, json_option, lenient_option, message, print_json, print_table
+from flashmoe_sim.errors import BadInput
+
+if TYPE_CHECKING:
+    from flashmoe_sim.trace.lint import Finding
+    from flashmoe_sim.trace.routing import RoutingTrace
+    from flashmoe_sim.trace.statistics import LayerStatistics, TraceStatistics
+
+LAYER_ROWS = 12
+NAMES = {".parquet": "parquet", ".jsonl": "jsonl", ".jsonl.gz": "jsonl", ".jsonl.zst": "jsonl"}
+
+trace_argument = click.argument("trace", type=click.Path(path_type=Path))
+out_argument = click.argument("out", type=click.Path(path_type=Path))
+to_option = click.option("--to", type=click.Choice(["parquet", "jsonl"]), help="Format; by OUT's name if not given.")
+
+
+@click.group(name="trace", context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Inspect, lint, convert and cut routing traces.
+
+    The format of TRACE is found by its content: the runtime's JSONL, token pairs, route CSV, grouped pairs, CSV with
+    the columns layer and expert, or this program's Parquet store; plain or compressed with gzip or zstd.
+    """
+
+
+@command.command()
+@trace_argument
+@click.option("--bank", "banks", default="", metavar="N,N", help="Compare unions with these bank sizes, in slots.")
+@click.option("--all-layers", is_flag=True, help="A row for every layer, instead of ranges of layers.")
+@lenient_option
+@json_option
+def inspect(trace: Path, banks: str, all_layers: bool, lenient: bool, as_json: bool) -> None:
+    """Say what a trace is like: width of its calls, skew, reuse, overlap."""
+    from flashmoe_sim.trace.statistics import inspect as describe
+
+    sizes = _numbers(banks, "--bank") if banks else []
+    loaded = _load(trace, lenient=lenient)
+    statistics = describe(loaded, banks=sizes)
+    if as_json:
+        print_json({**_identity(loaded), "notes": list(loaded.notes), **asdict(statistics)})
+        return
+    _print_summary(loaded, statistics)
+    if statistics.banks:
+        _print_banks(statistics)
+    _print_layers(statistics, all_layers=all_layers)
+
+
+@command.command()
+@trace_argument
+@click.option("--model", help="Check the ids against this model: a manifest, sidecar folder, GGUF file or name.")
+@lenient_option
+@json_option
+def lint(trace: Path, model: str | None, lenient: bool, as_json: bool) -> None:
+    """Say what is wrong or odd about a trace; exit 1 when something is wrong."""
+    from flashmoe_sim.trace.lint import lint as check
+    from flashmoe_sim.trace.load import load_trace
+
+    n_experts = None
+    if model:
+        from flashmoe_sim.geometry.load import load_model
+
+        n_experts = {number: layer.n_experts for number, layer in load_model(model).layers.items()}
+    loaded = load_trace(trace, lenient=lenient)
+    findings = check(loaded, n_experts=n_experts)
+    if as_json:
+        print_json({**_identity(loaded), "findings": [asdict(finding) for finding in findings]})
+    else:
+        _print_findings(loaded, findings)
+    if any(finding.severity == "error" for finding in findings):
+        sys.exit(1)
+
+
+@command.command()
+@trace_argument
+@out_argument
+@to_option
+@force_option
+@lenient_option
+@json_option
+def convert(trace: Path, out: Path, to: str | None, force: bool, lenient: bool, as_json: bool) -> None:
+    """Write a trace as Parquet (keeps everything) or in the runtime's JSONL layout."""
+    write = _writer(out, to, force=force)
+    _report(write(_load(trace, lenient=lenient)), as_json=as_json)
+
+
+@command.command()
+@trace_argument
+@out_argument
+@click.option("--topk", "top_k", type=int, metavar="K", help="Keep the first K ranks of every token.")
+@click.option("--layers", metavar="0-11,20", help="Keep these layers.")
+@click.option("--steps", metavar="A:B", help="Keep the steps from A up to, not including, B; either can be left out.")
+@to_option
+@force_option
+@lenient_option
+@json_option
+def cut(
+    trace: Path,
+    out: Path,
+    *,
+    top_k: int | None,
+    layers: str | None,
+    steps: str | None,
+    to: str | None,
+    force: bool,
+    lenient: bool,
+    as_json: bool,
+) -> None:
+    """Write a part of a trace: fewer ranks, layers or steps."""
+    from flashmoe_sim.trace.cut import cut as part
+
+    if top_k is None and layers is None and steps is None:
+        raise click.UsageError("nothing to cut; give --topk, --layers or --steps")
+    write = _writer(out, to, force=force)
+    kept_layers = _numbers(layers, "--layers") if layers is not None else None
+    kept_steps = _slice(steps) if steps is not None else None
+    loaded = _load(trace, lenient=lenient)
+    _report(write(part(loaded, top_k=top_k, layers=kept_layers, steps=kept_steps)), as_json=as_json)
+
+
+def _load(path: Path, *, lenient: bool) -> RoutingTrace:
+    from flashmoe_sim.trace.load import load_trace
+
+    trace = load_trace(path, lenient=lenient)
+    for note in trace.notes:
+        message(f"{path}: {note}")
+    return trace
+
+
+def _identity(trace: RoutingTrace) -> dict[str, Any]:
+    return {"trace": trace.name, "format": trace.format, "content_id": trace.content_id}
+
+
+def _numbers(text: str, option: str) -> list[int]:
+    """Numbers and ranges of numbers: 0-11,20."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or len(first + last) > 9:
+            raise BadInput(f"{option} {text!r}: {part!r} is not a number or a range; expected for example 0-11,20")
+        begin, end = int(first), int(last or first)
+        if end < begin or end > 32767:
+            raise BadInput(f"{option} {text!r}: {part!r} must go up, and no further than 32767")
+        numbers.extend(range(begin, end + 1))
+    return numbers
+
+
+def _slice(text: str) -> tuple[int | None, int | None]:
+    """A range of steps: A:B, A: or :B."""
+    begin, colon, end = (part.strip() for part in text.partition(":"))
+    if not colon or any(part and not part.isdecimal() for part in (begin, end)) or len(begin + end) > 18:
+        raise BadInput(f"--steps {text!r}: expected A:B, for example 10:500, or 10: or :500")
+    first, last = int(begin) if begin else None, int(end) if end else None
+    if first is not None and last is not None and last <= first:
+        raise BadInput(f"--steps {text!r}: keeps nothing; B must be greater than A")
+    return first, last
+
+
+def _writer(out: Path, to: str | None, *, force: bool) -> Callable[[RoutingTrace], dict[str, Any]]:
+    """Writes a trace to `out` and says what was written; refuses an existing file before anything is read."""
+    from flashmoe_sim.trace.atomic import refuse_existing
+    from flashmoe_sim.trace.store import write_store
+    from flashmoe_sim.trace.write_jsonl import lost_in_jsonl, write_jsonl
+
+    chosen = to or next((name for suffix, name in NAMES.items() if out.name.endswith(suffix)), None)
+    if chosen is None:
+        raise BadInput(f"{out}: the name tells no format; end it in {', '.join(NAMES)}, or give --to")
+    refuse_existing(out, force=force)
+
+    def write(trace: RoutingTrace) -> dict[str, Any]:
+        (write_store if chosen == "parquet" else write_jsonl)(trace, out, force=force)
+        lost = lost_in_jsonl(trace) if chosen == "jsonl" else ()
+        sizes = {"calls": trace.calls, "refs": trace.refs, "tokens": trace.tokens, "bytes": out.stat().st_size}
+        return {"out": str(out), "format": chosen, **sizes, "not_kept": list(lost)}
+
+    return write
+
+
+def _report(written: dict[str, Any], *, as_json: bool) -> None:
+    if written["not_kept"]:
+        message(f"{written['out']}: the runtime's layout has no place for {', '.join(written['not_kept'])}")
+    if as_json:
+        print_json(written)
+        return
+    click.echo(
+        f"{written['out']}: {written['calls']:,} calls, {written['refs']:,} references, {written['bytes']:,} bytes"
+    )
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _print_summary(trace: RoutingTrace, statistics: TraceStatistics) -> None:
+    union, reuse = statistics.union, statistics.reuse
+    prompt = "" if statistics.prompt_share is None else f"{_percent(statistics.prompt_share)} of them prompt"
+    inferred = "" if statistics.phases_recorded or statistics.prompt_share is None else " (inferred)"
+    known = "" if statistics.n_experts_known else " (inferred from the largest id)"
+    experts = sorted({layer.n_experts for layer in statistics.layers})
+    rows = [
+        ("calls", f"{statistics.calls:,}", f"in {statistics.steps:,} steps of {len(statistics.layers)} layers"),
+        ("tokens", f"{statistics.tokens:,}", prompt + inferred),
+        ("experts per token", _number(statistics.top_k or None), f"of {', '.join(map(str, experts))}{known}"),
+        ("references", f"{statistics.refs:,}", f"{statistics.requests:,} requests (distinct in their call)"),
+        ("union, mean", f"{union.mean:.2f}", f"p50 {union.p50}, p99 {union.p99}, most {union.max} (the smallest bank)"),
+        ("top 10 % of experts", _percent(statistics.top_decile_share), "of the requests of their layer"),
+        ("entropy", f"{statistics.normalised_entropy:.3f}", "of the requests; 1 is uniform"),
+        ("reuse distance, p50", _number(reuse.p50), f"p90 {_number(reuse.p90)}, p99 {_number(reuse.p99)}"),
+        ("first uses", f"{reuse.first_uses:,}", "cold in any bank"),
+        ("token overlap", _percent(statistics.overlap), "of a token's experts the previous one used too"),
+    ]
+    if statistics.aliased_refs is not None:
+        rows.append(("aliased", f"{statistics.aliased_refs:,}", "references computed in another expert's slot"))
+    print_table([(trace.name, "left"), ("", "right"), (trace.format, "left")], rows)
+
+
+def _print_banks(statistics: TraceStatistics) -> None:
+    rows = [
+        (
+            f"{bank.slots:,}",
+            f"{bank.union_over_slots_p50:.2f}",
+            f"{bank.union_over_slots_p99:.2f}",
+            f"{bank.union_over_slots_max:.2f}",
+            f"{bank.calls_over:,}",
+        )
+        for bank in statistics.banks
+    ]
+    headings = ("bank", "union/slots p50", "p99", "most", "calls over")
+    print_table([(heading, "right") for heading in headings], rows)
+
+
+def _print_layers(statistics: TraceStatistics, *, all_layers: bool) -> None:
+    layers = statistics.layers
+    size = 1 if all_layers else -(-len(layers) // LAYER_ROWS)
+    rows = [_layers_row(layers[begin : begin + size]) for begin in range(0, len(layers), size)]
+    headings = ("calls", "used", "union", "most", "top 10%", "entropy", "reuse 50/90", "overlap")
+    caption = "Rows are means over the layers of a range; --all-layers shows each." if size > 1 else ""
+    print_table([("layer", "right"), *((heading, "right") for heading in headings)], rows, caption=caption)
+
+
+def _layers_row(layers: tuple[LayerStatistics, ...]) -> tuple[str, ...]:
+    def mean(values: list[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return sum(known) / len(known) if known else None
+
+    def rounded(values: list[float | None], digits: int = 0) -> str:
+        average = mean(values)
+        return "-" if average is None else f"{average:,.{digits}f}"
+
+    first, last = layers[0].layer, layers[-1].layer
+    return (
+        f"{first}-{last}" if last > first else str(first),
+        rounded([layer.calls for layer in layers]),
+        rounded([layer.distinct for layer in layers]),
+        rounded([layer.union.mean for layer in layers], 2),
+        str(max(layer.union.max for layer in layers)),
+        rounded([100 * layer.top_decile_share for layer in layers], 1) + "%",
+        rounded([layer.normalised_entropy for layer in layers], 3),
+        f"{rounded([layer.reuse.p50 for layer in layers])}/{rounded([layer.reuse.p90 for layer in layers])}",
+        _percent(mean([layer.overlap for layer in layers])),
+    )
+
+
+def _print_findings(trace: RoutingTrace, findings: tuple[Finding, ...]) -> None:
+    rows = []
+    for finding in findings:
+        sentences = [finding.message]
+        if finding.call is not None and finding.severity != "info":
+            sentences.append(f"first at call {finding.call:,}, step {finding.step:,}, layer {finding.layer}")
+        if finding.advice:
+            sentences.append(finding.advice)
+        rows.append((finding.severity, finding.code, " ".join(f"{text[0].upper()}{text[1:]}." for text in sentences)))
+    print_table([("", "left"), ("", "left"), (f"{trace.name} ({trace.format})", "left")], rows)
+    number = {severity: sum(finding.severity == severity for finding in findings) for severity in ("error", "warning")}
+    click.echo(", ".join(f"{count} {name}{'' if count == 1 else 's'}" for name, count in number.items()))

@@ -1,0 +1,236 @@
+"""What a person should know about a trace before trusting numbers made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.trace.counting import count_repeats
+from flashmoe_sim.trace.cut import shown_layers
+from flashmoe_sim.trace.phases import Phases, find_phases
+from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace
+from flashmoe_sim.trace.statistics import aliased_by_call, union_by_call
+
+SEVERITIES = ("error", "warning", "info")
+LOSSES = ("skipped", "torn", "dropped", "gap", "missing")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was found. count: how often; call, step, layer: where first, or None for the whole trace.
+
+    message says what was found, advice what to do about it.
+    """
+
+    severity: str
+    code: str
+    count: int
+    message: str
+    advice: str = ""
+    call: int | None = None
+    step: int | None = None
+    layer: int | None = None
+
+
+def lint(trace: RoutingTrace, *, n_experts: Mapping[int, int] | int | None = None) -> tuple[Finding, ...]:
+    """Everything worth saying about a trace: errors first, then warnings, then information.
+
+    n_experts: the experts of each layer (or of every layer) of the model that the trace should fit; the trace's own
+    where it records them and none are given.
+    """
+    if not trace.calls:
+        return (Finding("error", "no-calls", 1, "the trace has no routed calls", "record it again"),)
+    phases = find_phases(trace)
+    findings = [
+        *_ids(trace, n_experts),
+        *_shapes(trace),
+        *_reader(trace),
+        *_slots(trace),
+        *_missing_layers(trace, phases),
+        *_unequal_layers(trace),
+        *_prompt(phases),
+        *_smallest_bank(trace),
+    ]
+    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
+
+
+def _at(
+    trace: RoutingTrace, severity: str, code: str, calls: NDArray[np.bool_], count: int, message: str, advice: str
+) -> Finding:
+    """A finding located at the first of the calls (bool [calls])."""
+    call = int(np.flatnonzero(calls)[0])
+    return Finding(severity, code, count, message, advice, call, int(trace.steps[call]), int(trace.layer[call]))
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _any_in_call(trace: RoutingTrace, references: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    upto = np.zeros(trace.refs + 1, dtype=np.int64)
+    np.cumsum(references, out=upto[1:])
+    return np.diff(upto[trace.offset]) > 0
+
+
+def _ids(trace: RoutingTrace, n_experts: Mapping[int, int] | int | None) -> Iterator[Finding]:
+    given = n_experts if n_experts is not None else (trace.n_experts if trace.n_experts_known else None)
+    if given is None:
+        most = max(trace.n_experts.values(), default=0)
+        yield Finding(
+            "info",
+            "experts-inferred",
+            1,
+            f"the trace does not say how many experts a layer has; {most} holds every id seen",
+            "give --model to check the ids against a model",
+        )
+        return
+    by_layer = given if isinstance(given, Mapping) else dict.fromkeys(trace.layers, given)
+    experts = np.array([by_layer.get(layer, 0) for layer in trace.layers], dtype=np.int64)
+    of_call = experts[np.searchsorted(trace.layers, trace.layer)]
+    if (unknown := of_call == 0).any():
+        message = f"layers {shown_layers([one for one in trace.layers if not by_layer.get(one)])} are not in the model"
+        yield _at(trace, "error", "unknown-layer", unknown, int(unknown.sum()), message, "check that --model is right")
+    outside = trace.expert >= np.repeat(np.where(of_call == 0, 1 << 15, of_call), np.diff(trace.offset))
+    if outside.any():
+        at = int(np.flatnonzero(outside)[0])
+        calls = _any_in_call(trace, outside)
+        limit = int(of_call[np.flatnonzero(calls)[0]])
+        message = (
+            f"{_counted(int(outside.sum()), 'reference')} beyond the model: the first asks for expert "
+            f"{trace.expert[at]} of a layer that has 0..{limit - 1}"
+        )
+        yield _at(trace, "error", "out-of-range", calls, int(outside.sum()), message, "check that --model is right")
+    if silent := sorted(set(by_layer) - set(trace.layers)):
+        yield Finding(
+            "warning",
+            "silent-layer",
+            len(silent),
+            f"the model's layers {shown_layers(silent)} have no calls",
+            "the trace covers only part of the model, or --model is another one",
+        )
+
+
+def _shapes(trace: RoutingTrace) -> Iterator[Finding]:
+    length = np.diff(trace.offset)
+    known = trace.n_tokens > 0
+    uneven = known & (length % np.maximum(trace.n_tokens, 1) != 0)
+    if uneven.any():
+        message = f"{_counted(int(uneven.sum()), 'call')} whose references are not a whole number per token"
+        yield _at(trace, "error", "wrong-length", uneven, int(uneven.sum()), message, "record the trace again")
+    if (empty := length == 0).any():
+        message = f"{_counted(int(empty.sum()), 'call')} without experts"
+        yield _at(trace, "error", "empty-call", empty, int(empty.sum()), message, "record the trace again")
+    if unknown := int((~known).sum()):
+        message = f"{_counted(unknown, 'call')} of unknown tokens: counted as requests, but not as tokens"
+        yield _at(trace, "info", "unknown-tokens", ~known, unknown, message, "")
+    repeats = np.zeros(trace.calls, dtype=np.int32)
+    last_token = np.full(int(trace.expert.max(initial=0)) + 1, -1, dtype=np.int64)
+    count_repeats(trace.offset, trace.n_tokens, trace.expert, last_token, repeats)
+    if repeats.any():
+        message = (
+            f"{_counted(int(repeats.sum()), 'reference')} to an expert that the same token already names, "
+            "which a router never does"
+        )
+        yield _at(
+            trace, "error", "duplicate-expert", repeats > 0, int(repeats.sum()), message, "record the trace again"
+        )
+    width = np.where(known, length // np.maximum(trace.n_tokens, 1), 0)
+    widths = np.unique(width[known])
+    if len(widths) > 1:
+        common = int(np.bincount(width[known]).argmax())
+        other = known & (width != common)
+        seen = ", ".join(map(str, widths[:8]))
+        message = f"{_counted(int(other.sum()), 'call')} without the usual {common} experts per token (seen: {seen})"
+        advice = "right if the layers differ; otherwise record it again"
+        yield _at(trace, "warning", "top-k-varies", other, int(other.sum()), message, advice)
+
+
+def _reader(trace: RoutingTrace) -> Iterator[Finding]:
+    for note in trace.notes:
+        loss = any(word in note for word in LOSSES)
+        advice = "what was left out is missing from every count" if loss else ""
+        yield Finding("warning" if loss else "info", "reader", 1, note, advice)
+
+
+def _slots(trace: RoutingTrace) -> Iterator[Finding]:
+    if trace.slot is None:
+        message = "no slots recorded: a replay cannot be checked against the run, and aliasing cannot be seen"
+        yield Finding("info", "no-slots", 1, message)
+        return
+    yield Finding("info", "slots", 1, f"slots recorded, up to number {trace.slot.max(initial=0)}")
+    aliased = aliased_by_call(trace)
+    if aliased.any():
+        message = (
+            f"{_counted(int(aliased.sum()), 'reference')} in a slot that another expert of the same call has: one of "
+            "the two was computed with the other's weights, and so was all that was routed afterwards"
+        )
+        advice = "for policy studies record with a bank that holds every expert"
+        yield _at(trace, "warning", "aliased-slots", aliased > 0, int(aliased.sum()), message, advice)
+
+
+def _missing_layers(trace: RoutingTrace, phases: Phases | None) -> Iterator[Finding]:
+    number, step = np.unique(trace.steps, return_inverse=True)
+    present = np.zeros((len(number), len(trace.layers)), dtype=np.bool_)
+    present[step, np.searchsorted(trace.layers, trace.layer)] = True
+    absent = ~present
+    if phases is not None:
+        absent[phases.phase != PHASE_DECODE, -1] = False
+    incomplete: NDArray[np.bool_] = np.any(absent, axis=1)
+    if incomplete[-1] and len(number) > 1:
+        message = f"the last step lacks layers {_layers_of(trace, absent[-1])}: the trace ends within it"
+        yield Finding("info", "incomplete-last-step", 1, message, "", None, int(number[-1]))
+        incomplete[-1] = False
+    if incomplete.any():
+        calls = incomplete[step]
+        first = int(np.flatnonzero(incomplete)[0])
+        message = (
+            f"{_counted(int(incomplete.sum()), 'step')} without all layers; "
+            f"the first lacks {_layers_of(trace, absent[first])}"
+        )
+        advice = "calls were lost, or these layers do not route; hit rates of such steps are not comparable"
+        yield _at(trace, "warning", "missing-layer", calls, int(incomplete.sum()), message, advice)
+
+
+def _layers_of(trace: RoutingTrace, absent: NDArray[np.bool_]) -> str:
+    return shown_layers(np.array(trace.layers)[absent].tolist())
+
+
+def _unequal_layers(trace: RoutingTrace) -> Iterator[Finding]:
+    calls = {view.layer: len(view.call) for view in trace.by_layer}
+    most = max(calls.values())
+    fewer = [layer for layer, count in calls.items() if count < most]
+    if not fewer:
+        return
+    only_last = fewer == [trace.layers[-1]]
+    message = f"fewer calls than the others in layers {shown_layers(fewer)} ({calls[fewer[0]]:,} of {most:,})"
+    advice = "as it should be: in a prompt the last layer computes only the output rows" if only_last else ""
+    yield Finding("info", "fewer-calls", len(fewer), message, advice, layer=fewer[0])
+
+
+def _prompt(phases: Phases | None) -> Iterator[Finding]:
+    if phases is None:
+        yield Finding("info", "no-phases", 1, "nothing tells prompt from decode: every step counts as decode")
+        return
+    if phases.warm_up_steps:
+        first = "first step looks" if phases.warm_up_steps == 1 else f"first {phases.warm_up_steps} steps look"
+        message = f"the {first} like the decode that a runtime makes while loading"
+        advice = f"`sim trace cut --steps {phases.warm_up_steps}:` leaves that out"
+        yield Finding("info", "warm-up", phases.warm_up_steps, message, advice, 0, int(phases.number[0]))
+    how = "as recorded" if phases.recorded else "inferred from the last layer and the tokens per call"
+    if ends := phases.prompt_ends:
+        more = f", and {_counted(len(ends) - 1, 'more prompt')} after it" if len(ends) > 1 else ""
+        message = f"the prompt ends at step {ends[0]}{more} ({how})"
+        yield Finding("info", "prompt-ends", len(ends), message, "", step=ends[0])
+    else:
+        only = "decode" if (phases.phase == PHASE_DECODE).any() else "prompt"
+        yield Finding("info", "one-phase", 1, f"every step is {only} ({how})")
+
+
+def _smallest_bank(trace: RoutingTrace) -> Iterator[Finding]:
+    union = union_by_call(trace)
+    most = int(union.max())
+    message = f"the smallest bank that can run this trace has {most} slots: its largest union"
+    yield _at(trace, "info", "smallest-bank", union == most, most, message, "")

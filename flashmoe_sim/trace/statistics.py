@@ -1,0 +1,247 @@
+"""What a trace is like: how wide its calls are, how skewed, how soon experts come back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.trace.counting import count_aliased, count_overlap, count_requests, count_reuse
+from flashmoe_sim.trace.phases import find_phases
+from flashmoe_sim.trace.routing import PHASE_PROMPT, LayerView, RoutingTrace
+
+
+@dataclass(frozen=True)
+class UnionSizes:
+    """Distinct experts of a routed call, over the calls."""
+
+    mean: float
+    p50: int
+    p99: int
+    max: int
+
+
+@dataclass(frozen=True)
+class ReuseDistances:
+    """Reuse distances of repeated requests (see `count_reuse`): a bank of C slots under LRU holds those below C.
+
+    The quantiles are None where nothing was requested twice. first_uses: requests that have no distance.
+    """
+
+    p50: int | None
+    p90: int | None
+    p99: int | None
+    first_uses: int
+
+
+@dataclass(frozen=True)
+class LayerStatistics:
+    """One layer. requests: distinct experts, summed over the calls. distinct: experts that occur at all.
+
+    top_decile_share: share of the requests that go to the most requested 10 % of the layer's experts (rounded up).
+    normalised_entropy: of the requests over the layer's experts; 1 is uniform.
+    overlap: share of a token's experts that the layer's previous token used too; None without consecutive tokens.
+    """
+
+    layer: int
+    calls: int
+    refs: int
+    requests: int
+    n_experts: int
+    distinct: int
+    union: UnionSizes
+    top_decile_share: float
+    normalised_entropy: float
+    reuse: ReuseDistances
+    overlap: float | None
+
+
+@dataclass(frozen=True)
+class BankUse:
+    """The regime of a bank size: union / slots over the calls, and the calls whose union exceeds the slots."""
+
+    slots: int
+    union_over_slots_p50: float
+    union_over_slots_p99: float
+    union_over_slots_max: float
+    calls_over: int
+
+
+@dataclass(frozen=True)
+class TraceStatistics:
+    """A whole trace; shares and entropy are means over the layers, weighted by requests.
+
+    aliased_refs: distinct experts of a call whose slot belongs to another one; None where no slots were recorded.
+    prompt_share: share of the tokens that are prompt; None where nothing tells.
+    phases_recorded: whether the recording named the phases, or they were inferred.
+    """
+
+    calls: int
+    refs: int
+    requests: int
+    tokens: int
+    steps: int
+    top_k: int
+    n_experts_known: bool
+    union: UnionSizes
+    top_decile_share: float
+    normalised_entropy: float
+    reuse: ReuseDistances
+    overlap: float | None
+    aliased_refs: int | None
+    prompt_share: float | None
+    phases_recorded: bool
+    banks: tuple[BankUse, ...]
+    layers: tuple[LayerStatistics, ...]
+
+
+def inspect(trace: RoutingTrace, *, banks: Sequence[int] = ()) -> TraceStatistics:
+    """Statistics of a trace, exact; `banks` are bank sizes in slots to compare the unions with.
+
+    Raises BadInput for a trace without calls or a bank smaller than 1.
+    """
+    if not trace.calls:
+        raise BadInput(f"{trace.name or 'trace'}: has no routed calls; nothing to describe")
+    if any(slots < 1 for slots in banks):
+        raise BadInput(f"a bank of {min(banks)} slots; at least 1 expected")
+    unions, histograms, layers = [], [], []
+    shared = compared = 0
+    for view in trace.by_layer:
+        n_experts = max(trace.n_experts.get(view.layer, 0), int(view.expert.max(initial=0)) + 1)
+        union, requests = _requests(view, n_experts)
+        histogram, first_uses = _reuse(view, n_experts)
+        same, of = count_overlap(view.offset, trace.n_tokens[view.call], view.expert, _fresh(n_experts))
+        shared, compared = shared + same, compared + of
+        unions.append(union)
+        histograms.append(histogram)
+        layers.append(
+            LayerStatistics(
+                layer=view.layer,
+                calls=len(view.call),
+                refs=len(view.expert),
+                requests=int(requests.sum()),
+                n_experts=n_experts,
+                distinct=int(np.count_nonzero(requests)),
+                union=_union_sizes(union),
+                top_decile_share=top_decile_share(requests),
+                normalised_entropy=normalised_entropy(requests),
+                reuse=_reuse_distances(histogram, first_uses),
+                overlap=same / of if of else None,
+            )
+        )
+    union = np.concatenate(unions)
+    histogram = np.zeros(max(map(len, histograms)), dtype=np.int64)
+    for one in histograms:
+        histogram[: len(one)] += one
+    weights = np.array([layer.requests for layer in layers], dtype=np.float64)
+    prompt_share, recorded = _prompt_share(trace)
+    return TraceStatistics(
+        calls=trace.calls,
+        refs=trace.refs,
+        requests=int(union.sum()),
+        tokens=trace.tokens,
+        steps=len(np.unique(trace.steps)),
+        top_k=trace.top_k,
+        n_experts_known=trace.n_experts_known,
+        union=_union_sizes(union),
+        top_decile_share=_mean([layer.top_decile_share for layer in layers], weights),
+        normalised_entropy=_mean([layer.normalised_entropy for layer in layers], weights),
+        reuse=_reuse_distances(histogram, sum(layer.reuse.first_uses for layer in layers)),
+        overlap=shared / compared if compared else None,
+        aliased_refs=int(aliased_by_call(trace).sum()) if trace.slot is not None else None,
+        prompt_share=prompt_share,
+        phases_recorded=recorded,
+        banks=tuple(_bank_use(union, slots) for slots in banks),
+        layers=tuple(layers),
+    )
+
+
+def top_decile_share(requests: NDArray[np.int64]) -> float:
+    """Share of the requests that go to the most requested 10 % of the experts, rounded up to a whole expert."""
+    total = int(requests.sum())
+    top = -(-len(requests) // 10)
+    return float(np.sort(requests)[-top:].sum() / total) if total else 0.0
+
+
+def normalised_entropy(requests: NDArray[np.int64]) -> float:
+    """Entropy of the requests over the experts, as a share of the largest possible: 1 is uniform, 0 a single expert."""
+    total = int(requests.sum())
+    if len(requests) < 2 or not total:
+        return 1.0
+    share = requests[requests > 0] / total
+    return float(-(share * np.log(share)).sum() / np.log(len(requests)))
+
+
+def aliased_by_call(trace: RoutingTrace) -> NDArray[np.int32]:
+    """Per call, the distinct experts whose slot already belongs to another distinct expert of the call, i32 [calls].
+
+    Each is computed with the other's weights. All zero where no slots were recorded.
+    """
+    aliased = np.zeros(trace.calls, dtype=np.int32)
+    if trace.slot is not None and trace.refs:
+        seen, taken = _fresh(int(trace.expert.max()) + 1), _fresh(max(int(trace.slot.max()), 0) + 1)
+        count_aliased(trace.offset, trace.expert, trace.slot, seen, taken, aliased)
+    return aliased
+
+
+def union_by_call(trace: RoutingTrace) -> NDArray[np.int32]:
+    """Distinct experts of every call, i32 [calls]."""
+    union = np.zeros(trace.calls, dtype=np.int32)
+    experts = int(trace.expert.max(initial=0)) + 1
+    count_requests(trace.offset, trace.expert, _fresh(experts), union, np.zeros(experts, dtype=np.int64))
+    return union
+
+
+def _fresh(size: int) -> NDArray[np.int64]:
+    return np.full(size, -1, dtype=np.int64)
+
+
+def _requests(view: LayerView, n_experts: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    union, requests = np.zeros(len(view.call), dtype=np.int32), np.zeros(n_experts, dtype=np.int64)
+    count_requests(view.offset, view.expert, _fresh(n_experts), union, requests)
+    return union, requests
+
+
+def _reuse(view: LayerView, n_experts: int) -> tuple[NDArray[np.int64], int]:
+    histogram, scratch = np.zeros(n_experts, dtype=np.int64), np.zeros(n_experts, dtype=np.int16)
+    first_uses = count_reuse(view.offset, view.expert, _fresh(n_experts), _fresh(n_experts), scratch, histogram)
+    return histogram, int(first_uses)
+
+
+def _union_sizes(union: NDArray[np.int32]) -> UnionSizes:
+    p50, p99 = np.quantile(union, (0.5, 0.99), method="inverted_cdf")
+    return UnionSizes(mean=float(union.mean()), p50=int(p50), p99=int(p99), max=int(union.max()))
+
+
+def _reuse_distances(histogram: NDArray[np.int64], first_uses: int) -> ReuseDistances:
+    """The smallest distance that at least the given share of the repeated requests does not exceed."""
+    upto = np.cumsum(histogram)
+    if not upto[-1]:
+        return ReuseDistances(None, None, None, first_uses)
+    p50, p90, p99 = (int(np.searchsorted(upto, -(-percent * int(upto[-1]) // 100))) for percent in (50, 90, 99))
+    return ReuseDistances(p50, p90, p99, first_uses)
+
+
+def _mean(values: list[float], weights: NDArray[np.float64]) -> float:
+    return float(np.average(values, weights=weights)) if weights.sum() else 0.0
+
+
+def _bank_use(union: NDArray[np.int32], slots: int) -> BankUse:
+    sizes = _union_sizes(union)
+    return BankUse(slots, sizes.p50 / slots, sizes.p99 / slots, sizes.max / slots, int((union > slots).sum()))
+
+
+def _prompt_share(trace: RoutingTrace) -> tuple[float | None, bool]:
+    """Share of prompt tokens in the layer that saw the most tokens; None where phases or prompt tokens are unknown."""
+    phases = find_phases(trace)
+    if phases is None:
+        return None, False
+    prompt = phases.of_calls(trace) == PHASE_PROMPT
+    if not trace.tokens or (trace.n_tokens[prompt] == 0).any():
+        return None, phases.recorded
+    busiest = max(trace.by_layer, key=lambda view: int(trace.n_tokens[view.call].sum(dtype=np.int64)))
+    tokens = trace.n_tokens[busiest.call]
+    return float(tokens[prompt[busiest.call]].sum() / tokens.sum()), phases.recorded
