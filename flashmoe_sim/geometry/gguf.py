@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from flashmoe_sim.errors import BadInput
-from flashmoe_sim.geometry.families import MAX_EXPERTS, MAX_LAYER, missing_notes, ordered
+from flashmoe_sim.geometry.families import MAX_EXPERTS, MAX_LAYER, missing_notes, ordered, ranges
 from flashmoe_sim.geometry.gguf_header import Header, Tensor, Value, read_header
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 
-_EXPERTS = re.compile(r"blk\.(\d{1,5})\.(ffn_(?:gate|up|gate_up|down)_exps)\.weight")
+_EXPERTS = re.compile(r"blk\.(0|[1-9]\d{0,4})\.(ffn_(?:gate|up|gate_up|down)_exps)\.weight")
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 
 
@@ -103,8 +103,8 @@ def _check_split(path: Path, header: Header, number: int, count: int) -> None:
     said_number = header.keys.get("split.no", number - 1)
     if said_count != count or said_number != number - 1 or not 1 <= number <= count:
         raise BadInput(
-            f"{path}: its keys say file {int(said_number) + 1} of {said_count}, its name says {number} of {count}; "
-            "give the files the names they were published with"
+            f"{path}: split.no is {said_number} and split.count {said_count}, but by its name it is file {number} of "
+            f"{count}, so {number - 1} and {count} are expected; give the files the names they were published with"
         )
 
 
@@ -169,7 +169,7 @@ def _mtp_notes(arch: str, keys: Mapping[str, Value], layers: Mapping[int, LayerG
     if not isinstance(drafting, int) or not isinstance(blocks, int):
         return []
     last = [number for number in layers if number >= blocks - drafting > 0]
-    return [f"layers {last} only draft tokens ahead; they are counted here like the others"] if last else []
+    return [f"layers {ranges(last)} only draft tokens ahead; they are counted here like the others"] if last else []
 
 
 def _stem(path: Path) -> str:

@@ -111,11 +111,11 @@ class _Reader:
 
     def _scalar(self, code: str) -> int:
         """One number at the position, of a struct `code`."""
-        try:
-            value: int = struct.unpack_from(self.order + code, self.content, self.at)[0]
-        except struct.error:
-            raise self._cut_short(struct.calcsize(code)) from None
-        self.at += struct.calcsize(self.order + code)
+        width = struct.calcsize(self.order + code)
+        if width > self.size - self.at:
+            raise self._cut_short(width)
+        value: int = struct.unpack_from(self.order + code, self.content, self.at)[0]
+        self.at += width
         return value
 
     def _cut_short(self, wanted: int) -> BadInput:

@@ -27,22 +27,16 @@ def load_model(spec: str | Path) -> ModelGeometry:
             return read_manifest(path)
         with path.open("rb") as file:
             magic = file.read(len(MAGIC))
-    except (FileNotFoundError, ValueError):
-        raise _nothing_there(spec) from None
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        if _looks_like_a_path(spec):
+            raise BadInput(
+                f"{str(spec)!r}: no such file; give a sidecar folder, its manifest.json, a GGUF file or a model's name"
+            ) from None
+        return named_model(str(spec))
     except OSError as error:
         raise unreadable(path, error) from None
     return read_gguf(path) if magic == MAGIC else read_manifest(path)
 
 
-def _nothing_there(spec: str | Path) -> BadInput:
-    """The error for what is neither a file nor a name: about the file where it looks like one."""
-    text = str(spec)
-    if isinstance(spec, Path) or "/" in text or "\\" in text or text.endswith((".json", ".gguf")):
-        return BadInput(
-            f"{text!r}: no such file; give a sidecar folder, its manifest.json, a GGUF file or the name of a model"
-        )
-    try:
-        named_model(text)
-    except BadInput as error:
-        return error
-    raise AssertionError(f"{text} is a known name")
+def _looks_like_a_path(spec: str | Path) -> bool:
+    return isinstance(spec, Path) or any(sign in spec for sign in "/\\") or spec.endswith((".json", ".gguf"))

@@ -1,0 +1,214 @@
+"""`sim model`: what a model's experts cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from flashmoe_sim.cli.common import json_option, print_json, print_table
+from flashmoe_sim.geometry import ModelGeometry, load_model, named_model, named_models
+from flashmoe_sim.geometry.families import ranges
+from flashmoe_sim.geometry.model import MAX_IO_SPLIT
+
+MIB, GIB = 2**20, 2**30
+SMALLEST_BANK = 16
+
+
+@click.group()
+def command() -> None:
+    """What a model's experts cost: bytes, reads and the memory of a bank."""
+
+
+@command.command()
+@click.argument("spec")
+@click.option(
+    "--io-split",
+    type=click.IntRange(1, MAX_IO_SPLIT),
+    default=4,
+    show_default=True,
+    help="Chunks that one tensor of an expert is read in, as the runtime's --moe-cache-io-split.",
+)
+@json_option
+def show(spec: str, io_split: int, as_json: bool) -> None:
+    """Bytes per expert, layer by layer, and what a token and a bank take.
+
+    SPEC is a sidecar folder, its manifest.json, a GGUF file (any one of a split model) or a name from
+    `sim model list`, with `:` and a quantisation after it where the default is not wanted.
+
+    \b
+    Example: sim model show qwen3-30b-a3b
+             sim model show kimi-k2.5:q4_k_m --json
+    """
+    model = load_model(spec)
+    if as_json:
+        print_json(_document(model, io_split))
+        return
+    _print_summary(model, io_split)
+    _print_layers(model, io_split)
+    _print_banks(model)
+    for line in (f"source: {model.source}", *(f"note: {note}" for note in model.notes)):
+        click.echo(click.wrap_text(line, width=80, subsequent_indent="  "))
+
+
+@command.command("list")
+@json_option
+def list_models(as_json: bool) -> None:
+    """The models known by name, each at its default quantisation."""
+    rows = [(name, entry, named_model(name)) for name, entry in named_models().items()]
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": name,
+                    "default_quant": entry.default,
+                    "quants": sorted(entry.quants),
+                    "moe_layers": len(model.layers),
+                    "n_experts": entry.experts,
+                    "top_k": model.top_k,
+                    "routed_bytes": model.routed_bytes,
+                    "estimated": _is_estimated(model),
+                    "source": model.source,
+                    "notes": model.notes,
+                }
+                for name, entry, model in rows
+            ]
+        )
+        return
+    columns = [
+        ("model", "left"),
+        ("default", "left"),
+        ("layers x experts", "right"),
+        ("top-k", "right"),
+        ("routed GiB", "right"),
+    ]
+    print_table(
+        columns,
+        [
+            (
+                name,
+                entry.default,
+                f"{len(model.layers)} x {entry.experts}",
+                str(model.top_k),
+                f"{'~' if _is_estimated(model) else ''}{model.routed_bytes / GIB:,.1f}",
+            )
+            for name, entry, model in rows
+        ],
+        caption="~ estimated; `sim model show NAME` tells why. NAME:QUANT is another quantisation.",
+    )
+
+
+def _document(model: ModelGeometry, io_split: int) -> dict[str, Any]:
+    return {
+        "identity": {"name": model.name, "arch": model.arch, "quant": model.quant, "source": model.source},
+        "moe_layers": len(model.layers),
+        "n_experts": _spread([layer.n_experts for layer in model.layers.values()]),
+        "top_k": model.top_k,
+        "expert_bytes": _spread([layer.expert_bytes for layer in model.layers.values()]),
+        "family_bytes": {family: _spread(sizes) for family, sizes in _families(model).items()},
+        "routed_bytes": model.routed_bytes,
+        "dense_bytes": model.dense_bytes,
+        "token_cycle_bytes": model.token_cycle_bytes() if model.top_k else None,
+        "io_split": io_split,
+        "read_ops_per_install": _spread([layer.read_ops(io_split=io_split) for layer in model.layers.values()]),
+        "bank_bytes": {str(slots): model.bank_bytes(slots) for slots in _banks(model)},
+        "layers": [
+            {
+                "layer": number,
+                "n_experts": layer.n_experts,
+                "expert_bytes": layer.expert_bytes,
+                "family_bytes": dict(layer.family_bytes),
+                "read_ops": layer.read_ops(io_split=io_split),
+            }
+            for number, layer in model.layers.items()
+        ],
+        "notes": model.notes,
+    }
+
+
+def _print_summary(model: ModelGeometry, io_split: int) -> None:
+    experts = _spread([layer.n_experts for layer in model.layers.values()])
+    sizes = _spread([layer.expert_bytes for layer in model.layers.values()])
+    reads = _spread([layer.read_ops(io_split=io_split) for layer in model.layers.values()])
+    dense = "not known" if model.dense_bytes is None else f"{model.dense_bytes / GIB:,.2f} GiB"
+    cycle = f"{model.token_cycle_bytes() / MIB:,.1f} MiB" if model.top_k else "not known"
+    rows = [
+        ("architecture", model.arch or "not known"),
+        ("quantisation", model.quant or "not known"),
+        ("MoE layers", str(len(model.layers))),
+        ("experts a layer", _min_max(experts)),
+        ("experts a token (top-k)", str(model.top_k or "not known")),
+        ("bytes an expert, least", f"{sizes['min']:,}"),
+        ("bytes an expert, mean", f"{sizes['mean']:,.0f}"),
+        ("bytes an expert, most", f"{sizes['max']:,}"),
+        *((f"  {family}", _min_max(_spread(family_sizes))) for family, family_sizes in _families(model).items()),
+        ("routed experts", f"{model.routed_bytes / GIB:,.2f} GiB"),
+        ("dense weights", dense),
+        ("token cycle", cycle),
+        (f"reads an install (split {io_split})", _min_max(reads)),
+    ]
+    print_table([("model", "left"), (model.name, "right")], rows)
+
+
+def _print_layers(model: ModelGeometry, io_split: int) -> None:
+    """One row for all layers that are equal."""
+    equal: dict[Any, list[int]] = {}
+    for number, layer in model.layers.items():
+        equal.setdefault((layer.n_experts, *sorted(layer.family_bytes.items())), []).append(number)
+    rows = []
+    for numbers in equal.values():
+        layer = model.layers[numbers[0]]
+        rows.append(
+            (
+                ranges(numbers),
+                str(len(numbers)),
+                str(layer.n_experts),
+                f"{layer.expert_bytes:,}",
+                str(layer.read_ops(io_split=io_split)),
+            )
+        )
+    columns = [
+        ("layers", "left"),
+        ("count", "right"),
+        ("experts", "right"),
+        ("bytes an expert", "right"),
+        ("reads", "right"),
+    ]
+    print_table(columns, rows)
+
+
+def _print_banks(model: ModelGeometry) -> None:
+    columns = [("slots a layer", "right"), ("bank GiB", "right"), ("of the routed experts", "right")]
+    rows = [
+        (str(slots), f"{model.bank_bytes(slots) / GIB:,.2f}", f"{model.bank_bytes(slots) / model.routed_bytes:.1%}")
+        for slots in _banks(model)
+    ]
+    print_table(columns, rows)
+
+
+def _banks(model: ModelGeometry) -> list[int]:
+    """Bank sizes by doubling, and the largest that a layer can use."""
+    most = max(layer.n_experts for layer in model.layers.values())
+    sizes = [SMALLEST_BANK << step for step in range(most.bit_length()) if SMALLEST_BANK << step < most]
+    return [*sizes, most]
+
+
+def _is_estimated(model: ModelGeometry) -> bool:
+    return any(note.startswith("estimated") for note in model.notes)
+
+
+def _families(model: ModelGeometry) -> dict[str, list[int]]:
+    """Bytes of each family, over the layers that have it."""
+    sizes: dict[str, list[int]] = {}
+    for layer in model.layers.values():
+        for family, size in layer.family_bytes.items():
+            sizes.setdefault(family, []).append(size)
+    return sizes
+
+
+def _spread(values: list[int]) -> dict[str, Any]:
+    return {"min": min(values), "mean": sum(values) / len(values), "max": max(values)}
+
+
+def _min_max(spread: dict[str, Any]) -> str:
+    return f"{spread['min']:,}" if spread["min"] == spread["max"] else f"{spread['min']:,} to {spread['max']:,}"

@@ -1,0 +1,93 @@
+"""`sim model`: what it prints, in a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from flashmoe_sim.cli.main import main
+from flashmoe_sim.geometry import named_models
+
+
+@pytest.fixture(autouse=True)
+def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["model", *arguments]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "list")
+    for name, model in named_models().items():
+        line = next(line for line in out.splitlines() if line.split()[:1] == [name])
+        assert model.default in line
+        assert f"x {model.experts}" in line
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {row["name"]: row for row in json.loads(run(capsys, "list", "--json"))}
+    assert list(rows) == list(named_models())
+    assert rows["gpt-oss-120b"]["routed_bytes"] == 36 * 128 * 13_219_200
+    assert (rows["glm-5.1"]["estimated"], rows["gpt-oss-120b"]["estimated"]) == (True, False)
+
+
+@pytest.mark.parametrize("name", named_models())
+def test_show_fits_80_columns(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    out = run(capsys, "show", name)
+    assert max(map(len, out.splitlines())) <= 80
+    assert "source: " in out
+
+
+def test_show(capsys: pytest.CaptureFixture[str]) -> None:
+    out = " ".join(run(capsys, "show", "qwen3-30b-a3b").split())
+    for expected in (
+        "MoE layers 48",
+        "experts a layer 128",
+        "bytes an expert, mean 2,856,960",
+        "ffn_down_exps 884,736 to 1,290,240",
+        "routed experts 16.35 GiB",
+        "dense weights not known",
+        "token cycle 1,046.2 MiB",
+        "reads an install (split 4) 9 to 12",
+        "24 128 3,059,712 9",
+        "64 8.17 50.0%",
+    ):
+        assert expected in out
+
+
+def test_show_json(capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(run(capsys, "show", "kimi-k2.5", "--io-split", "8", "--json"))
+    assert document["identity"]["name"] == "kimi-k2.5:ud-tq1_0"
+    assert (document["moe_layers"], document["top_k"]) == (60, 8)
+    assert document["n_experts"] == {"min": 384, "mean": 384.0, "max": 384}
+    assert document["routed_bytes"] == sum(layer["expert_bytes"] * layer["n_experts"] for layer in document["layers"])
+    assert document["bank_bytes"]["384"] == document["routed_bytes"]
+    assert document["read_ops_per_install"] == {"min": 24, "mean": 24.0, "max": 24}
+    assert document["layers"][0]["layer"] == 1
+    assert sum(document["layers"][0]["family_bytes"].values()) == document["layers"][0]["expert_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["show"], "Missing argument 'SPEC'"),
+        (["show", "nothing"], "unknown model 'nothing'"),
+        (["show", "kimi-k2:q9"], "unknown quantisation of kimi-k2 'q9'; known: bf16"),
+        (["show", "no/such/file.gguf"], "no such file"),
+        (["show", "kimi-k2", "--io-split", "0"], "0 is not in the range 1<=x<=8"),
+        (["show", "kimi-k2", "--io-split", "x"], "'x' is not a valid integer"),
+    ],
+)
+def test_bad_usage_is_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    assert main(["model", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+    assert captured.err.count("\n") == 1

@@ -1,0 +1,109 @@
+"""`load_model`: a folder, a manifest, a GGUF file or a name."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry import LayerGeometry, ModelGeometry, load_model, named_model
+from tests.geometry.conftest import document, entry, gguf, write
+
+FAMILIES = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
+
+
+@pytest.fixture
+def sidecar(tmp_path: Path) -> Path:
+    return write(tmp_path / "side", document([entry(0, family, 4352) for family in FAMILIES]))
+
+
+def test_a_sidecar_by_folder_or_file_whatever_its_name(sidecar: Path) -> None:
+    renamed = sidecar.with_name("experts")
+    sidecar.rename(renamed)
+    assert load_model(renamed).routed_bytes == 8 * 13_056
+    renamed.rename(sidecar)
+    assert load_model(str(sidecar)) == load_model(sidecar.parent)
+
+
+def test_a_gguf_file_by_content(tmp_path: Path, moe_keys: list[bytes], moe_tensors: list[bytes]) -> None:
+    path = tmp_path / "weights.bin"
+    path.write_bytes(gguf(moe_keys, moe_tensors, data_bytes=800))
+    model = load_model(path)
+    assert (model.name, model.routed_bytes) == ("Small", 768)
+
+
+def test_a_gguf_file_and_its_sidecar_agree(tmp_path: Path, moe_keys: list[bytes], moe_tensors: list[bytes]) -> None:
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(gguf(moe_keys, moe_tensors, data_bytes=800))
+    manifest = write(tmp_path, document([entry(0, family, 64, experts=4) for family in FAMILIES], expert_count=4))
+    assert load_model(path).layers == load_model(manifest).layers
+
+
+def test_a_name_wins_over_a_folder_of_the_same_name(sidecar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = sidecar.parent.with_name("kimi-k2")
+    sidecar.parent.rename(folder)
+    monkeypatch.chdir(folder.parent)
+    assert load_model("kimi-k2") == named_model("kimi-k2")
+    assert load_model("./kimi-k2").name == load_model(Path("kimi-k2")).name == "tiny"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("nothing.gguf", "no such file"),
+        ("a/b", "no such file"),
+        (Path("kimi"), "no such file"),
+        ("kimi", "did you mean 'kimi-k2'"),
+        ("a\0b", "unknown model"),
+        ("", "in this folder"),
+        ("/dev/null", "is not a regular file"),
+        ("x" * 5000 + "/y", "cannot be read"),
+    ],
+)
+def test_nothing_that_can_be_loaded(
+    spec: str | Path, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=message) as error:
+        load_model(spec)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\0" * 64, b"GGU", b"\x1f\x8b", "grüße".encode("latin-1"), struct.pack("<1000Q", *[2**60] * 1000)]
+)
+def test_files_that_are_neither(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(BadInput):
+        load_model(path)
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="needs permissions that bind")
+def test_a_file_that_may_not_be_read(sidecar: Path) -> None:
+    sidecar.chmod(0)
+    with pytest.raises(BadInput, match="cannot be read"):
+        load_model(sidecar)
+
+
+def test_import_stays_light() -> None:
+    code = "import sys, flashmoe_sim.geometry; print(sorted({'numpy', 'numba', 'polars', 'orjson'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_layer_geometry_by_hand() -> None:
+    """32 KiB can be cut into 2 chunks of 16 KiB, 128 KiB into 8, 4,352 bytes into none."""
+    layer = LayerGeometry(4, {"ffn_gate_exps": 32 * 1024, "ffn_up_exps": 128 * 1024, "ffn_down_exps": 4352})
+    assert layer.expert_bytes == 168_192
+    assert [layer.read_ops(io_split=split) for split in (1, 2, 4, 8)] == [3, 5, 7, 11]
+    model = ModelGeometry(name="m", layers={3: layer, 5: LayerGeometry(8, {"a": 10})}, top_k=2, source="here")
+    assert model.routed_bytes == 4 * 168_192 + 8 * 10
+    assert model.bank_bytes(3) == 3 * (168_192 + 10)
+    assert model.token_cycle_bytes() == 2 * 168_202
+    assert model.token_cycle_bytes(top_k=1) == 168_202
