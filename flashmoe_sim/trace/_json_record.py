@@ -1,0 +1,114 @@
+"""One line of the patched runtime's trace, read without hurry: what the kernels refuse ends here."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import orjson
+
+from flashmoe_sim.trace._json_kernels import KEY_NAMES, LARGEST, N_EXPERT_USED, N_TOKENS, PHASE
+from flashmoe_sim.trace._json_tokens import LARGEST_ID
+
+_SMALLEST = {N_EXPERT_USED: 1, N_TOKENS: 1}
+_NUMBERS = KEY_NAMES[: len(LARGEST)]
+_REQUIRED = ("layer", "n_expert_used", "n_tokens", "experts")
+_PHASES = {"unknown": 0, "prompt": 1, "decode": 2}
+_LARGEST_WEIGHT = float(np.finfo(np.float32).max)
+
+
+class BadRecord(Exception):
+    """A line is no routed call: says what was found and what was expected."""
+
+
+class NotJson(BadRecord):
+    """A line is not even JSON, as the last line of a file that is still being written."""
+
+
+def read_record(line: bytes) -> dict[str, Any]:
+    """The understood keys of a line with their checked values: integers, and lists of integers or of floats (weights).
+
+    Optional keys whose value is null are left out.
+
+    Raises NotJson for a line that is not one JSON value, BadRecord for one that is no routed call.
+    """
+    value = _json(line)
+    if not isinstance(value, dict):
+        raise BadRecord(f"found {_shown(value)}, expected an object with {', '.join(_REQUIRED)}")
+    record = {name: value[name] for name in KEY_NAMES if name in value}
+    for name in _REQUIRED:
+        if name not in record:
+            raise BadRecord(f'found no "{name}", expected an object with {", ".join(_REQUIRED)}')
+    record = {name: item for name, item in record.items() if item is not None or name in _REQUIRED}
+    for column, name in enumerate(_NUMBERS):
+        if name in record:
+            if column == PHASE and isinstance(record[name], str):
+                record[name] = _PHASES.get(record[name], record[name])
+            _check_number(name, record[name], _SMALLEST.get(column, 0), int(LARGEST[column]))
+    _check_list("experts", record, smallest=0)
+    if "slots" in record:
+        _check_list("slots", record, smallest=-1)
+    if "weights" in record:
+        _check_weights(record)
+    return record
+
+
+def _json(line: bytes) -> Any:
+    if b"\0" in line:
+        raise NotJson(f"found NUL bytes (column {line.index(0) + 1}), expected one JSON object")
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        reason, column = error.msg, error.colno
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        raise NotJson(f"found bytes that are not UTF-8 (column {error.start + 1}), expected one JSON object") from None
+    raise NotJson(f"found invalid JSON ({reason}, column {column}), expected one JSON object")
+
+
+def _shown(value: Any) -> str:
+    """A value as JSON, short."""
+    if isinstance(value, list | dict):
+        return f"a list of {len(value)}" if isinstance(value, list) else "an object"
+    shown = orjson.dumps(value).decode()
+    return shown if len(shown) <= 40 else f"{shown[:37]}..."
+
+
+def _check_number(name: str, value: Any, smallest: int, largest: int) -> None:
+    if type(value) is not int or not smallest <= value <= largest:
+        words = ', "prompt" or "decode"' if name == "phase" else ""
+        raise BadRecord(f"found {name} {_shown(value)}, expected an integer from {smallest} to {largest}{words}")
+
+
+def _check_length(name: str, record: dict[str, Any]) -> list[Any]:
+    values = record[name]
+    count = record["n_expert_used"] * record["n_tokens"]
+    if not isinstance(values, list):
+        raise BadRecord(f"found {name} {_shown(values)}, expected a list of {count}")
+    if len(values) != count:
+        raise BadRecord(
+            f"found {len(values)} {name}, expected {count} "
+            f"(n_expert_used {record['n_expert_used']} x n_tokens {record['n_tokens']})"
+        )
+    return values
+
+
+def _check_list(name: str, record: dict[str, Any], *, smallest: int) -> None:
+    values = _check_length(name, record)
+    if set(map(type, values)) == {int} and smallest <= min(values) and max(values) <= LARGEST_ID:
+        return
+    what = "expert id" if name == "experts" else "slot"
+    for i, value in enumerate(values):
+        if type(value) is not int or not smallest <= value <= LARGEST_ID:
+            raise BadRecord(
+                f"found {what} {_shown(value)} (entry {i + 1} of {name}), "
+                f"expected an integer from {smallest} to {LARGEST_ID}"
+            )
+
+
+def _check_weights(record: dict[str, Any]) -> None:
+    for i, value in enumerate(_check_length("weights", record)):
+        if type(value) not in (int, float) or not math.isfinite(value) or abs(value) > _LARGEST_WEIGHT:
+            raise BadRecord(f"found weight {_shown(value)} (entry {i + 1} of weights), expected a 32-bit float")

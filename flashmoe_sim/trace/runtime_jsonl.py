@@ -1,0 +1,247 @@
+"""The trace of the patched runtime (`--moe-trace`): one JSON object a line, one line a routed call.
+
+{"seq":0,"layer":3,"n_expert_used":8,"n_tokens":1,"experts":[...],"slots":[...]}
+
+`experts` and `slots` have n_expert_used x n_tokens entries, token-major. `seq` and `slots` may be missing; `phase` (0,
+1, 2, "prompt" or "decode"), `sequence`, `step` and `weights` (a number a reference) are understood; any other key is
+ignored. Lines are parsed by compiled kernels, fastest in the runtime's own layout. A line with `weights`, escapes or
+nested unknown values goes through orjson, at a tenth of the speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.trace._json_columns import Columns
+from flashmoe_sim.trace._json_kernels import COLUMNS, KEY_NAMES, KEYS, LINE, SHORTEST_ID, SHORTEST_LINE, parse_lines
+from flashmoe_sim.trace._json_record import BadRecord, NotJson, read_record
+from flashmoe_sim.trace._json_tokens import NEWLINE, PADDING
+from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.source import open_bytes
+
+FORMAT = "runtime-jsonl"
+CHUNK_BYTES = 1 << 20
+# A prompt micro-batch of 4096 tokens x 32 experts takes at most 1.7 MB.
+LONGEST_LINE = 64 << 20
+
+_BOM = b"\xef\xbb\xbf"
+_LINES_SHOWN = 5
+_REPAIR = "fix or delete the line, or skip such lines with --lenient"
+
+
+def sniff(head: bytes) -> bool:
+    """Whether content that begins with `head` (up to 64 KiB) is a trace of this format.
+
+    The first line that is not blank must be an object with `layer` and `experts`; of a line longer than `head`, the
+    keys seen so far must not say otherwise.
+    """
+    line, newline, _ = head.removeprefix(_BOM).lstrip().partition(b"\n")
+    if not line.startswith(b"{"):
+        return False
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        keys = [b'"layer"' in line, b'"experts"' in line]
+        return all(keys) if newline else any(keys)
+    return "layer" in value and "experts" in value
+
+
+def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+    """Read a whole trace file, compressed or not.
+
+    lenient: skip malformed lines and count them in the notes, instead of stopping at the first.
+    progress: called after each chunk with its size, in bytes after decompression.
+
+    An incomplete last line is dropped with a note.
+
+    Raises BadInput for a file that cannot be read, a malformed line, and a file without routed calls.
+    """
+    parser = JsonlParser(path, lenient=lenient)
+    with open_bytes(path) as stream:
+        while chunk := stream.read(CHUNK_BYTES):
+            parser.feed(chunk)
+            if progress:
+                progress(len(chunk))
+    return parser.finish()
+
+
+class JsonlParser:
+    """Parses a trace as its bytes arrive.
+
+    path: names the trace and its errors; it is not opened.
+    offset: bytes of the decompressed stream up to the end of the last whole line.
+    lines: newlines up to there.
+    A file that grows is read on by a new parser: given `offset` and `lines` of the last one, it expects the bytes from
+    `offset` on and returns a trace of the new calls only.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        lenient: bool = False,
+        offset: int = 0,
+        lines: int = 0,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        self.offset = offset
+        self.lines = lines
+        self._path = path
+        self._lenient = lenient
+        self._chunk_bytes = chunk_bytes
+        self._columns = Columns()
+        self._skipped = 0
+        self._skipped_lines: list[int] = []
+        self._buffer = bytearray()
+        self._used = 0
+        self._reserve(chunk_bytes)
+
+    @property
+    def calls(self) -> int:
+        """Routed calls in the whole lines so far."""
+        return self._columns.calls
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the stream, cut anywhere.
+
+        Raises BadInput for a malformed line (unless lenient) and for a line longer than LONGEST_LINE.
+        """
+        for start in range(0, len(data), self._chunk_bytes):
+            self._feed_chunk(data[start : start + self._chunk_bytes])
+
+    def finish(self) -> RoutingTrace:
+        """The trace of everything fed. A last line without a newline counts if it is complete. Ends the parser.
+
+        Raises BadInput for a malformed last line (unless lenient), and where there is not one routed call.
+        """
+        notes: tuple[str, ...] = ()
+        torn = bytes(self._buffer[: self._used])
+        if self._is_complete(torn):
+            self._append(b"\n")
+            self._parse(self._used)
+            self.offset += len(torn)
+            self.lines -= 1
+        elif torn.strip():
+            notes += (
+                f"last line incomplete: line {self.lines + 1} at byte offset {self.offset}, {len(torn)} bytes dropped; "
+                "the run was cut off or is still writing",
+            )
+        if self._skipped:
+            shown = ", ".join(map(str, self._skipped_lines))
+            more = ", ..." if self._skipped > len(self._skipped_lines) else ""
+            notes += (f"{self._skipped} malformed lines skipped: {shown}{more}",)
+        if not self.calls:
+            why = f" ({'; '.join(notes)})" if notes else ""
+            raise BadInput(
+                f"{self._path}: found no routed calls in it{why}, expected one JSON object a line; "
+                "record a trace with --moe-trace"
+            )
+        return self._columns.finish(format=FORMAT, name=_trace_name(self._path), notes=notes)
+
+    def _is_complete(self, line: bytes) -> bool:
+        """Whether a last line without newline has an object, or is so wrong that it must be reported."""
+        line = self._without_bom(line)
+        if not line.strip():
+            return False
+        try:
+            read_record(line)
+        except NotJson:
+            return not self.calls and not line.lstrip().startswith(b"{")
+        except BadRecord:
+            pass
+        return True
+
+    def _without_bom(self, head: bytes) -> bytes:
+        return head if self.offset else head.removeprefix(_BOM)
+
+    def _reserve(self, size: int) -> None:
+        """Make room for `size` bytes of lines and for all that the kernels can find in them."""
+        buffer = bytearray(size + PADDING)
+        buffer[: self._used] = self._buffer[: self._used]
+        self._buffer = buffer
+        self._data: NDArray[np.uint8] = np.frombuffer(buffer, np.uint8)
+        self._table = np.empty((size // SHORTEST_LINE + 1, COLUMNS), np.int64)
+        self._expert = np.empty(size // SHORTEST_ID + 1, np.int16)
+        self._slot = np.empty_like(self._expert)
+        self._weight: NDArray[np.float32] | None = None
+
+    def _append(self, chunk: bytes) -> None:
+        size = self._used + len(chunk)
+        if size + PADDING > len(self._buffer):
+            self._reserve(2 * size)
+        self._buffer[self._used : size] = chunk
+        self._used = size
+
+    def _feed_chunk(self, chunk: bytes) -> None:
+        first = chunk.find(b"\n")
+        if self._used + (first if first >= 0 else len(chunk)) > LONGEST_LINE:
+            raise BadInput(
+                f"{self._path}:{self.lines + 1}: found a line longer than {LONGEST_LINE} bytes, expected one JSON "
+                "object a line; check that the file is a trace of the runtime"
+            )
+        end = self._used + chunk.rfind(b"\n") + 1
+        self._append(chunk)
+        if first < 0:
+            return
+        self._parse(end)
+        self.offset += end
+        self._buffer[: self._used - end] = self._buffer[end : self._used]
+        self._used -= end
+
+    def _parse(self, end: int) -> None:
+        """Parse the whole lines in the first `end` bytes of the buffer."""
+        at = len(_BOM) if self.offset == 0 and self._buffer.startswith(_BOM) else 0
+        call = ref = 0
+        while True:
+            at, self.lines, call, ref = parse_lines(
+                self._data, at, end, self.lines, self._table, self._expert, self._slot, call, ref
+            )
+            if at == end:
+                break
+            newline = self._buffer.index(NEWLINE, at)
+            self.lines += 1
+            try:
+                ref += self._store(read_record(bytes(self._buffer[at:newline])), call, ref)
+                call += 1
+            except BadRecord as error:
+                self._skip(error)
+            at = newline + 1
+        weight = None if self._weight is None else self._weight[:ref]
+        self._columns.add(self._table[:call], expert=self._expert[:ref], slot=self._slot[:ref], weight=weight)
+
+    def _skip(self, error: BadRecord) -> None:
+        if not self._lenient:
+            raise BadInput(f"{self._path}:{self.lines}: {error}; {_REPAIR}") from None
+        self._skipped += 1
+        if self._skipped <= _LINES_SHOWN:
+            self._skipped_lines.append(self.lines)
+
+    def _store(self, record: dict[str, Any], call: int, ref: int) -> int:
+        """Put a record where the kernels would have put it: how many references it has."""
+        row = self._table[call]
+        row[LINE] = self.lines
+        row[KEYS] = sum(1 << key for key, name in enumerate(KEY_NAMES) if name in record)
+        for column, name in enumerate(KEY_NAMES[:LINE]):
+            if name in record:
+                row[column] = record[name]
+        count = len(record["experts"])
+        self._expert[ref : ref + count] = record["experts"]
+        if "slots" in record:
+            self._slot[ref : ref + count] = record["slots"]
+        if "weights" in record:
+            if self._weight is None:
+                self._weight = np.empty(len(self._expert), np.float32)
+            self._weight[ref : ref + count] = record["weights"]
+        return count
+
+
+def _trace_name(path: Path) -> str:
+    """The file's name without the endings of compression and format."""
+    return Path(path.stem).stem if path.suffix in {".gz", ".zst", ".zstd"} else path.stem
