@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flashmoe_sim.cli.common import force_option, json_option, lenient_option, message, print_json, print_table
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.errors import BadInput, SimError
 
 if TYPE_CHECKING:
     from flashmoe_sim.trace.lint import Finding
@@ -35,7 +34,7 @@ def command() -> None:
     """
 
 
-@command.command()
+@command.command(short_help="Width of calls, skew, reuse, overlap.")
 @trace_argument
 @click.option("--bank", "banks", default="", metavar="N,N", help="Compare unions with these bank sizes, in slots.")
 @click.option("--all-layers", is_flag=True, help="A row for every layer, instead of ranges of layers.")
@@ -57,7 +56,7 @@ def inspect(trace: Path, banks: str, all_layers: bool, lenient: bool, as_json: b
     _print_layers(statistics, all_layers=all_layers)
 
 
-@command.command()
+@command.command(short_help="What is wrong or odd; exit 1 when something is wrong.")
 @trace_argument
 @click.option("--model", help="Check the ids against this model: a manifest, sidecar folder, GGUF file or name.")
 @lenient_option
@@ -78,11 +77,11 @@ def lint(trace: Path, model: str | None, lenient: bool, as_json: bool) -> None:
         print_json({**_identity(loaded), "findings": [asdict(finding) for finding in findings]})
     else:
         _print_findings(loaded, findings)
-    if any(finding.severity == "error" for finding in findings):
-        sys.exit(1)
+    if errors := sum(finding.severity == "error" for finding in findings):
+        raise SimError(f"{trace}: {errors} error{'' if errors == 1 else 's'} found")
 
 
-@command.command()
+@command.command(short_help="Write it as Parquet or in the runtime's layout.")
 @trace_argument
 @out_argument
 @to_option
@@ -95,7 +94,7 @@ def convert(trace: Path, out: Path, to: str | None, force: bool, lenient: bool, 
     _report(write(_load(trace, lenient=lenient)), as_json=as_json)
 
 
-@command.command()
+@command.command(short_help="Write a part: fewer ranks, layers or steps.")
 @trace_argument
 @out_argument
 @click.option("--topk", "top_k", type=int, metavar="K", help="Keep the first K ranks of every token.")
@@ -286,5 +285,3 @@ def _print_findings(trace: RoutingTrace, findings: tuple[Finding, ...]) -> None:
             sentences.append(finding.advice)
         rows.append((finding.severity, finding.code, " ".join(f"{text[0].upper()}{text[1:]}." for text in sentences)))
     print_table([("", "left"), ("", "left"), (f"{trace.name} ({trace.format})", "left")], rows)
-    number = {severity: sum(finding.severity == severity for finding in findings) for severity in ("error", "warning")}
-    click.echo(", ".join(f"{count} {name}{'' if count == 1 else 's'}" for name, count in number.items()))

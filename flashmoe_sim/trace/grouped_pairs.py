@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.trace.calls import ID_MAX, pair_array, with_end
+from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 
@@ -79,7 +80,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
         step=step,
         expert_bytes=dict.fromkeys(range(layers), entry_bytes),
         format="grouped-pairs",
-        name=path.name,
+        name=trace_name(path),
         notes=_notes(collapsed=collapsed, prompts=int(prompt.sum())),
     )
 

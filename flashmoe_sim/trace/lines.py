@@ -16,21 +16,26 @@ def numbered_lines(
 ) -> Iterator[tuple[int, bytes]]:
     """Every line with its number from 1; only the last can lack its newline.
 
-    progress: called with the bytes read so far, about once a MiB.
+    progress: called about once a MiB with the bytes read since the last call.
     Raises BadInput for a line longer than MAX_LINE_BYTES.
     """
-    number = read = told = 0
+    number = read = 0
     while line := stream.readline(MAX_LINE_BYTES + 1):
         number += 1
         read += len(line)
         if len(line) > MAX_LINE_BYTES:
             raise BadInput(f"{path}: line {number} is longer than {MAX_LINE_BYTES >> 20} MiB: not a line of a trace")
-        if progress and read - told >= 1 << 20:
-            told = read
+        if progress and read >= 1 << 20:
             progress(read)
+            read = 0
         yield number, line
     if progress:
         progress(read)
+
+
+def trace_name(path: Path) -> str:
+    """The file's name without the endings of compression and format."""
+    return Path(path.stem).stem if path.suffix in {".gz", ".zst", ".zstd"} else path.stem
 
 
 def shown(text: bytes | str, *, width: int = 40) -> str:

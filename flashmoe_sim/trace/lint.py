@@ -15,7 +15,15 @@ from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace
 from flashmoe_sim.trace.statistics import aliased_by_call, union_by_call
 
 SEVERITIES = ("error", "warning", "info")
-LOSSES = ("skipped", "torn", "dropped", "gap", "missing")
+# Words of readers' notes that mean something is missing, and the code of such a finding.
+LOSSES = {
+    "skipped": "skipped-lines",
+    "torn": "torn-last-line",
+    "last line incomplete": "torn-last-line",
+    "gap": "seq-gap",
+    "dropped": "dropped",
+    "left out": "dropped",
+}
 
 
 @dataclass(frozen=True)
@@ -150,9 +158,11 @@ def _shapes(trace: RoutingTrace) -> Iterator[Finding]:
 
 def _reader(trace: RoutingTrace) -> Iterator[Finding]:
     for note in trace.notes:
-        loss = any(word in note for word in LOSSES)
-        advice = "what was left out is missing from every count" if loss else ""
-        yield Finding("warning" if loss else "info", "reader", 1, note, advice)
+        code = next((code for word, code in LOSSES.items() if word in note), None)
+        if code is None:
+            yield Finding("info", "reader", 1, note)
+        else:
+            yield Finding("warning", code, 1, note, "what is missing is missing from every count")
 
 
 def _slots(trace: RoutingTrace) -> Iterator[Finding]:

@@ -67,7 +67,7 @@ def load_trace(
 
     lenient: skip malformed lines and count them in the notes.
     format: a name in FORMATS, where the content alone should not decide.
-    progress: called with the decompressed bytes read so far.
+    progress: called after each part with its size, in bytes after decompression.
     Raises BadInput for a file that is missing, empty, of no known format, or malformed.
     """
     path = Path(path)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.trace.calls import run_starts, uniform_top_k, with_end
 from flashmoe_sim.trace.csv_rows import Column, Rows, read_rows
-from flashmoe_sim.trace.lines import malformed, numbered_lines
+from flashmoe_sim.trace.lines import numbered_lines, trace_name
 from flashmoe_sim.trace.routing import (
     PHASE_DECODE,
     PHASE_PROMPT,
@@ -98,7 +98,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
         sequence=per_call("sequence", np.int32),
         step=_steps(path, rows, starts) if "step" in value else None,
         format="plain-csv",
-        name=path.name,
+        name=trace_name(path),
         notes=(*_notes(header, value, n_tokens), *rows.notes),
     )
 
@@ -176,7 +176,7 @@ def _refuse(path: Path, rows: Rows, wrong: NDArray[np.bool_], found: str) -> Non
     """Raise at the first wrong row."""
     at = np.flatnonzero(wrong)
     if len(at):
-        raise BadInput(str(malformed(path, int(rows.line[at[0]]), found)).partition(", or skip")[0])
+        raise BadInput(f"{path}: line {rows.line[at[0]]}: {found}")
 
 
 def _notes(header: list[str], value: dict[str, NDArray[Any]], n_tokens: NDArray[np.int32]) -> tuple[str, ...]:
@@ -188,5 +188,7 @@ def _notes(header: list[str], value: dict[str, NDArray[Any]], n_tokens: NDArray[
     if "step" not in value and "call" not in value:
         notes.append("no step or call column: a call begins where the layer changes")
     if unknown := int((n_tokens == 0).sum()):
-        notes.append(f"{unknown:,} calls repeat an expert without ranks: their tokens are unknown and not counted")
+        notes.append(
+            f"tokens unknown and not counted where a call repeats an expert without ranks: {unknown:,} of the calls"
+        )
     return tuple(notes)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.trace.calls import ID_MAX, run_starts, with_end
 from flashmoe_sim.trace.csv_rows import Column, Rows, read_rows
-from flashmoe_sim.trace.lines import Skipped, numbered_lines, shown
+from flashmoe_sim.trace.lines import Skipped, numbered_lines, shown, trace_name
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 
@@ -92,7 +92,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
         expert_bytes=preamble.expert_bytes,
         dense_bytes=preamble.dense_bytes,
         format="route-csv",
-        name=path.name,
+        name=trace_name(path),
         notes=(*preamble.notes, *rows.notes, *notes),
     )
 

@@ -86,13 +86,20 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     described = (table.schema.metadata or {}).get(METADATA_KEY)
     if described is None:
         raise BadInput(f"{path}: a Parquet file, but not a trace store; write one with `sim trace convert`")
-    about = json.loads(described)
+    if progress:
+        progress(len(content))
+    try:
+        return _restored(table, json.loads(described), path)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"{path}: a damaged trace store ({str(error).splitlines()[0]}); convert it again") from None
+
+
+def _restored(table: Any, about: dict[str, Any], path: Path) -> RoutingTrace:
+    """The trace in a table; KeyError, TypeError or ValueError where the two do not fit together."""
     if about["version"] > VERSION:
         raise BadInput(
             f"{path}: a trace store of version {about['version']}; this program knows up to {VERSION}: update it"
         )
-    if progress:
-        progress(len(content))
     fields: dict[str, Any] = {name: about[name] for name in ("n_experts_known", "top_k", "format", "name")}
     fields |= {name: _from_pairs(about[name]) for name in BY_LAYER}
     for name, dtype in PER_CALL.items():
@@ -101,10 +108,8 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     for name, dtype in PER_REFERENCE.items():
         if name in table.column_names:
             fields[name] = _flat(table.column(name), about["refs"], dtype)
-    if table.num_rows != about["calls"] or any(
-        values is None for name, values in fields.items() if name in PER_REFERENCE
-    ):
-        raise BadInput(f"{path}: a damaged trace store: not {about['calls']} calls of {about['refs']} references")
+    if table.num_rows != about["calls"]:
+        raise ValueError(f"{table.num_rows} calls, {about['calls']} expected")
     return RoutingTrace(**fields, offset=_offsets(table.column("expert"), about["calls"]), notes=tuple(about["notes"]))
 
 
@@ -128,17 +133,17 @@ def _from_pairs(pairs: list[list[int]] | None) -> dict[int, int] | None:
     return None if pairs is None else {int(layer): int(value) for layer, value in pairs}
 
 
-def _flat(column: Any, total: int, dtype: Any) -> NDArray[Any] | None:
-    """The values of a list column as one array of our own; None where they are not `total`."""
+def _flat(column: Any, total: int, dtype: Any) -> NDArray[Any]:
+    """The values of a list column as one array of our own; ValueError where they are not `total`."""
     out = np.empty(total, dtype=dtype)
     at = 0
     for chunk in column.chunks:
         values = chunk.flatten().to_numpy(zero_copy_only=True)
-        if at + len(values) > total:
-            return None
         out[at : at + len(values)] = values
         at += len(values)
-    return out if at == total else None
+    if at != total:
+        raise ValueError(f"{at} references, {total} expected")
+    return out
 
 
 def _offsets(column: Any, calls: int) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.trace.calls import pair_array, run_starts, uniform_top_k, with_end
-from flashmoe_sim.trace.lines import Skipped, numbered_lines
+from flashmoe_sim.trace.lines import Skipped, numbered_lines, trace_name
 from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace, infer_n_experts
 from flashmoe_sim.trace.source import open_bytes
 
@@ -66,7 +66,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
         phase=np.full(len(starts), PHASE_DECODE, dtype=np.uint8),
         step=token[starts],
         format="token-pairs",
-        name=path.name,
+        name=trace_name(path),
         notes=(*torn, *skipped.notes()),
     )
 

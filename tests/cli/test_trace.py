@@ -1,0 +1,156 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flashmoe_sim.cli.main import main
+from flashmoe_sim.trace import load_trace
+from flashmoe_sim.trace.store import write_store
+from tests.trace.strategies import trace_of
+
+LAYERS = 30
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Twenty tokens of thirty layers, two experts each."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for _ in range(20):
+        pairs = [[layer, int(one)] for layer in range(LAYERS) for one in rng.choice(16, 2, replace=False)]
+        lines.append(json.dumps(pairs))
+    path = tmp_path / "trace.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_inspect_prints_tables_that_fit(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "inspect", str(trace), "--bank", "4,8"]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    for text in ("calls", "600", "in 20 steps of 30 layers", "union/slots p50", "0-2", "27-29", "overlap"):
+        assert text in out
+    assert "…" not in out
+    assert main(["trace", "inspect", str(trace), "--all-layers"]) == 0
+    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert [str(layer) for layer in range(LAYERS)] == [row for row in rows if row.isdecimal()]
+
+
+def test_inspect_json(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "inspect", str(trace), "--bank", "4", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["calls"], document["refs"], document["tokens"], document["format"]) == (
+        600,
+        1200,
+        20,
+        "token-pairs",
+    )
+    assert document["banks"][0]["union_over_slots_p50"] == 0.5
+    assert len(document["layers"]) == LAYERS
+    assert document["layers"][3]["union"] == {"mean": 2.0, "p50": 2, "p99": 2, "max": 2}
+
+
+def test_lint_exits_1_only_when_something_is_wrong(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["trace", "lint", str(trace)]) == 0
+    printed = capsys.readouterr()
+    assert "smallest-bank" in printed.out
+    assert max(map(len, printed.out.splitlines())) <= 80
+    bad = tmp_path / "bad.parquet"
+    write_store(trace_of((0, [1, 1])), bad)
+    assert main(["trace", "lint", str(bad)]) == 1
+    assert capsys.readouterr().err == f"sim: {bad}: 1 error found\n"
+    assert main(["trace", "lint", str(bad), "--json"]) == 1
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert (findings[0]["severity"], findings[0]["code"], findings[0]["call"]) == ("error", "duplicate-expert", 0)
+
+
+def test_reader_notes_go_to_stderr(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with trace.open("a") as stream:
+        stream.write("[[0, 1")
+    assert main(["trace", "inspect", str(trace), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == f"sim: {trace}: the last line (21) is torn and was dropped\n"
+    json.loads(printed.out)
+
+
+def test_lenient(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace.write_text("[[0, 99999]]\n" + trace.read_text())
+    out = str(tmp_path / "o.parquet")
+    assert main(["trace", "convert", str(trace), out]) == 2
+    assert "line 1: pair 0: expert is 99999" in capsys.readouterr().err
+    assert not Path(out).exists()
+    assert main(["trace", "convert", str(trace), out, "--lenient"]) == 0
+    assert "skipped 1 malformed line" in capsys.readouterr().err
+
+
+def test_convert_and_overwrite(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "a.parquet"
+    assert main(["trace", "convert", str(trace), str(out)]) == 0
+    assert capsys.readouterr().out.startswith(f"{out}: 600 calls, 1,200 references, ")
+    assert load_trace(out).equals(load_trace(trace))
+    assert main(["trace", "convert", str(trace), str(out)]) == 2
+    assert "exists; give --force" in capsys.readouterr().err
+    assert main(["trace", "convert", str(trace), str(out), "--to", "jsonl", "--force", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["not_kept"] == ["phase"]
+    assert "no place for phase" in printed.err
+    assert out.read_bytes().startswith(b'{"seq":0,"layer":0,"n_expert_used":2,"n_tokens":1,"experts":[')
+
+
+def test_cut(trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a.parquet"
+    arguments = ["trace", "cut", str(trace), str(out), "--topk", "1", "--layers", "0-11,20", "--steps", "5:15"]
+    assert main(arguments) == 0
+    part, whole = load_trace(out), load_trace(trace)
+    assert (part.calls, part.refs, part.top_k, part.tokens) == (130, 130, 1, 10)
+    assert part.layers == (*range(12), 20)
+    np.testing.assert_array_equal(part.expert[:12], whole.expert[5 * 2 * LAYERS :][:24:2])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["cut", "TRACE", "o.parquet"], "nothing to cut"),
+        (["cut", "TRACE", "o.parquet", "--layers", "3-1"], "must go up"),
+        (["cut", "TRACE", "o.parquet", "--layers", "a"], "'a' is not a number or a range"),
+        (["cut", "TRACE", "o.parquet", "--layers", "0-99999999"], "no further than 32767"),
+        (["cut", "TRACE", "o.parquet", "--steps", "5"], "expected A:B"),
+        (["cut", "TRACE", "o.parquet", "--steps", "5:5"], "keeps nothing"),
+        (["cut", "TRACE", "o.parquet", "--steps", "500:"], "nothing is left"),
+        (["cut", "TRACE", "o.parquet", "--topk", "9"], "top-k 9, but call 0 has 2"),
+        (["cut", "TRACE", "o.parquet", "--topk", "x"], "not a valid integer"),
+        (["convert", "TRACE", "o.txt"], "the name tells no format"),
+        (["convert", "TRACE", "o.parquet", "--to", "xml"], "'xml' is not one of"),
+        (["convert", "missing", "o.parquet"], "missing: no such file"),
+        (["inspect", "TRACE", "--bank", "0"], "a bank of 0 slots"),
+        (["inspect", "TRACE", "--bank", "x"], "--bank 'x'"),
+        (["inspect", "."], ".: is a directory"),
+        (["lint", "TRACE", "--model", "no-such-model"], "no-such-model"),
+        (["inspect"], "Missing argument"),
+        (["transmogrify"], "No such command"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_2(
+    trace: Path,
+    arguments: list[str],
+    found: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(trace.parent)
+    assert main(["trace", *(str(trace) if one == "TRACE" else one for one in arguments)]) == 2
+    printed = capsys.readouterr()
+    assert found in printed.err
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
+    assert sorted(entry.name for entry in trace.parent.iterdir()) == [trace.name]
+
+
+def test_lint_against_a_model(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "lint", str(trace), "--model", "qwen3-30b-a3b", "--json"]) == 0
+    codes = {finding["code"] for finding in json.loads(capsys.readouterr().out)["findings"]}
+    assert "silent-layer" in codes
+    assert "out-of-range" not in codes

@@ -1,0 +1,92 @@
+"""A plain twin of the reader of the runtime's JSONL traces, and content to read."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flashmoe_sim.trace.routing import RoutingTrace, infer_n_experts
+from flashmoe_sim.trace.runtime_jsonl import JsonlParser
+
+LINE = b'{"seq":0,"layer":3,"n_expert_used":2,"n_tokens":1,"experts":[7,120],"slots":[0,1]}'
+NEXT = b'{"seq":1,"layer":4,"n_expert_used":2,"n_tokens":2,"experts":[5,9,0,5],"slots":[3,2,1,3]}'
+BOM = b"\xef\xbb\xbf"
+
+
+def parse(content: bytes, *, lenient: bool = False, chunk_bytes: int = 1 << 16) -> RoutingTrace:
+    parser = JsonlParser(Path("t.jsonl"), lenient=lenient, chunk_bytes=chunk_bytes)
+    parser.feed(content)
+    return parser.finish()
+
+
+def twin(content: bytes) -> RoutingTrace:
+    """What reading well-formed content means, in the plainest Python."""
+    rows = [json.loads(line) for line in content.removeprefix(BOM).split(b"\n") if line.strip()]
+    experts = [expert for row in rows for expert in row["experts"]]
+    used = {row["n_expert_used"] for row in rows}
+    notes = []
+
+    def column(name: str, dtype: type[np.generic], *, listed: bool = False) -> Any:
+        having = [row for row in rows if row.get(name) is not None]
+        if len(having) == len(rows):
+            return np.array([x for row in rows for x in (row[name] if listed else [row[name]])], dtype)
+        if having:
+            notes.append(f"{name} left out: only {len(having)} of {len(rows)} calls have it")
+        return None
+
+    slot = column("slots", np.int16, listed=True)
+    weight = column("weights", np.float32, listed=True)
+    sequence = column("sequence", np.int32)
+    step = column("step", np.int32)
+    words = {"unknown": 0, "prompt": 1, "decode": 2, None: 0}
+    phases = [row.get("phase") for row in rows]
+    expected = 0
+    for number, line in enumerate(content.removeprefix(BOM).split(b"\n"), start=1):
+        seq = json.loads(line).get("seq") if line.strip() else None
+        if seq is not None:
+            if seq != expected:
+                notes.append(f"seq has gaps: line {number} has seq {seq} where {expected} was expected")
+                break
+            expected += 1
+    layer = np.array([row["layer"] for row in rows], np.int16)
+    expert = np.array(experts, np.int16)
+    return RoutingTrace(
+        layer=layer,
+        n_tokens=np.array([row["n_tokens"] for row in rows], np.int32),
+        offset=np.array([0, *np.cumsum([len(row["experts"]) for row in rows])], np.int64),
+        expert=expert,
+        n_experts=infer_n_experts(layer, expert),
+        top_k=used.pop() if len(used) == 1 else 0,
+        weight=weight,
+        slot=slot,
+        phase=None
+        if all(phase is None for phase in phases)
+        else np.array([words.get(phase, phase) for phase in phases], np.uint8),
+        sequence=sequence,
+        step=step,
+        format="runtime-jsonl",
+        name="t",
+        notes=tuple(notes),
+    )
+
+
+def in_layout(calls: int, *, used: int = 8, prompt_every: int = 7, keys: int = 0) -> bytes:
+    """Calls as the runtime writes them, four layers a step, some of many tokens; with another key order on demand."""
+    rng = random.Random(calls)
+    lines = []
+    for seq in range(calls):
+        tokens = 16 if seq // 4 % prompt_every == 0 else 1
+        row = {
+            "seq": seq,
+            "layer": seq % 4,
+            "n_expert_used": used,
+            "n_tokens": tokens,
+            "experts": [rng.randrange(256) for _ in range(used * tokens)],
+            "slots": [rng.randrange(64) for _ in range(used * tokens)],
+        }
+        lines.append(json.dumps(dict([*row.items()][keys:] + [*row.items()][:keys]), separators=(",", ":")))
+    return "\n".join(lines).encode() + b"\n"

@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
+from flashmoe_sim.trace.statistics import aliased_by_call, inspect, normalised_entropy, top_decile_share, union_by_call
+from tests.trace import naive
+from tests.trace.strategies import random_traces, trace_of
+
+LITTLE = settings(max_examples=60, deadline=None)
+
+
+def quantile(distances: list[int], percent: int) -> int | None:
+    """The smallest value that at least this share of the sorted values does not exceed."""
+    return distances[-(-percent * len(distances) // 100) - 1] if distances else None
+
+
+def test_one_layer_by_hand() -> None:
+    # Calls {0,1} {0,2} {0,1} {3}. Most recent first before each: -, 1 0, 2 0 1, 1 0 2.
+    # 0 is found at 1, then at 1; 1 at 2; 0, 1, 2 and 3 are first uses.
+    trace = trace_of((4, [0, 1]), (4, [0, 2]), (4, [0, 1]), (4, [3]))
+    statistics = inspect(trace, banks=[1, 2, 4])
+    layer = statistics.layers[0]
+    assert (layer.layer, layer.calls, layer.refs, layer.requests, layer.distinct, layer.n_experts) == (4, 4, 7, 7, 4, 4)
+    assert (layer.union.mean, layer.union.p50, layer.union.max) == (1.75, 2, 2)
+    assert (layer.reuse.p50, layer.reuse.p90, layer.reuse.first_uses) == (1, 2, 4)
+    # {0,2} shares 0 of 2; {0,1} shares 0 of 2; {3} shares nothing of 1.
+    assert layer.overlap == 2 / 5
+    # 0 is asked 3 times of 7; a tenth of 4 experts is rounded up to one.
+    assert layer.top_decile_share == 3 / 7
+    assert [bank.calls_over for bank in statistics.banks] == [3, 0, 0]
+    assert [bank.union_over_slots_p50 for bank in statistics.banks] == [2.0, 1.0, 0.5]
+    assert statistics.aliased_refs is None
+    assert statistics.prompt_share is None
+
+
+@given(random_traces())
+@LITTLE
+def test_equal_to_the_plain_twins(trace: RoutingTrace) -> None:
+    if not trace.calls:
+        with pytest.raises(BadInput, match="no routed calls"):
+            inspect(trace)
+        return
+    statistics = inspect(trace)
+    everything: list[int] = []
+    for layer in statistics.layers:
+        distances, first_uses = naive.reuse_distances(trace, layer.layer)
+        everything += distances
+        assert layer.reuse.first_uses == first_uses
+        assert (layer.reuse.p50, layer.reuse.p90) == (quantile(distances, 50), quantile(distances, 90))
+        for slots in (1, 2, 3, 5, 8):
+            assert sum(distance < slots for distance in distances) == naive.lru_hits(trace, layer.layer, slots)
+        shared, compared = naive.overlap(trace, layer.layer)
+        assert layer.overlap == (shared / compared if compared else None)
+        unions = [len(set(experts)) for _, _, experts in naive.calls_of(trace, layer.layer)]
+        assert (layer.requests, layer.union.max) == (sum(unions), max(unions))
+        assert layer.union.p99 == quantile(sorted(unions), 99)
+    assert statistics.reuse.p99 == quantile(sorted(everything), 99)
+    if trace.slot is not None:
+        assert aliased_by_call(trace).tolist() == naive.aliased(trace)
+        assert statistics.aliased_refs == sum(naive.aliased(trace))
+    bounds = trace.offset.tolist()
+    assert union_by_call(trace).tolist() == [
+        len(set(trace.expert[bounds[call] : bounds[call + 1]].tolist())) for call in range(trace.calls)
+    ]
+
+
+def test_aliasing_by_hand() -> None:
+    # 9 sits in the slot of 7, which is counted once; 5 is repeated in its own slot, which is not aliasing.
+    slots = [[2, 3, 2, 3], [0, 1, 0, 0]]
+    trace = trace_of((0, [7, 5, 9, 5]), (0, [1, 2, 3, 4]), slots=slots)
+    assert aliased_by_call(trace).tolist() == [1, 2]
+    assert inspect(trace).aliased_refs == 3
+
+
+def test_skew_by_hand() -> None:
+    assert top_decile_share(np.array([5, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0])) == 6 / 10
+    assert top_decile_share(np.zeros(4, dtype=np.int64)) == 0.0
+    assert normalised_entropy(np.array([3, 3, 3, 3])) == pytest.approx(1.0)
+    assert normalised_entropy(np.array([3, 0, 0, 0])) == 0.0
+    assert normalised_entropy(np.array([2, 2, 0, 0])) == pytest.approx(0.5)
+
+
+def test_recorded_phases_give_the_prompt_share() -> None:
+    phase = np.array([PHASE_PROMPT, PHASE_PROMPT, PHASE_DECODE, PHASE_DECODE], dtype=np.uint8)
+    trace = trace_of((0, [1, 2, 3]), (1, [1]), (0, [1]), (1, [1]), n_tokens=[3, 1, 1, 1], phase=phase)
+    statistics = inspect(trace)
+    assert (statistics.prompt_share, statistics.phases_recorded, statistics.tokens) == (0.75, True, 4)
+
+
+def test_a_bank_has_at_least_one_slot() -> None:
+    with pytest.raises(BadInput, match="a bank of 0 slots"):
+        inspect(trace_of((0, [1])), banks=[4, 0])

@@ -1,0 +1,113 @@
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.trace import store
+from flashmoe_sim.trace.routing import RoutingTrace
+from tests.trace.strategies import random_traces, trace_of
+
+LITTLE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.parquet"
+
+
+@given(random_traces())
+@LITTLE
+def test_every_field_reads_back_equal(path: Path, trace: RoutingTrace) -> None:
+    store.write_store(trace, path, force=True)
+    again = store.read(path)
+    assert trace.equals(again)
+    assert again.content_id == trace.content_id
+    assert again.expert.flags.writeable
+
+
+def test_many_row_groups(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "CALLS_PER_ROW_GROUP", 2)
+    trace = trace_of((0, [1, 2]), (1, [3]), (0, []), (0, [4, 5, 6]), (1, [7]), slots=[[0, 1], [0], [], [2, 3, 4], [1]])
+    store.write_store(trace, path)
+    assert pq.ParquetFile(path).num_row_groups == 3
+    assert store.read(path).equals(trace)
+
+
+def test_other_tools_see_calls(path: Path) -> None:
+    store.write_store(trace_of((0, [1, 2]), (3, [7])), path)
+    assert pq.read_table(path, columns=["layer", "expert"]).to_pylist() == [
+        {"layer": 0, "expert": [1, 2]},
+        {"layer": 3, "expert": [7]},
+    ]
+
+
+def test_an_existing_file_is_kept_without_force(path: Path) -> None:
+    path.write_bytes(b"precious")
+    with pytest.raises(BadInput, match="exists; give --force"):
+        store.write_store(trace_of((0, [1])), path)
+    assert path.read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()])
+def test_nothing_is_left_half_written(path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    path.write_bytes(b"precious")
+
+    def fail(table: Any, stream: Any, **options: Any) -> None:
+        stream.write(b"half")
+        raise error
+
+    monkeypatch.setattr(pq, "write_table", fail)
+    with pytest.raises((BadInput, KeyboardInterrupt)) as caught:
+        store.write_store(trace_of((0, [1])), path, force=True)
+    if isinstance(error, OSError):
+        assert "cannot be written (No space left on device)" in str(caught.value)
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    assert path.read_bytes() == b"precious"
+
+
+def test_a_folder_or_device_is_never_replaced(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="not a regular file"):
+        store.write_store(trace_of((0, [1])), tmp_path, force=True)
+    with pytest.raises(BadInput, match="not a regular file"):
+        store.write_store(trace_of((0, [1])), Path(os.devnull), force=True)
+    with pytest.raises(BadInput, match="cannot be written"):
+        store.write_store(trace_of((0, [1])), tmp_path / "missing" / "a.parquet")
+
+
+def test_foreign_newer_and_damaged_files(path: Path) -> None:
+    pq.write_table(pa.table({"layer": [1]}), path)
+    with pytest.raises(BadInput, match="a Parquet file, but not a trace store"):
+        store.read(path)
+
+    store.write_store(trace_of((0, [1])), path, force=True)
+    table = pq.read_table(path)
+    about = table.schema.metadata[store.METADATA_KEY]
+    newer = {store.METADATA_KEY: about.replace(b'"version": 1', b'"version": 2')}
+    pq.write_table(table.replace_schema_metadata(newer), path)
+    with pytest.raises(BadInput, match="version 2; this program knows up to 1"):
+        store.read(path)
+    for wrong in (about.replace(b'"refs": 1', b'"refs": 2'), about.replace(b'"calls": 1', b'"calls": 3'), b"{", b"[]"):
+        pq.write_table(table.replace_schema_metadata({store.METADATA_KEY: wrong}), path)
+        with pytest.raises(BadInput, match="damaged trace store"):
+            store.read(path)
+    pq.write_table(table.drop_columns(["expert"]), path)
+    with pytest.raises(BadInput, match="damaged trace store"):
+        store.read(path)
+
+    path.write_bytes(b"PAR1 and then nothing of the sort PAR1")
+    with pytest.raises(BadInput, match="a damaged Parquet file") as error:
+        store.read(path)
+    assert "\n" not in str(error.value)
+
+
+def test_wrong_dtypes_are_a_bug_and_say_so(path: Path) -> None:
+    trace = trace_of((0, [1]))
+    with pytest.raises(TypeError, match="expert is int64, int16 expected"):
+        store.write_store(trace.with_(expert=trace.expert.astype("i8")), path)
+    assert not path.exists()

@@ -1,0 +1,101 @@
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.trace import token_pairs
+from flashmoe_sim.trace.routing import PHASE_DECODE
+
+TWO_TOKENS = b"[[1, 5], [1, 2], [3, 0], [3, 9]]\n[[1, 2], [1, 7], [3, 9], [3, 4]]\n"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "trace.jsonl"
+
+
+def test_a_call_per_layer_and_token(path: Path) -> None:
+    path.write_bytes(TWO_TOKENS)
+    trace = token_pairs.read(path)
+    np.testing.assert_array_equal(trace.layer, [1, 3, 1, 3])
+    np.testing.assert_array_equal(trace.expert, [5, 2, 0, 9, 2, 7, 9, 4])
+    np.testing.assert_array_equal(trace.offset, [0, 2, 4, 6, 8])
+    np.testing.assert_array_equal(trace.steps, [0, 0, 1, 1])
+    assert (trace.n_tokens == 1).all()
+    assert (trace.phase == PHASE_DECODE).all()
+    assert (trace.top_k, trace.tokens, trace.format) == (2, 2, "token-pairs")
+    assert trace.n_experts == {1: 16, 3: 16}
+    assert not trace.n_experts_known
+    assert trace.notes == ()
+    assert (trace.layer.dtype, trace.expert.dtype, trace.offset.dtype) == (np.int16, np.int16, np.int64)
+    assert trace.expert.flags.writeable
+
+
+def test_experts_per_token_may_vary(path: Path) -> None:
+    path.write_bytes(b"[[0,1],[0,2],[1,3]]\n")
+    assert token_pairs.read(path).top_k == 0
+
+
+def test_the_last_line_may_lack_its_newline(path: Path) -> None:
+    path.write_bytes(TWO_TOKENS.rstrip())
+    assert token_pairs.read(path).calls == 4
+
+
+def test_a_torn_last_line_is_dropped_and_noted(path: Path) -> None:
+    path.write_bytes(TWO_TOKENS + b"[[1, 5], [1, ")
+    trace = token_pairs.read(path)
+    assert trace.calls == 4
+    assert trace.notes == ("the last line (3) is torn and was dropped",)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (b"[[1, 5], [1, ", "line 2: not JSON"),
+        (b"[[1, -1]]", "line 2: pair 0: expert is -1"),
+        (b"[[1, 2], [1, 70000]]", "line 2: pair 1: expert is 70000"),
+        (b"[[1, 99999999999999999999]]", "line 2: pair 0: expert is 1e+20"),
+        (b"[[1, 3.5]]", "line 2: pair 0: expert is 3.5"),
+        (b'[[1, "7"]]', 'line 2: pair 0: expert is "7"'),
+        (b"[[1, true]]", "line 2: pair 0: expert is true"),
+        (b"[[-2, 1]]", "line 2: pair 0: layer is -2"),
+        (b"[[1, 2, 3]]", "line 2: pair 0 is [1,2,3], [layer, expert] expected"),
+        (b"[1, 2]", "line 2: pair 0 is 1"),
+        (b"[]", "line 2: not a list of"),
+        (b'{"a": 1}', "line 2: not a list of"),
+        (b"[[1, 2], [2, 3], [1, 4]]", "line 2: the experts of layer 1 are not next to each other"),
+        (b"\xff\xfe", "line 2: not JSON"),
+        (b"\x00\x00", "line 2: not JSON"),
+    ],
+)
+def test_malformed_lines(path: Path, line: bytes, found: str) -> None:
+    first, second = TWO_TOKENS.splitlines(keepends=True)
+    path.write_bytes(first + line + b"\n" + second)
+    with pytest.raises(BadInput) as error:
+        token_pairs.read(path)
+    assert found in str(error.value)
+    assert "\n" not in str(error.value)
+    lenient = token_pairs.read(path, lenient=True)
+    assert lenient.calls == 4
+    assert lenient.notes[0].startswith("skipped 1 malformed line; the first: line 2: ")
+
+
+def test_nothing_complete(path: Path) -> None:
+    path.write_bytes(b"[[1, 5], [1")
+    with pytest.raises(BadInput, match="no complete token"):
+        token_pairs.read(path)
+
+
+def test_compressed_and_progress(path: Path) -> None:
+    path.write_bytes(gzip.compress(TWO_TOKENS))
+    told: list[int] = []
+    assert token_pairs.read(path, progress=told.append).calls == 4
+    assert told[-1] == len(TWO_TOKENS)
+
+
+def test_sniff() -> None:
+    assert token_pairs.sniff(b" [ [ 1, 2]")
+    assert not token_pairs.sniff(b'{"trace": [[1, 2]]}')
+    assert not token_pairs.sniff(b"[1, 2]")
