@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -18,8 +18,8 @@ def atomic_writer(path: Path, *, force: bool = False) -> Iterator[IO[bytes]]:
     Until then it is a hidden file beside it, removed on any error or interruption.
     Raises BadInput where `path` exists without force, is not a regular file, or cannot be written.
     """
-    target = path.resolve()
     refuse_existing(path, force=force)
+    target = path.resolve()
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as stream:
@@ -30,12 +30,17 @@ def atomic_writer(path: Path, *, force: bool = False) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise BadInput(f"{path}: cannot be written ({error.strerror or error}); nothing was left behind") from None
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
     """Raise BadInput where `path` exists without force, or is something that must not be replaced."""
-    if path.exists() and not path.is_file():
+    try:
+        exists, regular = path.exists(), path.is_file()
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be written ({error.strerror or error})") from None
+    if exists and not regular:
         raise BadInput(f"{path}: is not a regular file; give the path of a file to write")
-    if path.exists() and not force:
+    if exists and not force:
         raise BadInput(f"{path}: exists; give --force to overwrite it")
