@@ -128,7 +128,7 @@ class JsonlParser:
             self._parse(self._used)
             self.offset += len(torn)
             self.lines -= 1
-        elif torn.strip():
+        elif self._without_bom(torn).strip():
             notes += (
                 f"last line incomplete: line {self.lines + 1} at byte offset {self.offset}, {len(torn)} bytes dropped; "
                 "the run was cut off or is still writing",

@@ -1,0 +1,163 @@
+"""Malformed traces of the runtime: one line that says where, what was found, what was expected and what to do."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.trace import runtime_jsonl
+from flashmoe_sim.trace.runtime_jsonl import read
+from tests.trace.jsonl_twin import BOM, LINE, NEXT, parse, twin
+
+
+def changed(old: bytes, new: bytes) -> bytes:
+    assert old in LINE
+    return LINE.replace(old, new)
+
+
+NOT_RECORDS = {
+    "id -1": (changed(b"120", b"-1"), "found expert id -1 (entry 2 of experts), expected an integer from 0 to 32767"),
+    "id 70000": (changed(b"120", b"70000"), "found expert id 70000"),
+    "id 32768": (changed(b"120", b"32768"), "found expert id 32768"),
+    "id 2^64": (changed(b"120", b"18446744073709551616"), "found expert id 1.8446744073709552e+19"),
+    "id 3.5": (changed(b"120", b"3.5"), "found expert id 3.5"),
+    "id 1e2": (changed(b"120", b"1e2"), "found expert id 100.0"),
+    "id text": (changed(b"120", b'"7"'), 'found expert id "7"'),
+    "id true": (changed(b"120", b"true"), "found expert id true"),
+    "id null": (changed(b"120", b"null"), "found expert id null"),
+    "id list": (changed(b"120", b"[1,2]"), "found expert id a list of 2"),
+    "slot -2": (changed(b"[0,1]", b"[0,-2]"), "found slot -2 (entry 2 of slots), expected an integer from -1 to 32767"),
+    "slot 32768": (changed(b"[0,1]", b"[0,32768]"), "found slot 32768"),
+    "layer -1": (changed(b'"layer":3', b'"layer":-1'), "found layer -1, expected an integer from 0 to 32767"),
+    "layer 32768": (changed(b'"layer":3', b'"layer":32768'), "found layer 32768"),
+    "layer 2^64": (changed(b'"layer":3', b'"layer":18446744073709551619'), "found layer 1.8446744073709552e+19"),
+    "layer null": (changed(b'"layer":3', b'"layer":null'), "found layer null"),
+    "n_tokens 0": (changed(b'"n_tokens":1', b'"n_tokens":0'), "found n_tokens 0, expected an integer from 1"),
+    "n_tokens 2^31": (changed(b'"n_tokens":1', b'"n_tokens":2147483648'), "found n_tokens 2147483648"),
+    "n_tokens 1.0": (changed(b'"n_tokens":1', b'"n_tokens":1.0'), "found n_tokens 1.0"),
+    "n_expert_used 0": (changed(b'used":2', b'used":0'), "found n_expert_used 0, expected an integer from 1"),
+    "product overflows": (
+        changed(b'used":2,"n_tokens":1', b'used":2147483647,"n_tokens":2147483647'),
+        "found 2 experts, expected 4611686014132420609",
+    ),
+    "seq 2^63": (changed(b'"seq":0', b'"seq":9223372036854775808'), "found seq 9223372036854775808"),
+    "seq text": (changed(b'"seq":0', b'"seq":"0"'), 'found seq "0"'),
+    "too few ids": (changed(b"[7,120]", b"[7]"), "found 1 experts, expected 2 (n_expert_used 2 x n_tokens 1)"),
+    "too many ids": (changed(b"[7,120]", b"[7,120,3]"), "found 3 experts, expected 2"),
+    "no ids": (changed(b"[7,120]", b"[]"), "found 0 experts, expected 2"),
+    "ids not a list": (changed(b"[7,120]", b"7"), "found experts 7, expected a list of 2"),
+    "too few slots": (changed(b"[0,1]", b"[0]"), "found 1 slots, expected 2"),
+    "too many slots": (changed(b"[0,1]", b"[0,1,2]"), "found 3 slots, expected 2"),
+    "no layer": (changed(b'"layer":3,', b""), 'found no "layer", expected an object with layer, n_expert_used'),
+    "no n_expert_used": (changed(b'"n_expert_used":2,', b""), 'found no "n_expert_used"'),
+    "no n_tokens": (changed(b'"n_tokens":1,', b""), 'found no "n_tokens"'),
+    "no experts": (changed(b'"experts":[7,120],', b""), 'found no "experts"'),
+    "phase 3": (LINE[:-1] + b',"phase":3}', "found phase 3, expected an integer from 0 to 2"),
+    "phase word": (LINE[:-1] + b',"phase":"warm"}', 'found phase "warm"'),
+    "step -1": (LINE[:-1] + b',"step":-1}', "found step -1"),
+    "sequence 2^31": (LINE[:-1] + b',"sequence":2147483648}', "found sequence 2147483648"),
+    "weights text": (LINE[:-1] + b',"weights":[0.5,"x"]}', 'found weight "x" (entry 2 of weights)'),
+    "weights large": (LINE[:-1] + b',"weights":[0.5,1e300]}', "found weight 1e+300"),
+    "weights short": (LINE[:-1] + b',"weights":[0.5]}', "found 1 weights, expected 2"),
+    "list": (b"[" + LINE + b"]", "found a list of 1, expected an object"),
+    "word": (b"null", "found null, expected an object"),
+    "empty object": (b"{}", 'found no "layer"'),
+}
+NOT_JSON = {
+    "id 2^64+1 digits": (changed(b"120", b"1" * 400), "found invalid JSON"),
+    "id leading zero": (changed(b"120", b"012"), "found invalid JSON (number with leading zero"),
+    "id leading zero, short": (changed(b"[7", b"[07"), "found invalid JSON (number with leading zero"),
+    "id plus": (changed(b"120", b"+12"), "found invalid JSON"),
+    "words": (b"hello", "found invalid JSON"),
+    "truncated": (LINE[:40], "found invalid JSON"),
+    "run together": (LINE + NEXT, f"unexpected content after document, column {len(LINE) + 1}"),
+    "NUL": (changed(b"120", b"1\x00"), f"found NUL bytes (column {LINE.index(b'120') + 2})"),
+    "NUL line": (b"\0" * 20, "found NUL bytes (column 1)"),
+    "not UTF-8": (LINE[:-1] + b',"who":"\xff"}', f"found bytes that are not UTF-8 (column {len(LINE) + 8})"),
+    "control character": (LINE[:-1] + b',"who":"\x01"}', "found invalid JSON"),
+    "comma at the end": (LINE[:-1] + b",}", "found invalid JSON"),
+    "comma after": (LINE + b",", "found invalid JSON"),
+    "comma in list": (changed(b"120]", b"120,]"), "found invalid JSON"),
+    "no comma": (changed(b",120", b" 120"), "found invalid JSON"),
+    "nothing in list": (changed(b"120", b""), "found invalid JSON"),
+    "NaN": (changed(b"120", b"NaN"), "found invalid JSON"),
+    "bad unknown number": (LINE[:-1] + b',"x":1.}', "found invalid JSON"),
+    "bad unknown exponent": (LINE[:-1] + b',"x":1e}', "found invalid JSON"),
+    "bad unknown zero": (LINE[:-1] + b',"x":-01}', "found invalid JSON"),
+    "bad unknown sign": (LINE[:-1] + b',"x":-}', "found invalid JSON"),
+    "bad unknown word": (LINE[:-1] + b',"x":nul}', "found invalid JSON"),
+    "bad quote": (LINE[:-1] + b',"x}', "found invalid JSON"),
+    "no colon": (changed(b'"layer":', b'"layer"'), "found invalid JSON"),
+    "UTF-16": (("\ufeff" + LINE.decode()).encode("utf-16-le"), "found NUL bytes"),
+}
+BAD = NOT_RECORDS | NOT_JSON
+
+
+@pytest.mark.parametrize("chunk_bytes", [3, 1 << 16])
+@pytest.mark.parametrize("name", BAD)
+def test_malformed_line(name: str, chunk_bytes: int) -> None:
+    line, message = BAD[name]
+    content = LINE + b"\n\n" + line + b"\n" + NEXT + b"\n"
+    with pytest.raises(BadInput) as caught:
+        parse(content, chunk_bytes=chunk_bytes)
+    assert str(caught.value).startswith("t.jsonl:3: ")
+    assert message in str(caught.value)
+    assert str(caught.value).endswith("; fix or delete the line, or skip such lines with --lenient")
+    assert "\n" not in str(caught.value)
+    skipped = parse(content, lenient=True, chunk_bytes=chunk_bytes)
+    expected = twin(LINE + b"\n" + NEXT)
+    assert skipped.equals(expected.with_(notes=("1 malformed lines skipped: 3",)))
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_malformed_last_line_with_a_newline(name: str) -> None:
+    line, message = BAD[name]
+    with pytest.raises(BadInput) as caught:
+        parse(LINE + b"\n" + line + b"\n")
+    assert str(caught.value).startswith("t.jsonl:2: ")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", NOT_RECORDS)
+def test_malformed_last_line_without_a_newline(name: str) -> None:
+    line, message = BAD[name]
+    with pytest.raises(BadInput) as caught:
+        parse(LINE + b"\n" + line)
+    assert str(caught.value).startswith("t.jsonl:2: ")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", BOM, b" \r\n"])
+def test_empty(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_bytes(content)
+    with pytest.raises(BadInput, match=r"t\.jsonl: found no routed calls in it, expected one JSON object a line"):
+        read(tmp_path / "t.jsonl")
+
+
+@pytest.mark.parametrize("newline", [b"", b"\n"])
+def test_binary(newline: bytes) -> None:
+    noise = random.Random(0).randbytes(5000).replace(b"\n", b"") + newline
+    with pytest.raises(BadInput, match=r"t\.jsonl:1: found NUL bytes \(column"):
+        parse(noise)
+    with pytest.raises(BadInput, match=r"found no routed calls in it \(1 malformed lines skipped: 1\)"):
+        parse(noise, lenient=True)
+
+
+def test_only_the_first_skipped_lines_are_listed() -> None:
+    notes = parse(LINE + b"\n" + b"{}\n" * 9, lenient=True).notes
+    assert notes == ("9 malformed lines skipped: 2, 3, 4, 5, 6, ...",)
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+@pytest.mark.parametrize("chunk_bytes", [10, 64, 500])
+def test_line_too_long(monkeypatch: pytest.MonkeyPatch, *, lenient: bool, chunk_bytes: int) -> None:
+    monkeypatch.setattr(runtime_jsonl, "LONGEST_LINE", 500)
+    padded = LINE[:-1] + b" " * (500 - len(LINE)) + b"}\n"
+    assert parse(padded, chunk_bytes=chunk_bytes).calls == 1
+    with pytest.raises(BadInput, match=r"t\.jsonl:2: found a line longer than 500 bytes"):
+        parse(LINE + b"\n" + b" " + padded, chunk_bytes=chunk_bytes, lenient=lenient)
+    with pytest.raises(BadInput, match="longer than 500"):
+        parse(LINE + b"\n" + b"x" * 501, chunk_bytes=chunk_bytes, lenient=lenient)
