@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from flashmoe_sim._jit import jit
 
 
-def new_queue(slots: int) -> NDArray[np.int32]:
-    """An empty queue for slots 0..slots-1: i32 [2, slots + 1], each slot linked to itself."""
-    return np.tile(np.arange(slots + 1, dtype=np.int32), (2, 1))
+def new_queue(slots: int) -> NDArray[np.uint32]:
+    """An empty queue for slots 0..slots-1: u32 [2, slots + 1], each slot linked to itself."""
+    return np.tile(np.arange(slots + 1, dtype=np.uint32), (2, 1))
 
 
 @jit
-def move_to_newest(link: NDArray[np.int32], slot: int) -> None:
+def move_to_newest(link: NDArray[np.uint32], slot: int) -> None:
     """Take `slot` out of the queue, if it is in, and put it at the newest end."""
     end = link.shape[1] - 1
     older, newer = link[0, slot], link[1, slot]
@@ -31,12 +31,12 @@ def move_to_newest(link: NDArray[np.int32], slot: int) -> None:
 
 
 @jit
-def oldest(link: NDArray[np.int32], slot_key: NDArray[np.int32], blocked: NDArray[np.int64], mark: int) -> int:
+def oldest(link: NDArray[np.uint32], slot_key: NDArray[np.int32], blocked: NDArray[np.int64], mark: int) -> int:
     """The oldest slot that holds something and is not blocked, or -1."""
     end = link.shape[1] - 1
     slot = link[1, end]
     while slot != end:
         if blocked[slot] != mark and slot_key[slot] >= 0:
-            return slot
+            return np.int64(slot)
         slot = link[1, slot]
     return -1

@@ -26,7 +26,7 @@ def on_hit(state: State, slot: int, key: int, now: int, upcoming: int) -> None:
     """The expert `key` in `slot` was used.
 
     now: a counter that grows with every use in the pool.
-    upcoming: the next routed call of the pool that asks for `key`, or NEVER.
+    upcoming: where the next routed call that asks for `key` does so, as a reference number of the pool, or NEVER.
     """
 
 
@@ -37,9 +37,18 @@ def on_install(state: State, slot: int, key: int, now: int, upcoming: int) -> No
 def choose_victim(state: State, slot_key: NDArray[np.int32], blocked: NDArray[np.int64], mark: int) -> int:
     """The slot to evict: one with `slot_key[slot] >= 0` and `blocked[slot] != mark`, or -1 where there is none.
 
-    slot_key: i32, the key in each slot that was ever used, -1 where empty.
+    slot_key: i32, the key in each slot, -1 where empty.
     """
     return -1
+
+
+def on_evict(state: State, slot: int, key: int) -> None:
+    """The expert `key` left `slot`; another may be installed there next, or none."""
+
+
+def declines(state: State, slot: int, key: int, now: int, upcoming: int) -> bool:
+    """Whether to serve the missing `key` without installing it, rather than evict the victim in `slot`."""
+    return False
 
 
 @dataclass(frozen=True)
@@ -70,7 +79,8 @@ class Policy:
 class EvictingPolicy(Policy):
     """A policy that installs its misses and chooses victims.
 
-    kernels: `on_hit`, `on_install` and `choose_victim` of the policy, plain functions that numba can compile.
+    kernels: `on_hit`, `on_install`, `choose_victim` and where they do something `on_evict` and `declines`: functions
+        with the arguments of those above, which numba can compile.
     bypass: whether the policy may decline to admit a miss.
     stamp: the order in which the experts of one call count as used: `first` of their first reference (the patched
         runtime), `last` of their last (BigMoeOnEdge's cache), `hits-first` hits before misses (the runtime's estimator).

@@ -1,4 +1,8 @@
-"""The offline optimum."""
+"""The offline optimum.
+
+State: for each slot the reference that uses its expert next, i32, -1 where empty. Experts never used again lie beyond
+all references, the one used last the nearest, which makes every value unique. A pool may have up to 2^30 references.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +11,37 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flashmoe_sim.policies.base import EvictingPolicy, State
+from flashmoe_sim.policies.base import NEVER, EvictingPolicy, State
+
+VECTOR = 32
 
 
 def on_use(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
-    state[0][slot] = (np.int64(upcoming) << 32) - now
+    state[0][slot] = upcoming if upcoming != NEVER else NEVER - now
 
 
 def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
-    order = state[0]
-    n = len(slot_key)
-    furthest = np.int64(-1)
-    for slot in range(n):
-        furthest = max(furthest, order[slot])
+    next_use = state[0]
+    furthest = np.int32(-1)
+    for slot in range(len(next_use)):
+        furthest = max(furthest, next_use[slot])
     victim = -1
-    for slot in range(n):
-        victim = max(victim, slot if order[slot] == furthest else -1)
+    for slot in range(len(next_use)):
+        victim = max(victim, slot if next_use[slot] == furthest else -1)
     if furthest < 0 or blocked[victim] == mark:
-        victim, furthest = -1, np.int64(-1)
-        for slot in range(n):
-            if order[slot] > furthest and blocked[slot] != mark:
-                victim, furthest = slot, order[slot]
-    if victim >= 0:
-        order[victim] = -1
+        victim, furthest = -1, np.int32(-1)
+        for slot in range(len(slot_key)):
+            if next_use[slot] > furthest and blocked[slot] != mark:
+                victim, furthest = slot, next_use[slot]
     return victim
+
+
+def on_evict(state: Any, slot: int, key: int) -> None:
+    state[0][slot] = -1
+
+
+def declines(state: Any, slot: int, key: int, now: int, upcoming: int) -> bool:
+    return (upcoming if upcoming != NEVER else NEVER - now) > state[0][slot]  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -39,14 +50,21 @@ class Min(EvictingPolicy):
 
     name: ClassVar[str] = "min"
     contracts: ClassVar[tuple[str, ...]] = ("atomic", "sequential")
-    ties: ClassVar[str] = "older last use, so a miss is admitted"
+    ties: ClassVar[str] = "of those never used again the oldest last use, so a miss is admitted"
     source: ClassVar[str] = "Belady 1966; arXiv 2608.07911 (event form, bypass and forced)"
     hindsight: ClassVar[bool] = True
-    kernels: ClassVar[dict[str, Any]] = {"on_hit": on_use, "on_install": on_use, "choose_victim": choose_victim}
+    kernels: ClassVar[dict[str, Any]] = {
+        "on_hit": on_use,
+        "on_install": on_use,
+        "choose_victim": choose_victim,
+        "on_evict": on_evict,
+        "declines": declines,
+    }
     bypass: ClassVar[bool] = True
 
     def allocate(self, *, slots: int, keys: int) -> State:
-        return (np.full(slots, -1, np.int64),)
+        whole_vectors = -(-slots // VECTOR) * VECTOR
+        return (np.full(whole_vectors, -1, np.int32),)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flashmoe_sim.policies.base import choose_victim, on_hit, on_install
+from flashmoe_sim.policies.base import choose_victim, on_evict, on_hit, on_install
 from flashmoe_sim.residency.tally import (
     BYPASSED,
     CALLS,
@@ -97,6 +97,7 @@ def replay(
                 bypassed += 1
             else:
                 evictions += 1
+            on_evict(state, slot, k)
             slot_key[slot] = -1
             key_slot[k] = -1
             used -= size[k]

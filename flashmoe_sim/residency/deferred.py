@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from flashmoe_sim.policies.base import choose_victim, on_hit, on_install
+from flashmoe_sim.policies.base import choose_victim, on_evict, on_hit, on_install
 from flashmoe_sim.residency.tally import (
     ALIASED,
     CALLS,
@@ -108,7 +108,9 @@ def serve(
             slot = choose_victim(state, slot_key, blocked, epoch)
             if slot < 0:
                 return False
-            evicted[evictions] = slot_key[slot]
+            old = slot_key[slot]
+            on_evict(state, slot, old)
+            evicted[evictions] = old
             evictions += 1
             wasted += fresh[slot]
         blocked[slot] = epoch
@@ -152,9 +154,9 @@ def replay(
 ) -> int:
     """Replay one pool; the number of the call that found no slot, or -1.
 
-    key: i32 [references], offset: i64 [calls + 1], row: i32 [calls], the row of `counts` a call is added to.
+    key: u32 [references], offset: i64 [calls + 1], row: i32 [calls], the row of `counts` a call is added to.
     steps_before: i32 [calls + 1], steps that ended since the pool's previous call (after the last: since it).
-    upcoming: i32 [references], the next call that asks for the key.
+    upcoming: i32 [references], where the next call that asks for the key does so.
     prefetch_width: 0 none, -1 the whole union of the last call, else as many of its references from the first.
     slot_key: i32 [slots], key_slot: i32 [keys], fresh: bool [slots]: the bank, all -1 and False for an empty one.
     counts: i64 [rows, N_COLUMNS], added to.

@@ -19,7 +19,7 @@ from flashmoe_sim.trace.routing import RoutingTrace
 class Pool:
     """The calls of one pool.
 
-    key: i32 [references]; expert number, in a global pool counted on over the layers.
+    key: u32 [references]; expert number, in a global pool counted on over the layers.
     offset: i64 [calls + 1]; call: i64 [calls], the number of each call in the trace.
     row: i32 [calls], the layer's place in `trace.layers`; rows: those that occur.
     steps_before: i32 [calls + 1], steps that ended since the pool's previous call, and after the last.
@@ -27,7 +27,7 @@ class Pool:
     reference: where the references stand in the trace: a slice or i64 [references].
     """
 
-    key: NDArray[np.int32]
+    key: NDArray[np.uint32]
     offset: NDArray[np.int64]
     call: NDArray[np.int64]
     row: NDArray[np.int32]
@@ -39,16 +39,26 @@ class Pool:
     def keys(self) -> int:
         return len(self.key_row)
 
-    @cached_property
+    @property
     def requests(self) -> NDArray[np.int32]:
         """Distinct keys of each call, i32 [calls]."""
-        out = np.zeros(len(self.call), np.int32)
-        _count_distinct(self.key, self.offset, np.full(self.keys, -1, np.int64), out)
-        return out
+        return self._distinct[0]
+
+    @property
+    def requests_by_key(self) -> NDArray[np.int64]:
+        """How many calls ask for each key, i64 [keys]."""
+        return self._distinct[1]
+
+    @cached_property
+    def _distinct(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        by_call = np.zeros(len(self.call), np.int32)
+        by_key = np.zeros(self.keys, np.int64)
+        _count_distinct(self.key, self.offset, np.full(self.keys, -1, np.int64), by_call, by_key)
+        return by_call, by_key
 
     @cached_property
     def next_call(self) -> NDArray[np.int32]:
-        """For each reference the next call of the pool that asks for its key, or NEVER; i32 [references]."""
+        """For each reference where the next call that asks for its key does so, or NEVER; i32 [references]."""
         out = np.empty(len(self.key), np.int32)
         _next_call(self.key, self.offset, np.full(self.keys, NEVER, np.int32), out)
         return out
@@ -69,8 +79,8 @@ def build_pools(trace: RoutingTrace, *, scope: Scope = "layer") -> list[Pool]:
     counts = [trace.n_experts[layer] for layer in trace.layers]
     row_of = np.searchsorted(np.array(trace.layers), trace.layer).astype(np.int32)
     if scope == "global":
-        base = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-        key = trace.expert.astype(np.int32) + np.repeat(base[row_of], np.diff(trace.offset))
+        base = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
+        key = trace.expert.astype(np.uint32) + np.repeat(base[row_of], np.diff(trace.offset))
         return [
             Pool(
                 key=key,
@@ -87,7 +97,7 @@ def build_pools(trace: RoutingTrace, *, scope: Scope = "layer") -> list[Pool]:
         length = np.diff(view.offset)
         pools.append(
             Pool(
-                key=view.expert.astype(np.int32),
+                key=view.expert.astype(np.uint32),
                 offset=view.offset,
                 call=view.call,
                 row=np.full(len(view.call), row, np.int32),
@@ -104,13 +114,16 @@ def _steps_before(steps: NDArray[np.int32], n_steps: int) -> NDArray[np.int32]:
 
 
 @jit
-def _count_distinct(key: Any, offset: Any, seen: Any, out: Any) -> None:
-    for call in range(len(out)):
+def _count_distinct(key: Any, offset: Any, seen: Any, by_call: Any, by_key: Any) -> None:
+    for call in range(len(by_call)):
         n = 0
         for r in range(offset[call], offset[call + 1]):
-            n += seen[key[r]] != call
-            seen[key[r]] = call
-        out[call] = n
+            k = key[r]
+            if seen[k] != call:
+                seen[k] = call
+                by_key[k] += 1
+                n += 1
+        by_call[call] = n
 
 
 @jit
@@ -118,5 +131,5 @@ def _next_call(key: Any, offset: Any, upcoming: Any, out: Any) -> None:
     for call in range(len(offset) - 2, -1, -1):
         for r in range(offset[call], offset[call + 1]):
             out[r] = upcoming[key[r]]
-        for r in range(offset[call], offset[call + 1]):
-            upcoming[key[r]] = call
+        for r in range(offset[call + 1] - 1, offset[call] - 1, -1):
+            upcoming[key[r]] = r

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import specialise
-from flashmoe_sim.policies.base import STAMPS, Candidates, EvictingPolicy, PinningPolicy
+from flashmoe_sim.policies.base import STAMPS, Candidates, EvictingPolicy, PinningPolicy, declines, on_evict
 from flashmoe_sim.prefetchers.base import LastCall
 from flashmoe_sim.residency import atomic, deferred, pinned, sequential, tally
 from flashmoe_sim.residency.capacity import Capacity, capacities
@@ -80,7 +80,8 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
 @cache
 def _compiled(policy: type[EvictingPolicy], loop: str) -> Callable[..., Any]:
     name = f"{policy.__module__.rpartition('.')[2]}_{policy.__qualname__}"
-    kernels = {key: specialise(kernel, f"{key}_{name}") for key, kernel in policy.kernels.items()}
+    hooks = {"on_evict": on_evict, "declines": declines} | policy.kernels
+    kernels = {key: specialise(kernel, f"{key}_{name}") for key, kernel in hooks.items()}
     if loop == "deferred":
         kernels = {"serve": specialise(deferred.serve, f"serve_{name}", **kernels)}
     module = {"deferred": deferred, "atomic": atomic, "sequential": sequential}[loop]
@@ -162,7 +163,7 @@ def _replay_undeferred(
 
 def _pinned_keys(workload: Workload, setup: Setup, banks: list[Capacity]) -> list[NDArray[np.bool_]]:
     assert isinstance(setup.policy, PinningPolicy)
-    requests = [request_counts(pool) for pool in workload.layer_pools]
+    requests = [pool.requests_by_key for pool in workload.layer_pools]
     sizes = workload.expert_bytes or (1,) * len(requests)
     if setup.bank.slots is not None:
         slots = [min(setup.bank.slots, n) for n in workload.n_experts]
@@ -173,13 +174,6 @@ def _pinned_keys(workload: Workload, setup: Setup, banks: list[Capacity]) -> lis
         slots = [budget // len(sizes) // size for size in sizes]
     masks = setup.policy.pinned(Candidates(requests, slots, sizes, budget))
     return [np.concatenate(masks)] if setup.scope == "global" else masks
-
-
-def request_counts(pool: Pool) -> NDArray[np.int64]:
-    """How many calls ask for each key of the pool, i64 [keys]."""
-    call = np.repeat(np.arange(len(pool.call)), np.diff(pool.offset))
-    first = np.unique(call * pool.keys + pool.key)
-    return np.bincount(first % pool.keys, minlength=pool.keys).astype(np.int64)
 
 
 def _counts(

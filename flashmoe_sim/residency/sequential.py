@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from flashmoe_sim.policies.base import choose_victim, on_hit, on_install
+from flashmoe_sim.policies.base import choose_victim, declines, on_evict, on_hit, on_install
 from flashmoe_sim.residency.tally import (
     BYPASSED,
     CALLS,
@@ -37,15 +37,13 @@ def replay(
     """Replay one pool; a request is a reference, and the arguments are as for the atomic loop.
 
     upcoming: i32 [references], the next *reference* that asks for the key.
-    Of a key heavier than the whole bank nothing is kept.
     """
     blocked = np.zeros(len(slot_key), np.int64)
-    free = np.arange(len(slot_key) - 1, -1, -1).astype(np.int32)
-    n_free, used = len(free), 0
+    free = np.zeros(len(slot_key), np.int32)
+    n_free, opened, used = 0, 0, 0
     for call in range(len(offset) - 1):
         begin, end = offset[call], offset[call + 1]
-        misses, evictions, bypassed = 0, 0, 0
-        cold = 0
+        misses, cold, evictions, bypassed = 0, 0, 0, 0
         for r in range(begin, end):
             k = key[r]
             slot = key_slot[k]
@@ -53,37 +51,39 @@ def replay(
                 on_hit(state, slot, k, r + 1, upcoming[r])
                 continue
             misses += 1
-            displaced = 0
-            if not bypass:
-                while used + size[k] > capacity:
-                    victim = choose_victim(state, slot_key, blocked, -1)
-                    old = slot_key[victim]
-                    slot_key[victim] = -1
-                    key_slot[old] = -1
-                    used -= size[old]
-                    free[n_free] = victim
-                    n_free += 1
-                    displaced += 1
-            n_free -= 1
-            slot = free[n_free]
-            slot_key[slot] = k
-            key_slot[k] = slot
-            used += size[k]
-            on_install(state, slot, k, r + 1, upcoming[r])
-            declined = 0
-            while used > capacity:
+            place = -1
+            declined = False
+            while used + size[k] > capacity:
                 victim = choose_victim(state, slot_key, blocked, -1)
+                if bypass and place < 0 and declines(state, victim, k, r + 1, upcoming[r]):
+                    declined = True
+                    break
                 old = slot_key[victim]
+                on_evict(state, victim, old)
                 slot_key[victim] = -1
                 key_slot[old] = -1
                 used -= size[old]
-                free[n_free] = victim
-                n_free += 1
-                declined += victim == slot
-                displaced += victim != slot
-            evictions += displaced
-            bypassed += declined
-            cold += displaced == 0 and declined == 0
+                evictions += 1
+                if place < 0:
+                    place = victim
+                else:
+                    free[n_free] = victim
+                    n_free += 1
+            if declined:
+                bypassed += 1
+                continue
+            if place < 0:
+                cold += 1
+                if n_free:
+                    n_free -= 1
+                    place = free[n_free]
+                else:
+                    place = opened
+                    opened += 1
+            slot_key[place] = k
+            key_slot[k] = place
+            used += size[k]
+            on_install(state, place, k, r + 1, upcoming[r])
         into = counts[row[call]]
         into[CALLS] += 1
         into[REFS] += end - begin

@@ -1,0 +1,71 @@
+"""The exact counts of every bank size in one pass, for the policies that allow it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.policies.base import Policy
+from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.policies.min_ import Min
+from flashmoe_sim.residency import one_pass, tally
+from flashmoe_sim.residency.pool import Pool
+from flashmoe_sim.residency.setup import Setup
+
+
+@dataclass(frozen=True, eq=False)
+class PoolCurve:
+    """What one pass over a pool found.
+
+    depths: i64 [keys + 1], requests that hit in every bank of more slots than their index; the last hit in none.
+    deepest: i64 [keys + 1], calls by their deepest request.
+    declined: i64 [keys + 1], requests that no bank of at most that many slots admits; None where all are admitted.
+    distinct: keys that occur. smallest: the smallest bank for which the counts are exact.
+    """
+
+    calls: int
+    refs: int
+    depths: NDArray[np.int64]
+    deepest: NDArray[np.int64]
+    declined: NDArray[np.int64] | None
+    distinct: int
+    smallest: int
+
+    def counts(self, slots: int) -> NDArray[np.int64]:
+        """The counts of a bank of `slots` slots, i64 [tally.N_COLUMNS]."""
+        row = np.zeros(tally.N_COLUMNS, np.int64)
+        requests = int(self.depths.sum())
+        hits = int(self.depths[:slots].sum())
+        bypassed = 0 if self.declined is None else int(self.declined[slots:].sum())
+        cold = min(slots, self.distinct)
+        row[tally.CALLS] = self.calls
+        row[tally.REFS] = self.refs
+        row[tally.REQUESTS] = requests
+        row[tally.HITS] = hits
+        row[tally.MISSES] = requests - hits
+        row[tally.BYPASSED] = bypassed
+        row[tally.COLD] = cold
+        row[tally.EVICTIONS] = requests - hits - bypassed - cold
+        row[tally.FULL_HIT_CALLS] = int(self.deepest[:slots].sum())
+        return row
+
+
+def one_pass_policy(policy: Policy, contract: str) -> bool:
+    """Whether one pass gives the counts of every bank size for this policy under this contract."""
+    if isinstance(policy, Lru):
+        return policy.stamp == "first" and contract in ("protected", "atomic")
+    return type(policy) is Min and contract == "atomic"
+
+
+def pool_curve(pool: Pool, policy: Policy) -> PoolCurve:
+    """One pass over a pool for a policy that `one_pass_policy` accepts."""
+    depths, deepest, declined = np.zeros((3, pool.keys + 1), np.int64)
+    if isinstance(policy, Lru):
+        rank = np.arange(pool.keys).astype(np.uint8 if pool.keys <= 256 else np.uint16)
+        distinct = one_pass.lru(pool.key, pool.offset, rank, depths, deepest)
+        smallest = int(pool.requests.max())
+        return PoolCurve(len(pool.call), len(pool.key), depths, deepest, None, distinct, smallest)
+    distinct = one_pass.min_bypass(pool.key, pool.offset, pool.next_call, pool.keys, depths, declined, deepest)
+    return PoolCurve(len(pool.call), len(pool.key), depths, deepest, declined, distinct, 1)

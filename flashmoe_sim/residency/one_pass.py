@@ -1,0 +1,146 @@
+"""Stack-distance loops: the counts of every bank size from one walk over a layer's calls.
+
+LRU and min keep the inclusion property when a call is served as a whole: the residents of a bank of C slots are the
+first C places of one list. A request then hits in every bank larger than its place in that list.
+
+Source: Mattson et al. 1970 (stack algorithms), extended here from single references to whole calls.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flashmoe_sim._jit import jit
+from flashmoe_sim.policies.base import NEVER
+
+LANES = 8
+BLOCK = 32
+NEVER32 = np.int32(NEVER)
+
+
+@jit
+def lru(key: Any, offset: Any, rank: Any, depths: Any, deepest: Any) -> int:
+    """Count LRU depths, experts of a call stamped in the order of first reference; return how many keys occur.
+
+    rank: u8 or u16 [keys], a permutation of 0..keys-1; becomes each key's place in the list, the most recent first.
+    depths: i64 [keys + 1], requests by their key's place when the call began, `keys` for a first request.
+    deepest: i64 [keys + 1], calls by their deepest request.
+    """
+    keys = len(rank)
+    known = np.zeros(keys, np.uint8)
+    seen = np.full(keys, -1, np.int64)
+    member = np.zeros(keys, np.uint32)
+    at = np.zeros(keys + LANES, rank.dtype)
+    before = np.zeros(keys, rank.dtype)
+    distinct = 0
+    for call in range(len(offset) - 1):
+        n = 0
+        for r in range(offset[call], offset[call + 1]):
+            k = key[r]
+            if seen[k] != call:
+                seen[k] = call
+                member[n] = k
+                n += 1
+        worst = 0
+        for i in range(n):
+            k = member[i]
+            at[i] = rank[k]
+            depth = np.int64(rank[k]) if known[k] else keys
+            distinct += 1 - known[k]
+            known[k] = 1
+            depths[depth] += 1
+            worst = max(worst, depth)
+        deepest[worst] += 1
+        for i in range(n, n + LANES):
+            at[i] = 0
+        # Every key moves down by the number of the call's keys that were below it. Eight at a time keeps them in
+        # registers while the loop over all keys runs as vector instructions.
+        if n > LANES:
+            before[:] = rank
+        for base in range(0, n, LANES):
+            a, b, c, d = at[base], at[base + 1], at[base + 2], at[base + 3]
+            e, f, g, h = at[base + 4], at[base + 5], at[base + 6], at[base + 7]
+            if n <= LANES:
+                for k in range(keys):
+                    p = rank[k]
+                    rank[k] = p + (a > p) + (b > p) + (c > p) + (d > p) + (e > p) + (f > p) + (g > p) + (h > p)
+            else:
+                for k in range(keys):
+                    p = before[k]
+                    rank[k] += (a > p) + (b > p) + (c > p) + (d > p) + (e > p) + (f > p) + (g > p) + (h > p)
+        for i in range(n):
+            rank[member[i]] = n - 1 - i
+    return distinct
+
+
+@jit
+def min_bypass(key: Any, offset: Any, upcoming: Any, keys: int, depths: Any, declined: Any, deepest: Any) -> int:
+    """Count the depths of min with bypass under the contract `atomic`; return how many keys occur.
+
+    upcoming: i32 [references], where the next call that asks for the key does so, or NEVER.
+    depths, deepest: i64 [keys + 1], as for `lru`.
+    declined: i64 [keys + 1], requests by the largest bank, in slots, that misses them and does not admit them.
+
+    The list holds next uses only: what a call asks for is what has a next use before the call's end. The call's keys are
+    put in anew one by one, nearest place first, so that a bank that has a key sees its new next use before it must choose.
+    """
+    next_use = np.full(keys + BLOCK, NEVER32)
+    seen = np.full(keys, -1, np.int64)
+    first = np.zeros(keys, np.int64)
+    new_use = np.zeros(keys, np.int32)
+    depth_of = np.zeros(keys, np.int64)
+    order = np.zeros(keys, np.int64)
+    held, now = 0, 0
+    for call in range(len(offset) - 1):
+        end = offset[call + 1]
+        n = 0
+        for r in range(offset[call], end):
+            k = key[r]
+            if seen[k] != call:
+                seen[k] = call
+                now += 1
+                first[n] = r
+                new_use[n] = upcoming[r] if upcoming[r] != NEVER else NEVER - now
+                depth_of[n] = keys
+                n += 1
+        found = 0
+        for block in range(0, held, BLOCK):
+            nearest = NEVER32
+            for place in range(block, block + BLOCK):
+                nearest = min(nearest, next_use[place])
+            if nearest >= end:
+                continue
+            for place in range(block, min(block + BLOCK, held)):
+                if next_use[place] < end:
+                    for i in range(n):
+                        if first[i] == next_use[place]:
+                            depth_of[i] = place
+                            order[found] = i
+                            found += 1
+        if found < n:
+            for i in range(n):
+                if depth_of[i] == keys:
+                    order[found] = i
+                    found += 1
+        for turn in range(n):
+            carried = new_use[order[turn]]
+            below = min(depth_of[order[turn]], held)
+            for place in range(below):
+                stood = next_use[place]
+                next_use[place] = min(stood, carried)
+                carried = max(stood, carried)
+            next_use[below] = carried
+            held += below == held
+        worst = 0
+        for i in range(n):
+            use = new_use[i]
+            settled = 0
+            for place in range(held):
+                settled = max(settled, place if next_use[place] == use else 0)
+            depths[depth_of[i]] += 1
+            declined[min(depth_of[i], settled)] += 1
+            worst = max(worst, depth_of[i])
+        deepest[worst] += 1
+    return held
