@@ -27,16 +27,20 @@ def print_json(document: Any) -> None:
 def print_table(
     columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], *, title: str = "", caption: str = ""
 ) -> None:
-    """A table that fits 80 columns; `columns` are (heading, "left" or "right")."""
+    """A table that fits 80 columns; `columns` are (heading, "left" or "right"), all headings empty for none."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(
-        title=title or None,
+        title=Text(title, "bold") if title else None,
         caption=caption or None,
-        box=box.SIMPLE_HEAD,
+        box=box.SIMPLE_HEAD if any(heading for heading, _ in columns) else None,
+        show_header=any(heading for heading, _ in columns),
+        show_edge=False,
         pad_edge=False,
+        padding=(0, 1, 0, 0),
         title_justify="left",
         caption_justify="left",
     )
@@ -46,6 +50,23 @@ def print_table(
         table.add_row(*row)
     console = Console(highlight=False, soft_wrap=False)
     console.print(table)
+    console.print()
+
+
+def size(count_bytes: float | None) -> str:
+    """Bytes for a person: three digits and the largest binary unit that leaves at least one."""
+    if count_bytes is None:
+        return "-"
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if count_bytes >= 1 << power:
+            scaled = count_bytes / (1 << power)
+            return f"{scaled:.{2 if scaled < 10 else 1 if scaled < 100 else 0}f} {unit}"
+    return f"{count_bytes:.0f} B"
+
+
+def percent(share: float | None) -> str:
+    """A share in per cent with one decimal, without the sign."""
+    return "-" if share is None else f"{share * 100:.1f}"
 
 
 def message(text: str) -> None:

@@ -83,7 +83,8 @@ class EvictingPolicy(Policy):
         with the arguments of those above, which numba can compile.
     bypass: whether the policy may decline to admit a miss.
     stamp: the order in which the experts of one call count as used: `first` of their first reference (the patched
-        runtime), `last` of their last (BigMoeOnEdge's cache), `hits-first` hits before misses (the runtime's estimator).
+        runtime), `last` of their last (BigMoeOnEdge's cache), `hits-first` hits before misses (the runtime's own
+        cache estimator).
     """
 
     kernels: ClassVar[dict[str, Any]]

@@ -12,7 +12,6 @@ from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min
 from flashmoe_sim.residency import one_pass, tally
 from flashmoe_sim.residency.pool import Pool
-from flashmoe_sim.residency.setup import Setup
 
 
 @dataclass(frozen=True, eq=False)

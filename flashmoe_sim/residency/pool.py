@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import jit
-from flashmoe_sim.policies.base import NEVER
 from flashmoe_sim.policies.bank import Scope
+from flashmoe_sim.policies.base import NEVER
 from flashmoe_sim.trace.routing import RoutingTrace
 
 

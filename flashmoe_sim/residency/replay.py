@@ -70,7 +70,7 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
             stream[pool.call] = calls
     return Replay(
         setup,
-        _counts(workload, setup, banks, table, masks),
+        build_counts(workload, setup, banks, table, masks),
         contents,
         slot if len(slot) else None,
         _install_stream(workload, stream) if record else None,
@@ -176,13 +176,14 @@ def _pinned_keys(workload: Workload, setup: Setup, banks: list[Capacity]) -> lis
     return [np.concatenate(masks)] if setup.scope == "global" else masks
 
 
-def _counts(
+def build_counts(
     workload: Workload,
     setup: Setup,
     banks: list[Capacity],
     table: NDArray[np.int64],
-    masks: list[NDArray[np.bool_]] | None,
+    masks: list[NDArray[np.bool_]] | None = None,
 ) -> Counts:
+    """Put a counted table, i64 [layers, tally.N_COLUMNS], together with what its rows mean."""
     sizes = workload.expert_bytes
     resident_bytes = None
     if sizes is not None and masks is not None:

@@ -1,8 +1,7 @@
-"""The columns of a trace that is being read, grown piece by piece."""
+"""The columns of a trace that is being read, as they grow."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,44 +23,62 @@ from flashmoe_sim.trace._json_kernels import (
 from flashmoe_sim.trace.routing import RoutingTrace, infer_n_experts
 
 
-def _joined(pieces: list[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
-    """All pieces as one array; the pieces are let go."""
-    whole = np.concatenate(pieces) if pieces else np.empty(0, dtype)
-    pieces.clear()
-    return whole
+class _Column:
+    """An array that grows by a quarter at a time; large ones are moved by the system without a second copy."""
+
+    def __init__(self, dtype: type[np.generic]) -> None:
+        self._values: NDArray[Any] = np.empty(0, dtype)
+        self._used = 0
+
+    def extend(self, values: NDArray[Any]) -> None:
+        size = self._used + len(values)
+        if size > len(self._values):
+            self._values.resize(size + size // 4, refcheck=False)
+        self._values[self._used : size] = values
+        self._used = size
+
+    def clear(self) -> None:
+        self._values = np.empty(0, self._values.dtype)
+        self._used = 0
+
+    def finish(self) -> NDArray[Any]:
+        self._values.resize(self._used, refcheck=False)
+        return self._values
 
 
-@dataclass
 class _Optional:
     """A column that only counts when every call has it."""
 
-    name: str
-    key: int
-    dtype: type[np.generic]
-    calls: int = 0
-    pieces: list[NDArray[Any]] = field(default_factory=list)
+    def __init__(self, name: str, key: int, dtype: type[np.generic]) -> None:
+        self.name = name
+        self.calls = 0
+        self._key = key
+        self._column = _Column(dtype)
 
-    def add(self, keys: NDArray[np.int64], values: NDArray[Any] | None, *, calls_before: int) -> None:
+    def extend(self, keys: NDArray[np.int64], values: NDArray[Any] | None, *, calls_before: int) -> None:
         """Take over the values of the calls whose keys are given, unless a call up to here lacked them."""
-        having = int(np.count_nonzero(keys >> self.key & 1))
+        having = int(np.count_nonzero(keys >> self._key & 1))
         if values is not None and self.calls == calls_before and having == len(keys):
-            self.pieces.append(values.astype(self.dtype))
+            self._column.extend(values)
         else:
-            self.pieces.clear()
+            self._column.clear()
         self.calls += having
+
+    def finish(self, calls: int) -> NDArray[Any] | None:
+        return self._column.finish() if self.calls == calls else None
 
 
 class Columns:
-    """Collects the output of the kernels; peak memory is the finished columns plus the largest of them."""
+    """Collects the output of the kernels."""
 
     def __init__(self) -> None:
         self.calls = 0
         self.refs = 0
-        self._layer: list[NDArray[np.int16]] = []
-        self._n_tokens: list[NDArray[np.int32]] = []
-        self._refs_of_call: list[NDArray[np.int32]] = []
-        self._expert: list[NDArray[np.int16]] = []
-        self._phase: list[NDArray[np.uint8]] = []
+        self._layer = _Column(np.int16)
+        self._n_tokens = _Column(np.int32)
+        self._refs_of_call = _Column(np.int32)
+        self._expert = _Column(np.int16)
+        self._phase = _Column(np.uint8)
         self._phases = 0
         self._slot = _Optional("slots", SLOTS, np.int16)
         self._weight = _Optional("weights", WEIGHTS, np.float32)
@@ -86,17 +103,17 @@ class Columns:
         keys = table[:, KEYS]
         used = table[:, N_EXPERT_USED]
         self._follow_seq(table)
-        self._layer.append(table[:, LAYER].astype(np.int16))
-        self._n_tokens.append(table[:, N_TOKENS].astype(np.int32))
-        self._refs_of_call.append((used * table[:, N_TOKENS]).astype(np.int32))
-        self._expert.append(expert.copy())
+        self._layer.extend(table[:, LAYER])
+        self._n_tokens.extend(table[:, N_TOKENS])
+        self._refs_of_call.extend(used * table[:, N_TOKENS])
+        self._expert.extend(expert)
         has_phase = keys >> PHASE & 1
-        self._phase.append(np.where(has_phase, table[:, PHASE], 0).astype(np.uint8))
+        self._phase.extend(np.where(has_phase, table[:, PHASE], 0))
         self._phases += int(has_phase.sum())
-        self._slot.add(keys, slot, calls_before=self.calls)
-        self._weight.add(keys, weight, calls_before=self.calls)
-        self._sequence.add(keys, table[:, SEQUENCE], calls_before=self.calls)
-        self._step.add(keys, table[:, STEP], calls_before=self.calls)
+        self._slot.extend(keys, slot, calls_before=self.calls)
+        self._weight.extend(keys, weight, calls_before=self.calls)
+        self._sequence.extend(keys, table[:, SEQUENCE], calls_before=self.calls)
+        self._step.extend(keys, table[:, STEP], calls_before=self.calls)
         self._least_used = min(self._least_used, int(used.min()))
         self._most_used = max(self._most_used, int(used.max()))
         self.calls += len(table)
@@ -128,25 +145,22 @@ class Columns:
         notes += tuple(f"{item.name} left out: only {item.calls} of {self.calls} calls have it" for item in partial)
         if self._seq_note:
             notes += (self._seq_note,)
-        slot, weight, sequence, step = (
-            _joined(item.pieces, item.dtype) if item.calls == self.calls else None for item in optional
-        )
-        expert = _joined(self._expert, np.int16)
+        layer = self._layer.finish()
+        expert = self._expert.finish()
         offset = np.zeros(self.calls + 1, np.int64)
-        np.cumsum(_joined(self._refs_of_call, np.int32), out=offset[1:])
-        layer = _joined(self._layer, np.int16)
+        np.cumsum(self._refs_of_call.finish(), out=offset[1:])
         return RoutingTrace(
             layer=layer,
-            n_tokens=_joined(self._n_tokens, np.int32),
+            n_tokens=self._n_tokens.finish(),
             offset=offset,
             expert=expert,
             n_experts=infer_n_experts(layer, expert),
             top_k=self._most_used if self._least_used == self._most_used else 0,
-            weight=weight,
-            slot=slot,
-            phase=_joined(self._phase, np.uint8) if self._phases else None,
-            sequence=sequence,
-            step=step,
+            weight=self._weight.finish(self.calls),
+            slot=self._slot.finish(self.calls),
+            phase=self._phase.finish() if self._phases else None,
+            sequence=self._sequence.finish(self.calls),
+            step=self._step.finish(self.calls),
             format=format,
             name=name,
             notes=notes,

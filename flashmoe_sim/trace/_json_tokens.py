@@ -19,6 +19,7 @@ NEWLINE, SPACE, TAB, RETURN, QUOTE, BACKSLASH = 10, 32, 9, 13, 34, 92
 COMMA, COLON, MINUS, PLUS, DOT, ZERO = 44, 58, 45, 43, 46, 48
 OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT = 91, 93, 123, 125
 _LETTER_E, _LOWER_CASE, _DELETE = 101, 32, 127
+_LONGEST_NUMBER = 40
 
 
 @jit
@@ -77,7 +78,11 @@ def digits(data: NDArray[np.uint8], at: int) -> int:
 
 @jit
 def number(data: NDArray[np.uint8], at: int) -> int:
-    """The position after any JSON number, or -1."""
+    """The position after a JSON number of any kind, or -1.
+
+    Refuses numbers so long that they may overflow a double: orjson calls those an error, and must be asked.
+    """
+    begin = at
     start = at + (data[at] == MINUS)
     at = digits(data, start)
     if at < 0 or (at - start > 1 and data[start] == ZERO):
@@ -88,8 +93,11 @@ def number(data: NDArray[np.uint8], at: int) -> int:
             return -1
     if data[at] | _LOWER_CASE == _LETTER_E:
         signed = data[at + 1] == PLUS or data[at + 1] == MINUS
-        at = digits(data, at + 1 + signed)
-    return at
+        exponent = at + 1 + signed
+        at = digits(data, exponent)
+        if at - exponent > 2:
+            return -1
+    return at if at - begin <= _LONGEST_NUMBER else -1
 
 
 @jit
@@ -122,14 +130,16 @@ def ids(data: NDArray[np.uint8], at: int, out: NDArray[np.int16], start: int, lo
 def short_ids(data: NDArray[np.uint8], at: int, out: NDArray[np.int16], start: int, count: int) -> int:
     """`count` ids of one to three digits, a comma and nothing else between them: the position after them, or -1.
 
-    Branches only on what every good line does alike: how many digits an id has is never guessed by the processor.
+    Branches only on what all good lines do alike, so the processor never guesses how many digits an id has; `|` and `&`
+    instead of `or` and `and` keep it to one branch an id (a tenth faster).
     """
+    last = start + count - 1
     for i in range(start, start + count):
         first = np.int64(data[at]) - ZERO
         second = np.int64(data[at + 1]) - ZERO
         third = np.int64(data[at + 2]) - ZERO
-        two = 0 <= second <= 9
-        three = two and 0 <= third <= 9
+        two = (second >= 0) & (second <= 9)
+        three = two & (third >= 0) & (third <= 9)
         value = first
         length = 1
         if two:
@@ -140,7 +150,7 @@ def short_ids(data: NDArray[np.uint8], at: int, out: NDArray[np.int16], start: i
             length = 3
         out[i] = value
         at += length
-        if first < 0 or first > 9 or (two and first == 0) or (data[at] != COMMA and i + 1 < start + count):
+        if (first < 0) | (first > 9) | (two & (first == 0)) | ((data[at] != COMMA) & (i != last)):
             return -1
         at += 1
     return at - 1

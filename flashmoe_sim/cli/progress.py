@@ -1,0 +1,54 @@
+"""Progress on stderr: throttled, with the time left, and silent where stderr is not a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+SLOW_BYTES = 32 << 20
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[Callable[[int], None] | None]:
+    """Progress over the bytes of a file that is large enough to wait for."""
+    size = path.stat().st_size if path.is_file() else 0
+    if size < SLOW_BYTES:
+        yield None
+        return
+    with _bar(f"reading {path.name}", size) as update:
+        done = 0
+
+        def advance(read_bytes: int) -> None:
+            nonlocal done
+            done += read_bytes
+            update(done, size)
+
+        yield advance
+
+
+@contextmanager
+def replaying() -> Iterator[Callable[[int, int], None]]:
+    """Progress over the jobs of a sweep."""
+    with _bar("replaying", None) as update:
+        yield update
+
+
+@contextmanager
+def _bar(what: str, total: int | None) -> Iterator[Callable[[int, int], None]]:
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=5) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

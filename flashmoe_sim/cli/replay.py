@@ -1,0 +1,120 @@
+"""`sim replay`: one trace, one bank, one policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from flashmoe_sim.cli.common import json_option, lenient_option, message, percent, print_json, print_table, size
+from flashmoe_sim.cli.workload import load_workload, setup_options, trace_argument
+
+LAYER_ROWS = 16
+
+
+@click.command(name="replay", context_settings={"help_option_names": ["-h", "--help"]})
+@trace_argument
+@click.option("--bank", required=True, metavar="N", help="Slots of each layer (64), or bytes of all together (8GiB).")
+@click.option("--policy", default="lru", show_default=True, metavar="P", help="Eviction policy; see `sim policy list`.")
+@setup_options
+@click.option("--all-layers", is_flag=True, help="A row for every layer, instead of the worst.")
+@lenient_option
+@json_option
+def command(
+    trace: str,
+    bank: str,
+    policy: str,
+    model: str | None,
+    contract: str,
+    scope: Any,
+    prefetch: str,
+    io_split: int,
+    all_layers: bool,
+    lenient: bool,
+    as_json: bool,
+) -> None:
+    """Replay TRACE against one bank and count exactly what hits, misses and is evicted.
+
+    TRACE is a file, or a name from `sim trace catalog`.
+
+    \b
+    Example:  sim replay python-256 --bank 64 --policy lru --contract runtime
+    """
+    from flashmoe_sim.policies.bank import parse_bank
+    from flashmoe_sim.policies.table import parse_policy
+    from flashmoe_sim.prefetchers.table import parse_prefetcher
+    from flashmoe_sim.residency.replay import replay
+    from flashmoe_sim.residency.setup import Setup
+    from flashmoe_sim.sweep.row import identity
+
+    setup = Setup(parse_bank(bank), parse_policy(policy), contract, parse_prefetcher(prefetch), scope, io_split)
+    workload = load_workload(trace, model, lenient=lenient)
+    counts = replay(workload, setup).counts
+    total, layers = counts.total(), counts.by_layer()
+    warn_of_aliasing(total)
+    if as_json:
+        print_json({"identity": identity(workload, setup), "counts": total, "layers": layers, "timing": None})
+        return
+    _print_total(workload.trace.name, setup, total)
+    _print_layers(layers, all_layers=all_layers)
+
+
+def warn_of_aliasing(total: dict[str, Any]) -> None:
+    """One line on stderr where slots were shared by two experts of one call."""
+    if aliased := total["aliased_refs"]:
+        share = aliased / total["requests"]
+        message(
+            f"slot aliasing: {aliased:,} of {total['requests']:,} requests ({share:.1%}) found their slot given to another "
+            "expert of the same call, and the runtime computes them with its weights; --contract protected avoids it"
+        )
+
+
+def _print_total(name: str, setup: Any, total: dict[str, Any]) -> None:
+    rows = [
+        ("routed calls", f"{total['calls']:,}"),
+        ("references", f"{total['refs']:,}"),
+        ("requests", f"{total['requests']:,}"),
+        ("hits", f"{total['hits']:,}  ({total['hit_rate']:.1%})"),
+        ("misses", f"{total['misses']:,}"),
+        ("  cold installs", f"{total['cold_installs']:,}"),
+        ("  evictions", f"{total['evictions']:,}"),
+        ("  served without install", f"{total['bypassed']:,}"),
+        ("calls without a miss", f"{total['full_hit_calls']:,}  ({total['full_hit_rate']:.1%})"),
+        ("aliased references", f"{total['aliased_refs']:,}"),
+    ]
+    if total["misses_per_token"] is not None:
+        rows.append(("misses per token", f"{total['misses_per_token']:.2f}"))
+    if total["bytes_read"] is not None:
+        rows.append(("bytes read", f"{size(total['bytes_read'])} in {total['read_ops']:,} reads"))
+        if total["bytes_per_token"] is not None:
+            rows.append(("bytes per token", size(total["bytes_per_token"])))
+        rows.append(("memory of the banks", size(total["resident_bytes"])))
+    if setup.prefetch.name != "none":
+        useful, issued = total["prefetch_useful"], total["prefetch_issued"]
+        rows.append(("prefetched", f"{issued:,} of {total['prefetch_requests']:,} asked for; {useful:,} used"))
+    where = "per layer" if setup.scope == "layer" else "for all layers"
+    title = f"{name}: {setup.policy.spec}, bank {setup.bank} {where}, contract {setup.contract}"
+    print_table((("", "left"), ("", "right")), rows, title=title)
+
+
+def _print_layers(layers: list[dict[str, Any]], *, all_layers: bool) -> None:
+    shown = layers if all_layers else sorted(layers, key=lambda row: (-row["misses"], row["layer"]))[:LAYER_ROWS]
+    columns = [("layer", "right"), ("calls", "right"), ("requests", "right"), ("hit %", "right"), ("misses", "right")]
+    columns += [("cold", "right"), ("evicted", "right"), ("aliased", "right"), ("read", "right")]
+    rows = [
+        (
+            str(row["layer"]),
+            f"{row['calls']:,}",
+            f"{row['requests']:,}",
+            percent(row["hit_rate"]),
+            f"{row['misses']:,}",
+            f"{row['cold_installs']:,}",
+            f"{row['evictions']:,}",
+            f"{row['aliased_refs']:,}",
+            size(row["bytes_read"]),
+        )
+        for row in shown
+    ]
+    left_out = len(layers) - len(rows)
+    caption = f"{left_out} layers with fewer misses are left out; --all-layers shows them" if left_out else ""
+    print_table(columns, rows, caption=caption)

@@ -1,0 +1,190 @@
+"""`sim sweep`: many bank sizes and policies, one table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flashmoe_sim.cli.common import (
+    force_option,
+    json_option,
+    lenient_option,
+    message,
+    percent,
+    print_json,
+    print_table,
+    size,
+)
+from flashmoe_sim.cli.workload import load_workload, setup_options
+from flashmoe_sim.errors import BadInput
+
+if TYPE_CHECKING:
+    from flashmoe_sim.residency.setup import Setup
+    from flashmoe_sim.residency.workload import Workload
+
+COLUMNS = (
+    ("bank", "right"),
+    ("policy", "left"),
+    ("hits", "right"),
+    ("misses", "right"),
+    ("evicted", "right"),
+    ("hit %", "right"),
+    ("best %", "right"),
+    ("read/token", "right"),
+    ("memory", "right"),
+)
+
+
+@click.command(name="sweep", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("traces", nargs=-1, metavar="[TRACE]...")
+@click.option(
+    "--bank",
+    required=True,
+    metavar="SIZES",
+    help="16..256 (a range), 16,24,64 (a list); slots of each layer, or bytes altogether (4GiB..16GiB).",
+)
+@click.option("--bank-step", default="auto", show_default=True, metavar="S", help="Steps of a range: auto, 16, or x2.")
+@click.option(
+    "--policy", "policies", default="lru", show_default=True, metavar="P,P", help="Eviction policies, or all."
+)
+@click.option("--topk", "top_ks", default="", metavar="K,K", help="Cut each trace to these experts per token.")
+@setup_options
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="DIR", help="Write results.parquet, .csv and .png there."
+)
+@force_option
+@lenient_option
+@json_option
+def command(
+    traces: tuple[str, ...],
+    bank: str,
+    bank_step: str,
+    policies: str,
+    top_ks: str,
+    model: str | None,
+    contract: str,
+    scope: Any,
+    prefetch: str,
+    io_split: int,
+    out: Path | None,
+    force: bool,
+    lenient: bool,
+    as_json: bool,
+) -> None:
+    """Say what banks of many sizes would hit, and how far that is from the best any policy could do.
+
+    TRACE is a file, or a name from `sim trace catalog`; without one the first of the catalogue is used.
+
+    \b
+    Examples:  sim sweep --bank 16..256
+               sim sweep my.jsonl --model sidecar/ --bank 16,24,64 --policy lru,static,min
+    """
+    from flashmoe_sim.cli.progress import replaying
+    from flashmoe_sim.sweep.collect import sweep
+    from flashmoe_sim.trace.bundled import catalog
+
+    setups, banks = _setups(bank, bank_step, policies, contract, scope, prefetch, io_split)
+    if out is not None:
+        from flashmoe_sim.sweep.store import check_folder
+
+        check_folder(out, force=force)
+    workloads = [
+        cut
+        for trace in traces or [next(iter(catalog()))]
+        for cut in _cut(load_workload(trace, model, lenient=lenient), top_ks)
+    ]
+    message(f"banks {banks}; {len(setups)} setups x {len(workloads)} trace{'s' * (len(workloads) != 1)}")
+    with replaying() as progress:
+        rows = sweep(workloads, setups, progress=progress)
+    if out is not None:
+        from flashmoe_sim.report.hit_curve import draw
+        from flashmoe_sim.sweep.store import write_results
+
+        write_results(rows, out, draw=draw)
+    if as_json:
+        print_json({"rows": rows})
+    else:
+        for number, workload in enumerate(workloads):
+            _print_rows(workload, rows[number * len(setups) : (number + 1) * len(setups)], setups[0])
+    _warn_of_aliasing(rows)
+    if out is not None:
+        message(f"wrote results.parquet, results.csv and results.png to {out}")
+
+
+def _setups(
+    bank: str, bank_step: str, policies: str, contract: str, scope: Any, prefetch: str, io_split: int
+) -> tuple[list[Setup], str]:
+    from flashmoe_sim.policies.bank import parse_banks
+    from flashmoe_sim.policies.table import POLICIES, parse_policy
+    from flashmoe_sim.prefetchers.table import parse_prefetcher
+    from flashmoe_sim.residency.setup import Setup
+
+    banks = parse_banks(bank, step=bank_step)
+    predictor = parse_prefetcher(prefetch)
+    names = list(POLICIES) if policies == "all" else [name.strip() for name in policies.split(",")]
+    setups = []
+    for one in banks:
+        for name in names:
+            policy = parse_policy(name)
+            # the ceiling is defined for calls served as a whole; the table says so
+            under = "atomic" if name == "min" and contract in ("runtime", "protected") else contract
+            with_predictor = predictor if under == contract else parse_prefetcher("none")
+            if policies == "all" and under not in policy.contracts:
+                continue
+            setups.append(Setup(one, policy, under, with_predictor, scope, io_split))
+    return setups, ", ".join(str(one) for one in banks)
+
+
+def _cut(workload: Workload, top_ks: str) -> list[Workload]:
+    from flashmoe_sim.residency.workload import prepare
+    from flashmoe_sim.trace.cut import cut
+
+    if not top_ks:
+        return [workload]
+    pieces = [piece.strip() for piece in top_ks.split(",")]
+    if not all(piece.isascii() and piece.isdigit() and int(piece) > 0 for piece in pieces):
+        raise BadInput(f"--topk {top_ks!r}: expected numbers of experts per token, such as 4,8")
+    name = workload.trace.name
+    return [
+        prepare(cut(workload.trace, top_k=int(piece)).with_(name=f"{name}, top-{piece}"), workload.geometry)
+        for piece in pieces
+    ]
+
+
+def _print_rows(workload: Workload, rows: list[dict[str, Any]], setup: Setup) -> None:
+    trace = workload.trace
+    model = workload.geometry.name if workload.geometry else "unknown model, so no bytes: give --model"
+    where = "per layer" if setup.scope == "layer" else "for all layers"
+    title = f"{trace.name}: {trace.tokens:,} tokens, {len(trace.layers)} layers ({model})"
+    cells = [
+        (
+            row["bank"],
+            row["policy"] + ("*" if row["contract"] != setup.contract else ""),
+            f"{row['hits']:,}",
+            f"{row['misses']:,}",
+            f"{row['evictions']:,}",
+            percent(row["hit_rate"]),
+            percent(row["best_hit_rate"]),
+            size(row["bytes_per_token"]),
+            size(row["resident_bytes"]),
+        )
+        for row in rows
+    ]
+    prefetching = "" if setup.prefetch.name == "none" else f", prefetch {setup.prefetch.name}"
+    caption = f"banks {where}, contract {setup.contract}{prefetching}; best: min with bypass, event-atomic"
+    if any(row["contract"] != setup.contract for row in rows):
+        caption += "; *: atomic"
+    print_table(COLUMNS, cells, title=title, caption=caption)
+
+
+def _warn_of_aliasing(rows: list[dict[str, Any]]) -> None:
+    aliased = [row for row in rows if row["aliased_refs"]]
+    if aliased:
+        worst = max(aliased, key=lambda row: row["aliased_refs"] / row["requests"])
+        message(
+            f"slot aliasing in {len(aliased)} of {len(rows)} rows, at worst {worst['aliased_refs']:,} of "
+            f"{worst['requests']:,} requests (bank {worst['bank']}): there the runtime computes experts with the wrong "
+            "weights; --contract protected shows the banks without it"
+        )

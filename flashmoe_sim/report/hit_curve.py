@@ -1,0 +1,71 @@
+"""Hit rate and bytes per token against the bank, with the best any policy could do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999", "#8c564b", "#17becf")
+MARKERS = "osD^vP*Xh"
+
+
+def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draw results, rows of schema.RESULT_COLUMNS, as a PNG: one line of panels per trace."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    traces = list(dict.fromkeys(row["trace"] for row in rows))
+    figure = Figure(figsize=(10, 4.2 * len(traces)), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(len(traces), 2, squeeze=False)
+    for (left, right), trace in zip(panels, traces, strict=True):
+        of_trace = [row for row in rows if row["trace"] == trace]
+        _curves(left, of_trace, "hit_rate", 100)
+        left.set(title=trace, ylabel="hit rate, %", ylim=(0, 102))
+        _best(left, of_trace)
+        if all(row["bytes_per_token"] is None for row in of_trace):
+            _curves(right, of_trace, "misses_per_token", 1)
+            right.set(ylabel="experts read per token")
+        else:
+            unit, scale = _unit(max(row["bytes_per_token"] for row in of_trace))
+            _curves(right, of_trace, "bytes_per_token", 1 / scale)
+            right.set(ylabel=f"{unit} read per token")
+        right.set(title=f"contract {of_trace[0]['contract']}", ylim=(0, None))
+        for panel in (left, right):
+            panel.grid(color="#dddddd", linewidth=0.6)
+            panel.spines[["top", "right"]].set_visible(False)
+        left.legend(frameon=False, loc="lower right")
+    figure.savefig(path, dpi=144)
+
+
+def _curves(panel: Any, rows: list[dict[str, Any]], column: str, scale: float) -> None:
+    banks = list(dict.fromkeys(row["bank"] for row in rows))
+    for number, policy in enumerate(dict.fromkeys(row["policy"] for row in rows)):
+        points = {row["bank"]: row[column] * scale for row in rows if row["policy"] == policy}
+        panel.plot(
+            [banks.index(bank) for bank in points],
+            list(points.values()),
+            color=COLOURS[number % len(COLOURS)],
+            marker=MARKERS[number % len(MARKERS)],
+            markersize=4,
+            label=policy,
+        )
+    panel.set_xticks(range(len(banks)), banks)
+    panel.set_xlabel("bank, slots per layer" if banks[0].isdigit() else "bank, all layers")
+
+
+def _best(panel: Any, rows: list[dict[str, Any]]) -> None:
+    banks = list(dict.fromkeys(row["bank"] for row in rows))
+    best = {row["bank"]: row["best_hit_rate"] for row in rows if row["best_hit_rate"] is not None}
+    places = [banks.index(bank) for bank in best]
+    panel.plot(
+        places, [rate * 100 for rate in best.values()], color="black", linestyle="--", label="best possible (min)"
+    )
+
+
+def _unit(largest: float) -> tuple[str, float]:
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if largest >= 1 << power:
+            return unit, float(1 << power)
+    return "bytes", 1.0

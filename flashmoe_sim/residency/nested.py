@@ -1,0 +1,139 @@
+"""The counts of min with bypass for several bank sizes in one walk over a pool's calls.
+
+A larger bank under min holds all that a smaller one holds. So the banks are kept as one list of levels, each with what
+the next larger bank holds in addition, and what one level drops falls to the next.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flashmoe_sim._jit import jit
+from flashmoe_sim.policies.base import NEVER
+from flashmoe_sim.residency.tally import (
+    BYPASSED,
+    CALLS,
+    COLD,
+    EVICTIONS,
+    FULL_HIT_CALLS,
+    HITS,
+    MISSES,
+    REFS,
+    REQUESTS,
+)
+
+
+@jit
+def furthest_place(next_use: Any) -> int:
+    """The place with the largest next use; values are unique."""
+    furthest = np.int32(-1)
+    for place in range(len(next_use)):
+        use = next_use[place]
+        furthest = use if use > furthest else furthest
+    place = 0
+    while next_use[place] != furthest:
+        place += 1
+    return place
+
+
+@jit
+def min_bypass(key: Any, offset: Any, row: Any, upcoming: Any, keys: int, sizes: Any, counts: Any) -> None:
+    """Replay one pool for all of `sizes` under the contract `atomic`.
+
+    sizes: i64 [banks], slots, strictly ascending. counts: i64 [banks, rows, N_COLUMNS], added to.
+    The other arguments are as for the atomic loop.
+    """
+    levels = len(sizes)
+    begin = np.zeros(levels + 1, np.int64)
+    begin[1:] = sizes
+    filled = np.zeros(levels, np.int64)
+    top = np.full(levels, -1, np.int64)
+    next_use = np.full(begin[-1], -1, np.int32)
+    place_key = np.zeros(begin[-1], np.uint32)
+    key_place = np.full(keys, -1, np.int32)
+    level_of_place = np.zeros(begin[-1], np.int64)
+    for level in range(levels):
+        level_of_place[begin[level] : begin[level + 1]] = level
+    seen = np.full(keys, -1, np.int64)
+    level_of = np.zeros(keys, np.int64)
+    member = np.zeros(keys, np.uint32)
+    member_use = np.zeros(keys, np.int32)
+    missed = np.zeros(levels + 1, np.int64)
+    declined = np.zeros(levels, np.int64)
+    evicted = np.zeros(levels, np.int64)
+    now = 0
+    for call in range(len(offset) - 1):
+        n, waiting, deepest = 0, 0, 0
+        missed[:] = 0
+        for r in range(offset[call], offset[call + 1]):
+            k = key[r]
+            if seen[k] == call:
+                continue
+            seen[k] = call
+            n += 1
+            now += 1
+            use = upcoming[r] if upcoming[r] != NEVER else NEVER - now
+            place = key_place[k]
+            level = levels if place < 0 else level_of_place[place]
+            level_of[k] = level
+            if level == 0:
+                next_use[place] = use
+                if top[0] == place or use > next_use[top[0]]:
+                    top[0] = -1
+                continue
+            missed[level] += 1
+            deepest = max(deepest, level)
+            member[waiting] = k
+            member_use[waiting] = use
+            waiting += 1
+        declined[:] = 0
+        evicted[:] = 0
+        for level in range(1, deepest + 1):
+            if missed[level] == 0:
+                continue
+            for i in range(waiting):
+                if level_of[member[i]] != level:
+                    continue
+                carried, use = member[i], member_use[i]
+                hole = np.int64(key_place[carried])
+                at = 0
+                while at < level:
+                    if begin[at] + filled[at] < begin[at + 1]:
+                        hole = begin[at] + filled[at]
+                        filled[at] += 1
+                        break
+                    if top[at] < 0:
+                        top[at] = begin[at] + furthest_place(next_use[begin[at] : begin[at + 1]])
+                    place = top[at]
+                    if next_use[place] > use:
+                        dropped, dropped_use = place_key[place], next_use[place]
+                        place_key[place] = carried
+                        next_use[place] = use
+                        key_place[carried] = place
+                        carried, use = dropped, dropped_use
+                        top[at] = -1
+                    if seen[carried] == call and level_of[carried] > at:
+                        declined[at] += 1
+                    else:
+                        evicted[at] += 1
+                    at += 1
+                key_place[carried] = hole
+                if hole >= 0:
+                    place_key[hole] = carried
+                    next_use[hole] = use
+                    top[at] = -1
+        total = 0
+        for bank in range(levels - 1, -1, -1):
+            total += missed[bank + 1]
+            into = counts[bank, row[call]]
+            into[CALLS] += 1
+            into[REFS] += offset[call + 1] - offset[call]
+            into[REQUESTS] += n
+            into[HITS] += n - total
+            into[MISSES] += total
+            into[BYPASSED] += declined[bank]
+            into[EVICTIONS] += evicted[bank]
+            into[COLD] += total - declined[bank] - evicted[bank]
+            into[FULL_HIT_CALLS] += deepest <= bank

@@ -1,0 +1,65 @@
+"""Run a sweep: every setup over every workload, on all cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
+from typing import Any
+
+from flashmoe_sim.policies.min_ import Min
+from flashmoe_sim.prefetchers.none import NoPrefetch
+from flashmoe_sim.residency.counts import Counts
+from flashmoe_sim.residency.many import Job, plan_jobs
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.sweep.row import result_row
+
+
+def ceiling_setup(workload: Workload, setup: Setup) -> Setup | None:
+    """The setup of the best any policy could do in the same banks: min with bypass, event-atomic.
+
+    None for a bank in bytes that experts of different sizes share, where no fast way to the optimum is known.
+    """
+    sizes = workload.expert_bytes or ()
+    if setup.bank.slots is None and setup.scope == "global" and len(set(sizes)) > 1:
+        return None
+    return replace(setup, policy=Min(), contract="atomic", prefetch=NoPrefetch())
+
+
+def sweep(
+    workloads: Sequence[Workload],
+    setups: Sequence[Setup],
+    *,
+    threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[dict[str, Any]]:
+    """The rows of schema.RESULT_COLUMNS for every workload and setup, in that order.
+
+    threads: by default as many as there are cores.
+    progress: called with the number of finished jobs and of all jobs.
+    Raises BadInput, before anything runs, where a setup does not fit a workload.
+    """
+    jobs: list[tuple[int, Job]] = []
+    ceilings = [{setup: ceiling_setup(workload, setup) for setup in setups} for workload in workloads]
+    for number, workload in enumerate(workloads):
+        wanted = [*setups, *(found for found in ceilings[number].values() if found is not None)]
+        jobs += [(number, job) for job in plan_jobs(workload, list(dict.fromkeys(wanted)))]
+    counts: list[dict[Setup, Counts]] = [{} for _ in workloads]
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+        running = {pool.submit(job): number for number, job in jobs}
+        try:
+            for done, future in enumerate(as_completed(running), start=1):
+                counts[running[future]] |= future.result()
+                if progress:
+                    progress(done, len(jobs))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    rows = []
+    for workload, found, best in zip(workloads, counts, ceilings, strict=True):
+        for setup in setups:
+            ceiling = best[setup]
+            rows.append(result_row(workload, setup, found[setup], best=None if ceiling is None else found[ceiling]))
+    return rows

@@ -1,0 +1,39 @@
+"""One row of results: who it is, and what was counted."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.metadata import version
+from typing import Any
+
+from flashmoe_sim.residency.counts import Counts
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.schema import RESULT_COLUMNS
+
+
+def identity(workload: Workload, setup: Setup) -> dict[str, Any]:
+    """The columns of schema.IDENTITY; equal ids mean equal results."""
+    known = {
+        "trace_id": workload.trace.content_id,
+        "policy": setup.policy.spec,
+        "contract": setup.contract,
+        "prefetch": setup.prefetch.name,
+        "scope": setup.scope,
+        "bank": str(setup.bank),
+        "io_split": setup.io_split,
+        "version": version("flashmoe-sim"),
+    }
+    families = None
+    if workload.layer_geometry is not None:
+        families = [sorted(layer.family_bytes.items()) for layer in workload.layer_geometry]
+    digest = hashlib.blake2b(repr((sorted(known.items()), workload.n_experts, families)).encode(), digest_size=8)
+    model = workload.geometry.name if workload.geometry else None
+    return {"id": digest.hexdigest(), "trace": workload.trace.name, "model": model, **known}
+
+
+def result_row(workload: Workload, setup: Setup, counts: Counts, *, best: Counts | None) -> dict[str, Any]:
+    """All columns of schema.RESULT_COLUMNS, in their order; None where not known."""
+    row = identity(workload, setup) | counts.total()
+    row["best_hit_rate"] = None if best is None else best.total()["hit_rate"]
+    return {column.name: row.get(column.name) for column in RESULT_COLUMNS}
