@@ -1,0 +1,106 @@
+"""Whether a replay equals its plain twin in everything: counts, install stream, slots and contents."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.trace.routing import RoutingTrace
+from tests.residency import naive
+from tests.residency.builders import COLUMNS, Call, geometry_of, run, trace_of
+
+STREAM = ("requests", "hits", "misses", "cold", "evictions", "aliased", "bypassed", "prefetch_issued")
+FIXED_SLOTS = ("runtime", "protected")
+
+
+def workload_of(
+    calls: Sequence[Call], n_experts: Mapping[int, int], expert_bytes: Mapping[int, int] | None = None
+) -> Workload:
+    geometry = None if expert_bytes is None else geometry_of(expert_bytes, n_experts)
+    return prepare(trace_of(calls, n_experts), geometry)
+
+
+def assert_twins(
+    workload: Workload,
+    bank: Bank,
+    policy: str,
+    contract: str,
+    *,
+    scope: str = "layer",
+    prefetch: str = "none",
+) -> None:
+    """The replay and its twin agree, or both refuse because a call does not fit."""
+    trace = workload.trace
+    layers = trace.layers
+    expert_bytes = None if workload.expert_bytes is None else dict(zip(layers, workload.expert_bytes, strict=True))
+    calls = calls_of(trace)
+    options = {"scope": scope, "prefetch": prefetch}
+    try:
+        twin = naive.replay(
+            calls,
+            contract=contract,
+            policy=policy,
+            n_experts=trace.n_experts,
+            slots=bank.slots,
+            budget_bytes=bank.budget_bytes,
+            expert_bytes=expert_bytes,
+            **options,
+        )
+    except naive.Overflow:
+        with pytest.raises(BadInput, match="slot-bank overflow") as refused:
+            run(workload, bank, policy, contract, **options)
+        _assert_names_a_call(str(refused.value), calls)
+        return
+    result = run(workload, bank, policy, contract, **options, record=True)
+    _assert_equal(result, twin, trace, contract=contract, pinning=policy in naive.PINNING)
+    unrecorded = run(workload, bank, policy, contract, **options)
+    assert unrecorded.slot is None
+    assert unrecorded.stream is None
+    assert np.array_equal(unrecorded.counts.table, result.counts.table)
+
+
+def _assert_names_a_call(message: str, calls: Sequence[Call]) -> None:
+    """The error names a call that does not fit, what it asks for, what there is, and how many slots would do."""
+    number, asked, holds, largest = map(
+        int, re.search(r"call (\d+) of .* for (\d+) distinct .* holds (\d+): .* needs (\d+) slots", message).groups()
+    )
+    unions = [len(set(experts)) for _, experts, _ in calls]
+    assert unions[number] == asked > holds
+    assert largest == max(unions)
+
+
+def _assert_equal(result: Replay, twin: naive.Result, trace: RoutingTrace, *, contract: str, pinning: bool) -> None:
+    layers = trace.layers
+    counted = [{name: int(row[column]) for name, column in COLUMNS.items()} for row in result.counts.table]
+    assert counted == [{name: twin.table[layer][name] for name in COLUMNS} for layer in layers]
+
+    assert result.stream is not None
+    for name in STREAM:
+        assert getattr(result.stream, name).tolist() == [call[name] for call in twin.stream], name
+
+    if contract in FIXED_SLOTS and not pinning:
+        assert result.slot is not None
+        assert result.slot.tolist() == [slot for call in twin.slots for slot in call]
+    else:
+        assert result.slot is None
+
+    experts = [(layer, expert) for layer in layers for expert in range(trace.n_experts[layer])]
+    if result.setup.scope == "global":
+        assert [experts[key] for key in result.contents[0]] == sorted(twin.contents[-1])
+        assert len(result.contents) == 1
+    else:
+        found = [[(layer, key) for key in keys] for layer, keys in zip(layers, result.contents, strict=True)]
+        assert found == [sorted(twin.contents[layer]) for layer in layers]
+
+
+def calls_of(trace: RoutingTrace) -> list[Call]:
+    bounds = zip(trace.offset[:-1], trace.offset[1:], strict=True)
+    experts = [trace.expert[begin:end].tolist() for begin, end in bounds]
+    return list(zip(trace.layer.tolist(), experts, trace.n_tokens.tolist(), strict=True))

@@ -1,0 +1,497 @@
+"""The plain twins of the replay loops: the contracts and the policies from their definitions, in lists and dicts.
+
+Experts are pairs (layer, expert number), in a bank of one layer as in a global one. Time is counted in uses. Nothing here
+is fast, and nothing here knows how the kernels do it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import inf
+from typing import Any
+
+from tests.residency.builders import Call
+
+Expert = tuple[int, int]
+Next = tuple[
+    float, int
+]  # the call of the next use and its place there; (inf, -time of the last use) where there is none
+
+
+class Overflow(Exception):
+    """A miss found no slot."""
+
+
+# --- policies: told of every use, asked for a victim among (slot, expert) pairs in ascending order of slots ------------
+
+
+class Lru:
+    """Evict the smallest last-use stamp."""
+
+    bypass = False
+
+    def __init__(self) -> None:
+        self.stamp: dict[int, int] = {}
+
+    def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        self.stamp[slot] = now
+
+    def installed(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        self.stamp[slot] = now
+
+    def victim(self, held: list[tuple[int, Expert]]) -> int:
+        return min(held, key=lambda pair: (self.stamp[pair[0]], pair[0]))[0]
+
+    def declines(self, slot: int, coming: Next) -> bool:
+        return False
+
+
+class Fifo(Lru):
+    """Evict the oldest install; hits change nothing."""
+
+    def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        pass
+
+
+class Lfu(Lru):
+    """Evict the smallest count; tie: older last use, then lower id."""
+
+    def __init__(self, *, restart: bool = False) -> None:
+        self.restart = restart
+        self.count: Counter[Expert] = Counter()
+        self.last: dict[Expert, int] = {}
+
+    def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        self.count[expert] += 1
+        self.last[expert] = now
+
+    def installed(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        if self.restart:
+            self.count[expert] = 0
+        self.used(slot, expert, now, coming)
+
+    def victim(self, held: list[tuple[int, Expert]]) -> int:
+        return min(held, key=lambda pair: (self.count[pair[1]], self.last[pair[1]], pair[1]))[0]
+
+
+class Random(Lru):
+    """Evict the n-th of those allowed, n drawn from Marsaglia's xorshift of 32 bits (13, 17, 5)."""
+
+    def __init__(self, seed: int = 1) -> None:
+        super().__init__()
+        self.state = seed
+
+    def victim(self, held: list[tuple[int, Expert]]) -> int:
+        self.state ^= self.state << 13 & 0xFFFFFFFF
+        self.state ^= self.state >> 17
+        self.state ^= self.state << 5 & 0xFFFFFFFF
+        return held[self.state % len(held)][0]
+
+
+class MinForced(Lru):
+    """Evict the furthest next use; of those never used again the one whose last use is oldest."""
+
+    def __init__(self) -> None:
+        self.coming: dict[int, Next] = {}
+
+    def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        self.coming[slot] = coming
+
+    installed = used
+
+    def victim(self, held: list[tuple[int, Expert]]) -> int:
+        return max(held, key=lambda pair: self.coming[pair[0]])[0]
+
+
+class Min(MinForced):
+    """As `min:forced`, but what is used later than all that it would displace is not admitted."""
+
+    bypass = True
+
+    def declines(self, slot: int, coming: Next) -> bool:
+        return coming > self.coming[slot]
+
+
+EVICTING: dict[str, Callable[[], Lru]] = {
+    "lru": Lru,
+    "fifo": Fifo,
+    "lfu": Lfu,
+    "lfu:count=restart": lambda: Lfu(restart=True),
+    "random": Random,
+    "random:seed=4294967295": lambda: Random(4294967295),
+    "min": Min,
+    "min:forced": MinForced,
+}
+
+PINNING = ("demand", "static", "static:global")
+
+
+# --- the result -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Result:
+    """table: columns of builders.COLUMNS of each layer. stream: the same of each call. slots: of each reference.
+
+    contents: the experts held at the end, of each layer, or under -1 of the global bank.
+    """
+
+    table: dict[int, Counter[str]]
+    stream: list[Counter[str]]
+    slots: list[list[int]]
+    contents: dict[int, set[Expert]]
+
+
+@dataclass
+class Bank:
+    """capacity: what the contents may weigh. held: expert of each slot in use. where: slot of each resident."""
+
+    capacity: int
+    policy: Any
+    held: dict[int, Expert] = field(default_factory=dict)
+    where: dict[Expert, int] = field(default_factory=dict)
+    fresh: set[int] = field(default_factory=set)  # slots prefetched into and not used since
+    freed: list[int] = field(default_factory=list)  # slots given up, the last on top
+    opened: int = 0  # slots ever used
+
+    def free_slot(self) -> int:
+        """The slot freed last, else the next one never used."""
+        if self.freed:
+            return self.freed.pop()
+        self.opened += 1
+        return self.opened - 1
+
+    def put(self, slot: int, expert: Expert) -> None:
+        self.held[slot] = expert
+        self.where[expert] = slot
+
+    def drop(self, slot: int) -> None:
+        del self.where[self.held.pop(slot)]
+
+    def candidates(self, allowed: Callable[[int], bool]) -> list[tuple[int, Expert]]:
+        return [(slot, self.held[slot]) for slot in sorted(self.held) if allowed(slot)]
+
+
+class Run:
+    """What the contracts share: the trace as pairs, when everything is used next, the clock and the counts."""
+
+    def __init__(self, calls: Sequence[Call], stamp: str = "first") -> None:
+        self.calls = [[(layer, expert) for expert in experts] for layer, experts, _ in calls]
+        self.layer = [layer for layer, _, _ in calls]
+        self.layers = sorted(set(self.layer))
+        self.stamp = stamp
+        self.now = 0
+        self.table: dict[int, Counter[str]] = {layer: Counter() for layer in self.layers}
+        self.stream: list[Counter[str]] = [Counter() for _ in calls]
+        self.slots: list[list[int]] = [[-1] * len(experts) for experts in self.calls]
+        self.uses: dict[Expert, list[tuple[int, int]]] = defaultdict(list)
+        for number, experts in enumerate(self.calls):
+            for place, expert in enumerate(experts):
+                self.uses[expert].append((number, place))
+
+    def next_call(self, expert: Expert, number: int) -> Next:
+        """The first reference to `expert` in the next call after `number` that asks for it."""
+        return next((use for use in self.uses[expert] if use[0] > number), (inf, -self.now))
+
+    def next_reference(self, expert: Expert, number: int, place: int) -> Next:
+        return next((use for use in self.uses[expert] if use > (number, place)), (inf, -self.now))
+
+    def union(self, experts: Sequence[Expert], resident: Mapping[Expert, int]) -> list[Expert]:
+        """The distinct experts of a call in the order in which they count as used."""
+        if self.stamp == "last":
+            return list(dict.fromkeys(reversed(experts)))[::-1]
+        first = list(dict.fromkeys(experts))
+        if self.stamp == "hits-first":
+            return [one for one in first if one in resident] + [one for one in first if one not in resident]
+        return first
+
+    def steps(self) -> list[list[int]]:
+        """The calls of each step: one begins when the layer number does not increase."""
+        steps: list[list[int]] = []
+        for number, layer in enumerate(self.layer):
+            if not steps or layer <= self.layer[number - 1]:
+                steps.append([])
+            steps[-1].append(number)
+        return steps
+
+    def count(self, number: int, **counted: int) -> None:
+        """One routed call did this."""
+        counted |= {"hits": counted["requests"] - counted["misses"]}
+        self.stream[number].update(counted)
+        whole = {"calls": 1, "refs": len(self.calls[number]), "full_hit_calls": int(not counted["misses"])}
+        self.table[self.layer[number]].update(counted | whole)
+
+    def result(self, banks: Mapping[int, Bank]) -> Result:
+        return Result(self.table, self.stream, self.slots, {pool: set(bank.where) for pool, bank in banks.items()})
+
+
+# --- the contracts ----------------------------------------------------------------------------------------------------
+
+
+def deferred(
+    calls: Sequence[Call],
+    banks: dict[int, Bank],
+    *,
+    protect: bool,
+    prefetch: str = "none",
+    stamp: str = "first",
+) -> Result:
+    """The contracts `runtime` and, with `protect`, `protected`: tables are updated after the whole call is resolved."""
+    run = Run(calls, stamp)
+    last_call: dict[int, int] = {}
+
+    def resolve(number: int, experts: Sequence[Expert], bank: Bank, *, prefetching: bool) -> dict[str, int]:
+        done = Counter[str]()
+        given: dict[Expert, int] = {}
+        reserved: set[int] = set()
+        touched: list[int] = []
+        queue: dict[int, Expert] = {}
+        if protect:
+            reserved = {bank.where[expert] for expert in experts if expert in bank.where}
+        for expert in run.union(experts, bank.where):
+            done["requests"] += 1
+            if expert in bank.where:
+                slot = bank.where[expert]
+                if slot in queue:
+                    done["aliased"] += 1
+                if slot in bank.fresh and slot not in queue and not prefetching:
+                    bank.fresh.discard(slot)
+                    done["prefetch_useful"] += 1
+            else:
+                done["misses"] += 1
+                empty = [slot for slot in range(bank.capacity) if slot not in bank.held and slot not in reserved]
+                allowed = bank.candidates(lambda slot: slot not in reserved)
+                if not empty and not allowed:
+                    raise Overflow(number)
+                slot = empty[0] if empty else bank.policy.victim(allowed)
+                queue[slot] = expert
+            reserved.add(slot)
+            touched.append(slot)
+            given[expert] = slot
+        for slot, expert in queue.items():
+            if slot in bank.held:
+                done["evictions"] += 1
+                done["prefetch_wasted"] += slot in bank.fresh
+                bank.drop(slot)
+            else:
+                done["cold"] += 1
+            bank.put(slot, expert)
+            bank.fresh.discard(slot)
+            if prefetching:
+                bank.fresh.add(slot)
+        new = set(queue)
+        for slot in touched:
+            run.now += 1
+            expert = bank.held[slot]
+            tell = bank.policy.installed if slot in new else bank.policy.used
+            new.discard(slot)
+            tell(slot, expert, run.now, run.next_call(expert, number))
+        if not prefetching:
+            run.slots[number] = [given[expert] for expert in experts]
+        return done
+
+    for step in run.steps():
+        for number in step:
+            layer = run.layer[number]
+            last_call[layer] = number
+            bank = banks[layer if layer in banks else -1]
+            done = resolve(number, run.calls[number], bank, prefetching=False)
+            useful, wasted = done.pop("prefetch_useful", 0), done.pop("prefetch_wasted", 0)
+            run.count(number, **{"requests": 0, "misses": 0, **done})
+            run.table[layer].update(prefetch_useful=useful, prefetch_wasted=wasted)
+        if prefetch == "none":
+            continue
+        for layer in sorted(last_call):
+            number = last_call[layer]
+            predicted = run.calls[number][:1] if prefetch == "predict-top1" else run.calls[number]
+            done = resolve(number, predicted, banks[layer], prefetching=True)
+            run.table[layer].update(
+                prefetch_calls=1,
+                prefetch_requests=done["requests"],
+                prefetch_issued=done["misses"],
+                prefetch_wasted=done["prefetch_wasted"],
+            )
+            run.stream[number].update(prefetch_issued=done["misses"])
+    for bank in banks.values():
+        for slot in bank.fresh:
+            run.table[bank.held[slot][0]].update(prefetch_wasted=1)
+    return run.result(banks)
+
+
+def atomic(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int, int], *, stamp: str = "first") -> Result:
+    """The contract `atomic`: look the whole call up, serve it, then keep what fits.
+
+    size: what an expert of a layer weighs. `forced` gives up residents of before the call first, and what the call
+    itself brought only when nothing else is left; `bypass` makes no difference between the two.
+    """
+    run = Run(calls, stamp)
+    for number, experts in enumerate(run.calls):
+        layer = run.layer[number]
+        bank = banks[layer if layer in banks else -1]
+        before = dict(bank.where)
+        union = run.union(experts, before)
+        brought = {expert for expert in union if expert not in before}
+        for expert in union:
+            run.now += 1
+            coming = run.next_call(expert, number)
+            if expert in before:
+                bank.policy.used(before[expert], expert, run.now, coming)
+            else:
+                slot = bank.free_slot()
+                bank.put(slot, expert)
+                bank.policy.installed(slot, expert, run.now, coming)
+        given_up = set()
+        while sum(size[one[0]] for one in bank.where) > bank.capacity:
+            everything = bank.candidates(lambda _: True)
+            old = [pair for pair in everything if pair[1] not in brought]
+            slot = bank.policy.victim(everything if bank.policy.bypass or not old else old)
+            given_up.add(bank.held[slot])
+            bank.drop(slot)
+            bank.freed.append(slot)
+        run.count(
+            number,
+            requests=len(union),
+            misses=len(brought),
+            cold=max(len(bank.where) - len(before), 0),
+            evictions=len(given_up - brought),
+            bypassed=len(given_up & brought),
+        )
+    return run.result(banks)
+
+
+def sequential(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int, int]) -> Result:
+    """The contract `sequential`: every reference is looked up and admitted on its own.
+
+    The newcomer takes the slot of the first that made room for it.
+    """
+    run = Run(calls)
+    for number, experts in enumerate(run.calls):
+        layer = run.layer[number]
+        bank = banks[layer if layer in banks else -1]
+        done = Counter(requests=len(experts), misses=0)
+        for place, expert in enumerate(experts):
+            run.now += 1
+            coming = run.next_reference(expert, number, place)
+            if expert in bank.where:
+                bank.policy.used(bank.where[expert], expert, run.now, coming)
+                continue
+            done["misses"] += 1
+            emptied: list[int] = []
+            declined = False
+            while sum(size[one[0]] for one in bank.where) + size[layer] > bank.capacity and not declined:
+                slot = bank.policy.victim(bank.candidates(lambda _: True))
+                declined = not emptied and bank.policy.declines(slot, coming)
+                if not declined:
+                    bank.drop(slot)
+                    emptied.append(slot)
+            done["bypassed"] += declined
+            if declined:
+                continue
+            done["evictions"] += len(emptied)
+            done["cold"] += not emptied
+            bank.freed += emptied[1:]
+            slot = emptied[0] if emptied else bank.free_slot()
+            bank.put(slot, expert)
+            bank.policy.installed(slot, expert, run.now, coming)
+        run.count(number, **done)
+    return run.result(banks)
+
+
+def pinned(calls: Sequence[Call], pins: Mapping[int, set[Expert]], *, repeats: bool) -> Result:
+    """Residents that never change, of each layer or under -1 of all; `repeats` where every reference is a request."""
+    run = Run(calls)
+    for number, experts in enumerate(run.calls):
+        held = pins[run.layer[number] if run.layer[number] in pins else -1]
+        asked = experts if repeats else list(dict.fromkeys(experts))
+        misses = sum(expert not in held for expert in asked)
+        run.count(number, requests=len(asked), misses=misses, bypassed=misses)
+    return Result(run.table, run.stream, run.slots, {pool: set(held) for pool, held in pins.items()})
+
+
+# --- the whole: one call for every setup ------------------------------------------------------------------------------
+
+
+def pins_of(
+    calls: Sequence[Call],
+    policy: str,
+    *,
+    slots: Mapping[int, int],
+    size: Mapping[int, int],
+    budget: int,
+    n_experts: Mapping[int, int],
+) -> dict[int, set[Expert]]:
+    """The experts that a pinning policy keeps, by layer. `budget` is in the unit of `size`."""
+    requests = Counter((layer, expert) for layer, experts, _ in calls for expert in set(experts))
+    asked = [(layer, expert) for layer in n_experts for expert in range(n_experts[layer]) if requests[layer, expert]]
+    pins: dict[int, set[Expert]] = {layer: set() for layer in n_experts}
+    if policy == "static":
+        for layer in n_experts:
+            best = sorted((one for one in asked if one[0] == layer), key=lambda one: (-requests[one], one[1]))
+            pins[layer] = set(best[: slots[layer]])
+    if policy == "static:global":
+
+        def worth(one: Expert) -> tuple[Fraction, int, int, int, int]:
+            return Fraction(requests[one], size[one[0]]), requests[one], -size[one[0]], *one
+
+        for one in sorted(asked, key=worth, reverse=True):
+            if size[one[0]] <= budget:
+                budget -= size[one[0]]
+                pins[one[0]].add(one)
+    return pins
+
+
+def replay(
+    calls: Sequence[Call],
+    *,
+    contract: str,
+    policy: str,
+    n_experts: Mapping[int, int],
+    slots: int | None = None,
+    budget_bytes: int | None = None,
+    expert_bytes: Mapping[int, int] | None = None,
+    scope: str = "layer",
+    prefetch: str = "none",
+) -> Result:
+    """The twin of `flashmoe_sim.residency.replay.replay` for a bank of `slots` a layer or of `budget_bytes` for all.
+
+    Raises Overflow where a contract of fixed slots is given fewer of them than one call asks for.
+    """
+    layers = sorted({layer for layer, _, _ in calls})
+    n_experts = {layer: n_experts[layer] for layer in layers}
+    name, _, stamp = policy.partition(":stamp=")
+    weights = dict(expert_bytes or dict.fromkeys(layers, 1))
+    if slots is not None:
+        each = {layer: min(slots, n_experts[layer]) for layer in layers}
+        budget = sum(each[layer] * weights[layer] for layer in layers)
+    else:
+        assert budget_bytes is not None
+        budget = budget_bytes
+        each = {layer: budget // len(layers) // weights[layer] for layer in layers}
+    if name in PINNING:
+        pins = pins_of(calls, name, slots=each, size=weights, budget=budget, n_experts=n_experts)
+        together: set[Expert] = set().union(*pins.values())
+        return pinned(calls, pins if scope == "layer" else {-1: together}, repeats=contract == "sequential")
+
+    fixed = contract in ("runtime", "protected")
+    if slots is not None:
+        weights = dict.fromkeys(layers, 1)
+        capacity = each if scope == "layer" else {-1: sum(each.values())}
+    elif scope == "layer":
+        share = budget // len(layers)
+        capacity = {layer: min(each[layer], n_experts[layer]) if fixed else share for layer in layers}
+    elif fixed:
+        capacity = {-1: min(budget // weights[layers[0]], sum(n_experts.values()))}
+    else:
+        capacity = {-1: budget}
+    banks = {pool: Bank(room, EVICTING[name]()) for pool, room in capacity.items()}
+    if not fixed:
+        if contract == "atomic":
+            return atomic(calls, banks, weights, stamp=stamp or "first")
+        return sequential(calls, banks, weights)
+    for number, (layer, experts, _) in enumerate(calls):
+        if len(set(experts)) > capacity[layer if layer in capacity else -1]:
+            raise Overflow(number)
+    return deferred(calls, banks, protect=contract == "protected", prefetch=prefetch, stamp=stamp or "first")

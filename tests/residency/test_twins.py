@@ -1,0 +1,148 @@
+"""Every replay loop gives exactly what its plain twin gives."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.base import ALL_CONTRACTS, EvictingPolicy
+from flashmoe_sim.policies.table import POLICIES
+from flashmoe_sim.prefetchers.base import LastCall
+from flashmoe_sim.prefetchers.table import PREFETCHERS
+from flashmoe_sim.residency.workload import Workload
+from tests.residency import naive
+from tests.residency.builders import random_calls
+from tests.residency.compare import assert_twins, workload_of
+
+PAIRS = [(contract, policy) for policy, kind in POLICIES.items() for contract in kind.contracts]
+VARIANTS = [
+    (contract, name)
+    for name in ("lfu:count=restart", "random:seed=4294967295")
+    for contract in POLICIES[name.split(":")[0]].contracts
+]
+STAMPED = [
+    (contract, f"{policy}:stamp={stamp}")
+    for policy in ("lru", "fifo", "lfu", "random")
+    for stamp in ("last", "hits-first")
+    for contract in POLICIES[policy].contracts
+    if contract != "sequential"  # where every reference is a call of its own
+]
+EVICTING = [(contract, policy) for contract, policy in PAIRS if issubclass(POLICIES[policy], EvictingPolicy)]
+PREFETCHING = [
+    (contract, policy, prefetch)
+    for prefetch, predictor in PREFETCHERS.items()
+    if issubclass(predictor, LastCall)
+    for contract, policy in EVICTING
+    if contract in predictor.contracts
+]
+
+
+@cache
+def random_workload(seed: int, *, same_size: bool = False) -> Workload:
+    """Up to 4 layers, some with fewer experts or calls than others, of up to 3 tokens a call, repeats included."""
+    rng = np.random.default_rng(seed)
+    n_experts = int(rng.integers(3, 13))
+    calls = random_calls(
+        rng,
+        n_experts=n_experts,
+        layers=int(rng.integers(1, 5)),
+        steps=int(rng.integers(1, 14)),
+        most_tokens=int(rng.integers(1, 4)),
+        missing=float(rng.choice([0.0, 0.3])),
+    )
+    numbers = sorted({layer for layer, _, _ in calls})
+    # The model's layers are numbered with a gap, and need not have the same number of experts.
+    number = {layer: 3 + 2 * layer for layer in numbers}
+    most = {
+        layer: max(expert for other, experts, _ in calls if other == layer for expert in experts) for layer in numbers
+    }
+    spare = {layer: int(rng.integers(most[layer] + 1, n_experts + 1)) for layer in numbers}
+    size = {layer: 48 if same_size else int(rng.integers(1, 9)) * 16 for layer in numbers}
+    return workload_of(
+        [(number[layer], experts, tokens) for layer, experts, tokens in calls],
+        {number[layer]: spare[layer] for layer in numbers},
+        {number[layer]: size[layer] for layer in numbers},
+    )
+
+
+def every_bank(workload: Workload) -> list[Bank]:
+    return [Bank(slots=slots) for slots in range(1, max(workload.n_experts) + 1)]
+
+
+def byte_banks(workload: Workload, scope: str) -> list[Bank]:
+    """From one expert of the largest layer to everything."""
+    assert workload.expert_bytes is not None
+    layers = len(workload.n_experts)
+    least = max(workload.expert_bytes) * (layers if scope == "layer" else 1)
+    everything = max(workload.expert_bytes) * max(workload.n_experts) * layers
+    return [Bank(budget_bytes=int(size)) for size in np.linspace(least, max(everything, least), 7)]
+
+
+def test_every_policy_has_a_twin() -> None:
+    assert set(POLICIES) == {name for name in naive.EVICTING if "=" not in name} | set(naive.PINNING)
+
+
+@pytest.mark.parametrize(("contract", "policy"), PAIRS + VARIANTS + STAMPED)
+def test_slots(contract: str, policy: str) -> None:
+    for seed in range(6):
+        workload = random_workload(seed)
+        for bank in every_bank(workload):
+            for scope in ("layer", "global"):
+                assert_twins(workload, bank, policy, contract, scope=scope)
+
+
+@pytest.mark.parametrize(("contract", "policy"), PAIRS + VARIANTS)
+def test_bytes_of_each_layer(contract: str, policy: str) -> None:
+    for seed in range(6):
+        workload = random_workload(seed)
+        for bank in byte_banks(workload, "layer"):
+            assert_twins(workload, bank, policy, contract)
+
+
+@pytest.mark.parametrize(("contract", "policy"), PAIRS + VARIANTS)
+def test_bytes_of_all_layers(contract: str, policy: str) -> None:
+    fixed = contract in ("runtime", "protected") and policy not in naive.PINNING
+    for seed in range(6):
+        workload = random_workload(seed, same_size=fixed)
+        for bank in byte_banks(workload, "layer" if policy in naive.PINNING else "global"):
+            assert_twins(workload, bank, policy, contract, scope="global")
+
+
+@pytest.mark.parametrize(("contract", "policy", "prefetch"), PREFETCHING)
+def test_prefetch(contract: str, policy: str, prefetch: str) -> None:
+    for seed in range(6):
+        workload = random_workload(seed)
+        for bank in every_bank(workload):
+            assert_twins(workload, bank, policy, contract, prefetch=prefetch)
+
+
+@pytest.mark.parametrize("contract", ALL_CONTRACTS)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_any_trace(contract: str, data: st.DataObject) -> None:
+    """Traces of any shape: any order of layers, empty calls, every expert the same."""
+    policy = data.draw(st.sampled_from([policy for other, policy in EVICTING if other == contract]))
+    n_experts = data.draw(st.integers(1, 6))
+    call = st.tuples(st.integers(0, 2), st.lists(st.integers(0, n_experts - 1), max_size=6), st.integers(0, 3))
+    calls = data.draw(st.lists(call, min_size=1, max_size=20).filter(lambda calls: any(call[1] for call in calls)))
+    workload = workload_of(calls, dict.fromkeys({layer for layer, _, _ in calls}, n_experts))
+    predictors = [name for name, kind in PREFETCHERS.items() if contract in kind.contracts]
+    prefetch = data.draw(st.sampled_from(predictors))
+    scope = data.draw(st.sampled_from(["layer", "global"] if prefetch == "none" else ["layer"]))
+    for bank in every_bank(workload):
+        assert_twins(workload, bank, policy, contract, scope=scope, prefetch=prefetch)
+
+
+@pytest.mark.parametrize("n_experts", [64, 300])
+@pytest.mark.parametrize(("contract", "policy"), EVICTING)
+def test_many_experts(contract: str, policy: str, n_experts: int) -> None:
+    rng = np.random.default_rng(n_experts)
+    calls = random_calls(rng, n_experts=n_experts, layers=2, steps=30, most_tokens=3, width=8)
+    workload = workload_of(calls, {0: n_experts, 1: n_experts})
+    for slots in (1, 8, 23, 24, 31, 32, 33, 40, n_experts):
+        assert_twins(workload, Bank(slots=slots), policy, contract)
