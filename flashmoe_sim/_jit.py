@@ -15,6 +15,8 @@ from typing import Any
 import numba
 from numba.core import config
 
+_numba: Any = config
+
 _PACKAGE = Path(__file__).parent
 _KEPT_VERSIONS = 4
 
@@ -59,12 +61,12 @@ def jit(function: Callable[..., Any]) -> Any:
     Functions from outside the package (a policy in a notebook) are compiled too, but not cached.
     """
     folder = kernel_cache() if function.__module__.startswith("flashmoe_sim.") else None
-    before = config.CACHE_DIR
-    config.CACHE_DIR = str(folder) if folder else before
+    before = _numba.CACHE_DIR
+    _numba.CACHE_DIR = str(folder) if folder else before
     try:
         return numba.njit(cache=folder is not None, nogil=True)(function)
     finally:
-        config.CACHE_DIR = before
+        _numba.CACHE_DIR = before
 
 
 def specialise(engine: Callable[..., Any], name: str, **kernels: Any) -> Any:

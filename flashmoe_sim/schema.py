@@ -57,6 +57,7 @@ COUNTS = (
     Column("union_over_slots_p99", "float", "1", "99th percentile over calls of requests / slots"),
     Column("resident_bytes", "int", "bytes", "memory of the banks"),
     Column("best_hit_rate", "float", "1", "hit rate of min with bypass, event-atomic, in the same banks"),
+    Column("best_bytes_per_token", "float", "bytes", "what min with bypass, event-atomic, reads in the same banks"),
 )
 
 TIMING = (

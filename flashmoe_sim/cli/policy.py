@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from flashmoe_sim.cli.common import json_option, print_json, print_table
@@ -52,7 +54,7 @@ def show(name: str, as_json: bool) -> None:
         click.echo(f"{label + ':':18}{text}")
 
 
-def _describe(name: str) -> dict[str, object]:
+def _describe(name: str) -> dict[str, Any]:
     import inspect
     from dataclasses import fields
 

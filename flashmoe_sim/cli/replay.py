@@ -62,10 +62,10 @@ def command(
 def warn_of_aliasing(total: dict[str, Any]) -> None:
     """One line on stderr where slots were shared by two experts of one call."""
     if aliased := total["aliased_refs"]:
-        share = aliased / total["requests"]
         message(
-            f"slot aliasing: {aliased:,} of {total['requests']:,} requests ({share:.1%}) found their slot given to another "
-            "expert of the same call, and the runtime computes them with its weights; --contract protected avoids it"
+            f"slot aliasing: {aliased:,} of {total['requests']:,} requests ({aliased / total['requests']:.1%}) found "
+            "their slot given to another expert of the same call, and the runtime computes them with its weights; "
+            "--contract protected avoids it"
         )
 
 

@@ -176,6 +176,8 @@ def _print_rows(workload: Workload, rows: list[dict[str, Any]], setup: Setup) ->
     caption = f"banks {where}, contract {setup.contract}{prefetching}; best: min with bypass, event-atomic"
     if any(row["contract"] != setup.contract for row in rows):
         caption += "; *: atomic"
+    if any(row["policy"].startswith("static") for row in rows):
+        caption += "; static banks are loaded before the run"
     print_table(COLUMNS, cells, title=title, caption=caption)
 
 

@@ -34,6 +34,19 @@ def command() -> None:
     """
 
 
+@command.command(short_help="The traces that ship with the program.")
+@json_option
+def catalog(as_json: bool) -> None:
+    """List the bundled traces; their names stand wherever a TRACE is asked for in `sim sweep` and `sim replay`."""
+    from flashmoe_sim.trace.bundled import catalog as bundled
+
+    if as_json:
+        print_json([{**asdict(entry), "path": str(entry.path)} for entry in bundled().values()])
+        return
+    rows = [(entry.name, f"{entry.what} ({entry.licence}; {entry.origin})") for entry in bundled().values()]
+    print_table((("name", "left"), ("what it is", "left")), rows)
+
+
 @command.command(short_help="Width of calls, skew, reuse, overlap.")
 @trace_argument
 @click.option("--bank", "banks", default="", metavar="N,N", help="Compare unions with these bank sizes, in slots.")

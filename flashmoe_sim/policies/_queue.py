@@ -37,6 +37,6 @@ def oldest(link: NDArray[np.uint32], slot_key: NDArray[np.int32], blocked: NDArr
     slot = link[1, end]
     while slot != end:
         if blocked[slot] != mark and slot_key[slot] >= 0:
-            return np.int64(slot)
+            return np.int64(slot)  # type: ignore[return-value]
         slot = link[1, slot]
     return -1

@@ -21,17 +21,16 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
     panels = figure.subplots(len(traces), 2, squeeze=False)
     for (left, right), trace in zip(panels, traces, strict=True):
         of_trace = [row for row in rows if row["trace"] == trace]
-        _curves(left, of_trace, "hit_rate", 100)
+        _curves(left, of_trace, "hit_rate", "best_hit_rate", 100)
         left.set(title=trace, ylabel="hit rate, %", ylim=(0, 102))
-        _best(left, of_trace)
-        if all(row["bytes_per_token"] is None for row in of_trace):
-            _curves(right, of_trace, "misses_per_token", 1)
+        if any(row["bytes_per_token"] is None for row in of_trace):
+            _curves(right, of_trace, "misses_per_token", None, 1)
             right.set(ylabel="experts read per token")
         else:
             unit, scale = _unit(max(row["bytes_per_token"] for row in of_trace))
-            _curves(right, of_trace, "bytes_per_token", 1 / scale)
+            _curves(right, of_trace, "bytes_per_token", "best_bytes_per_token", 1 / scale)
             right.set(ylabel=f"{unit} read per token")
-        right.set(title=f"contract {of_trace[0]['contract']}", ylim=(0, None))
+        right.set(title=f"replay contract: {of_trace[0]['contract']}", ylim=(0, None))
         for panel in (left, right):
             panel.grid(color="#dddddd", linewidth=0.6)
             panel.spines[["top", "right"]].set_visible(False)
@@ -39,7 +38,7 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=144)
 
 
-def _curves(panel: Any, rows: list[dict[str, Any]], column: str, scale: float) -> None:
+def _curves(panel: Any, rows: list[dict[str, Any]], column: str, best: str | None, scale: float) -> None:
     banks = list(dict.fromkeys(row["bank"] for row in rows))
     for number, policy in enumerate(dict.fromkeys(row["policy"] for row in rows)):
         points = {row["bank"]: row[column] * scale for row in rows if row["policy"] == policy}
@@ -51,17 +50,12 @@ def _curves(panel: Any, rows: list[dict[str, Any]], column: str, scale: float) -
             markersize=4,
             label=policy,
         )
+    ceiling = {row["bank"]: row[best] * scale for row in rows if best and row[best] is not None}
+    if ceiling:
+        places = [banks.index(bank) for bank in ceiling]
+        panel.plot(places, list(ceiling.values()), color="black", linestyle="--", label="best possible (min)")
     panel.set_xticks(range(len(banks)), banks)
     panel.set_xlabel("bank, slots per layer" if banks[0].isdigit() else "bank, all layers")
-
-
-def _best(panel: Any, rows: list[dict[str, Any]]) -> None:
-    banks = list(dict.fromkeys(row["bank"] for row in rows))
-    best = {row["bank"]: row["best_hit_rate"] for row in rows if row["best_hit_rate"] is not None}
-    places = [banks.index(bank) for bank in best]
-    panel.plot(
-        places, [rate * 100 for rate in best.values()], color="black", linestyle="--", label="best possible (min)"
-    )
 
 
 def _unit(largest: float) -> tuple[str, float]:

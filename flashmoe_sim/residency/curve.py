@@ -7,11 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min
 from flashmoe_sim.residency import one_pass, tally
+from flashmoe_sim.residency.capacity import capacities
+from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.pool import Pool
+from flashmoe_sim.residency.replay import build_counts
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,3 +75,28 @@ def pool_curve(pool: Pool, policy: Policy) -> PoolCurve:
         return PoolCurve(len(pool.call), len(pool.key), depths, deepest, None, distinct, smallest)
     distinct = one_pass.min_bypass(pool.key, pool.offset, pool.next_call, pool.keys, depths, declined, deepest)
     return PoolCurve(len(pool.call), len(pool.key), depths, deepest, declined, distinct, 1)
+
+
+def hit_curve(workload: Workload, policy: Policy, *, contract: str = "atomic", io_split: int = 4) -> dict[int, Counts]:
+    """The counts of every bank size, by slots of a layer, from the smallest that one pass is exact for.
+
+    Raises BadInput for a policy whose curve takes more than one pass under the contract.
+    """
+    if not one_pass_policy(policy, contract):
+        raise BadInput(
+            f"policy {policy.spec} has no one-pass curve under the contract {contract}; lru has one under protected and "
+            "atomic, min under atomic; use `sim sweep --bank 1..256 --bank-step 1` for the others"
+        )
+    curves = [pool_curve(pool, policy) for pool in workload.layer_pools]
+    counts = {}
+    for slots in range(max(curve.smallest for curve in curves), max(workload.n_experts) + 1):
+        setup = Setup(Bank(slots=slots), policy, contract, io_split=io_split)
+        counts[slots] = curve_counts(workload, setup, curves)
+    return counts
+
+
+def curve_counts(workload: Workload, setup: Setup, curves: list[PoolCurve]) -> Counts:
+    """The counts of one setup from the curves of the workload's layers."""
+    banks = capacities(workload, setup)
+    table = np.array([curve.counts(bank.room) for curve, bank in zip(curves, banks, strict=True)])
+    return build_counts(workload, setup, banks, table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from flashmoe_sim.policies.min_ import Min
 from flashmoe_sim.residency import nested, tally
 from flashmoe_sim.residency.capacity import capacities
 from flashmoe_sim.residency.counts import Counts
-from flashmoe_sim.residency.curve import one_pass_policy, pool_curve
+from flashmoe_sim.residency.curve import curve_counts, one_pass_policy, pool_curve
 from flashmoe_sim.residency.replay import build_counts, replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
@@ -22,40 +23,37 @@ Job = Callable[[], dict[Setup, Counts]]
 def plan_jobs(workload: Workload, setups: Sequence[Setup]) -> list[Job]:
     """Independent jobs that together count every setup exactly as `replay` does.
 
-    LRU banks of whole calls come from one stack pass, and banks of min with bypass from one walk over nested banks; every
-    other setup is a replay of its own.
+    LRU banks of whole calls come from one stack pass, and banks of min with bypass from one walk over nested banks;
+    every other setup is a replay of its own.
     Raises BadInput, before any job runs, for a setup that does not fit the workload.
     """
-    banks = {setup: capacities(workload, setup) for setup in setups}
     stacked: list[Setup] = []
     walked: dict[str, list[Setup]] = defaultdict(list)
     jobs: list[Job] = []
-    for setup in banks:
+    for setup in dict.fromkeys(setups):
+        pools, banks = workload.pools(setup.scope), capacities(workload, setup)
         in_slots = setup.bank.slots is not None
-        fits = all(
-            int(pool.requests.max()) <= bank.room for pool, bank in zip(workload.pools(setup.scope), banks[setup])
-        )
+        calls_fit = all(int(pool.requests.max()) <= bank.room for pool, bank in zip(pools, banks, strict=True))
         if in_slots and type(setup.policy) is Min and setup.contract == "atomic":
             walked[setup.scope].append(setup)
-        elif in_slots and fits and setup.scope == "layer" and one_pass_policy(setup.policy, setup.contract):
+        elif in_slots and calls_fit and setup.scope == "layer" and one_pass_policy(setup.policy, setup.contract):
             stacked.append(setup)
         else:
-            jobs.append(lambda setup=setup: {setup: replay(workload, setup).counts})
+            jobs.append(partial(_replay, workload, setup))
     if stacked:
-        jobs.insert(0, lambda: _stack_pass(workload, stacked))
+        jobs.insert(0, partial(_stack_pass, workload, stacked))
     for group in walked.values():
-        jobs.insert(0, lambda group=group: _nested_walk(workload, group))
+        jobs.insert(0, partial(_nested_walk, workload, group))
     return jobs
+
+
+def _replay(workload: Workload, setup: Setup) -> dict[Setup, Counts]:
+    return {setup: replay(workload, setup).counts}
 
 
 def _stack_pass(workload: Workload, setups: list[Setup]) -> dict[Setup, Counts]:
     curves = [pool_curve(pool, setups[0].policy) for pool in workload.layer_pools]
-    results = {}
-    for setup in setups:
-        banks = capacities(workload, setup)
-        table = np.array([curve.counts(bank.room) for curve, bank in zip(curves, banks, strict=True)])
-        results[setup] = build_counts(workload, setup, banks, table)
-    return results
+    return {setup: curve_counts(workload, setup, curves) for setup in setups}
 
 
 def _nested_walk(workload: Workload, setups: list[Setup]) -> dict[Setup, Counts]:

@@ -47,7 +47,7 @@ def lru(key: Any, offset: Any, rank: Any, depths: Any, deepest: Any) -> int:
         for i in range(n):
             k = member[i]
             at[i] = rank[k]
-            depth = np.int64(rank[k]) if known[k] else keys
+            depth = int(rank[k]) if known[k] else keys
             distinct += 1 - known[k]
             known[k] = 1
             depths[depth] += 1
@@ -83,8 +83,9 @@ def min_bypass(key: Any, offset: Any, upcoming: Any, keys: int, depths: Any, dec
     depths, deepest: i64 [keys + 1], as for `lru`.
     declined: i64 [keys + 1], requests by the largest bank, in slots, that misses them and does not admit them.
 
-    The list holds next uses only: what a call asks for is what has a next use before the call's end. The call's keys are
-    put in anew one by one, nearest place first, so that a bank that has a key sees its new next use before it must choose.
+    The list holds next uses only: what a call asks for is what has a next use before the call's end. The call's keys
+    are put in anew one by one, nearest place first, so that a bank that has a key sees its new next use before it must
+    choose.
     """
     next_use = np.full(keys + BLOCK, NEVER32)
     seen = np.full(keys, -1, np.int64)

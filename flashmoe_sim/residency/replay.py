@@ -78,7 +78,7 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
 
 
 @cache
-def _compiled(policy: type[EvictingPolicy], loop: str) -> Callable[..., Any]:
+def _compiled(policy: Any, loop: str) -> Callable[..., Any]:
     name = f"{policy.__module__.rpartition('.')[2]}_{policy.__qualname__}"
     hooks = {"on_evict": on_evict, "declines": declines} | policy.kernels
     kernels = {key: specialise(kernel, f"{key}_{name}") for key, kernel in hooks.items()}
@@ -93,10 +93,11 @@ def _replay_deferred(
     pool: Pool, setup: Setup, bank: Capacity, table: NDArray[np.int64], calls: NDArray[np.int32], out: NDArray[np.int32]
 ) -> NDArray[np.int32]:
     assert isinstance(setup.policy, EvictingPolicy)
+    policy: Any = type(setup.policy)
     width = (setup.prefetch.width or -1) if isinstance(setup.prefetch, LastCall) else 0
     slot_key = np.full(bank.room, -1, np.int32)
     fresh = np.zeros(bank.room, np.bool_)
-    overflow = _compiled(type(setup.policy), "deferred")(
+    overflow = _compiled(policy, "deferred")(
         pool.key,
         pool.offset,
         pool.row,
@@ -122,13 +123,14 @@ def _replay_undeferred(
     pool: Pool, setup: Setup, bank: Capacity, table: NDArray[np.int64], calls: NDArray[np.int32]
 ) -> NDArray[np.int32]:
     assert isinstance(setup.policy, EvictingPolicy)
+    policy: Any = type(setup.policy)
     most = min(bank.room // int(bank.size.min()) + int(pool.requests.max()), pool.keys)
     slot_key = np.full(most, -1, np.int32)
     key_slot = np.full(pool.keys, -1, np.int32)
     state = setup.policy.allocate(slots=most, keys=pool.keys)
     bypass = setup.policy.bypass
     if setup.contract == "atomic":
-        _compiled(type(setup.policy), "atomic")(
+        _compiled(policy, "atomic")(
             pool.key,
             pool.offset,
             pool.row,
@@ -144,7 +146,7 @@ def _replay_undeferred(
             calls,
         )
     else:
-        _compiled(type(setup.policy), "sequential")(
+        _compiled(policy, "sequential")(
             pool.key,
             pool.offset,
             pool.row,
@@ -192,7 +194,7 @@ def build_counts(
         resident_bytes = sum(int(each[pool.key_row[mask]].sum()) for pool, mask in pairs)
     elif sizes is not None:
         resident_bytes = sum(bank.bytes for bank in banks if bank.bytes is not None)
-    reads = workload.layer_geometry
+    layers = workload.layer_geometry
     in_slots = setup.bank.slots is not None or setup.fixed_slots
     return Counts(
         layers=workload.trace.layers,
@@ -201,7 +203,7 @@ def build_counts(
         tokens=workload.trace.tokens,
         slots=max(bank.room for bank in banks) if in_slots else 0,
         expert_bytes=sizes,
-        reads_per_install=reads and tuple(layer.read_ops(io_split=setup.io_split) for layer in reads),
+        reads_per_install=None if layers is None else tuple(one.read_ops(io_split=setup.io_split) for one in layers),
         resident_bytes=resident_bytes,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flashmoe_sim.errors import BadInput, unknown_name
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
@@ -25,9 +25,9 @@ class Setup:
     """
 
     bank: Bank
-    policy: Policy = Lru()
+    policy: Policy = field(default=Lru())
     contract: str = "runtime"
-    prefetch: Prefetcher = NoPrefetch()
+    prefetch: Prefetcher = field(default=NoPrefetch())
     scope: Scope = "layer"
     io_split: int = 4
 

@@ -74,7 +74,8 @@ def prepare(trace: RoutingTrace, geometry: ModelGeometry | None = None) -> Workl
         if view.layer not in geometry.layers:
             known = f"{min(geometry.layers)}..{max(geometry.layers)}"
             raise BadInput(
-                f"{trace.name}: routes layer {view.layer}, but {geometry.name} has MoE layers {known}; give the model traced"
+                f"{trace.name}: routes layer {view.layer}, but {geometry.name} has MoE layers {known}; "
+                "give the model that was traced"
             )
         has = geometry.layers[view.layer].n_experts
         if int(view.expert.max()) >= has:

@@ -35,5 +35,7 @@ def identity(workload: Workload, setup: Setup) -> dict[str, Any]:
 def result_row(workload: Workload, setup: Setup, counts: Counts, *, best: Counts | None) -> dict[str, Any]:
     """All columns of schema.RESULT_COLUMNS, in their order; None where not known."""
     row = identity(workload, setup) | counts.total()
-    row["best_hit_rate"] = None if best is None else best.total()["hit_rate"]
+    if best is not None:
+        ceiling = best.total()
+        row |= {"best_hit_rate": ceiling["hit_rate"], "best_bytes_per_token": ceiling["bytes_per_token"]}
     return {column.name: row.get(column.name) for column in RESULT_COLUMNS}

@@ -1,0 +1,73 @@
+"""`sim curve`: the exact hit curve at every bank size."""
+
+from __future__ import annotations
+
+import click
+
+from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table, size
+from flashmoe_sim.cli.workload import io_split_option, load_workload, model_option, trace_argument
+
+SHOWN = 20
+KEPT = (
+    "hits",
+    "misses",
+    "evictions",
+    "hit_rate",
+    "full_hit_rate",
+    "misses_per_token",
+    "bytes_per_token",
+    "resident_bytes",
+)
+
+
+@click.command(name="curve", context_settings={"help_option_names": ["-h", "--help"]})
+@trace_argument
+@click.option("--policy", default="lru", show_default=True, metavar="P", help="lru or min.")
+@click.option("--contract", default="atomic", show_default=True, metavar="C", help="atomic, or for lru also protected.")
+@model_option
+@io_split_option
+@lenient_option
+@json_option
+def command(
+    trace: str, policy: str, contract: str, model: str | None, io_split: int, lenient: bool, as_json: bool
+) -> None:
+    """Count every bank size of TRACE in one pass; the table shows some, --json all.
+
+    TRACE is a file, or a name from `sim trace catalog`. LRU curves begin at the largest call.
+
+    \b
+    Example:  sim curve python-256 --policy min
+    """
+    from flashmoe_sim.policies.table import parse_policy
+    from flashmoe_sim.residency.curve import hit_curve
+
+    chosen = parse_policy(policy)
+    workload = load_workload(trace, model, lenient=lenient)
+    totals = {
+        slots: counts.total()
+        for slots, counts in hit_curve(workload, chosen, contract=contract, io_split=io_split).items()
+    }
+    if as_json:
+        rows = [{"bank": slots, **{name: total[name] for name in KEPT}} for slots, total in totals.items()]
+        print_json({"trace": workload.trace.name, "policy": chosen.spec, "contract": contract, "curve": rows})
+        return
+    sizes = list(totals)
+    every = max(1, -(-len(sizes) // SHOWN))
+    shown = [*sizes[:-1:every], sizes[-1]]
+    columns = [("bank", "right"), ("hits", "right"), ("misses", "right"), ("evicted", "right"), ("hit %", "right")]
+    columns += [("full-hit calls %", "right"), ("read/token", "right"), ("memory", "right")]
+    cells = [
+        (
+            str(slots),
+            f"{totals[slots]['hits']:,}",
+            f"{totals[slots]['misses']:,}",
+            f"{totals[slots]['evictions']:,}",
+            percent(totals[slots]["hit_rate"]),
+            percent(totals[slots]["full_hit_rate"]),
+            size(totals[slots]["bytes_per_token"]),
+            size(totals[slots]["resident_bytes"]),
+        )
+        for slots in shown
+    ]
+    caption = f"{len(shown)} of {len(sizes)} sizes; --json gives all"
+    print_table(columns, cells, title=f"{workload.trace.name}: {chosen.spec}, contract {contract}", caption=caption)
