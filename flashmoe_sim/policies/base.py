@@ -105,12 +105,14 @@ class Candidates:
     """What a pinning policy chooses from: one entry per layer of the trace.
 
     counts: i64 [experts], requests of each expert in the profile.
+    first_seen: i64 [experts], numbers that grow with the time of each expert's first request.
     slots: slots of each layer's bank.
     expert_bytes: bytes of one expert; 1 where no geometry is known, so that a budget counts experts.
     budget_bytes: the capacity of all banks together, in the unit of `expert_bytes`.
     """
 
     counts: Sequence[NDArray[np.int64]]
+    first_seen: Sequence[NDArray[np.int64]]
     slots: Sequence[int]
     expert_bytes: Sequence[int]
     budget_bytes: int

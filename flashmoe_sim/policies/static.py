@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.errors import BadInput
 from flashmoe_sim.policies.base import Candidates, PinningPolicy
 
 
 @dataclass(frozen=True)
 class Static(PinningPolicy):
-    """Pin the most requested experts of each layer, by hindsight on the same trace; nothing moves."""
+    """Pin the most requested experts of each layer, by hindsight on the same trace; nothing moves.
+
+    ties_by: `id` prefers the lower expert number, `first-seen` the one requested earlier (the runtime's estimator).
+    """
 
     name: ClassVar[str] = "static"
-    ties: ClassVar[str] = "lower expert number"
+    ties: ClassVar[str] = "lower expert number, or by first request"
     source: ClassVar[str] = "the patched runtime's cache estimator, uniform per-layer bank"
     hindsight: ClassVar[bool] = True
 
+    ties_by: str = "id"
+
+    def __post_init__(self) -> None:
+        if self.ties_by not in ("id", "first-seen"):
+            raise BadInput(f"policy static: ties_by={self.ties_by!r} is not one of id, first-seen")
+
     def pinned(self, candidates: Candidates) -> list[NDArray[np.bool_]]:
-        return [_top(count, slots) for count, slots in zip(candidates.counts, candidates.slots, strict=True)]
+        masks = []
+        for count, seen, slots in zip(candidates.counts, candidates.first_seen, candidates.slots, strict=True):
+            second = seen if self.ties_by == "first-seen" else np.arange(len(count))
+            mask = np.zeros(len(count), np.bool_)
+            mask[np.lexsort((second, -count))[:slots]] = True
+            masks.append(mask & (count > 0))
+        return masks
 
 
 @dataclass(frozen=True)
@@ -52,10 +67,3 @@ class StaticGlobal(PinningPolicy):
                 left -= sizes[row]
                 masks[row][expert] = True
         return masks
-
-
-def _top(count: NDArray[np.int64], slots: int) -> NDArray[np.bool_]:
-    mask = np.zeros(len(count), np.bool_)
-    best: Sequence[int] = np.lexsort((np.arange(len(count)), -count))[:slots].tolist()
-    mask[best] = True
-    return mask & (count > 0)

@@ -40,6 +40,7 @@ def replay(
     state: Any,
     counts: Any,
     stream: Any,
+    out_hit: Any,
 ) -> None:
     """Replay one pool whose contents may weigh `capacity` altogether, in the unit of `size`.
 
@@ -87,6 +88,9 @@ def replay(
             used += size[k]
             blocked[slot] = 0 if bypass else mark
             on_install(state, slot, k, now, upcoming[r])
+        if len(out_hit):
+            for r in range(begin, end):
+                out_hit[r] = missed[key[r]] != mark
         evictions, bypassed = 0, 0
         while used > capacity:
             slot = choose_victim(state, slot_key[:opened], blocked, mark)

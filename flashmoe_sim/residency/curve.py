@@ -84,8 +84,8 @@ def hit_curve(workload: Workload, policy: Policy, *, contract: str = "atomic", i
     """
     if not one_pass_policy(policy, contract):
         raise BadInput(
-            f"policy {policy.spec} has no one-pass curve under the contract {contract}; lru has one under protected and "
-            "atomic, min under atomic; use `sim sweep --bank 1..256 --bank-step 1` for the others"
+            f"policy {policy.spec} has no one-pass curve under the contract {contract}; lru has one under protected "
+            "and atomic, min under atomic; use `sim sweep --bank 1..256 --bank-step 1` for the others"
         )
     curves = [pool_curve(pool, policy) for pool in workload.layer_pools]
     counts = {}

@@ -52,15 +52,17 @@ def serve(
     sorted_seen: Any,
     fresh: Any,
     evicted: Any,
+    missed: Any,
     visit: Any,
     state: Any,
     out_slot: Any,
+    out_hit: Any,
     tally: Any,
 ) -> bool:
     """Resolve and install the references key[begin:end] as one call; False when a miss finds no slot.
 
     clock: i64 [3]: the epoch of reservations, the counter of uses, the number of slots used so far.
-    seen: i64 [keys], the epoch in which a key was last seen. evicted: i32 [slots], scratch.
+    seen, missed: i64 [keys], the epoch in which a key was last seen, and last missed. evicted: i32 [slots], scratch.
     tally: i64 [N_COLUMNS], what this call did; set, not added to.
     """
     epoch = clock[0] + 1
@@ -117,10 +119,12 @@ def serve(
         slot_key[slot] = k
         key_slot[k] = slot
         fresh[slot] = prefetching
+        missed[k] = epoch
         on_install(state, slot, k, now, upcoming[r])
     if len(out_slot):
         for r in range(begin, end):
             out_slot[r] = key_slot[key[r]]
+            out_hit[r] = missed[key[r]] != epoch
     for i in range(evictions):
         key_slot[evicted[i]] = -1
     clock[1], clock[2] = now, opened
@@ -151,6 +155,7 @@ def replay(
     counts: Any,
     stream: Any,
     out_slot: Any,
+    out_hit: Any,
 ) -> int:
     """Replay one pool; the number of the call that found no slot, or -1.
 
@@ -160,13 +165,14 @@ def replay(
     prefetch_width: 0 none, -1 the whole union of the last call, else as many of its references from the first.
     slot_key: i32 [slots], key_slot: i32 [keys], fresh: bool [slots]: the bank, all -1 and False for an empty one.
     counts: i64 [rows, N_COLUMNS], added to.
-    stream: i32 [calls, len(STREAM)] or empty. out_slot: i32 [references] or empty.
+    stream: i32 [calls, len(STREAM)]; out_slot: i32 [references]; out_hit: u8 [references]; all empty if not wanted.
     """
     clock = np.zeros(3, np.int64)
     blocked = np.zeros(len(slot_key), np.int64)
     evicted = np.zeros(len(slot_key), np.int32)
     seen = np.zeros(len(key_slot), np.int64)
     sorted_seen = np.zeros(len(key_slot), np.int64)
+    missed = np.zeros(len(key_slot), np.int64)
     visit = np.zeros(len(key_slot), np.int64)
     tally = np.zeros(N_COLUMNS, np.int64)
     unrecorded = out_slot[:0]
@@ -180,7 +186,7 @@ def replay(
             for _ in range(steps_before[call]):
                 if not serve(
                     key, begin, end, upcoming, protect, True, stamp, clock, slot_key, key_slot, blocked, seen,
-                    sorted_seen, fresh, evicted, visit, state, unrecorded, tally,
+                    sorted_seen, fresh, evicted, missed, visit, state, unrecorded, out_hit, tally,
                 ):  # fmt: skip
                     return call - 1
                 into[PREFETCH_CALLS] += 1
@@ -194,7 +200,7 @@ def replay(
             break
         if not serve(
             key, offset[call], offset[call + 1], upcoming, protect, False, stamp, clock, slot_key, key_slot, blocked,
-            seen, sorted_seen, fresh, evicted, visit, state, out_slot, tally,
+            seen, sorted_seen, fresh, evicted, missed, visit, state, out_slot, out_hit, tally,
         ):  # fmt: skip
             return call
         into = counts[row[call]]

@@ -11,7 +11,7 @@ from flashmoe_sim.residency.tally import BYPASSED, CALLS, FULL_HIT_CALLS, HITS, 
 
 
 @jit
-def replay(key: Any, offset: Any, row: Any, pinned: Any, repeats: bool, counts: Any, stream: Any) -> None:
+def replay(key: Any, offset: Any, row: Any, pinned: Any, repeats: bool, counts: Any, stream: Any, out_hit: Any) -> None:
     """Count one pool against the pinned keys, bool [keys].
 
     repeats: whether a repeated reference of a call is a request of its own (contract `sequential`).
@@ -22,6 +22,8 @@ def replay(key: Any, offset: Any, row: Any, pinned: Any, repeats: bool, counts: 
         n, hits = 0, 0
         for r in range(offset[call], offset[call + 1]):
             k = key[r]
+            if len(out_hit):
+                out_hit[r] = pinned[k]
             if repeats or seen[k] != call:
                 seen[k] = call
                 n += 1

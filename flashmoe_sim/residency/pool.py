@@ -49,12 +49,18 @@ class Pool:
         """How many calls ask for each key, i64 [keys]."""
         return self._distinct[1]
 
+    @property
+    def first_reference(self) -> NDArray[np.int64]:
+        """The first reference to each key, or the number of references where there is none; i64 [keys]."""
+        return self._distinct[2]
+
     @cached_property
-    def _distinct(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    def _distinct(self) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
         by_call = np.zeros(len(self.call), np.int32)
         by_key = np.zeros(self.keys, np.int64)
-        _count_distinct(self.key, self.offset, np.full(self.keys, -1, np.int64), by_call, by_key)
-        return by_call, by_key
+        first = np.full(self.keys, len(self.key), np.int64)
+        _count_distinct(self.key, self.offset, np.full(self.keys, -1, np.int64), by_call, by_key, first)
+        return by_call, by_key, first
 
     @cached_property
     def next_call(self) -> NDArray[np.int32]:
@@ -114,7 +120,7 @@ def _steps_before(steps: NDArray[np.int32], n_steps: int) -> NDArray[np.int32]:
 
 
 @jit
-def _count_distinct(key: Any, offset: Any, seen: Any, by_call: Any, by_key: Any) -> None:
+def _count_distinct(key: Any, offset: Any, seen: Any, by_call: Any, by_key: Any, first: Any) -> None:
     for call in range(len(by_call)):
         n = 0
         for r in range(offset[call], offset[call + 1]):
@@ -122,6 +128,7 @@ def _count_distinct(key: Any, offset: Any, seen: Any, by_call: Any, by_key: Any)
             if seen[k] != call:
                 seen[k] = call
                 by_key[k] += 1
+                first[k] = min(first[k], r)
                 n += 1
         by_call[call] = n
 

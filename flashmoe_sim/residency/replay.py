@@ -27,13 +27,15 @@ class Replay:
     """The result of one replay.
 
     contents: for every pool the resident keys at the end, i32, ascending.
-    slot: i16 [references], the slot each reference was given, where the contract has fixed slots and it was recorded.
-    stream: the install stream, where recorded.
+    hit: u8 [references], 1 where the expert was resident when it was looked up; where recorded.
+    slot: i16 [references], the slot each reference was given; where recorded and the contract has fixed slots.
+    stream: the install stream; where recorded.
     """
 
     setup: Setup
     counts: Counts
     contents: list[NDArray[np.int32]]
+    hit: NDArray[np.uint8] | None = None
     slot: NDArray[np.int16] | None = None
     stream: InstallStream | None = None
 
@@ -49,29 +51,33 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
     banks = capacities(workload, setup)
     table = np.zeros((len(trace.layers), tally.N_COLUMNS), np.int64)
     stream = np.zeros((trace.calls if record else 0, len(tally.STREAM)), np.int32)
+    hit = np.zeros(trace.refs if record else 0, np.uint8)
     slot = np.full(trace.refs if record and setup.fixed_slots else 0, -1, np.int16)
     masks = _pinned_keys(workload, setup, banks) if isinstance(setup.policy, PinningPolicy) else None
     contents = []
     for number, (pool, bank) in enumerate(zip(pools, banks, strict=True)):
         calls = np.zeros((len(pool.call) if record else 0, len(tally.STREAM)), np.int32)
+        hits = np.zeros(len(pool.key) if record else 0, np.uint8)
         if masks is not None:
             repeats = setup.contract == "sequential"
-            pinned.replay(pool.key, pool.offset, pool.row, masks[number], repeats, table, calls)
+            pinned.replay(pool.key, pool.offset, pool.row, masks[number], repeats, table, calls, hits)
             held = np.flatnonzero(masks[number]).astype(np.int32)
         elif setup.fixed_slots:
             out = np.full(len(pool.key) if record else 0, -1, np.int32)
-            held = _replay_deferred(pool, setup, bank, table, calls, out)
+            held = _replay_deferred(pool, setup, bank, table, calls, out, hits)
             if record:
                 slot[pool.reference] = out
         else:
-            held = _replay_undeferred(pool, setup, bank, table, calls)
+            held = _replay_undeferred(pool, setup, bank, table, calls, hits)
         contents.append(held)
         if record:
             stream[pool.call] = calls
+            hit[pool.reference] = hits
     return Replay(
         setup,
         build_counts(workload, setup, banks, table, masks),
         contents,
+        hit if record else None,
         slot if len(slot) else None,
         _install_stream(workload, stream) if record else None,
     )
@@ -90,7 +96,13 @@ def _compiled(policy: Any, loop: str) -> Callable[..., Any]:
 
 
 def _replay_deferred(
-    pool: Pool, setup: Setup, bank: Capacity, table: NDArray[np.int64], calls: NDArray[np.int32], out: NDArray[np.int32]
+    pool: Pool,
+    setup: Setup,
+    bank: Capacity,
+    table: NDArray[np.int64],
+    calls: NDArray[np.int32],
+    out: NDArray[np.int32],
+    hits: NDArray[np.uint8],
 ) -> NDArray[np.int32]:
     assert isinstance(setup.policy, EvictingPolicy)
     policy: Any = type(setup.policy)
@@ -113,6 +125,7 @@ def _replay_deferred(
         table,
         calls,
         out,
+        hits,
     )
     assert overflow < 0, f"call {overflow} found no slot in a bank that holds every call"
     np.add.at(table[:, tally.PREFETCH_WASTED], pool.key_row[slot_key[fresh]], 1)
@@ -120,7 +133,12 @@ def _replay_deferred(
 
 
 def _replay_undeferred(
-    pool: Pool, setup: Setup, bank: Capacity, table: NDArray[np.int64], calls: NDArray[np.int32]
+    pool: Pool,
+    setup: Setup,
+    bank: Capacity,
+    table: NDArray[np.int64],
+    calls: NDArray[np.int32],
+    hits: NDArray[np.uint8],
 ) -> NDArray[np.int32]:
     assert isinstance(setup.policy, EvictingPolicy)
     policy: Any = type(setup.policy)
@@ -144,6 +162,7 @@ def _replay_undeferred(
             state,
             table,
             calls,
+            hits,
         )
     else:
         _compiled(policy, "sequential")(
@@ -159,6 +178,7 @@ def _replay_undeferred(
             state,
             table,
             calls,
+            hits,
         )
     return np.sort(slot_key[slot_key >= 0])
 
@@ -166,6 +186,7 @@ def _replay_undeferred(
 def _pinned_keys(workload: Workload, setup: Setup, banks: list[Capacity]) -> list[NDArray[np.bool_]]:
     assert isinstance(setup.policy, PinningPolicy)
     requests = [pool.requests_by_key for pool in workload.layer_pools]
+    first_seen = [pool.first_reference for pool in workload.layer_pools]
     sizes = workload.expert_bytes or (1,) * len(requests)
     if setup.bank.slots is not None:
         slots = [min(setup.bank.slots, n) for n in workload.n_experts]
@@ -174,7 +195,7 @@ def _pinned_keys(workload: Workload, setup: Setup, banks: list[Capacity]) -> lis
         assert setup.bank.budget_bytes is not None
         budget = setup.bank.budget_bytes
         slots = [budget // len(sizes) // size for size in sizes]
-    masks = setup.policy.pinned(Candidates(requests, slots, sizes, budget))
+    masks = setup.policy.pinned(Candidates(requests, first_seen, slots, sizes, budget))
     return [np.concatenate(masks)] if setup.scope == "global" else masks
 
 

@@ -33,6 +33,7 @@ def replay(
     state: Any,
     counts: Any,
     stream: Any,
+    out_hit: Any,
 ) -> None:
     """Replay one pool; a request is a reference, and the arguments are as for the atomic loop.
 
@@ -47,6 +48,8 @@ def replay(
         for r in range(begin, end):
             k = key[r]
             slot = key_slot[k]
+            if len(out_hit):
+                out_hit[r] = slot >= 0
             if slot >= 0:
                 on_hit(state, slot, k, r + 1, upcoming[r])
                 continue
