@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flashmoe_sim.errors import BadInput
@@ -212,6 +212,8 @@ def refuse_lines(data: Any, at: int, end: int, lines: int, *output: Any) -> tupl
         max_size=3,
     ),
 )
+@example(line=LINE[:-1] + b',"x":1e3}', edits=[(len(LINE) + 5, 0, "11")])
+@example(line=LINE[:-1] + b',"x":1}', edits=[(len(LINE) + 4, 0, "1" * 320)])
 def test_kernels_read_damaged_lines_as_orjson_does(line: bytes, edits: list[tuple[int, int, bytes | str]]) -> None:
     for at, length, new in edits:
         line = line[:at] + (new if isinstance(new, bytes) else new.encode()) + line[at + length :]
@@ -238,7 +240,7 @@ def test_the_kernels_accept_what_is_common(monkeypatch: pytest.MonkeyPatch) -> N
     for line in (
         LINE.split(b',"slots"')[0] + b"}",
         b'{"phase":"prompt","step":3,"note":"x","t":1.5e-3,' + BARE + b"}",
-        b'{ "experts": [ 7, 12000 ], "phase": "decode", "slots": [ -1,0 ], "n_tokens": 1,"n_expert_used":2,"layer":3}\r',
+        b'{ "experts": [ 7, 12000 ], "phase": "decode", "slots": [-1, 0], "n_tokens": 1,"n_expert_used":2,"layer":3}\r',
     ):
         parse(line + b"\n")
 

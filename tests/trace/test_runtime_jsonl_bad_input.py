@@ -88,6 +88,8 @@ NOT_JSON = {
     "bad unknown exponent": (LINE[:-1] + b',"x":1e}', "found invalid JSON"),
     "bad unknown zero": (LINE[:-1] + b',"x":-01}', "found invalid JSON"),
     "bad unknown sign": (LINE[:-1] + b',"x":-}', "found invalid JSON"),
+    "unknown number no double holds": (LINE[:-1] + b',"x":-1.5e313}', "found invalid JSON"),
+    "unknown integer no double holds": (LINE[:-1] + b',"x":' + b"1" * 320 + b"}", "found invalid JSON"),
     "bad unknown word": (LINE[:-1] + b',"x":nul}', "found invalid JSON"),
     "bad quote": (LINE[:-1] + b',"x}', "found invalid JSON"),
     "no colon": (changed(b'"layer":', b'"layer"'), "found invalid JSON"),
