@@ -1,7 +1,7 @@
 """The plain twins of the replay loops: the contracts and the policies from their definitions, in lists and dicts.
 
-Experts are pairs (layer, expert number), in a bank of one layer as in a global one. Time is counted in uses. Nothing here
-is fast, and nothing here knows how the kernels do it.
+Experts are pairs (layer, expert number), in a bank of one layer as in a global one. Time is counted in uses. Nothing
+here is fast, and nothing here knows how the kernels do it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Overflow(Exception):
     """A miss found no slot."""
 
 
-# --- policies: told of every use, asked for a victim among (slot, expert) pairs in ascending order of slots ------------
+# --- policies: told of every use, asked for a victim among (slot, expert) pairs in ascending order of slots -----------
 
 
 class Lru:
