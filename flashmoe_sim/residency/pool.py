@@ -24,7 +24,7 @@ class Pool:
     row: i32 [calls], the layer's place in `trace.layers`; rows: those that occur.
     steps_before: i32 [calls + 1], steps that ended since the pool's previous call, and after the last.
     key_row: i32 [keys], the layer's place for every key.
-    reference: where the references stand in the trace: a slice or i64 [references].
+    begin: i64 [calls], where the references of each call begin in the trace.
     """
 
     key: NDArray[np.uint32]
@@ -33,7 +33,12 @@ class Pool:
     row: NDArray[np.int32]
     steps_before: NDArray[np.int32]
     key_row: NDArray[np.int32]
-    reference: NDArray[np.int64]
+    begin: NDArray[np.int64]
+
+    @property
+    def reference(self) -> NDArray[np.int64]:
+        """Where each reference stands in the trace, i64 [references]."""
+        return np.arange(len(self.key)) + np.repeat(self.begin - self.offset[:-1], np.diff(self.offset))
 
     @property
     def keys(self) -> int:
@@ -83,36 +88,59 @@ def build_pools(trace: RoutingTrace, *, scope: Scope = "layer") -> list[Pool]:
     steps = trace.steps
     n_steps = int(steps[-1]) + 1 if trace.calls else 0
     counts = [trace.n_experts[layer] for layer in trace.layers]
-    row_of = np.searchsorted(np.array(trace.layers), trace.layer).astype(np.int32)
+    row = np.searchsorted(np.array(trace.layers), trace.layer).astype(np.int32)
     if scope == "global":
         base = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
-        key = trace.expert.astype(np.uint32) + np.repeat(base[row_of], np.diff(trace.offset))
-        return [
-            Pool(
-                key=key,
-                offset=trace.offset,
-                call=np.arange(trace.calls),
-                row=row_of,
-                steps_before=_steps_before(steps, n_steps),
-                key_row=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
-                reference=np.arange(trace.refs),
-            )
-        ]
+        key = trace.expert.astype(np.uint32) + np.repeat(base[row], np.diff(trace.offset))
+        key_row = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        call, steps_before = np.arange(trace.calls), _steps_before(steps, n_steps)
+        return [Pool(key, trace.offset, call, row, steps_before, key_row, trace.offset[:-1])]
+    first_call = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(counts)))])
+    call = np.empty(trace.calls, np.int64)
+    offset = np.empty(trace.calls + len(counts), np.int64)
+    key = np.empty(trace.refs, np.uint32)
+    first_key = np.zeros(len(counts) + 1, np.int64)
+    _group(row, trace.offset, trace.expert, first_call, first_key, call, offset, key)
     pools = []
-    for row, view in enumerate(trace.by_layer):
-        length = np.diff(view.offset)
+    for number, n_experts in enumerate(counts):
+        calls = call[first_call[number] : first_call[number + 1]]
         pools.append(
             Pool(
-                key=view.expert.astype(np.uint32),
-                offset=view.offset,
-                call=view.call,
-                row=np.full(len(view.call), row, np.int32),
-                steps_before=_steps_before(steps[view.call], n_steps),
-                key_row=np.full(counts[row], row, np.int32),
-                reference=np.arange(len(view.expert)) + np.repeat(trace.offset[view.call] - view.offset[:-1], length),
+                key=key[first_key[number] : first_key[number + 1]],
+                offset=offset[first_call[number] + number : first_call[number + 1] + number + 1],
+                call=calls,
+                row=np.full(len(calls), number, np.int32),
+                steps_before=_steps_before(steps[calls], n_steps),
+                key_row=np.full(n_experts, number, np.int32),
+                begin=trace.offset[calls],
             )
         )
     return pools
+
+
+@jit
+def _group(
+    row: Any, begin: Any, expert: Any, first_call: Any, first_key: Any, call: Any, offset: Any, key: Any
+) -> None:
+    """Sort calls by row, keeping their order, and copy their experts together."""
+    rows = len(first_key) - 1
+    for c in range(len(row)):
+        first_key[row[c] + 1] += begin[c + 1] - begin[c]
+    for number in range(rows):
+        first_key[number + 1] += first_key[number]
+        offset[first_call[number] + number] = 0
+    next_call = first_call[:-1].copy()
+    next_key = first_key[:-1].copy()
+    for c in range(len(row)):
+        number = row[c]
+        at = next_key[number]
+        for r in range(begin[c], begin[c + 1]):
+            key[at] = expert[r]
+            at += 1
+        next_key[number] = at
+        call[next_call[number]] = c
+        next_call[number] += 1
+        offset[next_call[number] + number] = at - first_key[number]
 
 
 def _steps_before(steps: NDArray[np.int32], n_steps: int) -> NDArray[np.int32]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import specialise
-from flashmoe_sim.policies.base import STAMPS, Candidates, EvictingPolicy, PinningPolicy, declines, on_evict
+from flashmoe_sim.policies.base import STAMPS, Candidates, EvictingPolicy, PinningPolicy, Policy, declines, on_evict
+from flashmoe_sim.policies.fifo import Fifo
+from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.policies.min_ import Min, MinForced
 from flashmoe_sim.prefetchers.base import LastCall
-from flashmoe_sim.residency import atomic, deferred, pinned, sequential, tally
+from flashmoe_sim.residency import atomic, deferred, flat, pinned, sequential, tally
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.pool import Pool
@@ -67,6 +70,8 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
             held = _replay_deferred(pool, setup, bank, table, calls, out, hits)
             if record:
                 slot[pool.reference] = out
+        elif not record and _flat_serves(setup, bank):
+            held = _replay_flat(pool, setup, bank, table)
         else:
             held = _replay_undeferred(pool, setup, bank, table, calls, hits)
         contents.append(held)
@@ -81,6 +86,32 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
         slot if len(slot) else None,
         _install_stream(workload, stream) if record else None,
     )
+
+
+FLAT: dict[type[Policy], Callable[..., None]] = {
+    Lru: flat.lru,
+    Fifo: flat.fifo,
+    Min: partial(flat.min_, bypass=True),
+    MinForced: partial(flat.min_, bypass=False),
+}
+
+
+def _flat_serves(setup: Setup, bank: Capacity) -> bool:
+    in_slots = setup.bank.slots is not None and bank.room > 1
+    return setup.contract == "sequential" and in_slots and type(setup.policy) in FLAT
+
+
+def _replay_flat(pool: Pool, setup: Setup, bank: Capacity, table: NDArray[np.int64]) -> NDArray[np.int32]:
+    resident = np.zeros(pool.keys, np.uint8)
+    part = np.zeros_like(table)
+    FLAT[type(setup.policy)](pool.key, pool.offset, pool.row, pool.next_reference, bank.room, resident, part)
+    part[:, tally.CALLS] = np.bincount(pool.row, minlength=len(part))
+    part[:, tally.REFS] = np.bincount(pool.row, weights=np.diff(pool.offset), minlength=len(part))
+    part[:, tally.REQUESTS] = part[:, tally.REFS]
+    part[:, tally.HITS] = part[:, tally.REQUESTS] - part[:, tally.MISSES]
+    part[:, tally.EVICTIONS] = part[:, tally.MISSES] - part[:, tally.COLD] - part[:, tally.BYPASSED]
+    table += part
+    return np.flatnonzero(resident).astype(np.int32)
 
 
 @cache

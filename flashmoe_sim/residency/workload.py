@@ -70,17 +70,19 @@ def prepare(trace: RoutingTrace, geometry: ModelGeometry | None = None) -> Workl
         if trace.expert_bytes is None:
             return Workload(trace, None)
         return Workload(trace, _recorded_geometry(trace))
-    for view in trace.by_layer:
-        if view.layer not in geometry.layers:
+    largest = np.zeros(max(trace.layers) + 1, np.int64)
+    np.maximum.at(largest, trace.layer, np.maximum.reduceat(trace.expert, trace.offset[:-1]))
+    for layer in trace.layers:
+        if layer not in geometry.layers:
             known = f"{min(geometry.layers)}..{max(geometry.layers)}"
             raise BadInput(
-                f"{trace.name}: routes layer {view.layer}, but {geometry.name} has MoE layers {known}; "
+                f"{trace.name}: routes layer {layer}, but {geometry.name} has MoE layers {known}; "
                 "give the model that was traced"
             )
-        has = geometry.layers[view.layer].n_experts
-        if int(view.expert.max()) >= has:
+        has = geometry.layers[layer].n_experts
+        if largest[layer] >= has:
             raise BadInput(
-                f"{trace.name}: layer {view.layer} asks for expert {int(view.expert.max())}, "
+                f"{trace.name}: layer {layer} asks for expert {largest[layer]}, "
                 f"but {geometry.name} has {has} experts there; give the model that was traced"
             )
     if geometry.top_k and trace.top_k > geometry.top_k:

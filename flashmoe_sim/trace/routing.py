@@ -81,12 +81,12 @@ class RoutingTrace:
     @cached_property
     def layers(self) -> tuple[int, ...]:
         """The layer numbers that occur, ascending."""
-        return tuple(int(layer) for layer in np.unique(self.layer))
+        return tuple(np.flatnonzero(np.bincount(self.layer)).tolist())
 
     @cached_property
     def tokens(self) -> int:
         """Tokens of the workload: the most that any one layer saw (the last layer can see fewer)."""
-        return max((int(self.n_tokens[view.call].sum(dtype=np.int64)) for view in self.by_layer), default=0)
+        return int(np.bincount(self.layer, weights=self.n_tokens).max(initial=0))
 
     @cached_property
     def steps(self) -> NDArray[np.int32]:
