@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import shutil
 import sys
 import types
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numba
-from numba.core import config
+from numba.core import caching, config
 
 _numba: Any = config
+_caching: Any = caching
 
 _PACKAGE = Path(__file__).parent
 _KEPT_VERSIONS = 4
@@ -42,17 +45,33 @@ def kernel_cache() -> Path | None:
     for source in sorted(_PACKAGE.rglob("*.py")):
         digest.update(source.relative_to(_PACKAGE).as_posix().encode())
         digest.update(source.read_bytes())
-    root = cache_root() / "kernels"
-    folder = root / digest.hexdigest()
     try:
+        root = cache_root() / "kernels"
+        folder = root / digest.hexdigest()
         if not folder.exists():
             folder.mkdir(parents=True)
             versions = sorted(root.iterdir(), key=lambda entry: entry.stat().st_mtime, reverse=True)
             for old in versions[_KEPT_VERSIONS:]:
                 shutil.rmtree(old, ignore_errors=True)
-    except OSError:
+    except (OSError, RuntimeError):  # the latter where there is no home folder
         return None
     return folder if os.access(folder, os.W_OK) else None
+
+
+class _KernelCache(_caching.FunctionCache):  # type: ignore[misc]
+    """numba's cache, except that a damaged one is emptied, and that a full disk only means that nothing is kept."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except (OSError, EOFError, pickle.UnpicklingError):
+            with suppress(OSError):
+                self.flush()
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with suppress(OSError):
+            super().save_overload(sig, data)
 
 
 def jit(function: Callable[..., Any]) -> Any:
@@ -64,7 +83,10 @@ def jit(function: Callable[..., Any]) -> Any:
     before = _numba.CACHE_DIR
     _numba.CACHE_DIR = str(folder) if folder else before
     try:
-        return numba.njit(cache=folder is not None, nogil=True)(function)
+        kernel: Any = numba.njit(nogil=True)(function)
+        if folder is not None:
+            kernel._cache = _KernelCache(function)  # what cache=True does with numba's own
+        return kernel
     finally:
         _numba.CACHE_DIR = before
 

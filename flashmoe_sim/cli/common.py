@@ -27,37 +27,48 @@ def print_json(document: Any) -> None:
 def print_table(
     columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], *, title: str = "", caption: str = ""
 ) -> None:
-    """A table that fits 80 columns; `columns` are (heading, "left" or "right"), all headings empty for none."""
+    """A table as wide as the terminal at most; `columns` are (heading, "left" or "right"), all headings empty for none.
+
+    Where it is tight the columns move together, and what is on the left is broken into lines; nothing is cut off.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    console = Console(highlight=False, markup=False, emoji=False)
+    headed = any(heading for heading, _ in columns)
+    widths = [max(map(len, cells)) for cells in zip([heading for heading, _ in columns], *rows, strict=True)]
+    tight = columns[-1][1] == "right" and sum(widths) + 2 * (len(widths) - 1) > console.width
+    gap = 1 if tight else 2
     table = Table(
-        title=Text(title, "bold") if title else None,
-        caption=caption or None,
-        box=box.SIMPLE_HEAD if any(heading for heading, _ in columns) else None,
-        show_header=any(heading for heading, _ in columns),
+        box=box.SIMPLE_HEAD if headed else None,
+        show_header=headed,
         show_edge=False,
         pad_edge=False,
-        padding=(0, 1, 0, 0),
-        title_justify="left",
-        caption_justify="left",
+        padding=(0, gap - headed, 0, 0),  # a box adds a space of its own
     )
     for heading, side in columns:
-        table.add_column(heading, justify="left" if side == "left" else "right")
+        if side == "left":
+            table.add_column(heading, overflow="fold")
+        else:
+            table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*row)
-    console = Console(highlight=False, soft_wrap=False)
-    console.print(table)
-    console.print()
+    with console.capture() as captured:
+        if title:
+            console.print(Text(title, "bold"))
+        console.print(table)
+        if caption:
+            console.print(Text(caption, "dim"))
+    sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n\n")
 
 
 def size(count_bytes: float | None) -> str:
     """Bytes for a person: three digits and the largest binary unit that leaves at least one."""
     if count_bytes is None:
         return "-"
-    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+    for unit, power in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if count_bytes >= 1 << power:
             scaled = count_bytes / (1 << power)
             return f"{scaled:.{2 if scaled < 10 else 1 if scaled < 100 else 0}f} {unit}"
@@ -67,6 +78,11 @@ def size(count_bytes: float | None) -> str:
 def percent(share: float | None) -> str:
     """A share in per cent with one decimal, without the sign."""
     return "-" if share is None else f"{share * 100:.1f}"
+
+
+def wrapped(text: str, *, indent: int = 0) -> str:
+    """The text in lines of at most 80 columns, those after the first indented."""
+    return click.wrap_text(text, width=80, subsequent_indent=" " * indent)
 
 
 def message(text: str) -> None:

@@ -51,9 +51,7 @@ def command(
         rows = [{"bank": slots, **{name: total[name] for name in KEPT}} for slots, total in totals.items()]
         print_json({"trace": workload.trace.name, "policy": chosen.spec, "contract": contract, "curve": rows})
         return
-    sizes = list(totals)
-    every = max(1, -(-len(sizes) // SHOWN))
-    shown = [*sizes[:-1:every], sizes[-1]]
+    shown = _some(list(totals))
     columns = [("bank", "right"), ("hits", "right"), ("misses", "right"), ("evicted", "right"), ("hit %", "right")]
     columns += [("full-hit calls %", "right"), ("read/token", "right"), ("memory", "right")]
     cells = [
@@ -69,5 +67,13 @@ def command(
         )
         for slots in shown
     ]
-    caption = f"{len(shown)} of {len(sizes)} sizes; --json gives all"
+    caption = f"{len(shown)} of {len(totals)} sizes; --json gives all"
     print_table(columns, cells, title=f"{workload.trace.name}: {chosen.spec}, contract {contract}", caption=caption)
+
+
+def _some(sizes: list[int]) -> list[int]:
+    """The first and the last of consecutive sizes, and between them round ones: multiples of a power of two."""
+    every = 1
+    while len(sizes) > SHOWN * every:
+        every *= 2
+    return [size for size in sizes if size in (sizes[0], sizes[-1]) or size % every == 0]

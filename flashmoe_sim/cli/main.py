@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -21,6 +23,12 @@ VERBS = {
 INTERRUPTED = 130
 
 
+class Interrupted(SimError):
+    """Ctrl-C."""
+
+    exit_code = INTERRUPTED
+
+
 class Verbs(click.Group):
     """Loads a verb's module only when the verb is used, so that `sim --help` stays quick."""
 
@@ -34,12 +42,25 @@ class Verbs(click.Group):
         command: click.Command = module.command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if not args[0].startswith("-") and args[0] not in VERBS:
+            raise click.UsageError(f"unknown verb {args[0]!r}; known: {', '.join(VERBS)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # here, because click prints an empty line for one that reaches it
+            raise Interrupted("interrupted; nothing was left half-written") from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
             formatter.write_dl(list(VERBS.items()))
 
 
-@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=Verbs, subcommand_metavar="VERB ...", context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="flashmoe-sim", prog_name="sim")
 def sim() -> None:
     """Replay recorded routing of mixture-of-experts models against expert banks.
@@ -52,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run `sim` with these arguments (the command line's by default) and return the exit code."""
     try:
         sim.main(args=arguments, prog_name="sim", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return 2
@@ -63,10 +85,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SimError as error:
         return _fail(f"sim: {error}", error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        return _fail("sim: interrupted; nothing was written", INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()
-        return INTERRUPTED
+        return _fail("sim: interrupted", INTERRUPTED)
+    except BrokenPipeError:  # whoever reads stdout wants no more of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     return 0
 
 
@@ -76,5 +98,15 @@ def _fail(message: str, code: int) -> int:
 
 
 def entry() -> None:
-    """The console script."""
-    sys.exit(main())
+    """The console script: `main`, where even a mistake of the program is one line, unless FLASHMOE_TRACEBACK is set."""
+    try:
+        code = main()
+    except Exception as error:
+        if os.environ.get("FLASHMOE_TRACEBACK"):
+            raise
+        what = f"{type(error).__name__}: {error}"
+        code = _fail(f"sim: internal error, {what}; FLASHMOE_TRACEBACK=1 shows where; please report it", 1)
+    if code == INTERRUPTED:
+        sys.stdout.flush()
+        os._exit(code)  # a compiled kernel in another thread cannot be interrupted, and is not worth waiting for
+    sys.exit(code)

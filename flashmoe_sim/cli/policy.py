@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from flashmoe_sim.cli.common import json_option, print_json, print_table
+from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
 
 
 @click.group(name="policy", context_settings={"help_option_names": ["-h", "--help"]})
@@ -18,14 +18,18 @@ def command() -> None:
 @json_option
 def list_(as_json: bool) -> None:
     """List every policy with the contracts it is defined under."""
+    from flashmoe_sim.policies.base import ALL_CONTRACTS
     from flashmoe_sim.policies.table import POLICIES
 
     if as_json:
         print_json([_describe(name) for name in POLICIES])
         return
-    rows = [(name, described["summary"]) for name in POLICIES for described in [_describe(name)]]
-    print_table((("policy", "left"), ("what it does", "left")), rows)
-    click.echo("`sim policy show NAME` tells parameters, ties, contracts and source; `module:Class` names your own.")
+    rows = []
+    for name, policy in POLICIES.items():
+        contracts = "all" if policy.contracts == ALL_CONTRACTS else ", ".join(policy.contracts)
+        rows.append((name, contracts, _describe(name)["summary"]))
+    print_table((("policy", "left"), ("contracts", "left"), ("what it does", "left")), rows)
+    click.echo(wrapped("`sim policy show NAME` tells parameters, ties and source; `module:Class` names your own."))
 
 
 @command.command(short_help="One policy: rule, parameters, ties, source.")
@@ -42,7 +46,8 @@ def show(name: str, as_json: bool) -> None:
     if as_json:
         print_json(described)
         return
-    click.echo(f"{name}\n\n{described['rule']}\n")
+    rule = "\n\n".join(wrapped(" ".join(part.split())) for part in described["rule"].split("\n\n"))
+    click.echo(f"{name}\n\n{rule}\n")
     parameters = ", ".join(f"{key}={value}" for key, value in described["parameters"].items())
     for label, text in (
         ("parameters", f"{parameters} (after the name: {name}:key=value)" if parameters else "none"),
@@ -51,7 +56,7 @@ def show(name: str, as_json: bool) -> None:
         ("knows the future", "yes" if described["hindsight"] else "no"),
         ("source", described["source"]),
     ):
-        click.echo(f"{label + ':':18}{text}")
+        click.echo(wrapped(f"{label + ':':18}{text}", indent=18))
 
 
 def _describe(name: str) -> dict[str, Any]:

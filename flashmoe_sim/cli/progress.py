@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ SLOW_BYTES = 32 << 20
 @contextmanager
 def reading(path: Path) -> Iterator[Callable[[int], None] | None]:
     """Progress over the bytes of a file that is large enough to wait for."""
-    size = path.stat().st_size if path.is_file() else 0
+    size = os.path.getsize(path) if os.path.isfile(path) else 0
     if size < SLOW_BYTES:
         yield None
         return

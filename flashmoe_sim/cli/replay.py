@@ -17,7 +17,7 @@ LAYER_ROWS = 16
 @click.option("--bank", required=True, metavar="N", help="Slots of each layer (64), or bytes of all together (8GiB).")
 @click.option("--policy", default="lru", show_default=True, metavar="P", help="Eviction policy; see `sim policy list`.")
 @setup_options
-@click.option("--all-layers", is_flag=True, help="A row for every layer, instead of the worst.")
+@click.option("--all-layers", is_flag=True, help="A row for every layer, not only the worst.")
 @lenient_option
 @json_option
 def command(
@@ -98,7 +98,9 @@ def _print_total(name: str, setup: Any, total: dict[str, Any]) -> None:
 
 
 def _print_layers(layers: list[dict[str, Any]], *, all_layers: bool) -> None:
-    shown = layers if all_layers else sorted(layers, key=lambda row: (-row["misses"], row["layer"]))[:LAYER_ROWS]
+    shown = layers
+    if len(layers) > LAYER_ROWS and not all_layers:
+        shown = sorted(layers, key=lambda row: (-row["misses"], row["layer"]))[:LAYER_ROWS]
     columns = [("layer", "right"), ("calls", "right"), ("requests", "right"), ("hit %", "right"), ("misses", "right")]
     columns += [("cold", "right"), ("evicted", "right"), ("aliased", "right"), ("read", "right")]
     rows = [
@@ -116,5 +118,5 @@ def _print_layers(layers: list[dict[str, Any]], *, all_layers: bool) -> None:
         for row in shown
     ]
     left_out = len(layers) - len(rows)
-    caption = f"{left_out} layers with fewer misses are left out; --all-layers shows them" if left_out else ""
+    caption = f"the {len(rows)} layers with most misses; --all-layers shows all {len(layers)}" if left_out else ""
     print_table(columns, rows, caption=caption)

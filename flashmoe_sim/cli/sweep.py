@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +33,10 @@ COLUMNS = (
     ("evicted", "right"),
     ("hit %", "right"),
     ("best %", "right"),
-    ("read/token", "right"),
+    ("read/tok", "right"),
     ("memory", "right"),
 )
+LISTED_BANKS = 12
 
 
 @click.command(name="sweep", context_settings={"help_option_names": ["-h", "--help"]})
@@ -79,7 +81,7 @@ def command(
 
     \b
     Examples:  sim sweep --bank 16..256
-               sim sweep my.jsonl --model sidecar/ --bank 16,24,64 --policy lru,static,min
+               sim sweep my.jsonl --model sidecar/ --bank 16,64 --policy lru,min
     """
     from flashmoe_sim.cli.progress import replaying
     from flashmoe_sim.sweep.collect import sweep
@@ -95,8 +97,14 @@ def command(
         for trace in traces or [next(iter(catalog()))]
         for cut in _cut(load_workload(trace, model, lenient=lenient), top_ks)
     ]
-    message(f"banks {banks}; {len(setups)} setups x {len(workloads)} trace{'s' * (len(workloads) != 1)}")
-    with replaying() as progress:
+    plan = f"banks {banks}; {_count(len(setups), 'setup')} x {_count(len(workloads), 'trace')}"
+    with replaying() as update:
+
+        def progress(done: int, total: int) -> None:
+            if not done:
+                message(plan)  # not before: every setup fits every trace now
+            update(done, total)
+
         rows = sweep(workloads, setups, progress=progress)
     if out is not None:
         from flashmoe_sim.report.hit_curve import draw
@@ -117,6 +125,7 @@ def _setups(
     bank: str, bank_step: str, policies: str, contract: str, scope: Any, prefetch: str, io_split: int
 ) -> tuple[list[Setup], str]:
     from flashmoe_sim.policies.bank import parse_banks
+    from flashmoe_sim.policies.min_ import Min
     from flashmoe_sim.policies.table import POLICIES, parse_policy
     from flashmoe_sim.prefetchers.table import parse_prefetcher
     from flashmoe_sim.residency.setup import Setup
@@ -124,17 +133,27 @@ def _setups(
     banks = parse_banks(bank, step=bank_step)
     predictor = parse_prefetcher(prefetch)
     names = list(POLICIES) if policies == "all" else [name.strip() for name in policies.split(",")]
+    chosen = [parse_policy(name) for name in dict.fromkeys(names)]
+    Setup(banks[0], contract=contract, prefetch=predictor, scope=scope, io_split=io_split)  # right for some policy
     setups = []
     for one in banks:
-        for name in names:
-            policy = parse_policy(name)
+        for policy in chosen:
             # the ceiling is defined for calls served as a whole; the table says so
-            under = "atomic" if name == "min" and contract in ("runtime", "protected") else contract
+            under = "atomic" if type(policy) is Min and contract in ("runtime", "protected") else contract
             with_predictor = predictor if under == contract else parse_prefetcher("none")
-            if policies == "all" and under not in policy.contracts:
-                continue
-            setups.append(Setup(one, policy, under, with_predictor, scope, io_split))
-    return setups, ", ".join(str(one) for one in banks)
+            try:
+                setups.append(Setup(one, policy, under, with_predictor, scope, io_split))
+            except BadInput:
+                if policies != "all":  # which means: all that can be
+                    raise
+    listed = [str(one) for one in banks]
+    if len(listed) > LISTED_BANKS:
+        listed = [*listed[:3], "...", f"{listed[-1]} ({len(listed)} sizes)"]
+    return setups, ", ".join(listed)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _cut(workload: Workload, top_ks: str) -> list[Workload]:
@@ -143,8 +162,8 @@ def _cut(workload: Workload, top_ks: str) -> list[Workload]:
 
     if not top_ks:
         return [workload]
-    pieces = [piece.strip() for piece in top_ks.split(",")]
-    if not all(piece.isascii() and piece.isdigit() and int(piece) > 0 for piece in pieces):
+    pieces = list(dict.fromkeys(piece.strip() for piece in top_ks.split(",")))
+    if not all(re.fullmatch("0*[1-9][0-9]{0,8}", piece) for piece in pieces):
         raise BadInput(f"--topk {top_ks!r}: expected numbers of experts per token, such as 4,8")
     name = workload.trace.name
     return [
@@ -175,7 +194,7 @@ def _print_rows(workload: Workload, rows: list[dict[str, Any]], setup: Setup) ->
     prefetching = "" if setup.prefetch.name == "none" else f", prefetch {setup.prefetch.name}"
     caption = f"banks {where}, contract {setup.contract}{prefetching}; best: min with bypass, event-atomic"
     if any(row["contract"] != setup.contract for row in rows):
-        caption += "; *: atomic"
+        caption += "; *: under atomic"
     if any(row["policy"].startswith("static") for row in rows):
         caption += "; static banks are loaded before the run"
     print_table(COLUMNS, cells, title=title, caption=caption)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flashmoe_sim.cli.common import message
+from flashmoe_sim.errors import BadInput
 
 if TYPE_CHECKING:
     from flashmoe_sim.residency.workload import Workload
@@ -64,9 +67,13 @@ def load_workload(trace: str, model: str | None, *, lenient: bool = False) -> Wo
     from flashmoe_sim.trace.load import load_trace
 
     path = Path(trace)
-    bundled = None if path.exists() else catalog().get(trace)
+    known = catalog()
+    is_name = re.fullmatch(r"[\w.-]+", trace) is not None and not os.path.lexists(path)
+    bundled = known.get(trace) if is_name else None
     if bundled is not None:
         path, model = bundled.path, model or bundled.model
+    elif is_name:
+        raise BadInput(f"{trace}: no such file, nor a bundled trace; those are: {', '.join(known)}")
     with reading(path) as progress:
         loaded = load_trace(path, lenient=lenient, progress=progress)
     if bundled is not None:

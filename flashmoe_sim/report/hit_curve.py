@@ -8,6 +8,8 @@ from typing import Any
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999", "#8c564b", "#17becf")
 MARKERS = "osD^vP*Xh"
+MOST_PIXELS = 60_000
+MOST_TICKS = 12
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
@@ -15,14 +17,14 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    traces = list(dict.fromkeys(row["trace"] for row in rows))
+    traces = list(dict.fromkeys((row["trace_id"], row["trace"]) for row in rows))
     figure = Figure(figsize=(10, 4.2 * len(traces)), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(len(traces), 2, squeeze=False)
     for (left, right), trace in zip(panels, traces, strict=True):
-        of_trace = [row for row in rows if row["trace"] == trace]
+        of_trace = [row for row in rows if (row["trace_id"], row["trace"]) == trace]
         _curves(left, of_trace, "hit_rate", "best_hit_rate", 100)
-        left.set(title=trace, ylabel="hit rate, %", ylim=(0, 102))
+        left.set(title=trace[1], ylabel="hit rate, %", ylim=(0, 102))
         if any(row["bytes_per_token"] is None for row in of_trace):
             _curves(right, of_trace, "misses_per_token", None, 1)
             right.set(ylabel="experts read per token")
@@ -35,7 +37,7 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
             panel.grid(color="#dddddd", linewidth=0.6)
             panel.spines[["top", "right"]].set_visible(False)
         left.legend(frameon=False, loc="lower right")
-    figure.savefig(path, dpi=144)
+    figure.savefig(path, dpi=min(144, MOST_PIXELS / figure.get_figheight()))
 
 
 def _curves(panel: Any, rows: list[dict[str, Any]], column: str, best: str | None, scale: float) -> None:
@@ -54,7 +56,8 @@ def _curves(panel: Any, rows: list[dict[str, Any]], column: str, best: str | Non
     if ceiling:
         places = [banks.index(bank) for bank in ceiling]
         panel.plot(places, list(ceiling.values()), color="black", linestyle="--", label="best possible (min)")
-    panel.set_xticks(range(len(banks)), banks)
+    every = -(-len(banks) // MOST_TICKS)
+    panel.set_xticks(range(0, len(banks), every), banks[::every])
     panel.set_xlabel("bank, slots per layer" if banks[0].isdigit() else "bank, all layers")
 
 

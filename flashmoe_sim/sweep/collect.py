@@ -38,7 +38,7 @@ def sweep(
     """The rows of schema.RESULT_COLUMNS for every workload and setup, in that order.
 
     threads: by default as many as there are cores.
-    progress: called with the number of finished jobs and of all jobs.
+    progress: called with the number of finished jobs and of all jobs, first before any runs.
     Raises BadInput, before anything runs, where a setup does not fit a workload.
     """
     jobs: list[tuple[int, Job]] = []
@@ -47,19 +47,22 @@ def sweep(
         wanted = [*setups, *(found for found in ceilings[number].values() if found is not None)]
         jobs += [(number, job) for job in plan_jobs(workload, list(dict.fromkeys(wanted)))]
     counts: list[dict[Setup, Counts]] = [{} for _ in workloads]
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+    if progress:
+        progress(0, len(jobs))
+    pool = ThreadPoolExecutor(threads or os.cpu_count())
+    try:
         running = {pool.submit(job): number for number, job in jobs}
-        try:
-            for done, future in enumerate(as_completed(running), start=1):
-                counts[running[future]] |= future.result()
-                if progress:
-                    progress(done, len(jobs))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        for done, future in enumerate(as_completed(running), start=1):
+            counted = counts[running[future]]
+            for setup, part in future.result().items():
+                counted[setup] = counted[setup].joined(part) if setup in counted else part
+            if progress:
+                progress(done, len(jobs))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
     rows = []
-    for workload, found, best in zip(workloads, counts, ceilings, strict=True):
+    for workload, counted, best in zip(workloads, counts, ceilings, strict=True):
         for setup in setups:
             ceiling = best[setup]
-            rows.append(result_row(workload, setup, found[setup], best=None if ceiling is None else found[ceiling]))
+            rows.append(result_row(workload, setup, counted[setup], best=None if ceiling is None else counted[ceiling]))
     return rows

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,17 @@ FILES = ("results.parquet", "results.csv", "results.png")
 
 def check_folder(folder: Path, *, force: bool) -> None:
     """Refuse a folder that cannot be written to, or that holds results unless `force`."""
-    if folder.exists() and not folder.is_dir():
-        raise BadInput(f"{folder}: is a file; give a folder for the results")
-    existing = [name for name in FILES if (folder / name).exists()]
+    try:
+        existing = [name for name in FILES if (folder / name).exists()]
+        nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    except OSError as error:
+        raise BadInput(f"{folder}: {error.strerror or error}; give another folder for the results") from None
+    if not nearest.is_dir():
+        raise BadInput(f"{nearest}: is not a folder; give a folder for the results")
+    if odd := [name for name in existing if not (folder / name).is_file()]:
+        raise BadInput(f"{folder / odd[0]}: is not a file; give another folder for the results")
     if existing and not force:
         raise BadInput(f"{folder}: has {existing[0]} already; give another folder, or --force to overwrite")
-    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not os.access(nearest, os.W_OK):
         raise BadInput(f"{nearest}: may not be written to; give another folder for the results")
 
@@ -30,23 +36,48 @@ def check_folder(folder: Path, *, force: bool) -> None:
 def write_results(
     rows: Sequence[dict[str, Any]], folder: Path, *, draw: Callable[[Sequence[dict[str, Any]], Path], None]
 ) -> None:
-    """Write all three files, or none: they are made in a temporary folder and then moved."""
+    """Write all three files, or leave the folder as it was: they are made in a temporary folder and then moved.
+
+    Raises BadInput where they cannot be written, such as on a full disk.
+    """
     import polars
 
     types = {"str": polars.String, "int": polars.Int64, "float": polars.Float64}
     table = polars.DataFrame(list(rows), schema={column.name: types[column.dtype] for column in RESULT_COLUMNS})
-    made = not folder.exists()
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            table.write_parquet(Path(scratch) / "results.parquet")
-            table.write_csv(Path(scratch) / "results.csv")
-            draw(rows, Path(scratch) / "results.png")
-            for name in FILES:
-                os.replace(Path(scratch) / name, folder / name)
+        with tempfile.TemporaryDirectory(prefix=".results-", dir=folder) as scratch:
+            new, old = Path(scratch, "new"), Path(scratch, "old")
+            new.mkdir()
+            old.mkdir()
+            # through memory, since polars reports a full disk as errors of many kinds
+            for name, write in (("results.parquet", table.write_parquet), ("results.csv", table.write_csv)):
+                buffer = io.BytesIO()
+                write(buffer)
+                (new / name).write_bytes(buffer.getvalue())
+            draw(rows, new / "results.png")
+            _move_in(new, folder, old)
     except BaseException as error:
-        if made:
-            shutil.rmtree(folder, ignore_errors=True)
+        for place in made:
+            with suppress(OSError):
+                place.rmdir()
         if isinstance(error, OSError):
             raise BadInput(f"{folder}: {error.strerror or error}; nothing was written") from None
+        raise
+
+
+def _move_in(new: Path, folder: Path, old: Path) -> None:
+    """Move all files from `new` to `folder`, and what they replace to `old`; all back again where one cannot be."""
+    try:
+        for name in FILES:
+            if (folder / name).exists():
+                os.replace(folder / name, old / name)
+            os.replace(new / name, folder / name)
+    except BaseException:
+        for name in FILES:
+            if (old / name).exists():
+                os.replace(old / name, folder / name)
+            elif not (new / name).exists():
+                (folder / name).unlink(missing_ok=True)
         raise

@@ -30,9 +30,10 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
                 with gzip.open(raw) as stream:
                     yield cast(IO[bytes], stream)
             elif magic == ZSTD_MAGIC:
-                import zstandard
+                import pyarrow
 
-                with zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True) as stream:
+                # not zstandard's own reader, which takes a frame that is cut short for the end
+                with pyarrow.CompressedInputStream(raw, "zstd") as stream:
                     yield io.BufferedReader(cast(io.RawIOBase, stream))
             else:
                 yield raw
@@ -45,4 +46,6 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise BadInput(f"{path}: broken gzip data ({error}); copy or record the file again") from None
     except OSError as error:
+        if error.errno is None:  # pyarrow's
+            raise BadInput(f"{path}: broken zstd data ({error}); copy or record the file again") from None
         raise BadInput(f"{path}: {error.strerror or error}; the file cannot be read") from None
