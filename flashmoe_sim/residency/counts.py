@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,10 @@ class Counts:
             self.reads_per_install,
             self.resident_bytes,
         )
+
+    def joined(self, other: Counts) -> Counts:
+        """The counts of one replay from those of two parts of its layers, each with zeros for the other part."""
+        return replace(self, table=self.table + other.table)
 
     def total(self) -> dict[str, Any]:
         """The columns of schema.COUNTS that a replay knows, over all layers."""

@@ -91,12 +91,7 @@ def hit_curve(workload: Workload, policy: Policy, *, contract: str = "atomic", i
     counts = {}
     for slots in range(max(curve.smallest for curve in curves), max(workload.n_experts) + 1):
         setup = Setup(Bank(slots=slots), policy, contract, io_split=io_split)
-        counts[slots] = curve_counts(workload, setup, curves)
+        banks = capacities(workload, setup)
+        table = np.array([curve.counts(bank.room) for curve, bank in zip(curves, banks, strict=True)])
+        counts[slots] = build_counts(workload, setup, banks, table)
     return counts
-
-
-def curve_counts(workload: Workload, setup: Setup, curves: list[PoolCurve]) -> Counts:
-    """The counts of one setup from the curves of the workload's layers."""
-    banks = capacities(workload, setup)
-    table = np.array([curve.counts(bank.room) for curve, bank in zip(curves, banks, strict=True)])
-    return build_counts(workload, setup, banks, table)

@@ -1,4 +1,4 @@
-"""Many replays of one workload, with the passes shared that serve several bank sizes."""
+"""Many replays of one workload, with the passes shared that serve several bank sizes, cut into jobs for threads."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from flashmoe_sim.policies.min_ import Min
 from flashmoe_sim.residency import nested, tally
 from flashmoe_sim.residency.capacity import capacities
 from flashmoe_sim.residency.counts import Counts
-from flashmoe_sim.residency.curve import curve_counts, one_pass_policy, pool_curve
+from flashmoe_sim.residency.curve import one_pass_policy, pool_curve
 from flashmoe_sim.residency.replay import build_counts, replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 
 Job = Callable[[], dict[Setup, Counts]]
+PARTS = 8
 
 
 def plan_jobs(workload: Workload, setups: Sequence[Setup]) -> list[Job]:
     """Independent jobs that together count every setup exactly as `replay` does.
 
+    A setup may come from several jobs, each for some of the layers: `Counts.joined` puts them together.
     LRU banks of whole calls come from one stack pass, and banks of min with bypass from one walk over nested banks;
     every other setup is a replay of its own.
     Raises BadInput, before any job runs, for a setup that does not fit the workload.
@@ -40,10 +42,12 @@ def plan_jobs(workload: Workload, setups: Sequence[Setup]) -> list[Job]:
             stacked.append(setup)
         else:
             jobs.append(partial(_replay, workload, setup))
-    if stacked:
-        jobs.insert(0, partial(_stack_pass, workload, stacked))
-    for group in walked.values():
-        jobs.insert(0, partial(_nested_walk, workload, group))
+    shared = [(_nested_walk, group) for group in walked.values()] + [(_stack_pass, stacked)] * bool(stacked)
+    for number in range(PARTS):
+        for one_pass, group in shared:
+            pools = workload.pools(group[0].scope)
+            if number < len(pools):
+                jobs.insert(0, partial(one_pass, workload, group, range(number, len(pools), PARTS)))
     return jobs
 
 
@@ -51,20 +55,28 @@ def _replay(workload: Workload, setup: Setup) -> dict[Setup, Counts]:
     return {setup: replay(workload, setup).counts}
 
 
-def _stack_pass(workload: Workload, setups: list[Setup]) -> dict[Setup, Counts]:
-    curves = [pool_curve(pool, setups[0].policy) for pool in workload.layer_pools]
-    return {setup: curve_counts(workload, setup, curves) for setup in setups}
+def _stack_pass(workload: Workload, setups: list[Setup], part: range) -> dict[Setup, Counts]:
+    curves = {number: pool_curve(workload.layer_pools[number], setups[0].policy) for number in part}
+    results = {}
+    for setup in setups:
+        banks = capacities(workload, setup)
+        table = np.zeros((len(banks), tally.N_COLUMNS), np.int64)
+        for number, curve in curves.items():
+            table[number] = curve.counts(banks[number].room)
+        results[setup] = build_counts(workload, setup, banks, table)
+    return results
 
 
-def _nested_walk(workload: Workload, setups: list[Setup]) -> dict[Setup, Counts]:
+def _nested_walk(workload: Workload, setups: list[Setup], part: range) -> dict[Setup, Counts]:
     banks = [capacities(workload, setup) for setup in setups]
     tables = np.zeros((len(setups), len(workload.trace.layers), tally.N_COLUMNS), np.int64)
-    for number, pool in enumerate(workload.pools(setups[0].scope)):
+    for number in part:
+        pool = workload.pools(setups[0].scope)[number]
         rooms = np.array([bank[number].room for bank in banks], np.int64)
         sizes, which = np.unique(rooms, return_inverse=True)
-        part = np.zeros((len(sizes), *tables.shape[1:]), np.int64)
-        nested.min_bypass(pool.key, pool.offset, pool.row, pool.next_call, pool.keys, sizes, part)
-        tables += part[which]
+        counts = np.zeros((len(sizes), *tables.shape[1:]), np.int64)
+        nested.min_bypass(pool.key, pool.offset, pool.row, pool.next_call, pool.keys, sizes, counts)
+        tables += counts[which]
     return {
         setup: build_counts(workload, setup, bank, table)
         for setup, bank, table in zip(setups, banks, tables, strict=True)

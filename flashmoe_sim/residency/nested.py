@@ -60,19 +60,17 @@ def min_bypass(key: Any, offset: Any, row: Any, upcoming: Any, keys: int, sizes:
     level_of = np.zeros(keys, np.int64)
     member = np.zeros(keys, np.uint32)
     member_use = np.zeros(keys, np.int32)
-    missed = np.zeros(levels + 1, np.int64)
-    declined = np.zeros(levels, np.int64)
-    evicted = np.zeros(levels, np.int64)
-    now = 0
+    by_level = np.zeros((4, levels + 1), np.int64)
+    missed, declined, evicted, deepest_calls = by_level[0], by_level[1], by_level[2], by_level[3]
+    now, requests, references, calls = 0, 0, 0, 0
     for call in range(len(offset) - 1):
-        n, waiting, deepest = 0, 0, 0
-        missed[:] = 0
+        n = 0
         for r in range(offset[call], offset[call + 1]):
             k = key[r]
             if seen[k] == call:
                 continue
             seen[k] = call
-            n += 1
+            requests += 1
             now += 1
             use = upcoming[r] if upcoming[r] != NEVER else NEVER - now
             place = key_place[k]
@@ -80,60 +78,69 @@ def min_bypass(key: Any, offset: Any, row: Any, upcoming: Any, keys: int, sizes:
             level_of[k] = level
             if level == 0:
                 next_use[place] = use
-                if top[0] == place or use > next_use[top[0]]:
+                if top[0] == place:
                     top[0] = -1
+                elif top[0] >= 0 and use > next_use[top[0]]:
+                    top[0] = place
                 continue
             missed[level] += 1
-            deepest = max(deepest, level)
-            member[waiting] = k
-            member_use[waiting] = use
-            waiting += 1
-        declined[:] = 0
-        evicted[:] = 0
-        for level in range(1, deepest + 1):
-            if missed[level] == 0:
-                continue
-            for i in range(waiting):
-                if level_of[member[i]] != level:
-                    continue
-                carried, use = member[i], member_use[i]
-                hole = np.int64(key_place[carried])
-                at = 0
-                while at < level:
-                    if begin[at] + filled[at] < begin[at + 1]:
-                        hole = begin[at] + filled[at]
-                        filled[at] += 1
-                        break
-                    if top[at] < 0:
-                        top[at] = begin[at] + furthest_place(next_use[begin[at] : begin[at + 1]])
-                    place = top[at]
-                    if next_use[place] > use:
-                        dropped, dropped_use = place_key[place], next_use[place]
-                        place_key[place] = carried
-                        next_use[place] = use
-                        key_place[carried] = place
-                        carried, use = dropped, dropped_use
-                        top[at] = -1
-                    if seen[carried] == call and level_of[carried] > at:
-                        declined[at] += 1
-                    else:
-                        evicted[at] += 1
-                    at += 1
-                key_place[carried] = hole
-                if hole >= 0:
-                    place_key[hole] = carried
-                    next_use[hole] = use
+            at = n
+            while at > 0 and level_of[member[at - 1]] > level:
+                member[at], member_use[at] = member[at - 1], member_use[at - 1]
+                at -= 1
+            member[at], member_use[at] = k, use
+            n += 1
+        deepest_calls[level_of[member[n - 1]] if n else 0] += 1
+        for i in range(n):
+            carried, use = member[i], member_use[i]
+            level = level_of[carried]
+            hole = np.int64(key_place[carried])
+            at = 0
+            while at < level:
+                if begin[at] + filled[at] < begin[at + 1]:
+                    hole = begin[at] + filled[at]
+                    filled[at] += 1
+                    level = at
+                    break
+                if top[at] < 0:
+                    top[at] = begin[at] + furthest_place(next_use[begin[at] : begin[at + 1]])
+                place = top[at]
+                if next_use[place] > use:
+                    dropped, dropped_use = place_key[place], next_use[place]
+                    place_key[place] = carried
+                    next_use[place] = use
+                    key_place[carried] = place
+                    carried, use = dropped, dropped_use
                     top[at] = -1
-        total = 0
-        for bank in range(levels - 1, -1, -1):
-            total += missed[bank + 1]
-            into = counts[bank, row[call]]
-            into[CALLS] += 1
-            into[REFS] += offset[call + 1] - offset[call]
-            into[REQUESTS] += n
-            into[HITS] += n - total
-            into[MISSES] += total
-            into[BYPASSED] += declined[bank]
-            into[EVICTIONS] += evicted[bank]
-            into[COLD] += total - declined[bank] - evicted[bank]
-            into[FULL_HIT_CALLS] += deepest <= bank
+                if seen[carried] == call and level_of[carried] > at:
+                    declined[at] += 1
+                else:
+                    evicted[at] += 1
+                at += 1
+            key_place[carried] = hole
+            if hole >= 0:
+                place_key[hole] = carried
+                next_use[hole] = use
+                if top[level] == hole:
+                    top[level] = -1
+                elif top[level] >= 0 and use > next_use[top[level]]:
+                    top[level] = hole
+        calls += 1
+        references += offset[call + 1] - offset[call]
+        if call + 2 == len(offset) or row[call + 1] != row[call]:
+            total, whole = 0, calls
+            for bank in range(levels - 1, -1, -1):
+                total += missed[bank + 1]
+                whole -= deepest_calls[bank + 1]
+                into = counts[bank, row[call]]
+                into[CALLS] += calls
+                into[REFS] += references
+                into[REQUESTS] += requests
+                into[HITS] += requests - total
+                into[MISSES] += total
+                into[BYPASSED] += declined[bank]
+                into[EVICTIONS] += evicted[bank]
+                into[COLD] += total - declined[bank] - evicted[bank]
+                into[FULL_HIT_CALLS] += whole
+            by_level[:] = 0
+            requests, references, calls = 0, 0, 0

@@ -34,14 +34,17 @@ EXPERTS, TOP_K, SLOTS = 256, 8, 64
 
 
 def router(tokens: int, *, layers: int = 1, seed: int = 1) -> RoutingTrace:
-    """A synthetic router: skewed, drifting popularity with short-term stickiness; top-8 of 256 experts."""
+    """A synthetic router: skewed, drifting popularity with short-term stickiness; top-8 of 256 experts.
+
+    Its LRU hit rates in banks of 16, 32, 64 and 128 are about 46, 61, 75 and 90 %: near the bundled trace python-256.
+    """
     rng = np.random.default_rng(seed)
     chosen = np.empty((tokens, layers, TOP_K), np.int16)
-    popularity = rng.normal(scale=1.2, size=(layers, EXPERTS))
+    popularity = rng.normal(scale=1.6, size=(layers, EXPERTS))
     sticky = np.zeros((layers, EXPERTS))
     for token in range(tokens):
         if token % 200 == 0:
-            popularity = 0.9 * popularity + 0.3 * rng.normal(size=popularity.shape)
+            popularity = 0.9 * popularity + rng.normal(scale=0.64, size=popularity.shape)
         score = popularity + sticky + rng.gumbel(size=popularity.shape)
         chosen[token] = np.argpartition(-score, TOP_K, axis=1)[:, :TOP_K]
         sticky *= 0.7
