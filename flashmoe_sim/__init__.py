@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from flashmoe_sim.residency.replay import replay
     from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.residency.workload import prepare
-    from flashmoe_sim.sweep.collect import sweep
     from flashmoe_sim.trace.load import load_trace
 
 # Imported when first used: `sim --help` must not wait for the compiler.
@@ -33,7 +32,6 @@ _WHERE = {
     "parse_prefetcher": "prefetchers.table",
     "prepare": "residency.workload",
     "replay": "residency.replay",
-    "sweep": "sweep.collect",
 }
 
 __all__ = [
@@ -50,7 +48,6 @@ __all__ = [
     "parse_prefetcher",
     "prepare",
     "replay",
-    "sweep",
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import flashmoe_sim
+from flashmoe_sim.sweep.collect import sweep
 from flashmoe_sim.trace.bundled import catalog
 
 
@@ -20,4 +21,4 @@ def test_a_replay_from_python() -> None:
     assert counts["hits"] + counts["misses"] == counts["requests"]
     curve = flashmoe_sim.hit_curve(workload, setup.policy, contract="protected")
     assert curve[64].total() == counts
-    assert flashmoe_sim.sweep([workload], [setup])[0]["hits"] == counts["hits"]
+    assert sweep([workload], [setup])[0]["hits"] == counts["hits"]
