@@ -63,7 +63,9 @@ def assert_twins(
     unrecorded = run(workload, bank, policy, contract, **options)
     assert unrecorded.slot is None
     assert unrecorded.stream is None
+    assert unrecorded.hit is None
     assert np.array_equal(unrecorded.counts.table, result.counts.table)
+    assert [keys.tolist() for keys in unrecorded.contents] == [keys.tolist() for keys in result.contents]
 
 
 def _assert_names_a_call(message: str, calls: Sequence[Call]) -> None:
@@ -90,6 +92,9 @@ def _assert_equal(result: Replay, twin: naive.Result, trace: RoutingTrace, *, co
         assert result.slot.tolist() == [slot for call in twin.slots for slot in call]
     else:
         assert result.slot is None
+
+    assert result.hit is not None
+    assert result.hit.tolist() == [hit for call in twin.hits for hit in call]
 
     experts = [(layer, expert) for layer in layers for expert in range(trace.n_experts[layer])]
     if result.setup.scope == "global":

@@ -126,7 +126,7 @@ EVICTING: dict[str, Callable[[], Lru]] = {
     "min:forced": MinForced,
 }
 
-PINNING = ("demand", "static", "static:global")
+PINNING = ("demand", "static", "static:ties_by=first-seen", "static:global")
 
 
 # --- the result -------------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ PINNING = ("demand", "static", "static:global")
 
 @dataclass
 class Result:
-    """table: columns of builders.COLUMNS of each layer. stream: the same of each call. slots: of each reference.
+    """table: columns of builders.COLUMNS of each layer. stream: the same of each call. slots, hits: of each reference.
 
     contents: the experts held at the end, of each layer, or under -1 of the global bank.
     """
@@ -142,6 +142,7 @@ class Result:
     table: dict[int, Counter[str]]
     stream: list[Counter[str]]
     slots: list[list[int]]
+    hits: list[list[bool]]
     contents: dict[int, set[Expert]]
 
 
@@ -187,6 +188,7 @@ class Run:
         self.table: dict[int, Counter[str]] = {layer: Counter() for layer in self.layers}
         self.stream: list[Counter[str]] = [Counter() for _ in calls]
         self.slots: list[list[int]] = [[-1] * len(experts) for experts in self.calls]
+        self.hits: list[list[bool]] = [[False] * len(experts) for experts in self.calls]
         self.uses: dict[Expert, list[tuple[int, int]]] = defaultdict(list)
         for number, experts in enumerate(self.calls):
             for place, expert in enumerate(experts):
@@ -225,7 +227,8 @@ class Run:
         self.table[self.layer[number]].update(counted | whole)
 
     def result(self, banks: Mapping[int, Bank]) -> Result:
-        return Result(self.table, self.stream, self.slots, {pool: set(bank.where) for pool, bank in banks.items()})
+        contents = {pool: set(bank.where) for pool, bank in banks.items()}
+        return Result(self.table, self.stream, self.slots, self.hits, contents)
 
 
 # --- the contracts ----------------------------------------------------------------------------------------------------
@@ -291,6 +294,7 @@ def deferred(
             tell(slot, expert, run.now, run.next_call(expert, number))
         if not prefetching:
             run.slots[number] = [given[expert] for expert in experts]
+            run.hits[number] = [expert not in queue.values() for expert in experts]
         return done
 
     for step in run.steps():
@@ -334,6 +338,7 @@ def atomic(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int, int
         before = dict(bank.where)
         union = run.union(experts, before)
         brought = {expert for expert in union if expert not in before}
+        run.hits[number] = [expert in before for expert in experts]
         for expert in union:
             run.now += 1
             coming = run.next_call(expert, number)
@@ -376,6 +381,7 @@ def sequential(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int,
             run.now += 1
             coming = run.next_reference(expert, number, place)
             if expert in bank.where:
+                run.hits[number][place] = True
                 bank.policy.used(bank.where[expert], expert, run.now, coming)
                 continue
             done["misses"] += 1
@@ -406,9 +412,10 @@ def pinned(calls: Sequence[Call], pins: Mapping[int, set[Expert]], *, repeats: b
     for number, experts in enumerate(run.calls):
         held = pins[run.layer[number] if run.layer[number] in pins else -1]
         asked = experts if repeats else list(dict.fromkeys(experts))
+        run.hits[number] = [expert in held for expert in experts]
         misses = sum(expert not in held for expert in asked)
         run.count(number, requests=len(asked), misses=misses, bypassed=misses)
-    return Result(run.table, run.stream, run.slots, {pool: set(held) for pool, held in pins.items()})
+    return Result(run.table, run.stream, run.slots, run.hits, {pool: set(held) for pool, held in pins.items()})
 
 
 # --- the whole: one call for every setup ------------------------------------------------------------------------------
@@ -427,9 +434,11 @@ def pins_of(
     requests = Counter((layer, expert) for layer, experts, _ in calls for expert in set(experts))
     asked = [(layer, expert) for layer in n_experts for expert in range(n_experts[layer]) if requests[layer, expert]]
     pins: dict[int, set[Expert]] = {layer: set() for layer in n_experts}
-    if policy == "static":
-        for layer in n_experts:
-            best = sorted((one for one in asked if one[0] == layer), key=lambda one: (-requests[one], one[1]))
+    if policy == "static:ties_by=first-seen":
+        asked = list(dict.fromkeys((layer, expert) for layer, experts, _ in calls for expert in experts))
+    if policy.startswith("static") and policy != "static:global":
+        for layer in n_experts:  # sorted() keeps the order of equals: by number, or of the first request
+            best = sorted((one for one in asked if one[0] == layer), key=lambda one: -requests[one])
             pins[layer] = set(best[: slots[layer]])
     if policy == "static:global":
 

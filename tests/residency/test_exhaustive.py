@@ -78,7 +78,7 @@ def test_a_global_bank(policy: str, contract: str, choices: search.Choices) -> N
 def test_nothing_beats_min(contract: str) -> None:
     policies = [name for name, kind in POLICIES.items() if contract in kind.contracts]
     assert {"min", "lru", "static", "demand"} <= set(policies)
-    for seed in range(CASES):
+    for seed in range(CASES // 3):
         calls, n_experts = tiny_calls(seed)
         for slots in range(1, n_experts + 1):
             least = misses(calls, n_experts, slots, "min", contract)
@@ -90,7 +90,7 @@ def test_nothing_beats_min(contract: str) -> None:
 
 def test_forced_min_of_single_experts() -> None:
     """Where a call asks for one expert, what `atomic` forces is the textbook's paging."""
-    for seed in range(CASES):
+    for seed in range(CASES // 3):
         calls, n_experts = tiny_calls(seed)
         calls = [(0, experts[:1] * len(experts), 1) for _, experts, _ in calls]
         for slots in range(1, n_experts + 1):
@@ -105,7 +105,7 @@ def test_nothing_that_must_admit_beats_forced_min(contract: str) -> None:
         for name, kind in POLICIES.items()
         if issubclass(kind, EvictingPolicy) and contract in kind.contracts and not kind.bypass
     ]
-    for seed in range(CASES):
+    for seed in range(CASES // 3):
         calls, n_experts = tiny_calls(seed)
         for slots in range(largest_call(calls) if contract == "protected" else 1, n_experts + 1):
             least = misses(calls, n_experts, slots, "min:forced", contract)

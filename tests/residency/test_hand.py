@@ -191,6 +191,8 @@ def test_static_prefers_the_lower_number_on_a_tie() -> None:
     result = run(trace, 3, "static", "atomic")
     assert contents(result) == [[0, 1, 3]]
     assert some(result, *INSTALLS) == (6, 5, 1, 0, 0, 1)
+    # Of 0 and 2, both asked for once, 2 was first.
+    assert contents(run(trace, 3, "static:ties_by=first-seen", "atomic")) == [[1, 2, 3]]
     assert contents(run(trace, 5, "static", "atomic")) == [[0, 1, 2, 3]]  # what is never asked for is not pinned
 
 

@@ -1,0 +1,125 @@
+"""Banks and ranges of banks, as the command line writes them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.policies.bank import Bank, parse_bank, parse_banks
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("text", "bank", "written"),
+    [
+        ("1", Bank(slots=1), "1"),
+        ("64", Bank(slots=64), "64"),
+        ("064", Bank(slots=64), "64"),
+        ("8GiB", Bank(budget_bytes=8 * GIB), "8GiB"),
+        ("4000MiB", Bank(budget_bytes=4000 * 2**20), "4000MiB"),
+        ("1.5GiB", Bank(budget_bytes=3 * 2**29), "1536MiB"),
+        ("2 KiB", Bank(budget_bytes=2048), "2KiB"),
+        ("1000B", Bank(budget_bytes=1000), "1000B"),
+        ("2GB", Bank(budget_bytes=2 * 10**9), "1953125KiB"),
+        ("3MB", Bank(budget_bytes=3 * 10**6), "3000000B"),
+        ("1KB", Bank(budget_bytes=1000), "1000B"),
+    ],
+)
+def test_one_bank(text: str, bank: Bank, written: str) -> None:
+    assert parse_bank(text) == bank
+    assert str(bank) == written
+    assert parse_bank(str(bank)) == bank
+
+
+@pytest.mark.parametrize(
+    "text", ["", "abc", "-3", "+3", "1.5", "1e3", "8gib", "8 G", "8GiBs", "-1GiB", "0x10", "²", "٣", "8GiB 8GiB", "nan"]
+)
+def test_not_a_bank(text: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(f"bank {text!r}: expected a number of slots or of bytes")):
+        parse_bank(text)
+
+
+@pytest.mark.parametrize("text", ["0", "0GiB", "0.0001B", "0..8", "0,8"])
+def test_an_empty_bank(text: str) -> None:
+    with pytest.raises(BadInput, match="bank 0: expected at least one slot or byte"):
+        parse_banks(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "slots"),
+    [
+        ("64", "auto", [64]),
+        ("16..256", "auto", [16, 32, 64, 128, 256]),  # the ratio is at least 8: doubles
+        ("16..128", "auto", [16, 32, 64, 128]),
+        ("16..127", "auto", [16, 29, 42, 55, 68, 81, 94, 107, 120, 127]),  # just below: eighths, rounded down
+        ("8..20", "auto", list(range(8, 21))),
+        ("16..24", "auto", [16, 17, 18, 19, 20, 21, 22, 23, 24]),
+        ("16..17", "auto", [16, 17]),
+        ("16..16", "auto", [16]),
+        ("1..3", "auto", [1, 2, 3]),
+        ("3..100", "auto", [3, 6, 12, 24, 48, 96, 100]),  # the last is always there
+        ("16..256", "64", [16, 80, 144, 208, 256]),
+        ("16..64", "16", [16, 32, 48, 64]),
+        ("16..64", "1000", [16, 64]),
+        ("4..100", "x3", [4, 12, 36, 100]),
+        ("16,24,64", "auto", [16, 24, 64]),
+        ("64,16,24,16", "auto", [16, 24, 64]),  # ascending, without repeats
+        ("8..10,64", "1", [8, 9, 10, 64]),
+        ("8..10,9..12", "1", [8, 9, 10, 11, 12]),
+        (" 8 , 16", "auto", [8, 16]),
+    ],
+)
+def test_slots(text: str, step: str, slots: list[int]) -> None:
+    assert parse_banks(text, step=step) == [Bank(slots=n) for n in slots]
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "gib"),
+    [
+        ("4GiB..16GiB", "auto", [4, 5.5, 7, 8.5, 10, 11.5, 13, 14.5, 16]),
+        ("4GiB..32GiB", "auto", [4, 8, 16, 32]),
+        ("4GiB..16GiB", "x2", [4, 8, 16]),
+        ("512MiB..2GiB", "x2", [0.5, 1, 2]),
+        ("2GiB,1024MiB", "auto", [1, 2]),
+    ],
+)
+def test_bytes(text: str, step: str, gib: list[float]) -> None:
+    assert parse_banks(text, step=step) == [Bank(budget_bytes=int(size * GIB)) for size in gib]
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "says"),
+    [
+        ("16..8", "auto", "bank range '16..8' goes down: write the smaller bank first, 8..16"),
+        ("8GiB..512MiB", "auto", "goes down: write the smaller bank first, 512MiB..8GiB"),
+        ("-3", "auto", "bank '-3': expected a number"),
+        ("abc", "auto", "bank 'abc': expected a number"),
+        ("", "auto", "bank '': expected a number"),
+        ("8,", "auto", "bank '': expected a number"),
+        ("8..", "auto", "bank '': expected a number"),
+        ("..8", "auto", "bank '': expected a number"),
+        ("8..16..32", "auto", "bank '16..32': expected a number"),
+        ("8...16", "auto", "bank '.16': expected a number"),
+        ("8-16", "auto", "bank '8-16': expected a number"),
+        ("8..16GiB", "auto", "bank range '8..16GiB': both ends must be slots or both bytes"),
+        ("8,16GiB", "auto", "banks '8,16GiB': give all in slots or all in bytes"),
+        ("8..16", "x1", "bank step 'x1': expected auto, a number to add such as 16, or a factor such as x2"),
+        ("8..16", "0", "bank step '0': expected"),
+        ("8..16", "-4", "bank step '-4': expected"),
+        ("8..16", "x", "bank step 'x': expected"),
+        ("8..16", "xx2", "bank step 'xx2': expected"),
+        ("8..16", "fast", "bank step 'fast': expected"),
+        ("8..16", "", "bank step '': expected"),
+    ],
+)
+def test_refused(text: str, step: str, says: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(says)):
+        parse_banks(text, step=step)
+
+
+def test_a_bank_is_slots_or_bytes() -> None:
+    with pytest.raises(BadInput, match="bank None: expected at least one slot or byte"):
+        Bank()

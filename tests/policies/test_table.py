@@ -1,0 +1,182 @@
+"""The table of policies and how the command line names them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.policies.base import ALL_CONTRACTS, Candidates, EvictingPolicy, PinningPolicy, Policy
+from flashmoe_sim.policies.lfu import Lfu
+from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.policies.min_ import Min, MinForced
+from flashmoe_sim.policies.random_ import Random
+from flashmoe_sim.policies.static import Static, StaticGlobal
+from flashmoe_sim.policies.table import POLICIES, parse_policy
+from tests.residency.builders import random_calls, run
+from tests.residency.compare import workload_of
+
+KERNELS = {"on_hit", "on_install", "choose_victim", "on_evict", "declines"}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_describes_itself(name: str) -> None:
+    kind = POLICIES[name]
+    assert kind.name == name
+    assert kind.__doc__
+    first = kind.__doc__.strip().splitlines()[0]
+    assert first[0].isupper()
+    assert first.endswith(".")
+    assert len(first) <= 120
+    assert kind.ties
+    assert kind.source
+    assert kind.contracts
+    assert set(kind.contracts) <= set(ALL_CONTRACTS)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_names_parse_back(name: str) -> None:
+    policy = parse_policy(name)
+    assert type(policy) is POLICIES[name]
+    assert policy.spec == name
+    assert parse_policy(policy.spec) == policy
+    assert hash(policy) == hash(parse_policy(name))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_evicts_or_pins(name: str) -> None:
+    kind = POLICIES[name]
+    assert issubclass(kind, EvictingPolicy) != issubclass(kind, PinningPolicy)
+    if issubclass(kind, EvictingPolicy):
+        assert {"on_hit", "on_install", "choose_victim"} <= set(kind.kernels) <= KERNELS
+        assert kind().stamp == "first"
+    else:
+        # What is never asked for is not worth a slot.
+        unused = Candidates([np.zeros(4, np.int64)], [np.zeros(4, np.int64)], [2], [1], 2)
+        (mask,) = kind().pinned(unused)
+        assert mask.dtype == np.bool_
+        assert mask.tolist() == [False] * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("lru:stamp=last", Lru(stamp="last")),
+        ("lru:stamp=hits-first", Lru(stamp="hits-first")),
+        ("lfu:count=restart", Lfu(count="restart")),
+        ("lfu:count=restart:stamp=last", Lfu(count="restart", stamp="last")),
+        ("random:seed=7", Random(seed=7)),
+        ("min", Min()),
+        ("min:forced", MinForced()),
+        ("min:forced:stamp=last", MinForced(stamp="last")),
+        ("static:ties_by=first-seen", Static(ties_by="first-seen")),
+        ("static:global", StaticGlobal()),
+    ],
+)
+def test_parameters(text: str, policy: Policy) -> None:
+    assert parse_policy(text) == policy
+    assert type(parse_policy(text)) is type(policy)
+    assert parse_policy(policy.spec) == policy
+
+
+def test_the_spec_leaves_defaults_out() -> None:
+    assert parse_policy("lru:stamp=first").spec == "lru"
+    assert parse_policy("random:seed=1").spec == "random"
+    assert parse_policy("lfu:stamp=last:count=keep").spec == "lfu:stamp=last"
+
+
+KNOWN = "known: demand, fifo, lfu, lru, min, min:forced, random, static, static:global"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("lfo", f"unknown policy 'lfo'; {KNOWN}"),
+        ("", f"unknown policy ''; {KNOWN}"),
+        ("LRU", f"unknown policy 'LRU'; {KNOWN}"),
+        ("lru:forced", f"unknown policy 'lru:forced'; {KNOWN}"),
+        ("static:local", f"unknown policy 'static:local'; {KNOWN}"),
+        ("min:bypass", f"unknown policy 'min:bypass'; {KNOWN}"),
+        ("lru:", "unknown policy 'lru:'"),
+        ("lru:size=3", "'size=3' is not a parameter; lru has: stamp"),
+        ("lru:stamp=first:oops", "'oops' is not a parameter; lru has: stamp"),
+        ("demand:stamp=last", "'stamp=last' is not a parameter; demand has: none"),
+        ("lru:stamp=middle", "stamp='middle' is not one of first, last, hits-first"),
+        ("lru:stamp=", "stamp='' is not one of first, last, hits-first"),
+        ("lfu:count=forget", "count='forget' is not one of keep, restart"),
+        ("static:ties_by=luck", "ties_by='luck' is not one of id, first-seen"),
+        ("random:seed=x", "seed is 'x', expected int"),
+        ("random:seed=1.5", "seed is '1.5', expected int"),
+        ("random:seed=0", "seed=0 is not in 1..4294967295"),
+        ("random:seed=-1", "seed=-1 is not in 1..4294967295"),
+        ("random:seed=4294967296", "seed=4294967296 is not in 1..4294967295"),
+        ("no_such_module:Thing", "No module named 'no_such_module'"),
+        ("math:Thing", "expected a name from `sim policy list` or module:Class"),
+        ("math:sqrt", "not a subclass of flashmoe_sim.policies.base.Policy"),
+        ("pathlib:Path", "not a subclass of flashmoe_sim.policies.base.Policy"),
+    ],
+)
+def test_bad_names(text: str, says: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(says)):
+        parse_policy(text)
+
+
+TOY = '''
+from dataclasses import dataclass
+import numpy as np
+from flashmoe_sim.policies.base import EvictingPolicy
+
+
+def used(state, slot, key, now, upcoming):
+    state[0][slot] = now
+
+
+def choose_victim(state, slot_key, blocked, mark):
+    victim = -1
+    for slot in range(len(slot_key)):
+        if slot_key[slot] >= 0 and blocked[slot] != mark and (victim < 0 or state[0][slot] < state[0][victim]):
+            victim = slot
+    return victim
+
+
+@dataclass(frozen=True)
+class Oldest(EvictingPolicy):
+    """LRU as a newcomer would write it."""
+
+    name = "oldest"
+    source = "tests"
+    kernels = {"on_hit": used, "on_install": used, "choose_victim": choose_victim}
+    offset: int = 0
+
+    def allocate(self, *, slots, keys):
+        return (np.full(slots, self.offset, np.int64),)
+'''
+
+
+@pytest.fixture
+def toy_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "toy_policy_of_tests.py").write_text(TOY)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "toy_policy_of_tests:Oldest"
+
+
+def test_a_policy_from_outside_replays_under_every_contract(toy_module: str) -> None:
+    """One class with small functions is enough; nothing is registered. It is LRU, so it counts what LRU counts."""
+    rng = np.random.default_rng(0)
+    workload = workload_of(
+        random_calls(rng, n_experts=9, layers=2, steps=40, most_tokens=2, width=2), {0: 9, 1: 9}, {0: 8, 1: 24}
+    )
+    assert parse_policy(f"{toy_module}:offset=3").spec == "oldest:offset=3"
+    for contract in ALL_CONTRACTS:
+        for slots in (4, 6, 9):
+            for scope in ("layer", "global"):
+                found = run(workload, slots, toy_module, contract, scope=scope, record=True)
+                expected = run(workload, slots, "lru", contract, scope=scope, record=True)
+                assert np.array_equal(found.counts.table, expected.counts.table)
+                assert [keys.tolist() for keys in found.contents] == [keys.tolist() for keys in expected.contents]
+                if found.slot is not None:
+                    assert expected.slot is not None
+                    assert found.slot.tolist() == expected.slot.tolist()

@@ -1,0 +1,41 @@
+"""The table of predictors."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.policies.base import ALL_CONTRACTS
+from flashmoe_sim.prefetchers.base import LastCall
+from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
+
+
+@pytest.mark.parametrize("name", PREFETCHERS)
+def test_every_predictor_describes_itself(name: str) -> None:
+    kind = PREFETCHERS[name]
+    assert kind.name == name
+    assert type(parse_prefetcher(name)) is kind
+    assert parse_prefetcher(name) == kind()
+    assert kind.__doc__
+    assert kind.__doc__.strip().splitlines()[0].endswith(".")
+    assert kind.contracts
+    assert set(kind.contracts) <= set(ALL_CONTRACTS)
+    assert kind.source or name == "none"
+
+
+def test_no_prefetching_is_defined_everywhere() -> None:
+    assert set(PREFETCHERS["none"].contracts) == set(ALL_CONTRACTS)
+
+
+def test_the_runtimes_three() -> None:
+    widths = {name: kind.width for name, kind in PREFETCHERS.items() if issubclass(kind, LastCall)}
+    assert widths == {"temporal": 0, "predict-prev": 0, "predict-top1": 1}
+
+
+@pytest.mark.parametrize("text", ["", "Temporal", "temporal:width=2", "lru", "predict"])
+def test_unknown_predictors(text: str) -> None:
+    says = f"unknown predictor {text!r}; known: none, predict-prev, predict-top1, temporal"
+    with pytest.raises(BadInput, match=re.escape(says)):
+        parse_prefetcher(text)

@@ -1,0 +1,143 @@
+"""What is refused before a replay begins, and how."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.base import ALL_CONTRACTS
+from flashmoe_sim.policies.table import POLICIES, parse_policy
+from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import prepare
+from tests.residency.builders import geometry_of, one_layer, run, trace_of
+
+TRACE = trace_of([(0, [0, 1, 2], 1), (1, [1, 3], 1)], 4)
+
+
+@pytest.mark.parametrize("contract", ALL_CONTRACTS)
+@pytest.mark.parametrize("name", POLICIES)
+def test_policy_and_contract(name: str, contract: str) -> None:
+    policy = parse_policy(name)
+    if contract in policy.contracts:
+        assert Setup(Bank(slots=4), policy, contract).policy is policy
+    else:
+        expected = f"policy {name} is undefined under the contract {contract}; use --contract "
+        with pytest.raises(BadInput, match=re.escape(expected + " or ".join(policy.contracts))):
+            Setup(Bank(slots=4), policy, contract)
+
+
+@pytest.mark.parametrize("contract", ALL_CONTRACTS)
+@pytest.mark.parametrize("name", PREFETCHERS)
+def test_predictor_and_contract(name: str, contract: str) -> None:
+    prefetch = parse_prefetcher(name)
+    if contract in prefetch.contracts:
+        assert Setup(Bank(slots=4), contract=contract, prefetch=prefetch).prefetch is prefetch
+    else:
+        expected = f"predictor {name} is undefined under the contract {contract}; use --contract "
+        with pytest.raises(BadInput, match=re.escape(expected + " or ".join(prefetch.contracts))):
+            Setup(Bank(slots=4), contract=contract, prefetch=prefetch)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"contract": "eager"}, "unknown contract 'eager'; known: atomic, protected, runtime, sequential"),
+        ({"scope": "model"}, "unknown scope 'model'; known: global, layer"),
+        ({"prefetch": "temporal", "scope": "global"}, "temporal needs a bank for each layer; leave out --scope global"),
+        ({"prefetch": "temporal", "policy": "static"}, "predictor temporal cannot work: policy static never installs"),
+        ({"io_split": 0}, "io-split 0: expected 1 to 8"),
+        ({"io_split": 9}, "io-split 9: expected 1 to 8"),
+        ({"io_split": -1}, "io-split -1: expected 1 to 8"),
+    ],
+)
+def test_refused_combinations(options: dict[str, object], says: str) -> None:
+    chosen = {
+        "policy": parse_policy(str(options.pop("policy", "lru"))),
+        "prefetch": parse_prefetcher(str(options.pop("prefetch", "none"))),
+        **options,
+    }
+    with pytest.raises(BadInput, match=re.escape(says)):
+        Setup(Bank(slots=4), **chosen)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("policy", ["lru", "static", "min:forced"])
+@pytest.mark.parametrize("scope", ["layer", "global"])
+def test_a_bank_larger_than_the_model(policy: str, scope: str) -> None:
+    with pytest.raises(BadInput, match="bank 5: a layer of written by hand has 4 experts; give at most --bank 4"):
+        run(TRACE, 5, policy, scope=scope)
+
+
+def test_layers_with_fewer_experts_than_the_bank_hold_all_of_theirs() -> None:
+    trace = trace_of([(0, [0, 1], 1), (1, [5], 1)], {0: 2, 1: 8})
+    assert run(trace, 8, scope="global").counts.slots == 2 + 8
+    with pytest.raises(BadInput, match="give at most --bank 8"):
+        run(trace, 9)
+
+
+@pytest.mark.parametrize("contract", ["runtime", "protected"])
+def test_a_bank_smaller_than_the_union(contract: str) -> None:
+    says = (
+        r"bank 2: call 0 of written by hand \(layer 0\) asks for 3 distinct experts and a bank holds 2: slot-bank "
+        r"overflow; the largest call needs 3 slots"
+    )
+    with pytest.raises(BadInput, match=says):
+        run(TRACE, 2, "lru", contract)
+    assert run(TRACE, 2, "lru", contract, scope="global").counts.slots == 4
+    assert run(TRACE, 2, "lru", "atomic").counts.slots == 2
+    assert run(TRACE, 2, "static", contract).counts.slots == 2
+
+
+def test_a_bank_in_bytes_needs_a_geometry() -> None:
+    with pytest.raises(BadInput, match="bank 1KiB: a bank in bytes needs to know what an expert weighs; give --model"):
+        run(TRACE, Bank(budget_bytes=1024))
+
+
+def test_a_bank_in_bytes_that_holds_no_expert() -> None:
+    workload = prepare(TRACE, geometry_of({0: 2**20, 1: 3 * 2**20}, 4))
+    with pytest.raises(BadInput, match=r"bank 5MiB: 2621440 bytes .* do not hold one expert .* at least --bank 6MiB"):
+        run(workload, Bank(budget_bytes=5 * 2**20))
+    with pytest.raises(BadInput, match=r"bank 2MiB: .* give at least --bank 3MiB"):
+        run(workload, Bank(budget_bytes=2 * 2**20), scope="global")
+    assert run(workload, Bank(budget_bytes=6 * 2**20)).counts.resident_bytes == 6 * 2**20
+    assert run(workload, Bank(budget_bytes=3 * 2**20), scope="global").counts.resident_bytes == 3 * 2**20
+
+
+@pytest.mark.parametrize("contract", ["runtime", "protected"])
+def test_fixed_slots_for_experts_of_two_sizes(contract: str) -> None:
+    workload = prepare(TRACE, geometry_of({0: 10, 1: 30}, 4))
+    with pytest.raises(BadInput, match="layers differ in expert size"):
+        run(workload, Bank(budget_bytes=200), "lru", contract, scope="global")
+    # For each layer the share of 120 bytes is rounded down to slots: all 4 of 10 bytes, and 4 of 30.
+    assert run(workload, Bank(budget_bytes=240), "lru", contract).counts.resident_bytes == 4 * 10 + 4 * 30
+    # 95 bytes each: 3 slots of 30.
+    assert run(workload, Bank(budget_bytes=190), "lru", contract).counts.resident_bytes == 4 * 10 + 3 * 30
+
+
+def test_a_trace_of_another_model() -> None:
+    with pytest.raises(BadInput, match=r"routes layer 1, but toy has MoE layers 0\.\.0"):
+        prepare(TRACE, geometry_of({0: 10}, 4))
+    with pytest.raises(BadInput, match="layer 1 asks for expert 3, but toy has 3 experts there"):
+        prepare(TRACE, geometry_of({0: 10, 1: 10}, 3))
+    assert prepare(TRACE, geometry_of({0: 10, 1: 10, 2: 10}, 64)).n_experts == (64, 64)
+
+
+def test_a_trace_without_calls() -> None:
+    empty = trace_of(one_layer([[0]]), 1).with_(
+        layer=np.zeros(0, np.int16),
+        n_tokens=np.zeros(0, np.int32),
+        offset=np.zeros(1, np.int64),
+        expert=np.zeros(0, np.int16),
+    )
+    with pytest.raises(BadInput, match="no routed calls in it"):
+        prepare(empty)
+
+
+def test_sizes_recorded_in_the_trace_serve_without_a_model() -> None:
+    workload = prepare(TRACE.with_(expert_bytes={0: 10, 1: 30}))
+    assert run(workload, 2).counts.resident_bytes == 2 * 10 + 2 * 30
+    assert run(workload, Bank(budget_bytes=60)).counts.resident_bytes == 60
