@@ -70,3 +70,18 @@ TIMING = (
 )
 
 RESULT_COLUMNS = IDENTITY + COUNTS + TIMING
+
+
+def markdown() -> str:
+    """The page of all columns, as it stands in `docs/columns.md`."""
+    lines = [
+        "# Columns",
+        "",
+        "The columns of `results.parquet`, `results.csv` and the rows of `sim sweep --json`, in this order. `counts` of",
+        "`sim replay --json` and its `layers` have those of the second table. A value is null where the run could not",
+        "know it: bytes without a model, timing without a machine.",
+    ]
+    for title, columns in (("Who", IDENTITY), ("Counts", COUNTS), ("Timing", TIMING)):
+        lines += ["", f"## {title}", "", "| column | type | unit | meaning |", "|---|---|---|---|"]
+        lines += [f"| `{column.name}` | {column.dtype} | {column.unit} | {column.meaning} |" for column in columns]
+    return "\n".join(lines) + "\n"
