@@ -74,10 +74,11 @@ def load_workload(trace: str, model: str | None, *, lenient: bool = False) -> Wo
         path, model = bundled.path, model or bundled.model
     elif is_name:
         raise BadInput(f"{trace}: no such file, nor a bundled trace; those are: {', '.join(known)}")
+    geometry = load_model(model) if model else None
     with reading(path) as progress:
         loaded = load_trace(path, lenient=lenient, progress=progress)
     if bundled is not None:
         loaded = replace(loaded, name=bundled.name)
     for note in loaded.notes:
-        message(note)
-    return prepare(loaded, load_model(model) if model else None)
+        message(f"{trace}: {note}")
+    return prepare(loaded, geometry)

@@ -23,6 +23,7 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
     panels = figure.subplots(len(traces), 2, squeeze=False)
     for (left, right), trace in zip(panels, traces, strict=True):
         of_trace = [row for row in rows if (row["trace_id"], row["trace"]) == trace]
+        contracts = ", ".join(dict.fromkeys(row["contract"] for row in of_trace))
         _curves(left, of_trace, "hit_rate", "best_hit_rate", 100)
         left.set(title=trace[1], ylabel="hit rate, %", ylim=(0, 102))
         if any(row["bytes_per_token"] is None for row in of_trace):
@@ -32,7 +33,7 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
             unit, scale = _unit(max(row["bytes_per_token"] for row in of_trace))
             _curves(right, of_trace, "bytes_per_token", "best_bytes_per_token", 1 / scale)
             right.set(ylabel=f"{unit} read per token")
-        right.set(title=f"replay contract: {of_trace[0]['contract']}", ylim=(0, None))
+        right.set(title=f"replay contract: {contracts}", ylim=(0, None))
         for panel in (left, right):
             panel.grid(color="#dddddd", linewidth=0.6)
             panel.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,261 @@
+"""Bad input: one line on stderr that says what is wrong, exit 2, nothing on stdout and nothing written."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import zstandard
+
+from flashmoe_sim.cli.main import main
+from tests.geometry.conftest import document, entry, write
+
+OPENING = b'{"seq":0,"layer":0,"n_expert_used":2,"n_tokens":1,"experts":['
+LINE = OPENING + b"1,2]}\n"
+SECOND, THIRD = LINE.replace(b'"seq":0', b'"seq":1'), LINE.replace(b'"seq":0', b'"seq":2')
+WIDE = b'{"seq":3,"layer":1,"n_expert_used":2,"n_tokens":2,"experts":[4,5,6,7]}\n'
+GIB_OF_DIGITS = gzip.compress(b"1" * (16 << 20), 1) * 64  # members one after the other: quick to make
+
+
+def ids(text: bytes) -> bytes:
+    """A trace whose second of three lines has these ids."""
+    return LINE + SECOND.replace(b"1,2", text) + THIRD
+
+
+def corrupt(packed: bytes) -> bytes:
+    """The content with twenty bytes changed, behind what names the compression."""
+    return packed[:20] + b"\xff" * 20 + packed[40:]
+
+
+FILES = {
+    "good": LINE + SECOND + THIRD + WIDE,
+    "empty": b"",
+    "binary": random.Random(1).randbytes(5000),
+    "negative": ids(b"-1,2"),
+    "70000": ids(b"70000,2"),
+    "3.5": ids(b"3.5,2"),
+    "text": ids(b'"7",2'),
+    "true": ids(b"true,2"),
+    "null": ids(b"null,2"),
+    "short": ids(b"1"),
+    "long": ids(b"1,2,3"),
+    "nul": ids(b"1,\0 2"),
+    "latin-1": ids(b'1,2],"who":["\xe9"'),
+    "torn": LINE + SECOND[:30] + b"\n" + THIRD,
+    "torn-last": LINE + SECOND + THIRD[:30],
+    "corrupt.gz": corrupt(gzip.compress(LINE * 1000)),
+    "cut.gz": gzip.compress(LINE * 1000)[:-20],
+    "corrupt.zst": corrupt(zstandard.compress(random.Random(2).randbytes(999) + LINE)),
+    "cut.zst": zstandard.compress(LINE * 1000)[:-5],
+    "long-line.gz": gzip.compress(LINE + OPENING) + GIB_OF_DIGITS,
+    "long-first-line.gz": gzip.compress(OPENING) + GIB_OF_DIGITS,
+    "long-pairs.gz": gzip.compress(b"[[0,") + GIB_OF_DIGITS,
+    "digits.gz": GIB_OF_DIGITS,
+    "note.txt": b"Dear diary,\n",
+    "not.json": b"{",
+    "out/results.csv": b"my results",
+}
+FAMILIES = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
+
+
+def model(layers: int, experts: int, top_k: int) -> dict[str, object]:
+    entries = [entry(layer, family, 100, experts=experts) for layer in range(layers) for family in FAMILIES]
+    return document(entries, expert_count=experts, expert_used_count=top_k)
+
+
+MANIFESTS = {
+    "right": model(2, 16, 2),
+    "fewer-layers": model(1, 16, 2),
+    "fewer-experts": model(2, 4, 2),
+    "lower-top-k": model(2, 16, 1),
+}
+
+
+class Bad(NamedTuple):
+    """Arguments of `sim`, and what its one line must contain."""
+
+    arguments: str
+    fragments: tuple[str, ...]
+
+
+def trace(name: str, *fragments: str) -> Bad:
+    return Bad(f"replay {name} --bank 4", (f"sim: {name}", *fragments))
+
+
+def sweep(arguments: str, *fragments: str) -> Bad:
+    return Bad(f"sweep {arguments}", fragments)
+
+
+CASES = [
+    trace("empty", "is empty", "expected a routing trace"),
+    trace("binary", "a binary file or not UTF-8", "known trace formats: parquet"),
+    trace("folder", "is a directory", "give a trace file inside it"),
+    trace("missing", "no such file, nor a bundled trace", "python-256"),
+    trace("missing/trace.jsonl", "no such file"),
+    trace("good/trace.jsonl", "Not a directory"),
+    trace("x" * 300, "no such file, nor a bundled trace"),
+    trace("folder/" + "x" * 300, "name too long"),
+    trace("note.txt", "begins with 'Dear diary,", "no format claims it"),
+    trace("negative", ":2: found expert id -1", "expected an integer from 0 to 32767", "--lenient"),
+    trace("70000", ":2: found expert id 70000", "expected an integer from 0 to 32767"),
+    trace("3.5", ":2: found expert id 3.5"),
+    trace("text", ':2: found expert id "7"'),
+    trace("true", ":2: found expert id true"),
+    trace("null", ":2: found expert id null"),
+    trace("short", ":2: found 1 experts, expected 2 (n_expert_used 2 x n_tokens 1)"),
+    trace("long", ":2: found 3 experts, expected 2"),
+    trace("nul", ":2: found NUL bytes (column 64)"),
+    trace("latin-1", ":2: found bytes that are not UTF-8"),
+    trace("torn", ":2: found invalid JSON (unexpected end of data, column 31)"),
+    trace("corrupt.gz", "broken gzip data", "copy or record the file again"),
+    trace("cut.gz", "broken gzip data"),
+    trace("corrupt.zst", "broken zstd data", "copy or record the file again"),
+    trace("cut.zst", "broken zstd data (Truncated"),
+    trace("long-line.gz", ":2: found a line longer than 67108864 bytes"),
+    trace("long-first-line.gz", ":1: found a line longer than 67108864 bytes"),
+    trace("long-pairs.gz", "line 1 is longer than 64 MiB"),
+    trace("digits.gz", "begins with '1111", "no format claims it"),
+    # every verb has the same line
+    Bad("sweep empty --bank 4", ("sim: empty: is empty",)),
+    Bad("curve empty", ("sim: empty: is empty",)),
+    Bad("trace inspect empty", ("sim: empty: is empty",)),
+    Bad("trace lint empty", ("sim: empty: is empty",)),
+    Bad("trace convert empty new.parquet", ("sim: empty: is empty",)),
+    Bad("sweep good missing --bank 4", ("sim: missing: no such file",)),
+    # the bank
+    sweep("--bank 0", "bank 0: expected at least one slot or byte; give --bank 64 or --bank 8GiB"),
+    sweep("--bank=-1", "bank '-1': expected a number of slots or of bytes"),
+    sweep("--bank abc", "bank 'abc': expected a number of slots or of bytes, such as 64 or 8GiB"),
+    sweep("--bank 8.5", "bank '8.5'"),
+    sweep("--bank 16..8", "bank range '16..8' goes down: write the smaller bank first, 8..16"),
+    sweep("--bank 16..8GiB", "bank range '16..8GiB': both ends must be slots or both bytes"),
+    sweep("--bank 16,8GiB", "banks '16,8GiB': give all in slots or all in bytes"),
+    sweep("--bank 16..", "bank ''"),
+    sweep("--bank 257", "bank 257: a layer of python-256 has 256 experts; give at most --bank 256"),
+    sweep("--bank 16,257", "bank 257"),
+    sweep("--bank 99999999999999999999", "give at most --bank 256"),
+    sweep("good --bank 1..4", "bank 1: call 0 of good (layer 0) asks for 2 distinct experts", "needs 4 slots"),
+    sweep("good --bank 3", "bank 3: call 3 of good (layer 1) asks for 4 distinct experts", "--contract atomic streams"),
+    sweep("good --bank 8GiB", "bank 8GiB", "needs to know what an expert weighs", "--model"),
+    sweep("--bank 100B", "bank 100B", "do not hold one expert"),
+    sweep("--bank 8..32 --bank-step no", "bank step 'no': expected auto, a number to add such as 16, or a factor"),
+    sweep("--bank 8..32 --bank-step 0", "bank step '0'"),
+    sweep("--bank 8..32 --bank-step x1", "bank step 'x1'"),
+    sweep("", "sim sweep: Missing option '--bank'"),
+    Bad("replay good", ("sim replay: Missing option '--bank'",)),
+    Bad("replay good --bank 8..16", ("bank '8..16'",)),
+    # the setup
+    sweep("--bank 16 --policy lur", "unknown policy 'lur'; known: demand, fifo, lfu, lru, min"),
+    sweep("--bank 16 --policy lru,", "unknown policy ''"),
+    sweep("--bank 16 --policy min:never", "unknown policy 'min:never'"),
+    sweep("--bank 16 --policy lru:age=3", "policy 'lru:age=3': 'age=3' is not a parameter; lru has: stamp"),
+    sweep("--bank 16 --policy lru:stamp=never", "stamp='never' is not one of first, last, hits-first"),
+    sweep("--bank 16 --policy random:seed=x", "seed is 'x', expected int"),
+    sweep("--bank 16 --policy no.such:Policy", "No module named", "expected a name from `sim policy list` or module"),
+    sweep("--bank 16 --policy collections:deque", "not a subclass of flashmoe_sim.policies.base.Policy"),
+    Bad(
+        "replay good --bank 4 --policy min", ("policy min is undefined under the contract runtime", "--contract atomic")
+    ),
+    sweep("--bank 16 --contract strict", "unknown contract 'strict'; known: atomic, protected, runtime, sequential"),
+    sweep("--bank 16 --contract strict --policy all", "unknown contract 'strict'"),
+    sweep("--bank 16 --scope model", "unknown scope 'model'; known: global, layer"),
+    sweep("--bank 16 --prefetch psychic", "unknown predictor 'psychic'; known: none, predict-prev"),
+    sweep("--bank 16 --prefetch temporal --scope global", "predictor temporal needs a bank for each layer"),
+    sweep(
+        "--bank 16 --prefetch temporal --contract atomic", "predictor temporal is undefined under the contract atomic"
+    ),
+    sweep("--bank 16 --prefetch temporal --policy static", "cannot work: policy static never installs"),
+    sweep("--bank 16 --io-split 0", "io-split 0: expected 1 to 8 chunks"),
+    sweep("--bank 16 --io-split 9", "io-split 9: expected 1 to 8 chunks"),
+    sweep("--bank 16 --io-split x", "'--io-split': 'x' is not a valid integer"),
+    sweep("--bank 16 --topk 0", "--topk '0': expected numbers of experts per token, such as 4,8"),
+    sweep("--bank 16 --topk 4,x", "--topk '4,x'"),
+    sweep("--bank 16 --topk 99", "top-k 99"),
+    Bad("curve good --policy fifo", ("policy fifo has no one-pass curve", "lru has one", "sim sweep")),
+    Bad("curve good --policy min --contract protected", ("policy min",)),
+    Bad("policy show lur", ("unknown policy 'lur'; known: demand",)),
+    # the model
+    sweep("good --bank 4 --model qwen3-31b-a3b", "unknown model 'qwen3-31b-a3b'", "qwen3-30b-a3b"),
+    sweep("good --bank 4 --model no/such.gguf", "no/such.gguf", "no such file"),
+    sweep("good --bank 4 --model fewer-layers", "good: routes layer 1, but", "give the model that was traced"),
+    sweep("good --bank 4 --model fewer-experts", "asks for expert 7, but", "has 4 experts there"),
+    sweep("good --bank 4 --model lower-top-k", "uses 2 experts a token, but", "routes at most 1"),
+    sweep("good --bank 4 --model ./not.json", "not.json"),
+    sweep("good --bank 4 --model ./note.txt", "note.txt"),
+    sweep("good --bank 4 --model ./empty", "empty"),
+    sweep("good --bank 20 --model right", "bank 20: a layer of good has 16 experts"),
+    # the results
+    sweep("good --bank 4 --out good", "good: is not a folder"),
+    sweep("good --bank 4 --out good/results", "good: is not a folder"),
+    sweep("good --bank 4 --out out", "out: has results.csv already; give another folder, or --force to overwrite"),
+    sweep(f"good --bank 4 --out {'x' * 300}", "name too long"),
+    sweep("good --bank 4 --out locked", "locked: may not be written to"),
+    sweep("good --bank 4 --out locked/results", "locked: may not be written to"),
+    # the usage
+    Bad("frobnicate", ("unknown verb 'frobnicate'; known: sweep, replay",)),
+    Bad("--frobnicate", ("sim: No such option '--frobnicate'",)),
+    Bad("sweep --frobnicate", ("sim sweep: No such option '--frobnicate'",)),
+    Bad("policy frobnicate", ("sim policy: No such command 'frobnicate'",)),
+    Bad("replay --bank 4", ("sim replay: Missing argument 'TRACE'",)),
+    Bad("replay good good --bank 4", ("sim replay: Got unexpected extra argument (good)",)),
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the command lines run in."""
+    place = tmp_path_factory.mktemp("place")
+    for name in ("folder", "out", "locked"):
+        (place / name).mkdir()
+    for name, content in FILES.items():
+        (place / name).write_bytes(content)
+    for name, content in MANIFESTS.items():
+        write(place / name, content)
+    (place / "locked").chmod(0o555)
+    return place
+
+
+def files(place: Path) -> dict[str, bytes | None]:
+    """Everything in a folder, at any depth."""
+    found = sorted(place.rglob("*"))
+    return {str(path): path.read_bytes() if path.is_file() and path.stat().st_size < 10_000 else None for path in found}
+
+
+@pytest.mark.parametrize(("arguments", "fragments"), CASES, ids=[case.arguments[:60] for case in CASES])
+def test_bad_input_is_one_line(
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: str,
+    fragments: tuple[str, ...],
+) -> None:
+    monkeypatch.chdir(place)
+    if "locked" in arguments and os.geteuid() == 0:
+        # root may write anywhere; what the program asks is answered as for anybody else
+        monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK or path.name != "locked")
+    before = files(place)
+    code = main(arguments.split())
+    printed = capsys.readouterr()
+    assert printed.err.startswith("sim")
+    assert printed.err.endswith("\n")
+    assert printed.err.count("\n") == 1
+    assert [fragment for fragment in fragments if fragment.lower() not in printed.err.lower()] == [], printed.err
+    assert printed.out == ""
+    assert code == 2
+    assert files(place) == before
+
+
+def test_the_good_ones_are_good(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the table changes works as it is, so that each entry fails for its own reason."""
+    monkeypatch.chdir(place)
+    assert main(["sweep", "good", "--bank", "4", "--model", "right"]) == 0
+    assert main(["replay", "torn-last", "--bank", "4"]) == 0
+    assert "torn-last: last line incomplete" in capsys.readouterr().err
+    assert main(["replay", "torn", "--bank", "4", "--lenient"]) == 0
+    assert "skipped 1 malformed line" in capsys.readouterr().err
