@@ -27,8 +27,8 @@ def ids(text: bytes) -> bytes:
 
 
 def corrupt(packed: bytes) -> bytes:
-    """The content with twenty bytes changed, behind what names the compression."""
-    return packed[:20] + b"\xff" * 20 + packed[40:]
+    """The beginning of a compressed file, and then something else."""
+    return packed[:20] + b"\xff" * 300
 
 
 FILES = {
@@ -49,7 +49,7 @@ FILES = {
     "torn-last": LINE + SECOND + THIRD[:30],
     "corrupt.gz": corrupt(gzip.compress(LINE * 1000)),
     "cut.gz": gzip.compress(LINE * 1000)[:-20],
-    "corrupt.zst": corrupt(zstandard.compress(random.Random(2).randbytes(999) + LINE)),
+    "corrupt.zst": corrupt(zstandard.compress(LINE * 1000)),
     "cut.zst": zstandard.compress(LINE * 1000)[:-5],
     "long-line.gz": gzip.compress(LINE + OPENING) + GIB_OF_DIGITS,
     "long-first-line.gz": gzip.compress(OPENING) + GIB_OF_DIGITS,
@@ -258,4 +258,4 @@ def test_the_good_ones_are_good(
     assert main(["replay", "torn-last", "--bank", "4"]) == 0
     assert "torn-last: last line incomplete" in capsys.readouterr().err
     assert main(["replay", "torn", "--bank", "4", "--lenient"]) == 0
-    assert "skipped 1 malformed line" in capsys.readouterr().err
+    assert "1 malformed line" in capsys.readouterr().err
