@@ -77,9 +77,9 @@ def markdown() -> str:
     lines = [
         "# Columns",
         "",
-        "The columns of `results.parquet`, `results.csv` and the rows of `sim sweep --json`, in this order. `counts` of",
-        "`sim replay --json` and its `layers` have those of the second table. A value is null where the run could not",
-        "know it: bytes without a model, timing without a machine.",
+        "The columns of `results.parquet`, `results.csv` and the rows of `sim sweep --json`, in this order. `counts`",
+        "of `sim replay --json` and its `layers` have those of the second table. A value is null where the run could",
+        "not know it: bytes without a model, timing without a machine.",
     ]
     for title, columns in (("Who", IDENTITY), ("Counts", COUNTS), ("Timing", TIMING)):
         lines += ["", f"## {title}", "", "| column | type | unit | meaning |", "|---|---|---|---|"]

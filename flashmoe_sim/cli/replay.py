@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from flashmoe_sim.cli.common import json_option, lenient_option, message, percent, print_json, print_table, size
-from flashmoe_sim.cli.workload import load_workload, setup_options, trace_argument
+from flashmoe_sim.cli.workload import bank_meaning, load_workload, setup_options, trace_argument
 
 LAYER_ROWS = 16
 
@@ -92,8 +92,7 @@ def _print_total(name: str, setup: Any, total: dict[str, Any]) -> None:
     if setup.prefetch.name != "none":
         useful, issued = total["prefetch_useful"], total["prefetch_issued"]
         rows.append(("prefetched", f"{issued:,} of {total['prefetch_requests']:,} asked for; {useful:,} used"))
-    where = "per layer" if setup.scope == "layer" else "for all layers"
-    title = f"{name}: {setup.policy.spec}, bank {setup.bank} {where}, contract {setup.contract}"
+    title = f"{name}: {setup.policy.spec}, bank {setup.bank} ({bank_meaning(setup)}), contract {setup.contract}"
     print_table((("", "left"), ("", "right")), rows, title=title)
 
 

@@ -18,7 +18,7 @@ from flashmoe_sim.cli.common import (
     print_table,
     size,
 )
-from flashmoe_sim.cli.workload import load_workload, setup_options
+from flashmoe_sim.cli.workload import bank_meaning, load_workload, setup_options
 from flashmoe_sim.errors import BadInput
 
 if TYPE_CHECKING:
@@ -175,7 +175,6 @@ def _cut(workload: Workload, top_ks: str) -> list[Workload]:
 def _print_rows(workload: Workload, rows: list[dict[str, Any]], setup: Setup) -> None:
     trace = workload.trace
     model = workload.geometry.name if workload.geometry else "unknown model, so no bytes: give --model"
-    where = "per layer" if setup.scope == "layer" else "for all layers"
     title = f"{trace.name}: {trace.tokens:,} tokens, {len(trace.layers)} layers ({model})"
     cells = [
         (
@@ -192,7 +191,9 @@ def _print_rows(workload: Workload, rows: list[dict[str, Any]], setup: Setup) ->
         for row in rows
     ]
     prefetching = "" if setup.prefetch.name == "none" else f", prefetch {setup.prefetch.name}"
-    caption = f"banks {where}, contract {setup.contract}{prefetching}; best: min with bypass, event-atomic"
+    caption = (
+        f"bank: {bank_meaning(setup)}; contract {setup.contract}{prefetching}; best: min with bypass, event-atomic"
+    )
     if any(row["contract"] != setup.contract for row in rows):
         caption += "; *: under atomic"
     if any(row["policy"].startswith("static") for row in rows):

@@ -15,6 +15,7 @@ from flashmoe_sim.cli.common import message
 from flashmoe_sim.errors import BadInput
 
 if TYPE_CHECKING:
+    from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.residency.workload import Workload
 
 trace_argument = click.argument("trace", metavar="TRACE")
@@ -56,6 +57,13 @@ def setup_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (io_split_option, prefetch_option, scope_option, contract_option, model_option):
         function = option(function)
     return function
+
+
+def bank_meaning(setup: Setup) -> str:
+    """What the number of a bank counts."""
+    if setup.bank.slots is not None:
+        return "slots of each layer" if setup.scope == "layer" else "slots of each layer, in one bank"
+    return "bytes, shared equally by the layers" if setup.scope == "layer" else "bytes of one bank for all layers"
 
 
 def load_workload(trace: str, model: str | None, *, lenient: bool = False) -> Workload:

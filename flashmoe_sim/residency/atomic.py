@@ -18,10 +18,8 @@ from flashmoe_sim.residency.tally import (
     FULL_HIT_CALLS,
     HITS,
     MISSES,
-    N_COLUMNS,
     REFS,
     REQUESTS,
-    STREAM,
 )
 from flashmoe_sim.residency.visit import FIRST, visit_order
 
@@ -54,7 +52,6 @@ def replay(
     missed = np.zeros(len(key_slot), np.int64)
     visit = np.zeros(len(key_slot), np.int64)
     free = np.zeros(len(slot_key), np.int32)
-    tally = np.zeros(N_COLUMNS, np.int64)
     n_free, opened, now, used = 0, 0, 0, 0
     for call in range(len(offset) - 1):
         mark = call + 1
@@ -107,18 +104,22 @@ def replay(
             used -= size[k]
             free[n_free] = slot
             n_free += 1
-        tally[REQUESTS] = requests
-        tally[HITS] = hits
-        tally[MISSES] = requests - hits
-        tally[COLD] = max(requests - hits - bypassed - evictions, 0)
-        tally[EVICTIONS] = evictions
-        tally[BYPASSED] = bypassed
+        misses = requests - hits
+        cold = max(misses - bypassed - evictions, 0)
         into = counts[row[call]]
         into[CALLS] += 1
         into[REFS] += end - begin
-        into[FULL_HIT_CALLS] += hits == requests
-        for column in (REQUESTS, HITS, MISSES, COLD, EVICTIONS, BYPASSED):
-            into[column] += tally[column]
+        into[REQUESTS] += requests
+        into[HITS] += hits
+        into[MISSES] += misses
+        into[COLD] += cold
+        into[EVICTIONS] += evictions
+        into[BYPASSED] += bypassed
+        into[FULL_HIT_CALLS] += misses == 0
         if len(stream):
-            for place in range(len(STREAM)):
-                stream[call, place] = tally[STREAM[place]]
+            stream[call, 0] = requests
+            stream[call, 1] = hits
+            stream[call, 2] = misses
+            stream[call, 3] = cold
+            stream[call, 4] = evictions
+            stream[call, 6] = bypassed

@@ -23,7 +23,6 @@ from flashmoe_sim.residency.tally import (
     FULL_HIT_CALLS,
     HITS,
     MISSES,
-    N_COLUMNS,
     PREFETCH_CALLS,
     PREFETCH_ISSUED,
     PREFETCH_REQUESTS,
@@ -35,108 +34,7 @@ from flashmoe_sim.residency.tally import (
 )
 from flashmoe_sim.residency.visit import FIRST, visit_order
 
-
-def serve(
-    key: Any,
-    begin: int,
-    end: int,
-    upcoming: Any,
-    protect: bool,
-    prefetching: bool,
-    stamp: int,
-    clock: Any,
-    slot_key: Any,
-    key_slot: Any,
-    blocked: Any,
-    seen: Any,
-    sorted_seen: Any,
-    fresh: Any,
-    evicted: Any,
-    missed: Any,
-    visit: Any,
-    state: Any,
-    out_slot: Any,
-    out_hit: Any,
-    tally: Any,
-) -> bool:
-    """Resolve and install the references key[begin:end] as one call; False when a miss finds no slot.
-
-    clock: i64 [3]: the epoch of reservations, the counter of uses, the number of slots used so far.
-    seen, missed: i64 [keys], the epoch in which a key was last seen, and last missed. evicted: i32 [slots], scratch.
-    tally: i64 [N_COLUMNS], what this call did; set, not added to.
-    """
-    epoch = clock[0] + 1
-    clock[0] = epoch
-    now, opened = clock[1], clock[2]
-    if protect:
-        for r in range(begin, end):
-            slot = key_slot[key[r]]
-            if slot >= 0:
-                blocked[slot] = epoch
-    visits = end - begin
-    if stamp != FIRST:
-        visits = visit_order(stamp, key, begin, end, key_slot, sorted_seen, epoch, visit)
-    requests, hits, aliased, useful, evictions, wasted = 0, 0, 0, 0, 0, 0
-    for i in range(visits):
-        r = visit[i] if stamp != FIRST else begin + i
-        k = key[r]
-        if seen[k] == epoch:
-            continue
-        seen[k] = epoch
-        requests += 1
-        now += 1
-        slot = key_slot[k]
-        if slot >= 0:
-            hits += 1
-            if fresh[slot] and not prefetching:
-                fresh[slot] = False
-                useful += 1
-            use = upcoming[r]
-            if not protect and blocked[slot] == epoch:
-                aliased += 1
-                owner = slot_key[slot]
-                for q in range(begin, r):
-                    if key[q] == owner:
-                        use = upcoming[q]
-                on_hit(state, slot, owner, now, use)
-            else:
-                blocked[slot] = epoch
-                on_hit(state, slot, k, now, use)
-            continue
-        if opened < len(slot_key):
-            slot = opened
-            opened += 1
-        else:
-            slot = choose_victim(state, slot_key, blocked, epoch)
-            if slot < 0:
-                return False
-            old = slot_key[slot]
-            on_evict(state, slot, old)
-            evicted[evictions] = old
-            evictions += 1
-            wasted += fresh[slot]
-        blocked[slot] = epoch
-        slot_key[slot] = k
-        key_slot[k] = slot
-        fresh[slot] = prefetching
-        missed[k] = epoch
-        on_install(state, slot, k, now, upcoming[r])
-    if len(out_slot):
-        for r in range(begin, end):
-            out_slot[r] = key_slot[key[r]]
-            out_hit[r] = missed[key[r]] != epoch
-    for i in range(evictions):
-        key_slot[evicted[i]] = -1
-    clock[1], clock[2] = now, opened
-    tally[REQUESTS] = requests
-    tally[HITS] = hits
-    tally[MISSES] = requests - hits
-    tally[COLD] = requests - hits - evictions
-    tally[EVICTIONS] = evictions
-    tally[ALIASED] = aliased
-    tally[PREFETCH_USEFUL] = useful
-    tally[PREFETCH_WASTED] = wasted
-    return True
+PREFETCH_PLACE = STREAM.index(PREFETCH_ISSUED)
 
 
 def replay(
@@ -167,49 +65,110 @@ def replay(
     counts: i64 [rows, N_COLUMNS], added to.
     stream: i32 [calls, len(STREAM)]; out_slot: i32 [references]; out_hit: u8 [references]; all empty if not wanted.
     """
-    clock = np.zeros(3, np.int64)
     blocked = np.zeros(len(slot_key), np.int64)
     evicted = np.zeros(len(slot_key), np.int32)
     seen = np.zeros(len(key_slot), np.int64)
-    sorted_seen = np.zeros(len(key_slot), np.int64)
     missed = np.zeros(len(key_slot), np.int64)
+    sorted_seen = np.zeros(len(key_slot), np.int64)
     visit = np.zeros(len(key_slot), np.int64)
-    tally = np.zeros(N_COLUMNS, np.int64)
-    unrecorded = out_slot[:0]
+    epoch, now, opened = 0, 0, 0
     calls = len(offset) - 1
-    for call in range(calls + 1):
-        if prefetch_width != 0 and call > 0:
-            begin = offset[call - 1]
-            end = offset[call] if prefetch_width < 0 else min(begin + prefetch_width, offset[call])
-            into = counts[row[call - 1]]
-            issued = 0
-            for _ in range(steps_before[call]):
-                if not serve(
-                    key, begin, end, upcoming, protect, True, stamp, clock, slot_key, key_slot, blocked, seen,
-                    sorted_seen, fresh, evicted, missed, visit, state, unrecorded, out_hit, tally,
-                ):  # fmt: skip
-                    return call - 1
+    for turn in range(calls + 1):
+        prefetches = steps_before[turn] if prefetch_width != 0 and turn > 0 else 0
+        # A turn is the prefetches owed since the pool's last call, each of which serves that call's references again
+        # as far as it predicts them, and then the call itself; the last turn has no call.
+        for serving in range(prefetches + (turn < calls)):
+            prefetching = serving < prefetches
+            call = turn - 1 if prefetching else turn
+            begin, end = offset[call], offset[call + 1]
+            if prefetching and prefetch_width > 0:
+                end = min(end, begin + prefetch_width)
+            epoch += 1
+            if protect:
+                for r in range(begin, end):
+                    slot = key_slot[key[r]]
+                    if slot >= 0:
+                        blocked[slot] = epoch
+            visits = end - begin
+            if stamp != FIRST:
+                visits = visit_order(stamp, key, begin, end, key_slot, sorted_seen, epoch, visit)
+            requests, hits, aliased, useful, evictions, wasted = 0, 0, 0, 0, 0, 0
+            for i in range(visits):
+                r = visit[i] if stamp != FIRST else begin + i
+                k = key[r]
+                if seen[k] == epoch:
+                    continue
+                seen[k] = epoch
+                requests += 1
+                now += 1
+                slot = key_slot[k]
+                if slot >= 0:
+                    hits += 1
+                    if fresh[slot] and not prefetching:
+                        fresh[slot] = False
+                        useful += 1
+                    if blocked[slot] == epoch and not protect:
+                        # Aliased: the slot went to another expert of this call, and it is that one's use that counts.
+                        aliased += 1
+                        owner = slot_key[slot]
+                        use = r
+                        for q in range(begin, r):
+                            if key[q] == owner:
+                                use = q
+                        on_hit(state, slot, owner, now, upcoming[use])
+                    else:
+                        blocked[slot] = epoch
+                        on_hit(state, slot, k, now, upcoming[r])
+                    continue
+                if opened < len(slot_key):
+                    slot = opened
+                    opened += 1
+                else:
+                    slot = choose_victim(state, slot_key, blocked, epoch)
+                    if slot < 0:
+                        return call
+                    old = slot_key[slot]
+                    on_evict(state, slot, old)
+                    evicted[evictions] = old
+                    evictions += 1
+                    wasted += fresh[slot]
+                blocked[slot] = epoch
+                slot_key[slot] = k
+                key_slot[k] = slot
+                fresh[slot] = prefetching
+                missed[k] = epoch
+                on_install(state, slot, k, now, upcoming[r])
+            if len(out_slot) and not prefetching:
+                for r in range(begin, end):
+                    out_slot[r] = key_slot[key[r]]
+                    out_hit[r] = missed[key[r]] != epoch
+            for i in range(evictions):
+                key_slot[evicted[i]] = -1
+            into = counts[row[call]]
+            into[PREFETCH_WASTED] += wasted
+            misses = requests - hits
+            if prefetching:
                 into[PREFETCH_CALLS] += 1
-                into[PREFETCH_REQUESTS] += tally[REQUESTS]
-                into[PREFETCH_WASTED] += tally[PREFETCH_WASTED]
-                issued += tally[MISSES]
-            into[PREFETCH_ISSUED] += issued
+                into[PREFETCH_REQUESTS] += requests
+                into[PREFETCH_ISSUED] += misses
+                if len(stream):
+                    stream[call, PREFETCH_PLACE] += misses
+                continue
+            into[CALLS] += 1
+            into[REFS] += end - begin
+            into[REQUESTS] += requests
+            into[HITS] += hits
+            into[MISSES] += misses
+            into[COLD] += misses - evictions
+            into[EVICTIONS] += evictions
+            into[ALIASED] += aliased
+            into[FULL_HIT_CALLS] += misses == 0
+            into[PREFETCH_USEFUL] += useful
             if len(stream):
-                stream[call - 1, len(STREAM) - 1] = issued
-        if call == calls:
-            break
-        if not serve(
-            key, offset[call], offset[call + 1], upcoming, protect, False, stamp, clock, slot_key, key_slot, blocked,
-            seen, sorted_seen, fresh, evicted, missed, visit, state, out_slot, out_hit, tally,
-        ):  # fmt: skip
-            return call
-        into = counts[row[call]]
-        into[CALLS] += 1
-        into[REFS] += offset[call + 1] - offset[call]
-        into[FULL_HIT_CALLS] += tally[MISSES] == 0
-        for column in (REQUESTS, HITS, MISSES, COLD, EVICTIONS, ALIASED, PREFETCH_USEFUL, PREFETCH_WASTED):
-            into[column] += tally[column]
-        if len(stream):
-            for place in range(len(STREAM) - 1):
-                stream[call, place] = tally[STREAM[place]]
+                stream[call, 0] = requests
+                stream[call, 1] = hits
+                stream[call, 2] = misses
+                stream[call, 3] = misses - evictions
+                stream[call, 4] = evictions
+                stream[call, 5] = aliased
     return -1

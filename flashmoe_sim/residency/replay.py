@@ -119,8 +119,6 @@ def _compiled(policy: Any, loop: str) -> Callable[..., Any]:
     name = f"{policy.__module__.rpartition('.')[2]}_{policy.__qualname__}"
     hooks = {"on_evict": on_evict, "declines": declines} | policy.kernels
     kernels = {key: specialise(kernel, f"{key}_{name}") for key, kernel in hooks.items()}
-    if loop == "deferred":
-        kernels = {"serve": specialise(deferred.serve, f"serve_{name}", **kernels)}
     module = {"deferred": deferred, "atomic": atomic, "sequential": sequential}[loop]
     compiled: Callable[..., Any] = specialise(module.replay, f"replay_{name}", **kernels)
     return compiled
