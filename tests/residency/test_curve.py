@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flashmoe_sim.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import POLICIES, parse_policy
-from flashmoe_sim.residency.curve import one_pass_policy, pool_curve
+from flashmoe_sim.residency.counts import Counts
+from flashmoe_sim.residency.curve import hit_curve, one_pass_policy, pool_curve
 from flashmoe_sim.residency.many import plan_jobs
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
@@ -64,6 +66,26 @@ def test_any_trace(contract: str, policy: str, calls: list[list[int]]) -> None:
     assert_curve(workload_of(one_layer(calls), {0: 8}), policy, contract)
 
 
+@pytest.mark.parametrize(("contract", "policy"), CURVES)
+def test_the_curve_of_a_workload(contract: str, policy: str) -> None:
+    for seed in range(6):
+        workload = random_workload(seed)
+        curve = hit_curve(workload, parse_policy(policy), contract=contract)
+        smallest = 1 if policy == "min" else max(int(pool.requests.max()) for pool in workload.layer_pools)
+        assert list(curve) == list(range(smallest, max(workload.n_experts) + 1))
+        for slots, found in curve.items():
+            counts = run(workload, slots, policy, contract).counts
+            assert np.array_equal(found.table, counts.table)
+            assert found.total() == counts.total()
+
+
+def test_a_policy_without_a_curve_is_refused() -> None:
+    with pytest.raises(BadInput, match="policy fifo has no one-pass curve under the contract atomic"):
+        hit_curve(random_workload(0), parse_policy("fifo"))
+    with pytest.raises(BadInput, match="policy lru has no one-pass curve under the contract runtime"):
+        hit_curve(random_workload(0), parse_policy("lru"), contract="runtime")
+
+
 @pytest.mark.parametrize("n_experts", [255, 256, 257, 300, 512])
 @pytest.mark.parametrize(("contract", "policy"), CURVES)
 def test_ranks_of_one_and_two_bytes(contract: str, policy: str, n_experts: int) -> None:
@@ -104,7 +126,10 @@ def test_jobs_count_what_replays_count(scope: str) -> None:
             for slots in range(1, max(workload.n_experts) + 1)
             if rng.random() < 0.5 and (contract == "atomic" or largest <= slots <= min(workload.n_experts))
         ]
-        found = {setup: counts for job in plan_jobs(workload, setups) for setup, counts in job().items()}
+        found: dict[Setup, Counts] = {}
+        for job in plan_jobs(workload, setups):
+            for setup, counts in job().items():
+                found[setup] = found[setup].joined(counts) if setup in found else counts
         assert set(found) == set(setups)
         for setup in setups:
             counts = replay(workload, setup).counts
