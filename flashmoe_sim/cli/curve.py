@@ -22,8 +22,14 @@ KEPT = (
 
 @click.command(name="curve", context_settings={"help_option_names": ["-h", "--help"]})
 @trace_argument
-@click.option("--policy", default="lru", show_default=True, metavar="P", help="lru or min.")
-@click.option("--contract", default="atomic", show_default=True, metavar="C", help="atomic, or for lru also protected.")
+@click.option("--policy", default="lru", show_default=True, metavar="P", help="Eviction policy: lru or min.")
+@click.option(
+    "--contract",
+    default="atomic",
+    show_default=True,
+    metavar="C",
+    help="Replay contract: atomic, or for lru also protected.",
+)
 @model_option
 @io_split_option
 @lenient_option

@@ -11,6 +11,8 @@ from flashmoe_sim.errors import BadInput
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _SIZE = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})")
 
+MOST_DIGITS = 15
+
 Scope = Literal["layer", "global"]
 
 
@@ -42,9 +44,9 @@ class Bank:
 
 def parse_bank(text: str) -> Bank:
     """A bank from `64` (slots a layer) or `4000MiB` (bytes altogether)."""
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS:
         return Bank(slots=int(text))
-    if size := _SIZE.fullmatch(text):
+    if (size := _SIZE.fullmatch(text)) and len(size[1]) <= MOST_DIGITS:
         return Bank(budget_bytes=int(float(size[1]) * UNITS[size[2]]))
     raise BadInput(f"bank {text!r}: expected a number of slots or of bytes, such as 64 or 8GiB")
 

@@ -50,7 +50,7 @@ class Min(EvictingPolicy):
 
     name: ClassVar[str] = "min"
     contracts: ClassVar[tuple[str, ...]] = ("atomic", "sequential")
-    ties: ClassVar[str] = "of those never used again the oldest last use, so a miss is admitted"
+    ties: ClassVar[str] = "of those never used again the oldest last use; within one call the later reference"
     source: ClassVar[str] = "Belady 1966; arXiv 2608.07911 (event form, bypass and forced)"
     hindsight: ClassVar[bool] = True
     kernels: ClassVar[dict[str, Any]] = {

@@ -58,8 +58,8 @@ def _outside(name: str) -> type[Policy]:
     module, _, attribute = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise BadInput(f"policy {name!r}: {error}; expected a name from `sim policy list` or module:Class") from None
-    if not (isinstance(found, type) and issubclass(found, Policy)):
-        raise BadInput(f"policy {name!r}: not a subclass of flashmoe_sim.policies.base.Policy")
+    if not (isinstance(found, type) and issubclass(found, Policy) and hasattr(found, "name")):
+        raise BadInput(f"policy {name!r}: not a policy: a named subclass of EvictingPolicy or PinningPolicy")
     return found

@@ -1,6 +1,8 @@
 """The replay loop of the contract `atomic`: classify the whole call, serve it, and only then evict.
 
-Source: arXiv 2608.07911, Definition 2 (event-atomic replay), with both of its retention rules.
+Source: arXiv 2608.07911, Definition 2 (event-atomic replay), with both of its retention rules. Under `forced` what the
+call asked for is given up last, its hits as well as its misses. Were only the misses kept, the furthest next use would
+no longer be the best victim: in two slots the calls 0 2, 1 2, 0 2, 1 0 would cost it 5 misses where 4 will do.
 """
 
 from __future__ import annotations
@@ -71,6 +73,7 @@ def replay(
             slot = key_slot[k]
             if slot >= 0:
                 hits += 1
+                blocked[slot] = 0 if bypass else mark
                 on_hit(state, slot, k, now, upcoming[r])
                 continue
             if n_free:

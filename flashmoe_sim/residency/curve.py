@@ -60,7 +60,7 @@ class PoolCurve:
 
 def one_pass_policy(policy: Policy, contract: str) -> bool:
     """Whether one pass gives the counts of every bank size for this policy under this contract."""
-    if isinstance(policy, Lru):
+    if type(policy) is Lru:
         return policy.stamp == "first" and contract in ("protected", "atomic")
     return type(policy) is Min and contract == "atomic"
 

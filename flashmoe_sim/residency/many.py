@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from flashmoe_sim.policies.min_ import Min
+from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency import nested, tally
 from flashmoe_sim.residency.capacity import capacities
 from flashmoe_sim.residency.counts import Counts
@@ -34,11 +35,11 @@ def plan_jobs(workload: Workload, setups: Sequence[Setup]) -> list[Job]:
     jobs: list[Job] = []
     for setup in dict.fromkeys(setups):
         pools, banks = workload.pools(setup.scope), capacities(workload, setup)
-        in_slots = setup.bank.slots is not None
+        shareable = setup.bank.slots is not None and isinstance(setup.prefetch, NoPrefetch)
         calls_fit = all(int(pool.requests.max()) <= bank.room for pool, bank in zip(pools, banks, strict=True))
-        if in_slots and type(setup.policy) is Min and setup.contract == "atomic":
+        if shareable and type(setup.policy) is Min and setup.contract == "atomic":
             walked[setup.scope].append(setup)
-        elif in_slots and calls_fit and setup.scope == "layer" and one_pass_policy(setup.policy, setup.contract):
+        elif shareable and calls_fit and setup.scope == "layer" and one_pass_policy(setup.policy, setup.contract):
             stacked.append(setup)
         else:
             jobs.append(partial(_replay, workload, setup))

@@ -31,7 +31,7 @@ class Replay:
 
     contents: for every pool the resident keys at the end, i32, ascending.
     hit: u8 [references], 1 where the expert was resident when it was looked up; where recorded.
-    slot: i16 [references], the slot each reference was given; where recorded and the contract has fixed slots.
+    slot: i32 [references], the slot each reference was given; where recorded and the contract has fixed slots.
     stream: the install stream; where recorded.
     """
 
@@ -39,7 +39,7 @@ class Replay:
     counts: Counts
     contents: list[NDArray[np.int32]]
     hit: NDArray[np.uint8] | None = None
-    slot: NDArray[np.int16] | None = None
+    slot: NDArray[np.int32] | None = None
     stream: InstallStream | None = None
 
 
@@ -55,7 +55,7 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
     table = np.zeros((len(trace.layers), tally.N_COLUMNS), np.int64)
     stream = np.zeros((trace.calls if record else 0, len(tally.STREAM)), np.int32)
     hit = np.zeros(trace.refs if record else 0, np.uint8)
-    slot = np.full(trace.refs if record and setup.fixed_slots else 0, -1, np.int16)
+    slot = np.full(trace.refs if record and setup.fixed_slots else 0, -1, np.int32)
     masks = _pinned_keys(workload, setup, banks) if isinstance(setup.policy, PinningPolicy) else None
     contents = []
     for number, (pool, bank) in enumerate(zip(pools, banks, strict=True)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from flashmoe_sim.errors import BadInput, unknown_name
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
 from flashmoe_sim.policies.bank import Bank, Scope
-from flashmoe_sim.policies.base import ALL_CONTRACTS, EvictingPolicy, PinningPolicy, Policy
+from flashmoe_sim.policies.base import ALL_CONTRACTS, STAMPS, EvictingPolicy, PinningPolicy, Policy
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
@@ -42,6 +42,11 @@ class Setup:
                     f"{kind} {chosen.name} is undefined under the contract {self.contract}; "
                     f"use --contract {' or '.join(chosen.contracts)}"
                 )
+        if self.contract == "runtime" and isinstance(self.policy, EvictingPolicy) and self.policy.stamp != STAMPS[0]:
+            raise BadInput(
+                f"policy {self.policy.spec}: the runtime stamps experts in the order of their first reference; "
+                "use --contract protected or atomic for another order"
+            )
         if not isinstance(self.prefetch, NoPrefetch):
             if self.scope == "global":
                 raise BadInput(f"predictor {self.prefetch.name} needs a bank for each layer; leave out --scope global")

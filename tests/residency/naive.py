@@ -328,8 +328,8 @@ def deferred(
 def atomic(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int, int], *, stamp: str = "first") -> Result:
     """The contract `atomic`: look the whole call up, serve it, then keep what fits.
 
-    size: what an expert of a layer weighs. `forced` gives up residents of before the call first, and what the call
-    itself brought only when nothing else is left; `bypass` makes no difference between the two.
+    size: what an expert of a layer weighs. `forced` gives up what the call did not ask for first, and what it asked for
+    only when nothing else is left; `bypass` makes no difference between the two.
     """
     run = Run(calls, stamp)
     for number, experts in enumerate(run.calls):
@@ -351,7 +351,7 @@ def atomic(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int, int
         given_up = set()
         while sum(size[one[0]] for one in bank.where) > bank.capacity:
             everything = bank.candidates(lambda _: True)
-            old = [pair for pair in everything if pair[1] not in brought]
+            old = [pair for pair in everything if pair[1] not in union]
             slot = bank.policy.victim(everything if bank.policy.bypass or not old else old)
             given_up.add(bank.held[slot])
             bank.drop(slot)

@@ -41,16 +41,9 @@ def bypass(held: Held, union: frozenset[int], slots: int) -> Iterator[Held]:
 
 
 def forced(held: Held, union: frozenset[int], slots: int) -> Iterator[Held]:
-    """All misses are admitted before anything else stays; where they alone do not fit, they fill the bank."""
-    missed = union - held
-    if len(missed) >= slots:
-        yield from subsets(missed, slots, slots)
-    else:
-        for kept in subsets(held, 0, slots - len(missed)):
-            yield kept | missed
-
-
-def protected(held: Held, union: frozenset[int], slots: int) -> Iterator[Held]:
-    """All that was asked for stays until the end of the call; anything else may go."""
+    """All that was asked for stays until the end of the call, as much of it as fits; anything else may go."""
+    if len(union) > slots:
+        yield from subsets(union, slots, slots)
+        return
     for kept in subsets(held - union, 0, slots - len(union)):
         yield kept | union

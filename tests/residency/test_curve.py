@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import hit_curve, one_pass_policy, pool_curve
+from flashmoe_sim.prefetchers.predict_top1 import PredictTop1
 from flashmoe_sim.residency.many import plan_jobs
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
@@ -43,6 +45,7 @@ def assert_curve(workload: Workload, policy: str, contract: str, sizes: range | 
 def test_which_have_a_curve() -> None:
     assert CURVES == [("protected", "lru"), ("atomic", "lru"), ("atomic", "min")]
     assert not one_pass_policy(parse_policy("lru:stamp=last"), "atomic")
+    assert not one_pass_policy(type("Other", (Lru,), {"name": "other"})(), "atomic")
     assert not one_pass_policy(parse_policy("min:forced"), "atomic")
 
 
@@ -126,6 +129,9 @@ def test_jobs_count_what_replays_count(scope: str) -> None:
             for slots in range(1, max(workload.n_experts) + 1)
             if rng.random() < 0.5 and (contract == "atomic" or largest <= slots <= min(workload.n_experts))
         ]
+        if scope == "layer":
+            room = range(largest, max(workload.n_experts) + 1)
+            setups += [Setup(Bank(slots=n), contract="protected", prefetch=PredictTop1()) for n in room]
         found: dict[Setup, Counts] = {}
         for job in plan_jobs(workload, setups):
             for setup, counts in job().items():

@@ -13,7 +13,7 @@ from flashmoe_sim.residency.workload import prepare
 from tests.residency import search
 from tests.residency.builders import Call, run, totals, trace_of
 
-CASES = 150
+CASES = 300
 
 
 def tiny_calls(seed: int) -> tuple[list[Call], int]:
@@ -36,7 +36,8 @@ def largest_call(calls: list[Call]) -> int:
     ("policy", "contract", "fewest", "choices"),
     [
         ("min", "atomic", search.fewest_misses, search.bypass),
-        ("min:forced", "protected", search.fewest_misses, search.protected),
+        ("min:forced", "atomic", search.fewest_misses, search.forced),
+        ("min:forced", "protected", search.fewest_misses, search.forced),
         ("min", "sequential", search.fewest_misses_one_by_one, search.bypass),
         ("min:forced", "sequential", search.fewest_misses_one_by_one, search.forced),
     ],
@@ -53,7 +54,8 @@ def test_one_layer(policy: str, contract: str, fewest: Callable[..., int], choic
     ("policy", "contract", "choices"),
     [
         ("min", "atomic", search.bypass),
-        ("min:forced", "protected", search.protected),
+        ("min:forced", "atomic", search.forced),
+        ("min:forced", "protected", search.forced),
     ],
 )
 def test_a_global_bank(policy: str, contract: str, choices: search.Choices) -> None:
@@ -88,17 +90,7 @@ def test_nothing_beats_min(contract: str) -> None:
                 assert misses(calls, n_experts, slots, policy, contract) + gift >= least, (policy, seed, slots)
 
 
-def test_forced_min_of_single_experts() -> None:
-    """Where a call asks for one expert, what `atomic` forces is the textbook's paging."""
-    for seed in range(CASES // 3):
-        calls, n_experts = tiny_calls(seed)
-        calls = [(0, experts[:1] * len(experts), 1) for _, experts, _ in calls]
-        for slots in range(1, n_experts + 1):
-            expected = search.fewest_misses([tuple(experts) for _, experts, _ in calls], slots, search.forced)
-            assert misses(calls, n_experts, slots, "min:forced", "atomic") == expected, (seed, slots)
-
-
-@pytest.mark.parametrize("contract", ["protected", "sequential"])
+@pytest.mark.parametrize("contract", ["protected", "atomic", "sequential"])
 def test_nothing_that_must_admit_beats_forced_min(contract: str) -> None:
     policies = [
         name

@@ -30,7 +30,7 @@ STAMPED = [
     for policy in ("lru", "fifo", "lfu")
     for stamp in ("last", "hits-first")
     for contract in POLICIES[policy].contracts
-    if contract != "sequential"  # where every reference is a call of its own
+    if contract in ("protected", "atomic")  # the runtime has its own order; a sequential call is one reference
 ]
 EVICTING = [(contract, policy) for contract, policy in PAIRS if issubclass(POLICIES[policy], EvictingPolicy)]
 PREFETCHING = [
