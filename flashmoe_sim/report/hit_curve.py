@@ -8,20 +8,23 @@ from typing import Any
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999", "#8c564b", "#17becf")
 MARKERS = "osD^vP*Xh"
-MOST_PIXELS = 60_000
+MOST_TRACES = 20
 MOST_TICKS = 12
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw results, rows of schema.RESULT_COLUMNS, as a PNG: one line of panels per trace."""
+    """Draw results, rows of schema.RESULT_COLUMNS, as a PNG: a pair of panels for each of the first 20 traces."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     traces = list(dict.fromkeys((row["trace_id"], row["trace"]) for row in rows))
-    figure = Figure(figsize=(10, 4.2 * len(traces)), layout="constrained")
+    shown = traces[:MOST_TRACES]
+    figure = Figure(figsize=(10, 4.2 * len(shown)), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(len(traces), 2, squeeze=False)
-    for (left, right), trace in zip(panels, traces, strict=True):
+    if len(shown) < len(traces):
+        figure.suptitle(f"the first {len(shown)} of {len(traces)} traces")
+    panels = figure.subplots(len(shown), 2, squeeze=False)
+    for (left, right), trace in zip(panels, shown, strict=True):
         of_trace = [row for row in rows if (row["trace_id"], row["trace"]) == trace]
         contracts = ", ".join(dict.fromkeys(row["contract"] for row in of_trace))
         _curves(left, of_trace, "hit_rate", "best_hit_rate", 100)
@@ -37,8 +40,10 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
         for panel in (left, right):
             panel.grid(color="#dddddd", linewidth=0.6)
             panel.spines[["top", "right"]].set_visible(False)
-        left.legend(frameon=False, loc="lower right")
-    figure.savefig(path, dpi=min(144, MOST_PIXELS / figure.get_figheight()))
+        columns = 1 + len(left.lines) // 12
+        legend = left.legend(frameon=False, loc="lower right", ncols=columns, fontsize="small" if columns > 1 else None)
+        legend.set_in_layout(False)  # however long it is, the panel keeps its size
+    figure.savefig(path, dpi=144)
 
 
 def _curves(panel: Any, rows: list[dict[str, Any]], column: str, best: str | None, scale: float) -> None:

@@ -1,0 +1,53 @@
+"""`sim curve`: every size as a replay of its own counts it, and a table of some."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from flashmoe_sim.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main([*arguments, "--json"]) == 0
+    parsed: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return parsed
+
+
+@pytest.mark.parametrize(
+    ("policy", "contract", "first"), [("lru", "atomic", 8), ("lru", "protected", 8), ("min", "atomic", 1)]
+)
+def test_every_size_is_there_and_is_what_a_replay_says(
+    capsys: pytest.CaptureFixture[str], policy: str, contract: str, first: int
+) -> None:
+    options = ["--policy", policy, "--contract", contract]
+    found = document(capsys, "curve", "python-256", *options)
+    assert (found["trace"], found["policy"], found["contract"]) == ("python-256", policy, contract)
+    assert [row["bank"] for row in found["curve"]] == list(range(first, 257))
+    for row in (row for row in found["curve"] if row["bank"] in {first, 16, 77, 256}):
+        counts = document(capsys, "replay", "python-256", *options, "--bank", str(row["bank"]))["counts"]
+        assert row == {"bank": row["bank"]} | {name: counts[name] for name in row if name != "bank"}
+
+
+@pytest.mark.parametrize("trace", ["python-256", "deepseek-v2-lite", "qwen3-30b-phone"])
+def test_the_table_fits_80_columns(capsys: pytest.CaptureFixture[str], trace: str) -> None:
+    assert main(["curve", trace, "--policy", "min"]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "…" not in out
+
+
+def test_round_sizes_are_shown_with_the_first_and_the_last(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["curve", "python-256"]) == 0
+    out = capsys.readouterr().out
+    rows = [line.split() for line in out.splitlines()]
+    shown = [int(row[0]) for row in rows if row[-1:] == ["MiB"] or row[-1:] == ["KiB"]]
+    assert shown == [8, *range(16, 257, 16)]
+    assert "17 of 249 sizes; --json gives all" in out

@@ -1,0 +1,76 @@
+"""Every verb, argument and option says what it is for."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+
+import click
+import pytest
+
+import flashmoe_sim.cli
+from flashmoe_sim.cli.main import VERBS, main, sim
+
+HELPERS = {"main", "common", "progress", "workload"}
+
+
+def commands(command: click.Command, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """A command and all below it, with what one types to get there."""
+    yield path, command
+    if isinstance(command, click.Group):
+        with click.Context(command) as context:
+            for name in command.list_commands(context):
+                below = command.get_command(context, name)
+                assert below is not None
+                yield from commands(below, *path, name)
+
+
+ALL = dict(commands(sim))
+
+
+def test_every_verb_has_a_module_and_every_module_is_a_verb() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(flashmoe_sim.cli.__path__)}
+    assert modules - HELPERS == set(VERBS)
+    for verb in VERBS:
+        command = importlib.import_module(f"flashmoe_sim.cli.{verb}").command
+        assert isinstance(command, click.Command)
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_of_every_command(capsys: pytest.CaptureFixture[str], path: tuple[str, ...], option: str) -> None:
+    assert main([*path, option]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith(f"Usage: {' '.join(('sim', *path))} ")
+    assert printed.err == ""
+    assert max(map(len, printed.out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_everything_is_documented(path: tuple[str, ...]) -> None:
+    command = ALL[path]
+    assert command.help
+    assert command.help.strip().partition("\n")[0].endswith((".", ";", ","))
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, parameter.name
+            assert parameter.help.endswith("."), parameter.name
+            assert parameter.help[0].isupper() or parameter.help[0].isdigit() or ":" in parameter.help, parameter.name
+
+
+@pytest.mark.parametrize("path", [path for path, command in ALL.items() if not isinstance(command, click.Group)])
+def test_every_command_can_print_json(path: tuple[str, ...]) -> None:
+    assert "as_json" in {parameter.name for parameter in ALL[path].params}
+
+
+def test_without_a_verb_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert all(verb in printed.err for verb in VERBS)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("sim, version ")

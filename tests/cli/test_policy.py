@@ -1,0 +1,58 @@
+"""`sim policy`: the list and what is said of each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+
+import pytest
+
+from flashmoe_sim.cli.main import main
+from flashmoe_sim.policies.base import ALL_CONTRACTS
+from flashmoe_sim.policies.table import POLICIES, parse_policy
+
+
+@pytest.fixture(autouse=True)
+def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["policy", *arguments]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out
+
+
+def test_list_names_every_policy_and_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "list")
+    lines = out.splitlines()
+    assert [line.split()[0] for line in lines if line.split()[:1] and line.split()[0] in POLICIES] == list(POLICIES)
+    assert next(line for line in lines if line.startswith("min ")).split()[1:3] == ["atomic,", "sequential"]
+    assert max(map(len, lines)) <= 80
+    assert "…" not in out
+
+
+def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = json.loads(run(capsys, "list", "--json"))
+    assert [entry["name"] for entry in listed] == list(POLICIES)
+    for entry in listed:
+        policy = POLICIES[entry["name"]]
+        assert entry["parameters"] == {item.name: item.default for item in fields(policy)}
+        assert set(entry["contracts"]) <= set(ALL_CONTRACTS)
+        assert entry["hindsight"] == (entry["name"].split(":")[0] in {"static", "min"})
+        for key, value in entry["parameters"].items():
+            assert parse_policy(f"{entry['name']}:{key}={value}") == policy()
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_show_says_all(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    described = json.loads(run(capsys, "show", name, "--json"))
+    assert described["summary"].endswith(".")
+    assert described["source"]
+    assert described["ties"]
+    out = run(capsys, "show", name)
+    words = " ".join(out.split())
+    for text in (described["rule"], described["ties"], described["source"], ", ".join(described["contracts"])):
+        assert " ".join(text.split()) in words
+    assert max(map(len, out.splitlines())) <= 80

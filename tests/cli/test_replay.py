@@ -1,0 +1,113 @@
+"""`sim replay`: the JSON document and the tables of one replay."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from flashmoe_sim.cli.main import main
+from flashmoe_sim.schema import COUNTS, IDENTITY
+from flashmoe_sim.trace.bundled import catalog
+
+ADDITIVE = ("calls", "refs", "requests", "hits", "misses", "cold_installs", "evictions", "bypassed", "aliased_refs")
+ADDITIVE += ("full_hit_calls", "bytes_read", "read_ops", "prefetch_issued", "prefetch_bytes", "prefetch_wasted_bytes")
+
+
+@pytest.fixture(autouse=True)
+def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["replay", *arguments, "--json"]) == 0
+    parsed: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return parsed
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--policy", "lru"], ["--policy", "static"], ["--prefetch", "predict-prev"], ["--scope", "global"]],
+    ids=" ".join,
+)
+def test_json_has_identity_counts_layers_and_timing(capsys: pytest.CaptureFixture[str], options: list[str]) -> None:
+    found = document(capsys, "python-256", "--bank", "16", *options)
+    assert list(found) == ["identity", "counts", "layers", "timing"]
+    assert set(found["identity"]) == {column.name for column in IDENTITY}
+    assert set(found["counts"]) == {column.name for column in COUNTS if not column.name.startswith("best_")}
+    assert found["timing"] is None
+    assert [row["layer"] for row in found["layers"]] == list(range(6))
+    for name in ADDITIVE:
+        assert sum(row[name] for row in found["layers"]) == found["counts"][name], name
+    assert set(found["layers"][0]) - {"layer"} < set(found["counts"])
+
+
+def test_the_id_changes_with_what_changes_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    setups = [
+        [],
+        ["--bank", "17"],
+        ["--policy", "fifo"],
+        ["--policy", "random:seed=7"],
+        ["--contract", "protected"],
+        ["--scope", "global"],
+        ["--prefetch", "temporal"],
+        ["--io-split", "2"],
+        ["--model", "qwen3.5-35b-a3b"],
+    ]
+    ids = [document(capsys, "python-256", "--bank", "16", *setup)["identity"]["id"] for setup in setups]
+    assert len(set(ids)) == len(setups)
+    ids.append(document(capsys, "prose-256", "--bank", "16")["identity"]["id"])
+    assert len(set(ids)) == len(setups) + 1
+    path = str(catalog()["python-256"].path)
+    model = str(catalog()["python-256"].model)
+    again = document(capsys, path, "--bank", "16", "--model", model)["identity"]
+    assert (again["id"], again["trace"]) == (ids[0], "python")
+
+
+def test_the_table_says_what_the_json_says(capsys: pytest.CaptureFixture[str]) -> None:
+    counts = document(capsys, "python-256", "--bank", "64")["counts"]
+    assert main(["replay", "python-256", "--bank", "64"]) == 0
+    printed = capsys.readouterr()
+    words = " ".join(printed.out.split())
+    assert words.startswith("python-256: lru, bank 64 (slots of each layer), contract runtime routed calls 6,031")
+    for label, name in (("hits", "hits"), ("misses", "misses"), ("cold installs", "cold_installs")):
+        assert f"{label} {counts[name]:,} " in words
+    assert "reads layer calls" not in words
+    assert f"in {counts['read_ops']:,} reads" in words
+    assert f"slot aliasing: {counts['aliased_refs']:,} of 48,248 requests" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "title"),
+    [
+        (["python-256", "--bank", "3MiB"], "bank 3MiB (bytes, shared equally by the layers)"),
+        (["python-256", "--bank", "3MiB", "--scope", "global"], "bank 3MiB (bytes of one bank for all layers)"),
+        (["python-256", "--bank", "16", "--scope", "global"], "bank 16 (slots of each layer, in one bank)"),
+        (["gpt-oss-120b", "--bank", "16", "--policy", "static:global"], "gpt-oss-120b: static:global, bank 16"),
+        (["deepseek-v2-lite", "--bank", "16", "--prefetch", "temporal", "--policy", "random:seed=7"], "random:seed=7"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_tables_fit_80_columns(capsys: pytest.CaptureFixture[str], arguments: list[str], title: str) -> None:
+    for more in ([], ["--all-layers"]):
+        assert main(["replay", *arguments, *more]) == 0
+        out = capsys.readouterr().out
+        assert title in " ".join(out.split())
+        assert max(map(len, out.splitlines())) <= 80
+        assert "…" not in out
+
+
+def test_only_the_worst_layers_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "deepseek-v2-lite", "--bank", "16"]) == 0
+    out = capsys.readouterr().out
+    assert "the 16 layers with most misses; --all-layers shows all 26" in out
+    assert main(["replay", "deepseek-v2-lite", "--bank", "16", "--all-layers"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    layers = [int(row[0]) for row in rows if row and row[0].isdecimal()]
+    assert layers == list(range(1, 27))
+
+
+def test_no_line_about_aliasing_where_there_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "python-256", "--bank", "16", "--contract", "protected"]) == 0
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,258 @@
+"""`sim sweep`: its table, its JSON, its files, and that a row is what a replay of its own would say."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pty
+import select
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import polars
+import pytest
+
+from flashmoe_sim.cli.common import print_table
+from flashmoe_sim.cli.main import main
+from flashmoe_sim.policies.table import POLICIES
+from flashmoe_sim.schema import COUNTS, IDENTITY, RESULT_COLUMNS, TIMING
+from flashmoe_sim.trace.bundled import catalog
+
+COMMAND = "from flashmoe_sim.cli.main import entry; entry()"
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture(autouse=True)
+def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """A trace of no known model: 30 tokens, 2 layers of 8 experts, 2 a token."""
+    path = tmp_path / "pairs.jsonl"
+    tokens = [[[0, n % 8], [0, (n + 1) % 8], [1, n * n % 8], [1, (n * n + 3) % 8]] for n in range(30)]
+    path.write_text("".join(f"{json.dumps(token)}\n" for token in tokens))
+    return path
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main([*arguments, "--json"]) == 0
+    parsed: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return parsed
+
+
+def test_without_a_trace_the_first_bundled_one_is_swept(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "--bank", "16..256"]) == 0
+    printed = capsys.readouterr()
+    first = next(iter(catalog()))
+    assert printed.out.startswith(f"{first}: ")
+    cells = [line.split() for line in printed.out.splitlines()]
+    assert [row[0] for row in cells if row[1:2] == ["lru"]] == ["16", "32", "64", "128", "256"]
+    assert "sim: banks 16, 32, 64, 128, 256; 5 setups x 1 trace\n" in printed.err
+    assert "slot aliasing in 4 of 5 rows" in printed.err
+
+
+def test_json_rows_have_the_columns_of_the_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = document(capsys, "sweep", "python-256", "--bank", "16,64", "--policy", "lru,static")["rows"]
+    types = {"str": str, "int": int, "float": float}
+    assert [(row["bank"], row["policy"]) for row in rows] == [
+        ("16", "lru"),
+        ("16", "static"),
+        ("64", "lru"),
+        ("64", "static"),
+    ]
+    for row in rows:
+        assert list(row) == [column.name for column in RESULT_COLUMNS]
+        for column in (*IDENTITY, *COUNTS):
+            assert type(row[column.name]) is types[column.dtype], column.name
+        assert all(row[column.name] is None for column in TIMING)
+        assert row["hits"] + row["misses"] == row["requests"]
+        assert row["hit_rate"] <= row["best_hit_rate"]
+    assert len({row["id"] for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--policy", "all"],
+        ["--policy", "all", "--contract", "protected"],
+        ["--policy", "all", "--contract", "sequential"],
+        ["--policy", "all", "--contract", "atomic", "--scope", "global"],
+        ["--policy", "all", "--prefetch", "predict-top1"],
+        ["--policy", "lru:stamp=last,random:seed=7", "--contract", "protected", "--io-split", "2"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("bank", ["16,100", "1MiB,3MiB"])
+def test_a_row_is_what_a_replay_says(capsys: pytest.CaptureFixture[str], options: list[str], bank: str) -> None:
+    rows = document(capsys, "sweep", "prose-256", "--bank", bank, *options)["rows"]
+    assert {row["bank"] for row in rows} == set(bank.split(","))
+    for row in rows:
+        named = {name: str(row[name]) for name in ("bank", "policy", "contract", "scope", "prefetch")}
+        arguments = [part for name, value in named.items() for part in (f"--{name}", value)]
+        alone = document(capsys, "replay", "prose-256", *arguments, "--io-split", str(row["io_split"]))
+        assert {name: row[name] for name in alone["identity"]} == alone["identity"]
+        assert {name: row[name] for name in alone["counts"]} == alone["counts"]
+
+
+def test_all_policies_are_those_that_can_be(capsys: pytest.CaptureFixture[str]) -> None:
+    """min is counted under atomic, for which it is defined; a predictor leaves out the banks that never install."""
+    rows = document(capsys, "sweep", "--bank", "16", "--policy", "all")["rows"]
+    assert [row["policy"] for row in rows] == list(POLICIES)
+    assert {row["policy"] for row in rows if row["contract"] == "atomic"} == {"min"}
+    rows = document(capsys, "sweep", "--bank", "16", "--policy", "all", "--prefetch", "temporal")["rows"]
+    assert {row["policy"] for row in rows} == set(POLICIES) - {"demand", "static", "static:global"}
+    assert {row["prefetch"] for row in rows if row["contract"] == "runtime"} == {"temporal"}
+
+
+def test_a_policy_named_twice_is_swept_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(document(capsys, "sweep", "--bank", "16,16", "--policy", "lru, lru")["rows"]) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--bank", "16..256", "--policy", "all", "--contract", "protected"],
+        ["--bank", "1MiB..16MiB", "--policy", "all", "--contract", "atomic", "--scope", "global"],
+        ["gpt-oss-120b", "--bank", "32,64", "--policy", "static:global,min,random:seed=77777"],
+        ["deepseek-v2-lite", "--bank", "16", "--policy", "random:seed=1234567,min:forced"],
+        ["python-256", "prose-256", "--bank", "16,32", "--prefetch", "predict-prev"],
+    ],
+    ids=" ".join,
+)
+def test_tables_fit_80_columns_and_names_are_whole(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert main(["sweep", *arguments]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line for line in lines if "…" in line or line != line.rstrip()] == []
+    policies = arguments[arguments.index("--policy") + 1] if "--policy" in arguments else "lru"
+    shown = {line.split()[1].rstrip("*") for line in lines if "iB " in line}
+    assert shown >= set(POLICIES if policies == "all" else policies.split(","))
+
+
+def test_a_name_too_long_for_its_column_goes_on_in_the_next_line(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "my_policies.evict:Oldest:with=" + "9" * 60
+    print_table((("policy", "left"), ("hits", "right")), [(name, "1,000"), ("lru", "2")], title="x" * 100)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert name in "".join(line.split()[0] for line in lines if line)
+    assert [line.split()[1] for line in lines if line.endswith(("1,000", "2"))] == ["1,000", "2"]
+
+
+def test_a_long_list_of_banks_is_shortened(capsys: pytest.CaptureFixture[str], pairs: Path) -> None:
+    assert main(["sweep", "--bank", "8..256", "--bank-step", "1", "--contract", "atomic"]) == 0
+    assert "sim: banks 8, 9, 10, ..., 256 (249 sizes); 249 setups x 1 trace\n" in capsys.readouterr().err
+    assert main(["sweep", str(pairs), str(pairs), "--bank", "2..8", "--bank-step", "x2", "--contract", "atomic"]) == 0
+    assert "sim: banks 2, 4, 8; 3 setups x 2 traces\n" in capsys.readouterr().err
+
+
+def test_a_trace_of_no_known_model(capsys: pytest.CaptureFixture[str], pairs: Path) -> None:
+    assert main(["sweep", str(pairs), "--bank", "4"]) == 0
+    out = capsys.readouterr().out
+    assert "unknown model, so no bytes: give --model" in out
+    row = next(line.split() for line in out.splitlines() if line.split()[1:2] == ["lru"])
+    assert row[-2:] == ["-", "-"]
+    parsed = document(capsys, "sweep", str(pairs), "--bank", "4")["rows"][0]
+    unknown = {"model", "bytes_read", "bytes_per_token", "read_ops", "resident_bytes", "best_bytes_per_token"}
+    unknown |= {"prefetch_bytes", "prefetch_read_ops", "prefetch_wasted_bytes"} | {column.name for column in TIMING}
+    assert {name for name, value in parsed.items() if value is None} == unknown
+
+
+def test_several_traces_and_cuts_of_them(capsys: pytest.CaptureFixture[str], pairs: Path) -> None:
+    arguments = ["sweep", str(pairs), "python-256", "--bank", "8", "--topk", "1,2,1"]
+    rows = document(capsys, *arguments)["rows"]
+    assert [row["trace"] for row in rows] == [
+        "pairs, top-1",
+        "pairs, top-2",
+        "python-256, top-1",
+        "python-256, top-2",
+    ]
+    assert [row["refs"] for row in rows] == [60, 120, 6031, 12062]
+    assert rows[1]["trace_id"] == document(capsys, "sweep", str(pairs), "--bank", "8")["rows"][0]["trace_id"]
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert all(f"{row['trace']}: " in out for row in rows)
+
+
+def test_a_file_is_meant_before_a_bundled_trace(
+    capsys: pytest.CaptureFixture[str], pairs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs.rename(pairs.with_name("python-256"))
+    monkeypatch.chdir(pairs.parent)
+    assert document(capsys, "sweep", "python-256", "--bank", "4")["rows"][0]["refs"] == 120
+
+
+def test_notes_of_the_reader_go_to_stderr(capsys: pytest.CaptureFixture[str], pairs: Path) -> None:
+    with pairs.open("a") as stream:
+        stream.write("[[0,")
+    assert main(["sweep", str(pairs), "--bank", "4", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["rows"][0]["refs"] == 120
+    assert f"sim: {pairs}: the last line (31) is torn and was dropped\n" in printed.err
+
+
+def test_out_writes_parquet_csv_and_png(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "new" / "results"
+    rows = document(capsys, "sweep", "--bank", "16..64", "--policy", "lru,min", "--out", str(out))["rows"]
+    assert sorted(path.name for path in out.iterdir()) == ["results.csv", "results.parquet", "results.png"]
+    assert (out / "results.png").read_bytes().startswith(PNG)
+    table = polars.read_parquet(out / "results.parquet")
+    types = {"str": polars.String, "int": polars.Int64, "float": polars.Float64}
+    assert dict(table.schema) == {column.name: types[column.dtype] for column in RESULT_COLUMNS}
+    assert table.to_dicts() == rows
+    assert polars.read_csv(out / "results.csv", schema=table.schema).equals(table)
+
+    assert main(["sweep", "--bank", "32", "--out", str(out)]) == 2
+    assert "has results.parquet already" in capsys.readouterr().err
+    assert polars.read_parquet(out / "results.parquet").equals(table)
+    assert main(["sweep", "--bank", "32", "--out", str(out), "--force"]) == 0
+    assert f"sim: wrote results.parquet, results.csv and results.png to {out}\n" in capsys.readouterr().err
+    assert polars.read_parquet(out / "results.parquet")["bank"].to_list() == ["32"]
+
+
+def test_the_values_of_one_row(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Experts 0 1 0 2 0 in a bank of two: 0 and 1 are cold, 0 hits, 2 evicts 1, 0 hits; min does the same."""
+    path = tmp_path / "five.jsonl"
+    path.write_text("[[0, 0]]\n[[0, 1]]\n[[0, 0]]\n[[0, 2]]\n[[0, 0]]\n")
+    row = document(capsys, "sweep", str(path), "--bank", "2", "--contract", "atomic")["rows"][0]
+    expected = {"calls": 5, "refs": 5, "requests": 5, "hits": 2, "misses": 3, "cold_installs": 2, "evictions": 1}
+    assert {name: row[name] for name in expected} == expected
+    assert (row["full_hit_calls"], row["hit_rate"], row["best_hit_rate"]) == (2, 0.4, 0.4)
+    assert math.isclose(row["misses_per_token"], 0.6)
+
+
+def test_progress_is_silent_without_a_terminal(pairs: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, "sweep", str(pairs), "--bank", "4", "--contract", "atomic"],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert done.stderr == "sim: banks 4; 1 setup x 1 trace\n"
+    assert "\x1b" not in done.stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no pseudo-terminals")
+def test_progress_is_shown_on_a_terminal(pairs: Path) -> None:
+    """Stderr is a terminal here, stdout is not: the bar goes to the one, the plain table to the other."""
+    terminal, end = pty.openpty()
+    arguments = [sys.executable, "-c", COMMAND, "sweep", str(pairs), "--bank", "4", "--contract", "atomic"]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=end, env={**os.environ, "TERM": "xterm"}) as child:
+        os.close(end)
+        assert child.stdout is not None
+        table = child.stdout.read()
+    shown = b""
+    while select.select([terminal], [], [], 0)[0]:
+        try:
+            shown += os.read(terminal, 1 << 16)
+        except OSError:  # what Linux says at the end
+            break
+    os.close(terminal)
+    assert child.returncode == 0
+    assert b"replaying" in shown
+    assert b"banks 4; 1 setup x 1 trace" in shown
+    assert b"\x1b" not in table

@@ -1,0 +1,130 @@
+"""Results on disk: whole, or as they were before."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars
+import pytest
+
+from flashmoe_sim.cli.main import main
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.schema import RESULT_COLUMNS
+from flashmoe_sim.sweep import store
+from flashmoe_sim.sweep.store import FILES, check_folder, write_results
+
+VALUES: dict[str, Any] = {"str": "é,\"'", "int": 2**40, "float": 0.1}
+ROW = {column.name: VALUES[column.dtype] for column in RESULT_COLUMNS}
+EMPTY = dict.fromkeys(ROW)
+
+
+def draw(rows: Any, path: Path) -> None:
+    path.write_bytes(b"a picture")
+
+
+def full(*_: Any, **__: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
+    write_results([ROW, EMPTY], tmp_path, draw=draw)
+    assert sorted(os.listdir(tmp_path)) == sorted(FILES)
+    table = polars.read_parquet(tmp_path / "results.parquet")
+    assert table.to_dicts() == [ROW, EMPTY]
+    assert polars.read_csv(tmp_path / "results.csv", schema=table.schema).to_dicts() == [ROW, EMPTY]
+
+
+def break_parquet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(polars.DataFrame, "write_parquet", full)
+
+
+def break_csv(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Path.write_bytes
+    monkeypatch.setattr(Path, "write_bytes", lambda path, data: full() if path.suffix == ".csv" else write(path, data))
+
+
+def break_last_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    move = os.replace
+
+    def replace(source: Path, target: Path) -> None:
+        if Path(source).parent.name == "new" and Path(target).name == FILES[-1]:
+            full()
+        move(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+
+
+def draw_half(rows: Any, path: Path) -> None:
+    path.write_bytes(b"half a pic")
+    full()
+
+
+@pytest.mark.parametrize("existing", [True, False])
+@pytest.mark.parametrize("break_it", [break_parquet, break_csv, break_last_move, None])
+def test_a_full_disk_leaves_the_folder_as_it_was(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    break_it: Callable[[pytest.MonkeyPatch], None] | None,
+    existing: bool,
+) -> None:
+    folder = tmp_path / "some" / "where"
+    if existing:
+        write_results([ROW], folder, draw=draw)
+        (folder / "notes.txt").write_text("mine")
+    before = snapshot(tmp_path)
+    if break_it:
+        break_it(monkeypatch)
+    with pytest.raises(BadInput, match=r"where: No space left on device; nothing was written"):
+        write_results([ROW, EMPTY], folder, draw=draw if break_it else draw_half)
+    assert snapshot(tmp_path) == before
+    assert sorted(os.listdir(tmp_path)) == (["some"] if existing else [])
+
+
+@pytest.mark.parametrize("existing", [True, False])
+def test_an_interruption_leaves_the_folder_as_it_was(tmp_path: Path, existing: bool) -> None:
+    def interrupted(rows: Any, path: Path) -> None:
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "results"
+    if existing:
+        write_results([ROW], folder, draw=draw)
+    before = snapshot(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        write_results([ROW, EMPTY], folder, draw=interrupted)
+    assert snapshot(tmp_path) == before
+    assert sorted(os.listdir(tmp_path)) == (["results"] if existing else [])
+
+
+def test_a_full_disk_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("flashmoe_sim.report.hit_curve.draw", full)
+    out = tmp_path / "results"
+    assert main(["sweep", "--bank", "64", "--contract", "protected", "--out", str(out)]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.splitlines()[1:] == [f"sim: {out}: No space left on device; nothing was written"]
+    assert printed.out == ""
+    assert not out.exists()
+
+
+def test_a_folder_where_a_file_should_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "results.csv").mkdir()
+    with pytest.raises(BadInput, match=r"results\.csv: is not a file; give another folder"):
+        check_folder(tmp_path, force=True)
+
+
+def test_a_folder_is_checked_and_not_made(tmp_path: Path) -> None:
+    check_folder(tmp_path / "a" / "b", force=False)
+    assert os.listdir(tmp_path) == []
+    store.write_results([ROW], tmp_path / "a", draw=draw)
+    with pytest.raises(BadInput, match="already; give another folder"):
+        check_folder(tmp_path / "a", force=False)
+    check_folder(tmp_path / "a", force=True)
