@@ -95,11 +95,15 @@ def specialise(engine: Callable[..., Any], name: str, **kernels: Any) -> Any:
     """Compile a copy of `engine` in which the global names in `kernels` mean the kernels given.
 
     This is how one replay loop is compiled with each policy's functions inlined, without a call through a pointer.
-    `name` distinguishes the copies in the cache.
+    `name` and what `kernels` are distinguish the copies in the cache.
     """
     bound = {key: value if hasattr(value, "py_func") else jit(value) for key, value in kernels.items()}
     copy = types.FunctionType(engine.__code__, {**engine.__globals__, **bound}, name)
-    copy.__qualname__ = name
+    made_of = sorted(
+        (key, used.py_func.__module__, used.py_func.__qualname__, used.py_func.__code__.co_firstlineno)
+        for key, used in bound.items()
+    )
+    copy.__qualname__ = f"{name}_{hashlib.blake2b(repr(made_of).encode(), digest_size=4).hexdigest()}"
     outside = any(not kernel.py_func.__module__.startswith("flashmoe_sim.") for kernel in bound.values())
     copy.__module__ = "outside" if outside else engine.__module__
     return jit(copy)

@@ -1,0 +1,124 @@
+"""`sim` as a process: what it imports, what it compiles, Ctrl-C and closed pipes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.trace.store import write_store
+from tests.trace.strategies import trace_of
+
+ENTRY = "from flashmoe_sim.cli.main import entry; entry()"
+HEAVY = ("numba", "numpy", "polars", "scipy", "matplotlib", "pyarrow", "rich", "orjson")
+IMPORTED = "import sys; from flashmoe_sim.cli.main import main; code = main(); print(*sys.modules); sys.exit(code)"
+
+
+def sim(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", ENTRY, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], [], ["sweep", "--help"], ["replay", "-h"], ["curve", "-h"], ["trace", "-h"], ["policy", "-h"]],
+    ids=" ".join,
+)
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED, *arguments], capture_output=True, text=True, check=bool(arguments)
+    )
+    imported = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
+    assert "click" in imported
+    assert imported.isdisjoint(HEAVY)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.parquet"
+    write_store(trace_of(*((0, [n % 7]) for n in range(50))), path)
+    return path
+
+
+def test_the_second_run_compiles_nothing(trace: Path, tmp_path: Path) -> None:
+    """numba says when it writes a compiled kernel, and when it reads one."""
+    arguments = ("sweep", str(trace), "--bank", "4", "--contract", "atomic")
+    cache = {"FLASHMOE_CACHE": str(tmp_path / "cache"), "NUMBA_DEBUG_CACHE": "1"}
+    first, second = sim(*arguments, **cache), sim(*arguments, **cache)
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert "data saved to" in first.stdout
+    assert "saved" not in second.stdout
+    assert "data loaded from" in second.stdout
+
+
+def test_a_closed_pipe_is_no_error(trace: Path) -> None:
+    """As `sim … | head -1` does: a long output, and a short one that is only written at the end."""
+    for bank in ("1..7", "4"):
+        command = [sys.executable, "-c", ENTRY, "sweep", str(trace), "--bank", bank, "--bank-step", "1", "--json"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            assert child.stderr is not None
+            child.stdout.close()
+            messages = child.stderr.read().splitlines()
+        assert len(messages) == 1
+        assert messages[0].startswith("sim: banks ")
+        assert child.returncode == 1
+
+
+@contextmanager
+def long_sweep(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A sweep that would take minutes, at the time when its plan is out and its replays run."""
+    trace = folder / "long.parquet"
+    if not trace.exists():
+        write_store(
+            trace_of(*((layer, [7 * n % 251, n * n % 257 + 251]) for n in range(4000) for layer in range(8))), trace
+        )
+    # a job in the background of a shell ignores Ctrl-C, and so would what it starts
+    listening = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {ENTRY}"
+    command = [sys.executable, "-c", listening, "sweep", str(trace), "--bank", "2..500", "--bank-step", "1"]
+    command += ["--policy", "random,lfu,fifo", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stderr is not None
+        assert child.stderr.readline().startswith("sim: banks 2, 3, 4, ..., 500")
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no SIGINT to send")
+def test_ctrl_c_is_one_line_and_leaves_results_alone(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    for options in ((), ("--force",)):
+        with long_sweep(tmp_path, "--out", str(results), *options) as child:
+            child.send_signal(signal.SIGINT)
+            out, err = child.communicate(timeout=60)
+        assert (child.returncode, out) == (130, "")
+        assert err == "sim: interrupted; nothing was left half-written\n"
+        if not options:
+            assert not results.exists()
+            results.mkdir()
+            (results / "results.csv").write_text("of an earlier run")
+    assert {path.name: path.read_text() for path in results.iterdir()} == {"results.csv": "of an earlier run"}
+
+
+def test_a_mistake_of_the_program_is_one_line_too(trace: Path) -> None:
+    broken = f"import flashmoe_sim.sweep.collect as module; module.sweep = None; {ENTRY}"
+    command = [sys.executable, "-c", broken, "sweep", str(trace), "--bank", "4"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(
+        "sim: internal error, TypeError: 'NoneType' object is not callable; FLASHMOE_TRACEBACK=1"
+    )
+    assert done.stderr.count("\n") == 1
+    shown = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "FLASHMOE_TRACEBACK": "1"}
+    )
+    assert "Traceback" in shown.stderr
+    assert shown.returncode == 1

@@ -1,0 +1,236 @@
+"""Compiled kernels: never stale, kept where that is possible, and no trouble where it is not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flashmoe_sim
+from flashmoe_sim import _jit
+
+PACKAGE = Path(flashmoe_sim.__file__).parent
+HELPER = """
+from flashmoe_sim._jit import jit
+
+@jit
+def answer(n):
+    return n + {}
+"""
+KERNEL = """
+from flashmoe_sim._jit import jit
+from flashmoe_sim.toy_helper import answer
+
+@jit
+def twice(n):
+    return 2 * answer(n)
+"""
+RUN = "from flashmoe_sim.toy_kernel import twice; print(twice(1), len(twice.stats.cache_hits))"
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A copy of the package with a kernel in one file that calls a kernel in another."""
+    copy = tmp_path / "flashmoe_sim"
+    copy.mkdir()
+    for name in ("__init__.py", "_jit.py", "errors.py"):
+        shutil.copy(PACKAGE / name, copy)
+    (copy / "toy_helper.py").write_text(HELPER.format(1))
+    (copy / "toy_kernel.py").write_text(KERNEL)
+    return copy
+
+
+def run(package: Path, cache: Path, code: str = RUN) -> list[str]:
+    """What the code prints in a process that imports the copy."""
+    environment = {**os.environ, "PYTHONPATH": str(package.parent), "FLASHMOE_CACHE": str(cache)}
+    environment |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment, cwd=package.parent
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_an_edit_in_another_file_is_seen(package: Path, tmp_path: Path) -> None:
+    """numba by itself answers 4 to the third run, for the file of `twice` has not changed."""
+    cache = tmp_path / "cache"
+    assert run(package, cache) == ["4", "0"]
+    assert run(package, cache) == ["4", "1"]
+    helper = package / "toy_helper.py"
+    times = helper.stat()
+    helper.write_text(HELPER.format(5))
+    os.utime(helper, ns=(times.st_atime_ns, times.st_mtime_ns))  # the content decides, not the time
+    assert run(package, cache) == ["12", "0"]
+    helper.write_text(HELPER.format(1))
+    assert run(package, cache) == ["4", "1"]
+
+
+def test_one_name_for_other_kernels_is_another_kernel(package: Path, tmp_path: Path) -> None:
+    """As when the policy in a notebook, made of kernels of the package, is made of others the next time."""
+    (package / "toy_parts.py").write_text(
+        "def engine(n):\n    return step(n)\n\ndef add(n):\n    return n + 10\n\ndef multiply(n):\n    return n * 10\n"
+    )
+    code = (
+        "from flashmoe_sim import _jit, toy_parts;"
+        "step = _jit.specialise(toy_parts.{}, 'step_mine');"
+        "engine = _jit.specialise(toy_parts.engine, 'engine_mine', step=step);"
+        "print(engine(7), len(engine.stats.cache_hits))"
+    )
+    cache = tmp_path / "cache"
+    assert run(package, cache, code.format("add")) == ["17", "0"]
+    assert run(package, cache, code.format("multiply")) == ["70", "0"]
+    assert run(package, cache, code.format("add")) == ["17", "1"]
+
+
+def test_only_the_newest_versions_are_kept(package: Path, tmp_path: Path) -> None:
+    versions = tmp_path / "cache" / "kernels"
+    for number in range(7):
+        old = versions / f"old-{number}"
+        old.mkdir(parents=True)
+        (old / "kernel.nbc").touch()
+        os.utime(old, (number, number))
+    assert run(package, tmp_path / "cache") == ["4", "0"]
+    kept = {entry.name for entry in versions.iterdir()}
+    assert {"old-6", "old-5", "old-4"} < kept
+    assert len(kept) == _jit._KEPT_VERSIONS
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(package: Path, tmp_path: Path) -> None:
+    (tmp_path / "a-file").touch()
+    for _ in range(2):
+        assert run(package, tmp_path / "a-file") == ["4", "0"]
+
+
+def test_a_full_disk_only_means_that_nothing_is_kept(package: Path, tmp_path: Path) -> None:
+    full = """
+import errno, os
+from numba.core import caching
+def no_space(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+caching.IndexDataCacheFile._save_data = no_space
+"""
+    cache = tmp_path / "cache"
+    assert run(package, cache, full + RUN) == ["4", "0"]
+    assert run(package, cache) == ["4", "0"]
+    assert run(package, cache) == ["4", "1"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x80", b"not a pickle"])
+def test_a_damaged_cache_is_made_again(package: Path, tmp_path: Path, damage: bytes) -> None:
+    """As it is after a power cut: files that are there, and empty."""
+    cache = tmp_path / "cache"
+    assert run(package, cache) == ["4", "0"]
+    for ending in ("nbi", "nbc"):
+        found = list(cache.rglob(f"*.{ending}"))
+        assert found
+        for path in found:
+            path.write_bytes(damage)
+        assert run(package, cache) == ["4", "0"]
+        assert run(package, cache) == ["4", "1"]
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """The folder of kernels is looked up again, in this test and after it."""
+    _jit.kernel_cache.cache_clear()
+    yield
+    _jit.kernel_cache.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("FLASHMOE_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert _jit.kernel_cache() is None
+
+
+@pytest.mark.usefixtures("fresh")
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FLASHMOE_CACHE", str(tmp_path / "given"))
+    assert _jit.cache_root() == tmp_path / "given"
+    folder = _jit.kernel_cache()
+    assert folder is not None
+    assert folder.parent == tmp_path / "given" / "kernels"
+    monkeypatch.delenv("FLASHMOE_CACHE")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert _jit.cache_root() == tmp_path / "xdg" / "flashmoe-sim"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert _jit.cache_root() == Path.home() / ".cache" / "flashmoe-sim"
+
+
+def engine(n: int) -> int:
+    return step(n) + 1  # type: ignore[no-any-return]
+
+
+def step(n: int) -> Any:
+    raise NotImplementedError
+
+
+def double(n: int) -> int:
+    return 2 * n
+
+
+def outside(function: Any) -> Any:
+    """The function as a policy in a notebook would have it."""
+    copy = types.FunctionType(function.__code__, {}, function.__name__)
+    copy.__module__ = "__main__"
+    return copy
+
+
+def test_specialise_binds_kernels_by_name() -> None:
+    doubled = _jit.specialise(engine, "engine_double", step=outside(double))
+    squared = _jit.specialise(engine, "engine_square", step=outside(lambda n: n * n))
+    assert (doubled(5), squared(5)) == (11, 26)
+    assert doubled.py_func.__name__ == "engine_double"
+
+
+def test_what_is_from_outside_is_not_kept_on_disk() -> None:
+    """Its file is none of the package's, so an edit there would not make the kernel another one."""
+    inside = types.FunctionType(engine.__code__, {}, "engine")
+    inside.__module__ = "flashmoe_sim.residency.atomic"
+    kernel = _jit.specialise(inside, "engine_outside", step=outside(double))
+    assert kernel(5) == 11
+    assert kernel.stats.cache_path is None
+    assert _jit.jit(outside(double)).stats.cache_path is None
+
+
+def test_a_policy_from_outside_runs(tmp_path: Path) -> None:
+    """`--policy my_policies:Newest`, in a module beside the trace: it evicts what was used last."""
+    (tmp_path / "my_policies.py").write_text(
+        "from flashmoe_sim.policies.lru import Lru\n"
+        "def choose_victim(state, slot_key, blocked, mark):\n"
+        "    newest = -1\n"
+        "    for slot in range(len(slot_key)):\n"
+        "        if slot_key[slot] >= 0 and blocked[slot] != mark:\n"
+        "            newest = slot\n"
+        "    return newest\n"
+        "class Newest(Lru):\n"
+        '    """Evict from the last slot."""\n'
+        '    name = "my_policies:Newest"\n'
+        '    kernels = {**Lru.kernels, "choose_victim": choose_victim}\n'
+    )
+    (tmp_path / "trace.jsonl").write_text("[[0, 0]]\n[[0, 1]]\n[[0, 2]]\n[[0, 0]]\n[[0, 1]]\n")
+    code = "import sys; sys.path.insert(0, ''); from flashmoe_sim.cli.main import entry; entry()"
+    command = [sys.executable, "-c", code, "replay", "trace.jsonl", "--bank", "2", "--contract", "atomic", "--policy"]
+    hits = []
+    for policy in ("my_policies:Newest", "lru"):
+        done = subprocess.run([*command, policy], capture_output=True, text=True, check=True, cwd=tmp_path)
+        assert done.stderr == ""
+        hits.append(next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("hits")))
+    assert hits == ["1", "0"]  # 0 stays in the first slot
+    cached = _jit.kernel_cache()
+    if cached is not None:
+        assert list(cached.rglob("*choose_victim_my_policies*")) == []
+        assert list(cached.rglob("*replay_my_policies*")) == []
