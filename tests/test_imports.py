@@ -1,0 +1,59 @@
+"""Which folder may import which, as pyproject.toml says."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from importlinter.cli import lint_imports
+
+import flashmoe_sim
+
+PACKAGE = Path(flashmoe_sim.__file__).parent
+ROOT = PACKAGE.parent
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+
+def imported(source: Path) -> set[str]:
+    """The modules that a file imports anywhere, at the top or inside a function."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{source}: line {node.lineno}: a relative import"
+            assert node.module
+            names.add(node.module)
+    return names
+
+
+def test_folders_import_only_from_folders_above_them(capsys: pytest.CaptureFixture[str]) -> None:
+    code = lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True)
+    assert code == 0, capsys.readouterr().out
+
+
+def test_every_folder_is_in_the_contract() -> None:
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"][0]
+    named = {name.strip(" ()").removeprefix("flashmoe_sim.") for line in contract["layers"] for name in line.split("|")}
+    there = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert there - {"__init__"} <= named
+
+
+@pytest.mark.parametrize(
+    "forbidden", ["native_bridge", "tests", "libcachesim", "duckdb", "gguf", "hypothesis", "pytest"]
+)
+def test_never_imported(forbidden: str) -> None:
+    """The bridge to the real runtime is a program of its own, peers are for benchmarks, the others for development."""
+    users = [str(path) for path in SOURCES if any(name.split(".")[0] == forbidden for name in imported(path))]
+    assert users == []
+
+
+def test_all_that_is_imported_is_a_dependency() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    known = {re.split("[<>=!~ ]", line)[0].lower() for line in declared} | set(sys.stdlib_module_names)
+    used = {name.split(".")[0] for source in SOURCES for name in imported(source)}
+    assert used - known == {"flashmoe_sim"}

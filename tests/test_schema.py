@@ -1,0 +1,53 @@
+"""The columns: named once, described, and each known to the code that fills it."""
+
+from __future__ import annotations
+
+import pytest
+
+from flashmoe_sim.residency.counts import Counts
+from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.schema import COUNTS, IDENTITY, RESULT_COLUMNS, TIMING, Column
+from flashmoe_sim.sweep.row import identity, result_row
+from tests.residency.builders import geometry_of, one_layer, run, trace_of
+
+
+def test_names_are_given_once() -> None:
+    names = [column.name for column in RESULT_COLUMNS]
+    assert len(set(names)) == len(names)
+    assert RESULT_COLUMNS == IDENTITY + COUNTS + TIMING
+
+
+@pytest.mark.parametrize("column", RESULT_COLUMNS, ids=lambda column: column.name)
+def test_every_column_is_described(column: Column) -> None:
+    assert column.name.isidentifier()
+    assert column.name == column.name.lower()
+    assert column.dtype in {"str", "int", "float"}
+    assert bool(column.unit) == (column.dtype != "str")
+    assert column.meaning
+    assert not column.meaning.endswith(".")
+
+
+def test_units_are_told_by_names() -> None:
+    for column in COUNTS:
+        if "bytes" in column.name:
+            assert column.unit == "bytes"
+        if column.name.endswith("_rate") or "_over_" in column.name:
+            assert column.unit == "1"
+        if column.unit == "bytes" and "_per_" not in column.name:
+            assert column.dtype == "int"
+
+
+def test_a_row_has_every_column_in_order() -> None:
+    workload = prepare(trace_of(one_layer([[0], [1], [0]]), 4), geometry_of({0: 10}, 4))
+    replayed = run(workload, 1)
+    row = result_row(workload, replayed.setup, replayed.counts, best=replayed.counts)
+    assert list(row) == [column.name for column in RESULT_COLUMNS]
+    assert set(identity(workload, replayed.setup)) == {column.name for column in IDENTITY}
+    known = set(replayed.counts.total())
+    assert known == {column.name for column in COUNTS} - {"best_hit_rate", "best_bytes_per_token"}
+    assert isinstance(replayed.counts, Counts)
+    types = {"str": str, "int": int, "float": float}
+    assert [column.name for column in IDENTITY + COUNTS if type(row[column.name]) is not types[column.dtype]] == []
+    assert {row[column.name] for column in TIMING} == {None}
+    best = result_row(workload, replayed.setup, replayed.counts, best=None)
+    assert (best["best_hit_rate"], best["best_bytes_per_token"]) == (None, None)
