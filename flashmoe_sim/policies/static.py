@@ -33,11 +33,14 @@ class Static(PinningPolicy):
     def pinned(self, candidates: Candidates) -> list[NDArray[np.bool_]]:
         masks = []
         for count, seen, slots in zip(candidates.counts, candidates.first_seen, candidates.slots, strict=True):
-            second = seen if self.ties_by == "first-seen" else np.arange(len(count))
             mask = np.zeros(len(count), np.bool_)
-            mask[np.lexsort((second, -count))[:slots]] = True
+            mask[self.order(count, seen)[:slots]] = True
             masks.append(mask & (count > 0))
         return masks
+
+    def order(self, count: NDArray[np.int64], first_seen: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The experts of a layer in the order in which they are pinned, i64 [experts]."""
+        return np.lexsort((first_seen if self.ties_by == "first-seen" else np.arange(len(count)), -count))
 
 
 @dataclass(frozen=True)

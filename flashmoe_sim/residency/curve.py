@@ -12,11 +12,12 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min
+from flashmoe_sim.policies.static import Static
 from flashmoe_sim.residency import one_pass, tally
 from flashmoe_sim.residency.capacity import capacities
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.pool import Pool
-from flashmoe_sim.residency.replay import build_counts
+from flashmoe_sim.residency.replay import build_counts, pinned_keys
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 
@@ -60,6 +61,8 @@ class PoolCurve:
 
 def one_pass_policy(policy: Policy, contract: str) -> bool:
     """Whether one pass gives the counts of every bank size for this policy under this contract."""
+    if type(policy) is Static:
+        return contract != "sequential"
     if type(policy) is Lru:
         return policy.stamp == "first" and contract in ("protected", "atomic")
     return type(policy) is Min and contract == "atomic"
@@ -68,6 +71,11 @@ def one_pass_policy(policy: Policy, contract: str) -> bool:
 def pool_curve(pool: Pool, policy: Policy) -> PoolCurve:
     """One pass over a pool for a policy that `one_pass_policy` accepts."""
     depths, deepest, declined = np.zeros((3, pool.keys + 1), np.int64)
+    if isinstance(policy, Static):
+        rank = np.empty(pool.keys, np.int64)
+        rank[policy.order(pool.requests_by_key, pool.first_reference)] = np.arange(pool.keys)
+        one_pass.pinned(pool.key, pool.offset, rank, depths, deepest)
+        return PoolCurve(len(pool.call), len(pool.key), depths, deepest, declined=depths, distinct=0, smallest=1)
     if isinstance(policy, Lru):
         rank = np.arange(pool.keys).astype(np.uint8 if pool.keys <= 256 else np.uint16)
         distinct = one_pass.lru(pool.key, pool.offset, rank, depths, deepest)
@@ -84,8 +92,8 @@ def hit_curve(workload: Workload, policy: Policy, *, contract: str = "atomic", i
     """
     if not one_pass_policy(policy, contract):
         raise BadInput(
-            f"policy {policy.spec} has no one-pass curve under the contract {contract}; lru has one under protected "
-            "and atomic, min under atomic; use `sim sweep --bank 1..256 --bank-step 1` for the others"
+            f"policy {policy.spec} has no one-pass curve under the contract {contract}; lru has one under protected and "
+            "atomic, min under atomic, static under all but sequential; for others use `sim sweep` with --bank-step 1"
         )
     curves = [pool_curve(pool, policy) for pool in workload.layer_pools]
     counts = {}
@@ -93,5 +101,5 @@ def hit_curve(workload: Workload, policy: Policy, *, contract: str = "atomic", i
         setup = Setup(Bank(slots=slots), policy, contract, io_split=io_split)
         banks = capacities(workload, setup)
         table = np.array([curve.counts(bank.room) for curve, bank in zip(curves, banks, strict=True)])
-        counts[slots] = build_counts(workload, setup, banks, table)
+        counts[slots] = build_counts(workload, setup, banks, table, pinned_keys(workload, setup))
     return counts

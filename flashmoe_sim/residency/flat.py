@@ -2,6 +2,10 @@
 
 These loops do for three policies what the general loop of `sequential` does, without slots. They exist for speed: the
 general loop chases from key to slot to queue, these keep everything by key.
+
+key: u32 [references]; offset: i64 [calls + 1]; upcoming: i32 [references], the next reference to the key, or NEVER.
+resident: u8 [keys], all 0 at first, 1 for the contents at the end.
+missed: i32 [calls], set to the misses of each call. declined: i32 [calls], set to those not admitted.
 """
 
 from __future__ import annotations
@@ -12,26 +16,60 @@ import numpy as np
 
 from flashmoe_sim._jit import jit
 from flashmoe_sim.policies.base import NEVER
-from flashmoe_sim.residency.tally import BYPASSED, COLD, FULL_HIT_CALLS, MISSES
+from flashmoe_sim.residency.tally import (
+    BYPASSED,
+    CALLS,
+    COLD,
+    EVICTIONS,
+    FULL_HIT_CALLS,
+    HITS,
+    MISSES,
+    REFS,
+    REQUESTS,
+)
 
 VECTOR = 32
 
 
 @jit
-def lru(key: Any, offset: Any, row: Any, upcoming: Any, capacity: int, resident: Any, counts: Any) -> None:
-    """LRU with at least two slots.
+def add_calls(row: Any, offset: Any, missed: Any, declined: Any, capacity: int, table: Any) -> None:
+    """Add what one of the loops below found to the counts, i64 [rows, N_COLUMNS]."""
+    installs, begin = 0, 0
+    misses, bypassed, whole, cold = 0, 0, 0, 0
+    for call in range(len(missed)):
+        misses += missed[call]
+        bypassed += declined[call]
+        whole += missed[call] == 0
+        if installs < capacity:
+            cold += min(missed[call], capacity - installs)
+            installs += missed[call]
+        if call + 1 < len(missed) and row[call + 1] == row[call]:
+            continue
+        references = offset[call + 1] - offset[begin]
+        into = table[row[call]]
+        into[CALLS] += call + 1 - begin
+        into[REFS] += references
+        into[REQUESTS] += references
+        into[HITS] += references - misses
+        into[MISSES] += misses
+        into[COLD] += cold
+        into[BYPASSED] += bypassed
+        into[EVICTIONS] += misses - bypassed - cold
+        into[FULL_HIT_CALLS] += whole
+        begin = call + 1
+        misses, bypassed, whole, cold = 0, 0, 0, 0
 
-    resident: u8 [keys], all 0 at first, 1 for the contents at the end.
-    counts: i64 [rows, N_COLUMNS]; only the columns imported above are added to, since the others follow from them.
-    The other arguments are as for the sequential loop.
-    """
+
+@jit
+def lru(key: Any, offset: Any, upcoming: Any, capacity: int, resident: Any, missed: Any, declined: Any) -> None:
+    """LRU with at least two slots, as a list of keys by last use."""
     end = len(resident)
     older = np.full(end + 1, end, np.uint32)
     newer = np.full(end + 1, end, np.uint32)
     newest = np.uint32(end)
     held = 0
-    for call in range(len(offset) - 1):
-        misses, cold = 0, 0
+    for call in range(len(missed)):
+        misses = 0
         for r in range(offset[call], offset[call + 1]):
             k = key[r]
             if k == newest:
@@ -45,7 +83,6 @@ def lru(key: Any, offset: Any, row: Any, upcoming: Any, capacity: int, resident:
                 resident[k] = 1
                 if held < capacity:
                     held += 1
-                    cold += 1
                 else:
                     victim = newer[end]
                     after = newer[victim]
@@ -55,26 +92,22 @@ def lru(key: Any, offset: Any, row: Any, upcoming: Any, capacity: int, resident:
             older[k] = newest
             newer[newest] = k
             newest = k
-        counts[row[call], MISSES] += misses
-        counts[row[call], COLD] += cold
-        counts[row[call], FULL_HIT_CALLS] += misses == 0
+        missed[call] = misses
 
 
 @jit
-def fifo(key: Any, offset: Any, row: Any, upcoming: Any, capacity: int, resident: Any, counts: Any) -> None:
-    """FIFO: the contents are the last `capacity` installs. The arguments are as for `lru`."""
+def fifo(key: Any, offset: Any, upcoming: Any, capacity: int, resident: Any, missed: Any, declined: Any) -> None:
+    """FIFO: the contents are the last `capacity` installs."""
     installed = np.full(len(resident), -capacity, np.int64)
     installs = 0
-    for call in range(len(offset) - 1):
+    for call in range(len(missed)):
         before = installs
         for r in range(offset[call], offset[call + 1]):
             k = key[r]
             if installed[k] <= installs - capacity:
                 installs += 1
                 installed[k] = installs
-        counts[row[call], MISSES] += installs - before
-        counts[row[call], COLD] += min(installs, capacity) - min(before, capacity)
-        counts[row[call], FULL_HIT_CALLS] += installs == before
+        missed[call] = installs - before
     for k in range(len(resident)):
         resident[k] = installed[k] > max(installs - capacity, 0)
 
@@ -93,40 +126,71 @@ def furthest_of(next_use: Any) -> int:
 
 
 @jit
-def min_(
-    key: Any, offset: Any, row: Any, upcoming: Any, capacity: int, resident: Any, counts: Any, bypass: bool
-) -> None:
-    """Belady's min, which may decline to admit where `bypass`. The arguments are as for `lru`."""
+def min_bypass(key: Any, offset: Any, upcoming: Any, capacity: int, resident: Any, missed: Any, declined: Any) -> None:
+    """Belady's min, which declines what is used later than all it would displace."""
     next_use = np.full(-(-capacity // VECTOR) * VECTOR, -1, np.int32)
     place_key = np.zeros(capacity, np.uint32)
     key_place = np.full(len(resident), -1, np.int32)
     held = 0
-    for call in range(len(offset) - 1):
-        misses, cold, bypassed = 0, 0, 0
+    furthest, furthest_use = -1, 0  # the place used furthest in the future where known, and that use
+    for call in range(len(missed)):
+        misses, bypassed = 0, 0
         for r in range(offset[call], offset[call + 1]):
             k = key[r]
             use = upcoming[r] if upcoming[r] != NEVER else NEVER - (r + 1)
             place = key_place[k]
             if place >= 0:
                 next_use[place] = use
+                if furthest >= 0 and (use > furthest_use or place == furthest):
+                    furthest = place if use > furthest_use else -1
+                    furthest_use = use
                 continue
             misses += 1
             if held < capacity:
-                at = held
+                place = held
                 held += 1
-                cold += 1
             else:
-                at = furthest_of(next_use)
-                if bypass and use > next_use[at]:
+                if furthest < 0:
+                    furthest = furthest_of(next_use)
+                    furthest_use = next_use[furthest]
+                if use > furthest_use:
                     bypassed += 1
                     continue
-                key_place[place_key[at]] = -1
-            place_key[at] = k
-            key_place[k] = at
-            next_use[at] = use
-        counts[row[call], MISSES] += misses
-        counts[row[call], COLD] += cold
-        counts[row[call], BYPASSED] += bypassed
-        counts[row[call], FULL_HIT_CALLS] += misses == 0
+                place = furthest
+                furthest = -1
+                key_place[place_key[place]] = -1
+            place_key[place] = k
+            key_place[k] = place
+            next_use[place] = use
+        missed[call] = misses
+        declined[call] = bypassed
+    for k in range(len(resident)):
+        resident[k] = key_place[k] >= 0
+
+
+@jit
+def min_forced(key: Any, offset: Any, upcoming: Any, capacity: int, resident: Any, missed: Any, declined: Any) -> None:
+    """Belady's min, which admits every miss."""
+    next_use = np.full(-(-capacity // VECTOR) * VECTOR, -1, np.int32)
+    place_key = np.zeros(capacity, np.uint32)
+    key_place = np.full(len(resident), -1, np.int32)
+    held = 0
+    for call in range(len(missed)):
+        misses = 0
+        for r in range(offset[call], offset[call + 1]):
+            k = key[r]
+            place = key_place[k]
+            if place < 0:
+                misses += 1
+                if held < capacity:
+                    place = held
+                    held += 1
+                else:
+                    place = furthest_of(next_use)
+                    key_place[place_key[place]] = -1
+                place_key[place] = k
+                key_place[k] = place
+            next_use[place] = upcoming[r] if upcoming[r] != NEVER else NEVER - (r + 1)
+        missed[call] = misses
     for k in range(len(resident)):
         resident[k] = key_place[k] >= 0

@@ -76,6 +76,21 @@ def lru(key: Any, offset: Any, rank: Any, depths: Any, deepest: Any) -> int:
 
 
 @jit
+def pinned(key: Any, offset: Any, rank: Any, depths: Any, deepest: Any) -> None:
+    """Count the depths of banks that pin the keys of lowest `rank`, i64 [keys]; the rest is as for `lru`."""
+    seen = np.full(len(rank), -1, np.int64)
+    for call in range(len(offset) - 1):
+        worst = 0
+        for r in range(offset[call], offset[call + 1]):
+            k = key[r]
+            if seen[k] != call:
+                seen[k] = call
+                depths[rank[k]] += 1
+                worst = max(worst, rank[k])
+        deepest[worst] += 1
+
+
+@jit
 def min_bypass(key: Any, offset: Any, upcoming: Any, keys: int, depths: Any, declined: Any, deepest: Any) -> int:
     """Count the depths of min with bypass under the contract `atomic`; return how many keys occur.
 

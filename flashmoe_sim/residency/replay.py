@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,7 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
     stream = np.zeros((trace.calls if record else 0, len(tally.STREAM)), np.int32)
     hit = np.zeros(trace.refs if record else 0, np.uint8)
     slot = np.full(trace.refs if record and setup.fixed_slots else 0, -1, np.int32)
-    masks = _pinned_keys(workload, setup, banks) if isinstance(setup.policy, PinningPolicy) else None
+    masks = pinned_keys(workload, setup)
     contents = []
     for number, (pool, bank) in enumerate(zip(pools, banks, strict=True)):
         calls = np.zeros((len(pool.call) if record else 0, len(tally.STREAM)), np.int32)
@@ -91,8 +91,8 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
 FLAT: dict[type[Policy], Callable[..., None]] = {
     Lru: flat.lru,
     Fifo: flat.fifo,
-    Min: partial(flat.min_, bypass=True),
-    MinForced: partial(flat.min_, bypass=False),
+    Min: flat.min_bypass,
+    MinForced: flat.min_forced,
 }
 
 
@@ -103,14 +103,9 @@ def _flat_serves(setup: Setup, bank: Capacity) -> bool:
 
 def _replay_flat(pool: Pool, setup: Setup, bank: Capacity, table: NDArray[np.int64]) -> NDArray[np.int32]:
     resident = np.zeros(pool.keys, np.uint8)
-    part = np.zeros_like(table)
-    FLAT[type(setup.policy)](pool.key, pool.offset, pool.row, pool.next_reference, bank.room, resident, part)
-    part[:, tally.CALLS] = np.bincount(pool.row, minlength=len(part))
-    part[:, tally.REFS] = np.bincount(pool.row, weights=np.diff(pool.offset), minlength=len(part))
-    part[:, tally.REQUESTS] = part[:, tally.REFS]
-    part[:, tally.HITS] = part[:, tally.REQUESTS] - part[:, tally.MISSES]
-    part[:, tally.EVICTIONS] = part[:, tally.MISSES] - part[:, tally.COLD] - part[:, tally.BYPASSED]
-    table += part
+    missed, declined = np.zeros((2, len(pool.call)), np.int32)
+    FLAT[type(setup.policy)](pool.key, pool.offset, pool.next_reference, bank.room, resident, missed, declined)
+    flat.add_calls(pool.row, pool.offset, missed, declined, bank.room, table)
     return np.flatnonzero(resident).astype(np.int32)
 
 
@@ -212,8 +207,10 @@ def _replay_undeferred(
     return np.sort(slot_key[slot_key >= 0])
 
 
-def _pinned_keys(workload: Workload, setup: Setup, banks: list[Capacity]) -> list[NDArray[np.bool_]]:
-    assert isinstance(setup.policy, PinningPolicy)
+def pinned_keys(workload: Workload, setup: Setup) -> list[NDArray[np.bool_]] | None:
+    """For every pool which keys are resident throughout, bool [keys]; None for a policy that evicts."""
+    if not isinstance(setup.policy, PinningPolicy):
+        return None
     requests = [pool.requests_by_key for pool in workload.layer_pools]
     first_seen = [pool.first_reference for pool in workload.layer_pools]
     sizes = workload.expert_bytes or (1,) * len(requests)

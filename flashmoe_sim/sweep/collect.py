@@ -51,6 +51,8 @@ def sweep(
         progress(0, len(jobs))
     pool = ThreadPoolExecutor(threads or os.cpu_count())
     try:
+        for workload in workloads:  # hashed for the rows' ids while the replays run
+            pool.submit(getattr, workload.trace, "content_id")
         running = {pool.submit(job): number for number, job in jobs}
         for done, future in enumerate(as_completed(running), start=1):
             counted = counts[running[future]]

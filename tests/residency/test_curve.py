@@ -11,9 +11,9 @@ from flashmoe_sim.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.table import POLICIES, parse_policy
+from flashmoe_sim.prefetchers.predict_top1 import PredictTop1
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import hit_curve, one_pass_policy, pool_curve
-from flashmoe_sim.prefetchers.predict_top1 import PredictTop1
 from flashmoe_sim.residency.many import plan_jobs
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
@@ -43,7 +43,8 @@ def assert_curve(workload: Workload, policy: str, contract: str, sizes: range | 
 
 
 def test_which_have_a_curve() -> None:
-    assert CURVES == [("protected", "lru"), ("atomic", "lru"), ("atomic", "min")]
+    static = [(contract, "static") for contract in ("runtime", "protected", "atomic")]
+    assert sorted(CURVES) == sorted([("protected", "lru"), ("atomic", "lru"), ("atomic", "min"), *static])
     assert not one_pass_policy(parse_policy("lru:stamp=last"), "atomic")
     assert not one_pass_policy(type("Other", (Lru,), {"name": "other"})(), "atomic")
     assert not one_pass_policy(parse_policy("min:forced"), "atomic")
@@ -74,7 +75,7 @@ def test_the_curve_of_a_workload(contract: str, policy: str) -> None:
     for seed in range(6):
         workload = random_workload(seed)
         curve = hit_curve(workload, parse_policy(policy), contract=contract)
-        smallest = 1 if policy == "min" else max(int(pool.requests.max()) for pool in workload.layer_pools)
+        smallest = 1 if policy != "lru" else max(int(pool.requests.max()) for pool in workload.layer_pools)
         assert list(curve) == list(range(smallest, max(workload.n_experts) + 1))
         for slots, found in curve.items():
             counts = run(workload, slots, policy, contract).counts
