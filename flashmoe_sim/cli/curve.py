@@ -22,13 +22,13 @@ KEPT = (
 
 @click.command(name="curve", context_settings={"help_option_names": ["-h", "--help"]})
 @trace_argument
-@click.option("--policy", default="lru", show_default=True, metavar="P", help="Eviction policy: lru or min.")
+@click.option("--policy", default="lru", show_default=True, metavar="P", help="Eviction policy: lru, min or static.")
 @click.option(
     "--contract",
     default="atomic",
     show_default=True,
     metavar="C",
-    help="Replay contract: atomic, or for lru also protected.",
+    help="Replay contract: atomic; protected for lru and static; runtime for static.",
 )
 @model_option
 @io_split_option
