@@ -12,17 +12,7 @@ from typing import Any
 import numpy as np
 
 from flashmoe_sim.policies.base import choose_victim, on_evict, on_hit, on_install
-from flashmoe_sim.residency.tally import (
-    BYPASSED,
-    CALLS,
-    COLD,
-    EVICTIONS,
-    FULL_HIT_CALLS,
-    HITS,
-    MISSES,
-    REFS,
-    REQUESTS,
-)
+from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.visit import FIRST, visit_order
 
 
@@ -110,15 +100,15 @@ def replay(
         misses = requests - hits
         cold = max(misses - bypassed - evictions, 0)
         into = counts[row[call]]
-        into[CALLS] += 1
-        into[REFS] += end - begin
-        into[REQUESTS] += requests
-        into[HITS] += hits
-        into[MISSES] += misses
-        into[COLD] += cold
-        into[EVICTIONS] += evictions
-        into[BYPASSED] += bypassed
-        into[FULL_HIT_CALLS] += misses == 0
+        into[tally.CALLS] += 1
+        into[tally.REFS] += end - begin
+        into[tally.REQUESTS] += requests
+        into[tally.HITS] += hits
+        into[tally.MISSES] += misses
+        into[tally.COLD] += cold
+        into[tally.EVICTIONS] += evictions
+        into[tally.BYPASSED] += bypassed
+        into[tally.FULL_HIT_CALLS] += misses == 0
         if len(stream):
             stream[call, 0] = requests
             stream[call, 1] = hits

@@ -15,26 +15,10 @@ from typing import Any
 import numpy as np
 
 from flashmoe_sim.policies.base import choose_victim, on_evict, on_hit, on_install
-from flashmoe_sim.residency.tally import (
-    ALIASED,
-    CALLS,
-    COLD,
-    EVICTIONS,
-    FULL_HIT_CALLS,
-    HITS,
-    MISSES,
-    PREFETCH_CALLS,
-    PREFETCH_ISSUED,
-    PREFETCH_REQUESTS,
-    PREFETCH_USEFUL,
-    PREFETCH_WASTED,
-    REFS,
-    REQUESTS,
-    STREAM,
-)
+from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.visit import FIRST, visit_order
 
-PREFETCH_PLACE = STREAM.index(PREFETCH_ISSUED)
+PREFETCH_PLACE = tally.STREAM.index(tally.PREFETCH_ISSUED)
 
 
 def replay(
@@ -145,25 +129,25 @@ def replay(
             for i in range(evictions):
                 key_slot[evicted[i]] = -1
             into = counts[row[call]]
-            into[PREFETCH_WASTED] += wasted
+            into[tally.PREFETCH_WASTED] += wasted
             misses = requests - hits
             if prefetching:
-                into[PREFETCH_CALLS] += 1
-                into[PREFETCH_REQUESTS] += requests
-                into[PREFETCH_ISSUED] += misses
+                into[tally.PREFETCH_CALLS] += 1
+                into[tally.PREFETCH_REQUESTS] += requests
+                into[tally.PREFETCH_ISSUED] += misses
                 if len(stream):
                     stream[call, PREFETCH_PLACE] += misses
                 continue
-            into[CALLS] += 1
-            into[REFS] += end - begin
-            into[REQUESTS] += requests
-            into[HITS] += hits
-            into[MISSES] += misses
-            into[COLD] += misses - evictions
-            into[EVICTIONS] += evictions
-            into[ALIASED] += aliased
-            into[FULL_HIT_CALLS] += misses == 0
-            into[PREFETCH_USEFUL] += useful
+            into[tally.CALLS] += 1
+            into[tally.REFS] += end - begin
+            into[tally.REQUESTS] += requests
+            into[tally.HITS] += hits
+            into[tally.MISSES] += misses
+            into[tally.COLD] += misses - evictions
+            into[tally.EVICTIONS] += evictions
+            into[tally.ALIASED] += aliased
+            into[tally.FULL_HIT_CALLS] += misses == 0
+            into[tally.PREFETCH_USEFUL] += useful
             if len(stream):
                 stream[call, 0] = requests
                 stream[call, 1] = hits

@@ -16,17 +16,7 @@ import numpy as np
 
 from flashmoe_sim._jit import jit
 from flashmoe_sim.policies.base import NEVER
-from flashmoe_sim.residency.tally import (
-    BYPASSED,
-    CALLS,
-    COLD,
-    EVICTIONS,
-    FULL_HIT_CALLS,
-    HITS,
-    MISSES,
-    REFS,
-    REQUESTS,
-)
+from flashmoe_sim.residency import tally
 
 VECTOR = 32
 
@@ -47,15 +37,15 @@ def add_calls(row: Any, offset: Any, missed: Any, declined: Any, capacity: int, 
             continue
         references = offset[call + 1] - offset[begin]
         into = table[row[call]]
-        into[CALLS] += call + 1 - begin
-        into[REFS] += references
-        into[REQUESTS] += references
-        into[HITS] += references - misses
-        into[MISSES] += misses
-        into[COLD] += cold
-        into[BYPASSED] += bypassed
-        into[EVICTIONS] += misses - bypassed - cold
-        into[FULL_HIT_CALLS] += whole
+        into[tally.CALLS] += call + 1 - begin
+        into[tally.REFS] += references
+        into[tally.REQUESTS] += references
+        into[tally.HITS] += references - misses
+        into[tally.MISSES] += misses
+        into[tally.COLD] += cold
+        into[tally.BYPASSED] += bypassed
+        into[tally.EVICTIONS] += misses - bypassed - cold
+        into[tally.FULL_HIT_CALLS] += whole
         begin = call + 1
         misses, bypassed, whole, cold = 0, 0, 0, 0
 

@@ -12,17 +12,7 @@ import numpy as np
 
 from flashmoe_sim._jit import jit
 from flashmoe_sim.policies.base import NEVER
-from flashmoe_sim.residency.tally import (
-    BYPASSED,
-    CALLS,
-    COLD,
-    EVICTIONS,
-    FULL_HIT_CALLS,
-    HITS,
-    MISSES,
-    REFS,
-    REQUESTS,
-)
+from flashmoe_sim.residency import tally
 
 
 @jit
@@ -133,14 +123,14 @@ def min_bypass(key: Any, offset: Any, row: Any, upcoming: Any, keys: int, sizes:
                 total += missed[bank + 1]
                 whole -= deepest_calls[bank + 1]
                 into = counts[bank, row[call]]
-                into[CALLS] += calls
-                into[REFS] += references
-                into[REQUESTS] += requests
-                into[HITS] += requests - total
-                into[MISSES] += total
-                into[BYPASSED] += declined[bank]
-                into[EVICTIONS] += evicted[bank]
-                into[COLD] += total - declined[bank] - evicted[bank]
-                into[FULL_HIT_CALLS] += whole
+                into[tally.CALLS] += calls
+                into[tally.REFS] += references
+                into[tally.REQUESTS] += requests
+                into[tally.HITS] += requests - total
+                into[tally.MISSES] += total
+                into[tally.BYPASSED] += declined[bank]
+                into[tally.EVICTIONS] += evicted[bank]
+                into[tally.COLD] += total - declined[bank] - evicted[bank]
+                into[tally.FULL_HIT_CALLS] += whole
             by_level[:] = 0
             requests, references, calls = 0, 0, 0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from flashmoe_sim._jit import jit
-from flashmoe_sim.residency.tally import BYPASSED, CALLS, FULL_HIT_CALLS, HITS, MISSES, REFS, REQUESTS
+from flashmoe_sim.residency import tally
 
 
 @jit
@@ -29,13 +29,13 @@ def replay(key: Any, offset: Any, row: Any, pinned: Any, repeats: bool, counts: 
                 n += 1
                 hits += pinned[k]
         into = counts[row[call]]
-        into[CALLS] += 1
-        into[REFS] += offset[call + 1] - offset[call]
-        into[REQUESTS] += n
-        into[HITS] += hits
-        into[MISSES] += n - hits
-        into[BYPASSED] += n - hits
-        into[FULL_HIT_CALLS] += hits == n
+        into[tally.CALLS] += 1
+        into[tally.REFS] += offset[call + 1] - offset[call]
+        into[tally.REQUESTS] += n
+        into[tally.HITS] += hits
+        into[tally.MISSES] += n - hits
+        into[tally.BYPASSED] += n - hits
+        into[tally.FULL_HIT_CALLS] += hits == n
         if len(stream):
             stream[call, 0] = n
             stream[call, 1] = hits

@@ -7,17 +7,7 @@ from typing import Any
 import numpy as np
 
 from flashmoe_sim.policies.base import choose_victim, declines, on_evict, on_hit, on_install
-from flashmoe_sim.residency.tally import (
-    BYPASSED,
-    CALLS,
-    COLD,
-    EVICTIONS,
-    FULL_HIT_CALLS,
-    HITS,
-    MISSES,
-    REFS,
-    REQUESTS,
-)
+from flashmoe_sim.residency import tally
 
 
 def replay(
@@ -88,15 +78,15 @@ def replay(
             used += size[k]
             on_install(state, place, k, r + 1, upcoming[r])
         into = counts[row[call]]
-        into[CALLS] += 1
-        into[REFS] += end - begin
-        into[REQUESTS] += end - begin
-        into[HITS] += end - begin - misses
-        into[MISSES] += misses
-        into[COLD] += cold
-        into[EVICTIONS] += evictions
-        into[FULL_HIT_CALLS] += misses == 0
-        into[BYPASSED] += bypassed
+        into[tally.CALLS] += 1
+        into[tally.REFS] += end - begin
+        into[tally.REQUESTS] += end - begin
+        into[tally.HITS] += end - begin - misses
+        into[tally.MISSES] += misses
+        into[tally.COLD] += cold
+        into[tally.EVICTIONS] += evictions
+        into[tally.FULL_HIT_CALLS] += misses == 0
+        into[tally.BYPASSED] += bypassed
         if len(stream):
             stream[call, 0] = end - begin
             stream[call, 1] = end - begin - misses
