@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from flashmoe_sim.errors import BadInput
@@ -12,6 +13,7 @@ UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**
 _SIZE = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})")
 
 MOST_DIGITS = 15
+MOST_SIZES = 4096
 
 Scope = Literal["layer", "global"]
 
@@ -31,6 +33,15 @@ class Bank:
         given = self.slots if self.slots is not None else self.budget_bytes
         if given is None or given < 1:
             raise BadInput(f"bank {given}: expected at least one slot or byte; give --bank 64 or --bank 8GiB")
+
+    @property
+    def in_slots(self) -> bool:
+        return self.slots is not None
+
+    @property
+    def size(self) -> int:
+        """The slots or the bytes, whichever it is given in."""
+        return self.slots if self.slots is not None else self.budget_bytes or 0
 
     def __str__(self) -> str:
         if self.slots is not None:
@@ -55,7 +66,7 @@ def parse_banks(text: str, *, step: str = "auto") -> list[Bank]:
     """Banks from `16..256`, `16,24,64` or a mixture, ascending and without repeats.
 
     step: `auto` doubles from the first to the last while their ratio is at least 8 and else takes eighths of the range;
-    `x2` multiplies; `16` adds. The last of a range is always included.
+    `x2` multiplies; `16` (of bytes: `4GiB`) adds. The last of a range is always included.
     """
     banks: set[Bank] = set()
     for part in text.split(","):
@@ -64,30 +75,39 @@ def parse_banks(text: str, *, step: str = "auto") -> list[Bank]:
             banks.add(parse_bank(first))
             continue
         low, high = parse_bank(first), parse_bank(last)
-        if (low.slots is None) != (high.slots is None):
+        if low.in_slots != high.in_slots:
             raise BadInput(f"bank range {part!r}: both ends must be slots or both bytes")
-        a, b = (low.slots, high.slots) if low.slots is not None else (low.budget_bytes, high.budget_bytes)
-        assert a is not None
-        assert b is not None
-        if a > b:
+        if low.size > high.size:
             raise BadInput(f"bank range {part!r} goes down: write the smaller bank first, {last}..{first}")
-        for size in _progression(a, b, step):
-            banks.add(Bank(slots=size) if low.slots is not None else Bank(budget_bytes=size))
-    if len({bank.slots is None for bank in banks}) > 1:
+        make = partial(Bank, None) if not low.in_slots else Bank
+        banks.update(make(size) for size in _progression(low, high, step))
+    if len({bank.in_slots for bank in banks}) > 1:
         raise BadInput(f"banks {text!r}: give all in slots or all in bytes")
-    return sorted(banks, key=lambda bank: (bank.slots or 0, bank.budget_bytes or 0))
+    return sorted(banks, key=lambda bank: bank.size)
 
 
-def _progression(first: int, last: int, step: str) -> list[int]:
+def _progression(low: Bank, high: Bank, step: str) -> list[int]:
+    first, last = low.size, high.size
+    factor, added = 1, 0
     if step == "auto":
-        step = "x2" if last >= 8 * first else str(max(1, (last - first) // 8))
-    factor = step.startswith("x")
-    digits = step.removeprefix("x")
-    if not digits.isdigit() or int(digits) < (2 if factor else 1):
-        raise BadInput(f"bank step {step!r}: expected auto, a number to add such as 16, or a factor such as x2")
+        factor, added = (2, 0) if last >= 8 * first else (1, max(1, (last - first) // 8))
+    elif step.startswith("x") and step[1:].isascii() and step[1:].isdigit() and int(step[1:8]) >= 2:
+        factor = int(step[1:8])
+    else:
+        try:
+            by = parse_bank(step)
+        except BadInput:
+            by = None
+        if by is None or by.in_slots != low.in_slots:
+            example = "16" if low.in_slots else "4GiB"
+            expected = f"auto, a number to add such as {example}, or a factor such as x2"
+            raise BadInput(f"bank step {step!r}: expected {expected}")
+        added = by.size
     sizes = []
     size = first
     while size < last:
         sizes.append(size)
-        size = size * int(digits) if factor else size + int(digits)
+        if len(sizes) == MOST_SIZES:
+            raise BadInput(f"bank range {low}..{high}: more than {MOST_SIZES} sizes; give a larger --bank-step")
+        size = size * factor + added
     return [*sizes, last]

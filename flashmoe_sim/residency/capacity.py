@@ -76,7 +76,8 @@ def _byte_banks(budget_bytes: int, sizes: tuple[int, ...], setup: Setup, pools: 
                 f"give at least --bank {-(-int(size.max()) * (budget_bytes // share) // 2**20)}MiB"
             )
         if not setup.fixed_slots:
-            banks.append(Capacity(share, size, share))
+            all_bytes = int(size.sum())
+            banks.append(Capacity(min(share, all_bytes), size, min(share, all_bytes)))
         elif int(size.min()) == int(size.max()):
             slots = min(share // int(size[0]), pool.keys)
             banks.append(Capacity(slots, np.ones(pool.keys, np.int64), slots * int(size[0])))

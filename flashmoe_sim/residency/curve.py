@@ -93,7 +93,7 @@ def hit_curve(workload: Workload, policy: Policy, *, contract: str = "atomic", i
     if not one_pass_policy(policy, contract):
         raise BadInput(
             f"policy {policy.spec} has no one-pass curve under the contract {contract}; lru has one under protected "
-            "and atomic, min under atomic, static under all but sequential; sweep the others with --bank-step 1"
+            "and atomic, min under atomic, static under all but sequential; others: `sim sweep --bank-step 1`"
         )
     curves = [pool_curve(pool, policy) for pool in workload.layer_pools]
     counts = {}

@@ -136,7 +136,7 @@ class JsonlParser:
         if self._skipped:
             shown = ", ".join(map(str, self._skipped_lines))
             more = ", ..." if self._skipped > len(self._skipped_lines) else ""
-            notes += (f"{self._skipped} malformed lines skipped: {shown}{more}",)
+            notes += (f"{self._skipped} malformed line{'s' * (self._skipped > 1)} skipped: {shown}{more}",)
         if not self.calls:
             why = f" ({'; '.join(notes)})" if notes else ""
             raise BadInput(

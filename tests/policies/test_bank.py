@@ -131,6 +131,10 @@ def test_bytes(text: str, step: str, gib: list[float]) -> None:
         ("8..16", "xx2", "bank step 'xx2': expected"),
         ("8..16", "fast", "bank step 'fast': expected"),
         ("8..16", "", "bank step '': expected"),
+        ("8..16", "²", "bank step '²': expected"),
+        ("8..16", "4GiB", "bank step '4GiB': expected auto, a number to add such as 16"),
+        ("8GiB..16GiB", "4", "bank step '4': expected auto, a number to add such as 4GiB"),
+        ("1..1000000000", "1", "more than 4096 sizes; give a larger --bank-step"),
     ],
 )
 def test_refused(text: str, step: str, says: str) -> None:
@@ -141,3 +145,8 @@ def test_refused(text: str, step: str, says: str) -> None:
 def test_a_bank_is_slots_or_bytes() -> None:
     with pytest.raises(BadInput, match="bank None: expected at least one slot or byte"):
         Bank()
+
+
+def test_steps_of_bytes() -> None:
+    banks = parse_banks("4GiB..16GiB", step="4GiB")
+    assert [bank.budget_bytes for bank in banks] == [4 * GIB, 8 * GIB, 12 * GIB, 16 * GIB]

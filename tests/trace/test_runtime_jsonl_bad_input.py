@@ -111,7 +111,7 @@ def test_malformed_line(name: str, chunk_bytes: int) -> None:
     assert "\n" not in str(caught.value)
     skipped = parse(content, lenient=True, chunk_bytes=chunk_bytes)
     expected = twin(LINE + b"\n" + NEXT)
-    assert skipped.equals(expected.with_(notes=("1 malformed lines skipped: 3",)))
+    assert skipped.equals(expected.with_(notes=("1 malformed line skipped: 3",)))
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -144,7 +144,7 @@ def test_binary(newline: bytes) -> None:
     noise = random.Random(0).randbytes(5000).replace(b"\n", b"") + newline
     with pytest.raises(BadInput, match=r"t\.jsonl:1: found NUL bytes \(column"):
         parse(noise)
-    with pytest.raises(BadInput, match=r"found no routed calls in it \(1 malformed lines skipped: 1\)"):
+    with pytest.raises(BadInput, match=r"found no routed calls in it \(1 malformed line skipped: 1\)"):
         parse(noise, lenient=True)
 
 
