@@ -14,10 +14,10 @@ from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min
 from flashmoe_sim.policies.static import Static
 from flashmoe_sim.residency import one_pass, tally
-from flashmoe_sim.residency.capacity import capacities
+from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.pool import Pool
-from flashmoe_sim.residency.replay import build_counts, pinned_keys
+from flashmoe_sim.residency.replay import build_counts
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 
@@ -72,9 +72,11 @@ def pool_curve(pool: Pool, policy: Policy) -> PoolCurve:
     """One pass over a pool for a policy that `one_pass_policy` accepts."""
     depths, deepest, declined = np.zeros((3, pool.keys + 1), np.int64)
     if isinstance(policy, Static):
+        order = policy.order(pool.requests_by_key, pool.first_reference)
+        depths[:-1] = pool.requests_by_key[order]
         rank = np.empty(pool.keys, np.int64)
-        rank[policy.order(pool.requests_by_key, pool.first_reference)] = np.arange(pool.keys)
-        one_pass.pinned(pool.key, pool.offset, rank, depths, deepest)
+        rank[order] = np.arange(pool.keys)
+        one_pass.deepest_calls(pool.key, pool.offset, rank, deepest)
         return PoolCurve(len(pool.call), len(pool.key), depths, deepest, declined=depths, distinct=0, smallest=1)
     if isinstance(policy, Lru):
         rank = np.arange(pool.keys).astype(np.uint8 if pool.keys <= 256 else np.uint16)
@@ -83,6 +85,14 @@ def pool_curve(pool: Pool, policy: Policy) -> PoolCurve:
         return PoolCurve(len(pool.call), len(pool.key), depths, deepest, None, distinct, smallest)
     distinct = one_pass.min_bypass(pool.key, pool.offset, pool.next_call, pool.keys, depths, declined, deepest)
     return PoolCurve(len(pool.call), len(pool.key), depths, deepest, declined, distinct, 1)
+
+
+def pinned_experts(workload: Workload, setup: Setup, banks: list[Capacity]) -> NDArray[np.int64] | None:
+    """How many experts of each layer a static bank holds, i64 [layers]; None for a policy that evicts."""
+    if not isinstance(setup.policy, Static):
+        return None
+    distinct = [np.count_nonzero(pool.requests_by_key) for pool in workload.layer_pools]
+    return np.minimum([bank.room for bank in banks], distinct).astype(np.int64)
 
 
 def hit_curve(workload: Workload, policy: Policy, *, contract: str = "atomic", io_split: int = 4) -> dict[int, Counts]:
@@ -101,5 +111,5 @@ def hit_curve(workload: Workload, policy: Policy, *, contract: str = "atomic", i
         setup = Setup(Bank(slots=slots), policy, contract, io_split=io_split)
         banks = capacities(workload, setup)
         table = np.array([curve.counts(bank.room) for curve, bank in zip(curves, banks, strict=True)])
-        counts[slots] = build_counts(workload, setup, banks, table, pinned_keys(workload, setup))
+        counts[slots] = build_counts(workload, setup, banks, table, pinned_experts(workload, setup, banks))
     return counts

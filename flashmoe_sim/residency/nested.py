@@ -38,20 +38,18 @@ def min_bypass(key: Any, offset: Any, row: Any, upcoming: Any, keys: int, sizes:
     levels = len(sizes)
     begin = np.zeros(levels + 1, np.int64)
     begin[1:] = sizes
-    filled = np.zeros(levels, np.int64)
+    room = np.diff(begin)
     top = np.full(levels, -1, np.int64)
     next_use = np.full(begin[-1], -1, np.int32)
     place_key = np.zeros(begin[-1], np.uint32)
     key_place = np.full(keys, -1, np.int32)
-    level_of_place = np.zeros(begin[-1], np.int64)
-    for level in range(levels):
-        level_of_place[begin[level] : begin[level + 1]] = level
     seen = np.full(keys, -1, np.int64)
-    level_of = np.zeros(keys, np.int64)
+    level_of = np.full(keys, levels, np.int64)
+    level_before = np.zeros(keys, np.int64)
     member = np.zeros(keys, np.uint32)
     member_use = np.zeros(keys, np.int32)
     by_level = np.zeros((4, levels + 1), np.int64)
-    missed, declined, evicted, deepest_calls = by_level[0], by_level[1], by_level[2], by_level[3]
+    missed, declined, cold, deepest_calls = by_level[0], by_level[1], by_level[2], by_level[3]
     now, requests, references, calls = 0, 0, 0, 0
     for call in range(len(offset) - 1):
         n = 0
@@ -63,10 +61,10 @@ def min_bypass(key: Any, offset: Any, row: Any, upcoming: Any, keys: int, sizes:
             requests += 1
             now += 1
             use = upcoming[r] if upcoming[r] != NEVER else NEVER - now
-            place = key_place[k]
-            level = levels if place < 0 else level_of_place[place]
-            level_of[k] = level
+            level = level_of[k]
+            level_before[k] = level
             if level == 0:
+                place = key_place[k]
                 next_use[place] = use
                 if top[0] == place:
                     top[0] = -1
@@ -75,21 +73,22 @@ def min_bypass(key: Any, offset: Any, row: Any, upcoming: Any, keys: int, sizes:
                 continue
             missed[level] += 1
             at = n
-            while at > 0 and level_of[member[at - 1]] > level:
+            while at > 0 and level_before[member[at - 1]] > level:
                 member[at], member_use[at] = member[at - 1], member_use[at - 1]
                 at -= 1
             member[at], member_use[at] = k, use
             n += 1
-        deepest_calls[level_of[member[n - 1]] if n else 0] += 1
+        deepest_calls[level_before[member[n - 1]] if n else 0] += 1
         for i in range(n):
             carried, use = member[i], member_use[i]
             level = level_of[carried]
             hole = np.int64(key_place[carried])
             at = 0
             while at < level:
-                if begin[at] + filled[at] < begin[at + 1]:
-                    hole = begin[at] + filled[at]
-                    filled[at] += 1
+                if room[at]:
+                    hole = begin[at + 1] - room[at]
+                    room[at] -= 1
+                    cold[at:] += 1
                     level = at
                     break
                 if top[at] < 0:
@@ -100,14 +99,13 @@ def min_bypass(key: Any, offset: Any, row: Any, upcoming: Any, keys: int, sizes:
                     place_key[place] = carried
                     next_use[place] = use
                     key_place[carried] = place
+                    level_of[carried] = at
                     carried, use = dropped, dropped_use
                     top[at] = -1
-                if seen[carried] == call and level_of[carried] > at:
-                    declined[at] += 1
-                else:
-                    evicted[at] += 1
+                declined[at] += (seen[carried] == call) & (level_before[carried] > at)
                 at += 1
             key_place[carried] = hole
+            level_of[carried] = level
             if hole >= 0:
                 place_key[hole] = carried
                 next_use[hole] = use
@@ -129,8 +127,8 @@ def min_bypass(key: Any, offset: Any, row: Any, upcoming: Any, keys: int, sizes:
                 into[tally.HITS] += requests - total
                 into[tally.MISSES] += total
                 into[tally.BYPASSED] += declined[bank]
-                into[tally.EVICTIONS] += evicted[bank]
-                into[tally.COLD] += total - declined[bank] - evicted[bank]
+                into[tally.COLD] += cold[bank]
+                into[tally.EVICTIONS] += total - declined[bank] - cold[bank]
                 into[tally.FULL_HIT_CALLS] += whole
             by_level[:] = 0
             requests, references, calls = 0, 0, 0

@@ -76,17 +76,12 @@ def lru(key: Any, offset: Any, rank: Any, depths: Any, deepest: Any) -> int:
 
 
 @jit
-def pinned(key: Any, offset: Any, rank: Any, depths: Any, deepest: Any) -> None:
-    """Count the depths of banks that pin the keys of lowest `rank`, i64 [keys]; the rest is as for `lru`."""
-    seen = np.full(len(rank), -1, np.int64)
+def deepest_calls(key: Any, offset: Any, rank: Any, deepest: Any) -> None:
+    """Count, in i64 [keys + 1], the calls by the largest `rank`, i64 [keys], that they ask for."""
     for call in range(len(offset) - 1):
         worst = 0
         for r in range(offset[call], offset[call + 1]):
-            k = key[r]
-            if seen[k] != call:
-                seen[k] = call
-                depths[rank[k]] += 1
-                worst = max(worst, rank[k])
+            worst = max(worst, rank[key[r]])
         deepest[worst] += 1
 
 

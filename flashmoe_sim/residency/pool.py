@@ -88,7 +88,9 @@ def build_pools(trace: RoutingTrace, *, scope: Scope = "layer") -> list[Pool]:
     steps = trace.steps
     n_steps = int(steps[-1]) + 1 if trace.calls else 0
     counts = [trace.n_experts[layer] for layer in trace.layers]
-    row = np.searchsorted(np.array(trace.layers), trace.layer).astype(np.int32)
+    row_of_layer = np.zeros(max(trace.layers, default=0) + 1, np.int32)
+    row_of_layer[list(trace.layers)] = np.arange(len(trace.layers))
+    row = row_of_layer[trace.layer]
     if scope == "global":
         base = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
         key = trace.expert.astype(np.uint32) + np.repeat(base[row], np.diff(trace.offset))

@@ -56,7 +56,7 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
     stream = np.zeros((trace.calls if record else 0, len(tally.STREAM)), np.int32)
     hit = np.zeros(trace.refs if record else 0, np.uint8)
     slot = np.full(trace.refs if record and setup.fixed_slots else 0, -1, np.int32)
-    masks = pinned_keys(workload, setup)
+    masks = _pinned_keys(workload, setup)
     contents = []
     for number, (pool, bank) in enumerate(zip(pools, banks, strict=True)):
         calls = np.zeros((len(pool.call) if record else 0, len(tally.STREAM)), np.int32)
@@ -80,7 +80,7 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
             hit[pool.reference] = hits
     return Replay(
         setup,
-        build_counts(workload, setup, banks, table, masks),
+        build_counts(workload, setup, banks, table, None if masks is None else _by_layer(pools, masks, len(table))),
         contents,
         hit if record else None,
         slot if len(slot) else None,
@@ -207,7 +207,7 @@ def _replay_undeferred(
     return np.sort(slot_key[slot_key >= 0])
 
 
-def pinned_keys(workload: Workload, setup: Setup) -> list[NDArray[np.bool_]] | None:
+def _pinned_keys(workload: Workload, setup: Setup) -> list[NDArray[np.bool_]] | None:
     """For every pool which keys are resident throughout, bool [keys]; None for a policy that evicts."""
     if not isinstance(setup.policy, PinningPolicy):
         return None
@@ -225,20 +225,26 @@ def pinned_keys(workload: Workload, setup: Setup) -> list[NDArray[np.bool_]] | N
     return [np.concatenate(masks)] if setup.scope == "global" else masks
 
 
+def _by_layer(pools: list[Pool], masks: list[NDArray[np.bool_]], layers: int) -> NDArray[np.int64]:
+    rows = np.concatenate([pool.key_row[mask] for pool, mask in zip(pools, masks, strict=True)])
+    return np.bincount(rows, minlength=layers).astype(np.int64)
+
+
 def build_counts(
     workload: Workload,
     setup: Setup,
     banks: list[Capacity],
     table: NDArray[np.int64],
-    masks: list[NDArray[np.bool_]] | None = None,
+    pinned_experts: NDArray[np.int64] | None = None,
 ) -> Counts:
-    """Put a counted table, i64 [layers, tally.N_COLUMNS], together with what its rows mean."""
+    """Put a counted table, i64 [layers, tally.N_COLUMNS], together with what its rows mean.
+
+    pinned_experts: i64 [layers], for a policy that pins: the memory is then theirs, not that of all slots.
+    """
     sizes = workload.expert_bytes
     resident_bytes = None
-    if sizes is not None and masks is not None:
-        each = np.array(sizes)
-        pairs = zip(workload.pools(setup.scope), masks, strict=True)
-        resident_bytes = sum(int(each[pool.key_row[mask]].sum()) for pool, mask in pairs)
+    if sizes is not None and pinned_experts is not None:
+        resident_bytes = int(np.array(sizes) @ pinned_experts)
     elif sizes is not None:
         resident_bytes = sum(bank.bytes for bank in banks if bank.bytes is not None)
     layers = workload.layer_geometry

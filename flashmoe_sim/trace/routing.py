@@ -113,12 +113,12 @@ class RoutingTrace:
     @cached_property
     def content_id(self) -> str:
         """A hash of what the trace says (routing, steps, sizes), not of how it was stored."""
-        digest = hashlib.blake2b(digest_size=16)
+        digest = hashlib.sha256()
         for array in (self.layer, self.n_tokens, self.offset, self.expert, self.steps):
             digest.update(np.ascontiguousarray(array).tobytes())
         digest.update(repr(sorted(self.n_experts.items())).encode())
         digest.update(repr(sorted((self.expert_bytes or {}).items())).encode())
-        return digest.hexdigest()
+        return digest.hexdigest()[:32]
 
     def with_(self, **changes: Any) -> RoutingTrace:
         """A copy with some fields replaced."""
