@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flashmoe_sim.cli.common import force_option, json_option, lenient_option, message, print_json, print_table
+from flashmoe_sim.cli.workload import read_trace, trace_argument
 from flashmoe_sim.errors import BadInput, SimError
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 LAYER_ROWS = 12
 NAMES = {".parquet": "parquet", ".jsonl": "jsonl", ".jsonl.gz": "jsonl", ".jsonl.zst": "jsonl"}
 
-trace_argument = click.argument("trace", type=click.Path(path_type=Path))
 out_argument = click.argument("out", type=click.Path(path_type=Path))
 to_option = click.option("--to", type=click.Choice(["parquet", "jsonl"]), help="Format; by OUT's name if not given.")
 
@@ -37,7 +37,7 @@ def command() -> None:
 @command.command(short_help="The traces that ship with the program.")
 @json_option
 def catalog(as_json: bool) -> None:
-    """List the bundled traces; their names stand wherever a TRACE is asked for in `sim sweep` and `sim replay`."""
+    """List the bundled traces; their names stand wherever a TRACE is asked for."""
     from flashmoe_sim.trace.bundled import catalog as bundled
 
     if as_json:
@@ -53,12 +53,12 @@ def catalog(as_json: bool) -> None:
 @click.option("--all-layers", is_flag=True, help="A row for every layer, instead of ranges of layers.")
 @lenient_option
 @json_option
-def inspect(trace: Path, banks: str, all_layers: bool, lenient: bool, as_json: bool) -> None:
+def inspect(trace: str, banks: str, all_layers: bool, lenient: bool, as_json: bool) -> None:
     """Say what a trace is like: width of its calls, skew, reuse, overlap."""
     from flashmoe_sim.trace.statistics import inspect as describe
 
     sizes = _numbers(banks, "--bank") if banks else []
-    loaded = _load(trace, lenient=lenient)
+    loaded = read_trace(trace, lenient=lenient)
     statistics = describe(loaded, banks=sizes)
     if as_json:
         print_json({**_identity(loaded), "notes": list(loaded.notes), **asdict(statistics)})
@@ -74,17 +74,16 @@ def inspect(trace: Path, banks: str, all_layers: bool, lenient: bool, as_json: b
 @click.option("--model", help="Check the ids against this model: a manifest, sidecar folder, GGUF file or name.")
 @lenient_option
 @json_option
-def lint(trace: Path, model: str | None, lenient: bool, as_json: bool) -> None:
+def lint(trace: str, model: str | None, lenient: bool, as_json: bool) -> None:
     """Say what is wrong or odd about a trace; exit 1 when something is wrong."""
     from flashmoe_sim.trace.lint import lint as check
-    from flashmoe_sim.trace.load import load_trace
 
     n_experts = None
     if model:
         from flashmoe_sim.geometry.load import load_model
 
         n_experts = {number: layer.n_experts for number, layer in load_model(model).layers.items()}
-    loaded = load_trace(trace, lenient=lenient)
+    loaded = read_trace(trace, lenient=lenient, notes=False)
     findings = check(loaded, n_experts=n_experts)
     if as_json:
         print_json({**_identity(loaded), "findings": [asdict(finding) for finding in findings]})
@@ -101,10 +100,10 @@ def lint(trace: Path, model: str | None, lenient: bool, as_json: bool) -> None:
 @force_option
 @lenient_option
 @json_option
-def convert(trace: Path, out: Path, to: str | None, force: bool, lenient: bool, as_json: bool) -> None:
+def convert(trace: str, out: Path, to: str | None, force: bool, lenient: bool, as_json: bool) -> None:
     """Write a trace as Parquet (keeps everything) or in the runtime's JSONL layout."""
     write = _writer(out, to, force=force)
-    _report(write(_load(trace, lenient=lenient)), as_json=as_json)
+    _report(write(read_trace(trace, lenient=lenient)), as_json=as_json)
 
 
 @command.command(short_help="Write a part: fewer ranks, layers or steps.")
@@ -118,7 +117,7 @@ def convert(trace: Path, out: Path, to: str | None, force: bool, lenient: bool, 
 @lenient_option
 @json_option
 def cut(
-    trace: Path,
+    trace: str,
     out: Path,
     *,
     top_k: int | None,
@@ -137,17 +136,8 @@ def cut(
     write = _writer(out, to, force=force)
     kept_layers = _numbers(layers, "--layers") if layers is not None else None
     kept_steps = _slice(steps) if steps is not None else None
-    loaded = _load(trace, lenient=lenient)
+    loaded = read_trace(trace, lenient=lenient)
     _report(write(part(loaded, top_k=top_k, layers=kept_layers, steps=kept_steps)), as_json=as_json)
-
-
-def _load(path: Path, *, lenient: bool) -> RoutingTrace:
-    from flashmoe_sim.trace.load import load_trace
-
-    trace = load_trace(path, lenient=lenient)
-    for note in trace.notes:
-        message(f"{path}: {note}")
-    return trace
 
 
 def _identity(trace: RoutingTrace) -> dict[str, Any]:

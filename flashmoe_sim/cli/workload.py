@@ -17,6 +17,8 @@ from flashmoe_sim.errors import BadInput
 if TYPE_CHECKING:
     from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.residency.workload import Workload
+    from flashmoe_sim.trace.bundled import BundledTrace
+    from flashmoe_sim.trace.routing import RoutingTrace
 
 trace_argument = click.argument("trace", metavar="TRACE")
 model_option = click.option(
@@ -66,27 +68,38 @@ def bank_meaning(setup: Setup) -> str:
     return "bytes, shared equally by the layers" if setup.scope == "layer" else "bytes of one bank for all layers"
 
 
-def load_workload(trace: str, model: str | None, *, lenient: bool = False) -> Workload:
-    """The trace (a file, or a name from the catalogue) with its model; the reader's notes go to stderr."""
-    from flashmoe_sim.cli.progress import reading
-    from flashmoe_sim.geometry.load import load_model
-    from flashmoe_sim.residency.workload import prepare
+def find_trace(trace: str) -> tuple[Path, BundledTrace | None]:
+    """The file that TRACE means: a path, or the file of a name from the catalogue with its entry."""
     from flashmoe_sim.trace.bundled import catalog
-    from flashmoe_sim.trace.load import load_trace
 
     path = Path(trace)
+    if re.fullmatch(r"[\w.-]+", trace) is None or os.path.lexists(path):
+        return path, None
     known = catalog()
-    is_name = re.fullmatch(r"[\w.-]+", trace) is not None and not os.path.lexists(path)
-    bundled = known.get(trace) if is_name else None
-    if bundled is not None:
-        path, model = bundled.path, model or bundled.model
-    elif is_name:
+    if trace not in known:
         raise BadInput(f"{trace}: no such file, nor a bundled trace; those are: {', '.join(known)}")
-    geometry = load_model(model) if model else None
+    return known[trace].path, known[trace]
+
+
+def read_trace(trace: str, *, lenient: bool = False, notes: bool = True) -> RoutingTrace:
+    """Read what TRACE means, with progress; the reader's notes go to stderr where `notes`."""
+    from flashmoe_sim.cli.progress import reading
+    from flashmoe_sim.trace.load import load_trace
+
+    path, bundled = find_trace(trace)
     with reading(path) as progress:
         loaded = load_trace(path, lenient=lenient, progress=progress)
-    if bundled is not None:
-        loaded = replace(loaded, name=bundled.name)
-    for note in loaded.notes:
+    for note in loaded.notes if notes else ():
         message(f"{trace}: {note}")
-    return prepare(loaded, geometry)
+    return loaded if bundled is None else replace(loaded, name=bundled.name)
+
+
+def load_workload(trace: str, model: str | None, *, lenient: bool = False) -> Workload:
+    """The trace with its model: the one given, else that of the catalogue, else what the trace itself tells."""
+    from flashmoe_sim.geometry.load import load_model
+    from flashmoe_sim.residency.workload import prepare
+
+    _, bundled = find_trace(trace)
+    model = model or (bundled.model if bundled else None)
+    geometry = load_model(model) if model else None
+    return prepare(read_trace(trace, lenient=lenient), geometry)

@@ -143,10 +143,14 @@ def plain_protected_lru(by_layer: Iterable[Sequence[Sequence[int]]], slots: int)
             missing = [expert for expert in asked if expert not in resident]
             misses += len(missing)
             surplus = len(resident) + len(missing) - slots
-            if surplus > 0:
-                victims = [expert for expert in resident if expert not in asked][:surplus]
-                for expert in victims:
-                    del resident[expert]
+            victims = []
+            for expert in resident if surplus > 0 else ():
+                if expert not in asked:
+                    victims.append(expert)
+                    if len(victims) == surplus:
+                        break
+            for expert in victims:
+                del resident[expert]
             for expert in asked:
                 resident[expert] = None
                 resident.move_to_end(expert)
