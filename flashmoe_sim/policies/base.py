@@ -6,6 +6,7 @@ A *pool* is what one policy instance manages: the bank of one layer, or one bank
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
@@ -76,7 +77,7 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class EvictingPolicy(Policy):
+class EvictingPolicy(Policy, ABC):
     """A policy that installs its misses and chooses victims.
 
     kernels: `on_hit`, `on_install`, `choose_victim` and where they do something `on_evict` and `declines`: functions
@@ -95,9 +96,9 @@ class EvictingPolicy(Policy):
         if self.stamp not in STAMPS:
             raise BadInput(f"policy {self.name}: stamp={self.stamp!r} is not one of {', '.join(STAMPS)}")
 
+    @abstractmethod
     def allocate(self, *, slots: int, keys: int) -> State:
         """Fresh state arrays for a pool of at most `slots` slots and `keys` experts."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -119,9 +120,9 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class PinningPolicy(Policy):
+class PinningPolicy(Policy, ABC):
     """A policy whose residents never change during the run; its misses are served without installing."""
 
+    @abstractmethod
     def pinned(self, candidates: Candidates) -> list[NDArray[np.bool_]]:
         """For every layer, which experts are resident: bool [experts]."""
-        raise NotImplementedError

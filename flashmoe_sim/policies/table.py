@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import typing
 from dataclasses import fields
+from inspect import isabstract
 
 from flashmoe_sim.errors import BadInput, unknown_name
 from flashmoe_sim.policies.base import Policy
@@ -60,6 +61,6 @@ def _outside(name: str) -> type[Policy]:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise BadInput(f"policy {name!r}: {error}; expected a name from `sim policy list` or module:Class") from None
-    if not (isinstance(found, type) and issubclass(found, Policy) and hasattr(found, "name")):
+    if not (isinstance(found, type) and issubclass(found, Policy)) or isabstract(found) or not hasattr(found, "name"):
         raise BadInput(f"policy {name!r}: not a policy: a named subclass of EvictingPolicy or PinningPolicy")
     return found

@@ -61,7 +61,7 @@ def _curves(panel: Any, rows: list[dict[str, Any]], column: str, best: str | Non
     ceiling = {row["bank"]: row[best] * scale for row in rows if best and row[best] is not None}
     if ceiling:
         places = [banks.index(bank) for bank in ceiling]
-        panel.plot(places, list(ceiling.values()), color="black", linestyle="--", label="best possible (min)")
+        panel.plot(places, list(ceiling.values()), color="black", linestyle="--", label="best of an empty start (min)")
     every = -(-len(banks) // MOST_TICKS)
     panel.set_xticks(range(0, len(banks), every), banks[::every])
     panel.set_xlabel("bank, slots per layer" if banks[0].isdigit() else "bank, all layers")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -10,6 +11,11 @@ from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import RESULT_COLUMNS
+
+
+@cache
+def _version() -> str:
+    return version("flashmoe-sim")
 
 
 def identity(workload: Workload, setup: Setup) -> dict[str, Any]:
@@ -22,7 +28,7 @@ def identity(workload: Workload, setup: Setup) -> dict[str, Any]:
         "scope": setup.scope,
         "bank": str(setup.bank),
         "io_split": setup.io_split,
-        "version": version("flashmoe-sim"),
+        "version": _version(),
     }
     families = None
     if workload.layer_geometry is not None:
