@@ -24,13 +24,38 @@ def numbered_lines(
         number += 1
         read += len(line)
         if len(line) > MAX_LINE_BYTES:
-            raise BadInput(f"{path}: line {number} is longer than {MAX_LINE_BYTES >> 20} MiB: not a line of a trace")
+            raise _too_long(path, number)
         if progress and read >= 1 << 20:
             progress(read)
             read = 0
         yield number, line
     if progress:
         progress(read)
+
+
+def remaining_lines(
+    stream: IO[bytes], *, path: Path, first_line: int, progress: Callable[[int], None] | None = None
+) -> bytes:
+    """All that is left of the stream, as one string of lines of which the first has the number `first_line`.
+
+    Raises BadInput for a line longer than MAX_LINE_BYTES.
+    """
+    chunks = []
+    number, unended = first_line, 0
+    while chunk := stream.read(1 << 20):
+        chunks.append(chunk)
+        newline = chunk.rfind(b"\n")
+        unended = unended + len(chunk) if newline < 0 else len(chunk) - newline - 1
+        number += chunk.count(b"\n")
+        if unended > MAX_LINE_BYTES:
+            raise _too_long(path, number)
+        if progress:
+            progress(len(chunk))
+    return b"".join(chunks)
+
+
+def _too_long(path: Path, number: int) -> BadInput:
+    return BadInput(f"{path}: line {number} is longer than {MAX_LINE_BYTES >> 20} MiB: not a line of a trace")
 
 
 def trace_name(path: Path) -> str:

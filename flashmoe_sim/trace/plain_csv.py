@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.trace.calls import run_starts, uniform_top_k, with_end
 from flashmoe_sim.trace.csv_rows import Column, Rows, read_rows
-from flashmoe_sim.trace.lines import numbered_lines, trace_name
+from flashmoe_sim.trace.lines import numbered_lines, remaining_lines, trace_name
 from flashmoe_sim.trace.routing import (
     PHASE_DECODE,
     PHASE_PROMPT,
@@ -67,9 +67,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     """
     with open_bytes(path) as stream:
         header, first_line = _header(path, stream)
-        body = stream.read()
-    if progress:
-        progress(len(body))
+        body = remaining_lines(stream, path=path, first_line=first_line, progress=progress)
     columns = [COLUMNS[name] for name in header if name in COLUMNS]
     rows = read_rows(body, path=path, first_line=first_line, header=header, columns=columns, lenient=lenient)
     value = rows.values

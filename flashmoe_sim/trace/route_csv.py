@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.trace.calls import ID_MAX, run_starts, with_end
 from flashmoe_sim.trace.csv_rows import Column, Rows, read_rows
-from flashmoe_sim.trace.lines import Skipped, numbered_lines, shown, trace_name
+from flashmoe_sim.trace.lines import Skipped, numbered_lines, remaining_lines, shown, trace_name
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 
@@ -58,9 +58,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     with open_bytes(path) as stream:
         lines = numbered_lines(stream, path=path)
         preamble, first_line = _preamble(path, lines)
-        body = stream.read()
-    if progress:
-        progress(len(body))
+        body = remaining_lines(stream, path=path, first_line=first_line, progress=progress)
     header = [column.name for column in COLUMNS]
     rows = read_rows(body, path=path, first_line=first_line, header=header, columns=COLUMNS, lenient=lenient)
     kept, notes = _whole_tokens(rows, preamble, path=path, lenient=lenient)

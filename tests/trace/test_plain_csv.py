@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flashmoe_sim.errors import BadInput
-from flashmoe_sim.trace import csv_rows, plain_csv
+from flashmoe_sim.trace import csv_rows, lines, plain_csv
 from flashmoe_sim.trace.csv_rows import Column
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 
@@ -130,3 +130,10 @@ def test_sniff() -> None:
     assert plain_csv.sniff(b"# note\nstep,Layer,EXPERT\n")
     assert not plain_csv.sniff(b"step,layer\n")
     assert not plain_csv.sniff(b"")
+
+
+def test_a_line_without_an_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1 << 20)
+    path.write_bytes(b"layer,expert\n0,1\n" + b"0,2\n" * (1 << 19) + b"0," + b"1" * (3 << 20))
+    with pytest.raises(BadInput, match=f"line {(1 << 19) + 3} is longer than 1 MiB"):
+        plain_csv.read(path)
