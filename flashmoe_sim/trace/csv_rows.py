@@ -81,7 +81,7 @@ def _at_once(body: bytes, *, header: Sequence[str], columns: Sequence[Column]) -
     try:
         table = csv.read_csv(
             pa.BufferReader(body),
-            read_options=csv.ReadOptions(column_names=list(header)),
+            read_options=csv.ReadOptions(column_names=list(header), use_threads=False),
             parse_options=csv.ParseOptions(quote_char=False, ignore_empty_lines=False),
             convert_options=csv.ConvertOptions(
                 column_types=types, include_columns=list(types), null_values=[], strings_can_be_null=False

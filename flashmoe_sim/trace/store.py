@@ -80,7 +80,8 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     with open_bytes(path) as stream:
         content = stream.read()
     try:
-        table = pq.read_table(pa.BufferReader(content))
+        # One thread: Arrow's own threads abort the process when it ends while they start, as it can on bad input.
+        table = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise BadInput(f"{path}: a damaged Parquet file ({str(error).splitlines()[0]}); write it again") from None
     described = (table.schema.metadata or {}).get(METADATA_KEY)
