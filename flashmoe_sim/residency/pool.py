@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from flashmoe_sim._jit import jit
 from flashmoe_sim.policies.bank import Scope
 from flashmoe_sim.policies.base import NEVER
+from flashmoe_sim.trace.counting import count_requests
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
@@ -64,7 +65,7 @@ class Pool:
         by_call = np.zeros(len(self.call), np.int32)
         by_key = np.zeros(self.keys, np.int64)
         first = np.full(self.keys, len(self.key), np.int64)
-        _count_distinct(self.key, self.offset, np.full(self.keys, -1, np.int64), by_call, by_key, first)
+        count_requests(self.offset, self.key, np.full(self.keys, -1, np.int64), first, by_call, by_key)
         return by_call, by_key, first
 
     @cached_property
@@ -147,20 +148,6 @@ def _group(
 
 def _steps_before(steps: NDArray[np.int32], n_steps: int) -> NDArray[np.int32]:
     return np.diff(steps, prepend=steps[:1], append=n_steps).astype(np.int32)
-
-
-@jit
-def _count_distinct(key: Any, offset: Any, seen: Any, by_call: Any, by_key: Any, first: Any) -> None:
-    for call in range(len(by_call)):
-        n = 0
-        for r in range(offset[call], offset[call + 1]):
-            k = key[r]
-            if seen[k] != call:
-                seen[k] = call
-                by_key[k] += 1
-                first[k] = min(first[k], r)
-                n += 1
-        by_call[call] = n
 
 
 @jit

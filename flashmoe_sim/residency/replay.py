@@ -168,42 +168,23 @@ def _replay_undeferred(
     policy: Any = type(setup.policy)
     most = min(bank.room // int(bank.size.min()) + int(pool.requests.max()), pool.keys)
     slot_key = np.full(most, -1, np.int32)
-    key_slot = np.full(pool.keys, -1, np.int32)
-    state = setup.policy.allocate(slots=most, keys=pool.keys)
-    bypass = setup.policy.bypass
-    if setup.contract == "atomic":
-        _compiled(policy, "atomic")(
-            pool.key,
-            pool.offset,
-            pool.row,
-            pool.next_call,
-            bypass,
-            STAMPS.index(setup.policy.stamp),
-            bank.room,
-            bank.size,
-            slot_key,
-            key_slot,
-            state,
-            table,
-            calls,
-            hits,
-        )
-    else:
-        _compiled(policy, "sequential")(
-            pool.key,
-            pool.offset,
-            pool.row,
-            pool.next_reference,
-            bypass,
-            bank.room,
-            bank.size,
-            slot_key,
-            key_slot,
-            state,
-            table,
-            calls,
-            hits,
-        )
+    atomically = setup.contract == "atomic"
+    _compiled(policy, setup.contract)(
+        pool.key,
+        pool.offset,
+        pool.row,
+        pool.next_call if atomically else pool.next_reference,
+        setup.policy.bypass,
+        *([STAMPS.index(setup.policy.stamp)] if atomically else []),
+        bank.room,
+        bank.size,
+        slot_key,
+        np.full(pool.keys, -1, np.int32),
+        setup.policy.allocate(slots=most, keys=pool.keys),
+        table,
+        calls,
+        hits,
+    )
     return np.sort(slot_key[slot_key >= 0])
 
 

@@ -13,20 +13,26 @@ def count_requests(
     offset: NDArray[np.int64],
     expert: NDArray[np.int16],
     last_call: NDArray[np.int64],
+    first: NDArray[np.int64],
     union: NDArray[np.int32],
     requests: NDArray[np.int64],
 ) -> None:
     """Distinct experts of every call of a layer (`union`), and calls that request each expert (`requests`).
 
     last_call: i64 [experts], filled with -1.
+    first: i64 [experts], set to the first reference to each expert that occurs.
     """
     for call in range(len(offset) - 1):
+        distinct = 0
         for reference in range(offset[call], offset[call + 1]):
             e = expert[reference]
             if last_call[e] != call:
+                if last_call[e] < 0:
+                    first[e] = reference
                 last_call[e] = call
-                union[call] += 1
                 requests[e] += 1
+                distinct += 1
+        union[call] = distinct
 
 
 @jit

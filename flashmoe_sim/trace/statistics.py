@@ -191,7 +191,8 @@ def union_by_call(trace: RoutingTrace) -> NDArray[np.int32]:
     """Distinct experts of every call, i32 [calls]."""
     union = np.zeros(trace.calls, dtype=np.int32)
     experts = int(trace.expert.max(initial=0)) + 1
-    count_requests(trace.offset, trace.expert, _fresh(experts), union, np.zeros(experts, dtype=np.int64))
+    requests = np.zeros(experts, dtype=np.int64)
+    count_requests(trace.offset, trace.expert, _fresh(experts), _fresh(experts), union, requests)
     return union
 
 
@@ -201,7 +202,7 @@ def _fresh(size: int) -> NDArray[np.int64]:
 
 def _requests(view: LayerView, n_experts: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     union, requests = np.zeros(len(view.call), dtype=np.int32), np.zeros(n_experts, dtype=np.int64)
-    count_requests(view.offset, view.expert, _fresh(n_experts), union, requests)
+    count_requests(view.offset, view.expert, _fresh(n_experts), _fresh(n_experts), union, requests)
     return union, requests
 
 
