@@ -45,7 +45,7 @@ def sweep(
     ceilings = [{setup: ceiling_setup(workload, setup) for setup in setups} for workload in workloads]
     for number, workload in enumerate(workloads):
         wanted = [*setups, *(found for found in ceilings[number].values() if found is not None)]
-        jobs += [(number, job) for job in plan_jobs(workload, list(dict.fromkeys(wanted)))]
+        jobs += [(number, job) for job in plan_jobs(workload, wanted)]
     counts: list[dict[Setup, Counts]] = [{} for _ in workloads]
     if progress:
         progress(0, len(jobs))
