@@ -1,6 +1,8 @@
-"""A queue of slots as a doubly linked list in one array, for policies that evict the oldest of something.
+"""Queues as doubly linked lists in one array, for policies that evict the oldest of something.
 
-`link[0, slot]` is the older neighbour and `link[1, slot]` the newer one; the last row is the end on both sides.
+An item is a slot or a key, in one queue at most. `link[0, item]` is its older neighbour and `link[1, item]` its newer
+one. The last columns are the ends, one for each queue: an end's newer neighbour is the oldest item, its older neighbour
+the newest item, and it is linked to itself where the queue is empty.
 """
 
 from __future__ import annotations
@@ -11,29 +13,41 @@ from numpy.typing import NDArray
 from flashmoe_sim._jit import jit
 
 
-def new_queue(slots: int) -> NDArray[np.uint32]:
-    """An empty queue for slots 0..slots-1: u32 [2, slots + 1], each slot linked to itself."""
-    return np.tile(np.arange(slots + 1, dtype=np.uint32), (2, 1))
+def new_queues(items: int, *, queues: int = 1) -> NDArray[np.uint32]:
+    """Empty queues for items 0..items-1: u32 [2, items + queues], everything linked to itself."""
+    return np.tile(np.arange(items + queues, dtype=np.uint32), (2, 1))
 
 
 @jit
-def move_to_newest(link: NDArray[np.uint32], slot: int) -> None:
-    """Take `slot` out of the queue, if it is in, and put it at the newest end."""
-    end = link.shape[1] - 1
-    older, newer = link[0, slot], link[1, slot]
+def take_out(link: NDArray[np.uint32], item: int) -> None:
+    """Take `item` out of the queue it is in, if any; it must be put into one before it is taken out again."""
+    older, newer = link[0, item], link[1, item]
     link[1, older] = newer
     link[0, newer] = older
-    newest = link[0, end]
-    link[0, slot] = newest
-    link[1, slot] = end
-    link[1, newest] = slot
-    link[0, end] = slot
 
 
 @jit
-def oldest(link: NDArray[np.uint32], slot_key: NDArray[np.int32], blocked: NDArray[np.int64], mark: int) -> int:
-    """The oldest slot that holds something and is not blocked, or -1."""
-    end = link.shape[1] - 1
+def put_newest(link: NDArray[np.uint32], item: int, end: int) -> None:
+    """Put `item`, which is in no queue, at the newest place of the queue of `end`."""
+    newest = link[0, end]
+    link[0, item] = newest
+    link[1, item] = end
+    link[1, newest] = item
+    link[0, end] = item
+
+
+@jit
+def move_to_newest(link: NDArray[np.uint32], item: int, end: int) -> None:
+    """Move `item` from where it is, if anywhere, to the newest place of the queue of `end`."""
+    take_out(link, item)
+    put_newest(link, item, end)
+
+
+@jit
+def oldest(
+    link: NDArray[np.uint32], end: int, slot_key: NDArray[np.int32], blocked: NDArray[np.int64], mark: int
+) -> int:
+    """The oldest slot in the queue of `end` that holds something and is not blocked, or -1."""
     slot = link[1, end]
     while slot != end:
         if blocked[slot] != mark and slot_key[slot] >= 0:

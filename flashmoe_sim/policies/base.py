@@ -23,6 +23,37 @@ STAMPS = ("first", "last", "hits-first")
 State = tuple[NDArray[Any], ...]
 
 
+@dataclass(frozen=True, eq=False)
+class PoolShape:
+    """What a policy may know of its pool before the run.
+
+    slots: places that its state arrays need; during a call some contracts use more than the bank holds.
+    capacity: experts the bank holds between calls, at least 1; of the smallest ones where it is in bytes.
+    keys: experts of the pool.
+    offset: i64 [calls + 1], where each call's references begin. step: i32 [calls + 1], the step of each call, and last
+        how many steps there are.
+    """
+
+    slots: int
+    capacity: int
+    keys: int
+    offset: NDArray[np.int64]
+    step: NDArray[np.int32]
+
+
+def on_call(state: State, step: int) -> None:
+    """A routed call of step `step` begins."""
+
+
+def on_miss(state: State, key: int, now: int) -> None:
+    """The expert `key` was asked for and is not resident; nothing has been evicted for it yet."""
+
+
+def admits(state: State, key: int, now: int) -> bool:
+    """Whether to install the missing `key` at all; asked once per miss, after `on_miss`."""
+    return True
+
+
 def on_hit(state: State, slot: int, key: int, now: int, upcoming: int) -> None:
     """The expert `key` in `slot` was used.
 
@@ -80,9 +111,10 @@ class Policy:
 class EvictingPolicy(Policy, ABC):
     """A policy that installs its misses and chooses victims.
 
-    kernels: `on_hit`, `on_install`, `choose_victim` and where they do something `on_evict` and `declines`: functions
-        with the arguments of those above, which numba can compile.
-    bypass: whether the policy may decline to admit a miss.
+    kernels: `on_hit`, `on_install`, `choose_victim`, and of `on_call`, `on_miss`, `on_evict`, `admits` and `declines`
+        those that do something: functions with the arguments of those above, which numba can compile. They are told of
+        everything in the order of the references, under every contract.
+    bypass: whether a miss may be given up again in the call that brought it (`declines`).
     stamp: the order in which the experts of one call count as used: `first` of their first reference (the patched
         runtime), `last` of their last (BigMoeOnEdge's cache), `hits-first` hits before misses (the runtime's own
         cache estimator).
@@ -97,8 +129,8 @@ class EvictingPolicy(Policy, ABC):
             raise BadInput(f"policy {self.name}: stamp={self.stamp!r} is not one of {', '.join(STAMPS)}")
 
     @abstractmethod
-    def allocate(self, *, slots: int, keys: int) -> State:
-        """Fresh state arrays for a pool of at most `slots` slots and `keys` experts."""
+    def allocate(self, shape: PoolShape) -> State:
+        """Fresh state arrays for a pool."""
 
 
 @dataclass(frozen=True)

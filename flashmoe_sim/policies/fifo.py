@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from flashmoe_sim.policies._queue import move_to_newest, new_queue, oldest
-from flashmoe_sim.policies.base import EvictingPolicy, State
+from flashmoe_sim.policies._queue import move_to_newest, new_queues, oldest
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
 
 
 def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
@@ -14,11 +14,13 @@ def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
 
 
 def on_install(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
-    move_to_newest(state[0], slot)
+    link = state[0]
+    move_to_newest(link, slot, link.shape[1] - 1)
 
 
 def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
-    return oldest(state[0], slot_key, blocked, mark)  # type: ignore[no-any-return]
+    link = state[0]
+    return oldest(link, link.shape[1] - 1, slot_key, blocked, mark)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -29,5 +31,5 @@ class Fifo(EvictingPolicy):
     source: ClassVar[str] = "Mattson et al. 1970"
     kernels: ClassVar[dict[str, Any]] = {"on_hit": on_hit, "on_install": on_install, "choose_victim": choose_victim}
 
-    def allocate(self, *, slots: int, keys: int) -> State:
-        return (new_queue(slots),)
+    def allocate(self, shape: PoolShape) -> State:
+        return (new_queues(shape.slots),)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flashmoe_sim.errors import BadInput
-from flashmoe_sim.policies.base import EvictingPolicy, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
 
 
 def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
@@ -58,5 +58,5 @@ class Lfu(EvictingPolicy):
         if self.count not in ("keep", "restart"):
             raise BadInput(f"policy lfu: count={self.count!r} is not one of keep, restart")
 
-    def allocate(self, *, slots: int, keys: int) -> State:
-        return np.zeros(keys, np.int64), np.zeros(keys, np.int64), np.array([self.count == "restart"])
+    def allocate(self, shape: PoolShape) -> State:
+        return np.zeros(shape.keys, np.int64), np.zeros(shape.keys, np.int64), np.array([self.count == "restart"])

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flashmoe_sim.policies.base import NEVER, EvictingPolicy, State
+from flashmoe_sim.policies.base import NEVER, EvictingPolicy, PoolShape, State
 
 VECTOR = 32
 
@@ -62,8 +62,8 @@ class Min(EvictingPolicy):
     }
     bypass: ClassVar[bool] = True
 
-    def allocate(self, *, slots: int, keys: int) -> State:
-        whole_vectors = -(-slots // VECTOR) * VECTOR
+    def allocate(self, shape: PoolShape) -> State:
+        whole_vectors = -(-shape.slots // VECTOR) * VECTOR
         return (np.full(whole_vectors, -1, np.int32),)
 
 

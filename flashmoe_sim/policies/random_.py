@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flashmoe_sim.errors import BadInput
-from flashmoe_sim.policies.base import EvictingPolicy, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
 
 
 def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
@@ -60,5 +60,5 @@ class Random(EvictingPolicy):
         if not 0 < self.seed < 2**32:
             raise BadInput(f"policy random: seed={self.seed} is not in 1..4294967295")
 
-    def allocate(self, *, slots: int, keys: int) -> State:
+    def allocate(self, shape: PoolShape) -> State:
         return (np.array([self.seed], np.int64),)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from flashmoe_sim.policies.base import choose_victim, on_evict, on_hit, on_install
+from flashmoe_sim.policies.base import admits, choose_victim, on_call, on_evict, on_hit, on_install, on_miss
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.visit import FIRST, visit_order
 
@@ -20,6 +20,7 @@ def replay(
     key: Any,
     offset: Any,
     row: Any,
+    step: Any,
     upcoming: Any,
     bypass: bool,
     stamp: int,
@@ -47,11 +48,12 @@ def replay(
     n_free, opened, now, used = 0, 0, 0, 0
     for call in range(len(offset) - 1):
         mark = call + 1
+        on_call(state, step[call])
         begin, end = offset[call], offset[call + 1]
         visits = end - begin
         if stamp != FIRST:
             visits = visit_order(stamp, key, begin, end, key_slot, sorted_seen, mark, visit)
-        requests, hits = 0, 0
+        requests, hits, bypassed = 0, 0, 0
         for i in range(visits):
             r = visit[i] if stamp != FIRST else begin + i
             k = key[r]
@@ -66,13 +68,17 @@ def replay(
                 blocked[slot] = 0 if bypass else mark
                 on_hit(state, slot, k, now, upcoming[r])
                 continue
+            missed[k] = mark
+            on_miss(state, k, now)
+            if not admits(state, k, now):
+                bypassed += 1
+                continue
             if n_free:
                 n_free -= 1
                 slot = free[n_free]
             else:
                 slot = opened
                 opened += 1
-            missed[k] = mark
             slot_key[slot] = k
             key_slot[k] = slot
             used += size[k]
@@ -81,7 +87,7 @@ def replay(
         if len(out_hit):
             for r in range(begin, end):
                 out_hit[r] = missed[key[r]] != mark
-        evictions, bypassed = 0, 0
+        evictions = 0
         while used > capacity:
             slot = choose_victim(state, slot_key[:opened], blocked, mark)
             if slot < 0:

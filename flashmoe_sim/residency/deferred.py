@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from flashmoe_sim.policies.base import choose_victim, on_evict, on_hit, on_install
+from flashmoe_sim.policies.base import choose_victim, on_call, on_evict, on_hit, on_install, on_miss
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.visit import FIRST, visit_order
 
@@ -25,7 +25,7 @@ def replay(
     key: Any,
     offset: Any,
     row: Any,
-    steps_before: Any,
+    step: Any,
     upcoming: Any,
     protect: bool,
     stamp: int,
@@ -42,7 +42,7 @@ def replay(
     """Replay one pool; the number of the call that found no slot, or -1.
 
     key: u32 [references], offset: i64 [calls + 1], row: i32 [calls], the row of `counts` a call is added to.
-    steps_before: i32 [calls + 1], steps that ended since the pool's previous call (after the last: since it).
+    step: i32 [calls + 1], the step of each call, and last the number of steps.
     upcoming: i32 [references], where the next call that asks for the key does so.
     prefetch_width: 0 none, -1 the whole union of the last call, else as many of its references from the first.
     slot_key: i32 [slots], key_slot: i32 [keys], fresh: bool [slots]: the bank, all -1 and False for an empty one.
@@ -58,7 +58,7 @@ def replay(
     epoch, now, opened = 0, 0, 0
     calls = len(offset) - 1
     for turn in range(calls + 1):
-        prefetches = steps_before[turn] if prefetch_width != 0 and turn > 0 else 0
+        prefetches = step[turn] - step[turn - 1] if prefetch_width != 0 and turn > 0 else 0
         # A turn is the prefetches owed since the pool's last call, each of which serves that call's references again
         # as far as it predicts them, and then the call itself; the last turn has no call.
         for serving in range(prefetches + (turn < calls)):
@@ -68,6 +68,8 @@ def replay(
             if prefetching and prefetch_width > 0:
                 end = min(end, begin + prefetch_width)
             epoch += 1
+            if not prefetching:
+                on_call(state, step[call])
             if protect:
                 for r in range(begin, end):
                     slot = key_slot[key[r]]
@@ -104,6 +106,7 @@ def replay(
                         blocked[slot] = epoch
                         on_hit(state, slot, k, now, upcoming[r])
                     continue
+                on_miss(state, k, now)
                 if opened < len(slot_key):
                     slot = opened
                     opened += 1

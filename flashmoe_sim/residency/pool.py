@@ -23,7 +23,7 @@ class Pool:
     key: u32 [references]; expert number, in a global pool counted on over the layers.
     offset: i64 [calls + 1]; call: i64 [calls], the number of each call in the trace.
     row: i32 [calls], the layer's place in `trace.layers`; rows: those that occur.
-    steps_before: i32 [calls + 1], steps that ended since the pool's previous call, and after the last.
+    step: i32 [calls + 1], the step of each call, and last the number of steps of the trace.
     key_row: i32 [keys], the layer's place for every key.
     begin: i64 [calls], where the references of each call begin in the trace.
     """
@@ -32,7 +32,7 @@ class Pool:
     offset: NDArray[np.int64]
     call: NDArray[np.int64]
     row: NDArray[np.int32]
-    steps_before: NDArray[np.int32]
+    step: NDArray[np.int32]
     key_row: NDArray[np.int32]
     begin: NDArray[np.int64]
 
@@ -87,7 +87,7 @@ class Pool:
 def build_pools(trace: RoutingTrace, *, scope: Scope = "layer") -> list[Pool]:
     """The pools of a trace: one per layer in the order of `trace.layers`, or one for all."""
     steps = trace.steps
-    n_steps = int(steps[-1]) + 1 if trace.calls else 0
+    n_steps = steps[-1:] + np.int32(1)
     counts = [trace.n_experts[layer] for layer in trace.layers]
     row_of_layer = np.zeros(max(trace.layers, default=0) + 1, np.int32)
     row_of_layer[list(trace.layers)] = np.arange(len(trace.layers))
@@ -96,8 +96,8 @@ def build_pools(trace: RoutingTrace, *, scope: Scope = "layer") -> list[Pool]:
         base = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
         key = trace.expert.astype(np.uint32) + np.repeat(base[row], np.diff(trace.offset))
         key_row = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-        call, steps_before = np.arange(trace.calls), _steps_before(steps, n_steps)
-        return [Pool(key, trace.offset, call, row, steps_before, key_row, trace.offset[:-1])]
+        call, step = np.arange(trace.calls), np.concatenate([steps, n_steps])
+        return [Pool(key, trace.offset, call, row, step, key_row, trace.offset[:-1])]
     first_call = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(counts)))])
     call = np.empty(trace.calls, np.int64)
     offset = np.empty(trace.calls + len(counts), np.int64)
@@ -113,7 +113,7 @@ def build_pools(trace: RoutingTrace, *, scope: Scope = "layer") -> list[Pool]:
                 offset=offset[first_call[number] + number : first_call[number + 1] + number + 1],
                 call=calls,
                 row=np.full(len(calls), number, np.int32),
-                steps_before=_steps_before(steps[calls], n_steps),
+                step=np.concatenate([steps[calls], n_steps]),
                 key_row=np.full(n_experts, number, np.int32),
                 begin=trace.offset[calls],
             )
@@ -144,10 +144,6 @@ def _group(
         call[next_call[number]] = c
         next_call[number] += 1
         offset[next_call[number] + number] = at - first_key[number]
-
-
-def _steps_before(steps: NDArray[np.int32], n_steps: int) -> NDArray[np.int32]:
-    return np.diff(steps, prepend=steps[:1], append=n_steps).astype(np.int32)
 
 
 @jit

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import specialise
-from flashmoe_sim.policies.base import STAMPS, Candidates, EvictingPolicy, PinningPolicy, Policy, declines, on_evict
+from flashmoe_sim.policies import base
+from flashmoe_sim.policies.base import STAMPS, Candidates, EvictingPolicy, PinningPolicy, Policy, PoolShape
 from flashmoe_sim.policies.fifo import Fifo
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min, MinForced
@@ -109,14 +110,22 @@ def _replay_flat(pool: Pool, setup: Setup, bank: Capacity, table: NDArray[np.int
     return np.flatnonzero(resident).astype(np.int32)
 
 
+OPTIONAL_HOOKS = ("on_call", "on_miss", "on_evict", "admits", "declines")
+
+
 @cache
 def _compiled(policy: Any, loop: str) -> Callable[..., Any]:
     name = f"{policy.__module__.rpartition('.')[2]}_{policy.__qualname__}"
-    hooks = {"on_evict": on_evict, "declines": declines} | policy.kernels
+    hooks = {hook: getattr(base, hook) for hook in OPTIONAL_HOOKS} | policy.kernels
     kernels = {key: specialise(kernel, f"{key}_{name}") for key, kernel in hooks.items()}
     module = {"deferred": deferred, "atomic": atomic, "sequential": sequential}[loop]
     compiled: Callable[..., Any] = specialise(module.replay, f"replay_{name}", **kernels)
     return compiled
+
+
+def _shape(pool: Pool, bank: Capacity, slots: int) -> PoolShape:
+    capacity = max(min(bank.room // int(bank.size.min()), pool.keys), 1)
+    return PoolShape(slots, capacity, pool.keys, pool.offset, pool.step)
 
 
 def _replay_deferred(
@@ -137,7 +146,7 @@ def _replay_deferred(
         pool.key,
         pool.offset,
         pool.row,
-        pool.steps_before,
+        pool.step,
         pool.next_call,
         setup.contract == "protected",
         STAMPS.index(setup.policy.stamp),
@@ -145,7 +154,7 @@ def _replay_deferred(
         slot_key,
         np.full(pool.keys, -1, np.int32),
         fresh,
-        setup.policy.allocate(slots=bank.room, keys=pool.keys),
+        setup.policy.allocate(_shape(pool, bank, bank.room)),
         table,
         calls,
         out,
@@ -173,6 +182,7 @@ def _replay_undeferred(
         pool.key,
         pool.offset,
         pool.row,
+        pool.step,
         pool.next_call if atomically else pool.next_reference,
         setup.policy.bypass,
         *([STAMPS.index(setup.policy.stamp)] if atomically else []),
@@ -180,7 +190,7 @@ def _replay_undeferred(
         bank.size,
         slot_key,
         np.full(pool.keys, -1, np.int32),
-        setup.policy.allocate(slots=most, keys=pool.keys),
+        setup.policy.allocate(_shape(pool, bank, most)),
         table,
         calls,
         hits,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from flashmoe_sim.policies.base import choose_victim, declines, on_evict, on_hit, on_install
+from flashmoe_sim.policies.base import admits, choose_victim, declines, on_call, on_evict, on_hit, on_install, on_miss
 from flashmoe_sim.residency import tally
 
 
@@ -14,6 +14,7 @@ def replay(
     key: Any,
     offset: Any,
     row: Any,
+    step: Any,
     upcoming: Any,
     bypass: bool,
     capacity: int,
@@ -35,6 +36,7 @@ def replay(
     for call in range(len(offset) - 1):
         begin, end = offset[call], offset[call + 1]
         misses, cold, evictions, bypassed = 0, 0, 0, 0
+        on_call(state, step[call])
         for r in range(begin, end):
             k = key[r]
             slot = key_slot[k]
@@ -44,12 +46,13 @@ def replay(
                 on_hit(state, slot, k, r + 1, upcoming[r])
                 continue
             misses += 1
+            on_miss(state, k, r + 1)
             place = -1
-            declined = False
-            while used + size[k] > capacity:
+            declined = not admits(state, k, r + 1)
+            while not declined and used + size[k] > capacity:
                 victim = choose_victim(state, slot_key, blocked, -1)
-                if bypass and place < 0 and declines(state, victim, k, r + 1, upcoming[r]):
-                    declined = True
+                declined = bypass and place < 0 and declines(state, victim, k, r + 1, upcoming[r])
+                if declined:
                     break
                 old = slot_key[victim]
                 on_evict(state, victim, old)

@@ -16,10 +16,11 @@ from flashmoe_sim.policies.min_ import Min, MinForced
 from flashmoe_sim.policies.random_ import Random
 from flashmoe_sim.policies.static import Static, StaticGlobal
 from flashmoe_sim.policies.table import POLICIES, parse_policy
+from flashmoe_sim.residency.replay import OPTIONAL_HOOKS
 from tests.residency.builders import random_calls, run
 from tests.residency.compare import workload_of
 
-KERNELS = {"on_hit", "on_install", "choose_victim", "on_evict", "declines"}
+KERNELS = {"on_hit", "on_install", "choose_victim", *OPTIONAL_HOOKS}
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -153,8 +154,8 @@ class Oldest(EvictingPolicy):
     kernels = {"on_hit": used, "on_install": used, "choose_victim": choose_victim}
     offset: int = 0
 
-    def allocate(self, *, slots, keys):
-        return (np.full(slots, self.offset, np.int64),)
+    def allocate(self, shape):
+        return (np.full(shape.slots, self.offset, np.int64),)
 '''
 
 

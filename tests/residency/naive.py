@@ -1,4 +1,4 @@
-"""The plain twins of the replay loops: the contracts and the policies from their definitions, in lists and dicts.
+"""The plain twins of the replay loops: the contracts from their definitions, in lists and dicts.
 
 Experts are pairs (layer, expert number), in a bank of one layer as in a global one. Time is counted in uses. Nothing
 here is fast, and nothing here knows how the kernels do it.
@@ -11,120 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import inf
-from typing import Any
 
+from tests.policies.naive import Expert, Next, Told
+from tests.policies.naive.table import EVICTING
 from tests.residency.builders import Call
-
-Expert = tuple[int, int]
-Next = tuple[
-    float, int
-]  # the call of the next use and its place there; (inf, -time of the last use) where there is none
 
 
 class Overflow(Exception):
     """A miss found no slot."""
 
-
-# --- policies: told of every use, asked for a victim among (slot, expert) pairs in ascending order of slots -----------
-
-
-class Lru:
-    """Evict the smallest last-use stamp."""
-
-    bypass = False
-
-    def __init__(self) -> None:
-        self.stamp: dict[int, int] = {}
-
-    def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
-        self.stamp[slot] = now
-
-    def installed(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
-        self.stamp[slot] = now
-
-    def victim(self, held: list[tuple[int, Expert]]) -> int:
-        return min(held, key=lambda pair: (self.stamp[pair[0]], pair[0]))[0]
-
-    def declines(self, slot: int, coming: Next) -> bool:
-        return False
-
-
-class Fifo(Lru):
-    """Evict the oldest install; hits change nothing."""
-
-    def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
-        pass
-
-
-class Lfu(Lru):
-    """Evict the smallest count; tie: older last use, then lower id."""
-
-    def __init__(self, *, restart: bool = False) -> None:
-        self.restart = restart
-        self.count: Counter[Expert] = Counter()
-        self.last: dict[Expert, int] = {}
-
-    def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
-        self.count[expert] += 1
-        self.last[expert] = now
-
-    def installed(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
-        if self.restart:
-            self.count[expert] = 0
-        self.used(slot, expert, now, coming)
-
-    def victim(self, held: list[tuple[int, Expert]]) -> int:
-        return min(held, key=lambda pair: (self.count[pair[1]], self.last[pair[1]], pair[1]))[0]
-
-
-class Random(Lru):
-    """Evict the n-th of those allowed, n drawn from Marsaglia's xorshift of 32 bits (13, 17, 5)."""
-
-    def __init__(self, seed: int = 1) -> None:
-        super().__init__()
-        self.state = seed
-
-    def victim(self, held: list[tuple[int, Expert]]) -> int:
-        self.state ^= self.state << 13 & 0xFFFFFFFF
-        self.state ^= self.state >> 17
-        self.state ^= self.state << 5 & 0xFFFFFFFF
-        return held[self.state % len(held)][0]
-
-
-class MinForced(Lru):
-    """Evict the furthest next use; of those never used again the one whose last use is oldest."""
-
-    def __init__(self) -> None:
-        self.coming: dict[int, Next] = {}
-
-    def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
-        self.coming[slot] = coming
-
-    installed = used
-
-    def victim(self, held: list[tuple[int, Expert]]) -> int:
-        return max(held, key=lambda pair: self.coming[pair[0]])[0]
-
-
-class Min(MinForced):
-    """As `min:forced`, but what is used later than all that it would displace is not admitted."""
-
-    bypass = True
-
-    def declines(self, slot: int, coming: Next) -> bool:
-        return coming > self.coming[slot]
-
-
-EVICTING: dict[str, Callable[[], Lru]] = {
-    "lru": Lru,
-    "fifo": Fifo,
-    "lfu": Lfu,
-    "lfu:count=restart": lambda: Lfu(restart=True),
-    "random": Random,
-    "random:seed=4294967295": lambda: Random(4294967295),
-    "min": Min,
-    "min:forced": MinForced,
-}
 
 PINNING = ("demand", "static", "static:ties_by=first-seen", "static:global")
 
@@ -151,7 +46,7 @@ class Bank:
     """capacity: what the contents may weigh. held: expert of each slot in use. where: slot of each resident."""
 
     capacity: int
-    policy: Any
+    policy: Told
     held: dict[int, Expert] = field(default_factory=dict)
     where: dict[Expert, int] = field(default_factory=dict)
     fresh: set[int] = field(default_factory=set)  # slots prefetched into and not used since
@@ -170,7 +65,9 @@ class Bank:
         self.where[expert] = slot
 
     def drop(self, slot: int) -> None:
-        del self.where[self.held.pop(slot)]
+        expert = self.held.pop(slot)
+        del self.where[expert]
+        self.policy.evicted(slot, expert)
 
     def candidates(self, allowed: Callable[[int], bool]) -> list[tuple[int, Expert]]:
         return [(slot, self.held[slot]) for slot in sorted(self.held) if allowed(slot)]
@@ -179,7 +76,7 @@ class Bank:
 class Run:
     """What the contracts share: the trace as pairs, when everything is used next, the clock and the counts."""
 
-    def __init__(self, calls: Sequence[Call], stamp: str = "first") -> None:
+    def __init__(self, calls: Sequence[Call], banks: Mapping[int, Bank], stamp: str = "first") -> None:
         self.calls = [[(layer, expert) for expert in experts] for layer, experts, _ in calls]
         self.layer = [layer for layer, _, _ in calls]
         self.layers = sorted(set(self.layer))
@@ -193,6 +90,9 @@ class Run:
         for number, experts in enumerate(self.calls):
             for place, expert in enumerate(experts):
                 self.uses[expert].append((number, place))
+        self.step_of = [step for step, numbers in enumerate(self.steps()) for _ in numbers]
+        for bank in banks.values():
+            bank.policy.step_of = self.step_of
 
     def next_call(self, expert: Expert, number: int) -> Next:
         """The first reference to `expert` in the next call after `number` that asks for it."""
@@ -243,55 +143,55 @@ def deferred(
     stamp: str = "first",
 ) -> Result:
     """The contracts `runtime` and, with `protect`, `protected`: tables are updated after the whole call is resolved."""
-    run = Run(calls, stamp)
+    run = Run(calls, banks, stamp)
     last_call: dict[int, int] = {}
 
     def resolve(number: int, experts: Sequence[Expert], bank: Bank, *, prefetching: bool) -> dict[str, int]:
         done = Counter[str]()
         given: dict[Expert, int] = {}
         reserved: set[int] = set()
-        touched: list[int] = []
         queue: dict[int, Expert] = {}
         if protect:
             reserved = {bank.where[expert] for expert in experts if expert in bank.where}
         for expert in run.union(experts, bank.where):
             done["requests"] += 1
+            run.now += 1
+            coming = run.next_call(expert, number)
             if expert in bank.where:
                 slot = bank.where[expert]
                 if slot in queue:
                     done["aliased"] += 1
+                    bank.policy.used(slot, queue[slot], run.now, run.next_call(queue[slot], number))
+                else:
+                    bank.policy.used(slot, expert, run.now, coming)
                 if slot in bank.fresh and slot not in queue and not prefetching:
                     bank.fresh.discard(slot)
                     done["prefetch_useful"] += 1
             else:
                 done["misses"] += 1
+                bank.policy.missed(expert, run.now)
                 empty = [slot for slot in range(bank.capacity) if slot not in bank.held and slot not in reserved]
                 allowed = bank.candidates(lambda slot: slot not in reserved)
                 if not empty and not allowed:
                     raise Overflow(number)
                 slot = empty[0] if empty else bank.policy.victim(allowed)
+                if not empty:
+                    bank.policy.evicted(slot, bank.held[slot])
+                bank.policy.installed(slot, expert, run.now, coming)
                 queue[slot] = expert
             reserved.add(slot)
-            touched.append(slot)
             given[expert] = slot
         for slot, expert in queue.items():
             if slot in bank.held:
                 done["evictions"] += 1
                 done["prefetch_wasted"] += slot in bank.fresh
-                bank.drop(slot)
+                del bank.where[bank.held.pop(slot)]
             else:
                 done["cold"] += 1
             bank.put(slot, expert)
             bank.fresh.discard(slot)
             if prefetching:
                 bank.fresh.add(slot)
-        new = set(queue)
-        for slot in touched:
-            run.now += 1
-            expert = bank.held[slot]
-            tell = bank.policy.installed if slot in new else bank.policy.used
-            new.discard(slot)
-            tell(slot, expert, run.now, run.next_call(expert, number))
         if not prefetching:
             run.slots[number] = [given[expert] for expert in experts]
             run.hits[number] = [expert not in queue.values() for expert in experts]
@@ -302,6 +202,7 @@ def deferred(
             layer = run.layer[number]
             last_call[layer] = number
             bank = banks[layer if layer in banks else -1]
+            bank.policy.call(run.step_of[number])
             done = resolve(number, run.calls[number], bank, prefetching=False)
             useful, wasted = done.pop("prefetch_useful", 0), done.pop("prefetch_wasted", 0)
             run.count(number, **{"requests": 0, "misses": 0, **done})
@@ -331,7 +232,7 @@ def atomic(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int, int
     size: what an expert of a layer weighs. `forced` gives up what the call did not ask for first, and what it asked for
     only when nothing else is left; `bypass` makes no difference between the two.
     """
-    run = Run(calls, stamp)
+    run = Run(calls, banks, stamp)
     for number, experts in enumerate(run.calls):
         layer = run.layer[number]
         bank = banks[layer if layer in banks else -1]
@@ -339,11 +240,17 @@ def atomic(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int, int
         union = run.union(experts, before)
         brought = {expert for expert in union if expert not in before}
         run.hits[number] = [expert in before for expert in experts]
+        bank.policy.call(run.step_of[number])
+        refused = set()
         for expert in union:
             run.now += 1
             coming = run.next_call(expert, number)
             if expert in before:
                 bank.policy.used(before[expert], expert, run.now, coming)
+                continue
+            bank.policy.missed(expert, run.now)
+            if not bank.policy.admits(expert, run.now):
+                refused.add(expert)
             else:
                 slot = bank.free_slot()
                 bank.put(slot, expert)
@@ -362,7 +269,7 @@ def atomic(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int, int
             misses=len(brought),
             cold=max(len(bank.where) - len(before), 0),
             evictions=len(given_up - brought),
-            bypassed=len(given_up & brought),
+            bypassed=len(given_up & brought | refused),
         )
     return run.result(banks)
 
@@ -372,11 +279,12 @@ def sequential(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int,
 
     The newcomer takes the slot of the first that made room for it.
     """
-    run = Run(calls)
+    run = Run(calls, banks)
     for number, experts in enumerate(run.calls):
         layer = run.layer[number]
         bank = banks[layer if layer in banks else -1]
         done = Counter(requests=len(experts), misses=0)
+        bank.policy.call(run.step_of[number])
         for place, expert in enumerate(experts):
             run.now += 1
             coming = run.next_reference(expert, number, place)
@@ -385,8 +293,9 @@ def sequential(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int,
                 bank.policy.used(bank.where[expert], expert, run.now, coming)
                 continue
             done["misses"] += 1
+            bank.policy.missed(expert, run.now)
             emptied: list[int] = []
-            declined = False
+            declined = not bank.policy.admits(expert, run.now)
             while sum(size[one[0]] for one in bank.where) + size[layer] > bank.capacity and not declined:
                 slot = bank.policy.victim(bank.candidates(lambda _: True))
                 declined = not emptied and bank.policy.declines(slot, coming)
@@ -408,7 +317,7 @@ def sequential(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int,
 
 def pinned(calls: Sequence[Call], pins: Mapping[int, set[Expert]], *, repeats: bool) -> Result:
     """Residents that never change, of each layer or under -1 of all; `repeats` where every reference is a request."""
-    run = Run(calls)
+    run = Run(calls, {})
     for number, experts in enumerate(run.calls):
         held = pins[run.layer[number] if run.layer[number] in pins else -1]
         asked = experts if repeats else list(dict.fromkeys(experts))
@@ -495,7 +404,12 @@ def replay(
         capacity = {-1: min(budget // weights[layers[0]], sum(n_experts.values()))}
     else:
         capacity = {-1: budget}
-    banks = {pool: Bank(room, EVICTING[name]()) for pool, room in capacity.items()}
+    experts_of = {pool: [layer for layer in layers if pool in (layer, -1)] for pool in capacity}
+    banks = {}
+    for pool, room in capacity.items():
+        lightest = 1 if fixed else min(weights[layer] for layer in experts_of[pool])
+        most = min(room // lightest, sum(n_experts[layer] for layer in experts_of[pool]))
+        banks[pool] = Bank(room, EVICTING[name](max(most, 1)))
     if not fixed:
         if contract == "atomic":
             return atomic(calls, banks, weights, stamp=stamp or "first")

@@ -15,6 +15,7 @@ from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.base import LastCall
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.residency.workload import Workload
+from tests.policies.naive.table import EVICTING
 from tests.residency import naive
 from tests.residency.builders import random_calls
 from tests.residency.compare import assert_twins, workload_of
@@ -22,7 +23,7 @@ from tests.residency.compare import assert_twins, workload_of
 PAIRS = [(contract, policy) for policy, kind in POLICIES.items() for contract in kind.contracts]
 VARIANTS = [
     (contract, name)
-    for name in ("lfu:count=restart", "random:seed=4294967295", "static:ties_by=first-seen")
+    for name in (*(name for name in EVICTING if "=" in name), "static:ties_by=first-seen")
     for contract in POLICIES[name.split(":")[0]].contracts
 ]
 STAMPED = [
@@ -32,12 +33,12 @@ STAMPED = [
     for contract in POLICIES[policy].contracts
     if contract in ("protected", "atomic")  # the runtime has its own order; a sequential call is one reference
 ]
-EVICTING = [(contract, policy) for contract, policy in PAIRS if issubclass(POLICIES[policy], EvictingPolicy)]
+INSTALLING = [(contract, policy) for contract, policy in PAIRS if issubclass(POLICIES[policy], EvictingPolicy)]
 PREFETCHING = [
     (contract, policy, prefetch)
     for prefetch, predictor in PREFETCHERS.items()
     if issubclass(predictor, LastCall)
-    for contract, policy in EVICTING
+    for contract, policy in INSTALLING
     if contract in predictor.contracts
 ]
 
@@ -84,7 +85,7 @@ def byte_banks(workload: Workload, scope: str) -> list[Bank]:
 
 
 def test_every_policy_has_a_twin() -> None:
-    assert set(POLICIES) == {name for name in naive.EVICTING if "=" not in name} | {
+    assert set(POLICIES) == {name for name in EVICTING if "=" not in name} | {
         name for name in naive.PINNING if "=" not in name
     }
 
@@ -128,7 +129,7 @@ def test_prefetch(contract: str, policy: str, prefetch: str) -> None:
 @given(data=st.data())
 def test_any_trace(contract: str, data: st.DataObject) -> None:
     """Traces of any shape: any order of layers, empty calls, every expert the same."""
-    policy = data.draw(st.sampled_from([policy for other, policy in EVICTING if other == contract]))
+    policy = data.draw(st.sampled_from([policy for other, policy in INSTALLING if other == contract]))
     n_experts = data.draw(st.integers(1, 6))
     call = st.tuples(st.integers(0, 2), st.lists(st.integers(0, n_experts - 1), max_size=6), st.integers(0, 3))
     calls = data.draw(st.lists(call, min_size=1, max_size=20).filter(lambda calls: any(call[1] for call in calls)))
@@ -141,7 +142,7 @@ def test_any_trace(contract: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("n_experts", [64, 300])
-@pytest.mark.parametrize(("contract", "policy"), EVICTING)
+@pytest.mark.parametrize(("contract", "policy"), INSTALLING)
 def test_many_experts(contract: str, policy: str, n_experts: int) -> None:
     rng = np.random.default_rng(n_experts)
     calls = random_calls(rng, n_experts=n_experts, layers=2, steps=30, most_tokens=3, width=8)
