@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from flashmoe_sim.policies.bank import Scope
-from flashmoe_sim.policies.base import PinningPolicy, Policy
+from flashmoe_sim.policies.base import Policy
+from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency import nested, tally
@@ -29,31 +29,30 @@ def plan_jobs(workload: Workload, setups: Sequence[Setup]) -> list[Job]:
     """Independent jobs that together count every setup exactly as `replay` does.
 
     A setup may come from several jobs, each for some of the layers: `Counts.joined` puts them together.
-    LRU banks of whole calls and static banks come from one stack pass, banks of min with bypass from one walk over
-    nested banks; every other setup is a replay of its own.
+    A layer's LRU banks of whole calls, static banks and banks of min with bypass come from one stack pass each, global
+    banks of min with bypass from one walk over nested banks; every other setup is a replay of its own.
     Raises BadInput, before any job runs, for a setup that does not fit the workload.
     """
     stacked: dict[Policy, Banks] = defaultdict(dict)
-    walked: dict[Scope, Banks] = defaultdict(dict)
+    walked: Banks = {}
     jobs: list[Job] = []
     for setup in dict.fromkeys(setups):
         pools, banks = workload.pools(setup.scope), capacities(workload, setup)
         shareable = setup.bank.slots is not None and isinstance(setup.prefetch, NoPrefetch)
         calls_fit = all(int(pool.requests.max()) <= bank.room for pool, bank in zip(pools, banks, strict=True))
-        calls_fit = calls_fit or isinstance(setup.policy, PinningPolicy)
-        if shareable and type(setup.policy) is Min and setup.contract == "atomic":
-            walked[setup.scope][setup] = banks
-        elif shareable and calls_fit and setup.scope == "layer" and one_pass_policy(setup.policy, setup.contract):
+        calls_fit = calls_fit or type(setup.policy) is not Lru
+        if shareable and calls_fit and setup.scope == "layer" and one_pass_policy(setup.policy, setup.contract):
             stacked[setup.policy][setup] = banks
+        elif shareable and type(setup.policy) is Min and setup.contract == "atomic":
+            walked[setup] = banks
         else:
             jobs.append(partial(_replay, workload, setup))
-    shared = [(_nested_walk, group) for group in walked.values()]
-    shared += [(_stack_pass, group) for group in stacked.values()]
+    if walked:
+        jobs.insert(0, partial(_nested_walk, workload, walked))
     for number in range(PARTS):
-        for one_pass, group in shared:
-            pools = workload.pools(next(iter(group)).scope)
-            if number < len(pools):
-                jobs.insert(0, partial(one_pass, workload, group, range(number, len(pools), PARTS)))
+        for group in stacked.values():
+            if number < len(workload.layer_pools):
+                jobs.insert(0, partial(_stack_pass, workload, group, range(number, len(workload.layer_pools), PARTS)))
     return jobs
 
 
@@ -73,17 +72,12 @@ def _stack_pass(workload: Workload, group: Banks, part: range) -> dict[Setup, Co
     return results
 
 
-def _nested_walk(workload: Workload, group: Banks, part: range) -> dict[Setup, Counts]:
-    tables = np.zeros((len(group), len(workload.trace.layers), tally.N_COLUMNS), np.int64)
-    pools = workload.pools(next(iter(group)).scope)
-    for number in part:
-        pool = pools[number]
-        rooms = np.array([banks[number].room for banks in group.values()], np.int64)
-        sizes, which = np.unique(rooms, return_inverse=True)
-        counts = np.zeros((len(sizes), *tables.shape[1:]), np.int64)
-        nested.min_bypass(pool.key, pool.offset, pool.row, pool.next_call, pool.keys, sizes, counts)
-        tables += counts[which]
+def _nested_walk(workload: Workload, group: Banks) -> dict[Setup, Counts]:
+    (pool,) = workload.global_pools
+    sizes, which = np.unique([bank.room for (bank,) in group.values()], return_inverse=True)
+    counts = np.zeros((len(sizes), len(workload.trace.layers), tally.N_COLUMNS), np.int64)
+    nested.min_bypass(pool.key, pool.offset, pool.row, pool.next_call, pool.keys, sizes, counts)
     return {
-        setup: build_counts(workload, setup, banks, table)
-        for (setup, banks), table in zip(group.items(), tables, strict=True)
+        setup: build_counts(workload, setup, banks, counts[number])
+        for (setup, banks), number in zip(group.items(), which, strict=True)
     }

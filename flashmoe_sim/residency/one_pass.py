@@ -16,8 +16,6 @@ from flashmoe_sim._jit import jit
 from flashmoe_sim.policies.base import NEVER
 
 LANES = 8
-BLOCK = 32
-NEVER32 = np.int32(NEVER)
 
 
 @jit
@@ -93,65 +91,64 @@ def min_bypass(key: Any, offset: Any, upcoming: Any, keys: int, depths: Any, dec
     depths, deepest: i64 [keys + 1], as for `lru`.
     declined: i64 [keys + 1], requests by the largest bank, in slots, that misses them and does not admit them.
 
-    The list holds next uses only: what a call asks for is what has a next use before the call's end. The call's keys
-    are put in anew one by one, nearest place first, so that a bank that has a key sees its new next use before it must
-    choose.
+    The list holds next uses only: what a call asks for is what has a next use before the call's end, and leaves a gap
+    in the list. After the call a bank keeps the nearest of what it had and of all that was asked for. So every new next
+    use is carried down the list: each place keeps the nearer of what it had and what is carried, and the first gap
+    takes the rest. In ascending order, none of them is moved on by a later one, and places above it stay as they are.
     """
-    next_use = np.full(keys + BLOCK, NEVER32)
-    seen = np.full(keys, -1, np.int64)
-    first = np.zeros(keys, np.int64)
-    new_use = np.zeros(keys, np.int32)
-    depth_of = np.zeros(keys, np.int64)
-    order = np.zeros(keys, np.int64)
+    largest = np.max(np.diff(offset))
+    next_use = np.full(keys + 1, np.int32(-1))  # a gap follows the last
+    seen = np.full(keys, -1, np.int32)
+    request_of = np.zeros(largest, np.uint32)  # by reference of the call
+    uses = np.zeros(largest, np.int32)
+    ascending = np.zeros(largest, np.uint32)
+    found = np.zeros(largest, np.uint32)
+    settled = np.zeros(largest, np.uint32)
+    one = np.uint64(1)
     held, now = 0, 0
     for call in range(len(offset) - 1):
-        end = offset[call + 1]
-        n = 0
-        for r in range(offset[call], end):
+        begin, end = np.uint64(offset[call]), np.int32(offset[call + 1])
+        n = np.uint64(0)
+        for r in range(begin, np.uint64(end)):
             k = key[r]
-            if seen[k] != call:
-                seen[k] = call
-                now += 1
-                first[n] = r
-                new_use[n] = upcoming[r] if upcoming[r] != NEVER else NEVER - now
-                depth_of[n] = keys
-                n += 1
-        found = 0
-        for block in range(0, held, BLOCK):
-            nearest = NEVER32
-            for place in range(block, block + BLOCK):
-                nearest = min(nearest, next_use[place])
-            if nearest >= end:
+            if seen[k] == call:
                 continue
-            for place in range(block, min(block + BLOCK, held)):
-                if next_use[place] < end:
-                    for i in range(n):
-                        if first[i] == next_use[place]:
-                            depth_of[i] = place
-                            order[found] = i
-                            found += 1
-        if found < n:
-            for i in range(n):
-                if depth_of[i] == keys:
-                    order[found] = i
-                    found += 1
+            seen[k] = call
+            now += 1
+            uses[n] = upcoming[r] if upcoming[r] != NEVER else NEVER - now
+            request_of[r - begin] = n
+            found[n] = keys
+            n += one
+        for i in range(n):
+            rank = np.uint64(0)
+            for j in range(n):
+                rank += np.uint64(uses[j] < uses[i])
+            ascending[rank] = i
+        start = np.uint64(0)
         for turn in range(n):
-            carried = new_use[order[turn]]
-            below = min(depth_of[order[turn]], held)
-            for place in range(below):
+            i = ascending[turn]
+            carried = uses[i]
+            place = start
+            stood = next_use[place]
+            while end <= stood < carried:
+                place += one
                 stood = next_use[place]
+            settled[i] = place
+            start = place + one
+            while stood >= end:
                 next_use[place] = min(stood, carried)
                 carried = max(stood, carried)
-            next_use[below] = carried
-            held += below == held
-        worst = 0
+                place += one
+                stood = next_use[place]
+            next_use[place] = carried
+            if stood >= 0:
+                found[request_of[np.uint64(stood) - begin]] = place
+            else:
+                held += 1
+        worst = np.uint32(0)
         for i in range(n):
-            use = new_use[i]
-            settled = 0
-            for place in range(held):
-                settled = max(settled, place if next_use[place] == use else 0)
-            depths[depth_of[i]] += 1
-            declined[min(depth_of[i], settled)] += 1
-            worst = max(worst, depth_of[i])
+            depths[found[i]] += 1
+            declined[min(found[i], settled[i])] += 1
+            worst = max(worst, found[i])
         deepest[worst] += 1
     return held
