@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.errors import BadInput
+from flashmoe_sim.parameters import spec_of
 
 NEVER = np.iinfo(np.int32).max
 ALL_CONTRACTS = ("runtime", "protected", "atomic", "sequential")
@@ -99,12 +100,7 @@ class Policy:
     @property
     def spec(self) -> str:
         """The name with the parameters that differ from their defaults, as the command line takes it."""
-        changed = [
-            f"{item.name}={getattr(self, item.name)}"
-            for item in fields(self)
-            if getattr(self, item.name) != item.default
-        ]
-        return ":".join([self.name, *changed])
+        return spec_of(self)
 
 
 @dataclass(frozen=True)

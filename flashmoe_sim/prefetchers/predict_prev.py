@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from flashmoe_sim.prefetchers.base import LastCall
+from flashmoe_sim.prefetchers._last_call import LastCall
 
 
 @dataclass(frozen=True)

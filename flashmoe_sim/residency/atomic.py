@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from flashmoe_sim.policies.base import admits, choose_victim, on_call, on_evict, on_hit, on_install, on_miss
+from flashmoe_sim.policies.base import admits, choose_victim, declines, on_call, on_evict, on_hit, on_install, on_miss
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.visit import FIRST, visit_order
 
@@ -21,16 +21,21 @@ def replay(
     offset: Any,
     row: Any,
     step: Any,
+    number: Any,
+    key_row: Any,
     upcoming: Any,
+    ahead: Any,
     bypass: bool,
     stamp: int,
     capacity: int,
     size: Any,
     slot_key: Any,
     key_slot: Any,
+    fresh: Any,
     state: Any,
     counts: Any,
     stream: Any,
+    out_issued: Any,
     out_hit: Any,
 ) -> None:
     """Replay one pool whose contents may weigh `capacity` altogether, in the unit of `size`.
@@ -38,6 +43,7 @@ def replay(
     size: i64 [keys], what a key weighs: 1 for a bank of slots, bytes for a bank of bytes.
     slot_key: i32 [capacity in slots + the largest call], key_slot: i32 [keys]: the bank, all -1 for an empty one.
     The other arguments are as for the deferred loop. Free slots are taken last freed first, then in ascending order.
+    A prediction makes room for each expert before it reads it, and ends where nothing else may go for it.
     """
     blocked = np.zeros(len(slot_key), np.int64)
     seen = np.zeros(len(key_slot), np.int64)
@@ -45,15 +51,72 @@ def replay(
     missed = np.zeros(len(key_slot), np.int64)
     visit = np.zeros(len(key_slot), np.int64)
     free = np.zeros(len(slot_key), np.int32)
-    n_free, opened, now, used = 0, 0, 0, 0
-    for call in range(len(offset) - 1):
-        mark = call + 1
+    n_free, opened, now, used, mark = 0, 0, 0, 0, 0
+    ahead_turn, ahead_after, ahead_row, ahead_offset, ahead_key, ahead_upcoming = ahead
+    calls = len(offset) - 1
+    for call in range(calls + 1):
+        for serving in range(ahead_turn[call], ahead_turn[call + 1]):
+            mark += 1
+            requests, issued = 0, 0
+            for r in range(ahead_offset[serving], ahead_offset[serving + 1]):
+                k = ahead_key[r]
+                if seen[k] == mark:
+                    continue
+                seen[k] = mark
+                requests += 1
+                now += 1
+                slot = key_slot[k]
+                if slot >= 0:
+                    blocked[slot] = mark
+                    on_hit(state, slot, k, now, ahead_upcoming[r])
+                    continue
+                on_miss(state, k, now)
+                slot = 0
+                while used + size[k] > capacity:
+                    slot = choose_victim(state, slot_key[:opened], blocked, mark)
+                    if slot < 0 or (bypass and declines(state, slot, k, now, ahead_upcoming[r])):
+                        slot = -1
+                        break
+                    old = slot_key[slot]
+                    counts[key_row[old], tally.PREFETCH_WASTED] += fresh[slot] != 0
+                    fresh[slot] = 0
+                    on_evict(state, slot, old)
+                    slot_key[slot] = -1
+                    key_slot[old] = -1
+                    used -= size[old]
+                    free[n_free] = slot
+                    n_free += 1
+                if slot < 0:
+                    requests -= 1
+                    break
+                if n_free:
+                    n_free -= 1
+                    slot = free[n_free]
+                else:
+                    slot = opened
+                    opened += 1
+                issued += 1
+                slot_key[slot] = k
+                key_slot[k] = slot
+                used += size[k]
+                blocked[slot] = mark
+                fresh[slot] = ahead_after[serving] + 2
+                on_install(state, slot, k, now, ahead_upcoming[r])
+            into = counts[ahead_row[serving]]
+            into[tally.PREFETCH_CALLS] += 1
+            into[tally.PREFETCH_REQUESTS] += requests
+            into[tally.PREFETCH_ISSUED] += issued
+            if len(out_issued):
+                out_issued[serving] = issued
+        if call == calls:
+            break
+        mark += 1
         on_call(state, step[call])
         begin, end = offset[call], offset[call + 1]
         visits = end - begin
         if stamp != FIRST:
             visits = visit_order(stamp, key, begin, end, key_slot, sorted_seen, mark, visit)
-        requests, hits, bypassed = 0, 0, 0
+        requests, hits, bypassed, useful, late = 0, 0, 0, 0, 0
         for i in range(visits):
             r = visit[i] if stamp != FIRST else begin + i
             k = key[r]
@@ -65,6 +128,10 @@ def replay(
             slot = key_slot[k]
             if slot >= 0:
                 hits += 1
+                if fresh[slot]:
+                    useful += 1
+                    late += fresh[slot] == number[call] + 1
+                    fresh[slot] = 0
                 blocked[slot] = 0 if bypass else mark
                 on_hit(state, slot, k, now, upcoming[r])
                 continue
@@ -97,6 +164,8 @@ def replay(
                 bypassed += 1
             else:
                 evictions += 1
+            counts[key_row[k], tally.PREFETCH_WASTED] += fresh[slot] != 0
+            fresh[slot] = 0
             on_evict(state, slot, k)
             slot_key[slot] = -1
             key_slot[k] = -1
@@ -115,6 +184,8 @@ def replay(
         into[tally.EVICTIONS] += evictions
         into[tally.BYPASSED] += bypassed
         into[tally.FULL_HIT_CALLS] += misses == 0
+        into[tally.PREFETCH_USEFUL] += useful
+        into[tally.PREFETCH_LATE] += late
         if len(stream):
             stream[call, 0] = requests
             stream[call, 1] = hits

@@ -119,9 +119,13 @@ def _columns(counted: NDArray[np.int64], tokens: int) -> dict[str, Any]:
         "prefetch_requests": tally.PREFETCH_REQUESTS,
         "prefetch_issued": tally.PREFETCH_ISSUED,
         "prefetch_useful": tally.PREFETCH_USEFUL,
+        "prefetch_late": tally.PREFETCH_LATE,
     }
     row: dict[str, Any] = {name: int(counted[column]) for name, column in names.items()}
     calls, requests = row["calls"], row["requests"]
+    predicted, right = int(counted[tally.PREDICTED]), int(counted[tally.PREDICTED_RIGHT])
+    row["prefetch_precision"] = right / predicted if predicted else None
+    row["prefetch_recall"] = right / requests if predicted and requests else None
     row["hit_rate"] = row["hits"] / requests if requests else None
     row["full_hit_rate"] = row["full_hit_calls"] / calls if calls else None
     row["misses_per_call"] = row["misses"] / calls if calls else None

@@ -18,36 +18,41 @@ from flashmoe_sim.policies.base import choose_victim, on_call, on_evict, on_hit,
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.visit import FIRST, visit_order
 
-PREFETCH_PLACE = tally.STREAM.index(tally.PREFETCH_ISSUED)
-
 
 def replay(
     key: Any,
     offset: Any,
     row: Any,
     step: Any,
+    number: Any,
+    key_row: Any,
     upcoming: Any,
+    ahead: Any,
     protect: bool,
     stamp: int,
-    prefetch_width: int,
     slot_key: Any,
     key_slot: Any,
     fresh: Any,
     state: Any,
     counts: Any,
     stream: Any,
+    out_issued: Any,
     out_slot: Any,
     out_hit: Any,
 ) -> int:
     """Replay one pool; the number of the call that found no slot, or -1.
 
     key: u32 [references], offset: i64 [calls + 1], row: i32 [calls], the row of `counts` a call is added to.
-    step: i32 [calls + 1], the step of each call, and last the number of steps.
+    step: i32 [calls + 1], the step of each call. number: i64 [calls], the place of each call in the trace.
+    key_row: i32 [keys], the row of `counts` of each key.
     upcoming: i32 [references], where the next call that asks for the key does so.
-    prefetch_width: 0 none, -1 the whole union of the last call, else as many of its references from the first.
-    slot_key: i32 [slots], key_slot: i32 [keys], fresh: bool [slots]: the bank, all -1 and False for an empty one.
+    ahead: the arrays of an `Ahead`. A prediction is served as a call would be, but for what is counted, and that it
+        ends where no slot is left.
+    slot_key: i32 [slots], key_slot: i32 [keys]: the bank, all -1 for an empty one.
+    fresh: i64 [slots], 0 or, for what was read ahead and not used yet, the routed call it was read after and 2.
     counts: i64 [rows, N_COLUMNS], added to.
-    stream: i32 [calls, len(STREAM)]; out_slot: i32 [references]; out_hit: u8 [references]; all empty if not wanted.
+    stream: i32 [calls, len(STREAM)]; out_issued: i32 [predictions], experts read; out_slot: i32 [references];
+        out_hit: u8 [references]; all empty if not wanted.
     """
     blocked = np.zeros(len(slot_key), np.int64)
     evicted = np.zeros(len(slot_key), np.int32)
@@ -57,31 +62,31 @@ def replay(
     visit = np.zeros(len(key_slot), np.int64)
     epoch, now, opened = 0, 0, 0
     calls = len(offset) - 1
-    for turn in range(calls + 1):
-        prefetches = step[turn] - step[turn - 1] if prefetch_width != 0 and turn > 0 else 0
-        # A turn is the prefetches owed since the pool's last call, each of which serves that call's references again
-        # as far as it predicts them, and then the call itself; the last turn has no call.
-        for serving in range(prefetches + (turn < calls)):
-            prefetching = serving < prefetches
-            call = turn - 1 if prefetching else turn
-            begin, end = offset[call], offset[call + 1]
-            if prefetching and prefetch_width > 0:
-                end = min(end, begin + prefetch_width)
+    ahead_turn, ahead_after, ahead_row, ahead_offset, ahead_key, ahead_upcoming = ahead
+    for call in range(calls + 1):
+        # The predictions made since the pool's last call, and then the call itself; after the last call there is none.
+        for serving in range(ahead_turn[call], ahead_turn[call + 1] + (call < calls)):
+            prefetching = serving < ahead_turn[call + 1]
+            asked, coming = (ahead_key, ahead_upcoming) if prefetching else (key, upcoming)
+            if prefetching:
+                begin, end = ahead_offset[serving], ahead_offset[serving + 1]
+            else:
+                begin, end = offset[call], offset[call + 1]
             epoch += 1
             if not prefetching:
                 on_call(state, step[call])
             if protect:
                 for r in range(begin, end):
-                    slot = key_slot[key[r]]
+                    slot = key_slot[asked[r]]
                     if slot >= 0:
                         blocked[slot] = epoch
             visits = end - begin
             if stamp != FIRST:
-                visits = visit_order(stamp, key, begin, end, key_slot, sorted_seen, epoch, visit)
-            requests, hits, aliased, useful, evictions, wasted = 0, 0, 0, 0, 0, 0
+                visits = visit_order(stamp, asked, begin, end, key_slot, sorted_seen, epoch, visit)
+            requests, hits, aliased, useful, late, evictions = 0, 0, 0, 0, 0, 0
             for i in range(visits):
                 r = visit[i] if stamp != FIRST else begin + i
-                k = key[r]
+                k = asked[r]
                 if seen[k] == epoch:
                     continue
                 seen[k] = epoch
@@ -91,7 +96,8 @@ def replay(
                 if slot >= 0:
                     hits += 1
                     if fresh[slot] and not prefetching:
-                        fresh[slot] = False
+                        late += fresh[slot] == number[call] + 1
+                        fresh[slot] = 0
                         useful += 1
                     if blocked[slot] == epoch and not protect:
                         # Aliased: the slot went to another expert of this call, and it is that one's use that counts.
@@ -99,12 +105,12 @@ def replay(
                         owner = slot_key[slot]
                         use = r
                         for q in range(begin, r):
-                            if key[q] == owner:
+                            if asked[q] == owner:
                                 use = q
-                        on_hit(state, slot, owner, now, upcoming[use])
+                        on_hit(state, slot, owner, now, coming[use])
                     else:
                         blocked[slot] = epoch
-                        on_hit(state, slot, k, now, upcoming[r])
+                        on_hit(state, slot, k, now, coming[r])
                     continue
                 on_miss(state, k, now)
                 if opened < len(slot_key):
@@ -113,33 +119,35 @@ def replay(
                 else:
                     slot = choose_victim(state, slot_key, blocked, epoch)
                     if slot < 0:
+                        if prefetching:
+                            requests -= 1
+                            break
                         return call
                     old = slot_key[slot]
                     on_evict(state, slot, old)
                     evicted[evictions] = old
                     evictions += 1
-                    wasted += fresh[slot]
+                    counts[key_row[old], tally.PREFETCH_WASTED] += fresh[slot] != 0
                 blocked[slot] = epoch
                 slot_key[slot] = k
                 key_slot[k] = slot
-                fresh[slot] = prefetching
+                fresh[slot] = ahead_after[serving] + 2 if prefetching else 0
                 missed[k] = epoch
-                on_install(state, slot, k, now, upcoming[r])
+                on_install(state, slot, k, now, coming[r])
             if len(out_slot) and not prefetching:
                 for r in range(begin, end):
                     out_slot[r] = key_slot[key[r]]
                     out_hit[r] = missed[key[r]] != epoch
             for i in range(evictions):
                 key_slot[evicted[i]] = -1
-            into = counts[row[call]]
-            into[tally.PREFETCH_WASTED] += wasted
+            into = counts[ahead_row[serving] if prefetching else row[call]]
             misses = requests - hits
             if prefetching:
                 into[tally.PREFETCH_CALLS] += 1
                 into[tally.PREFETCH_REQUESTS] += requests
                 into[tally.PREFETCH_ISSUED] += misses
-                if len(stream):
-                    stream[call, PREFETCH_PLACE] += misses
+                if len(out_issued):
+                    out_issued[serving] = misses
                 continue
             into[tally.CALLS] += 1
             into[tally.REFS] += end - begin
@@ -151,6 +159,7 @@ def replay(
             into[tally.ALIASED] += aliased
             into[tally.FULL_HIT_CALLS] += misses == 0
             into[tally.PREFETCH_USEFUL] += useful
+            into[tally.PREFETCH_LATE] += late
             if len(stream):
                 stream[call, 0] = requests
                 stream[call, 1] = hits

@@ -16,8 +16,8 @@ from flashmoe_sim.policies.base import STAMPS, Candidates, EvictingPolicy, Pinni
 from flashmoe_sim.policies.fifo import Fifo
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min, MinForced
-from flashmoe_sim.prefetchers.base import LastCall
 from flashmoe_sim.residency import atomic, deferred, flat, pinned, sequential, tally
+from flashmoe_sim.residency.ahead import Ahead, compare
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.pool import Pool
@@ -58,9 +58,12 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
     hit = np.zeros(trace.refs if record else 0, np.uint8)
     slot = np.full(trace.refs if record and setup.fixed_slots else 0, -1, np.int32)
     masks = _pinned_keys(workload, setup)
+    ahead = workload.ahead(setup.prefetch, setup.scope)
+    read_ahead = np.zeros((trace.calls if record else 0, len(trace.layers)), np.int32)
     contents = []
     for number, (pool, bank) in enumerate(zip(pools, banks, strict=True)):
         calls = np.zeros((len(pool.call) if record else 0, len(tally.STREAM)), np.int32)
+        issued = np.zeros(len(ahead[number].row) if record else 0, np.int32)
         hits = np.zeros(len(pool.key) if record else 0, np.uint8)
         if masks is not None:
             repeats = setup.contract == "sequential"
@@ -68,24 +71,25 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
             held = np.flatnonzero(masks[number]).astype(np.int32)
         elif setup.fixed_slots:
             out = np.full(len(pool.key) if record else 0, -1, np.int32)
-            held = _replay_deferred(pool, setup, bank, table, calls, out, hits)
+            held = _replay_deferred(pool, setup, bank, ahead[number], table, (calls, issued, out, hits))
             if record:
                 slot[pool.reference] = out
         elif not record and _flat_serves(setup, bank):
             held = _replay_flat(pool, setup, bank, table)
         else:
-            held = _replay_undeferred(pool, setup, bank, table, calls, hits)
+            held = _replay_undeferred(pool, setup, bank, ahead[number], table, (calls, issued, hits))
         contents.append(held)
         if record:
             stream[pool.call] = calls
             hit[pool.reference] = hits
+            np.add.at(read_ahead, (np.maximum(ahead[number].after, 0), ahead[number].row), issued)
     return Replay(
         setup,
         build_counts(workload, setup, banks, table, None if masks is None else _by_layer(pools, masks, len(table))),
         contents,
         hit if record else None,
         slot if len(slot) else None,
-        _install_stream(workload, stream) if record else None,
+        _install_stream(workload, stream, read_ahead) if record else None,
     )
 
 
@@ -132,36 +136,34 @@ def _replay_deferred(
     pool: Pool,
     setup: Setup,
     bank: Capacity,
+    ahead: Ahead,
     table: NDArray[np.int64],
-    calls: NDArray[np.int32],
-    out: NDArray[np.int32],
-    hits: NDArray[np.uint8],
+    recorded: tuple[NDArray[Any], ...],
 ) -> NDArray[np.int32]:
     assert isinstance(setup.policy, EvictingPolicy)
     policy: Any = type(setup.policy)
-    width = (setup.prefetch.width or -1) if isinstance(setup.prefetch, LastCall) else 0
     slot_key = np.full(bank.room, -1, np.int32)
-    fresh = np.zeros(bank.room, np.bool_)
+    fresh = np.zeros(bank.room, np.int64)
     overflow = _compiled(policy, "deferred")(
         pool.key,
         pool.offset,
         pool.row,
         pool.step,
+        pool.call,
+        pool.key_row,
         pool.next_call,
+        ahead.arrays(),
         setup.contract == "protected",
         STAMPS.index(setup.policy.stamp),
-        width,
         slot_key,
         np.full(pool.keys, -1, np.int32),
         fresh,
         setup.policy.allocate(_shape(pool, bank, bank.room)),
         table,
-        calls,
-        out,
-        hits,
+        *recorded,
     )
     assert overflow < 0, f"call {overflow} found no slot in a bank that holds every call"
-    np.add.at(table[:, tally.PREFETCH_WASTED], pool.key_row[slot_key[fresh]], 1)
+    _count_ahead(pool, ahead, slot_key[fresh != 0], table)
     return np.sort(slot_key[slot_key >= 0])
 
 
@@ -169,33 +171,42 @@ def _replay_undeferred(
     pool: Pool,
     setup: Setup,
     bank: Capacity,
+    ahead: Ahead,
     table: NDArray[np.int64],
-    calls: NDArray[np.int32],
-    hits: NDArray[np.uint8],
+    recorded: tuple[NDArray[Any], ...],
 ) -> NDArray[np.int32]:
     assert isinstance(setup.policy, EvictingPolicy)
     policy: Any = type(setup.policy)
     most = min(bank.room // int(bank.size.min()) + int(pool.requests.max()), pool.keys)
     slot_key = np.full(most, -1, np.int32)
+    fresh = np.zeros(most, np.int64)
     atomically = setup.contract == "atomic"
     _compiled(policy, setup.contract)(
         pool.key,
         pool.offset,
         pool.row,
         pool.step,
-        pool.next_call if atomically else pool.next_reference,
+        *((pool.call, pool.key_row, pool.next_call, ahead.arrays()) if atomically else (pool.next_reference,)),
         setup.policy.bypass,
         *([STAMPS.index(setup.policy.stamp)] if atomically else []),
         bank.room,
         bank.size,
         slot_key,
         np.full(pool.keys, -1, np.int32),
+        *([fresh] if atomically else []),
         setup.policy.allocate(_shape(pool, bank, most)),
         table,
-        calls,
-        hits,
+        *(recorded if atomically else (recorded[0], recorded[-1])),
     )
+    _count_ahead(pool, ahead, slot_key[fresh != 0], table)
     return np.sort(slot_key[slot_key >= 0])
+
+
+def _count_ahead(pool: Pool, ahead: Ahead, unused: NDArray[np.int32], table: NDArray[np.int64]) -> None:
+    """Count what was read ahead and is still not used at the end, and how right the predictions were."""
+    if len(ahead.row):
+        np.add.at(table[:, tally.PREFETCH_WASTED], pool.key_row[unused], 1)
+        compare(pool.key, pool.offset, pool.row, ahead.arrays(), pool.keys, table)
 
 
 def _pinned_keys(workload: Workload, setup: Setup) -> list[NDArray[np.bool_]] | None:
@@ -252,12 +263,14 @@ def build_counts(
     )
 
 
-def _install_stream(workload: Workload, stream: NDArray[np.int32]) -> InstallStream:
+def _install_stream(workload: Workload, stream: NDArray[np.int32], ahead: NDArray[np.int32]) -> InstallStream:
+    """ahead: i32 [calls, layers], experts read ahead after each call."""
     trace = workload.trace
     column = {name: stream[:, place] for place, name in enumerate(tally.STREAM)}
-    size = None
+    size, ahead_bytes = None, None
     if workload.expert_bytes is not None:
-        size = np.array(workload.expert_bytes, np.int64)[np.searchsorted(trace.layers, trace.layer)]
+        sizes = np.array(workload.expert_bytes, np.int64)
+        size, ahead_bytes = sizes[np.searchsorted(trace.layers, trace.layer)], ahead @ sizes
     return InstallStream(
         layer=trace.layer,
         step=trace.steps,
@@ -269,7 +282,7 @@ def _install_stream(workload: Workload, stream: NDArray[np.int32]) -> InstallStr
         evictions=column[tally.EVICTIONS],
         aliased=column[tally.ALIASED],
         bypassed=column[tally.BYPASSED],
-        prefetch_issued=column[tally.PREFETCH_ISSUED],
+        prefetch_issued=ahead.sum(axis=1, dtype=np.int32),
         bytes_read=None if size is None else column[tally.MISSES] * size,
-        prefetch_bytes=None if size is None else column[tally.PREFETCH_ISSUED] * size,
+        prefetch_bytes=ahead_bytes,
     )

@@ -47,11 +47,8 @@ class Setup:
                 f"policy {self.policy.spec}: the runtime stamps experts in the order of their first reference; "
                 "use --contract protected or atomic for another order"
             )
-        if not isinstance(self.prefetch, NoPrefetch):
-            if self.scope == "global":
-                raise BadInput(f"predictor {self.prefetch.name} needs a bank for each layer; leave out --scope global")
-            if isinstance(self.policy, PinningPolicy):
-                raise BadInput(f"predictor {self.prefetch.name} cannot work: policy {self.policy.name} never installs")
+        if not isinstance(self.prefetch, NoPrefetch) and isinstance(self.policy, PinningPolicy):
+            raise BadInput(f"predictor {self.prefetch.name} cannot work: policy {self.policy.name} never installs")
         if not 1 <= self.io_split <= MAX_IO_SPLIT:
             raise BadInput(f"io-split {self.io_split}: expected 1 to {MAX_IO_SPLIT} chunks, as the runtime takes")
 

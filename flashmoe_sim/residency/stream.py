@@ -13,7 +13,8 @@ class InstallStream:
     """One entry per routed call, in the order of the trace; all arrays i32 [calls] but where said.
 
     layer: i16. step: the step a call belongs to. n_tokens: tokens of the call.
-    prefetch_issued: experts read ahead right after the call. bytes_read, prefetch_bytes: i64, or None without geometry.
+    prefetch_issued: experts of any layer read ahead right after the call, or before the first.
+    bytes_read, prefetch_bytes: i64, or None without geometry.
     """
 
     layer: NDArray[np.int16]

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.policies.bank import Scope
+from flashmoe_sim.prefetchers.base import Prefetcher
+from flashmoe_sim.prefetchers.none import NoPrefetch
+from flashmoe_sim.residency.ahead import Ahead, by_pool, nothing_ahead
 from flashmoe_sim.residency.pool import Pool, build_pools
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -36,6 +39,21 @@ class Workload:
     def pools(self, scope: Scope) -> list[Pool]:
         """One pool per layer in the order of `trace.layers`, or one for all."""
         return self.layer_pools if scope == "layer" else self.global_pools
+
+    @cached_property
+    def _ahead(self) -> dict[tuple[Prefetcher, Scope], list[Ahead]]:
+        return {}
+
+    def ahead(self, prefetcher: Prefetcher, scope: Scope) -> list[Ahead]:
+        """What a predictor predicts, for each of `pools(scope)`; worked out once."""
+        key = (prefetcher, scope)
+        if key not in self._ahead:
+            pools = self.pools(scope)
+            if isinstance(prefetcher, NoPrefetch):
+                self._ahead[key] = [nothing_ahead(pool) for pool in pools]
+            else:
+                self._ahead[key] = by_pool(prefetcher.predict(self.trace), pools, len(self.trace.layers))
+        return self._ahead[key]
 
     @cached_property
     def layer_geometry(self) -> tuple[LayerGeometry, ...] | None:

@@ -24,7 +24,7 @@ def identity(workload: Workload, setup: Setup) -> dict[str, Any]:
         "trace_id": workload.trace.content_id,
         "policy": setup.policy.spec,
         "contract": setup.contract,
-        "prefetch": setup.prefetch.name,
+        "prefetch": setup.prefetch.spec,
         "scope": setup.scope,
         "bank": str(setup.bank),
         "io_split": setup.io_split,

@@ -163,10 +163,9 @@ CASES = [
     sweep("--bank 16 --contract strict", "unknown contract 'strict'; known: atomic, protected, runtime, sequential"),
     sweep("--bank 16 --contract strict --policy all", "unknown contract 'strict'"),
     sweep("--bank 16 --scope model", "unknown scope 'model'; known: global, layer"),
-    sweep("--bank 16 --prefetch psychic", "unknown predictor 'psychic'; known: none, predict-prev"),
-    sweep("--bank 16 --prefetch temporal --scope global", "predictor temporal needs a bank for each layer"),
+    sweep("--bank 16 --prefetch psychic", "unknown predictor 'psychic'; known: eam, hot"),
     sweep(
-        "--bank 16 --prefetch temporal --contract atomic", "predictor temporal is undefined under the contract atomic"
+        "--bank 16 --prefetch hot --contract sequential", "predictor hot is undefined under the contract sequential"
     ),
     sweep("--bank 16 --prefetch temporal --policy static", "cannot work: policy static never installs"),
     sweep("--bank 16 --io-split 0", "io-split 0: expected 1 to 8 chunks"),

@@ -116,10 +116,10 @@ KNOWN = "known: demand, fifo, lfu, lru, min, min:forced, random, static, static:
         ("random:seed=4294967296", "seed=4294967296 is not in 1..4294967295"),
         ("no_such_module:Thing", "No module named 'no_such_module'"),
         ("math:Thing", "expected a name from `sim policy list` or module:Class"),
-        ("math:sqrt", "not a policy: a named subclass of EvictingPolicy or PinningPolicy"),
+        ("math:sqrt", "not a policy: expected a named class that extends Policy"),
         (".x:Y", "expected a name from `sim policy list` or module:Class"),
         ("flashmoe_sim.policies.base:EvictingPolicy", "not a policy"),
-        ("pathlib:Path", "not a policy: a named subclass of EvictingPolicy or PinningPolicy"),
+        ("pathlib:Path", "not a policy: expected a named class that extends Policy"),
     ],
 )
 def test_bad_names(text: str, says: str) -> None:

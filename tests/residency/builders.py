@@ -32,6 +32,7 @@ COLUMNS = {
     "prefetch_issued": tally.PREFETCH_ISSUED,
     "prefetch_useful": tally.PREFETCH_USEFUL,
     "prefetch_wasted": tally.PREFETCH_WASTED,
+    "prefetch_late": tally.PREFETCH_LATE,
 }
 
 # (layer, experts of the call in token-major order, tokens of the call)

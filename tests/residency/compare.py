@@ -10,6 +10,8 @@ import pytest
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.prefetchers.base import Prefetcher
+from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -41,7 +43,7 @@ def assert_twins(
     layers = trace.layers
     expert_bytes = None if workload.expert_bytes is None else dict(zip(layers, workload.expert_bytes, strict=True))
     calls = calls_of(trace)
-    options = {"scope": scope, "prefetch": prefetch}
+    predictions = predictions_of(parse_prefetcher(prefetch), trace)
     try:
         twin = naive.replay(
             calls,
@@ -51,16 +53,17 @@ def assert_twins(
             slots=bank.slots,
             budget_bytes=bank.budget_bytes,
             expert_bytes=expert_bytes,
-            **options,
+            scope=scope,
+            predictions=predictions,
         )
     except naive.Overflow:
         with pytest.raises(BadInput, match="slot-bank overflow") as refused:
-            run(workload, bank, policy, contract, **options)
+            run(workload, bank, policy, contract, scope=scope, prefetch=prefetch)
         _assert_names_a_call(str(refused.value), calls)
         return
-    result = run(workload, bank, policy, contract, **options, record=True)
+    result = run(workload, bank, policy, contract, scope=scope, prefetch=prefetch, record=True)
     _assert_equal(result, twin, trace, contract=contract, pinning=policy in naive.PINNING)
-    unrecorded = run(workload, bank, policy, contract, **options)
+    unrecorded = run(workload, bank, policy, contract, scope=scope, prefetch=prefetch)
     assert unrecorded.slot is None
     assert unrecorded.stream is None
     assert unrecorded.hit is None
@@ -103,6 +106,14 @@ def _assert_equal(result: Replay, twin: naive.Result, trace: RoutingTrace, *, co
     else:
         found = [[(layer, key) for key in keys] for layer, keys in zip(layers, result.contents, strict=True)]
         assert found == [sorted(twin.contents[layer]) for layer in layers]
+
+
+def predictions_of(predictor: Prefetcher, trace: RoutingTrace) -> list[tuple[int, int, list[int]]]:
+    """Call after which, layer and experts of every prediction."""
+    found = predictor.predict(trace)
+    bounds = zip(found.offset[:-1], found.offset[1:], strict=True)
+    experts = [found.expert[begin:end].tolist() for begin, end in bounds]
+    return list(zip(found.after.tolist(), [trace.layers[row] for row in found.row], experts, strict=True))
 
 
 def calls_of(trace: RoutingTrace) -> list[Call]:

@@ -16,6 +16,9 @@ from tests.policies.naive import Expert, Next, Told
 from tests.policies.naive.table import EVICTING
 from tests.residency.builders import Call
 
+# Of each prediction: the call after which it was made, -1 before the first; the layer; the experts.
+Predicted = Sequence[tuple[int, int, Sequence[int]]]
+
 
 class Overflow(Exception):
     """A miss found no slot."""
@@ -49,7 +52,7 @@ class Bank:
     policy: Told
     held: dict[int, Expert] = field(default_factory=dict)
     where: dict[Expert, int] = field(default_factory=dict)
-    fresh: set[int] = field(default_factory=set)  # slots prefetched into and not used since
+    fresh: dict[int, int] = field(default_factory=dict)  # slots read ahead into and not used since: after which call
     freed: list[int] = field(default_factory=list)  # slots given up, the last on top
     opened: int = 0  # slots ever used
 
@@ -126,6 +129,20 @@ class Run:
         whole = {"calls": 1, "refs": len(self.calls[number]), "full_hit_calls": int(not counted["misses"])}
         self.table[self.layer[number]].update(counted | whole)
 
+    def count_use(self, number: int, read_after: int) -> None:
+        """A call hit an expert that was read ahead and is used for the first time."""
+        self.table[self.layer[number]].update(prefetch_useful=1, prefetch_late=int(read_after == number - 1))
+
+    def count_prediction(self, after: int, layer: int, requests: int, misses: int) -> None:
+        self.table[layer].update(prefetch_calls=1, prefetch_requests=requests, prefetch_issued=misses)
+        self.stream[max(after, 0)].update(prefetch_issued=misses)
+
+    def count_unused(self, banks: Mapping[int, Bank]) -> None:
+        """What was read ahead and is still not used at the end."""
+        for bank in banks.values():
+            for slot in bank.fresh:
+                self.table[bank.held[slot][0]].update(prefetch_wasted=1)
+
     def result(self, banks: Mapping[int, Bank]) -> Result:
         contents = {pool: set(bank.where) for pool, bank in banks.items()}
         return Result(self.table, self.stream, self.slots, self.hits, contents)
@@ -139,12 +156,11 @@ def deferred(
     banks: dict[int, Bank],
     *,
     protect: bool,
-    prefetch: str = "none",
+    predictions: Predicted = (),
     stamp: str = "first",
 ) -> Result:
     """The contracts `runtime` and, with `protect`, `protected`: tables are updated after the whole call is resolved."""
     run = Run(calls, banks, stamp)
-    last_call: dict[int, int] = {}
 
     def resolve(number: int, experts: Sequence[Expert], bank: Bank, *, prefetching: bool) -> dict[str, int]:
         done = Counter[str]()
@@ -165,14 +181,16 @@ def deferred(
                 else:
                     bank.policy.used(slot, expert, run.now, coming)
                 if slot in bank.fresh and slot not in queue and not prefetching:
-                    bank.fresh.discard(slot)
-                    done["prefetch_useful"] += 1
+                    run.count_use(number, bank.fresh.pop(slot))
             else:
                 done["misses"] += 1
                 bank.policy.missed(expert, run.now)
                 empty = [slot for slot in range(bank.capacity) if slot not in bank.held and slot not in reserved]
                 allowed = bank.candidates(lambda slot: slot not in reserved)
                 if not empty and not allowed:
+                    if prefetching:
+                        done["requests"] -= 1
+                        break
                     raise Overflow(number)
                 slot = empty[0] if empty else bank.policy.victim(allowed)
                 if not empty:
@@ -184,55 +202,99 @@ def deferred(
         for slot, expert in queue.items():
             if slot in bank.held:
                 done["evictions"] += 1
-                done["prefetch_wasted"] += slot in bank.fresh
+                run.table[bank.held[slot][0]]["prefetch_wasted"] += slot in bank.fresh
                 del bank.where[bank.held.pop(slot)]
             else:
                 done["cold"] += 1
             bank.put(slot, expert)
-            bank.fresh.discard(slot)
+            bank.fresh.pop(slot, None)
             if prefetching:
-                bank.fresh.add(slot)
+                bank.fresh[slot] = number
         if not prefetching:
             run.slots[number] = [given[expert] for expert in experts]
             run.hits[number] = [expert not in queue.values() for expert in experts]
         return done
 
-    for step in run.steps():
-        for number in step:
-            layer = run.layer[number]
-            last_call[layer] = number
-            bank = banks[layer if layer in banks else -1]
-            bank.policy.call(run.step_of[number])
-            done = resolve(number, run.calls[number], bank, prefetching=False)
-            useful, wasted = done.pop("prefetch_useful", 0), done.pop("prefetch_wasted", 0)
-            run.count(number, **{"requests": 0, "misses": 0, **done})
-            run.table[layer].update(prefetch_useful=useful, prefetch_wasted=wasted)
-        if prefetch == "none":
-            continue
-        for layer in sorted(last_call):
-            number = last_call[layer]
-            predicted = run.calls[number][:1] if prefetch == "predict-top1" else run.calls[number]
-            done = resolve(number, predicted, banks[layer], prefetching=True)
-            run.table[layer].update(
-                prefetch_calls=1,
-                prefetch_requests=done["requests"],
-                prefetch_issued=done["misses"],
-                prefetch_wasted=done["prefetch_wasted"],
-            )
-            run.stream[number].update(prefetch_issued=done["misses"])
-    for bank in banks.values():
-        for slot in bank.fresh:
-            run.table[bank.held[slot][0]].update(prefetch_wasted=1)
+    def read_ahead(after: int) -> None:
+        for made, layer, experts in predictions:
+            if made == after:
+                named = [(layer, expert) for expert in experts]
+                done = resolve(after, named, banks[layer if layer in banks else -1], prefetching=True)
+                run.count_prediction(after, layer, done["requests"], done["misses"])
+
+    read_ahead(-1)
+    for number, layer in enumerate(run.layer):
+        bank = banks[layer if layer in banks else -1]
+        bank.policy.call(run.step_of[number])
+        done = resolve(number, run.calls[number], bank, prefetching=False)
+        run.count(number, **{"requests": 0, "misses": 0, **done})
+        read_ahead(number)
+    run.count_unused(banks)
     return run.result(banks)
 
 
-def atomic(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int, int], *, stamp: str = "first") -> Result:
+def atomic(
+    calls: Sequence[Call],
+    banks: dict[int, Bank],
+    size: Mapping[int, int],
+    *,
+    predictions: Predicted = (),
+    stamp: str = "first",
+) -> Result:
     """The contract `atomic`: look the whole call up, serve it, then keep what fits.
 
     size: what an expert of a layer weighs. `forced` gives up what the call did not ask for first, and what it asked for
     only when nothing else is left; `bypass` makes no difference between the two.
     """
     run = Run(calls, banks, stamp)
+
+    def weight(bank: Bank) -> int:
+        return sum(size[layer] for layer, _ in bank.where)
+
+    def give_up(bank: Bank, slot: int) -> None:
+        run.table[bank.held[slot][0]]["prefetch_wasted"] += slot in bank.fresh
+        bank.fresh.pop(slot, None)
+        bank.drop(slot)
+        bank.freed.append(slot)
+
+    def predict(after: int, layer: int, named: Sequence[Expert], bank: Bank) -> None:
+        """Room is made for each expert before it is read, and never by what the prediction names."""
+        kept: set[Expert] = set()
+        misses, requests = 0, 0
+        for expert in dict.fromkeys(named):
+            run.now += 1
+            coming = run.next_call(expert, after)
+            requests += 1
+            if expert in bank.where:
+                bank.policy.used(bank.where[expert], expert, run.now, coming)
+                kept.add(expert)
+                continue
+            bank.policy.missed(expert, run.now)
+            ends = False
+            while weight(bank) + size[layer] > bank.capacity and not ends:
+                others = [pair for pair in bank.candidates(lambda _: True) if pair[1] not in kept]
+                slot = bank.policy.victim(others) if others else -1
+                ends = slot < 0 or (bank.policy.bypass and bank.policy.declines(slot, coming))
+                if not ends:
+                    give_up(bank, slot)
+            if ends:
+                requests -= 1
+                break
+            slot = bank.free_slot()
+            bank.put(slot, expert)
+            bank.policy.installed(slot, expert, run.now, coming)
+            bank.fresh[slot] = after
+            kept.add(expert)
+            misses += 1
+        run.count_prediction(after, layer, requests, misses)
+
+    def read_ahead(after: int) -> None:
+        for made, layer, experts in predictions:
+            if made == after:
+                named = [(layer, expert) for expert in experts]
+                predict(after, layer, named, banks[layer if layer in banks else -1])
+
+    read_ahead(-1)
     for number, experts in enumerate(run.calls):
         layer = run.layer[number]
         bank = banks[layer if layer in banks else -1]
@@ -246,6 +308,8 @@ def atomic(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int, int
             run.now += 1
             coming = run.next_call(expert, number)
             if expert in before:
+                if before[expert] in bank.fresh:
+                    run.count_use(number, bank.fresh.pop(before[expert]))
                 bank.policy.used(before[expert], expert, run.now, coming)
                 continue
             bank.policy.missed(expert, run.now)
@@ -261,8 +325,7 @@ def atomic(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int, int
             old = [pair for pair in everything if pair[1] not in union]
             slot = bank.policy.victim(everything if bank.policy.bypass or not old else old)
             given_up.add(bank.held[slot])
-            bank.drop(slot)
-            bank.freed.append(slot)
+            give_up(bank, slot)
         run.count(
             number,
             requests=len(union),
@@ -271,6 +334,8 @@ def atomic(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int, int
             evictions=len(given_up - brought),
             bypassed=len(given_up & brought | refused),
         )
+        read_ahead(number)
+    run.count_unused(banks)
     return run.result(banks)
 
 
@@ -371,7 +436,7 @@ def replay(
     budget_bytes: int | None = None,
     expert_bytes: Mapping[int, int] | None = None,
     scope: str = "layer",
-    prefetch: str = "none",
+    predictions: Predicted = (),
 ) -> Result:
     """The twin of `flashmoe_sim.residency.replay.replay` for a bank of `slots` a layer or of `budget_bytes` for all.
 
@@ -412,9 +477,9 @@ def replay(
         banks[pool] = Bank(room, EVICTING[name](max(most, 1)))
     if not fixed:
         if contract == "atomic":
-            return atomic(calls, banks, weights, stamp=stamp or "first")
+            return atomic(calls, banks, weights, predictions=predictions, stamp=stamp or "first")
         return sequential(calls, banks, weights)
     for number, (layer, experts, _) in enumerate(calls):
         if len(set(experts)) > capacity[layer if layer in capacity else -1]:
             raise Overflow(number)
-    return deferred(calls, banks, protect=contract == "protected", prefetch=prefetch, stamp=stamp or "first")
+    return deferred(calls, banks, protect=contract == "protected", predictions=predictions, stamp=stamp or "first")

@@ -48,7 +48,6 @@ def test_predictor_and_contract(name: str, contract: str) -> None:
     [
         ({"contract": "eager"}, "unknown contract 'eager'; known: atomic, protected, runtime, sequential"),
         ({"scope": "model"}, "unknown scope 'model'; known: global, layer"),
-        ({"prefetch": "temporal", "scope": "global"}, "temporal needs a bank for each layer; leave out --scope global"),
         ({"prefetch": "temporal", "policy": "static"}, "predictor temporal cannot work: policy static never installs"),
         ({"policy": "lru:stamp=last"}, "the runtime stamps experts in the order of their first reference"),
         ({"io_split": 0}, "io-split 0: expected 1 to 8"),

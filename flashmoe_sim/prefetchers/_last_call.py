@@ -1,0 +1,64 @@
+"""The runtime's three modes, which prefetch what each layer asked for last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from flashmoe_sim._jit import jit
+from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, rows_of
+from flashmoe_sim.trace.routing import RoutingTrace
+
+
+@jit
+def last_calls(row: Any, step: Any, offset: Any, expert: Any, width: int, last: Any, after: Any, out: Any) -> Any:
+    """After every step, for each layer that had a call, predict the experts of its last call.
+
+    width: how many references from the first; 0 for all. last: i64 [layers], filled with -1.
+    after: i64 [predictions, 2], set to call and layer; out: i16, set to the experts. Both may be too short: nothing is
+    written beyond them, and the numbers needed are returned, with the offsets of the predictions.
+    """
+    calls, predictions, experts = len(row), 0, 0
+    offsets = np.zeros(len(after) + 1, np.int64)
+    for call in range(calls):
+        last[row[call]] = call
+        if call + 1 < calls and step[call + 1] == step[call]:
+            continue
+        for layer in range(len(last)):
+            if last[layer] < 0:
+                continue
+            begin, end = offset[last[layer]], offset[last[layer] + 1]
+            if width:
+                end = min(end, begin + width)
+            if predictions < len(after):
+                after[predictions, 0] = call
+                after[predictions, 1] = layer
+                for r in range(begin, end):
+                    out[experts + r - begin] = expert[r]
+                offsets[predictions + 1] = experts + end - begin
+            predictions += 1
+            experts += end - begin
+    return predictions, experts, offsets
+
+
+@dataclass(frozen=True)
+class LastCall(Prefetcher):
+    """After every step, each layer prefetches experts of its own last call, in their order.
+
+    width: how many of the call's references, from the first; 0 for all.
+    """
+
+    source: ClassVar[str] = "the patched llama.cpp runtime"
+    lead: ClassVar[str] = "until the layer's next call"
+    width: ClassVar[int] = 0
+
+    def predict(self, trace: RoutingTrace) -> Predictions:
+        given = (rows_of(trace), trace.steps, trace.offset, trace.expert, self.width)
+        layers = len(trace.layers)
+        none = (np.empty((0, 2), np.int64), np.empty(0, np.int16))
+        predictions, experts, _ = last_calls(*given, np.full(layers, -1, np.int64), *none)
+        after, expert = np.empty((predictions, 2), np.int64), np.empty(experts, np.int16)
+        _, _, offset = last_calls(*given, np.full(layers, -1, np.int64), after, expert)
+        return Predictions(after[:, 0].copy(), after[:, 1].astype(np.int32), offset, expert)

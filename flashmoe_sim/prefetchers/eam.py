@@ -1,0 +1,120 @@
+"""The experts of the most similar past step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from flashmoe_sim._jit import jit
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, default_width, most_experts, rows_of
+from flashmoe_sim.trace.routing import RoutingTrace
+
+
+@jit
+def nearest_steps(
+    row: Any, step: Any, offset: Any, expert: Any, layers: int, experts: int, stored: int, reach: int, width: int
+) -> Any:
+    """After every call, predict the next `reach` layers from the stored step most like the current one so far.
+
+    stored: how many past steps are kept. A step is the set of (layer, expert) it asked for.
+    """
+    calls = len(row)
+    after = np.empty((calls * reach, 2), np.int64)
+    offsets = np.zeros(calls * reach + 1, np.int64)
+    out = np.empty(calls * reach * width, np.int16)
+    asked = np.zeros((layers, experts, stored), np.uint8)  # by the step in each place
+    order = np.full((stored, layers, width), -1, np.int16)  # the first experts of each, in their order
+    size = np.zeros(stored, np.int64)
+    common = np.zeros(stored, np.int64)
+    current = np.zeros((layers, experts), np.uint8)
+    current_order = np.full((layers, width), -1, np.int16)
+    n, at, kept, place, asked_now = 0, 0, 0, 0, 0
+    for call in range(calls):
+        layer = row[call]
+        fill = 0
+        for r in range(offset[call], offset[call + 1]):
+            e = expert[r]
+            if current[layer, e]:
+                continue
+            current[layer, e] = 1
+            asked_now += 1
+            if fill < width:
+                current_order[layer, fill] = e
+                fill += 1
+            with_it = asked[layer, e]
+            for s in range(kept):
+                common[s] += with_it[s]
+        # The largest cosine common / sqrt(size of this * size of that); of equals the most recent step.
+        best = -1
+        for back in range(kept):
+            s = (place - 1 - back) % stored
+            if common[s] > 0 and (best < 0 or common[s] ** 2 * size[best] > common[best] ** 2 * size[s]):
+                best = s
+        for ahead in range(layer + 1, min(layer + 1 + reach, layers)):
+            if best < 0:
+                break
+            after[n, 0] = call
+            after[n, 1] = ahead
+            # Layer-decayed: the further ahead, the fewer.
+            for i in range(max(width // (ahead - layer), 1)):
+                if order[best, ahead, i] >= 0:
+                    out[at] = order[best, ahead, i]
+                    at += 1
+            n += 1
+            offsets[n] = at
+        if call + 1 < calls and step[call + 1] == step[call]:
+            continue
+        asked[:, :, place] = current
+        order[place] = current_order
+        size[place] = asked_now
+        place = (place + 1) % stored
+        kept = min(kept + 1, stored)
+        current[:] = 0
+        current_order[:] = -1
+        common[:] = 0
+        asked_now = 0
+    return after[:n], offsets[: n + 1], out[:at]
+
+
+@dataclass(frozen=True)
+class Eam(Prefetcher):
+    """After every call, the next layers prefetch what they asked for in the past step most like this one so far.
+
+    A step is an expert activation matrix: which experts each layer asked for. The stored matrix with the largest cosine
+    to the layers known so far is followed; of equals the most recent. The next layer takes as many experts as `width`,
+    the one after it half of them, then a third, and so on, each in the order of its router.
+    MoE-Infinity stores a matrix per request and adds up its steps; a trace of one text has one request, so the steps
+    themselves are stored here.
+    stored: past steps kept. reach: layers ahead. width: experts for the next layer; 0 for as many as a token uses.
+    """
+
+    name: ClassVar[str] = "eam"
+    source: ClassVar[str] = "MoE-Infinity (arXiv 2401.14361), §4: expert activation matrices"
+    lead: ClassVar[str] = "up to `reach` layers"
+
+    stored: int = 128
+    reach: int = 4
+    width: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("stored", 1), ("reach", 1), ("width", 0)):
+            if getattr(self, name) < least:
+                raise BadInput(f"predictor eam: {name}={getattr(self, name)} is not {least} or more")
+
+    def predict(self, trace: RoutingTrace) -> Predictions:
+        width = self.width or default_width(trace)
+        after, offset, expert = nearest_steps(
+            rows_of(trace),
+            trace.steps,
+            trace.offset,
+            trace.expert,
+            len(trace.layers),
+            most_experts(trace),
+            self.stored,
+            self.reach,
+            width,
+        )
+        return Predictions(after[:, 0].copy(), after[:, 1].astype(np.int32), offset, expert)

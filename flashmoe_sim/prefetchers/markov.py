@@ -1,0 +1,100 @@
+"""The experts that most often follow the current ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from flashmoe_sim._jit import jit
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.prefetchers._ranking import take_best
+from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, default_width, most_experts, rows_of
+from flashmoe_sim.trace.routing import RoutingTrace
+
+
+@jit
+def followers(source: Any, target: Any, offset: Any, expert: Any, layers: int, experts: int, width: int) -> Any:
+    """After every call, predict for another from how often experts of such calls followed each other before.
+
+    source: i64 [calls], the call that each call is learnt to follow, or -1. target: i32 [calls], the layer that a
+    prediction after each call is for, or -1. Learnt for each target layer: pairs of an expert of the source and one of
+    the call, once per pair of calls. Predicted: the `width` largest sums over the source's experts.
+    """
+    calls = len(target)
+    after = np.empty((calls, 2), np.int64)
+    offsets = np.zeros(calls + 1, np.int64)
+    out = np.empty(calls * width, np.int16)
+    followed = np.zeros((layers, experts, experts), np.int32)
+    score = np.zeros(experts, np.int64)
+    now = np.zeros(experts, np.int64)
+    before = np.zeros(experts, np.int64)
+    seen = np.full((2, experts), -1, np.int64)
+    n, at = 0, 0
+    for call in range(calls):
+        n_now = 0
+        for r in range(offset[call], offset[call + 1]):
+            if seen[0, expert[r]] != call:
+                seen[0, expert[r]] = call
+                now[n_now] = expert[r]
+                n_now += 1
+        origin = source[call]
+        if origin >= 0:
+            n_before = 0
+            for r in range(offset[origin], offset[origin + 1]):
+                if seen[1, expert[r]] != call:
+                    seen[1, expert[r]] = call
+                    before[n_before] = expert[r]
+                    n_before += 1
+            for i in range(n_before):
+                learnt = followed[target[origin], before[i]]
+                for j in range(n_now):
+                    learnt[now[j]] += 1
+        if target[call] < 0:
+            continue
+        score[:] = 0
+        for i in range(n_now):
+            learnt = followed[target[call], now[i]]
+            for e in range(experts):
+                score[e] += learnt[e]
+        after[n, 0] = call
+        after[n, 1] = target[call]
+        at = take_best(score, width, out, at)
+        n += 1
+        offsets[n] = at
+    return after[:n], offsets[: n + 1], out[:at]
+
+
+@dataclass(frozen=True)
+class Markov(Prefetcher):
+    """After every call, its layer prefetches the experts that most often followed these in its next call.
+
+    Learnt while the trace runs, from its past only: a first-order table of expert pairs for each layer, counted once
+    per pair of calls. An expert's score is the sum over the experts of the current call.
+    width: how many; 0 for as many as a token uses. Equal scores: the lower expert number.
+    """
+
+    name: ClassVar[str] = "markov"
+    source: ClassVar[str] = "first-order transition tables, as in Pre-gated and CECAR's `markov`"
+    lead: ClassVar[str] = "one step"
+
+    width: int = 0
+
+    def __post_init__(self) -> None:
+        if self.width < 0:
+            raise BadInput(f"predictor {self.name}: width={self.width} is not 0 or more")
+
+    def predict(self, trace: RoutingTrace) -> Predictions:
+        row = rows_of(trace)
+        source = np.full(trace.calls, -1, np.int64)
+        for layer in range(len(trace.layers)):
+            own = np.flatnonzero(row == layer)
+            source[own[1:]] = own[:-1]
+        return self._follow(trace, source, row)
+
+    def _follow(self, trace: RoutingTrace, source: Any, target: Any) -> Predictions:
+        width = self.width or default_width(trace)
+        layers, experts = len(trace.layers), most_experts(trace)
+        after, offset, expert = followers(source, target, trace.offset, trace.expert, layers, experts, width)
+        return Predictions(after[:, 0].copy(), after[:, 1].astype(np.int32), offset, expert)

@@ -1,0 +1,56 @@
+"""The truth, ahead of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, rows_of
+from flashmoe_sim.trace.routing import RoutingTrace
+
+
+def steps_ahead(trace: RoutingTrace, steps: int) -> NDArray[np.int64]:
+    """For every call the last call of the step that is `steps` earlier, or -1; i64 [calls]."""
+    return np.searchsorted(trace.steps, trace.steps - steps, side="right") - 1
+
+
+@dataclass(frozen=True)
+class Oracle1(Prefetcher):
+    """After every call, prefetch what the next routed call will ask for.
+
+    The first call is prefetched before the run. Under the contract `runtime` this is the runtime's `oracle-prefetch`.
+    """
+
+    name: ClassVar[str] = "oracle-1"
+    source: ClassVar[str] = "the patched llama.cpp runtime, --moe-mode oracle-prefetch"
+    lead: ClassVar[str] = "one call"
+    hindsight: ClassVar[bool] = True
+
+    def predict(self, trace: RoutingTrace) -> Predictions:
+        return Predictions(np.arange(-1, trace.calls - 1), rows_of(trace), trace.offset, trace.expert)
+
+
+@dataclass(frozen=True)
+class OracleW(Prefetcher):
+    """After every step, prefetch what the step that is `steps` ahead will ask for, all layers in order.
+
+    steps: how many steps ahead; 1 is the very next one. The first `steps` steps are prefetched before the run.
+    """
+
+    name: ClassVar[str] = "oracle-w"
+    source: ClassVar[str] = "the bound on any predictor that works whole steps ahead"
+    lead: ClassVar[str] = "`steps` steps"
+    hindsight: ClassVar[bool] = True
+
+    steps: int = 1
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise BadInput(f"predictor oracle-w: steps={self.steps} is not 1 or more")
+
+    def predict(self, trace: RoutingTrace) -> Predictions:
+        return Predictions(steps_ahead(trace, self.steps), rows_of(trace), trace.offset, trace.expert)

@@ -1,0 +1,87 @@
+"""A predictor of chosen quality."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from flashmoe_sim._jit import jit
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, most_experts, rows_of
+from flashmoe_sim.prefetchers.oracle import steps_ahead
+from flashmoe_sim.trace.routing import RoutingTrace
+
+
+@jit
+def mix(row: Any, offset: Any, expert: Any, n_experts: Any, drawn: Any, wrong: Any, recall: float, most: int) -> Any:
+    """For every call the distinct experts whose draw is below `recall`, and then as many wrong ones as there is space.
+
+    n_experts: i64 [layers]. drawn: f64 [references]; wrong: f64 [calls, extra], the share of the way along those not
+    asked for and not yet chosen, in ascending order.
+    """
+    offsets = np.zeros(len(row) + 1, np.int64)
+    out = np.empty(len(expert) + wrong.size, np.int16)
+    taken = np.full(most, -1, np.int64)
+    at = 0
+    for call in range(len(row)):
+        distinct = 0
+        for r in range(offset[call], offset[call + 1]):
+            if taken[expert[r]] == call:
+                continue
+            taken[expert[r]] = call
+            distinct += 1
+            if drawn[r] < recall:
+                out[at] = expert[r]
+                at += 1
+        others = n_experts[row[call]] - distinct
+        for i in range(wrong.shape[1]):
+            if others == 0:
+                break
+            left = int(wrong[call, i] * others)
+            e = 0
+            while taken[e] == call or left > 0:
+                left -= taken[e] != call
+                e += 1
+            taken[e] = call
+            others -= 1
+            out[at] = e
+            at += 1
+        offsets[call + 1] = at
+    return offsets, out[:at]
+
+
+@dataclass(frozen=True)
+class Synthetic(Prefetcher):
+    """After every step, prefetch a part of what the next one will ask for, and some experts that it will not.
+
+    recall: the chance that an expert that will be asked for is predicted, each drawn on its own.
+    extra: wrong experts predicted for each call, each equally likely, after the right ones.
+    steps: how many steps ahead. seed: the predictions are the same for the same seed.
+    """
+
+    name: ClassVar[str] = "synthetic"
+    source: ClassVar[str] = "no system: a predictor whose quality is chosen, to find the quality that pays"
+    lead: ClassVar[str] = "`steps` steps"
+    hindsight: ClassVar[bool] = True
+
+    recall: float = 0.5
+    extra: int = 0
+    steps: int = 1
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.recall <= 1:
+            raise BadInput(f"predictor synthetic: recall={self.recall} is not in 0..1")
+        for name, least in (("extra", 0), ("steps", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise BadInput(f"predictor synthetic: {name}={getattr(self, name)} is not {least} or more")
+
+    def predict(self, trace: RoutingTrace) -> Predictions:
+        generator = np.random.default_rng(self.seed)
+        drawn, wrong = generator.random(trace.refs), generator.random((trace.calls, self.extra))
+        row, counts = rows_of(trace), np.array([trace.n_experts[layer] for layer in trace.layers], np.int64)
+        most = most_experts(trace)
+        offset, expert = mix(row, trace.offset, trace.expert, counts, drawn, wrong, self.recall, most)
+        return Predictions(steps_ahead(trace, self.steps), row, offset, expert)

@@ -1,0 +1,106 @@
+"""A predictor's predictions as the replay loops take them: by pool, between the pool's calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim._jit import jit
+from flashmoe_sim.policies.base import NEVER
+from flashmoe_sim.prefetchers.base import Predictions
+from flashmoe_sim.residency import tally
+from flashmoe_sim.residency.pool import Pool
+
+
+@dataclass(frozen=True, eq=False)
+class Ahead:
+    """The predictions for one pool, in order.
+
+    turn: i64 [calls + 2], where the predictions begin that stand before each call of the pool, and after the last.
+    after: i64 [predictions], the routed call of the trace after which each was made, -1 before the first.
+    row: i32 [predictions]. offset: i64 [predictions + 1]. key: u32 [predicted].
+    upcoming: i32 [predicted], the first reference to the key in the next call of the pool that has one, or NEVER.
+    """
+
+    turn: NDArray[np.int64]
+    after: NDArray[np.int64]
+    row: NDArray[np.int32]
+    offset: NDArray[np.int64]
+    key: NDArray[np.uint32]
+    upcoming: NDArray[np.int32]
+
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        return self.turn, self.after, self.row, self.offset, self.key, self.upcoming
+
+
+def nothing_ahead(pool: Pool) -> Ahead:
+    """No predictions."""
+    none = np.empty(0, np.int64), np.empty(0, np.int32), np.zeros(1, np.int64)
+    return Ahead(np.zeros(len(pool.call) + 2, np.int64), *none, np.empty(0, np.uint32), np.empty(0, np.int32))
+
+
+def by_pool(predictions: Predictions, pools: list[Pool], n_layers: int) -> list[Ahead]:
+    """The predictions of each pool: of one layer each, or of all layers where there is one pool for all."""
+    if len(pools) == n_layers:
+        order = np.argsort(predictions.row, kind="stable")
+        bounds = np.searchsorted(predictions.row[order], np.arange(n_layers + 1))
+        chosen = [order[bounds[number] : bounds[number + 1]] for number in range(n_layers)]
+    else:
+        chosen = [np.arange(len(predictions.row))]
+    found = []
+    for pool, which in zip(pools, chosen, strict=True):
+        length = np.diff(predictions.offset)[which]
+        offset = np.concatenate([[0], np.cumsum(length)])
+        begin = predictions.offset[:-1][which]
+        expert = predictions.expert[np.repeat(begin - offset[:-1], length) + np.arange(offset[-1])]
+        row, after = predictions.row[which], predictions.after[which]
+        first_key = np.searchsorted(pool.key_row, row)  # of each prediction's layer
+        key = (expert + np.repeat(first_key, length)).astype(np.uint32)
+        turn = np.searchsorted(after, np.concatenate([[-2], pool.call, [np.iinfo(np.int64).max]]))
+        upcoming = np.empty(len(key), np.int32)
+        next_use = np.full(pool.keys, NEVER, np.int32)
+        _upcoming(pool.key, pool.offset, turn, offset, key, next_use, upcoming)
+        found.append(Ahead(turn, after, row, offset, key, upcoming))
+    return found
+
+
+@jit
+def _upcoming(key: Any, offset: Any, turn: Any, ahead_offset: Any, ahead_key: Any, next_use: Any, out: Any) -> None:
+    for call in range(len(turn) - 2, -1, -1):
+        if call < len(offset) - 1:
+            for r in range(offset[call + 1] - 1, offset[call] - 1, -1):
+                next_use[key[r]] = r
+        for i in range(ahead_offset[turn[call]], ahead_offset[turn[call + 1]]):
+            out[i] = next_use[ahead_key[i]]
+
+
+@jit
+def compare(key: Any, offset: Any, row: Any, ahead: Any, keys: int, counts: Any) -> None:
+    """Compare the latest prediction for a layer with each call of it, and add what was found to `counts`.
+
+    ahead: the arrays of an `Ahead`. counts: i64 [layers, tally.N_COLUMNS].
+    """
+    turn, _, ahead_row, ahead_offset, ahead_key, _ = ahead
+    latest = np.full(len(counts), -1, np.int64)
+    predicted = np.full(keys, -1, np.int64)
+    asked = np.full(keys, -1, np.int64)
+    for call in range(len(offset) - 1):
+        for serving in range(turn[call], turn[call + 1]):
+            latest[ahead_row[serving]] = serving
+        serving = latest[row[call]]
+        if serving < 0:
+            continue
+        distinct, right = 0, 0
+        for i in range(ahead_offset[serving], ahead_offset[serving + 1]):
+            if predicted[ahead_key[i]] != call:
+                predicted[ahead_key[i]] = call
+                distinct += 1
+        for r in range(offset[call], offset[call + 1]):
+            if asked[key[r]] != call:
+                asked[key[r]] = call
+                right += predicted[key[r]] == call
+        counts[row[call], tally.PREDICTED] += distinct
+        counts[row[call], tally.PREDICTED_RIGHT] += right
