@@ -9,13 +9,19 @@ from inspect import isabstract
 
 from flashmoe_sim.errors import BadInput, unknown_name
 from flashmoe_sim.policies.base import Policy
+from flashmoe_sim.policies.clock import Clock
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.fifo import Fifo
 from flashmoe_sim.policies.lfu import Lfu
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min, MinForced
+from flashmoe_sim.policies.mq import Mq
 from flashmoe_sim.policies.random_ import Random
+from flashmoe_sim.policies.s3fifo import S3Fifo
+from flashmoe_sim.policies.sieve import Sieve
+from flashmoe_sim.policies.slru import Slru
 from flashmoe_sim.policies.static import Static, StaticGlobal
+from flashmoe_sim.policies.two_q import TwoQ
 
 POLICIES: dict[str, type[Policy]] = {
     "demand": Demand,
@@ -23,6 +29,12 @@ POLICIES: dict[str, type[Policy]] = {
     "fifo": Fifo,
     "lfu": Lfu,
     "random": Random,
+    "clock": Clock,
+    "sieve": Sieve,
+    "slru": Slru,
+    "2q": TwoQ,
+    "mq": Mq,
+    "s3fifo": S3Fifo,
     "static": Static,
     "static:global": StaticGlobal,
     "min": Min,
