@@ -14,12 +14,13 @@ from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
 
 MOST_COUNTED = 3
 PROMOTED_FROM = 2
-RETURNS = 2  # of the sizes of the ghost list: whether the last miss was remembered there
+RETURNS, INSTALLED = 2, 3  # of the sizes of the ghost list: whether the expert missed last was there, and is installed
 
 
 def on_miss(state: Any, key: int, now: int) -> None:
     ghost, ghost_size = state[4], state[5]
     ghost_size[RETURNS] = forget(ghost, ghost_size, key)
+    ghost_size[INSTALLED] = 0
 
 
 def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
@@ -30,6 +31,7 @@ def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
 def on_install(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
     link, in_main, hits, size, _, ghost_size = state
     returns = ghost_size[RETURNS]
+    ghost_size[INSTALLED] = 1
     hits[slot] = 0
     in_main[slot] = returns
     size[HELD] += 1 - returns
@@ -75,9 +77,9 @@ def from_main(state: Any, blocked: Any, mark: int) -> int:
 
 
 def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
-    size = state[3]
+    size, ghost_size = state[3], state[5]
     victim = -1
-    if size[HELD] < size[ROOM]:
+    if size[HELD] - ghost_size[INSTALLED] < size[ROOM]:
         victim = from_main(state, blocked, mark)
     if victim < 0:
         victim = from_small(state, blocked, mark)
@@ -99,13 +101,13 @@ class S3Fifo(EvictingPolicy):
     """Evict from a small queue what was hit less than twice, else from a main queue what has no hit left (S3-FIFO).
 
     A new expert enters the small queue, or the main one where its key is on the ghost list, which it then leaves. Up to
-    three hits are counted since it entered. While the small queue has its share or more, its oldest is taken: hit twice
-    or more, it goes to the main queue as the newest, with its count back at 0, and the next is taken; the first with
-    fewer hits is evicted and its key goes on the ghost list. Where that finds none, or the small queue has less, the
-    oldest of the main queue is taken: with hits left it loses one and becomes the newest, without it is evicted and not
-    remembered. Where the main queue has none that may be evicted, the small one is next. Residents that may not be
-    evicted are passed over, with place and count as they were. The ghost list remembers as many keys as the main queue
-    has slots.
+    three hits are counted since it entered. Where the small queue has its share or more, not counting a newcomer that a
+    contract installs before it asks for the victim, its oldest is taken: hit twice or more, it goes to the main queue
+    as the newest, with its count back at 0, and the next is taken; the first with fewer hits is evicted and its key
+    goes on the ghost list. Where that finds none, or the small queue has less, the oldest of the main queue is taken:
+    with hits left it loses one and becomes the newest, without it is evicted and not remembered. Where the main queue
+    has none that may be evicted, the small one is next. Residents that may not be evicted are passed over, with place
+    and count as they were. The ghost list remembers as many keys as the main queue has slots.
 
     In Algorithm 1 a promotion that overfills the main queue evicts from there too, at once; here, as in libCacheSim, a
     call for a victim evicts one expert, and the main queue is next when another is needed.
@@ -132,6 +134,6 @@ class S3Fifo(EvictingPolicy):
     def allocate(self, shape: PoolShape) -> State:
         small = slots_of(self.small, shape.capacity)
         size = np.array([0, small], np.int64)
-        ghost_size = np.array([0, max(shape.capacity - small, 1), 0], np.int64)
+        ghost_size = np.array([0, max(shape.capacity - small, 1), 0, 0], np.int64)
         in_main, hits = np.zeros((2, shape.slots), np.uint8)
         return new_queues(shape.slots, queues=2), in_main, hits, size, new_queues(shape.keys), ghost_size

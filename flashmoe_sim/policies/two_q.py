@@ -12,12 +12,13 @@ from flashmoe_sim.policies._queue import move_to_newest, new_queues, oldest, put
 from flashmoe_sim.policies._regions import HELD, ROOM, check_share, forget, remember, slots_of
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
 
-RETURNS = 2  # of the sizes of A1out: whether the last miss was remembered there
+RETURNS, INSTALLED = 2, 3  # of the sizes of A1out: whether the expert missed last was there, and is installed
 
 
 def on_miss(state: Any, key: int, now: int) -> None:
     out, out_size = state[3], state[4]
     out_size[RETURNS] = forget(out, out_size, key)
+    out_size[INSTALLED] = 0
 
 
 def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
@@ -29,15 +30,16 @@ def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
 def on_install(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
     link, in_main, in_size, _, out_size = state
     returns = out_size[RETURNS]
+    out_size[INSTALLED] = 1
     in_main[slot] = returns
     in_size[HELD] += 1 - returns
     put_newest(link, slot, link.shape[1] - 2 + returns)
 
 
 def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
-    link, in_size = state[0], state[2]
+    link, in_size, out_size = state[0], state[2], state[4]
     a1in, main = link.shape[1] - 2, link.shape[1] - 1
-    first, second = (a1in, main) if in_size[HELD] > in_size[ROOM] else (main, a1in)
+    first, second = (a1in, main) if in_size[HELD] - out_size[INSTALLED] > in_size[ROOM] else (main, a1in)
     victim = oldest(link, first, slot_key, blocked, mark)
     if victim < 0:
         victim = oldest(link, second, slot_key, blocked, mark)
@@ -58,9 +60,10 @@ class TwoQ(EvictingPolicy):
 
     A new expert enters the queue A1in, where hits move nothing. One that left A1in is remembered in the queue of keys
     A1out; missed while it is remembered, it is forgotten there and enters the list Am, kept by last use. The victim is
-    the oldest of A1in while that has more than its share, and else the oldest use of Am; where the list in turn has
-    none that may be evicted, it is that of the other. What leaves A1in is remembered for either reason, what leaves Am
-    is not. The key missed is forgotten before its victim is remembered, so that it is not pushed out of A1out by it.
+    the oldest of A1in while that has more than its share, not counting a newcomer that a contract installs before it
+    asks for the victim, and else the oldest use of Am; where the list in turn has none that may be evicted, it is that
+    of the other. What leaves A1in is remembered for either reason, what leaves Am is not. The key missed is forgotten
+    before its victim is remembered, so that it is not pushed out of A1out by it.
 
     a1in: share of the bank for A1in; slots are rounded down, one at least and one less than all.
     a1out: keys that A1out remembers, in bank sizes; rounded down, one at least.
@@ -89,5 +92,5 @@ class TwoQ(EvictingPolicy):
         in_main = np.zeros(shape.slots, np.uint8)
         in_size = np.array([0, slots_of(self.a1in, shape.capacity)], np.int64)
         remembered = max(int(min(self.a1out * shape.capacity, shape.keys)), 1)
-        out_size = np.array([0, remembered, 0], np.int64)
+        out_size = np.array([0, remembered, 0, 0], np.int64)
         return new_queues(shape.slots, queues=2), in_main, in_size, new_queues(shape.keys), out_size

@@ -116,37 +116,50 @@ class Slru(Queued):
         return min((self.hits[slot], self.place[slot], slot) for slot, _ in held)[2]
 
 
-class TwoQ(Queued):
-    """Newcomers in a queue that hits do not move; those remembered from there in a list by last use."""
+class Remembering(Queued):
+    """A queue of newcomers, of which those evicted are remembered, and a main one for those that come back."""
 
-    def __init__(self, capacity: int, *, a1in: float = 0.25, a1out: float = 0.5) -> None:
+    def __init__(self, capacity: int, *, room: int, remembered: int) -> None:
         super().__init__(capacity)
-        self.room = region(a1in, capacity)
-        self.out = Ghosts(max(1, floor(a1out * capacity)))
+        self.room = room
+        self.ghosts = Ghosts(max(1, remembered))
         self.main: set[int] = set()
-        self.returns = False
+        self.returns = self.is_installed = False
 
     def missed(self, expert: Expert, now: int) -> None:
-        self.returns = self.out.take(expert)
-
-    def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
-        if slot in self.main:
-            self.to_recent_end(slot)
+        self.returns = self.ghosts.take(expert)
+        self.is_installed = False
 
     def installed(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
         super().installed(slot, expert, now, coming)
+        self.is_installed = True
         if self.returns:
             self.main.add(slot)
 
     def evicted(self, slot: int, expert: Expert) -> None:
         super().evicted(slot, expert)
         if slot not in self.main:
-            self.out.put(expert)
+            self.ghosts.put(expert)
         self.main.discard(slot)
 
+    @property
+    def newcomers(self) -> int:
+        """How many there are besides the one to make room for."""
+        return len(self.place) - len(self.main) - self.is_installed
+
+
+class TwoQ(Remembering):
+    """Hits do not move newcomers; those that came back are in order of their last use."""
+
+    def __init__(self, capacity: int, *, a1in: float = 0.25, a1out: float = 0.5) -> None:
+        super().__init__(capacity, room=region(a1in, capacity), remembered=floor(a1out * capacity))
+
+    def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        if slot in self.main:
+            self.to_recent_end(slot)
+
     def victim(self, held: Held) -> int:
-        newcomers = len(self.place) - len(self.main)
-        wanted = [slot for slot, _ in held if (slot in self.main) == (newcomers <= self.room)]
+        wanted = [slot for slot, _ in held if (slot in self.main) == (self.newcomers <= self.room)]
         return self.oldest(wanted or [slot for slot, _ in held])
 
 
@@ -199,37 +212,20 @@ class Mq(Queued):
         return min((self.level[slot], self.place[slot], slot) for slot, _ in held)[2]
 
 
-class S3Fifo(Queued):
-    """A small queue in front of a main one, and what fell out of the small one."""
+class S3Fifo(Remembering):
+    """Both queues are in order of entry; two hits take a newcomer to the main one, each hit there one more round."""
 
     def __init__(self, capacity: int, *, small: float = 0.1) -> None:
-        super().__init__(capacity)
-        self.room = region(small, capacity)
-        self.ghosts = Ghosts(max(1, capacity - self.room))
-        self.main: set[int] = set()
-        self.returns = False
-
-    def missed(self, expert: Expert, now: int) -> None:
-        self.returns = self.ghosts.take(expert)
+        room = region(small, capacity)
+        super().__init__(capacity, room=room, remembered=capacity - room)
 
     def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
         self.hits[slot] = min(self.hits[slot] + 1, 3)
 
-    def installed(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
-        super().installed(slot, expert, now, coming)
-        if self.returns:
-            self.main.add(slot)
-
-    def evicted(self, slot: int, expert: Expert) -> None:
-        super().evicted(slot, expert)
-        if slot not in self.main:
-            self.ghosts.put(expert)
-        self.main.discard(slot)
-
     def victim(self, held: Held) -> int:
         small = sorted((slot for slot, _ in held if slot not in self.main), key=lambda slot: self.place[slot])
         main = [slot for slot, _ in held if slot in self.main]
-        if small and (len(self.place) - len(self.main) >= self.room or not main):
+        if small and (self.newcomers >= self.room or not main):
             for slot in small:
                 if self.hits[slot] < 2:
                     return slot
