@@ -78,12 +78,15 @@ def jit(function: Callable[..., Any]) -> Any:
     """Compile a kernel on its first call: no Python objects, no GIL, exact floating point, cached on disk.
 
     Functions from outside the package (a policy in a notebook) are compiled too, but not cached.
+    Those of policies here are compiled without numba's reference counts. They allocate nothing, and to count the arrays
+    that a hook touches in one branch only, up and down at every reference, took more than half of the time of a replay.
     """
     folder = kernel_cache() if function.__module__.startswith("flashmoe_sim.") else None
     before = _numba.CACHE_DIR
     _numba.CACHE_DIR = str(folder) if folder else before
     try:
-        kernel: Any = numba.njit(nogil=True)(function)
+        options: Any = {"nogil": True, "_nrt": not function.__module__.startswith("flashmoe_sim.policies.")}
+        kernel: Any = numba.njit(**options)(function)
         if folder is not None:
             kernel._cache = _KernelCache(function)  # what cache=True does with numba's own
         return kernel

@@ -149,7 +149,7 @@ CASES = [
     Bad("replay good", ("sim replay: Missing option '--bank'",)),
     Bad("replay good --bank 8..16", ("bank '8..16'",)),
     # the setup
-    sweep("--bank 16 --policy lur", "unknown policy 'lur'; known: demand, fifo, lfu, lru, min"),
+    sweep("--bank 16 --policy lur", "unknown policy 'lur'; known: ", "demand, fifo, lfu, lru, "),
     sweep("--bank 16 --policy lru,", "unknown policy ''"),
     sweep("--bank 16 --policy min:never", "unknown policy 'min:never'"),
     sweep("--bank 16 --policy lru:age=3", "policy 'lru:age=3': 'age=3' is not a parameter; lru has: stamp"),
@@ -176,7 +176,7 @@ CASES = [
     sweep("--bank 16 --topk 99", "top-k 99"),
     Bad("curve good --policy fifo", ("policy fifo has no one-pass curve", "lru has one", "sim sweep")),
     Bad("curve good --policy min --contract protected", ("policy min",)),
-    Bad("policy show lur", ("unknown policy 'lur'; known: demand",)),
+    Bad("policy show lur", ("unknown policy 'lur'; known: ", "demand")),
     # the model
     sweep("good --bank 4 --model qwen3-31b-a3b", "unknown model 'qwen3-31b-a3b'", "qwen3-30b-a3b"),
     sweep("good --bank 4 --model no/such.gguf", "no/such.gguf", "no such file"),

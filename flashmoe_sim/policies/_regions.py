@@ -1,0 +1,48 @@
+"""Parts of a bank that a policy gives different rules, and the keys it remembers beyond the bank.
+
+A ghost list is a queue of keys in the links of `_queue.py`, in which a key that is not remembered is linked to itself.
+`size[HELD]` is how many are remembered and `size[ROOM]` how many may be.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flashmoe_sim._jit import jit
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.policies._queue import put_newest, take_out
+
+HELD, ROOM = 0, 1
+
+
+def slots_of(share: float, capacity: int) -> int:
+    """The slots of a region: its share rounded down, but one at least, and one less than all where there are two."""
+    return max(min(int(share * capacity), capacity - 1), 1)
+
+
+def check_share(policy: str, name: str, share: float) -> None:
+    """Raises BadInput for what is not a share of a bank."""
+    if not 0 < share < 1:
+        raise BadInput(f"policy {policy}: {name}={share} is not a share of the bank, between 0 and 1")
+
+
+@jit
+def remember(ghost: Any, size: Any, key: int) -> None:
+    """Remember `key`, which is not remembered yet, and forget the oldest beyond the room."""
+    end = ghost.shape[1] - 1
+    put_newest(ghost, key, end)
+    size[HELD] += 1
+    if size[HELD] > size[ROOM]:
+        forget(ghost, size, ghost[1, end])
+
+
+@jit
+def forget(ghost: Any, size: Any, key: int) -> bool:
+    """Forget `key`; whether it was remembered."""
+    if ghost[1, key] == key:
+        return False
+    take_out(ghost, key)
+    ghost[0, key] = key
+    ghost[1, key] = key
+    size[HELD] -= 1
+    return True

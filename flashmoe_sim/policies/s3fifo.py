@@ -1,0 +1,139 @@
+"""S3-FIFO."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from flashmoe_sim._jit import jit
+from flashmoe_sim.policies._queue import move_to_newest, new_queues, put_newest, take_out
+from flashmoe_sim.policies._regions import HELD, ROOM, check_share, forget, remember, slots_of
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+
+MOST_COUNTED = 3
+PROMOTED_FROM = 2
+RETURNS, INSTALLED = 2, 3  # of the sizes of the ghost list: whether the expert missed last was there, and is installed
+
+
+def on_miss(state: Any, key: int, now: int) -> None:
+    ghost, ghost_size = state[4], state[5]
+    ghost_size[RETURNS] = forget(ghost, ghost_size, key)
+    ghost_size[INSTALLED] = 0
+
+
+def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
+    hits = state[2]
+    hits[slot] = min(hits[slot] + 1, MOST_COUNTED)
+
+
+def on_install(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
+    link, in_main, hits, size, _, ghost_size = state
+    returns = ghost_size[RETURNS]
+    ghost_size[INSTALLED] = 1
+    hits[slot] = 0
+    in_main[slot] = returns
+    size[HELD] += 1 - returns
+    put_newest(link, slot, link.shape[1] - 2 + returns)
+
+
+@jit
+def from_small(state: Any, blocked: Any, mark: int) -> int:
+    """The first slot of the small queue without enough hits, or -1; those before it go to the main queue."""
+    link, in_main, hits, size = state[0], state[1], state[2], state[3]
+    small, main = link.shape[1] - 2, link.shape[1] - 1
+    slot = link[1, small]
+    while slot != small:
+        newer = link[1, slot]
+        if blocked[slot] != mark:
+            if hits[slot] < PROMOTED_FROM:
+                return np.int64(slot)  # type: ignore[return-value]
+            hits[slot] = 0
+            in_main[slot] = 1
+            size[HELD] -= 1
+            move_to_newest(link, slot, main)
+        slot = newer
+    return -1
+
+
+@jit
+def from_main(state: Any, blocked: Any, mark: int) -> int:
+    """The first slot of the main queue without hits left, or -1; those before it go round once more, for one hit."""
+    link, hits = state[0], state[2]
+    main = link.shape[1] - 1
+    slot = link[1, main]
+    while slot != main:
+        newer = link[1, slot]
+        if blocked[slot] != mark:
+            if hits[slot] == 0:
+                return np.int64(slot)  # type: ignore[return-value]
+            hits[slot] -= 1
+            move_to_newest(link, slot, main)
+            if newer == main:
+                newer = slot
+        slot = newer
+    return -1
+
+
+def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
+    size, ghost_size = state[3], state[5]
+    victim = -1
+    if size[HELD] - ghost_size[INSTALLED] < size[ROOM]:
+        victim = from_main(state, blocked, mark)
+    if victim < 0:
+        victim = from_small(state, blocked, mark)
+    if victim < 0:
+        victim = from_main(state, blocked, mark)
+    return victim
+
+
+def on_evict(state: Any, slot: int, key: int) -> None:
+    link, in_main, _, size, ghost, ghost_size = state
+    take_out(link, slot)
+    if not in_main[slot]:
+        size[HELD] -= 1
+        remember(ghost, ghost_size, key)
+
+
+@dataclass(frozen=True)
+class S3Fifo(EvictingPolicy):
+    """Evict from a small queue what was hit less than twice, else from a main queue what has no hit left (S3-FIFO).
+
+    A new expert enters the small queue, or the main one where its key is on the ghost list, which it then leaves. Up to
+    three hits are counted since it entered. Where the small queue has its share or more, not counting a newcomer that a
+    contract installs before it asks for the victim, its oldest is taken: hit twice or more, it goes to the main queue
+    as the newest, with its count back at 0, and the next is taken; the first with fewer hits is evicted and its key
+    goes on the ghost list. Where that finds none, or the small queue has less, the oldest of the main queue is taken:
+    with hits left it loses one and becomes the newest, without it is evicted and not remembered. Where the main queue
+    has none that may be evicted, the small one is next. Residents that may not be evicted are passed over, with place
+    and count as they were. The ghost list remembers as many keys as the main queue has slots.
+
+    In Algorithm 1 a promotion that overfills the main queue evicts from there too, at once; here, as in libCacheSim, a
+    call for a victim evicts one expert, and the main queue is next when another is needed.
+
+    small: share of the bank for the small queue; slots are rounded down, one at least and one less than all.
+    """
+
+    name: ClassVar[str] = "s3fifo"
+    source: ClassVar[str] = "Yang et al., SOSP 2023, Algorithm 1"
+    kernels: ClassVar[dict[str, Any]] = {
+        "on_miss": on_miss,
+        "on_hit": on_hit,
+        "on_install": on_install,
+        "choose_victim": choose_victim,
+        "on_evict": on_evict,
+    }
+
+    small: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_share(self.name, "small", self.small)
+
+    def allocate(self, shape: PoolShape) -> State:
+        small = slots_of(self.small, shape.capacity)
+        size = np.array([0, small], np.int64)
+        ghost_size = np.array([0, max(shape.capacity - small, 1), 0, 0], np.int64)
+        in_main, hits = np.zeros((2, shape.slots), np.uint8)
+        return new_queues(shape.slots, queues=2), in_main, hits, size, new_queues(shape.keys), ghost_size

@@ -1,0 +1,206 @@
+"""Queue policies, worked by hand: one expert a call, so that every contract but `atomic` makes room first."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.policies.table import parse_policy
+from tests.residency.builders import one_layer, run, trace_of
+
+CONTRACTS = ("runtime", "protected", "sequential")
+
+
+def replayed(experts: list[int], slots: int, policy: str, contract: str) -> tuple[str, list[int]]:
+    """What each reference was, h for a hit and m for a miss, and what the bank holds at the end."""
+    result = run(trace_of(one_layer([[expert] for expert in experts]), 8), slots, policy, contract, record=True)
+    assert result.hit is not None
+    return "".join("mh"[hit] for hit in result.hit), result.contents[0].tolist()
+
+
+@pytest.mark.parametrize("contract", [*CONTRACTS, "atomic"])
+def test_clock(contract: str) -> None:
+    """From old to new, * where the bit is set.
+
+    0 1 2   three misses         0 1 2
+    0       hit                  0* 1 2
+    3       0 goes round, 1 out  2 0 3
+    1       2 out                0 3 1
+    3       hit                  0 3* 1
+    4       0 out                3* 1 4
+    5       3 goes round, 1 out  4 3 5
+    3       hit                  4 3* 5
+    """
+    assert replayed([0, 1, 2, 0, 3, 1, 3, 4, 5, 3], 3, "clock", contract) == ("mmmhmmhmmh", [3, 4, 5])
+
+
+@pytest.mark.parametrize("contract", [*CONTRACTS, "atomic"])
+def test_clock_where_all_were_hit_is_fifo(contract: str) -> None:
+    """0* 1*: both go round, 0 is the oldest again and leaves. A single one goes round to its own place."""
+    assert replayed([0, 1, 0, 1, 2], 2, "clock", contract) == ("mmhhm", [1, 2])
+    assert replayed([0, 0, 1, 1], 1, "clock", contract) == ("mhmh", [1])
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
+def test_sieve(contract: str) -> None:
+    """From old to new, * where visited, > where the hand is; it begins at the oldest.
+
+    0 1 2   three misses         >0 1 2
+    0       hit                  >0* 1 2
+    3       0 cleared, 1 out     0 >2 3     0 stays where it is
+    0       hit                  0* >2 3
+    4       2 out                0* >3 4
+    3       hit                  0* >3* 4
+    5       3 cleared, 4 out     >0* 3 5    4 was the newest: the hand is back at the oldest
+    6       0 cleared, 3 out     0 >5 6
+    0       hit                  0* >5 6
+    """
+    assert replayed([0, 1, 2, 0, 3, 0, 4, 3, 5, 6, 0], 3, "sieve", contract) == ("mmmhmhmhmmh", [0, 5, 6])
+
+
+def test_sieve_where_the_newcomer_is_in_the_queue_before_the_victim_leaves() -> None:
+    """As above up to the eviction of 4, after which the hand now finds the newcomer 5 rather than the end.
+
+    5       3 cleared, 4 out     0* 3 >5
+    6       5 out                0* 3 >6
+    """
+    assert replayed([0, 1, 2, 0, 3, 0, 4, 3, 5, 6, 0], 3, "sieve", "atomic") == ("mmmhmhmhmmh", [0, 3, 6])
+
+
+@pytest.mark.parametrize("contract", [*CONTRACTS, "atomic"])
+def test_slru(contract: str) -> None:
+    """Three slots, of which 80 % are two; probation | protected, each from old to new.
+
+    0 1 2   three misses         0 1 2 |
+    0       promoted             1 2 | 0
+    1       promoted             2 | 0 1
+    2       promoted, 0 demoted  0 | 1 2
+    3       0 out                3 | 1 2
+    0       3 out                0 | 1 2
+    1       hit                  0 | 2 1
+    0       promoted, 2 demoted  2 | 1 0
+    4       2 out                4 | 1 0
+    """
+    assert replayed([0, 1, 2, 0, 1, 2, 3, 0, 1, 0, 4], 3, "slru", contract) == ("mmmhhhmmhhm", [0, 1, 4])
+
+
+@pytest.mark.parametrize("contract", [*CONTRACTS, "atomic"])
+def test_slru_evicts_a_protected_one_where_there_is_no_other(contract: str) -> None:
+    """The only slot may be protected: 0 is promoted and must leave all the same."""
+    assert replayed([0, 0, 1, 0], 1, "slru", contract) == ("mhmm", [0])
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
+def test_2q(contract: str) -> None:
+    """Four slots: one for A1in, and A1out remembers two. A1in | Am | A1out, each from old to new.
+
+    0 1 2 3  four misses                       0 1 2 3 | |
+    0        hit: nothing moves                0 1 2 3 | |
+    4        A1in has more than one: 0 out     1 2 3 4 | | 0
+    0        remembered; 1 out                 2 3 4 | 0 | 1
+    1        remembered; 2 out                 3 4 | 0 1 | 2
+    2        remembered; 3 out                 4 | 0 1 2 | 3
+    3        remembered; Am's turn: 0 out      4 | 1 2 3 |     0 is not remembered
+    0        Am's turn: 1 out                  4 0 | 2 3 |
+    2        hit                               4 0 | 3 2 |
+    5        4 out                             0 5 | 3 2 | 4
+    """
+    assert replayed([0, 1, 2, 3, 0, 4, 0, 1, 2, 3, 0, 2, 5], 4, "2q", contract) == ("mmmmhmmmmmmhm", [0, 2, 3, 5])
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
+def test_2q_forgets_the_oldest_it_remembers(contract: str) -> None:
+    """Two slots: one for A1in, and A1out remembers one.
+
+    0 1      two misses                        0 1 | |
+    2        0 out                             1 2 | | 0
+    0        remembered; 1 out                 2 | 0 | 1
+    3        Am's turn: 0 out                  2 3 | | 1
+    4        2 out, 1 forgotten                3 4 | | 2
+    1        as if new; 3 out                  4 1 | | 3
+    3        remembered, though 4 pushes on    1 | 3 | 4
+    """
+    assert replayed([0, 1, 2, 0, 3, 4, 1, 3], 2, "2q", contract) == ("mmmmmmmm", [1, 3])
+    # 3 is in Am: a newcomer takes its slot, not that of 1.
+    assert replayed([0, 1, 2, 0, 3, 4, 1, 3, 5], 2, "2q", contract)[1] == [1, 5]
+
+
+@pytest.mark.parametrize("contract", [*CONTRACTS, "atomic"])
+def test_mq(contract: str) -> None:
+    """Three slots, a life of four requests; list 0 | list 1, each from old to new, with the request of entry.
+
+     1  0   miss                                  0@1 |
+     2  0   second use                            | 0@2
+     3  1   miss                                  1@3 | 0@2
+     4  2   miss                                  1@3 2@4 | 0@2
+     5  3   1 out, remembered with one use        2@4 3@5 | 0@2
+     6  2   second use; 0 is there for 4          3@5 | 0@2 2@6
+     7  1   0 is there for 5, demoted; 3 out;
+            second use of 1, which is remembered  0@7 | 2@6 1@7
+     8  4   0 out                                 4@8 | 2@6 1@7
+     9  3   4 out; second use, remembered         | 2@6 1@7 3@9
+    10  5   list 0 is empty: 2 out                5@10 | 1@7 3@9
+    """
+    experts = [0, 0, 1, 2, 3, 2, 1, 4, 3, 5]
+    assert replayed(experts, 3, "mq:life_time=4", contract) == ("mhmmmhmmmm", [1, 3, 5])
+
+
+@pytest.mark.parametrize("contract", [*CONTRACTS, "atomic"])
+def test_a_life_of_mq_is_two_bank_sizes_unless_given(contract: str) -> None:
+    """0 enters list 1 at 2 and has six requests there: at 9 it joins 5 and 6 in list 0, and leaves third, at 11."""
+    experts = [0, 0, 1, 2, 3, 4, 5, 6, 7, 1, 2]
+    for policy in ("mq", "mq:life_time=6"):
+        assert 0 in replayed(experts[:10], 3, policy, contract)[1]
+        assert 0 not in replayed(experts, 3, policy, contract)[1]
+    assert 0 not in replayed(experts[:10], 3, "mq:life_time=5", contract)[1]
+    assert 0 in replayed(experts, 3, "mq:life_time=7", contract)[1]
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
+def test_s3fifo(contract: str) -> None:
+    """Four slots, of which the small queue has two; it remembers two. Small | main | ghosts, with ' for each hit.
+
+    0 1 2 3  four misses                                  0 1 2 3 | |
+    0 0 1    hits                                         0'' 1' 2 3 | |
+    4        0 has two and moves, 1 has one and is out    2 3 4 | 0 | 1
+    1        remembered; 2 out                            3 4 | 0 1 | 2
+    0        hit                                          3 4 | 0' 1 | 2
+    5        3 out                                        4 5 | 0' 1 | 2 3
+    2        remembered; 4 out                            5 | 0' 1 2 | 3 4
+    6        main's turn: 0 goes round, 1 out             5 6 | 2 0 | 3 4
+    1        was not remembered; 5 out                    6 1 | 2 0 | 4 5
+    """
+    experts = [0, 1, 2, 3, 0, 0, 1, 4, 1, 0, 5, 2, 6, 1]
+    assert replayed(experts, 4, "s3fifo:small=0.5", contract) == ("mmmmhhhmmhmmmm", [0, 1, 2, 6])
+
+
+@pytest.mark.parametrize("contract", [*CONTRACTS, "atomic"])
+def test_s3fifo_of_one_slot(contract: str) -> None:
+    """0 is hit twice and moves to the main queue, which has no share at all, without hits: it leaves as any other."""
+    assert replayed([0, 0, 0, 1, 1], 1, "s3fifo", contract) == ("mhhmh", [1])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("slru:protected=0", "policy slru: protected=0.0 is not a share of the bank, between 0 and 1"),
+        ("slru:protected=1", "protected=1.0 is not a share"),
+        ("slru:protected=nan", "protected=nan is not a share"),
+        ("2q:a1in=1.5", "policy 2q: a1in=1.5 is not a share of the bank, between 0 and 1"),
+        ("2q:a1out=0", "policy 2q: a1out=0.0 is not a number of bank sizes above 0"),
+        ("2q:a1out=nan", "policy 2q: a1out=nan is not a number of bank sizes above 0"),
+        ("mq:life_time=-1", "policy mq: life_time=-1 is not a number of requests, nor 0 for the default"),
+        ("mq:life_time=2147483648", "life_time=2147483648 is not a number of requests"),
+        ("s3fifo:small=-0.1", "policy s3fifo: small=-0.1 is not a share of the bank, between 0 and 1"),
+    ],
+)
+def test_bad_parameters(text: str, says: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(says)):
+        parse_policy(text)
+
+
+def test_a_queue_may_remember_more_than_there_is() -> None:
+    for ratio in ("1e300", "inf"):
+        assert replayed([0, 1, 2, 3, 0], 2, f"2q:a1out={ratio}", "sequential") == ("mmmmm", [0, 3])
