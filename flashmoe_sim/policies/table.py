@@ -9,32 +9,50 @@ from inspect import isabstract
 
 from flashmoe_sim.errors import BadInput, unknown_name
 from flashmoe_sim.policies.base import Policy
+from flashmoe_sim.policies.bounded_lru import BoundedLru
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.fifo import Fifo
+from flashmoe_sim.policies.hyperbolic import Hyperbolic
+from flashmoe_sim.policies.least_stale import LeastStale
+from flashmoe_sim.policies.lfru import Lfru
 from flashmoe_sim.policies.lfu import Lfu
+from flashmoe_sim.policies.lfu_decay import LfuDecay
+from flashmoe_sim.policies.lookahead import Lookahead
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min, MinForced
 from flashmoe_sim.policies.random_ import Random
+from flashmoe_sim.policies.second_miss import SecondMiss
 from flashmoe_sim.policies.static import Static, StaticGlobal
+from flashmoe_sim.policies.window import Window
 
 POLICIES: dict[str, type[Policy]] = {
     "demand": Demand,
     "lru": Lru,
     "fifo": Fifo,
     "lfu": Lfu,
+    "lfu-decay": LfuDecay,
+    "lfru": Lfru,
+    "hyperbolic": Hyperbolic,
+    "window": Window,
+    "least-stale": LeastStale,
+    "bounded-lru": BoundedLru,
+    "second-miss": SecondMiss,
     "random": Random,
     "static": Static,
     "static:global": StaticGlobal,
     "min": Min,
     "min:forced": MinForced,
+    "lookahead": Lookahead,
 }
 
 
 def parse_policy(text: str) -> Policy:
-    """A policy from `lru`, `lru:stamp=last`, `min:forced` or `my_module:MyPolicy`."""
+    """A policy from `lru`, `lru:stamp=last`, `min:forced` `lookahead-16` or `my_module:MyPolicy`."""
     name, *pieces = text.split(":")
     if pieces and "=" not in pieces[0]:
         name = f"{name}:{pieces.pop(0)}"
+    if name.startswith("lookahead-"):
+        name, pieces = "lookahead", [f"steps={name.removeprefix('lookahead-')}", *pieces]
     if name in POLICIES:
         chosen = POLICIES[name]
     elif ":" in name and name.split(":")[0] not in POLICIES:
