@@ -1,8 +1,8 @@
 """Least frequently used, with old uses worth less.
 
 State: the score of each key, and again of each slot, as a sum of 2^(step/half_life) over the steps of its uses. All
-scores decay alike, so that their order needs no decay. The sums are in units of 2^n, n the half lives passed so far: with
-each that passes all are halved, which is exact, and nothing overflows however long the trace.
+scores decay alike, so that their order needs no decay. The sums are in units of 2^n, n the half lives passed so far:
+with each that passes all are halved, which is exact, and nothing overflows however long the trace.
 """
 
 from __future__ import annotations

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.policies.bank import Scope
+from flashmoe_sim.policies.base import Policy, ProfiledPolicy
 from flashmoe_sim.residency.pool import Pool, build_pools
+from flashmoe_sim.residency.profile import Profile, find_profile
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
@@ -36,6 +38,20 @@ class Workload:
     def pools(self, scope: Scope) -> list[Pool]:
         """One pool per layer in the order of `trace.layers`, or one for all."""
         return self.layer_pools if scope == "layer" else self.global_pools
+
+    @cached_property
+    def _profiles(self) -> dict[str, Profile]:
+        return {}
+
+    def profile(self, policy: Policy) -> Profile:
+        """What a pinning policy counts requests in; read once.
+
+        Raises BadInput for a profile that cannot be read or is not of this model.
+        """
+        source = policy.profile if isinstance(policy, ProfiledPolicy) else ""
+        if source not in self._profiles:
+            self._profiles[source] = find_profile(source, self.trace, self.layer_pools)
+        return self._profiles[source]
 
     @cached_property
     def layer_geometry(self) -> tuple[LayerGeometry, ...] | None:
