@@ -154,3 +154,13 @@ class PinningPolicy(Policy, ABC):
     @abstractmethod
     def pinned(self, candidates: Candidates) -> list[NDArray[np.bool_]]:
         """For every layer, which experts are resident: bool [experts]."""
+
+
+@dataclass(frozen=True)
+class ProfiledPolicy(PinningPolicy, ABC):
+    """A pinning policy that chooses by the requests of a profile.
+
+    profile: the trace that is replayed where empty, its first N steps where `first-N`, else the file of another trace.
+    """
+
+    profile: str = ""

@@ -9,13 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.errors import BadInput
-from flashmoe_sim.policies.base import Candidates, PinningPolicy
+from flashmoe_sim.policies.base import Candidates, ProfiledPolicy
 
 
 @dataclass(frozen=True)
-class Static(PinningPolicy):
-    """Pin the most requested experts of each layer, by hindsight on the same trace; nothing moves.
+class Static(ProfiledPolicy):
+    """Pin the experts of each layer that a profile requests most, by default the same trace; nothing moves.
 
+    profile: empty for the trace itself (hindsight); `first-N` for its first N steps; else the file of another trace of
+        the same layers and experts, without ':' and ',' in its path. What is replayed is the whole trace in any case,
+        and what the profile never asks for is not pinned.
     ties_by: `id` prefers the lower expert number, `first-seen` the one requested earlier (the runtime's estimator).
     """
 
@@ -44,8 +47,11 @@ class Static(PinningPolicy):
 
 
 @dataclass(frozen=True)
-class StaticGlobal(PinningPolicy):
-    """Pin the experts with the most requests per byte over all layers, as many as the budget holds."""
+class StaticGlobal(ProfiledPolicy):
+    """Pin the experts with the most requests per byte over all layers, as many as the budget holds.
+
+    profile: as for `static`.
+    """
 
     name: ClassVar[str] = "static:global"
     ties: ClassVar[str] = "larger count, smaller bytes, larger layer, larger expert number"

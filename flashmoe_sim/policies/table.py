@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+import re
+
 from flashmoe_sim.parameters import parse
 from flashmoe_sim.policies.base import Policy
+from flashmoe_sim.policies.bounded_lru import BoundedLru
 from flashmoe_sim.policies.clock import Clock
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.fifo import Fifo
+from flashmoe_sim.policies.hyperbolic import Hyperbolic
+from flashmoe_sim.policies.least_stale import LeastStale
+from flashmoe_sim.policies.lfru import Lfru
 from flashmoe_sim.policies.lfu import Lfu
+from flashmoe_sim.policies.lfu_decay import LfuDecay
+from flashmoe_sim.policies.lookahead import Lookahead
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min, MinForced
 from flashmoe_sim.policies.mq import Mq
 from flashmoe_sim.policies.random_ import Random
 from flashmoe_sim.policies.s3fifo import S3Fifo
+from flashmoe_sim.policies.second_miss import SecondMiss
 from flashmoe_sim.policies.sieve import Sieve
 from flashmoe_sim.policies.slru import Slru
 from flashmoe_sim.policies.static import Static, StaticGlobal
 from flashmoe_sim.policies.two_q import TwoQ
+from flashmoe_sim.policies.window import Window
 
 POLICIES: dict[str, type[Policy]] = {
     "demand": Demand,
     "lru": Lru,
     "fifo": Fifo,
     "lfu": Lfu,
+    "lfu-decay": LfuDecay,
+    "lfru": Lfru,
+    "hyperbolic": Hyperbolic,
+    "window": Window,
+    "least-stale": LeastStale,
+    "bounded-lru": BoundedLru,
+    "second-miss": SecondMiss,
     "random": Random,
     "clock": Clock,
     "sieve": Sieve,
@@ -34,9 +51,10 @@ POLICIES: dict[str, type[Policy]] = {
     "static:global": StaticGlobal,
     "min": Min,
     "min:forced": MinForced,
+    "lookahead": Lookahead,
 }
 
 
 def parse_policy(text: str) -> Policy:
-    """A policy from `lru`, `lru:stamp=last`, `min:forced` or `my_module:MyPolicy`."""
-    return parse("policy", text, POLICIES, Policy)
+    """A policy from `lru`, `lru:stamp=last`, `min:forced`, `lookahead-16` or `my_module:MyPolicy`."""
+    return parse("policy", re.sub(r"^lookahead-(?=\d)", "lookahead:steps=", text), POLICIES, Policy)

@@ -68,14 +68,19 @@ def one_pass_policy(policy: Policy, contract: str) -> bool:
     return type(policy) is Min and contract == "atomic"
 
 
-def pool_curve(pool: Pool, policy: Policy) -> PoolCurve:
-    """One pass over a pool for a policy that `one_pass_policy` accepts."""
+def pool_curve(pool: Pool, policy: Policy, profile: Pool | None = None) -> PoolCurve:
+    """One pass over a pool for a policy that `one_pass_policy` accepts.
+
+    profile: where a static policy counts requests; by default the pool itself.
+    """
     depths, deepest, declined = np.zeros((3, pool.keys + 1), np.int64)
     if isinstance(policy, Static):
-        order = policy.order(pool.requests_by_key, pool.first_reference)
-        depths[:-1] = pool.requests_by_key[order]
-        rank = np.empty(pool.keys, np.int64)
-        rank[order] = np.arange(pool.keys)
+        profile = profile or pool
+        pinnable = policy.order(profile.requests_by_key, profile.first_reference)
+        pinnable = pinnable[profile.requests_by_key[pinnable] > 0]
+        rank = np.full(pool.keys, pool.keys, np.int64)
+        rank[pinnable] = np.arange(len(pinnable))
+        np.add.at(depths, rank, pool.requests_by_key)
         one_pass.deepest_calls(pool.key, pool.offset, rank, deepest)
         return PoolCurve(len(pool.call), len(pool.key), depths, deepest, declined=depths, distinct=0, smallest=1)
     if isinstance(policy, Lru):
@@ -91,7 +96,7 @@ def pinned_experts(workload: Workload, setup: Setup, banks: list[Capacity]) -> N
     """How many experts of each layer a static bank holds, i64 [layers]; None for a policy that evicts."""
     if not isinstance(setup.policy, Static):
         return None
-    distinct = [np.count_nonzero(pool.requests_by_key) for pool in workload.layer_pools]
+    distinct = [np.count_nonzero(pool.requests_by_key) for pool in workload.profile(setup.policy).pools]
     return np.minimum([bank.room for bank in banks], distinct).astype(np.int64)
 
 
@@ -105,7 +110,8 @@ def hit_curve(workload: Workload, policy: Policy, *, contract: str = "atomic", i
             f"policy {policy.spec} has no one-pass curve under the contract {contract}; lru has one under protected "
             "and atomic, min under atomic, static under all but sequential; others: `sim sweep --bank-step 1`"
         )
-    curves = [pool_curve(pool, policy) for pool in workload.layer_pools]
+    profile = workload.profile(policy).pools
+    curves = [pool_curve(pool, policy, seen) for pool, seen in zip(workload.layer_pools, profile, strict=True)]
     counts = {}
     for slots in range(max(curve.smallest for curve in curves), max(workload.n_experts) + 1):
         setup = Setup(Bank(slots=slots), policy, contract, io_split=io_split)

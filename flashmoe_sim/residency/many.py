@@ -38,6 +38,7 @@ def plan_jobs(workload: Workload, setups: Sequence[Setup]) -> list[Job]:
     jobs: list[Job] = []
     for setup in dict.fromkeys(setups):
         pools, banks = workload.pools(setup.scope), capacities(workload, setup)
+        workload.profile(setup.policy)
         shareable = setup.bank.slots is not None and isinstance(setup.prefetch, NoPrefetch)
         calls_fit = all(int(pool.requests.max()) <= bank.room for pool, bank in zip(pools, banks, strict=True))
         calls_fit = calls_fit or type(setup.policy) is not Lru
@@ -62,7 +63,8 @@ def _replay(workload: Workload, setup: Setup) -> dict[Setup, Counts]:
 
 def _stack_pass(workload: Workload, group: Banks, part: range) -> dict[Setup, Counts]:
     policy = next(iter(group)).policy
-    curves = {number: pool_curve(workload.layer_pools[number], policy) for number in part}
+    profile = workload.profile(policy).pools
+    curves = {number: pool_curve(workload.layer_pools[number], policy, profile[number]) for number in part}
     results = {}
     for setup, banks in group.items():
         table = np.zeros((len(banks), tally.N_COLUMNS), np.int64)

@@ -213,8 +213,9 @@ def _pinned_keys(workload: Workload, setup: Setup) -> list[NDArray[np.bool_]] | 
     """For every pool which keys are resident throughout, bool [keys]; None for a policy that evicts."""
     if not isinstance(setup.policy, PinningPolicy):
         return None
-    requests = [pool.requests_by_key for pool in workload.layer_pools]
-    first_seen = [pool.first_reference for pool in workload.layer_pools]
+    profile = workload.profile(setup.policy)
+    requests = [pool.requests_by_key for pool in profile.pools]
+    first_seen = [pool.first_reference for pool in profile.pools]
     sizes = workload.expert_bytes or (1,) * len(requests)
     if setup.bank.slots is not None:
         slots = [min(setup.bank.slots, n) for n in workload.n_experts]

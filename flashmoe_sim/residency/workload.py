@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.policies.bank import Scope
+from flashmoe_sim.policies.base import Policy, ProfiledPolicy
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency.ahead import Ahead, by_pool, nothing_ahead
 from flashmoe_sim.residency.pool import Pool, build_pools
+from flashmoe_sim.residency.profile import Profile, find_profile
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
@@ -54,6 +56,20 @@ class Workload:
             else:
                 self._ahead[key] = by_pool(prefetcher.predict(self.trace), pools, len(self.trace.layers))
         return self._ahead[key]
+
+    @cached_property
+    def _profiles(self) -> dict[str, Profile]:
+        return {}
+
+    def profile(self, policy: Policy) -> Profile:
+        """What a pinning policy counts requests in; read once.
+
+        Raises BadInput for a profile that cannot be read or is not of this model.
+        """
+        source = policy.profile if isinstance(policy, ProfiledPolicy) else ""
+        if source not in self._profiles:
+            self._profiles[source] = find_profile(source, self.trace, self.layer_pools)
+        return self._profiles[source]
 
     @cached_property
     def layer_geometry(self) -> tuple[LayerGeometry, ...] | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from typing import Any
 
+from flashmoe_sim.policies.base import ProfiledPolicy
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
@@ -33,7 +35,11 @@ def identity(workload: Workload, setup: Setup) -> dict[str, Any]:
     families = None
     if workload.layer_geometry is not None:
         families = [sorted(layer.family_bytes.items()) for layer in workload.layer_geometry]
-    digest = hashlib.blake2b(repr((sorted(known.items()), workload.n_experts, families)).encode(), digest_size=8)
+    hashed = known
+    if isinstance(setup.policy, ProfiledPolicy):  # the id is of what the profile holds, not of where it lies
+        content = workload.profile(setup.policy).content
+        hashed = known | {"policy": replace(setup.policy, profile=content).spec}
+    digest = hashlib.blake2b(repr((sorted(hashed.items()), workload.n_experts, families)).encode(), digest_size=8)
     model = workload.geometry.name if workload.geometry else None
     return {"id": digest.hexdigest(), "trace": workload.trace.name, "model": model, **known}
 

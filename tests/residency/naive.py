@@ -24,7 +24,14 @@ class Overflow(Exception):
     """A miss found no slot."""
 
 
-PINNING = ("demand", "static", "static:ties_by=first-seen", "static:global")
+PINNING = (
+    "demand",
+    "static",
+    "static:ties_by=first-seen",
+    "static:profile=first-2",
+    "static:global",
+    "static:global:profile=first-3",
+)
 
 
 # --- the result -------------------------------------------------------------------------------------------------------
@@ -405,6 +412,9 @@ def pins_of(
     n_experts: Mapping[int, int],
 ) -> dict[int, set[Expert]]:
     """The experts that a pinning policy keeps, by layer. `budget` is in the unit of `size`."""
+    policy, _, first = policy.partition(":profile=first-")
+    if first:
+        calls = [calls[number] for step in Run(calls, {}).steps()[: int(first)] for number in step]
     requests = Counter((layer, expert) for layer, experts, _ in calls for expert in set(experts))
     asked = [(layer, expert) for layer in n_experts for expert in range(n_experts[layer]) if requests[layer, expert]]
     pins: dict[int, set[Expert]] = {layer: set() for layer in n_experts}

@@ -22,7 +22,8 @@ from tests.residency.compare import assert_twins, workload_of
 PAIRS = [(contract, policy) for policy, kind in POLICIES.items() for contract in kind.contracts]
 VARIANTS = [
     (contract, name)
-    for name in (*(name for name in EVICTING if "=" in name), "static:ties_by=first-seen")
+    for name in (*EVICTING, *naive.PINNING)
+    if "=" in name
     for contract in POLICIES[name.split(":")[0]].contracts
 ]
 STAMPED = [

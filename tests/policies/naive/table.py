@@ -5,13 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tests.policies.naive import Told, basic, queues
+from tests.policies.naive import Told, basic, queues, scores
 
 EVICTING: dict[str, Callable[[int], Told]] = {
     "lru": basic.Lru,
     "fifo": basic.Fifo,
     "lfu": basic.Lfu,
     "lfu:count=restart": partial(basic.Lfu, restart=True),
+    "lfu-decay": scores.LfuDecay,
+    "lfu-decay:half_life=1": partial(scores.LfuDecay, half_life=1),
+    "lfu-decay:half_life=3": partial(scores.LfuDecay, half_life=3),
+    "lfru": scores.Lfru,
+    "lfru:count=restart": partial(scores.Lfru, restart=True),
+    "hyperbolic": scores.Hyperbolic,
+    "window": scores.Window,
+    "window:window=1:share=1": partial(scores.Window, window=1, share="1"),
+    "window:window=10:share=0.3": partial(scores.Window, window=10, share="0.3"),
+    "least-stale": scores.LeastStale,
+    "least-stale:variant=fifo": partial(scores.LeastStale, by_install=True),
+    "bounded-lru": scores.BoundedLru,
+    "bounded-lru:cap=1": partial(scores.BoundedLru, cap=1),
+    "second-miss": scores.SecondMiss,
+    "second-miss:window=2": partial(scores.SecondMiss, window=2),
     "random": basic.Random,
     "random:seed=4294967295": partial(basic.Random, seed=4294967295),
     "clock": queues.Clock,
@@ -26,4 +41,8 @@ EVICTING: dict[str, Callable[[int], Told]] = {
     "s3fifo:small=0.4": partial(queues.S3Fifo, small=0.4),
     "min": basic.Min,
     "min:forced": basic.MinForced,
+    "lookahead": scores.Lookahead,
+    "lookahead:steps=0": partial(scores.Lookahead, steps=0),
+    "lookahead:steps=1": partial(scores.Lookahead, steps=1),
+    "lookahead:steps=3": partial(scores.Lookahead, steps=3),
 }

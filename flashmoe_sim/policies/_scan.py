@@ -1,0 +1,63 @@
+"""Searches over all slots, for policies whose order of eviction changes with time."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim._jit import jit
+
+MOST = np.iinfo(np.int64).max
+
+
+@jit
+def least(
+    rank: NDArray[np.int64],
+    last: NDArray[np.int64],
+    slot_key: NDArray[np.int32],
+    blocked: NDArray[np.int64],
+    mark: int,
+) -> int:
+    """The slot that may be evicted with the smallest `rank`, of equal ones with the smallest `last`, or -1.
+
+    rank, last: of each slot; `last` differs between any two slots that hold something.
+    """
+    lowest = MOST
+    for slot in range(len(slot_key)):
+        allowed = slot_key[slot] >= 0 and blocked[slot] != mark
+        lowest = min(lowest, rank[slot] if allowed else MOST)
+    earliest = MOST
+    for slot in range(len(slot_key)):
+        allowed = slot_key[slot] >= 0 and blocked[slot] != mark and rank[slot] == lowest
+        earliest = min(earliest, last[slot] if allowed else MOST)
+    victim = -1
+    for slot in range(len(slot_key)):
+        found = slot_key[slot] >= 0 and blocked[slot] != mark and last[slot] == earliest
+        victim = max(victim, slot if found else -1)
+    return victim
+
+
+@jit
+def least_ratio(
+    uses: NDArray[np.int64],
+    since: NDArray[np.int64],
+    last: NDArray[np.int64],
+    now: int,
+    slot_key: NDArray[np.int32],
+    blocked: NDArray[np.int64],
+    mark: int,
+) -> int:
+    """The slot that may be evicted with the smallest uses / (now - since), of equal ones the smallest `last`, or -1.
+
+    A ratio over no time is larger than any other. Ratios are compared as a/b < c/d where ad < cb, which is exact as
+    long as uses and times stay below 2^31.
+    """
+    victim, fewest, longest = -1, np.int64(0), np.int64(0)
+    for slot in range(len(slot_key)):
+        if slot_key[slot] < 0 or blocked[slot] == mark:
+            continue
+        time = now - since[slot]
+        mine, other = uses[slot] * longest, fewest * time
+        if victim < 0 or mine < other or (mine == other and last[slot] < last[victim]):
+            victim, fewest, longest = slot, uses[slot], time
+    return victim

@@ -1,0 +1,80 @@
+"""Least-Stale: what the current step has not touched goes first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+
+MOST = np.iinfo(np.int64).max
+FRESH = 1 << 40
+
+
+def on_call(state: Any, step: int) -> None:
+    _, _, current, _ = state
+    current[0] = step
+
+
+def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
+    order, touched, current, by_install = state
+    touched[slot] = current[0]
+    if not by_install[0]:
+        order[slot] = now
+
+
+def on_install(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
+    order, touched, current, _ = state
+    touched[slot] = current[0]
+    order[slot] = now
+
+
+def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
+    order, touched, current, _ = state
+    first = MOST
+    for slot in range(len(slot_key)):
+        rank = order[slot] + (FRESH if touched[slot] == current[0] else 0)
+        first = min(first, rank if slot_key[slot] >= 0 and blocked[slot] != mark else MOST)
+    victim = -1
+    for slot in range(len(slot_key)):
+        rank = order[slot] + (FRESH if touched[slot] == current[0] else 0)
+        victim = max(victim, slot if rank == first and slot_key[slot] >= 0 else -1)
+    return victim
+
+
+@dataclass(frozen=True)
+class LeastStale(EvictingPolicy):
+    """Evict first what the current step has not touched, oldest last use first; then the rest.
+
+    At least five definitions are in use that do not agree: two queues (tinyserve), stale before fresh by last use
+    (the artefact of arXiv 2608.07911), by layer and expert number (rbitnet), by a smoothed interval of reuse, and by
+    the last layer used. This is the second. Since what the step has touched was also used last, it is LRU under another
+    name, in every bank and under every contract.
+
+    variant: `lru` as above; `fifo` two queues, stale and fresh, each in the order of install (those of tinyserve are in
+        the order of entry, which for whole calls is that of last use again). In a bank of one layer that protects what
+        the call asks for, `fifo` is FIFO.
+    """
+
+    name: ClassVar[str] = "least-stale"
+    source: ClassVar[str] = "SpecMD, arXiv 2602.03921; which definition, see above"
+    kernels: ClassVar[dict[str, Any]] = {
+        "on_call": on_call,
+        "on_hit": on_hit,
+        "on_install": on_install,
+        "choose_victim": choose_victim,
+    }
+
+    variant: str = "lru"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.variant not in ("lru", "fifo"):
+            raise BadInput(f"policy least-stale: variant={self.variant!r} is not one of lru, fifo")
+
+    def allocate(self, shape: PoolShape) -> State:
+        order, touched = np.zeros((2, shape.slots), np.int64)
+        return order, touched, np.zeros(1, np.int64), np.array([self.variant == "fifo"])

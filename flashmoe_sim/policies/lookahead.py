@@ -1,0 +1,73 @@
+"""The offline optimum of a near future, and LRU beyond it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.policies.base import NEVER, EvictingPolicy, PoolShape, State
+
+
+def on_call(state: Any, step: int) -> None:
+    _, _, offset, step_of, seen, reach = state
+    call = seen[0]
+    while call < len(offset) - 1 and step_of[call] <= step + reach[0]:
+        call += 1
+    seen[0] = call
+
+
+def on_use(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
+    next_use, idle = state[0], state[1]
+    next_use[slot] = upcoming
+    idle[slot] = NEVER - now
+
+
+def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
+    next_use, idle, offset, _, seen, _ = state
+    horizon = np.int32(offset[seen[0]])
+    furthest = np.int32(-1)
+    for slot in range(len(slot_key)):
+        value = next_use[slot] if next_use[slot] < horizon else idle[slot]
+        furthest = max(furthest, value if slot_key[slot] >= 0 and blocked[slot] != mark else np.int32(-1))
+    victim = -1
+    for slot in range(len(slot_key)):
+        value = next_use[slot] if next_use[slot] < horizon else idle[slot]
+        victim = max(victim, slot if value == furthest and slot_key[slot] >= 0 else -1)
+    return victim
+
+
+@dataclass(frozen=True)
+class Lookahead(EvictingPolicy):
+    """Evict what is not used within the next 16 steps, oldest last use first; else what is used last in them.
+
+    With 0 steps it is LRU, with as many as the trace has it is min:forced: how much a predictor is worth that is never
+    wrong but sees only so far. Every miss is admitted. `lookahead-16` names `lookahead:steps=16`.
+
+    steps: what is seen: the rest of the current step and as many more; with 0 not even the current one.
+    """
+
+    name: ClassVar[str] = "lookahead"
+    ties: ClassVar[str] = "none possible; uses within one call count by reference"
+    source: ClassVar[str] = "arXiv 2608.07911 (lookahead-W)"
+    hindsight: ClassVar[bool] = True
+    kernels: ClassVar[dict[str, Any]] = {
+        "on_call": on_call,
+        "on_hit": on_use,
+        "on_install": on_use,
+        "choose_victim": choose_victim,
+    }
+
+    steps: int = 16
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.steps < 2**31:
+            raise BadInput(f"policy lookahead: steps={self.steps} is not in 0..{2**31 - 1}")
+
+    def allocate(self, shape: PoolShape) -> State:
+        next_use, idle = np.full((2, shape.slots), NEVER, np.int32)
+        seen, reach = np.zeros(1, np.int64), np.array([self.steps or -1])
+        return next_use, idle, shape.offset, shape.step, seen, reach

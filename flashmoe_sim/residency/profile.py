@@ -1,0 +1,68 @@
+"""What a pinning policy counts requests in before the run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.residency.pool import Pool, build_pools
+from flashmoe_sim.trace.cut import shown_layers
+from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.trace.routing import RoutingTrace
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """pools: those of each layer. content: what, beside the replayed trace, decides what is in them."""
+
+    pools: list[Pool]
+    content: str
+
+
+def find_profile(source: str, trace: RoutingTrace, pools: list[Pool]) -> Profile:
+    """The profile that `source` names for `trace`, whose pools of each layer are `pools`.
+
+    source: empty for the trace itself, `first-N` for its first N steps, else the file of another trace.
+    Raises BadInput for a file that is missing or no trace, or whose layers or experts are not those of `trace`.
+    """
+    if not source:
+        return Profile(pools, "")
+    if first := re.fullmatch("first-([1-9][0-9]{0,8})", source):
+        end = min(int(trace.steps[0]) + int(first[1]), int(trace.steps[-1]) + 1)
+        return Profile([_until(pool, end) for pool in pools], source)
+    if not Path(source).exists():
+        raise BadInput(f"profile {source!r}: expected first-N, such as first-100 steps, or the file of another trace")
+    other = load_trace(source)
+    if other.layers != trace.layers:
+        raise BadInput(
+            f"profile {source}: has MoE layers {shown_layers(other.layers)}, but {trace.name} has "
+            f"{shown_layers(trace.layers)}; give a trace of the same model"
+        )
+    for view in other.by_layer:
+        mine, its = trace.n_experts[view.layer], other.n_experts[view.layer]
+        known = other.n_experts_known and trace.n_experts_known
+        if int(view.expert.max(initial=-1)) >= mine or (known and mine != its):
+            raise BadInput(
+                f"profile {source}: layer {view.layer} has {its} experts, but {mine} in {trace.name}; "
+                "give a trace of the same model"
+            )
+    other = other.with_(n_experts=trace.n_experts)
+    return Profile(build_pools(other), other.content_id)
+
+
+def _until(pool: Pool, step: int) -> Pool:
+    """The calls before a step."""
+    calls = int(np.searchsorted(pool.step[:-1], step))
+    return replace(
+        pool,
+        key=pool.key[: pool.offset[calls]],
+        offset=pool.offset[: calls + 1],
+        call=pool.call[:calls],
+        row=pool.row[:calls],
+        step=np.append(pool.step[:calls], np.int32(step)),
+        begin=pool.begin[:calls],
+    )

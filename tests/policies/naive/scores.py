@@ -1,0 +1,216 @@
+"""Twins of the policies that score, admit or look ahead. Each keeps its own clock: the requests of its bank."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from fractions import Fraction
+from math import inf
+
+from tests.policies.naive import Expert, Next, Told
+from tests.policies.naive.basic import Lru
+
+
+class Timed(Told):
+    """Counts the requests of its own bank, and keeps for each expert when it was used."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self.time = 0
+        self.step = 0
+        self.uses: dict[Expert, list[int]] = defaultdict(list)
+
+    def call(self, step: int) -> None:
+        self.step = step
+
+    def missed(self, expert: Expert, now: int) -> None:
+        self.time += 1
+
+    def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        self.time += 1
+        self.uses[expert].append(self.time)
+
+    def installed(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        self.uses[expert].append(self.time)
+
+
+class LfuDecay(Timed):
+    """Evict the lowest score. A use in step s adds 2^(s/H): what all scores have lost by now is one common factor."""
+
+    def __init__(self, capacity: int, *, half_life: int = 16) -> None:
+        super().__init__(capacity)
+        self.half_life = half_life
+        self.score: defaultdict[Expert, float] = defaultdict(float)
+
+    def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        super().used(slot, expert, now, coming)
+        self.add(expert)
+
+    def installed(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        super().installed(slot, expert, now, coming)
+        self.add(expert)
+
+    def add(self, expert: Expert) -> None:
+        whole, part = divmod(self.step, self.half_life)
+        self.score[expert] += 2.0 ** (part / self.half_life) * 2**whole
+
+    def victim(self, held: list[tuple[int, Expert]]) -> int:
+        return min(held, key=lambda pair: (self.score[pair[1]], self.uses[pair[1]][-1]))[0]
+
+
+class Lfru(Timed):
+    """Evict the smallest frequency / (now - last + 1)."""
+
+    def __init__(self, capacity: int, *, restart: bool = False) -> None:
+        super().__init__(capacity)
+        self.restart = restart
+
+    def installed(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        if self.restart:
+            self.uses[expert].clear()
+        super().installed(slot, expert, now, coming)
+
+    def victim(self, held: list[tuple[int, Expert]]) -> int:
+        def worth(expert: Expert) -> tuple[Fraction, int]:
+            uses = self.uses[expert]
+            return Fraction(len(uses), self.time - uses[-1] + 1), uses[-1]
+
+        return min(held, key=lambda pair: worth(pair[1]))[0]
+
+
+class Hyperbolic(Timed):
+    """Evict the fewest uses since the install for the time since then."""
+
+    def installed(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        self.uses[expert] = [self.time]
+
+    def victim(self, held: list[tuple[int, Expert]]) -> int:
+        def rate(expert: Expert) -> tuple[float | Fraction, int]:
+            uses = self.uses[expert]
+            age = self.time - uses[0]
+            return Fraction(len(uses), age) if age else inf, uses[-1]
+
+        return min(held, key=lambda pair: rate(pair[1]))[0]
+
+
+class Window(Lru):
+    """LRU among the experts with less than the share of the last accesses, else among all."""
+
+    def __init__(self, capacity: int, *, window: int = 256, share: str = "0.1") -> None:
+        super().__init__(capacity)
+        self.protected_from = Fraction(share) * window
+        self.recent: deque[Expert] = deque(maxlen=window)
+
+    def missed(self, expert: Expert, now: int) -> None:
+        self.recent.append(expert)
+
+    def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        super().used(slot, expert, now, coming)
+        self.recent.append(expert)
+
+    def victim(self, held: list[tuple[int, Expert]]) -> int:
+        often = Counter(self.recent)
+        return super().victim([pair for pair in held if often[pair[1]] < self.protected_from] or held)
+
+
+class LeastStale(Told):
+    """Evict what the step has not touched, then what it has, each by last use or by install."""
+
+    def __init__(self, capacity: int, *, by_install: bool = False) -> None:
+        super().__init__(capacity)
+        self.by_install = by_install
+        self.fresh: set[int] = set()
+        self.step = 0
+        self.order: list[int] = []
+
+    def call(self, step: int) -> None:
+        if step != self.step:
+            self.fresh.clear()
+        self.step = step
+
+    def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        self.fresh.add(slot)
+        if not self.by_install:
+            self.order.remove(slot)
+            self.order.append(slot)
+
+    def installed(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        self.fresh.add(slot)
+        self.order.append(slot)
+
+    def evicted(self, slot: int, expert: Expert) -> None:
+        self.fresh.discard(slot)
+        self.order.remove(slot)
+
+    def victim(self, held: list[tuple[int, Expert]]) -> int:
+        allowed = [slot for slot in self.order if slot in dict(held)]
+        return ([slot for slot in allowed if slot not in self.fresh] + allowed)[0]
+
+
+class BoundedLru(Lru):
+    """LRU with at most `cap` installs in a call."""
+
+    def __init__(self, capacity: int, *, cap: int = 2) -> None:
+        super().__init__(capacity)
+        self.cap = cap
+
+    def call(self, step: int) -> None:
+        self.installs = 0
+
+    def installed(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        super().installed(slot, expert, now, coming)
+        self.installs += 1
+
+    def admits(self, expert: Expert, now: int) -> bool:
+        return self.installs < self.cap
+
+
+class SecondMiss(Lru):
+    """LRU that admits on the second miss within so many steps, and then forgets both."""
+
+    def __init__(self, capacity: int, *, window: int = 32) -> None:
+        super().__init__(capacity)
+        self.window = window
+        self.misses: dict[Expert, list[int]] = defaultdict(list)
+
+    def call(self, step: int) -> None:
+        self.step = step
+
+    def missed(self, expert: Expert, now: int) -> None:
+        self.misses[expert].append(self.step)
+
+    def admits(self, expert: Expert, now: int) -> bool:
+        *before, _ = self.misses[expert]
+        again = any(step >= self.step - self.window for step in before)
+        if again:
+            self.misses[expert].clear()
+        return again
+
+
+class Lookahead(Told):
+    """Evict what is not used within so many steps, oldest last use first, else what is used last in them."""
+
+    def __init__(self, capacity: int, *, steps: int = 16) -> None:
+        super().__init__(capacity)
+        self.steps = steps
+        self.coming: dict[int, Next] = {}
+        self.last: dict[int, int] = {}
+
+    def call(self, step: int) -> None:
+        self.step = step
+
+    def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        self.coming[slot] = coming
+        self.last[slot] = now
+
+    installed = used
+
+    def seen(self, slot: int) -> bool:
+        call, _ = self.coming[slot]
+        return self.steps > 0 and call != inf and self.step_of[int(call)] <= self.step + self.steps
+
+    def victim(self, held: list[tuple[int, Expert]]) -> int:
+        slots = [slot for slot, _ in held]
+        unseen = [slot for slot in slots if not self.seen(slot)]
+        if unseen:
+            return min(unseen, key=lambda slot: self.last[slot])
+        return max(slots, key=lambda slot: self.coming[slot])
