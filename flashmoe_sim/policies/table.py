@@ -11,6 +11,8 @@ from flashmoe_sim.errors import BadInput, unknown_name
 from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.fifo import Fifo
+from flashmoe_sim.policies.hot_profile import HotProfile
+from flashmoe_sim.policies.hot_window import HotWindow
 from flashmoe_sim.policies.lfu import Lfu
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min, MinForced
@@ -25,6 +27,8 @@ POLICIES: dict[str, type[Policy]] = {
     "random": Random,
     "static": Static,
     "static:global": StaticGlobal,
+    "hot-window": HotWindow,
+    "hot-profile": HotProfile,
     "min": Min,
     "min:forced": MinForced,
 }
@@ -62,5 +66,6 @@ def _outside(name: str) -> type[Policy]:
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise BadInput(f"policy {name!r}: {error}; expected a name from `sim policy list` or module:Class") from None
     if not (isinstance(found, type) and issubclass(found, Policy)) or isabstract(found) or not hasattr(found, "name"):
-        raise BadInput(f"policy {name!r}: not a policy: a named subclass of EvictingPolicy or PinningPolicy")
+        kinds = "EvictingPolicy, PinningPolicy or ScheduledPolicy"
+        raise BadInput(f"policy {name!r}: not a policy: a named subclass of {kinds}")
     return found

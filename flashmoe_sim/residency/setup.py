@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from flashmoe_sim.errors import BadInput, unknown_name
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
 from flashmoe_sim.policies.bank import Bank, Scope
-from flashmoe_sim.policies.base import ALL_CONTRACTS, STAMPS, EvictingPolicy, PinningPolicy, Policy
+from flashmoe_sim.policies.base import ALL_CONTRACTS, STAMPS, EvictingPolicy, Policy
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
@@ -50,8 +50,10 @@ class Setup:
         if not isinstance(self.prefetch, NoPrefetch):
             if self.scope == "global":
                 raise BadInput(f"predictor {self.prefetch.name} needs a bank for each layer; leave out --scope global")
-            if isinstance(self.policy, PinningPolicy):
-                raise BadInput(f"predictor {self.prefetch.name} cannot work: policy {self.policy.name} never installs")
+            if not isinstance(self.policy, EvictingPolicy):
+                raise BadInput(
+                    f"predictor {self.prefetch.name} cannot work: policy {self.policy.name} never installs a miss"
+                )
         if not 1 <= self.io_split <= MAX_IO_SPLIT:
             raise BadInput(f"io-split {self.io_split}: expected 1 to {MAX_IO_SPLIT} chunks, as the runtime takes")
 

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.errors import BadInput
-from flashmoe_sim.policies.base import ALL_CONTRACTS, Candidates, EvictingPolicy, PinningPolicy, Policy
+from flashmoe_sim.policies.base import (
+    ALL_CONTRACTS,
+    Candidates,
+    EvictingPolicy,
+    PinningPolicy,
+    Policy,
+    ScheduledPolicy,
+)
 from flashmoe_sim.policies.lfu import Lfu
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min, MinForced
@@ -48,13 +55,13 @@ def test_names_parse_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_every_policy_evicts_or_pins(name: str) -> None:
+def test_every_policy_evicts_pins_or_is_scheduled(name: str) -> None:
     kind = POLICIES[name]
-    assert issubclass(kind, EvictingPolicy) != issubclass(kind, PinningPolicy)
+    assert sum(issubclass(kind, other) for other in (EvictingPolicy, PinningPolicy, ScheduledPolicy)) == 1
     if issubclass(kind, EvictingPolicy):
         assert {"on_hit", "on_install", "choose_victim"} <= set(kind.kernels) <= KERNELS
         assert kind().stamp == "first"
-    else:
+    elif issubclass(kind, PinningPolicy):
         # What is never asked for is not worth a slot.
         unused = Candidates([np.zeros(4, np.int64)], [np.zeros(4, np.int64)], [2], [1], 2)
         (mask,) = kind().pinned(unused)
@@ -89,7 +96,7 @@ def test_the_spec_leaves_defaults_out() -> None:
     assert parse_policy("lfu:stamp=last:count=keep").spec == "lfu:stamp=last"
 
 
-KNOWN = "known: demand, fifo, lfu, lru, min, min:forced, random, static, static:global"
+KNOWN = "known: demand, fifo, hot-profile, hot-window, lfu, lru, min, min:forced, random, static, static:global"
 
 
 @pytest.mark.parametrize(
@@ -116,10 +123,10 @@ KNOWN = "known: demand, fifo, lfu, lru, min, min:forced, random, static, static:
         ("random:seed=4294967296", "seed=4294967296 is not in 1..4294967295"),
         ("no_such_module:Thing", "No module named 'no_such_module'"),
         ("math:Thing", "expected a name from `sim policy list` or module:Class"),
-        ("math:sqrt", "not a policy: a named subclass of EvictingPolicy or PinningPolicy"),
+        ("math:sqrt", "not a policy: a named subclass of EvictingPolicy, PinningPolicy or ScheduledPolicy"),
         (".x:Y", "expected a name from `sim policy list` or module:Class"),
         ("flashmoe_sim.policies.base:EvictingPolicy", "not a policy"),
-        ("pathlib:Path", "not a policy: a named subclass of EvictingPolicy or PinningPolicy"),
+        ("pathlib:Path", "not a policy: a named subclass of EvictingPolicy, PinningPolicy or ScheduledPolicy"),
     ],
 )
 def test_bad_names(text: str, says: str) -> None:

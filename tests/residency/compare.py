@@ -10,6 +10,7 @@ import pytest
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.hot_profile import request_starts
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -51,6 +52,7 @@ def assert_twins(
             slots=bank.slots,
             budget_bytes=bank.budget_bytes,
             expert_bytes=expert_bytes,
+            request_starts=request_starts(trace).tolist(),
             **options,
         )
     except naive.Overflow:
