@@ -28,8 +28,8 @@ class HotWindow(ScheduledPolicy):
     it at the first interval's end, three quarters at the second, both rounded down. Ends of intervals during filling
     pass without effect, but are numbered.
 
-    What comes into the bank is counted as prefetched: it is read between steps, not for a miss. In which slot an expert
-    lies changes nothing here: the lowest that was left goes to the best newcomer.
+    What comes into the bank is counted as prefetched: it is read between steps, not for a miss. Slots that are left go,
+    in ascending order, to the newcomers from the best on; since nothing here depends on it, no slots are given out.
 
     interval: decodes between rebalances. 40 is the default in the system's table of flags; its prose says 60.
 

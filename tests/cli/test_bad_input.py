@@ -149,7 +149,7 @@ CASES = [
     Bad("replay good", ("sim replay: Missing option '--bank'",)),
     Bad("replay good --bank 8..16", ("bank '8..16'",)),
     # the setup
-    sweep("--bank 16 --policy lur", "unknown policy 'lur'; known: demand, fifo, lfu, lru, min"),
+    sweep("--bank 16 --policy lur", "unknown policy 'lur'; known: demand, fifo, hot-profile, hot-window, lfu"),
     sweep("--bank 16 --policy lru,", "unknown policy ''"),
     sweep("--bank 16 --policy min:never", "unknown policy 'min:never'"),
     sweep("--bank 16 --policy lru:age=3", "policy 'lru:age=3': 'age=3' is not a parameter; lru has: stamp"),
@@ -168,6 +168,7 @@ CASES = [
     sweep(
         "--bank 16 --prefetch temporal --contract atomic", "predictor temporal is undefined under the contract atomic"
     ),
+    sweep("--bank 16 --policy hot-window", "hot-window is undefined under the contract runtime; use --contract atomic"),
     sweep("--bank 16 --prefetch temporal --policy static", "cannot work: policy static never installs"),
     sweep("--bank 16 --io-split 0", "io-split 0: expected 1 to 8 chunks"),
     sweep("--bank 16 --io-split 9", "io-split 9: expected 1 to 8 chunks"),
