@@ -106,6 +106,7 @@ def test_the_first_bonus_is_half_and_a_tie_keeps_the_resident() -> None:
     assert some(swapped, "prefetch_useful", "prefetch_wasted") == (1, 1)
     # 3 = 0 + 3: the resident stays.
     assert held(window([0, 1, 1, 1, 2, 1], 1, interval=5)) == [[0]]
+    assert held(window([3, 1, 1, 1, 2, 1], 1, interval=5)) == [[3]]  # whatever its number
 
 
 def test_the_second_bonus_is_three_quarters_and_the_third_whole() -> None:
