@@ -89,9 +89,11 @@ def _print_total(name: str, setup: Any, total: dict[str, Any]) -> None:
         if total["bytes_per_token"] is not None:
             rows.append(("bytes per token", size(total["bytes_per_token"])))
         rows.append(("memory of the banks", size(total["resident_bytes"])))
+    useful, issued = total["prefetch_useful"], total["prefetch_issued"]
     if setup.prefetch.name != "none":
-        useful, issued = total["prefetch_useful"], total["prefetch_issued"]
         rows.append(("prefetched", f"{issued:,} of {total['prefetch_requests']:,} asked for; {useful:,} used"))
+    elif issued:
+        rows.append(("loaded between steps", f"{issued:,}; {useful:,} of them used"))
     title = f"{name}: {setup.policy.spec}, bank {setup.bank} ({bank_meaning(setup)}), contract {setup.contract}"
     print_table((("", "left"), ("", "right")), rows, title=title)
 

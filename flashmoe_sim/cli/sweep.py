@@ -196,8 +196,10 @@ def _print_rows(workload: Workload, rows: list[dict[str, Any]], setup: Setup) ->
     )
     if any(row["contract"] != setup.contract for row in rows):
         caption += "; *: under atomic"
-    if any(row["policy"].startswith("static") for row in rows):
-        caption += "; static banks are loaded before the run"
+    if any(row["policy"].startswith(("static", "hot-profile")) for row in rows):
+        caption += "; static banks and hot profiles are loaded before the run"
+    if any(row["prefetch_issued"] for row in rows):
+        caption += "; read/tok is without what is prefetched or comes between steps"
     print_table(COLUMNS, cells, title=title, caption=caption)
 
 

@@ -7,7 +7,7 @@ A *pool* is what one policy instance manages: the bank of one layer, or one bank
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.parameters import spec_of
+from flashmoe_sim.trace.routing import RoutingTrace
 
 NEVER = np.iinfo(np.int32).max
 ALL_CONTRACTS = ("runtime", "protected", "atomic", "sequential")
@@ -164,3 +165,35 @@ class ProfiledPolicy(PinningPolicy, ABC):
     """
 
     profile: str = ""
+
+
+@dataclass(frozen=True)
+class ScheduledPolicy(Policy, ABC):
+    """A policy whose residents change between steps; its misses are served without installing, such as on the CPU.
+
+    A call is looked up against the residents of its step's beginning, so only `atomic` describes it. What comes between
+    steps is counted as prefetched.
+    budget_unit: a bank in bytes is rounded down to a multiple of this.
+    """
+
+    contracts: ClassVar[tuple[str, ...]] = ("atomic",)
+    budget_unit: ClassVar[int] = 1
+
+    @abstractmethod
+    def schedule(
+        self, trace: RoutingTrace, key: NDArray[np.uint32], candidates: Candidates
+    ) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+        """The residents of every stretch of calls: the call it begins with, and bool [keys].
+
+        key: u32 [references], experts counted on over the layers of `trace.layers`.
+        Stretches begin where steps do. The first begins with call 0, and its residents are loaded before the run; one
+        that begins with `trace.calls` is what the last step left.
+        """
+
+    def uses_bank(self, n_tokens: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Which calls are looked up at all, by their tokens: bool [calls]; the others miss everything."""
+        return np.ones(len(n_tokens), np.bool_)
+
+    def slots_taken(self, candidates: Candidates, held: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The slots that the memory of each layer's bank is made of, i64 [layers], when it holds `held` experts."""
+        return np.minimum(candidates.slots, [len(counts) for counts in candidates.counts]).astype(np.int64)

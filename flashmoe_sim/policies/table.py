@@ -10,6 +10,8 @@ from flashmoe_sim.policies.bounded_lru import BoundedLru
 from flashmoe_sim.policies.clock import Clock
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.fifo import Fifo
+from flashmoe_sim.policies.hot_profile import HotProfile
+from flashmoe_sim.policies.hot_window import HotWindow
 from flashmoe_sim.policies.hyperbolic import Hyperbolic
 from flashmoe_sim.policies.least_stale import LeastStale
 from flashmoe_sim.policies.lfru import Lfru
@@ -49,6 +51,8 @@ POLICIES: dict[str, type[Policy]] = {
     "s3fifo": S3Fifo,
     "static": Static,
     "static:global": StaticGlobal,
+    "hot-window": HotWindow,
+    "hot-profile": HotProfile,
     "min": Min,
     "min:forced": MinForced,
     "lookahead": Lookahead,
@@ -57,4 +61,4 @@ POLICIES: dict[str, type[Policy]] = {
 
 def parse_policy(text: str) -> Policy:
     """A policy from `lru`, `lru:stamp=last`, `min:forced`, `lookahead-16` or `my_module:MyPolicy`."""
-    return parse("policy", re.sub(r"^lookahead-(?=\d)", "lookahead:steps=", text), POLICIES, Policy)
+    return parse("policy", re.sub("^lookahead-", "lookahead:steps=", text), POLICIES, Policy)

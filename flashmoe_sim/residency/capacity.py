@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
-from flashmoe_sim.policies.base import PinningPolicy
+from flashmoe_sim.policies.base import PinningPolicy, ScheduledPolicy
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
@@ -65,7 +65,7 @@ def capacities(workload: Workload, setup: Setup) -> list[Capacity]:
 
 def _byte_banks(budget_bytes: int, sizes: tuple[int, ...], setup: Setup, pools: list[Pool]) -> list[Capacity]:
     share = budget_bytes if setup.scope == "global" else budget_bytes // len(sizes)
-    if isinstance(setup.policy, PinningPolicy):
+    if isinstance(setup.policy, PinningPolicy | ScheduledPolicy):
         return [Capacity(share, np.array(sizes, np.int64)[pool.key_row], share) for pool in pools]
     banks = []
     for pool in pools:

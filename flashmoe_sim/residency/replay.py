@@ -12,11 +12,19 @@ from numpy.typing import NDArray
 
 from flashmoe_sim._jit import specialise
 from flashmoe_sim.policies import base
-from flashmoe_sim.policies.base import STAMPS, Candidates, EvictingPolicy, PinningPolicy, Policy, PoolShape
+from flashmoe_sim.policies.base import (
+    STAMPS,
+    Candidates,
+    EvictingPolicy,
+    PinningPolicy,
+    Policy,
+    PoolShape,
+    ScheduledPolicy,
+)
 from flashmoe_sim.policies.fifo import Fifo
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min, MinForced
-from flashmoe_sim.residency import atomic, deferred, flat, pinned, sequential, tally
+from flashmoe_sim.residency import atomic, deferred, flat, pinned, scheduled, sequential, tally
 from flashmoe_sim.residency.ahead import Ahead, compare
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
@@ -57,9 +65,12 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
     stream = np.zeros((trace.calls if record else 0, len(tally.STREAM)), np.int32)
     hit = np.zeros(trace.refs if record else 0, np.uint8)
     slot = np.full(trace.refs if record and setup.fixed_slots else 0, -1, np.int32)
+    read_ahead = np.zeros((trace.calls if record else 0, len(trace.layers)), np.int32)
+    if isinstance(setup.policy, ScheduledPolicy):
+        recorded = (stream, read_ahead, hit)
+        return _replay_scheduled(workload, setup, setup.policy, banks, table, recorded, record=record)
     masks = _pinned_keys(workload, setup)
     ahead = workload.ahead(setup.prefetch, setup.scope)
-    read_ahead = np.zeros((trace.calls if record else 0, len(trace.layers)), np.int32)
     contents = []
     for number, (pool, bank) in enumerate(zip(pools, banks, strict=True)):
         calls = np.zeros((len(pool.call) if record else 0, len(tally.STREAM)), np.int32)
@@ -112,6 +123,32 @@ def _replay_flat(pool: Pool, setup: Setup, bank: Capacity, table: NDArray[np.int
     FLAT[type(setup.policy)](pool.key, pool.offset, pool.next_reference, bank.room, resident, missed, declined)
     flat.add_calls(pool.row, pool.offset, missed, declined, bank.room, table)
     return np.flatnonzero(resident).astype(np.int32)
+
+
+def _replay_scheduled(
+    workload: Workload,
+    setup: Setup,
+    policy: ScheduledPolicy,
+    banks: list[Capacity],
+    table: NDArray[np.int64],
+    recorded: tuple[NDArray[Any], ...],
+    *,
+    record: bool,
+) -> Replay:
+    candidates = _candidates(workload, setup)
+    stream, read_ahead, hit = recorded
+    resident = scheduled.replay(workload, policy, candidates, table, stream, read_ahead, hit)
+    pools = workload.pools(setup.scope)
+    masks = np.split(resident, np.cumsum([pool.keys for pool in pools])[:-1])
+    slots = policy.slots_taken(candidates, _by_layer(pools, masks, len(table)))
+    return Replay(
+        setup,
+        build_counts(workload, setup, banks, table, slots),
+        [np.flatnonzero(mask).astype(np.int32) for mask in masks],
+        hit if record else None,
+        None,
+        _install_stream(workload, stream, read_ahead) if record else None,
+    )
 
 
 OPTIONAL_HOOKS = ("on_call", "on_miss", "on_evict", "admits", "declines")
@@ -213,6 +250,11 @@ def _pinned_keys(workload: Workload, setup: Setup) -> list[NDArray[np.bool_]] | 
     """For every pool which keys are resident throughout, bool [keys]; None for a policy that evicts."""
     if not isinstance(setup.policy, PinningPolicy):
         return None
+    masks = setup.policy.pinned(_candidates(workload, setup))
+    return [np.concatenate(masks)] if setup.scope == "global" else masks
+
+
+def _candidates(workload: Workload, setup: Setup) -> Candidates:
     profile = workload.profile(setup.policy)
     requests = [pool.requests_by_key for pool in profile.pools]
     first_seen = [pool.first_reference for pool in profile.pools]
@@ -223,9 +265,10 @@ def _pinned_keys(workload: Workload, setup: Setup) -> list[NDArray[np.bool_]] | 
     else:
         assert setup.bank.budget_bytes is not None
         budget = setup.bank.budget_bytes
+        if isinstance(setup.policy, ScheduledPolicy):
+            budget -= budget % setup.policy.budget_unit
         slots = [budget // len(sizes) // size for size in sizes]
-    masks = setup.policy.pinned(Candidates(requests, first_seen, slots, sizes, budget))
-    return [np.concatenate(masks)] if setup.scope == "global" else masks
+    return Candidates(requests, first_seen, slots, sizes, budget)
 
 
 def _by_layer(pools: list[Pool], masks: list[NDArray[np.bool_]], layers: int) -> NDArray[np.int64]:
@@ -242,7 +285,7 @@ def build_counts(
 ) -> Counts:
     """Put a counted table, i64 [layers, tally.N_COLUMNS], together with what its rows mean.
 
-    pinned_experts: i64 [layers], for a policy that pins: the memory is then theirs, not that of all slots.
+    pinned_experts: i64 [layers], for a policy that does not evict: the memory is then theirs, not that of all slots.
     """
     sizes = workload.expert_bytes
     resident_bytes = None

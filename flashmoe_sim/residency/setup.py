@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from flashmoe_sim.errors import BadInput, unknown_name
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
 from flashmoe_sim.policies.bank import Bank, Scope
-from flashmoe_sim.policies.base import ALL_CONTRACTS, STAMPS, EvictingPolicy, PinningPolicy, Policy
+from flashmoe_sim.policies.base import ALL_CONTRACTS, STAMPS, EvictingPolicy, Policy
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
@@ -47,8 +47,10 @@ class Setup:
                 f"policy {self.policy.spec}: the runtime stamps experts in the order of their first reference; "
                 "use --contract protected or atomic for another order"
             )
-        if not isinstance(self.prefetch, NoPrefetch) and isinstance(self.policy, PinningPolicy):
-            raise BadInput(f"predictor {self.prefetch.name} cannot work: policy {self.policy.name} never installs")
+        if not isinstance(self.prefetch, NoPrefetch) and not isinstance(self.policy, EvictingPolicy):
+            raise BadInput(
+                f"predictor {self.prefetch.name} cannot work: policy {self.policy.name} never installs a miss"
+            )
         if not 1 <= self.io_split <= MAX_IO_SPLIT:
             raise BadInput(f"io-split {self.io_split}: expected 1 to {MAX_IO_SPLIT} chunks, as the runtime takes")
 

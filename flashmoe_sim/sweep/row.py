@@ -6,9 +6,11 @@ import hashlib
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.policies.base import ProfiledPolicy
+from flashmoe_sim.policies.hot_profile import HotProfile
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
@@ -39,6 +41,9 @@ def identity(workload: Workload, setup: Setup) -> dict[str, Any]:
     if isinstance(setup.policy, ProfiledPolicy):  # the id is of what the profile holds, not of where it lies
         content = workload.profile(setup.policy).content
         hashed = known | {"policy": replace(setup.policy, profile=content).spec}
+    elif isinstance(setup.policy, HotProfile) and setup.policy.profile:
+        content = hashlib.blake2b(Path(setup.policy.profile).read_bytes()).hexdigest()
+        hashed = known | {"policy": replace(setup.policy, profile="").spec + content}
     digest = hashlib.blake2b(repr((sorted(hashed.items()), workload.n_experts, families)).encode(), digest_size=8)
     model = workload.geometry.name if workload.geometry else None
     return {"id": digest.hexdigest(), "trace": workload.trace.name, "model": model, **known}

@@ -165,6 +165,7 @@ CASES = [
     sweep("--bank 16 --scope model", "unknown scope 'model'; known: global, layer"),
     sweep("--bank 16 --prefetch psychic", "unknown predictor 'psychic'; known: eam, hot"),
     sweep("--bank 16 --prefetch hot --contract sequential", "predictor hot is undefined under the contract sequential"),
+    sweep("--bank 16 --policy hot-window", "hot-window is undefined under the contract runtime; use --contract atomic"),
     sweep("--bank 16 --prefetch temporal --policy static", "cannot work: policy static never installs"),
     sweep("--bank 16 --io-split 0", "io-split 0: expected 1 to 8 chunks"),
     sweep("--bank 16 --io-split 9", "io-split 9: expected 1 to 8 chunks"),

@@ -40,7 +40,7 @@ def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
         policy = POLICIES[entry["name"]]
         assert entry["parameters"] == {item.name: item.default for item in fields(policy)}
         assert set(entry["contracts"]) <= set(ALL_CONTRACTS)
-        assert entry["hindsight"] == (entry["name"].split(":")[0] in {"static", "min", "lookahead"})
+        assert entry["hindsight"] == (entry["name"].split(":")[0] in {"static", "min", "lookahead", "hot-profile"})
         for key, value in entry["parameters"].items():
             assert parse_policy(f"{entry['name']}:{key}={value}") == policy()
 

@@ -84,6 +84,7 @@ def test_the_table_says_what_the_json_says(capsys: pytest.CaptureFixture[str]) -
         (["python-256", "--bank", "3MiB"], "bank 3MiB (bytes, shared equally by the layers)"),
         (["python-256", "--bank", "3MiB", "--scope", "global"], "bank 3MiB (bytes of one bank for all layers)"),
         (["python-256", "--bank", "16", "--scope", "global"], "bank 16 (slots of each layer, in one bank)"),
+        (["python-256", "--bank", "16", "--policy", "hot-window", "--contract", "atomic"], "python-256: hot-window, "),
         (["gpt-oss-120b", "--bank", "16", "--policy", "static:global"], "gpt-oss-120b: static:global, bank 16"),
         (["deepseek-v2-lite", "--bank", "16", "--prefetch", "temporal", "--policy", "random:seed=7"], "random:seed=7"),
     ],
@@ -96,6 +97,17 @@ def test_tables_fit_80_columns(capsys: pytest.CaptureFixture[str], arguments: li
         assert title in " ".join(out.split())
         assert max(map(len, out.splitlines())) <= 80
         assert "…" not in out
+
+
+def test_what_comes_between_steps_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["python-256", "--bank", "16", "--policy", "hot-window", "--contract", "atomic"]
+    counts = document(capsys, *arguments)["counts"]
+    assert main(["replay", *arguments]) == 0
+    line = f"loaded between steps {counts['prefetch_issued']:,}; {counts['prefetch_useful']:,} of them used"
+    assert line in " ".join(capsys.readouterr().out.split())
+    assert main(["sweep", *arguments]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert "read/tok is without what is prefetched or comes between steps" in words
 
 
 def test_only_the_worst_layers_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.errors import BadInput
-from flashmoe_sim.policies.base import ALL_CONTRACTS, Candidates, EvictingPolicy, PinningPolicy, Policy
+from flashmoe_sim.policies.base import (
+    ALL_CONTRACTS,
+    Candidates,
+    EvictingPolicy,
+    PinningPolicy,
+    Policy,
+    ScheduledPolicy,
+)
 from flashmoe_sim.policies.lfu import Lfu
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min, MinForced
@@ -48,13 +55,13 @@ def test_names_parse_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_every_policy_evicts_or_pins(name: str) -> None:
+def test_every_policy_evicts_pins_or_is_scheduled(name: str) -> None:
     kind = POLICIES[name]
-    assert issubclass(kind, EvictingPolicy) != issubclass(kind, PinningPolicy)
+    assert sum(issubclass(kind, other) for other in (EvictingPolicy, PinningPolicy, ScheduledPolicy)) == 1
     if issubclass(kind, EvictingPolicy):
         assert {"on_hit", "on_install", "choose_victim"} <= set(kind.kernels) <= KERNELS
         assert kind().stamp == "first"
-    else:
+    elif issubclass(kind, PinningPolicy):
         # What is never asked for is not worth a slot.
         unused = Candidates([np.zeros(4, np.int64)], [np.zeros(4, np.int64)], [2], [1], 2)
         (mask,) = kind().pinned(unused)

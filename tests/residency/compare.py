@@ -10,6 +10,7 @@ import pytest
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.hot_profile import request_starts
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.replay import Replay
@@ -55,6 +56,7 @@ def assert_twins(
             expert_bytes=expert_bytes,
             scope=scope,
             predictions=predictions,
+            request_starts=request_starts(trace).tolist(),
         )
     except naive.Overflow:
         with pytest.raises(BadInput, match="slot-bank overflow") as refused:

@@ -13,6 +13,7 @@ from fractions import Fraction
 from math import inf
 
 from tests.policies.naive import Expert, Next, Told
+from tests.policies.naive.hot import Hot, HotProfile, HotWindow
 from tests.policies.naive.table import EVICTING
 from tests.residency.builders import Call
 
@@ -399,6 +400,46 @@ def pinned(calls: Sequence[Call], pins: Mapping[int, set[Expert]], *, repeats: b
     return Result(run.table, run.stream, run.slots, run.hits, {pool: set(held) for pool, held in pins.items()})
 
 
+def scheduled(calls: Sequence[Call], hot: Hot, request_starts: Sequence[int], *, scope: str) -> Result:
+    """Residents that change after steps; what comes is prefetched after the last call of its layer.
+
+    request_starts: the first call of each request but the first.
+    """
+    run = Run(calls, {})
+    last_call: dict[int, int] = {}
+    held = hot.resident()
+    fresh: set[Expert] = set()
+    for step in run.steps():
+        for number in step:
+            layer, _, tokens = calls[number]
+            there = held if hot.uses(tokens) else set()
+            asked = set(run.calls[number])
+            run.hits[number] = [expert in there for expert in run.calls[number]]
+            run.count(number, requests=len(asked), misses=len(asked - there), bypassed=len(asked - there))
+            run.table[layer].update(prefetch_useful=len(fresh & asked & there))
+            fresh -= asked & there
+            last_call[layer] = number
+        hot.after_step([calls[number] for number in step], request_ends=step[-1] + 1 in request_starts)
+        after = hot.resident()
+        for layer in run.layers:
+            came = {one for one in after - held if one[0] == layer}
+            wasted = {one for one in fresh - after if one[0] == layer}
+            run.table[layer].update(
+                prefetch_calls=bool(came),
+                prefetch_requests=len(came),
+                prefetch_issued=len(came),
+                prefetch_wasted=len(wasted),
+            )
+            if came:
+                run.stream[last_call[layer]].update(prefetch_issued=len(came))
+        fresh = fresh & after | after - held
+        held = after
+    for layer, _ in fresh:
+        run.table[layer].update(prefetch_wasted=1)
+    contents = {layer: {one for one in held if one[0] == layer} for layer in run.layers}
+    return Result(run.table, run.stream, run.slots, run.hits, contents if scope == "layer" else {-1: held})
+
+
 # --- the whole: one call for every setup ------------------------------------------------------------------------------
 
 
@@ -447,6 +488,7 @@ def replay(
     expert_bytes: Mapping[int, int] | None = None,
     scope: str = "layer",
     predictions: Predicted = (),
+    request_starts: Sequence[int] = (),
 ) -> Result:
     """The twin of `flashmoe_sim.residency.replay.replay` for a bank of `slots` a layer or of `budget_bytes` for all.
 
@@ -467,6 +509,14 @@ def replay(
         pins = pins_of(calls, name, slots=each, size=weights, budget=budget, n_experts=n_experts)
         together: set[Expert] = set().union(*pins.values())
         return pinned(calls, pins if scope == "layer" else {-1: together}, repeats=contract == "sequential")
+
+    if policy.startswith("hot-"):
+        name, *pieces = policy.split(":")
+        parameters = dict(piece.split("=") for piece in pieces)
+        whole = budget if slots is not None else budget - budget % 2**20
+        hot = HotWindow(each, n_experts, **parameters) if name == "hot-window" else None
+        hot = hot or HotProfile(calls, weights, whole, **parameters)
+        return scheduled(calls, hot, request_starts, scope=scope)
 
     fixed = contract in ("runtime", "protected")
     if slots is not None:

@@ -14,7 +14,7 @@ from flashmoe_sim.policies.base import ALL_CONTRACTS, EvictingPolicy
 from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.residency.workload import Workload
-from tests.policies.naive.table import EVICTING
+from tests.policies.naive.table import EVICTING, SCHEDULED, SCHEDULED_VARIANTS
 from tests.residency import naive
 from tests.residency.builders import random_calls
 from tests.residency.compare import assert_twins, workload_of
@@ -22,7 +22,7 @@ from tests.residency.compare import assert_twins, workload_of
 PAIRS = [(contract, policy) for policy, kind in POLICIES.items() for contract in kind.contracts]
 VARIANTS = [
     (contract, name)
-    for name in (*EVICTING, *naive.PINNING)
+    for name in (*EVICTING, *naive.PINNING, *SCHEDULED_VARIANTS)
     if "=" in name
     for contract in POLICIES[name.split(":")[0]].contracts
 ]
@@ -87,7 +87,7 @@ def byte_banks(workload: Workload, scope: str) -> list[Bank]:
 def test_every_policy_has_a_twin() -> None:
     assert set(POLICIES) == {name for name in EVICTING if "=" not in name} | {
         name for name in naive.PINNING if "=" not in name
-    }
+    } | set(SCHEDULED)
 
 
 @pytest.mark.parametrize(("contract", "policy"), PAIRS + VARIANTS + STAMPED)

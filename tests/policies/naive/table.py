@@ -1,4 +1,4 @@
-"""Every policy that evicts, by the name and parameters the command line takes, and its twin."""
+"""Every policy, by the name and parameters the command line takes, and its twin; those that pin are in the replay's."""
 
 from __future__ import annotations
 
@@ -46,3 +46,13 @@ EVICTING: dict[str, Callable[[int], Told]] = {
     "lookahead:steps=1": partial(scores.Lookahead, steps=1),
     "lookahead:steps=3": partial(scores.Lookahead, steps=3),
 }
+
+SCHEDULED = ("hot-window", "hot-profile")
+SCHEDULED_VARIANTS = (
+    "hot-window:interval=1",
+    "hot-window:interval=4",
+    "hot-window:interval=4:bypass_tokens=1",
+    "hot-profile:weighting=balanced",
+    "hot-profile:update_rate=0.1",
+    "hot-profile:weighting=balanced:update_rate=1.0",
+)

@@ -1,0 +1,125 @@
+"""The profile JSON of a hot expert cache: how often each expert was used, and where its layers lost time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.files import regular_file_bytes, unreadable
+
+SCHEMAS = ("llama.cpp.moe_layer_opt_perf.v1", "llama.cpp.moe_layer_perf.v1")
+MOST_BYTES = 256 * 2**20
+MOST_COUNT = 2**40
+KIND = "a profile as --moe-layer-perf-out writes it"
+
+
+@dataclass(frozen=True)
+class LayerProfile:
+    """What a profile says of one layer.
+
+    hits: uses of each expert that has any. hot_hits: those of them that found it in the hot cache.
+    pressure: how far the cold lane is behind, in microseconds or slots a call; 0 where not known.
+    moe_time: microseconds a call; 0 where not known.
+    """
+
+    hits: Mapping[int, int]
+    hot_hits: Mapping[int, int]
+    pressure: float
+    moe_time: float
+
+
+def read_profile(path: Path) -> dict[int, LayerProfile]:
+    """The layers of a profile that count any use, by number, ascending.
+
+    A layer's uses are those of `hot_experts` and `cold_experts`, or of `experts` where both are missing or empty.
+    Raises BadInput, naming the layer, for anything else than a profile.
+    """
+    document = _parse(path)
+    if document.get("schema") not in SCHEMAS:
+        raise _wrong(path, "schema", document.get("schema"), " or ".join(SCHEMAS))
+    layers = document.get("layers")
+    if not isinstance(layers, list):
+        raise _wrong(path, "layers", layers, "a list of layers")
+    found: dict[int, LayerProfile] = {}
+    for index, layer in enumerate(layers):
+        where = f"layers[{index}]"
+        if not isinstance(layer, dict):
+            raise _wrong(path, where, layer, "an object")
+        number = layer.get("layer")
+        if type(number) is not int or number < 0:
+            raise _wrong(path, f"{where}: layer", number, "a layer number")
+        if number in found:
+            raise BadInput(f"{path}: {where}: layer {number} a second time; expected each layer once")
+        hot, cold = (_counts(path, where, layer, name) for name in ("hot_experts", "cold_experts"))
+        hits = {expert: hot.get(expert, 0) + cold.get(expert, 0) for expert in hot | cold}
+        hits = hits or _counts(path, where, layer, "experts")
+        if hits:
+            moe_time = _number(path, where, layer, "total_moe_time_per_call_us")
+            found[number] = LayerProfile(hits, hot, _pressure(path, where, layer), moe_time)
+    if not found:
+        raise BadInput(f"{path}: counts no use of any expert; expected {KIND} after a request; profile again")
+    return dict(sorted(found.items()))
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    import orjson
+
+    if regular_file_bytes(path, kind=KIND) > MOST_BYTES:
+        raise BadInput(f"{path}: more than {MOST_BYTES // 2**20} MiB; expected {KIND}; is this another file?")
+    try:
+        document = orjson.loads(path.read_bytes())
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except orjson.JSONDecodeError as error:
+        raise BadInput(f"{path}: not JSON ({error}); expected {KIND}") from None
+    if not isinstance(document, dict):
+        raise _wrong(path, "the document", document, "an object with `schema` and `layers`")
+    return document
+
+
+def _counts(path: Path, where: str, layer: Mapping[str, Any], name: str) -> dict[int, int]:
+    """The uses of each expert in a list of [id, count]; those of an expert listed twice add up."""
+    pairs = layer.get(name, [])
+    if not isinstance(pairs, list):
+        raise _wrong(path, f"{where}: {name}", pairs, "a list of [expert, count]")
+    uses: dict[int, int] = {}
+    for pair in pairs:
+        whole = isinstance(pair, list) and len(pair) == 2 and type(pair[0]) is type(pair[1]) is int
+        if not whole or pair[0] < 0 or not 0 <= pair[1] <= MOST_COUNT:
+            raise _wrong(path, f"{where}: {name}", pair, "[expert, count] in whole numbers")
+        if pair[1]:
+            uses[pair[0]] = uses.get(pair[0], 0) + pair[1]
+    return uses
+
+
+def _pressure(path: Path, where: str, layer: Mapping[str, Any]) -> float:
+    """The wait at the join, else what the cold lane takes longer, else the cold slots; all of one call.
+
+    The system has a fourth choice, the wait per cold slot; it needs a wait and cold slots, so it is never reached.
+    """
+    wait, cold, hot = (
+        _number(path, where, layer, f"parallel_{name}_time_per_call_us")
+        for name in ("join_wait", "cold_lane_wall", "hot_lane_wall")
+    )
+    slots = _number(path, where, layer, "cold_slots_per_call")
+    calls = _number(path, where, layer, "calls")
+    if not slots and calls:
+        slots = _number(path, where, layer, "cold_slots_total") / calls
+    return wait or max(cold - hot, 0.0) or slots
+
+
+def _number(path: Path, where: str, layer: Mapping[str, Any], name: str) -> float:
+    value = layer.get(name, 0)
+    if type(value) not in (int, float) or not 0 <= value < inf:
+        raise _wrong(path, f"{where}: {name}", value, "a number, 0 or more")
+    return float(value)
+
+
+def _wrong(path: Path, what: str, value: Any, expected: str) -> BadInput:
+    shown = repr(value)
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    return BadInput(f"{path}: {what} is {shown}; expected {expected}")

@@ -1,0 +1,218 @@
+"""The hot cache that a profile fills."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.policies._perf_profile import LayerProfile, read_profile
+from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
+from flashmoe_sim.trace.counting import count_requests
+from flashmoe_sim.trace.phases import find_phases
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
+
+RANKED = ("flat", "balanced")
+TIMED = ("pressure", "smooth", "time")
+RANK, MOST_HITS = 1_000_000, 999_999
+HOT_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class HotProfile(ScheduledPolicy):
+    """Load the experts that a profile scores best into one budget for all layers; misses run on the CPU.
+
+    Experts are taken by score, then layer, then number, as long as they fit; one that does not is passed over. The
+    first expert of a layer costs two: the cache of a layer has one more slot, which stays empty. The budget is that of
+    all banks together under either scope, rounded down to MiB where it is in bytes.
+
+    profile: the JSON to load from, of schema llama.cpp.moe_layer_opt_perf.v1 or llama.cpp.moe_layer_perf.v1. Empty: the
+    requests of the trace itself, by hindsight and without times.
+
+    weighting: `flat` takes the best of every layer, then the second best of each; `balanced` counts places from a
+    layer's last, so that a layer comes earlier the more experts it uses. `pressure`, `smooth` and `time` multiply an
+    expert's hits with a weight of its layer, add 5 % of its hits in the hot cache, and round to a whole number; the
+    weight follows the wait for the CPU, the same in gentler form, or the time of the whole layer.
+
+    curve: how strong those weights are, 0 to 1.
+
+    update_rate: share of the residents, rounded up, that may be exchanged after each request; 0 for none. In each layer
+    the best of the request that are not resident are paired with the residents that they would displace, worst first;
+    the pairs that gain most are exchanged, on equal gain those of the lower layer and then expert. The request is
+    scored by its own counts, with the weights of the profile. A request ends where another text begins (`sequence`),
+    or, where the trace does not say, where a prompt follows decoding; after the last of the trace nothing is exchanged.
+    What is exchanged is counted as prefetched.
+    """
+
+    name: ClassVar[str] = "hot-profile"
+    ties: ClassVar[str] = "lower layer, then lower expert number"
+    source: ClassVar[str] = "a fork of llama.cpp with --moe-hot-cache: its operating page and weighting"
+    hindsight: ClassVar[bool] = True
+    budget_unit: ClassVar[int] = 2**20
+
+    profile: str = ""
+    weighting: str = "flat"
+    curve: float = 0.5
+    update_rate: float = 0.0
+
+    def __post_init__(self) -> None:
+        known = RANKED + TIMED
+        if self.weighting not in known:
+            raise BadInput(f"policy hot-profile: weighting={self.weighting!r} is not one of {', '.join(known)}")
+        for name, value in (("curve", self.curve), ("update_rate", self.update_rate)):
+            if not 0 <= value <= 1:
+                raise BadInput(f"policy hot-profile: {name}={value} is not in 0..1")
+        if self.weighting in TIMED:
+            needs = f"policy hot-profile: weighting={self.weighting} needs the times of a profile"
+            if not self.profile:
+                raise BadInput(f"{needs}; give profile=FILE, or weighting=flat or balanced")
+            if not any(map(self._measure, read_profile(Path(self.profile)).values())):
+                raise BadInput(f"{needs}, and {self.profile} has none; take one in mode full, or weighting=flat")
+        elif self.profile:
+            read_profile(Path(self.profile))
+
+    def schedule(
+        self, trace: RoutingTrace, key: NDArray[np.uint32], candidates: Candidates
+    ) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+        key_row = np.repeat(np.arange(len(candidates.counts)), [len(counts) for counts in candidates.counts])
+        hits, hot = np.concatenate(candidates.counts), np.zeros(len(key_row), np.int64)
+        weight = np.ones(len(candidates.counts))
+        if self.profile:
+            layers = read_profile(Path(self.profile))
+            hits, hot = self._counts(layers, trace)
+            measured = [self._measure(layers[one]) if one in layers else 0.0 for one in trace.layers]
+            weight = layer_weights(self.weighting, self.curve, measured)
+        resident = pack(scores(self.weighting, hits, hot, key_row, weight), key_row, candidates)
+        yield 0, resident
+        begin = 0
+        for end in request_starts(trace).tolist() if self.update_rate else ():
+            hits = np.zeros(len(key_row), np.int64)
+            last_call, first = np.full((2, len(key_row)), -1, np.int64)
+            count_requests(trace.offset[begin : end + 1], key, last_call, first, np.zeros(end - begin, np.int32), hits)
+            score = scores(self.weighting, hits, hits * resident, key_row, weight)
+            exchange(resident, score, key_row, self.update_rate)
+            yield end, resident
+            begin = end
+
+    def slots_taken(self, candidates: Candidates, held: NDArray[np.int64]) -> NDArray[np.int64]:
+        return held + (held > 0)
+
+    def _measure(self, layer: LayerProfile) -> float:
+        return layer.moe_time if self.weighting == "time" else layer.pressure
+
+    def _counts(
+        self, layers: dict[int, LayerProfile], trace: RoutingTrace
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Hits and hot hits of every key; an error where the profile is of another model."""
+        first_key = dict(
+            zip(trace.layers, np.cumsum([0, *(trace.n_experts[one] for one in trace.layers)]), strict=False)
+        )
+        hits, hot = np.zeros((2, sum(trace.n_experts[one] for one in trace.layers)), np.int64)
+        for number, layer in layers.items():
+            if number not in first_key:
+                raise BadInput(
+                    f"{self.profile}: has layer {number}, which {trace.name} never routes; "
+                    "give a profile of the model that was traced"
+                )
+            if max(layer.hits) >= trace.n_experts[number]:
+                raise BadInput(
+                    f"{self.profile}: layer {number} has expert {max(layer.hits)}, but {trace.name} has "
+                    f"{trace.n_experts[number]} experts there; give a profile of the model that was traced"
+                )
+            for into, counts in ((hits, layer.hits), (hot, layer.hot_hits)):
+                for expert, count in counts.items():
+                    into[first_key[number] + expert] = count
+        return hits, hot
+
+
+def layer_weights(weighting: str, curve: float, measured: list[float]) -> NDArray[np.float64]:
+    """The weight of each layer, f64 [layers], from its pressure or its time, of which 0 is not known."""
+    weight = np.ones(len(measured))
+    p = np.array(measured)
+    known = p > 0
+    if weighting in RANKED or not known.any():
+        return weight
+    if weighting == "pressure":
+        relative = 1 + curve * (p / p[known].mean() - 1)
+        return np.where(known, np.clip(relative, 1 - 0.3 * curve, 1 + 0.6 * curve), weight)
+    low, high = p[known].min(), p[known].max()
+    if weighting == "smooth":
+        p10, p90 = np.quantile(p[known], (0.1, 0.9))
+        low, high = (p10, p90) if p10 < p90 else (low, high)
+    if low == high:
+        return weight
+    place = np.clip((p - low) / (high - low), 0, 1)
+    if weighting == "smooth":
+        return np.where(known, 1 + 0.3 * curve * np.sqrt(place), weight)
+    return np.where(known, 1 - 0.6 * curve + 1.4 * curve * place, weight)
+
+
+def scores(
+    weighting: str,
+    hits: NDArray[np.int64],
+    hot: NDArray[np.int64],
+    key_row: NDArray[np.int64],
+    weight: NDArray[np.float64],
+) -> NDArray[np.int64]:
+    """The score of each key, i64 [keys], 0 where it has no hits; `hot` are those hits that found it in the cache."""
+    if weighting in TIMED:
+        rounded = np.floor(hits * weight[key_row] + HOT_SHARE * hot + 0.5).astype(np.int64)
+        return np.where(hits > 0, np.maximum(rounded, 1), 0)
+    order = np.lexsort((-hits, key_row))  # stable: equal hits in the order of their numbers
+    rank = np.empty(len(hits), np.int64)
+    rank[order] = np.arange(len(hits)) - np.searchsorted(key_row, key_row)
+    ranked = np.bincount(key_row[hits > 0], minlength=len(weight))
+    ranks = np.full(len(weight), ranked.max()) if weighting == "flat" else ranked
+    return np.where(hits > 0, (ranks[key_row] - rank) * RANK + np.minimum(hits, MOST_HITS), 0)
+
+
+def pack(score: NDArray[np.int64], key_row: NDArray[np.int64], candidates: Candidates) -> NDArray[np.bool_]:
+    """The keys that the budget holds, best first, bool [keys]."""
+    resident = np.zeros(len(score), np.bool_)
+    opened = [False] * len(candidates.expert_bytes)
+    left = candidates.budget_bytes
+    for key in np.argsort(-score, kind="stable")[: np.count_nonzero(score)].tolist():
+        row = int(key_row[key])
+        cost = candidates.expert_bytes[row] * (1 if opened[row] else 2)
+        if cost <= left:
+            left -= cost
+            opened[row] = resident[key] = True
+    return resident
+
+
+def exchange(
+    resident: NDArray[np.bool_], score: NDArray[np.int64], key_row: NDArray[np.int64], update_rate: float
+) -> None:
+    """Exchange residents, bool [keys], for others that score better."""
+    pairs = []
+    for keys in np.split(np.arange(len(score)), np.flatnonzero(np.diff(key_row)) + 1):
+        ranked = keys[np.argsort(-score[keys], kind="stable")]
+        best = ranked[: np.count_nonzero(resident[keys])]
+        best = best[score[best] > 0]
+        better = best[~resident[best]]
+        displaced = keys[resident[keys] & ~np.isin(keys, best)]
+        displaced = displaced[np.argsort(score[displaced], kind="stable")]
+        pairs += [
+            (int(score[old] - score[new]), int(new), int(old)) for new, old in zip(better, displaced, strict=False)
+        ]
+    most = ceil(update_rate * np.count_nonzero(resident))
+    for _, new, old in sorted(pairs)[:most]:
+        resident[new], resident[old] = True, False
+
+
+def request_starts(trace: RoutingTrace) -> NDArray[np.int64]:
+    """The first call of every request but the first, i64 [requests - 1], as the trace or its phases tell."""
+    _, first = np.unique(trace.steps, return_index=True)
+    begins = np.zeros(len(first) - 1, np.bool_)
+    if trace.sequence is not None:
+        text = trace.sequence[first]
+        begins = text[1:] != text[:-1]
+    elif (phases := find_phases(trace)) is not None:
+        begins = (phases.phase[1:] == PHASE_PROMPT) & (phases.phase[:-1] == PHASE_DECODE)
+    return first[1:][begins]

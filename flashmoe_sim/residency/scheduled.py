@@ -1,0 +1,121 @@
+"""The replay of policies whose residents change only between steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim._jit import jit
+from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
+from flashmoe_sim.residency import tally
+from flashmoe_sim.residency.workload import Workload
+
+
+def replay(
+    workload: Workload,
+    policy: ScheduledPolicy,
+    candidates: Candidates,
+    table: NDArray[np.int64],
+    stream: NDArray[np.int32],
+    read_ahead: NDArray[np.int32],
+    hit: NDArray[np.uint8],
+) -> NDArray[np.bool_]:
+    """Count all layers together; return which keys are resident at the end, bool [keys].
+
+    An expert that comes is counted as prefetched after its layer's last call, and as useful once it is hit.
+    table: i64 [layers, tally.N_COLUMNS]. stream, hit: of each call and reference;
+    read_ahead: i32 [calls, layers], experts that came after each call; empty where not wanted.
+    """
+    trace = workload.trace
+    (pool,) = workload.global_pools
+    resident, fresh = np.zeros((2, pool.keys), np.bool_)
+    seen = np.full(pool.keys, -1, np.int64)
+    last_call = np.full(len(table), -1, np.int64)
+    uses_bank = policy.uses_bank(trace.n_tokens)
+    begin = 0
+    for end, after in policy.schedule(trace, pool.key, candidates):
+        count(pool.key, pool.offset, pool.row, begin, end, uses_bank, resident, fresh, seen, table, stream, hit)
+        last_call[pool.row[begin:end]] = np.arange(begin, end)
+        change(pool.key_row, after, last_call, resident, fresh, table, read_ahead)
+        begin = end
+    count(pool.key, pool.offset, pool.row, begin, trace.calls, uses_bank, resident, fresh, seen, table, stream, hit)
+    np.add.at(table[:, tally.PREFETCH_WASTED], pool.key_row[fresh], 1)
+    return resident
+
+
+@jit
+def count(
+    key: Any,
+    offset: Any,
+    row: Any,
+    begin: int,
+    end: int,
+    uses_bank: Any,
+    resident: Any,
+    fresh: Any,
+    seen: Any,
+    counts: Any,
+    stream: Any,
+    out_hit: Any,
+) -> None:
+    """Count the calls from `begin` to before `end`, during which the residents stay.
+
+    fresh: bool [keys], residents that were not hit since they came; updated.
+    seen: i64 [keys], scratch, -1 before the first call.
+    """
+    for call in range(begin, end):
+        into = counts[row[call]]
+        n, hits = 0, 0
+        for r in range(offset[call], offset[call + 1]):
+            k = key[r]
+            there = uses_bank[call] and resident[k]
+            if len(out_hit):
+                out_hit[r] = there
+            if seen[k] != call:
+                seen[k] = call
+                n += 1
+                hits += there
+                if there and fresh[k]:
+                    fresh[k] = False
+                    into[tally.PREFETCH_USEFUL] += 1
+        into[tally.CALLS] += 1
+        into[tally.REFS] += offset[call + 1] - offset[call]
+        into[tally.REQUESTS] += n
+        into[tally.HITS] += hits
+        into[tally.MISSES] += n - hits
+        into[tally.BYPASSED] += n - hits
+        into[tally.FULL_HIT_CALLS] += hits == n
+        if len(stream):
+            stream[call, 0] = n
+            stream[call, 1] = hits
+            stream[call, 2] = n - hits
+            stream[call, 6] = n - hits
+
+
+@jit
+def change(key_row: Any, after: Any, last_call: Any, resident: Any, fresh: Any, counts: Any, read_ahead: Any) -> None:
+    """Make `after`, bool [keys], the residents; what comes before its layer's first call is not counted.
+
+    key_row: i32 [keys], ascending. last_call: i64 [layers], -1 before a layer's first call.
+    """
+    latest = -1
+    for k in range(len(after)):
+        if after[k] == resident[k]:
+            continue
+        resident[k] = after[k]
+        row = key_row[k]
+        into = counts[row]
+        if fresh[k]:
+            fresh[k] = False
+            into[tally.PREFETCH_WASTED] += 1
+        if not after[k] or last_call[row] < 0:
+            continue
+        fresh[k] = True
+        into[tally.PREFETCH_CALLS] += row != latest
+        into[tally.PREFETCH_REQUESTS] += 1
+        into[tally.PREFETCH_ISSUED] += 1
+        latest = row
+        if len(read_ahead):
+            read_ahead[last_call[row], row] += 1

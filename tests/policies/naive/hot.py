@@ -1,0 +1,192 @@
+"""Twins of the hot sets, which change only after a step: told of each step's calls, asked who is resident."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from math import ceil, floor, sqrt
+from pathlib import Path
+
+from tests.policies.naive import Expert
+
+Call = tuple[int, Sequence[int], int]
+
+
+class Hot:
+    """held: the residents of each layer."""
+
+    held: dict[int, list[int]]
+
+    def resident(self) -> set[Expert]:
+        return {(layer, expert) for layer, experts in self.held.items() for expert in experts}
+
+    def uses(self, tokens: int) -> bool:
+        """Whether a call of so many tokens looks into the bank."""
+        return True
+
+    def after_step(self, calls: Sequence[Call], *, request_ends: bool) -> None:
+        """A step made these calls; whether another request begins after it."""
+
+
+class HotWindow(Hot):
+    """Slots are lists: the first free one is the next to append to."""
+
+    def __init__(
+        self, slots: Mapping[int, int], n_experts: Mapping[int, int], interval: str = "40", bypass_tokens: str = "0"
+    ) -> None:
+        self.slots = {layer: min(slots[layer], n_experts[layer]) for layer in n_experts}
+        self.n_experts = n_experts
+        self.interval, self.most = int(interval), int(bypass_tokens)
+        self.held = {layer: [] for layer in n_experts}
+        self.filling = True
+        self.decodes = 0
+        self.count: Counter[Expert] = Counter()
+
+    def uses(self, tokens: int) -> bool:
+        return not self.most or tokens <= self.most
+
+    def after_step(self, calls: Sequence[Call], *, request_ends: bool) -> None:
+        self.decodes += 1
+        for layer, experts, tokens in calls:
+            if not self.uses(tokens):
+                continue
+            for expert in dict.fromkeys(experts):
+                self.count[layer, expert] += 1
+                there = self.held[layer]
+                if self.filling and expert not in there and len(there) < self.slots[layer]:
+                    there.append(expert)
+        if self.filling:
+            if all(len(self.held[layer]) == self.slots[layer] for layer in self.held):
+                self.filling = False
+                self.count.clear()
+        elif self.decodes % self.interval == 0:
+            for layer in self.held:
+                self.rebalance(layer)
+            self.count.clear()
+
+    def rebalance(self, layer: int) -> None:
+        there, k = self.held[layer], self.slots[layer]
+        bonus = max(6, min(24, k * self.interval // 320 + 6))
+        bonus = {1: bonus // 2, 2: bonus * 3 // 4}.get(self.decodes // self.interval, bonus)
+
+        def rank(expert: int) -> tuple[int, bool, int]:
+            return -self.count[layer, expert] - bonus * (expert in there), expert not in there, expert
+
+        best = sorted(range(self.n_experts[layer]), key=rank)[:k]
+        newcomers = [expert for expert in best if expert not in there]
+        left = [slot for slot in range(k) if there[slot] not in best]
+        for slot, expert in zip(left, newcomers, strict=True):
+            there[slot] = expert
+
+
+class HotProfile(Hot):
+    """Counts are of whole requests: (layer, expert) -> uses, and uses that hit."""
+
+    def __init__(
+        self,
+        calls: Sequence[Call],
+        size: Mapping[int, int],
+        budget: int,
+        profile: str = "",
+        weighting: str = "flat",
+        curve: str = "0.5",
+        update_rate: str = "0",
+    ) -> None:
+        self.weighting, self.curve, self.rate = weighting, float(curve), float(update_rate)
+        self.held = defaultdict(list)
+        hot: Counter[Expert] = Counter()
+        uses: Counter[Expert] = Counter()
+        self.measured: dict[int, float] = {}
+        if not profile:
+            uses.update((layer, expert) for layer, experts, _ in calls for expert in set(experts))
+        for entry in json.loads(Path(profile).read_text())["layers"] if profile else []:
+            layer = entry["layer"]
+            self.measured[layer] = self.time(entry) if weighting == "time" else self.pressure(entry)
+            for expert, n in entry.get("hot_experts", []):
+                hot[layer, expert] += n
+                uses[layer, expert] += n
+            for expert, n in entry.get("cold_experts", []):
+                uses[layer, expert] += n
+            if "hot_experts" not in entry and "cold_experts" not in entry:
+                for expert, n in entry["experts"]:
+                    uses[layer, expert] += n
+        scores = self.scores(uses, hot)
+        for layer, expert in sorted(scores, key=lambda one: (-scores[one], one)):
+            cost = size[layer] * (1 if self.held[layer] else 2)
+            if cost <= budget:
+                budget -= cost
+                self.held[layer].append(expert)
+        self.seen: Counter[Expert] = Counter()
+
+    @staticmethod
+    def time(entry: Mapping[str, float]) -> float:
+        return entry.get("total_moe_time_per_call_us", 0)
+
+    @staticmethod
+    def pressure(entry: Mapping[str, float]) -> float:
+        if entry.get("parallel_join_wait_time_per_call_us", 0) > 0:
+            return entry["parallel_join_wait_time_per_call_us"]
+        behind = entry.get("parallel_cold_lane_wall_time_per_call_us", 0)
+        behind -= entry.get("parallel_hot_lane_wall_time_per_call_us", 0)
+        return behind if behind > 0 else entry.get("cold_slots_per_call", 0)
+
+    def weight(self, layer: int) -> float:
+        known = sorted(value for value in self.measured.values() if value > 0)
+        p, c = self.measured.get(layer, 0), self.curve
+        if p <= 0:
+            return 1.0
+        if self.weighting == "pressure":
+            mean = sum(known) / len(known)
+            return min(max(1 + c * (p / mean - 1), 1 - 0.3 * c), 1 + 0.6 * c)
+
+        def quantile(share: float) -> float:
+            place = share * (len(known) - 1)
+            below = floor(place)
+            above = min(below + 1, len(known) - 1)
+            return known[below] + (known[above] - known[below]) * (place - below)
+
+        low, high = known[0], known[-1]
+        if self.weighting == "smooth" and quantile(0.1) < quantile(0.9):
+            low, high = quantile(0.1), quantile(0.9)
+        if low == high:
+            return 1.0
+        place = min(max((p - low) / (high - low), 0), 1)
+        if self.weighting == "smooth":
+            return 1 + 0.3 * c * sqrt(place)
+        return (1 - 0.6 * c) * (1 - place) + (1 + 0.8 * c) * place
+
+    def scores(self, uses: Counter[Expert], hot: Counter[Expert]) -> dict[Expert, int]:
+        if self.weighting not in ("flat", "balanced"):
+            return {one: max(floor(n * self.weight(one[0]) + 0.05 * hot[one] + 0.5), 1) for one, n in uses.items() if n}
+        scores = {}
+        ranked = {layer: [one for one in uses if one[0] == layer and uses[one]] for layer, _ in uses}
+        longest = max(map(len, ranked.values()), default=0)
+        for ones in ranked.values():
+            of = longest if self.weighting == "flat" else len(ones)
+            for rank, one in enumerate(sorted(ones, key=lambda one: (-uses[one], one))):
+                scores[one] = (of - rank) * 10**6 + min(uses[one], 999999)
+        return scores
+
+    def after_step(self, calls: Sequence[Call], *, request_ends: bool) -> None:
+        self.seen.update((layer, expert) for layer, experts, _ in calls for expert in set(experts))
+        if not request_ends or not self.rate:
+            return
+        there = self.resident()
+        scores = self.scores(self.seen, Counter({one: n for one, n in self.seen.items() if one in there}))
+        pairs = []
+        for layer, held in self.held.items():
+            asked = sorted((one for one in scores if one[0] == layer), key=lambda one: (-scores[one], one))
+            wanted = asked[: len(held)]
+            outsiders = [one for one in wanted if one not in there]
+            insiders = sorted(
+                ((layer, expert) for expert in held if (layer, expert) not in wanted),
+                key=lambda one: (scores.get(one, 0), one),
+            )
+            for new, old in zip(outsiders, insiders, strict=False):
+                pairs.append((scores[new] - scores.get(old, 0), new, old))
+        pairs.sort(key=lambda pair: (-pair[0], pair[1]))
+        for _, (layer, new), (_, old) in pairs[: ceil(self.rate * len(there))]:
+            self.held[layer].remove(old)
+            self.held[layer].append(new)
+        self.seen.clear()

@@ -1,0 +1,638 @@
+"""The hot sets, which change between steps: `hot-window` and `hot-profile`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.policies import hot_profile
+from flashmoe_sim.policies._perf_profile import SCHEMAS, read_profile
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.hot_profile import exchange, request_starts
+from flashmoe_sim.policies.hot_window import HotWindow
+from flashmoe_sim.policies.table import parse_policy
+from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN
+from tests.residency.builders import Call, geometry_of, one_layer, random_calls, run, some, trace_of
+from tests.residency.compare import assert_twins
+
+MIB = 2**20
+
+
+def hits_of(result: Replay) -> list[int]:
+    """The hits of each call."""
+    assert result.stream is not None
+    return [int(hits) for hits in result.stream.hits]
+
+
+def loaded_after(result: Replay) -> list[int]:
+    """How many experts came after each call."""
+    assert result.stream is not None
+    return [int(issued) for issued in result.stream.prefetch_issued]
+
+
+def held(result: Replay) -> list[list[int]]:
+    return [keys.tolist() for keys in result.contents]
+
+
+def window(experts: Sequence[int], slots: int, **parameters: int) -> Replay:
+    """Decodes of one expert each, of one layer of 4 experts."""
+    spec = ":".join(["hot-window", *(f"{name}={value}" for name, value in parameters.items())])
+    return run(trace_of(one_layer([[expert] for expert in experts]), 4), slots, spec, record=True)
+
+
+# --- hot-window -------------------------------------------------------------------------------------------------------
+
+
+def test_filling_goes_in_router_order_and_ends_when_all_layers_are_full() -> None:
+    """Two slots a layer and an interval of one decode: were a layer steady once it is full, it would rebalance."""
+    calls = [
+        (0, [3, 1, 0], 1),  # decode 1: all miss; slots for 3 and 1, in router order; none left for 0
+        (1, [2], 1),  # misses; a slot for 2, one is left: filling goes on
+        (0, [0, 1], 1),  # decode 2: 1 hits; layer 0 is full, so 0 gets nothing
+        (1, [2], 1),  # hits
+        (0, [3, 0], 1),  # decode 3: 3 hits
+        (1, [0, 1], 1),  # both miss, for their own decode fills only after it; 0 gets the last slot, 1 none: full
+        (0, [0, 2], 1),  # decode 4, steady: both miss
+        (1, [0, 2], 1),  # both hit
+    ]
+    result = run(trace_of(calls, 4), 2, "hot-window:interval=1", record=True)
+    assert hits_of(result) == [0, 0, 1, 1, 1, 0, 0, 2]
+    assert loaded_after(result) == [2, 1, 0, 0, 0, 1, 0, 0]
+    assert held(result) == [[1, 3], [0, 2]]
+    # Of the four that came all were hit: 3, 1 and 2 in decodes 2 and 3, 0 of layer 1 in the last.
+    assert some(result, "misses", "bypassed", "cold", "evictions") == (10, 10, 0, 0)
+    assert some(result, "prefetch_calls", "prefetch_issued", "prefetch_useful", "prefetch_wasted") == (3, 4, 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("slots", "interval", "steady", "first", "second"),
+    [
+        (32, 40, 10, 5, 7),  # 32 x 40 / 320 = 4; 7.5 rounded down
+        (56, 40, 13, 6, 9),  # 7; 6.5 and 9.75 rounded down
+        (32, 80, 14, 7, 10),
+        (56, 80, 20, 10, 15),
+        (1, 1, 6, 3, 4),  # never less than 6; 4.5
+        (7, 40, 6, 3, 4),  # 0.875 rounded down
+        (256, 40, 24, 12, 18),  # 32 + 6, never more than 24
+    ],
+)
+def test_the_bonus_of_residents(slots: int, interval: int, steady: int, first: int, second: int) -> None:
+    policy = HotWindow(interval=interval)
+    assert [int(policy.bonus(np.array([slots]), number)[0]) for number in (1, 2, 3, 9)] == [
+        first,
+        second,
+        steady,
+        steady,
+    ]
+
+
+def test_the_first_bonus_is_half_and_a_tie_keeps_the_resident() -> None:
+    """One slot, five decodes an interval; expert 0 fills it in decode 1. The bonus is 6, of it 3 at the first end."""
+    swapped = window([0, 1, 1, 1, 1, 1], 1, interval=5)
+    # 1 was used 4 times in decodes 2 to 5: 4 > 0 + 3.
+    assert hits_of(swapped) == [0, 0, 0, 0, 0, 1]
+    assert loaded_after(swapped) == [1, 0, 0, 0, 1, 0]
+    assert held(swapped) == [[1]]
+    # 0 came and was never hit, 1 came and was hit.
+    assert some(swapped, "prefetch_useful", "prefetch_wasted") == (1, 1)
+    # 3 = 0 + 3: the resident stays.
+    assert held(window([0, 1, 1, 1, 2, 1], 1, interval=5)) == [[0]]
+    assert held(window([3, 1, 1, 1, 2, 1], 1, interval=5)) == [[3]]  # whatever its number
+
+
+def test_the_second_bonus_is_three_quarters_and_the_third_whole() -> None:
+    """Only residents are used in the first interval, so expert 0 is still there in the second."""
+    first = [0] * 5
+    assert held(window([*first, 1, 1, 1, 1, 1], 1, interval=5)) == [[1]]  # 5 > 0 + 4 (6 x 3 / 4, rounded down)
+    assert held(window([*first, 1, 1, 1, 1, 2], 1, interval=5)) == [[0]]  # 4 = 0 + 4
+    assert held(window([*first, 1, 1, 1, 1, 0], 1, interval=5)) == [[0]]  # 4 < 1 + 4
+    assert held(window([*first, *first, 1, 1, 1, 1, 1], 1, interval=5)) == [[0]]  # 5 < 0 + 6
+    assert held(window([0] * 14 + [1] * 7, 1, interval=7)) == [[1]]  # 7 > 0 + 6
+
+
+def test_counters_begin_anew_when_full_and_with_every_window() -> None:
+    # Decodes 2 to 5 use 1 three times (3 = 0 + 3), 6 to 10 three times (3 < 0 + 4); together they would be enough.
+    assert held(window([0, 1, 1, 1, 2, 1, 1, 1, 2, 2], 1, interval=5)) == [[0]]
+    # Two slots: 0 and 1 fill them, but only in decode 6. What 2 was used before does not count: 3 = 0 + 3 in decode 10
+    # of an interval of 10, the first.
+    early = [0, 2, 2, 2, 2, 2, 2, 2, 2, 2]
+    assert held(window(early, 2, interval=10)) == [[0, 2]]  # it fills the second slot itself
+    calls: list[Call] = []
+    for expert, other in zip([0, 1, 1, 1, 1, 1, 1, 1, 2, 2], [0, 0, 0, 0, 0, 0, 1, 1, 1, 1], strict=True):
+        calls += [(0, [expert], 1), (1, [other], 1)]
+    # Layer 1 has no second expert to fill its second slot with before decode 7: layer 0, full since decode 2, ends
+    # filling with it. Of decodes 8 to 10 expert 2 of layer 0 has 2 uses: 2 < 0 + 3.
+    assert held(run(trace_of(calls, 4), 2, "hot-window:interval=10")) == [[0, 1], [0, 1]]
+
+
+def test_uses_during_filling_do_not_count() -> None:
+    """Layer 0 has one expert to hold and fills at once, layer 1 in decode 4; 1 of layer 0 is used all the time."""
+    calls: list[Call] = []
+    for decode in range(1, 9):
+        calls += [(0, [0 if decode == 1 else 1], 1)]
+        calls += [(1, [0], 1)] if decode >= 4 else []
+    trace = trace_of(calls, 4)
+    # Decodes 5 to 8 are 4 uses: 4 > 0 + 3 at decode 8. In decodes 2 to 7 it was used 6 times, 3 of them in steady mode.
+    assert held(run(trace, 1, "hot-window:interval=8")) == [[1], [0]]
+    assert held(run(trace, 1, "hot-window:interval=7")) == [[0], [0]]
+
+
+def test_intervals_are_counted_from_the_first_decode() -> None:
+    """Filling takes decodes 1 to 3 of an interval of 8, which ends at decode 8 all the same, not at 11."""
+    result = window([0, 0, 1, 2, 2, 2, 2, 2, 2], 2, interval=8)
+    assert loaded_after(result) == [1, 0, 1, 0, 0, 0, 0, 1, 0]
+    # 5 > 0 + 3; both residents have no use, and the lower number is the better one, so 1 leaves.
+    assert held(result) == [[0, 2]]
+    assert hits_of(result) == [0, 1, 0, 0, 0, 0, 0, 0, 1]
+
+
+def test_an_interval_that_ends_during_filling_is_numbered_but_without_effect() -> None:
+    """The second slot fills in decode 6; decode 10 ends interval 2, whose bonus is 4, not 3."""
+    assert held(window([0, 0, 0, 0, 0, 1, 2, 2, 2, 2], 2, interval=5)) == [[0, 1]]  # 4 = 0 + 4
+    # The decode that fills the last slot is still a filling one: were decode 5 steady, it would end interval 1.
+    assert loaded_after(window([0, 2, 2, 2, 1], 2, interval=5)) == [1, 1, 0, 0, 0]
+    assert held(window([0, 0, 0, 0, 1, 2, 2, 2, 2, 2], 2, interval=5)) == [[0, 2]]  # 5 > 0 + 4
+
+
+def test_among_equals_the_lower_number_stays_and_comes() -> None:
+    # Residents 3 and 2, without use: 2 stays. Newcomers 0 and 1, with 4 uses each, for both slots of a bonus of 3.
+    calls = [[3, 2], [1, 0], [1, 0], [1, 0], [1, 0]]
+    result = run(trace_of(one_layer(calls), 4), 2, "hot-window:interval=5")
+    assert held(result) == [[0, 1]]
+    one = [[3], [2], *[[1, 0]] * 4]
+    assert held(run(trace_of(one_layer(one), 4), 1, "hot-window:interval=6")) == [[0]]
+    assert held(window([3, 2, 1, 1, 1, 1], 2, interval=6)) == [[1, 2]]
+
+
+def test_wide_calls_pass_the_bank_by() -> None:
+    calls = [
+        (0, [1, 2], 2),  # decode 1, two tokens: fills nothing
+        (0, [0], 1),  # decode 2: fills the slot with 0
+        (0, [0, 1], 2),  # decode 3: 0 is there and is not used; nothing is counted
+        (0, [1], 1),
+        (0, [1], 1),
+        (0, [1], 1),  # decodes 4 to 6: 3 uses of 1
+        (0, [1, 3], 2),  # decode 7 ends the first interval: 3 = 0 + 3; with its own it would be 4
+        (0, [0], 1),
+    ]
+    result = run(trace_of(calls, 4), 1, "hot-window:interval=7:bypass_tokens=1", record=True)
+    assert hits_of(result) == [0, 0, 0, 0, 0, 0, 0, 1]
+    assert loaded_after(result) == [0, 1, 0, 0, 0, 0, 0, 0]
+    assert result.hit is not None
+    assert result.hit.tolist() == [0] * (len(result.hit) - 1) + [1]
+    assert held(run(trace_of(calls, 4), 1, "hot-window:interval=7:bypass_tokens=2")) == [[1]]
+    assert held(run(trace_of(calls, 4), 1, "hot-window:interval=7")) == [[1]]
+
+
+def test_an_expert_counts_once_a_decode() -> None:
+    """Decode 2 has five tokens that all ask for 1: that is one use, and three more are not enough."""
+    calls = [(0, [0], 1), (0, [1] * 5, 5), (0, [1], 1), (0, [1], 1), (0, [2], 1)]
+    assert held(run(trace_of(calls, 4), 1, "hot-window:interval=5")) == [[0]]
+
+
+def test_a_bank_in_bytes_too_small_for_one_expert_of_a_layer() -> None:
+    workload = prepare(trace_of([(0, [0], 1), (1, [0], 1)] * 3, 2), geometry_of({0: 10, 1: 30}, 2))
+    result = run(workload, Bank(budget_bytes=40), "hot-window", record=True)
+    assert hits_of(result) == [0, 0, 1, 0, 1, 0]
+    assert held(result) == [[0], []]
+    assert result.counts.resident_bytes == 20
+    assert result.stream is not None
+    assert result.stream.prefetch_bytes is not None
+    assert result.stream.prefetch_bytes.tolist() == [10, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_long_traces_of_a_hot_window(seed: int) -> None:
+    """Popular experts change every 50 steps, so that there is something to exchange."""
+    rng = np.random.default_rng(seed)
+    calls = [
+        call
+        for _ in range(4)
+        for call in random_calls(rng, n_experts=12, layers=2, steps=50, most_tokens=2, width=2, missing=0.1)
+    ]
+    workload = prepare(trace_of(calls, {0: 12, 1: 14}), geometry_of({0: 16, 1: 48}, {0: 12, 1: 14}))
+    loaded = 0
+    for interval in (7, 12, 20):
+        for bypass in (0, 1):
+            for slots in range(1, 15):
+                spec = f"hot-window:interval={interval}:bypass_tokens={bypass}"
+                assert_twins(workload, Bank(slots=slots), spec, "atomic", scope="global" if bypass else "layer")
+                loaded += some(run(workload, slots, spec), "prefetch_issued")[0] - min(slots, 12) - slots
+    assert loaded > 100
+    for budget in (40, 96, 400):
+        assert_twins(workload, Bank(budget_bytes=budget), "hot-window:interval=12", "atomic")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("hot-window:interval=0", "interval=0 is not in 1..2147483647"),
+        ("hot-window:interval=-5", "interval=-5 is not in 1..2147483647"),
+        ("hot-window:interval=40.5", "interval is '40.5', expected int"),
+        ("hot-window:bypass_tokens=-1", "bypass_tokens=-1 is not in 0..2147483647"),
+        ("hot-profile:weighting=fair", "weighting='fair' is not one of flat, balanced, pressure, smooth, time"),
+        ("hot-profile:curve=1.5", "curve=1.5 is not in 0..1"),
+        ("hot-profile:curve=nan", "curve=nan is not in 0..1"),
+        ("hot-profile:update_rate=-0.1", "update_rate=-0.1 is not in 0..1"),
+        ("hot-profile:update_rate=x", "update_rate is 'x', expected float"),
+        ("hot-profile:weighting=time", "weighting=time needs the times of a profile; give profile=FILE"),
+        ("hot-profile:profile=missing.json", "missing.json: no such file; give the path of a profile"),
+    ],
+)
+def test_bad_parameters(text: str, says: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(says)):
+        parse_policy(text)
+
+
+# --- hot-profile: what is loaded --------------------------------------------------------------------------------------
+
+
+def write(folder: Path, layers: Any, schema: str = SCHEMAS[0]) -> Path:
+    path = folder / "profile.json"
+    path.write_text(json.dumps({"schema": schema, "layers": layers}))
+    return path
+
+
+def two_layers(first: int = MIB, second: int = MIB, *, calls: Sequence[Call] | None = None) -> Workload:
+    """Layers 0 and 1 of four experts each, of so many bytes."""
+    trace = trace_of(calls or [(0, [0], 1), (1, [0], 1)], 4)
+    return prepare(trace, geometry_of({0: first, 1: second}, 4))
+
+
+def loads(workload: Workload, budget: int, path: Path, **parameters: Any) -> list[list[int]]:
+    spec = ":".join([f"hot-profile:profile={path}", *(f"{name}={value}" for name, value in parameters.items())])
+    result = run(workload, Bank(budget_bytes=budget), spec)
+    assert result.counts.resident_bytes is not None
+    assert result.counts.resident_bytes <= budget
+    return held(result)
+
+
+def test_the_first_expert_of_a_layer_costs_two(tmp_path: Path) -> None:
+    path = write(tmp_path, [{"layer": n, "experts": [[0, 9 - n], [1, 5 - n], [2, 1]]} for n in (0, 1)])
+    # flat: expert 0 of layer 0, of layer 1, then expert 1 of both, then expert 2 of both
+    assert loads(two_layers(), 1 * MIB, path) == [[], []]
+    assert loads(two_layers(), 2 * MIB, path) == [[0], []]
+    # 1 MiB is left: not enough for the first of layer 1, but for the second of layer 0.
+    assert loads(two_layers(), 3 * MIB, path) == [[0, 1], []]
+    assert loads(two_layers(), 4 * MIB, path) == [[0], [0]]
+    assert loads(two_layers(), 5 * MIB, path) == [[0, 1], [0]]
+    assert loads(two_layers(), 8 * MIB, path) == [[0, 1, 2], [0, 1, 2]]
+    assert loads(two_layers(), 90 * MIB, path) == [[0, 1, 2], [0, 1, 2]]  # 3 was never used
+    # An expert that does not fit is passed over for a smaller one: 2 x 3 > 5, then 2 x 1 and twice 1.
+    assert loads(two_layers(3 * MIB, MIB), 5 * MIB, path) == [[], [0, 1, 2]]
+
+
+def test_a_budget_in_bytes_is_rounded_down_to_mib(tmp_path: Path) -> None:
+    path = write(tmp_path, [{"layer": 0, "experts": [[0, 2], [1, 1]]}])
+    small = two_layers(MIB // 2 + 1)  # two of them are more than 1 MiB
+    assert loads(small, 2 * MIB - 1, path) == [[], []]
+    assert loads(small, 2 * MIB, path) == [[0, 1], []]
+    # A bank in slots is as many experts of each layer, and is not rounded: 4 x (MIB / 2 + 1) and 4 MiB.
+    result = run(small, 4, f"hot-profile:profile={path}")
+    assert held(result) == [[0, 1], []]
+    assert result.counts.resident_bytes == 3 * (MIB // 2 + 1)
+    # Without a model, a bank of one slot each holds two experts, one of them the empty slot.
+    assert held(run(trace_of([(0, [0, 1], 1), (1, [0], 1)], 4), 1, "hot-profile")) == [[0], []]
+
+
+def test_what_is_loaded_stays_and_its_misses_are_served_without_installing(tmp_path: Path) -> None:
+    calls = [(0, [0, 1], 1), (1, [0], 1), (0, [1, 1, 2], 1), (1, [3], 1)]
+    path = write(tmp_path, [{"layer": 0, "experts": [[1, 2]]}, {"layer": 1, "experts": [[3, 1]]}], SCHEMAS[1])
+    result = run(two_layers(calls=calls), Bank(budget_bytes=4 * MIB), f"hot-profile:profile={path}", record=True)
+    assert hits_of(result) == [1, 0, 1, 1]
+    assert some(result, "requests", "misses", "bypassed", "prefetch_issued") == (6, 3, 3, 0)
+    assert some(result, "cold", "evictions", "full_hit_calls") == (0, 0, 1)
+    assert held(run(two_layers(calls=calls), 2, f"hot-profile:profile={path}", scope="global")) == [[1, 4 + 3]]
+
+
+def test_without_a_profile_the_trace_is_its_own() -> None:
+    """Requests: expert 1 of layer 0 twice, its 0 and 2 once; 3 of layer 1 twice, 0 once."""
+    calls = [(0, [0, 1], 1), (1, [0, 3], 1), (0, [1, 1, 2], 1), (1, [3], 1)]
+    workload = two_layers(calls=calls)
+    assert held(run(workload, Bank(budget_bytes=5 * MIB), "hot-profile")) == [[0, 1], [3]]
+    assert held(run(workload, 3, "hot-profile")) == [[0, 1], [0, 3]]
+
+
+# Two layers; the uses of their experts, the second with fewer experts but more uses.
+UNEQUAL = [
+    {"layer": 0, "experts": [[0, 5], [1, 7], [2, 2_000_000], [3, 1]]},
+    {"layer": 1, "experts": [[3, 90], [0, 80]]},
+]
+KEY_ROW = np.repeat([0, 1], 4)
+
+
+def scores(
+    weighting: str, hits: list[int], hot: list[int] | None = None, weight: Sequence[float] = (1, 1)
+) -> list[int]:
+    given = np.array(hits), np.array(hot or [0] * len(hits))
+    return hot_profile.scores(weighting, *given, KEY_ROW, np.array(weight, float)).tolist()
+
+
+def test_scores_by_rank() -> None:
+    million = 1_000_000
+    hits = [5, 7, 2_000_000, 1, 80, 0, 0, 90]
+    # Ranks in layer 0: 2, 1, 0, 3; in layer 1: 1 and 0. flat counts from the longest ranking, of 4.
+    ranks = [2, 3, 4, 1, 3, 0, 0, 4]
+    capped = [5, 7, 999_999, 1, 80, 0, 0, 90]
+    assert scores("flat", hits) == [million * rank + n for rank, n in zip(ranks, capped, strict=True)]
+    # balanced counts from the layer's own, of 4 and 2.
+    ranks = [2, 3, 4, 1, 1, 0, 0, 2]
+    assert scores("balanced", hits) == [million * rank + n for rank, n in zip(ranks, capped, strict=True)]
+    # Equal hits are ranked by number.
+    assert [score // million for score in scores("flat", [3, 3, 3, 3, 0, 0, 9, 9])] == [4, 3, 2, 1, 0, 0, 4, 3]
+
+
+def test_flat_interleaves_layers_and_balanced_prefers_the_longer_ranking(tmp_path: Path) -> None:
+    path = write(tmp_path, UNEQUAL)
+    # flat: 2 of layer 0 (score of the 999,999 most), 3 of layer 1 (rank 0 as well), 0 of layer 1 (80 > 7), 1 of layer 0
+    assert loads(two_layers(), 5 * MIB, path) == [[2], [0, 3]]
+    # balanced: 2, 1 of layer 0 (4 and 3 millions), then 3 of layer 1 and 0 of layer 0 (90 > 5)
+    assert loads(two_layers(), 5 * MIB, path, weighting="balanced") == [[1, 2], [3]]
+    assert loads(two_layers(), 3 * MIB, path, weighting="balanced") == [[1, 2], []]
+
+
+def timed(**fields: list[float]) -> list[dict[str, Any]]:
+    """Three layers with these fields, of one expert."""
+    return [{"layer": n, "experts": [[0, 1]], **{name: values[n] for name, values in fields.items()}} for n in range(3)]
+
+
+WAIT = "parallel_join_wait_time_per_call_us"
+COLD, HOT = "parallel_cold_lane_wall_time_per_call_us", "parallel_hot_lane_wall_time_per_call_us"
+
+
+@pytest.mark.parametrize(
+    ("layers", "pressure"),
+    [
+        (timed(**{WAIT: [30, 10, 20]}), [30, 10, 20]),
+        # no wait: by how much the cold lane is longer; where it is not, the cold slots of a call
+        (timed(**{COLD: [50, 40, 5], HOT: [20, 30, 9], "cold_slots_per_call": [1, 1, 2.5]}), [30, 10, 2.5]),
+        (timed(**{WAIT: [0, 7, 0], COLD: [9, 50, 0], HOT: [8, 1, 0], "cold_slots_per_call": [4, 4, 4]}), [1, 7, 4]),
+        (timed(cold_slots_total=[60, 30, 0], calls=[20, 20, 0]), [3, 1.5, 0]),
+    ],
+)
+def test_pressure(tmp_path: Path, layers: list[Any], pressure: list[float]) -> None:
+    found = read_profile(write(tmp_path, layers))
+    assert [found[n].pressure for n in range(3)] == pressure
+
+
+@pytest.mark.parametrize(
+    ("weighting", "measured", "weights"),
+    [
+        # The mean is 20, the curve 0.5: 1 + 0.5 (1.5 - 1), and below 1 not less than 1 - 0.3 x 0.5.
+        ("pressure", [30, 10, 20], [1.25, 0.85, 1]),
+        # Mean 40: 1 + 0.5 (2.25 - 1) = 1.625, at most 1.3; 0 is not known.
+        ("pressure", [90, 10, 20, 0], [1.3, 0.85, 0.85, 1]),
+        # The 10th and 90th of a hundred are 12 and 28: beyond them 0 and 1, between them the root of 1/2.
+        ("smooth", [30, 10, 20], [1.15, 1, 1 + 0.15 * 0.5**0.5]),
+        ("smooth", [10, 10, 0], [1, 1, 1]),
+        # From 1 - 0.6 x 0.5 for the fastest to 1 + 0.8 x 0.5 for the slowest.
+        ("time", [30, 10, 15], [1.4, 0.7, 0.875]),
+        ("time", [30, 0, 10], [1.4, 1, 0.7]),
+        ("time", [30, 30, 30], [1, 1, 1]),
+    ],
+)
+def test_weights(weighting: str, measured: list[float], weights: list[float]) -> None:
+    assert hot_profile.layer_weights(weighting, 0.5, measured) == pytest.approx(weights, rel=1e-12)
+
+
+def test_the_curve_says_how_strong_weights_are() -> None:
+    for weighting in ("pressure", "smooth", "time"):
+        assert hot_profile.layer_weights(weighting, 0, [30, 10, 20]).tolist() == [1, 1, 1]
+    assert hot_profile.layer_weights("time", 1, [30, 10, 20]) == pytest.approx([1.8, 0.4, 1.1])
+    assert hot_profile.layer_weights("pressure", 1, [30, 10, 20]) == pytest.approx([1.5, 0.7, 1])
+
+
+def test_scores_by_weight() -> None:
+    """100 hits, 40 of them hot, at 1.25: 125 + 2. Rounded to the nearest; what has a hit scores at least 1."""
+    weights = [1.25, 0.25]
+    assert scores("time", [100, 10, 3, 0, 1, 2, 3, 0], [40, 10, 0, 0, 0, 0, 0, 0], weights) == [
+        127,
+        13,  # 12.5 + 0.5
+        4,  # 3.75
+        0,
+        1,  # 0.25
+        1,  # 0.5
+        1,  # 0.75
+        0,
+    ]
+
+
+def test_each_timed_weighting_on_a_profile(tmp_path: Path) -> None:
+    """Layer 0 has fewer hits but waits; layer 1 takes longer as a whole."""
+    fields = {
+        WAIT: (30, 10),  # pressure: mean 20, weights 1.25 and 0.85; smooth: 1.15 and 1
+        "total_moe_time_per_call_us": (100, 300),  # time: weights 0.7 and 1.4
+    }
+    experts = {"hot_experts": [[0, 60]], "cold_experts": [[0, 20], [1, 50]]}, {"cold_experts": [[2, 92], [3, 40]]}
+    layers = [{"layer": n, **{name: of[n] for name, of in fields.items()}, **experts[n]} for n in (0, 1)]
+    path = write(tmp_path, layers)
+    # Two experts' room is one expert, the best: 80 x 1.25 + 3 = 103 against 92 x 0.85 = 78
+    assert loads(two_layers(), 2 * MIB, path, weighting="pressure") == [[0], []]
+    # 80 x 1.15 + 3 = 95 against 92
+    assert loads(two_layers(), 2 * MIB, path, weighting="smooth") == [[0], []]
+    # 80 x 0.7 + 3 = 59 against 92 x 1.4 = 129
+    assert loads(two_layers(), 2 * MIB, path, weighting="time") == [[], [2]]
+    # flat knows no times: both are first in their layers, and 92 > 80.
+    assert loads(two_layers(), 2 * MIB, path) == [[], [2]]
+    # A curve of 0 leaves 80 + 3 against 92.
+    assert loads(two_layers(), 2 * MIB, path, weighting="pressure", curve=0) == [[], [2]]
+    # One more: 50 x 1.25 = 63 (62.5) of layer 0 before the first of layer 1, which would cost two.
+    assert loads(two_layers(), 3 * MIB, path, weighting="pressure") == [[0, 1], []]
+
+
+# --- hot-profile: the update ------------------------------------------------------------------------------------------
+
+
+def exchanged(resident: Sequence[int], score: Sequence[int], rate: float) -> list[int]:
+    mask = np.isin(np.arange(8), resident)
+    exchange(mask, np.array(score), KEY_ROW, rate)
+    return np.flatnonzero(mask).tolist()
+
+
+def test_the_best_outsiders_displace_the_worst_insiders() -> None:
+    # Layer 0 holds 0 and 1 (5 and 10), outside are 2 and 3 (100 and 90): 2 for 0 gains 95, 3 for 1 gains 80.
+    # Layer 1 holds 4 (20), outside is 7 (110): gains 90.
+    score = [5, 10, 100, 90, 20, 0, 0, 110]
+    assert exchanged([0, 1, 4], score, 0.1) == [1, 2, 4]  # ceil(0.1 x 3) = 1, the largest gain
+    assert exchanged([0, 1, 4], score, 0.34) == [1, 2, 7]  # 2
+    assert exchanged([0, 1, 4], score, 1.0) == [2, 3, 7]
+    # Only two of layer 0 are wanted, so 3 with less than 0 stays out.
+    assert exchanged([0, 1, 4], [95, 10, 100, 90, 20, 0, 0, 11], 1.0) == [0, 2, 4]
+
+
+def test_equal_gains_go_by_layer_and_then_by_expert() -> None:
+    score = [0, 0, 50, 50, 0, 50, 0, 0]
+    assert exchanged([0, 1, 4], score, 0.1) == [1, 2, 4]
+    assert exchanged([0, 1, 4], score, 0.5) == [2, 3, 4]
+    # Of equals the lower number is wanted: expert 0 displaces 1, and gains nothing.
+    assert exchanged([1], [7, 7, 0, 0, 0, 0, 0, 0], 1.0) == [0]
+
+
+def test_what_was_not_asked_for_displaces_nothing() -> None:
+    assert exchanged([0, 1, 2], [0, 0, 0, 9, 8, 8, 8, 8], 1.0) == [1, 2, 3]  # layer 1 holds nothing, so stays so
+    assert exchanged([0, 1, 4], [0] * 8, 1.0) == [0, 1, 4]
+
+
+def test_an_update_after_each_request_but_the_last(tmp_path: Path) -> None:
+    """Two experts of layer 0 may stay; the profile says 0 and 1. Three texts of two decodes."""
+    calls = [(0, experts, 1) for experts in ([2], [2, 0], [2, 1], [2, 1], [3], [3])]
+    trace = trace_of(calls, 4).with_(sequence=np.array([7, 7, 8, 8, 9, 9], np.int32))
+    path = write(tmp_path, [{"layer": 0, "experts": [[0, 2], [1, 1]]}])
+    workload = prepare(trace, geometry_of({0: MIB}, 4))
+    bank = Bank(budget_bytes=3 * MIB)
+    result = run(workload, bank, f"hot-profile:profile={path}:update_rate=0.5", record=True)
+    # Text 7 asked twice for 2, once for 0, never for 1: 2 for 1. Text 8 twice for 2 and for 1, never for 0: 1 for 0.
+    # After text 9 no request follows.
+    assert hits_of(result) == [0, 1, 1, 1, 0, 0]
+    assert loaded_after(result) == [0, 1, 0, 1, 0, 0]
+    assert held(result) == [[1, 2]]
+    assert some(result, "prefetch_issued", "prefetch_useful", "prefetch_wasted") == (2, 1, 1)
+    assert loaded_after(run(workload, bank, f"hot-profile:profile={path}", record=True)) == [0] * 6
+
+
+def test_where_requests_begin() -> None:
+    calls = [(layer, [0], 1) for _ in range(6) for layer in (0, 1)]
+    trace = trace_of(calls, 2)
+    assert request_starts(trace).tolist() == []  # nothing tells
+    assert request_starts(trace.with_(sequence=np.repeat([3, 3, 1, 1, 1, 2], 2).astype(np.int32))).tolist() == [4, 10]
+    p, d, u = PHASE_PROMPT, PHASE_DECODE, PHASE_UNKNOWN
+    phase = np.repeat([p, p, d, p, d, d], 2).astype(np.uint8)
+    assert request_starts(trace.with_(phase=phase)).tolist() == [6]
+    phase = np.repeat([p, d, u, p, d, p], 2).astype(np.uint8)
+    assert request_starts(trace.with_(phase=phase)).tolist() == [10]
+    # Without a record: a step without the last layer, and the one that ends such a run, are a prompt.
+    steps = [(0,), (0, 1), (0, 1), (0, 1), (0,), (0, 1), (0, 1)]
+    trace = trace_of([(layer, [0], 1) for layers in steps for layer in layers], 2)
+    assert request_starts(trace).tolist() == [7]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("weighting", ["flat", "balanced", "pressure", "smooth", "time"])
+def test_random_profiles_and_texts(tmp_path: Path, weighting: str, seed: int) -> None:
+    """Profiles with some times missing, experts of up to 4 MiB, texts of some steps; every bank of slots."""
+    rng = np.random.default_rng(seed)
+    layers, n_experts = 5, 7
+    calls = random_calls(rng, n_experts=n_experts, layers=layers, steps=30, most_tokens=2, missing=0.1)
+    numbers = sorted({layer for layer, _, _ in calls})
+    trace = trace_of(calls, n_experts)
+    text = np.cumsum(rng.random(int(trace.steps[-1]) + 1) < 0.2).astype(np.int32)
+    trace = trace.with_(sequence=text[trace.steps])
+    size = {layer: int(rng.integers(1, 4 * MIB)) for layer in numbers}
+    workload = prepare(trace, geometry_of(size, n_experts))
+    profile = []
+    for layer in numbers:
+        entry: dict[str, Any] = {"layer": layer}
+        for name in ("hot_experts", "cold_experts") if rng.random() < 0.7 else ("experts",):
+            entry[name] = [[expert, int(rng.integers(1, 60))] for expert in range(n_experts) if rng.random() < 0.7]
+        for name in (WAIT, COLD, HOT, "cold_slots_per_call", "total_moe_time_per_call_us"):
+            if rng.random() < 0.6:
+                entry[name] = float(rng.random() * 100)
+        profile.append(entry)
+    profile[0] |= {WAIT: 50.0, "total_moe_time_per_call_us": 50.0}
+    path = write(tmp_path, profile)
+    for curve, rate in ((0.5, 0.0), (1.0, 0.15), (0.3, 1.0)):
+        spec = f"hot-profile:profile={path}:weighting={weighting}:curve={curve}:update_rate={rate}"
+        for scope in ("layer", "global"):
+            for slots in range(1, n_experts + 1):
+                assert_twins(workload, Bank(slots=slots), spec, "atomic", scope=scope)
+            for budget in (0.5, 3, 9.9, 20, 40, 70):
+                assert_twins(workload, Bank(budget_bytes=int(budget * MIB)), spec, "atomic", scope=scope)
+
+
+# --- the profile's JSON -----------------------------------------------------------------------------------------------
+
+
+def test_hot_and_cold_add_up_and_come_before_raw_counts(tmp_path: Path) -> None:
+    layers = [
+        {"layer": 4, "experts": [[0, 99]], "hot_experts": [[1, 10], [2, 1]], "cold_experts": [[1, 5], [3, 0]]},
+        {"layer": 2, "experts": [[5, 3], [5, 4]], "hot_experts": [], "cold_experts": [[1, 0]]},
+        {"layer": 3, "experts": []},
+    ]
+    found = read_profile(write(tmp_path, layers))
+    assert list(found) == [2, 4]
+    assert found[4].hits == {1: 15, 2: 1}
+    assert found[4].hot_hits == {1: 10, 2: 1}
+    assert found[2].hits == {5: 7}
+    assert found[2].hot_hits == {}
+
+
+GOOD = {"layer": 0, "experts": [[0, 1]]}
+
+
+@pytest.mark.parametrize(
+    ("layers", "says"),
+    [
+        ({}, "layers is {}; expected a list of layers"),
+        ([3], "layers[0] is 3; expected an object"),
+        ([GOOD, {"experts": []}], "layers[1]: layer is None; expected a layer number"),
+        ([{"layer": True}], "layers[0]: layer is True; expected a layer number"),
+        ([{"layer": -1}], "layers[0]: layer is -1; expected a layer number"),
+        ([GOOD, GOOD], "layers[1]: layer 0 a second time; expected each layer once"),
+        ([{"layer": 0, "experts": 5}], "layers[0]: experts is 5; expected a list of [expert, count]"),
+        ([{"layer": 0, "experts": [[1]]}], "layers[0]: experts is [1]; expected [expert, count] in whole numbers"),
+        ([{"layer": 0, "experts": [[1, 2.5]]}], "experts is [1, 2.5]; expected [expert, count] in whole numbers"),
+        ([{"layer": 0, "hot_experts": [[-1, 2]]}], "hot_experts is [-1, 2]; expected [expert, count]"),
+        ([{"layer": 0, "cold_experts": [[1, -2]]}], "cold_experts is [1, -2]; expected [expert, count]"),
+        ([GOOD | {WAIT: "long"}], f"layers[0]: {WAIT} is 'long'; expected a number, 0 or more"),
+        ([GOOD | {WAIT: -2}], f"layers[0]: {WAIT} is -2; expected a number, 0 or more"),
+        ([], "counts no use of any expert; expected a profile as --moe-layer-perf-out writes it after a request"),
+        ([{"layer": 0, "experts": [[0, 0]]}], "counts no use of any expert"),
+    ],
+)
+def test_not_a_profile(tmp_path: Path, layers: Any, says: str) -> None:
+    path = write(tmp_path, layers)
+    with pytest.raises(BadInput, match=re.escape(f"{path}: {says}" if says.startswith("layers") else says)) as refused:
+        parse_policy(f"hot-profile:profile={path}")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is empty; expected a profile as --moe-layer-perf-out writes it"),
+        ("{", "not JSON ("),
+        ("[1]", "the document is [1]; expected an object with `schema` and `layers`"),
+        ('{"layers": []}', "schema is None; expected llama.cpp.moe_layer_opt_perf.v1 or llama.cpp.moe_layer_perf.v1"),
+        ('{"schema": "v2"}', "schema is 'v2'; expected llama.cpp.moe_layer_opt_perf.v1"),
+    ],
+)
+def test_not_even_the_schema(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=re.escape(f"{path}: {says}")):
+        parse_policy(f"hot-profile:profile={path}")
+
+
+def test_a_profile_without_times_has_no_timed_weighting(tmp_path: Path) -> None:
+    path = write(tmp_path, [GOOD | {WAIT: 5}])
+    says = f"policy hot-profile: weighting=time needs the times of a profile, and {path} has none"
+    with pytest.raises(BadInput, match=re.escape(says)):
+        parse_policy(f"hot-profile:profile={path}:weighting=time")
+    parse_policy(f"hot-profile:profile={path}:weighting=smooth")
+
+
+def test_a_profile_of_another_model(tmp_path: Path) -> None:
+    path = write(tmp_path, [GOOD, GOOD | {"layer": 7}])
+    says = f"{path}: has layer 7, which written by hand never routes; give a profile of the model that was traced"
+    with pytest.raises(BadInput, match=re.escape(says)):
+        run(two_layers(), 2, f"hot-profile:profile={path}")
+    path = write(tmp_path, [{"layer": 1, "experts": [[3, 1], [4, 1]]}])
+    says = f"{path}: layer 1 has expert 4, but written by hand has 4 experts there"
+    with pytest.raises(BadInput, match=re.escape(says)):
+        run(two_layers(), 2, f"hot-profile:profile={path}")
+
+
+@pytest.mark.parametrize("contract", ["runtime", "protected", "sequential"])
+@pytest.mark.parametrize("policy", ["hot-window", "hot-profile"])
+def test_only_atomic(policy: str, contract: str) -> None:
+    with pytest.raises(BadInput, match=f"{policy} is undefined under the contract {contract}; use --contract atomic"):
+        run(two_layers(), 2, policy, contract)
