@@ -8,14 +8,20 @@ from dataclasses import fields
 from inspect import isabstract
 
 from flashmoe_sim.errors import BadInput, unknown_name
+from flashmoe_sim.policies.arc import Arc
 from flashmoe_sim.policies.base import Policy
+from flashmoe_sim.policies.cacheus import Cacheus
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.fifo import Fifo
+from flashmoe_sim.policies.lecar import LeCaR
 from flashmoe_sim.policies.lfu import Lfu
+from flashmoe_sim.policies.lirs import Lirs
 from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.policies.lru_k import LruK
 from flashmoe_sim.policies.min_ import Min, MinForced
 from flashmoe_sim.policies.random_ import Random
 from flashmoe_sim.policies.static import Static, StaticGlobal
+from flashmoe_sim.policies.w_tinylfu import WTinyLfu
 
 POLICIES: dict[str, type[Policy]] = {
     "demand": Demand,
@@ -27,6 +33,12 @@ POLICIES: dict[str, type[Policy]] = {
     "static:global": StaticGlobal,
     "min": Min,
     "min:forced": MinForced,
+    "arc": Arc,
+    "lirs": Lirs,
+    "lru-k": LruK,
+    "w-tinylfu": WTinyLfu,
+    "lecar": LeCaR,
+    "cacheus": Cacheus,
 }
 
 
