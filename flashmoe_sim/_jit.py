@@ -78,15 +78,25 @@ def jit(function: Callable[..., Any]) -> Any:
     """Compile a kernel on its first call: no Python objects, no GIL, exact floating point, cached on disk.
 
     Functions from outside the package (a policy in a notebook) are compiled too, but not cached.
-    Those of policies here are compiled without numba's reference counts. They allocate nothing, and to count the arrays
-    that a hook touches in one branch only, up and down at every reference, took more than half of the time of a replay.
     """
-    folder = kernel_cache() if function.__module__.startswith("flashmoe_sim.") else None
+    return _compile(function, inline=False)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compile a part of a kernel that allocates nothing, into every kernel that calls it, however large it is.
+
+    Handing arrays to a function, and counting who holds them, costs more than what most policies do with them.
+    """
+    return _compile(function, inline=True)
+
+
+def _compile(function: Callable[..., Any], *, inline: bool) -> Any:
+    ours = function.__module__.startswith("flashmoe_sim.")
+    folder = kernel_cache() if ours else None
     before = _numba.CACHE_DIR
     _numba.CACHE_DIR = str(folder) if folder else before
     try:
-        options: Any = {"nogil": True, "_nrt": not function.__module__.startswith("flashmoe_sim.policies.")}
-        kernel: Any = numba.njit(**options)(function)
+        kernel: Any = numba.njit(nogil=True, forceinline=inline, _nrt=not (inline and ours))(function)
         if folder is not None:
             kernel._cache = _KernelCache(function)  # what cache=True does with numba's own
         return kernel
@@ -94,11 +104,11 @@ def jit(function: Callable[..., Any]) -> Any:
         _numba.CACHE_DIR = before
 
 
-def specialise(engine: Callable[..., Any], name: str, **kernels: Any) -> Any:
+def specialise(engine: Callable[..., Any], name: str, *, inline: bool = False, **kernels: Any) -> Any:
     """Compile a copy of `engine` in which the global names in `kernels` mean the kernels given.
 
     This is how one replay loop is compiled with each policy's functions inlined, without a call through a pointer.
-    `name` and what `kernels` are distinguish the copies in the cache.
+    `name` and what `kernels` are distinguish the copies in the cache. inline: as for `inlined`.
     """
     bound = {key: value if hasattr(value, "py_func") else jit(value) for key, value in kernels.items()}
     copy = types.FunctionType(engine.__code__, {**engine.__globals__, **bound}, name)
@@ -109,4 +119,4 @@ def specialise(engine: Callable[..., Any], name: str, **kernels: Any) -> Any:
     copy.__qualname__ = f"{name}_{hashlib.blake2b(repr(made_of).encode(), digest_size=4).hexdigest()}"
     outside = any(not kernel.py_func.__module__.startswith("flashmoe_sim.") for kernel in bound.values())
     copy.__module__ = "outside" if outside else engine.__module__
-    return jit(copy)
+    return _compile(copy, inline=inline)

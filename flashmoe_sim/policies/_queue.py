@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim._jit import jit
+from flashmoe_sim._jit import inlined
 
 
 def new_queues(items: int, *, queues: int = 1) -> NDArray[np.uint32]:
@@ -18,7 +18,7 @@ def new_queues(items: int, *, queues: int = 1) -> NDArray[np.uint32]:
     return np.tile(np.arange(items + queues, dtype=np.uint32), (2, 1))
 
 
-@jit
+@inlined
 def take_out(link: NDArray[np.uint32], item: int) -> None:
     """Take `item` out of the queue it is in, if any; it must be put into one before it is taken out again."""
     older, newer = link[0, item], link[1, item]
@@ -26,7 +26,7 @@ def take_out(link: NDArray[np.uint32], item: int) -> None:
     link[0, newer] = older
 
 
-@jit
+@inlined
 def put_newest(link: NDArray[np.uint32], item: int, end: int) -> None:
     """Put `item`, which is in no queue, at the newest place of the queue of `end`."""
     newest = link[0, end]
@@ -36,14 +36,14 @@ def put_newest(link: NDArray[np.uint32], item: int, end: int) -> None:
     link[0, end] = item
 
 
-@jit
+@inlined
 def move_to_newest(link: NDArray[np.uint32], item: int, end: int) -> None:
     """Move `item` from where it is, if anywhere, to the newest place of the queue of `end`."""
     take_out(link, item)
     put_newest(link, item, end)
 
 
-@jit
+@inlined
 def oldest(
     link: NDArray[np.uint32], end: int, slot_key: NDArray[np.int32], blocked: NDArray[np.int64], mark: int
 ) -> int:

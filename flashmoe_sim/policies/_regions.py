@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flashmoe_sim._jit import jit
+from flashmoe_sim._jit import inlined
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.policies._queue import put_newest, take_out
 
@@ -26,7 +26,7 @@ def check_share(policy: str, name: str, share: float) -> None:
         raise BadInput(f"policy {policy}: {name}={share} is not a share of the bank, between 0 and 1")
 
 
-@jit
+@inlined
 def remember(ghost: Any, size: Any, key: int) -> None:
     """Remember `key`, which is not remembered yet, and forget the oldest beyond the room."""
     end = ghost.shape[1] - 1
@@ -36,7 +36,7 @@ def remember(ghost: Any, size: Any, key: int) -> None:
         forget(ghost, size, ghost[1, end])
 
 
-@jit
+@inlined
 def forget(ghost: Any, size: Any, key: int) -> bool:
     """Forget `key`; whether it was remembered."""
     if ghost[1, key] == key:

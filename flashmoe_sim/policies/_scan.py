@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim._jit import jit
+from flashmoe_sim._jit import inlined
 
 MOST = np.iinfo(np.int64).max
 
 
-@jit
+@inlined
 def least(
     rank: NDArray[np.int64],
     last: NDArray[np.int64],
@@ -37,7 +37,7 @@ def least(
     return victim
 
 
-@jit
+@inlined
 def least_ratio(
     uses: NDArray[np.int64],
     since: NDArray[np.int64],

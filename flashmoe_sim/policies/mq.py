@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flashmoe_sim._jit import jit
+from flashmoe_sim._jit import inlined
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.policies._queue import move_to_newest, new_queues, oldest, put_newest, take_out
 from flashmoe_sim.policies._regions import forget, remember
@@ -19,7 +19,7 @@ NO_EXPIRY = np.iinfo(np.int64).max
 LIFE_TIME, SOONEST = 0, 1
 
 
-@jit
+@inlined
 def demote(state: Any, now: int) -> None:
     """Of every list but the lowest, move the oldest one list down where it has expired."""
     link, expires, time = state[0], state[1], state[5]
@@ -37,7 +37,7 @@ def demote(state: Any, now: int) -> None:
     time[SOONEST] = soonest
 
 
-@jit
+@inlined
 def use(state: Any, slot: int, key: int, now: int) -> None:
     """Count a use and put `slot`, which is in no list, where it belongs."""
     link, expires, count, _, _, time = state

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.policies._random import check_seed, draw, new_generator
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
 
 
@@ -26,13 +24,7 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
         free += slot_key[slot] >= 0 and blocked[slot] != mark
     if free == 0:
         return -1
-    # xorshift32: 13, 17, 5 (Marsaglia 2003); its own generator, so that a seed gives the same run on every thread
-    x = generator[0]
-    x ^= (x << np.int64(13)) & np.int64(0xFFFFFFFF)
-    x ^= x >> np.int64(17)
-    x ^= (x << np.int64(5)) & np.int64(0xFFFFFFFF)
-    generator[0] = x
-    drawn = x % free
+    drawn = draw(generator) % free
     for slot in range(len(slot_key)):
         if slot_key[slot] >= 0 and blocked[slot] != mark:
             if drawn == 0:
@@ -57,8 +49,7 @@ class Random(EvictingPolicy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.seed < 2**32:
-            raise BadInput(f"policy random: seed={self.seed} is not in 1..4294967295")
+        check_seed(self.name, self.seed)
 
     def allocate(self, shape: PoolShape) -> State:
-        return (np.array([self.seed], np.int64),)
+        return (new_generator(self.seed),)

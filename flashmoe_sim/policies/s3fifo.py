@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flashmoe_sim._jit import jit
+from flashmoe_sim._jit import inlined
 from flashmoe_sim.policies._queue import move_to_newest, new_queues, put_newest, take_out
 from flashmoe_sim.policies._regions import HELD, ROOM, check_share, forget, remember, slots_of
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
@@ -38,7 +38,7 @@ def on_install(state: Any, slot: int, key: int, now: int, upcoming: int) -> None
     put_newest(link, slot, link.shape[1] - 2 + returns)
 
 
-@jit
+@inlined
 def from_small(state: Any, blocked: Any, mark: int) -> int:
     """The first slot of the small queue without enough hits, or -1; those before it go to the main queue."""
     link, in_main, hits, size = state[0], state[1], state[2], state[3]
@@ -57,7 +57,7 @@ def from_small(state: Any, blocked: Any, mark: int) -> int:
     return -1
 
 
-@jit
+@inlined
 def from_main(state: Any, blocked: Any, mark: int) -> int:
     """The first slot of the main queue without hits left, or -1; those before it go round once more, for one hit."""
     link, hits = state[0], state[2]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 from flashmoe_sim.parameters import parse
+from flashmoe_sim.policies.arc import Arc
 from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.bounded_lru import BoundedLru
+from flashmoe_sim.policies.cacheus import Cacheus
 from flashmoe_sim.policies.clock import Clock
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.fifo import Fifo
@@ -14,11 +16,14 @@ from flashmoe_sim.policies.hot_profile import HotProfile
 from flashmoe_sim.policies.hot_window import HotWindow
 from flashmoe_sim.policies.hyperbolic import Hyperbolic
 from flashmoe_sim.policies.least_stale import LeastStale
+from flashmoe_sim.policies.lecar import LeCaR
 from flashmoe_sim.policies.lfru import Lfru
 from flashmoe_sim.policies.lfu import Lfu
 from flashmoe_sim.policies.lfu_decay import LfuDecay
+from flashmoe_sim.policies.lirs import Lirs
 from flashmoe_sim.policies.lookahead import Lookahead
 from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.policies.lru_k import LruK
 from flashmoe_sim.policies.min_ import Min, MinForced
 from flashmoe_sim.policies.mq import Mq
 from flashmoe_sim.policies.random_ import Random
@@ -28,6 +33,7 @@ from flashmoe_sim.policies.sieve import Sieve
 from flashmoe_sim.policies.slru import Slru
 from flashmoe_sim.policies.static import Static, StaticGlobal
 from flashmoe_sim.policies.two_q import TwoQ
+from flashmoe_sim.policies.w_tinylfu import WTinyLfu
 from flashmoe_sim.policies.window import Window
 
 POLICIES: dict[str, type[Policy]] = {
@@ -56,6 +62,12 @@ POLICIES: dict[str, type[Policy]] = {
     "min": Min,
     "min:forced": MinForced,
     "lookahead": Lookahead,
+    "arc": Arc,
+    "lirs": Lirs,
+    "lru-k": LruK,
+    "w-tinylfu": WTinyLfu,
+    "lecar": LeCaR,
+    "cacheus": Cacheus,
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flashmoe_sim._jit import jit
+from flashmoe_sim._jit import inlined
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.policies._queue import move_to_newest, new_queues
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
@@ -17,7 +17,7 @@ from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
 MOST_WINDOW = 1 << 24
 
 
-@jit
+@inlined
 def _count(state: Any, key: int) -> None:
     """`key` was asked for: it enters the window, and the oldest access leaves it."""
     _, recent, uses, place, _ = state

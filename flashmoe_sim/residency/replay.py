@@ -158,7 +158,7 @@ OPTIONAL_HOOKS = ("on_call", "on_miss", "on_evict", "admits", "declines")
 def _compiled(policy: Any, loop: str) -> Callable[..., Any]:
     name = f"{policy.__module__.rpartition('.')[2]}_{policy.__qualname__}"
     hooks = {hook: getattr(base, hook) for hook in OPTIONAL_HOOKS} | policy.kernels
-    kernels = {key: specialise(kernel, f"{key}_{name}") for key, kernel in hooks.items()}
+    kernels = {key: specialise(kernel, f"{key}_{name}", inline=True) for key, kernel in hooks.items()}
     module = {"deferred": deferred, "atomic": atomic, "sequential": sequential}[loop]
     compiled: Callable[..., Any] = specialise(module.replay, f"replay_{name}", **kernels)
     return compiled

@@ -63,6 +63,7 @@ class Bank:
     fresh: dict[int, int] = field(default_factory=dict)  # slots read ahead into and not used since: after which call
     freed: list[int] = field(default_factory=list)  # slots given up, the last on top
     opened: int = 0  # slots ever used
+    now: int = 0  # uses so far, which is the time the policy is told
 
     def free_slot(self) -> int:
         """The slot freed last, else the next one never used."""
@@ -180,19 +181,20 @@ def deferred(
         for expert in run.union(experts, bank.where):
             done["requests"] += 1
             run.now += 1
+            bank.now += 1
             coming = run.next_call(expert, number)
             if expert in bank.where:
                 slot = bank.where[expert]
                 if slot in queue:
                     done["aliased"] += 1
-                    bank.policy.used(slot, queue[slot], run.now, run.next_call(queue[slot], number))
+                    bank.policy.used(slot, queue[slot], bank.now, run.next_call(queue[slot], number))
                 else:
-                    bank.policy.used(slot, expert, run.now, coming)
+                    bank.policy.used(slot, expert, bank.now, coming)
                 if slot in bank.fresh and slot not in queue and not prefetching:
                     run.count_use(number, bank.fresh.pop(slot))
             else:
                 done["misses"] += 1
-                bank.policy.missed(expert, run.now)
+                bank.policy.missed(expert, bank.now)
                 empty = [slot for slot in range(bank.capacity) if slot not in bank.held and slot not in reserved]
                 allowed = bank.candidates(lambda slot: slot not in reserved)
                 if not empty and not allowed:
@@ -203,7 +205,7 @@ def deferred(
                 slot = empty[0] if empty else bank.policy.victim(allowed)
                 if not empty:
                     bank.policy.evicted(slot, bank.held[slot])
-                bank.policy.installed(slot, expert, run.now, coming)
+                bank.policy.installed(slot, expert, bank.now, coming)
                 queue[slot] = expert
             reserved.add(slot)
             given[expert] = slot
@@ -271,13 +273,14 @@ def atomic(
         misses, requests = 0, 0
         for expert in dict.fromkeys(named):
             run.now += 1
+            bank.now += 1
             coming = run.next_call(expert, after)
             requests += 1
             if expert in bank.where:
-                bank.policy.used(bank.where[expert], expert, run.now, coming)
+                bank.policy.used(bank.where[expert], expert, bank.now, coming)
                 kept.add(expert)
                 continue
-            bank.policy.missed(expert, run.now)
+            bank.policy.missed(expert, bank.now)
             ends = False
             while weight(bank) + size[layer] > bank.capacity and not ends:
                 others = [pair for pair in bank.candidates(lambda _: True) if pair[1] not in kept]
@@ -290,7 +293,7 @@ def atomic(
                 break
             slot = bank.free_slot()
             bank.put(slot, expert)
-            bank.policy.installed(slot, expert, run.now, coming)
+            bank.policy.installed(slot, expert, bank.now, coming)
             bank.fresh[slot] = after
             kept.add(expert)
             misses += 1
@@ -314,19 +317,20 @@ def atomic(
         refused = set()
         for expert in union:
             run.now += 1
+            bank.now += 1
             coming = run.next_call(expert, number)
             if expert in before:
                 if before[expert] in bank.fresh:
                     run.count_use(number, bank.fresh.pop(before[expert]))
-                bank.policy.used(before[expert], expert, run.now, coming)
+                bank.policy.used(before[expert], expert, bank.now, coming)
                 continue
-            bank.policy.missed(expert, run.now)
-            if not bank.policy.admits(expert, run.now):
+            bank.policy.missed(expert, bank.now)
+            if not bank.policy.admits(expert, bank.now):
                 refused.add(expert)
             else:
                 slot = bank.free_slot()
                 bank.put(slot, expert)
-                bank.policy.installed(slot, expert, run.now, coming)
+                bank.policy.installed(slot, expert, bank.now, coming)
         given_up = set()
         while sum(size[one[0]] for one in bank.where) > bank.capacity:
             everything = bank.candidates(lambda _: True)
@@ -360,15 +364,16 @@ def sequential(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int,
         bank.policy.call(run.step_of[number])
         for place, expert in enumerate(experts):
             run.now += 1
+            bank.now += 1
             coming = run.next_reference(expert, number, place)
             if expert in bank.where:
                 run.hits[number][place] = True
-                bank.policy.used(bank.where[expert], expert, run.now, coming)
+                bank.policy.used(bank.where[expert], expert, bank.now, coming)
                 continue
             done["misses"] += 1
-            bank.policy.missed(expert, run.now)
+            bank.policy.missed(expert, bank.now)
             emptied: list[int] = []
-            declined = not bank.policy.admits(expert, run.now)
+            declined = not bank.policy.admits(expert, bank.now)
             while sum(size[one[0]] for one in bank.where) + size[layer] > bank.capacity and not declined:
                 slot = bank.policy.victim(bank.candidates(lambda _: True))
                 declined = not emptied and bank.policy.declines(slot, coming)
@@ -383,7 +388,7 @@ def sequential(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int,
             bank.freed += emptied[1:]
             slot = emptied[0] if emptied else bank.free_slot()
             bank.put(slot, expert)
-            bank.policy.installed(slot, expert, run.now, coming)
+            bank.policy.installed(slot, expert, bank.now, coming)
         run.count(number, **done)
     return run.result(banks)
 

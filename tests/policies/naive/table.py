@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tests.policies.naive import Told, basic, queues, scores
+from tests.policies.naive import Told, basic, ghosts, queues, scores
 
 EVICTING: dict[str, Callable[[int], Told]] = {
     "lru": basic.Lru,
@@ -45,6 +45,18 @@ EVICTING: dict[str, Callable[[int], Told]] = {
     "lookahead:steps=0": partial(scores.Lookahead, steps=0),
     "lookahead:steps=1": partial(scores.Lookahead, steps=1),
     "lookahead:steps=3": partial(scores.Lookahead, steps=3),
+    "arc": ghosts.Arc,
+    "lirs": ghosts.Lirs,
+    "lirs:hir=0.4:stack=1": partial(ghosts.Lirs, hir=0.4, stack=1),
+    "lru-k": ghosts.LruK,
+    "lru-k:k=3:history=restart": partial(ghosts.LruK, k=3, history="restart"),
+    "lru-k:k=3:correlated=2": partial(ghosts.LruK, k=3, correlated=2),
+    "w-tinylfu": ghosts.WTinyLfu,
+    "w-tinylfu:window=0.4:sample=2": partial(ghosts.WTinyLfu, window=0.4, sample=2),
+    "lecar": ghosts.LeCaR,
+    "lecar:rate=2.0:seed=7": partial(ghosts.LeCaR, rate=2.0, seed=7),
+    "cacheus": ghosts.Cacheus,
+    "cacheus:seed=7": partial(ghosts.Cacheus, seed=7),
 }
 
 SCHEDULED = ("hot-window", "hot-profile")
