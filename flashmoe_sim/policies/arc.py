@@ -53,7 +53,7 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
     victim = oldest_key(link, keys + first, slot_of, blocked, mark)
     if victim < 0:
         victim = oldest_key(link, keys + ONCE + OFTEN - first, slot_of, blocked, mark)
-    return victim
+    return victim  # type: ignore[no-any-return]
 
 
 @inlined
