@@ -44,7 +44,7 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
     link, queue, slot_of, size, target = state
     keys = len(queue)
     once = size[ONCE]
-    if mark >= 0:
+    if mark >= 0:  # -1 blocks nothing
         for slot in range(len(slot_key)):
             if blocked[slot] == mark and slot_key[slot] >= 0:
                 once -= queue[slot_key[slot]] == ONCE
@@ -53,11 +53,12 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
     victim = oldest_key(link, keys + first, slot_of, blocked, mark)
     if victim < 0:
         victim = oldest_key(link, keys + ONCE + OFTEN - first, slot_of, blocked, mark)
-    return victim
+    return victim  # type: ignore[no-any-return]
 
 
 @inlined
 def oldest_key(link: Any, end: int, slot_of: Any, blocked: Any, mark: int) -> int:
+    """The slot of the oldest key in the queue of `end` that is not blocked, or -1."""
     key = link[1, end]
     while key != end and blocked[slot_of[key]] == mark:
         key = link[1, key]

@@ -66,7 +66,7 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
         while key != bottom and (kind[key] != LIR or blocked[slot_of[key]] == mark):
             key = stack[1, key]
         victim = slot_of[key] if key != bottom else -1
-    return victim
+    return victim  # type: ignore[no-any-return]
 
 
 def on_evict(state: Any, slot: int, key: int) -> None:

@@ -157,7 +157,7 @@ class LruK(Told):
     def victim(self, held: list[tuple[int, Expert]]) -> int:
         def rank(pair: tuple[int, Expert]) -> tuple[bool, int, int]:
             uses = self.uses[pair[1]]
-            recent = 0 < self.correlated and self.now - uses[-1][1] <= self.correlated
+            recent = self.correlated > 0 and self.now - uses[-1][1] <= self.correlated
             return recent, uses[-self.k][0] if len(uses) >= self.k else 0, uses[-1][1]
 
         return min(held, key=rank)[0]
