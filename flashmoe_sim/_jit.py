@@ -96,8 +96,8 @@ def _compile(function: Callable[..., Any], *, inline: bool) -> Any:
     before = _numba.CACHE_DIR
     _numba.CACHE_DIR = str(folder) if folder else before
     try:
-        options: dict[str, Any] = {"nogil": True, "forceinline": inline, "_nrt": not (inline and ours)}
-        kernel: Any = numba.njit(**options)(function)
+        njit: Any = numba.njit  # whose types leave _nrt out: whether arrays are counted, and can be made
+        kernel: Any = njit(nogil=True, forceinline=inline, _nrt=not (inline and ours))(function)
         if folder is not None:
             kernel._cache = _KernelCache(function)  # what cache=True does with numba's own
         return kernel

@@ -44,7 +44,7 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
     link, queue, slot_of, size, target = state
     keys = len(queue)
     once = size[ONCE]
-    if mark >= 0:
+    if mark >= 0:  # -1 blocks nothing
         for slot in range(len(slot_key)):
             if blocked[slot] == mark and slot_key[slot] >= 0:
                 once -= queue[slot_key[slot]] == ONCE
@@ -58,6 +58,7 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
 
 @inlined
 def oldest_key(link: Any, end: int, slot_of: Any, blocked: Any, mark: int) -> int:
+    """The slot of the oldest key in the queue of `end` that is not blocked, or -1."""
     key = link[1, end]
     while key != end and blocked[slot_of[key]] == mark:
         key = link[1, key]

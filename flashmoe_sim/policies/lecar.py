@@ -101,10 +101,10 @@ class LeCaR(EvictingPolicy):
     """Draw LRU or LFU for each eviction, by weights that move away from the one that evicted what comes back.
 
     Each of the two rules remembers the experts that it evicted last, as many as the bank holds. A miss of one of them
-    multiplies the weight of the other rule by e^(rate * discount^(t / n)): t uses after the eviction, in a bank of n.
-    Of the two victims among the experts that may go, one is drawn, LRU's with the probability that is its weight; where
-    both rules name the same expert, it goes without a draw and is not remembered. Counts of uses are kept while an
-    expert is in the bank or remembered.
+    multiplies the weight of the other rule by e^(rate * discount^(t / n)), t uses after the eviction and in a bank of n
+    slots. Of the two victims among the experts that may go, one is drawn, LRU's with the probability that is its
+    weight; where both rules name the same expert, it goes without a draw and is not remembered. Counts of uses are kept
+    while an expert is in the bank or remembered.
 
     Algorithm 1 draws, and remembers, even where the rules agree, and does not say where counts come from; agreement,
     counts and weights kept within 1 and 99 % are as in the authors' program.

@@ -113,7 +113,10 @@ def test_beladys_anomaly(contract: str) -> None:
 
 @pytest.mark.parametrize(
     "policy",
-    ["lru", "fifo", "random", "lfu", "lfu:count=restart", "clock", "sieve", "slru", "2q", "mq", "s3fifo"],
+    [
+        *("lru", "fifo", "random", "lfu", "lfu:count=restart", "clock", "sieve", "slru", "2q", "mq", "s3fifo"),
+        *("arc", "lirs", "lru-k", "w-tinylfu", "lecar", "cacheus"),
+    ],
 )
 def test_uniform_independent_requests_hit_in_proportion(policy: str) -> None:
     """No online policy can do better or worse: a request finds its expert with probability slots / experts.
@@ -191,7 +194,8 @@ def test_one_token_at_top_1_is_the_same_under_every_contract() -> None:
     """
     rng = np.random.default_rng(5)
     workload = workload_of(random_calls(rng, n_experts=8, layers=2, steps=60, width=1), {0: 8, 1: 8})
-    for policy in ("lru", "fifo", "lfu", "slru", "mq", "min:forced"):
+    ghosts = ("arc", "lirs", "lru-k", "w-tinylfu", "lecar", "cacheus")
+    for policy in ("lru", "fifo", "lfu", "slru", "mq", "min:forced", *ghosts):
         for slots in range(1, 9):
             tables = [run(workload, slots, policy, name).counts.table for name in POLICIES[policy].contracts]
             assert all(np.array_equal(tables[0], table) for table in tables), (policy, slots)
