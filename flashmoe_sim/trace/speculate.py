@@ -69,7 +69,7 @@ def speculate(
     name = f"{trace.name}, drafting {draft}"
     note = f"{len(single):,} decode steps became {len(verified):,}, with {draft} drafted in each"
     if accept < 1:
-        name += f", {accept:g} accepted"
+        name += f", {accept:g} accepted, {rejected} for the rest"
         note += (
             f" and accepted with probability {accept:g} (seed {seed}): {verified.sum():,} tokens computed for "
             f"{len(single):,}; a {rejected} one stands for each of {wrong.sum():,} rejected"
