@@ -13,8 +13,8 @@ from flashmoe_sim.trace.calls import ranges, run_starts, with_end
 from flashmoe_sim.trace.join import join_calls, phases_of
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 
-MOST_DRAFTED = 1000
-STAND_INS = ("random", "next")
+MOST_DRAFTED = 64
+STAND_INS = {"random": "random steps", "next": "the true tokens"}
 
 
 def speculate(
@@ -36,7 +36,7 @@ def speculate(
     Source: Leviathan, Kalman and Matias, Fast Inference from Transformers via Speculative Decoding, section 2 and 3.1.
     """
     if not 0 <= draft <= MOST_DRAFTED:
-        raise BadInput(f"draft {draft} tokens; expected 0 to {MOST_DRAFTED:,}")
+        raise BadInput(f"draft {draft} tokens; expected 0 to {MOST_DRAFTED}")
     if not 0 <= accept <= 1:
         raise BadInput(f"accept {accept}; expected a probability, 0 to 1")
     if rejected not in STAND_INS:
@@ -72,7 +72,7 @@ def speculate(
         name += f", {accept:g} accepted, {rejected} for the rest"
         note += (
             f" and accepted with probability {accept:g} (seed {seed}): {verified.sum():,} tokens computed for "
-            f"{len(single):,}; a {rejected} one stands for each of {wrong.sum():,} rejected"
+            f"{len(single):,}, {wrong.sum():,} rejected ones replaced by {STAND_INS[rejected]}"
         )
     return joined.with_(
         name=name,

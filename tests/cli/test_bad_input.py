@@ -232,7 +232,7 @@ CASES = [
     speculate("--draft 2", "Missing option '--out'"),
     speculate("--out new.parquet", "Missing option '--draft'"),
     speculate("--draft x --out new.parquet", "'--draft': 'x' is not a valid integer"),
-    speculate("--draft=-1 --out new.parquet", "draft -1 tokens; expected 0 to 1,000"),
+    speculate("--draft=-1 --out new.parquet", "draft -1 tokens; expected 0 to 64"),
     speculate("--draft 2 --accept 1.2 --out new.parquet", "accept 1.2; expected a probability, 0 to 1"),
     speculate("--draft 2 --accept often --out new.parquet", "'--accept': 'often' is not a valid float"),
     speculate(
