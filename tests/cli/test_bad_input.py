@@ -160,7 +160,7 @@ CASES = [
     Bad("replay good", ("sim replay: Missing option '--bank'",)),
     Bad("replay good --bank 8..16", ("bank '8..16'",)),
     # the setup
-    sweep("--bank 16 --policy lur", "unknown policy 'lur'; known: ", "demand, fifo, lfu, lru, "),
+    sweep("--bank 16 --policy lur", "unknown policy 'lur'; known: ", "demand, fifo, "),
     sweep("--bank 16 --policy lru,", "unknown policy ''"),
     sweep("--bank 16 --policy min:never", "unknown policy 'min:never'"),
     sweep("--bank 16 --policy lru:age=3", "policy 'lru:age=3': 'age=3' is not a parameter; lru has: stamp"),

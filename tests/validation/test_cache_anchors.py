@@ -92,7 +92,7 @@ def test_different_from_libcachesim_as_explained(policy: str) -> None:
 @pytest.mark.parametrize(
     ("policy", "measured"),
     [
-        # There the router's favourite counts as used last within a token. In the runtime's order LRU hits up to 0.8 less.
+        # There the router's favourite counts as used last in a token. In the runtime's order LRU hits up to 0.8 less.
         ("lru:stamp=reverse", (51.9, 70.4, 87.1, 52.8, 70.8, 86.9)),
         ("lru", (51.1, 70.1, 87.0, 52.1, 70.8, 86.9)),
         ("min:forced", (65.4, 82.0, 90.9, 66.2, 81.8, 90.6)),
