@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.cli.main import VERBS
+from flashmoe_sim.cli.main import VERBS, main
 from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.schema import markdown
@@ -15,6 +17,11 @@ from flashmoe_sim.trace.load import FORMATS, find_format
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+EXAMPLES = [
+    (page.name, *example)
+    for page in sorted((ROOT / "docs").glob("*.md"))
+    for example in re.findall(r"^```\n\$ sim (.*)\n((?:.*\n)*?)```$", page.read_text(), re.MULTILINE)
+]
 
 
 def test_the_page_of_columns_is_fresh() -> None:
@@ -31,10 +38,24 @@ def test_the_readme_shows_every_verb(verb: str) -> None:
     assert f"sim {verb}" in README
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "CHANGELOG.md", "docs/contracts.md", "docs/columns.md"])
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "CHANGELOG.md", "docs/contracts.md", "docs/columns.md", "docs/diagnosis.md"])
 def test_the_readme_links_to_pages_that_exist(page: str) -> None:
     assert f"({page})" in README
     assert (ROOT / page).exists()
+
+
+@pytest.mark.skipif("lookahead" not in POLICIES, reason="the policy lookahead is not there yet")
+@pytest.mark.parametrize(("page", "command", "output"), EXAMPLES, ids=[command for _, command, _ in EXAMPLES])
+def test_examples_print_what_their_pages_show(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, page: str, command: str, output: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(shlex.split(command)) == 0
+    assert capsys.readouterr().out.strip() == output.strip(), f"docs/{page} shows what `sim {command}` printed once"
+
+
+def test_there_are_examples() -> None:
+    assert {page for page, _, _ in EXAMPLES} >= {"diagnosis.md"}
 
 
 def test_every_bundled_trace_is_what_the_catalogue_says() -> None:

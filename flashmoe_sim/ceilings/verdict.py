@@ -21,13 +21,14 @@ class Verdict:
     """kind: the first that applies. text: one or two sentences with the numbers.
 
     `none`: nothing is missed.
+    `aliasing`: 1 % of the requests or more are aliased.
     `cliff`: one bank for all layers holds less than a token cycle, and the same policy hits more than twice as much in
         banks of each layer of the same memory.
-    `aliasing`: 1 % of the requests or more are aliased.
-    `first-uses`, `working-set`, `policy`: at least half of the misses are compulsory, capacity, or the policy's; those
-        of aliasing are left out, and what was loaded ahead counts as missed.
+    `first-uses`: at least half of the misses are compulsory. As below, those that aliasing changes are left out, and
+        what was loaded ahead counts as missed.
+    `unknown`: the optimum is not known.
+    `policy`, `working-set`: at least half are the policy's, or capacity.
     `mixed`: no part has half.
-    `unknown`: the optimum is not known, and less than half are compulsory.
 
     Where a bank has aliased references, the text of any verdict ends with them.
     """
@@ -83,7 +84,9 @@ def _cause(
         assert gap.victim_choice is not None
         assert gap.admission is not None
         by = "its choice of victims" if gap.victim_choice >= gap.admission else "not admitting what is used late"
-        ahead = f"; {lookahead.steps:,} steps of lookahead give half of what victims can" if lookahead else ""
+        ahead = ""
+        if lookahead is not None:
+            ahead = f"; a lookahead of {lookahead.steps:,} steps gives half of what victims can"
         return "policy", f"min in the same bank would avoid {share} of {missed}, mostly by {by}{ahead}."
     if split.capacity >= MOST * gap.policy:
         return "working-set", (

@@ -68,11 +68,11 @@ def _misses(found: Diagnosis) -> list[Row]:
     rows = [
         ("misses", f"{split.misses:,}", f"of {found.requests:,} requests; {found.hits:,} hit"),
         ("  first uses", f"{split.compulsory:,}", "of an expert in its layer: compulsory"),
-        ("  capacity", _count(split.capacity), "min misses them too: the bank is too small"),
-        ("  policy", _count(split.policy), "min does not miss them"),
+        ("  capacity", _count(split.capacity), "missed by min too: the bank is too small"),
+        ("  policy", _count(split.policy), "not missed by min"),
     ]
     if split.aliased_refs:
-        remark = f"misses less those under protected; {split.aliased_refs:,} requests are aliased"
+        remark = f"over protected; {split.aliased_refs:,} requests are aliased"
         rows.append(("  aliasing", f"{split.conflict:,}", remark))
     if split.loaded_ahead:
         rows.append(("  loaded ahead", f"{-split.loaded_ahead:,}", "without a miss, and then hit"))
@@ -97,28 +97,28 @@ def _demand(found: Diagnosis, setup: Setup) -> list[Row]:
     over = f"p99 {regime.demand_over_bank_p99:.2f}; {percent(regime.share_over)} % of the {regime.demand}s exceed it"
     rows = [
         (f"one {regime.demand} / bank", f"{regime.demand_over_bank_p50:.2f}", over),
-        ("", "", _regime(regime.demand_over_bank_p50, regime.demand)),
+        ("", "", _regime(regime.demand_over_bank_p50)),
     ]
     if regime.token_cycle_slots is not None:
-        cycle = f"experts, {size(regime.token_cycle_bytes)}" if regime.token_cycle_bytes is not None else "experts"
+        cycle = f"top-{regime.top_k} of {regime.token_cycle_slots // regime.top_k} layers"
+        if regime.token_cycle_bytes is not None:
+            cycle += f", {size(regime.token_cycle_bytes)}"
         holds = _count(regime.bank_slots) if regime.bank_slots is not None else size(regime.bank_bytes)
-        layers = regime.token_cycle_slots // regime.top_k
-        remark = f"{cycle}: top-{regime.top_k} of {layers} layers; the banks hold {holds}"
-        rows.append(("token cycle", f"{regime.token_cycle_slots:,}", remark))
+        rows.append(("token cycle", f"{regime.token_cycle_slots:,}", f"{cycle}; the bank has {holds}"))
     if cliff is not None:
         in_slots = setup.bank.slots is not None or setup.fixed_slots
         least = f"{cliff.lru_hits_from:,}" if in_slots else size(cliff.lru_hits_from)
-        rows.append(("cliff", least, "with less LRU hits exactly nothing in steps of all layers"))
+        rows.append(("cliff", least, "with less LRU hits exactly nothing"))
         rows.append(("a bank for each layer", _rate(cliff.layer_hit_rate), "hit rate with the same memory"))
     return rows
 
 
-def _regime(over: float, demand: str) -> str:
+def _regime(over: float) -> str:
     if over > 1:
-        return f"above 1: a {demand} does not fit, and experts stream through"
+        return "above 1: does not fit, experts pass through"
     if over >= 1 / 3:
-        return f"from 1/3 to 1: what is not used again in the next {demand} or two is gone"
-    return f"below 1/3: holds several {demand}s; the policy has a choice"
+        return "1/3 to 1: one or two fit, little to choose"
+    return "below 1/3: several fit, a policy can choose"
 
 
 def _nulls(found: Diagnosis) -> list[Row]:
@@ -130,7 +130,7 @@ def _nulls(found: Diagnosis) -> list[Row]:
         ("  experts uniform", _rate(nulls.uniform), f"popularity: {_points(nulls.popularity_points)}{guessed}"),
     ]
     if nulls.closed_form is not None:
-        rows.append(("  slots / experts", _rate(nulls.closed_form), "what uniform tends to, once the bank is full"))
+        rows.append(("  slots / experts", _rate(nulls.closed_form), "what uniform tends to"))
     return rows
 
 
@@ -138,27 +138,27 @@ def _halves(found: Diagnosis) -> list[Row]:
     halves = found.stationarity
     if halves is None:
         return [("second half", "-", "a half of the steps lacks calls of some layer")]
-    overlap = f"{percent(halves.overlap)} % of the experts it should have"
+    overlap = f"{percent(halves.overlap)} % of the right experts"
     return [
         ("second half", "", f"hit rate of the last {halves.steps - halves.first_steps:,} of {halves.steps:,} steps"),
-        ("  profile of the first", _rate(halves.profile), f"{halves.policy}: {overlap}"),
-        ("  profile of itself", _rate(halves.hindsight), f"{halves.policy}, by hindsight"),
-        ("  lru, empty", _rate(halves.lru_empty), f"{halves.contract}; the bank is empty when it begins"),
-        ("  lru, warm", _rate(halves.lru_warm), f"{halves.contract}; the bank is as the first half left it"),
+        ("  profile of the first", _rate(halves.profile), f"{halves.policy}; has {overlap}"),
+        ("  profile of itself", _rate(halves.hindsight), f"{halves.policy}; by hindsight"),
+        ("  lru, empty", _rate(halves.lru_empty), f"{halves.contract}; bank empty when it begins"),
+        ("  lru, warm", _rate(halves.lru_warm), f"{halves.contract}; bank as the first half left it"),
     ]
 
 
 def _larger(found: Diagnosis) -> list[Row]:
     larger, ahead = found.larger, found.lookahead
-    remains = f"{larger.full_misses:,} remain with every expert in it"
-    rows = [("half the misses", larger.halves or "-", f"no bank has; {remains}")]
+    full = f"a bank of everything: {larger.full_misses:,}"
+    rows = [("bank to halve misses", "-", full)]
     if larger.halves is not None:
-        rows = [("half the misses", larger.halves, f"is the bank for it: {larger.halves_misses:,}; {remains}")]
+        rows = [("bank to halve misses", larger.halves, f"to {larger.halves_misses:,}; {full}")]
     if larger.unaliased is not None:
-        rows.append(("no aliasing", larger.unaliased, "is the bank for it"))
+        rows.append(("bank without aliasing", larger.unaliased, "the smallest found"))
     if ahead is not None:
-        remark = f"steps of lookahead: {ahead.misses:,} misses ({ahead.contract}), half way to min:forced"
-        rows.append(("half the victims", f"{ahead.steps:,}", remark))
+        remark = f"steps, for half of victims: to {ahead.misses:,} ({ahead.contract})"
+        rows.append(("lookahead", f"{ahead.steps:,}", remark))
     return rows
 
 
