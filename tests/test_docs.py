@@ -38,7 +38,9 @@ def test_the_readme_shows_every_verb(verb: str) -> None:
     assert f"sim {verb}" in README
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "CHANGELOG.md", "docs/contracts.md", "docs/columns.md", "docs/diagnosis.md"])
+@pytest.mark.parametrize(
+    "page", ["CONTRIBUTING.md", "CHANGELOG.md", "docs/contracts.md", "docs/columns.md", "docs/diagnosis.md"]
+)
 def test_the_readme_links_to_pages_that_exist(page: str) -> None:
     assert f"({page})" in README
     assert (ROOT / page).exists()
