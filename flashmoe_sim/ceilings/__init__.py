@@ -1,0 +1,1 @@
+"""How far a setup is from what any could do, and why."""
