@@ -48,12 +48,6 @@ def test_the_examples_of_the_docstrings() -> None:
     assert found.failed == 0
 
 
-def test_the_example_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
-    (example,) = re.findall("```python\n(.*?)```", (Path(__file__).parents[1] / "README.md").read_text(), re.DOTALL)
-    exec(example, {})
-    assert "shape: (10, 4)" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("verb", "function"),
     [(sweep_verb, sim.sweep), (replay_verb, sim.replay), (curve_verb, sim.curve)],
