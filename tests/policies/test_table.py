@@ -89,7 +89,7 @@ def test_the_spec_leaves_defaults_out() -> None:
     assert parse_policy("lfu:stamp=last:count=keep").spec == "lfu:stamp=last"
 
 
-KNOWN = "known: demand, fifo, lfu, lru, min, min:forced, random, static, static:global"
+KNOWN = f"known: {', '.join(sorted(POLICIES))}"
 
 
 @pytest.mark.parametrize(
