@@ -30,7 +30,7 @@ def built(source: Path) -> NotebookNode:
     with mock.patch.dict(os.environ, PYTHONPATH=path):
         place = {"metadata": {"path": str(source.parent)}}
         NotebookClient(notebook, timeout=600, record_timing=False, resources=place).execute()
-    del notebook.metadata["language_info"]
+    del notebook.metadata["language_info"], notebook.metadata["jupytext"]["text_representation"]
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number}"
         for output in cell.get("outputs", []):
