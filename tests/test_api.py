@@ -228,6 +228,19 @@ def test_what_is_refused(prose: sim.Workload, given: dict[str, Any], says: str) 
         sim.sweep(prose, **({"bank": 64} | given))
 
 
+def test_a_class_that_is_no_whole_policy(prose: sim.Workload) -> None:
+    cell: dict[str, Any] = {"__name__": "__main__", "SIGN": 1}
+    exec(CELL, cell)
+    parts = dict(cell["Mine"].kernels)
+    for lost, says in (("name", "with a `name`"), ("kernels", "mine: its `kernels` lack choose_victim, on_hit")):
+        body = {name: value for name, value in vars(cell["Mine"]).items() if name != lost}
+        with pytest.raises(BadInput, match=re.escape(says)):
+            sim.replay(prose, bank=64, policy=type("Mine", (sim.EvictingPolicy,), body))
+    del parts["choose_victim"]
+    with pytest.raises(BadInput, match="mine: its `kernels` lack choose_victim"):
+        sim.replay(prose, bank=64, policy=type("Mine", (cell["Mine"],), {"kernels": parts}))
+
+
 def test_a_missing_trace() -> None:
     with pytest.raises(BadInput, match="nowhere: no such file, nor a bundled trace; those are: python-256"):
         sim.load_trace("nowhere")

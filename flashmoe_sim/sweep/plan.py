@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.policies.bank import Bank, Scope, parse_bank, parse_banks
-from flashmoe_sim.policies.base import Policy
+from flashmoe_sim.policies.base import EvictingPolicy, Policy
 from flashmoe_sim.policies.min_ import Min
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.base import Prefetcher
@@ -22,6 +22,7 @@ One = TypeVar("One")
 OneBank = str | int | Bank
 OnePolicy = str | Policy | type[Policy]
 ALL = "all"
+REQUIRED_KERNELS = {"on_hit", "on_install", "choose_victim"}
 
 
 def plan_setup(
@@ -111,4 +112,6 @@ def _policy(given: OnePolicy) -> Policy:
         raise BadInput(
             f"policy {given!r}: expected a name, or a subclass of EvictingPolicy or PinningPolicy with a `name`"
         )
+    if isinstance(policy, EvictingPolicy) and (missing := REQUIRED_KERNELS - set(getattr(policy, "kernels", ()))):
+        raise BadInput(f"policy {policy.name}: its `kernels` lack {', '.join(sorted(missing))}")
     return policy
