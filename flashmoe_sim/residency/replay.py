@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import specialise
+from flashmoe_sim.errors import SimError
 from flashmoe_sim.policies import base
 from flashmoe_sim.policies.base import (
     STAMPS,
@@ -24,6 +25,7 @@ from flashmoe_sim.policies.base import (
 from flashmoe_sim.policies.fifo import Fifo
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min, MinForced
+from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency import atomic, deferred, flat, pinned, scheduled, sequential, tally
 from flashmoe_sim.residency.ahead import Ahead, compare
 from flashmoe_sim.residency.capacity import Capacity, capacities
@@ -90,6 +92,8 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
         else:
             held = _replay_undeferred(pool, setup, bank, ahead[number], table, (calls, issued, hits))
         contents.append(held)
+        if masks is None:
+            _check(setup, bank, held, table.sum(axis=0) if setup.scope == "global" else table[number])
         if record:
             stream[pool.call] = calls
             hit[pool.reference] = hits
@@ -167,6 +171,25 @@ def _compiled(policy: Any, loop: str) -> Callable[..., Any]:
 def _shape(pool: Pool, bank: Capacity, slots: int) -> PoolShape:
     capacity = max(min(bank.room // int(bank.size.min()), pool.keys), 1)
     return PoolShape(slots, capacity, pool.keys, pool.offset, pool.step)
+
+
+def _check(setup: Setup, bank: Capacity, held: NDArray[np.int32], counted: NDArray[np.int64]) -> None:
+    """Raise SimError where the books of one pool do not balance, which only the functions of a policy can bring about.
+
+    counted: i64 [tally.N_COLUMNS].
+    """
+    weight = int(bank.size[held].sum())
+    found: tuple[int, ...] = (weight, int(counted[tally.HITS] + counted[tally.MISSES]))
+    expected: tuple[int, ...] = (min(weight, bank.room), int(counted[tally.REQUESTS]))
+    if isinstance(setup.prefetch, NoPrefetch):  # what is evicted for a prediction is not an eviction of a call
+        installs = int(counted[tally.MISSES] - counted[tally.BYPASSED])
+        found += (int(counted[tally.EVICTIONS]),)
+        expected += (installs - len(held),)
+    if found != expected:
+        raise SimError(
+            f"policy {setup.policy.spec}: contents, requests and evictions of a bank of {bank.room} are {found}, "
+            f"expected {expected}; choose_victim may only return a slot that holds something and is not blocked"
+        )
 
 
 def _replay_deferred(

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.policies.base import (
     ALL_CONTRACTS,
     Candidates,
@@ -190,3 +190,15 @@ def test_a_policy_from_outside_replays_under_every_contract(toy_module: str) -> 
                 if found.slot is not None:
                     assert expected.slot is not None
                     assert found.slot.tolist() == expected.slot.tolist()
+
+
+def test_a_policy_from_outside_that_names_no_victim_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    always_0 = re.sub(r"    victim = -1\n.*?return victim\n", "    return 0\n", TOY, flags=re.DOTALL)
+    (tmp_path / "toy_policy_without_a_victim.py").write_text(always_0)
+    monkeypatch.syspath_prepend(tmp_path)
+    rng = np.random.default_rng(0)
+    workload = workload_of(random_calls(rng, n_experts=9, steps=40, width=3), {0: 9})
+    with pytest.raises(SimError, match=r"policy oldest: .* of a bank of 4 .* choose_victim may only return"):
+        run(workload, 4, "toy_policy_without_a_victim:Oldest", "atomic")
