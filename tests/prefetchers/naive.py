@@ -198,20 +198,15 @@ def predictions(predictor: Prefetcher, trace: RoutingTrace) -> list[Prediction]:
 
 
 class Accuracy(NamedTuple):
-    """Of the predictions that were for a call: distinct experts, and those of them that the call asked for."""
+    """Distinct experts of the predictions that were for a call, and those of them that the call asked for."""
 
     predicted: int
     right: int
-    calls: int
-    asked: int
 
 
 def accuracy(calls: list[Seen], made: list[Prediction], targets: Sequence[int] | None = None) -> dict[int, Accuracy]:
-    """By layer. targets: the call that each prediction is for; None for its layer's next one, of which the latest counts.
-
-    calls, asked: how many calls had a prediction, and what those asked for.
-    """
-    total = {call.layer: Accuracy(0, 0, 0, 0) for call in calls}
+    """Of each layer. targets: the call that each prediction is for; None for its layer's next, and the latest counts."""
+    total = {call.layer: Accuracy(0, 0) for call in calls}
     for number, call in enumerate(calls):
         own = [
             experts
@@ -220,8 +215,8 @@ def accuracy(calls: list[Seen], made: list[Prediction], targets: Sequence[int] |
         ]
         if own:
             named, asked = set(own[-1]), set(call.experts)
-            added = (len(named), len(named & asked), 1, len(asked))
-            total[call.layer] = Accuracy(*(a + b for a, b in zip(total[call.layer], added, strict=True)))
+            before = total[call.layer]
+            total[call.layer] = Accuracy(before.predicted + len(named), before.right + len(named & asked))
     return total
 
 
