@@ -205,7 +205,7 @@ class Accuracy(NamedTuple):
 
 
 def accuracy(calls: list[Seen], made: list[Prediction], targets: Sequence[int] | None = None) -> dict[int, Accuracy]:
-    """Of each layer. targets: the call that each prediction is for; None for its layer's next, and the latest counts."""
+    """Of each layer. targets: the call each prediction is for; None for its layer's next one, and the latest counts."""
     total = {call.layer: Accuracy(0, 0) for call in calls}
     for number, call in enumerate(calls):
         own = [

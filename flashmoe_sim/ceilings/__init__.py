@@ -1,0 +1,1 @@
+"""Bounds and reasons: what could be reached at best, and what holds it back."""
