@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.cli.main import VERBS
+from flashmoe_sim.cli.main import VERBS, main
 from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.schema import markdown
@@ -31,10 +33,30 @@ def test_the_readme_shows_every_verb(verb: str) -> None:
     assert f"sim {verb}" in README
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "CHANGELOG.md", "docs/contracts.md", "docs/columns.md"])
+@pytest.mark.parametrize(
+    "page", ["CONTRIBUTING.md", "CHANGELOG.md", "docs/contracts.md", "docs/columns.md", "docs/what-if.md"]
+)
 def test_the_readme_links_to_pages_that_exist(page: str) -> None:
     assert f"({page})" in README
     assert (ROOT / page).exists()
+
+
+@pytest.mark.parametrize("page", ["docs/what-if.md"])
+def test_examples_print_what_the_page_shows(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every `$ sim …` of a console block runs, all in one folder, and prints what follows it, where something does."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    blocks = re.findall(r"^```console\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    examples = [example for block in blocks for example in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
+    assert examples
+    for example in examples:
+        command, _, shown = example.replace("\\\n", "").partition("\n")
+        program, *arguments = shlex.split(command)
+        assert (program, main(arguments)) == ("sim", 0)
+        printed = capsys.readouterr().out
+        assert shown.strip() in ("", printed.strip()), f"`{command}` printed\n{printed}"
 
 
 def test_every_bundled_trace_is_what_the_catalogue_says() -> None:

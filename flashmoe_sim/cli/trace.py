@@ -1,15 +1,16 @@
-"""`sim trace`: inspect, lint, convert and cut routing traces."""
+"""`sim trace`: inspect, lint, convert, cut and combine routing traces."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import force_option, json_option, lenient_option, message, print_json, print_table
+from flashmoe_sim.cli.common import force_option, json_option, lenient_option, print_json, print_table
+from flashmoe_sim.cli.trace_out import report_written, to_option, trace_writer
+from flashmoe_sim.cli.trace_what_if import merge, speculate
 from flashmoe_sim.cli.workload import read_trace, trace_argument
 from flashmoe_sim.errors import BadInput, SimError
 
@@ -19,15 +20,13 @@ if TYPE_CHECKING:
     from flashmoe_sim.trace.statistics import LayerStatistics, TraceStatistics
 
 LAYER_ROWS = 12
-NAMES = {".parquet": "parquet", ".jsonl": "jsonl", ".jsonl.gz": "jsonl", ".jsonl.zst": "jsonl"}
 
 out_argument = click.argument("out", type=click.Path(path_type=Path))
-to_option = click.option("--to", type=click.Choice(["parquet", "jsonl"]), help="Format; by OUT's name if not given.")
 
 
 @click.group(name="trace", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Inspect, lint, convert and cut routing traces.
+    """Inspect, lint, convert, cut and combine routing traces.
 
     The format of TRACE is found by its content: the runtime's JSONL, token pairs, route CSV, grouped pairs, CSV with
     the columns layer and expert, or this program's Parquet store; plain or compressed with gzip or zstd.
@@ -102,8 +101,8 @@ def lint(trace: str, model: str | None, lenient: bool, as_json: bool) -> None:
 @json_option
 def convert(trace: str, out: Path, to: str | None, force: bool, lenient: bool, as_json: bool) -> None:
     """Write a trace as Parquet (keeps everything) or in the runtime's JSONL layout."""
-    write = _writer(out, to, force=force)
-    _report(write(read_trace(trace, lenient=lenient)), as_json=as_json)
+    write = trace_writer(out, to, force=force)
+    report_written(write(read_trace(trace, lenient=lenient)), as_json=as_json)
 
 
 @command.command(short_help="Write a part: fewer ranks, layers or steps.")
@@ -133,11 +132,15 @@ def cut(
 
     if top_k is None and layers is None and steps is None:
         raise click.UsageError("nothing to cut; give --topk, --layers or --steps")
-    write = _writer(out, to, force=force)
+    write = trace_writer(out, to, force=force)
     kept_layers = _numbers(layers, "--layers") if layers is not None else None
     kept_steps = _slice(steps) if steps is not None else None
     loaded = read_trace(trace, lenient=lenient)
-    _report(write(part(loaded, top_k=top_k, layers=kept_layers, steps=kept_steps)), as_json=as_json)
+    report_written(write(part(loaded, top_k=top_k, layers=kept_layers, steps=kept_steps)), as_json=as_json)
+
+
+command.add_command(merge)
+command.add_command(speculate)
 
 
 def _identity(trace: RoutingTrace) -> dict[str, Any]:
@@ -167,37 +170,6 @@ def _slice(text: str) -> tuple[int | None, int | None]:
     if first is not None and last is not None and last <= first:
         raise BadInput(f"--steps {text!r}: keeps nothing; B must be greater than A")
     return first, last
-
-
-def _writer(out: Path, to: str | None, *, force: bool) -> Callable[[RoutingTrace], dict[str, Any]]:
-    """Writes a trace to `out` and says what was written; refuses an existing file before anything is read."""
-    from flashmoe_sim.trace.atomic import refuse_existing
-    from flashmoe_sim.trace.store import write_store
-    from flashmoe_sim.trace.write_jsonl import lost_in_jsonl, write_jsonl
-
-    chosen = to or next((name for suffix, name in NAMES.items() if out.name.endswith(suffix)), None)
-    if chosen is None:
-        raise BadInput(f"{out}: the name tells no format; end it in {', '.join(NAMES)}, or give --to")
-    refuse_existing(out, force=force)
-
-    def write(trace: RoutingTrace) -> dict[str, Any]:
-        (write_store if chosen == "parquet" else write_jsonl)(trace, out, force=force)
-        lost = lost_in_jsonl(trace) if chosen == "jsonl" else ()
-        sizes = {"calls": trace.calls, "refs": trace.refs, "tokens": trace.tokens, "bytes": out.stat().st_size}
-        return {"out": str(out), "format": chosen, **sizes, "not_kept": list(lost)}
-
-    return write
-
-
-def _report(written: dict[str, Any], *, as_json: bool) -> None:
-    if written["not_kept"]:
-        message(f"{written['out']}: the runtime's layout has no place for {', '.join(written['not_kept'])}")
-    if as_json:
-        print_json(written)
-        return
-    click.echo(
-        f"{written['out']}: {written['calls']:,} calls, {written['refs']:,} references, {written['bytes']:,} bytes"
-    )
 
 
 def _percent(share: float | None) -> str:

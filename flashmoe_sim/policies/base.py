@@ -20,7 +20,7 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 NEVER = np.iinfo(np.int32).max
 ALL_CONTRACTS = ("runtime", "protected", "atomic", "sequential")
-STAMPS = ("first", "last", "hits-first")
+STAMPS = ("first", "last", "hits-first", "reverse")
 
 State = tuple[NDArray[Any], ...]
 
@@ -114,7 +114,7 @@ class EvictingPolicy(Policy, ABC):
     bypass: whether a miss may be given up again in the call that brought it (`declines`).
     stamp: the order in which the experts of one call count as used: `first` of their first reference (the patched
         runtime), `last` of their last (BigMoeOnEdge's cache), `hits-first` hits before misses (the runtime's own
-        cache estimator).
+        cache estimator), `reverse` backwards, so that the router's favourite counts as used last.
     """
 
     kernels: ClassVar[dict[str, Any]]

@@ -6,7 +6,7 @@ from typing import Any
 
 from flashmoe_sim._jit import jit
 
-FIRST, LAST, HITS_FIRST = 0, 1, 2  # places in policies.base.STAMPS
+FIRST, LAST, HITS_FIRST, REVERSE = 0, 1, 2, 3  # places in policies.base.STAMPS
 
 
 @jit
@@ -16,13 +16,13 @@ def visit_order(stamp: int, key: Any, begin: int, end: int, key_slot: Any, seen:
     seen: i64 [keys], scratch of this function alone; `mark` is a number it was not given before.
     """
     n = 0
-    if stamp == LAST:
+    if stamp in (LAST, REVERSE):
         for r in range(end - 1, begin - 1, -1):
             if seen[key[r]] != mark:
                 seen[key[r]] = mark
                 visit[n] = r
                 n += 1
-        for i in range(n // 2):
+        for i in range(n // 2 if stamp == LAST else 0):
             visit[i], visit[n - 1 - i] = visit[n - 1 - i], visit[i]
         return n
     for missed in range(2):

@@ -27,6 +27,12 @@ def with_end(starts: NDArray[np.int64], end: int) -> NDArray[np.int64]:
     return np.append(starts, np.int64(end)).astype(np.int64)
 
 
+def ranges(begin: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The numbers begin, begin + 1, … of each range, one range after the other, i64."""
+    numbers: NDArray[np.int64] = np.arange(length.sum()) + np.repeat(begin - (np.cumsum(length) - length), length)
+    return numbers
+
+
 def uniform_top_k(offset: NDArray[np.int64], n_tokens: NDArray[np.int32]) -> int:
     """Experts per token where every call of known tokens has the same number, else 0."""
     length = np.diff(offset)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.trace.counting import count_repeats
 from flashmoe_sim.trace.cut import shown_layers
 from flashmoe_sim.trace.phases import Phases, find_phases
-from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_UNKNOWN, RoutingTrace
 from flashmoe_sim.trace.statistics import aliased_by_call, union_by_call
 
 SEVERITIES = ("error", "warning", "info")
@@ -236,7 +236,9 @@ def _prompt(phases: Phases | None) -> Iterator[Finding]:
         yield Finding("info", "prompt-ends", len(ends), message, "", step=ends[0])
     else:
         only = "decode" if (phases.phase == PHASE_DECODE).any() else "prompt"
-        yield Finding("info", "one-phase", 1, f"every step is {only} ({how})")
+        unknown = int((phases.phase == PHASE_UNKNOWN).sum())
+        rest = f", or unknown ({unknown:,} of {len(phases.phase):,})" if unknown else ""
+        yield Finding("info", "one-phase", 1, f"every step is {only}{rest} ({how})")
 
 
 def _smallest_bank(trace: RoutingTrace) -> Iterator[Finding]:

@@ -25,9 +25,10 @@ class Phases:
 
     @property
     def prompt_ends(self) -> tuple[int, ...]:
-        """The last step of every prompt that decoded tokens follow."""
-        ends = (self.phase[:-1] == PHASE_PROMPT) & (self.phase[1:] == PHASE_DECODE)
-        return tuple(self.number[:-1][ends].tolist())
+        """The last step of every prompt that decoded tokens follow; steps of unknown phase are passed over."""
+        known = self.phase != PHASE_UNKNOWN
+        phase, number = self.phase[known], self.number[known]
+        return tuple(number[:-1][(phase[:-1] == PHASE_PROMPT) & (phase[1:] == PHASE_DECODE)].tolist())
 
     def of_calls(self, trace: RoutingTrace) -> NDArray[np.uint8]:
         """The phase of each call, u8 [calls]."""

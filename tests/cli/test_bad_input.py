@@ -58,6 +58,9 @@ FILES = {
     "note.txt": b"Dear diary,\n",
     "not.json": b"{",
     "out/results.csv": b"my results",
+    "one-expert": b"".join(
+        b'{"seq":%d,"layer":%d,"n_expert_used":1,"n_tokens":1,"experts":[1]}\n' % (n, n) for n in range(6)
+    ),
 }
 FAMILIES = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
 
@@ -88,6 +91,14 @@ def trace(name: str, *fragments: str) -> Bad:
 
 def sweep(arguments: str, *fragments: str) -> Bad:
     return Bad(f"sweep {arguments}", fragments)
+
+
+def merge(arguments: str, *fragments: str) -> Bad:
+    return Bad(f"trace merge {arguments}", fragments)
+
+
+def speculate(arguments: str, *fragments: str) -> Bad:
+    return Bad(f"trace speculate good {arguments}", fragments)
 
 
 CASES = [
@@ -149,7 +160,7 @@ CASES = [
     Bad("replay good", ("sim replay: Missing option '--bank'",)),
     Bad("replay good --bank 8..16", ("bank '8..16'",)),
     # the setup
-    sweep("--bank 16 --policy lur", "unknown policy 'lur'; known: ", "demand, fifo, lfu, lru, "),
+    sweep("--bank 16 --policy lur", "unknown policy 'lur'; known: ", "demand, fifo, "),
     sweep("--bank 16 --policy lru,", "unknown policy ''"),
     sweep("--bank 16 --policy min:never", "unknown policy 'min:never'"),
     sweep("--bank 16 --policy lru:age=3", "policy 'lru:age=3': 'age=3' is not a parameter; lru has: stamp"),
@@ -193,6 +204,40 @@ CASES = [
     sweep(f"good --bank 4 --out {'x' * 300}", "name too long"),
     sweep("good --bank 4 --out locked", "locked: may not be written to"),
     sweep("good --bank 4 --out locked/results", "locked: may not be written to"),
+    # workloads made of traces
+    merge("good --how union --out new.parquet", "sim trace merge: one trace only; give at least two to merge"),
+    merge("--how union --out new.parquet", "Missing argument 'TRACE...'"),
+    merge("good good --out new.parquet", "Missing option '--how'", "union, concat, interleave"),
+    merge("good good --how union", "Missing option '--out'"),
+    merge("good good --how mix --out new.parquet", "'mix' is not one of 'union', 'concat', 'interleave'"),
+    merge("good good --how concat --stagger 3 --out new.parquet", "--stagger is of --how union, not concat"),
+    merge("good good --how union --stagger=-3 --out new.parquet", "'--stagger': -3 is not in the range x>=0"),
+    merge("good good --how union --every 3 --out new.parquet", "--every is not of --how union"),
+    merge("good good --how interleave --out new.parquet", "--how interleave needs --every"),
+    merge("good good --how interleave --every 0 --out new.parquet", "'--every': 0 is not in the range x>=1"),
+    merge("good good --how union --out new.txt", "new.txt: the name tells no format"),
+    merge("good good --how union --to parquet --out out/results.csv", "out/results.csv: exists; give --force"),
+    merge("good missing --how union --out new.parquet", "sim: missing: no such file"),
+    merge("good short --how union --out new.parquet", ":2: found 1 experts, expected 2"),
+    merge(
+        "good python-256 --how union --out new.parquet",
+        "good and python-256 are of different models: layers 0-1 and 0-5; give traces of one model",
+    ),
+    merge(
+        "python-256 one-expert --how concat --out new.parquet",
+        "python-256 and one-expert are of different models: 8 and 1 experts per token",
+    ),
+    speculate("--draft 2", "Missing option '--out'"),
+    speculate("--out new.parquet", "Missing option '--draft'"),
+    speculate("--draft x --out new.parquet", "'--draft': 'x' is not a valid integer"),
+    speculate("--draft=-1 --out new.parquet", "draft -1 tokens; expected 0 to 64"),
+    speculate("--draft 2 --accept 1.2 --out new.parquet", "accept 1.2; expected a probability, 0 to 1"),
+    speculate("--draft 2 --accept often --out new.parquet", "'--accept': 'often' is not a valid float"),
+    speculate(
+        "--draft 2 --rejected best --out new.parquet", "unknown stand-in for rejected tokens 'best'; known: next"
+    ),
+    speculate("--draft 2 --seed=-1 --out new.parquet", "seed -1; expected at least 0"),
+    speculate("--draft 2 --out new.parquet", "good: no two decode steps of one token in a row"),
     # the usage
     Bad("frobnicate", ("unknown verb 'frobnicate'; known: sweep, replay",)),
     Bad("--frobnicate", ("sim: No such option '--frobnicate'",)),

@@ -115,8 +115,9 @@ class Run:
 
     def union(self, experts: Sequence[Expert], resident: Mapping[Expert, int]) -> list[Expert]:
         """The distinct experts of a call in the order in which they count as used."""
-        if self.stamp == "last":
-            return list(dict.fromkeys(reversed(experts)))[::-1]
+        backwards = list(dict.fromkeys(reversed(experts)))
+        if self.stamp in ("last", "reverse"):
+            return backwards if self.stamp == "reverse" else backwards[::-1]
         first = list(dict.fromkeys(experts))
         if self.stamp == "hits-first":
             return [one for one in first if one in resident] + [one for one in first if one not in resident]

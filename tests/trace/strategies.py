@@ -67,3 +67,48 @@ def random_traces(draw: st.DrawFn, *, plain: bool = False) -> RoutingTrace:
         name=draw(st.text(max_size=8)),
         notes=tuple(draw(st.lists(st.text(max_size=8), max_size=2))),
     )
+
+
+@st.composite
+def model_traces(draw: st.DrawFn, *, most: int = 4) -> list[RoutingTrace]:
+    """Traces of one model, of unequal lengths: missing calls, prompts of several tokens, several passes in a step."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    layers, experts = draw(st.integers(1, 4)), draw(st.integers(1, 12))
+    width = draw(st.integers(1, 4))
+    prompts, recorded, ragged = draw(st.booleans()), draw(st.booleans()), draw(st.booleans())
+
+    def one(number: int) -> RoutingTrace:
+        rows = []  # of (step, layer, tokens, width)
+        for step in range(int(rng.integers(1, 12))):
+            tokens = int(rng.integers(1, 5)) if prompts and step < 3 else 1
+            for _ in range(1 + (recorded and rng.random() < 0.2)):
+                rows += [
+                    (step, layer, 0 if ragged and rng.random() < 0.1 else tokens, width + (ragged and step == 1))
+                    for layer in range(layers)
+                    if rng.random() < 0.8
+                ]
+        rows += [(12, layer, 1, width) for layer in range(layers)]
+        step, layer, tokens, each = (np.array(column) for column in zip(*rows, strict=True))
+        offset = np.cumsum([0, *(each * np.maximum(tokens, 1))], dtype=np.int64)
+        references = int(offset[-1])
+
+        def maybe(values: np.ndarray) -> np.ndarray | None:
+            return values if draw(st.booleans()) else None
+
+        return RoutingTrace(
+            layer=layer.astype(np.int16),
+            n_tokens=tokens.astype(np.int32),
+            offset=offset,
+            expert=rng.integers(0, experts, references).astype(np.int16),
+            n_experts=dict.fromkeys(range(layers), experts),
+            n_experts_known=draw(st.booleans()),
+            top_k=draw(st.sampled_from([0, width])),
+            weight=maybe(rng.random(references, dtype=np.float32)),
+            slot=maybe(rng.integers(0, 6, references).astype(np.int16)),
+            phase=maybe(np.where(step < 3, 1, 2).astype(np.uint8)),
+            sequence=maybe((step // 5).astype(np.int32)),
+            step=(step + 7 * (rng.random() < 0.5)).astype(np.int32) if recorded else None,
+            name=f"part {number}",
+        )
+
+    return [one(number) for number in range(draw(st.integers(1, most)))]

@@ -1,0 +1,50 @@
+"""Writing the trace that a `sim trace` command made, and saying so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flashmoe_sim.cli.common import message, print_json
+from flashmoe_sim.errors import BadInput
+
+if TYPE_CHECKING:
+    from flashmoe_sim.trace.routing import RoutingTrace
+
+NAMES = {".parquet": "parquet", ".jsonl": "jsonl", ".jsonl.gz": "jsonl", ".jsonl.zst": "jsonl"}
+
+to_option = click.option("--to", type=click.Choice(["parquet", "jsonl"]), help="Format; by OUT's name if not given.")
+
+
+def trace_writer(out: Path, to: str | None, *, force: bool) -> Callable[[RoutingTrace], dict[str, Any]]:
+    """Writes a trace to `out` and says what was written; refuses an existing file before anything is read."""
+    from flashmoe_sim.trace.atomic import refuse_existing
+    from flashmoe_sim.trace.store import write_store
+    from flashmoe_sim.trace.write_jsonl import lost_in_jsonl, write_jsonl
+
+    chosen = to or next((name for suffix, name in NAMES.items() if out.name.endswith(suffix)), None)
+    if chosen is None:
+        raise BadInput(f"{out}: the name tells no format; end it in {', '.join(NAMES)}, or give --to")
+    refuse_existing(out, force=force)
+
+    def write(trace: RoutingTrace) -> dict[str, Any]:
+        (write_store if chosen == "parquet" else write_jsonl)(trace, out, force=force)
+        lost = lost_in_jsonl(trace) if chosen == "jsonl" else ()
+        sizes = {"calls": trace.calls, "refs": trace.refs, "tokens": trace.tokens, "bytes": out.stat().st_size}
+        return {"out": str(out), "format": chosen, **sizes, "not_kept": list(lost)}
+
+    return write
+
+
+def report_written(written: dict[str, Any], *, as_json: bool) -> None:
+    if written["not_kept"]:
+        message(f"{written['out']}: the runtime's layout has no place for {', '.join(written['not_kept'])}")
+    if as_json:
+        print_json(written)
+        return
+    click.echo(
+        f"{written['out']}: {written['calls']:,} calls, {written['refs']:,} references, {written['bytes']:,} bytes"
+    )

@@ -1,0 +1,72 @@
+"""Decoding steps together: routed calls of one layer become one call that has all their tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.trace.calls import ranges, run_starts, with_end
+from flashmoe_sim.trace.phases import find_phases
+from flashmoe_sim.trace.routing import PHASE_UNKNOWN, RoutingTrace
+
+LAST_STEP = np.iinfo(np.int32).max
+
+
+def join_calls(trace: RoutingTrace, calls: NDArray[np.int64], steps: NDArray[np.int64]) -> RoutingTrace:
+    """The trace in which each of `calls` happens at its new step, with the calls of one layer and step as one call.
+
+    A step of several passes over the layers keeps them apart: first passes are joined with first passes.
+    Tokens of a joined call stand in the order of `calls`, and are unknown (0) where those of one of its calls are, or
+    where they differ in width. Its phase is unknown where its tokens differ in it; where nothing tells, it is unknown
+    throughout. Sequences are dropped where two of them meet in a call, recorded slots and residency always: they
+    describe the recorded run.
+    calls: i64 [n], numbers of calls, each step's in their order; repeats are decoded again. steps: i64 [n], from 0.
+    Raises BadInput for a step that no i32 holds.
+    """
+    if steps.max(initial=0) > LAST_STEP:
+        raise BadInput(f"{trace.name or 'trace'}: has {steps.max() + 1:,} steps; at most {LAST_STEP + 1:,} expected")
+    layer, step_pass = trace.layer[calls], _passes(trace)[calls]
+    order = np.lexsort((layer, step_pass, steps))
+    first = run_starts(steps[order], step_pass[order], layer[order])
+    calls = calls[order]
+    length, tokens = np.diff(trace.offset)[calls], trace.n_tokens[calls]
+    begin = with_end(np.cumsum(length) - length, int(length.sum()))
+    reference = ranges(trace.offset[calls], length)
+    width = np.where((tokens > 0) & (length % np.maximum(tokens, 1) == 0), length // np.maximum(tokens, 1), 0)
+    narrowest = np.minimum.reduceat(width, first)
+    alike = (narrowest > 0) & (narrowest == np.maximum.reduceat(width, first))
+    alone = np.diff(with_end(first, len(calls))) == 1
+    phase = phases_of(trace)[calls]
+    one_phase = np.minimum.reduceat(phase, first) == np.maximum.reduceat(phase, first)
+    sequence = None if trace.sequence is None else trace.sequence[calls]
+    if sequence is not None:
+        meet = (np.minimum.reduceat(sequence, first) != np.maximum.reduceat(sequence, first)).any()
+        sequence = None if meet else sequence[first]
+    return trace.with_(
+        layer=trace.layer[calls[first]],
+        n_tokens=np.where(alike | alone, np.add.reduceat(tokens, first), 0).astype(np.int32),
+        offset=begin[with_end(first, len(calls))],
+        expert=trace.expert[reference],
+        weight=None if trace.weight is None else trace.weight[reference],
+        slot=None,
+        resident=None,
+        phase=np.where(one_phase, phase[first], PHASE_UNKNOWN).astype(np.uint8),
+        sequence=sequence,
+        step=steps[order][first].astype(np.int32),
+    )
+
+
+def phases_of(trace: RoutingTrace) -> NDArray[np.uint8]:
+    """The phase of each call, u8 [calls], recorded or inferred; PHASE_UNKNOWN where nothing tells."""
+    phases = find_phases(trace)
+    return np.full(trace.calls, PHASE_UNKNOWN, np.uint8) if phases is None else phases.of_calls(trace)
+
+
+def _passes(trace: RoutingTrace) -> NDArray[np.int64]:
+    """Which pass over the layers of its step each call is in, i64 [calls]; one begins where the layer does not rise."""
+    first = run_starts(trace.steps)
+    begins = np.zeros(trace.calls, np.int64)
+    begins[1:] = trace.layer[1:] <= trace.layer[:-1]
+    passes = np.cumsum(begins)
+    return passes - np.repeat(passes[first], np.diff(with_end(first, trace.calls)))

@@ -1,0 +1,191 @@
+"""Several traces of one model as one workload: decoded together, one after another, or in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.trace.calls import with_end
+from flashmoe_sim.trace.cut import WITHOUT_RANKS, shown_layers
+from flashmoe_sim.trace.join import join_calls, phases_of
+from flashmoe_sim.trace.phases import find_phases
+from flashmoe_sim.trace.routing import RoutingTrace
+
+NAMED_PARTS = 3
+Steps = list[NDArray[np.int64]]
+
+
+def union(parts: Sequence[RoutingTrace], *, stagger: int = 0) -> RoutingTrace:
+    """All parts decoded together, as a server does with concurrent conversations: step i is step i of every part.
+
+    A step has one call per layer, with the tokens of the parts' calls in the order of the parts (see `join_calls`).
+    A part that has ended drops out.
+    stagger: each part begins this many steps further into its trace than the one before, and goes round at its end:
+        copies of one trace are then never at the same place, and all are there all the time.
+    Raises BadInput for parts of different models.
+    """
+    if stagger < 0:
+        raise BadInput(f"stagger {stagger} steps; at least 0 expected")
+    steps = _steps(parts)
+    ahead = stagger * np.arange(len(parts))
+    shifted = [(step - shift) % count for step, shift, count in zip(steps, ahead, _counts(steps), strict=True)]
+    how = (
+        f", each {stagger:,} step{'s' if stagger > 1 else ''} further into its trace than the one before"
+        if stagger
+        else ""
+    )
+    return _merged(parts, steps, shifted, what="union", how=how)
+
+
+def concat(parts: Sequence[RoutingTrace]) -> RoutingTrace:
+    """One part after another; every part is at least one sequence of its own. Raises as `union`."""
+    steps = _steps(parts)
+    return _merged(parts, steps, _in_turns(steps, max(_counts(steps))), what="concatenation", how="")
+
+
+def interleave(parts: Sequence[RoutingTrace], *, every: int) -> RoutingTrace:
+    """`every` steps of each part in turn, as a server that switches between conversations; those that end drop out.
+
+    Every part is at least one sequence of its own. Raises as `union`.
+    """
+    if every < 1:
+        raise BadInput(f"turns of {every} steps; at least 1 expected")
+    steps = _steps(parts)
+    how = f", {every:,} step{'s' if every > 1 else ''} of each in turn"
+    return _merged(parts, steps, _in_turns(steps, every), what="interleaving", how=how)
+
+
+def _steps(parts: Sequence[RoutingTrace]) -> Steps:
+    """For every part the step of each call, from 0."""
+    if not parts:
+        raise BadInput("no traces; give at least one to merge")
+    for part in parts:
+        if not part.calls:
+            raise BadInput(f"{part.name or 'trace'}: no routed calls in it; record or convert the trace again")
+    return [part.steps.astype(np.int64) - int(part.steps.min()) for part in parts]
+
+
+def _counts(steps: Steps) -> list[int]:
+    return [int(step.max()) + 1 for step in steps]
+
+
+def _in_turns(steps: Steps, every: int) -> Steps:
+    counts = np.array(_counts(steps))
+    turns = np.clip(counts - every * np.arange(-(-counts.max() // every))[:, np.newaxis], 0, every)  # [rounds, parts]
+    begin = (np.cumsum(turns) - turns.ravel()).reshape(turns.shape)
+    return [begin[step // every, number] + step % every for number, step in enumerate(steps)]
+
+
+def _merged(parts: Sequence[RoutingTrace], steps: Steps, new: Steps, *, what: str, how: str) -> RoutingTrace:
+    """The parts with each call at its new step."""
+    trace = _stacked(parts, steps).with_(**_one_model(parts))
+    merged = join_calls(trace, np.arange(trace.calls), np.concatenate(new))
+    few = len({part.name for part in parts}) <= NAMED_PARTS
+    return merged.with_(
+        name=f"{what} of {_listed(parts) if few else f'{len(parts)} traces'}",
+        notes=tuple(dict.fromkeys([*_notes(parts), f"{what} of {_listed(parts)}{how}", *_warm_ups(parts)])),
+    )
+
+
+def _stacked(parts: Sequence[RoutingTrace], steps: Steps) -> RoutingTrace:
+    """The calls of all parts in one trace, with steps and sequences that count on from part to part."""
+
+    def all_of(name: str) -> Any:
+        values = [getattr(part, name) for part in parts]
+        return None if any(value is None for value in values) else np.concatenate(values)
+
+    sequences, next_sequence = [], 0
+    for part in parts:
+        recorded = np.zeros(part.calls, np.int32) if part.sequence is None else part.sequence
+        sequences.append(np.unique(recorded, return_inverse=True)[1] + next_sequence)
+        next_sequence = int(sequences[-1].max()) + 1
+    first_step = np.cumsum([0, *_counts(steps)[:-1]])
+    first_reference = np.cumsum([0, *(part.refs for part in parts[:-1])])
+    offset = [part.offset[:-1] + at for part, at in zip(parts, first_reference, strict=True)]
+    return parts[0].with_(
+        **{name: all_of(name) for name in ("layer", "n_tokens", "expert", "weight")},
+        offset=with_end(np.concatenate(offset), sum(part.refs for part in parts)),
+        slot=None,
+        resident=None,
+        phase=np.concatenate([phases_of(part) for part in parts]),
+        sequence=np.concatenate(sequences).astype(np.int32),
+        step=np.concatenate([step + at for step, at in zip(steps, first_step, strict=True)]),
+    )
+
+
+def _one_model(parts: Sequence[RoutingTrace]) -> dict[str, Any]:
+    """What the parts together say of their model; BadInput, naming two of them, where they contradict each other.
+
+    Experts that were only inferred from the ids give way to those recorded, else the largest number counts.
+    """
+    first = parts[0]
+    for part in parts[1:]:
+        if part.layers != first.layers:
+            raise _differ(first, part, f"layers {shown_layers(first.layers)} and {shown_layers(part.layers)}")
+    sure = [part for part in parts if part.n_experts_known]
+    n_experts: Mapping[int, int] = {layer: max(part.n_experts[layer] for part in parts) for layer in first.layers}
+    if sure:
+        n_experts = sure[0].n_experts
+        _same(sure, "n_experts", "experts")
+        for part in parts:
+            largest = np.zeros(first.layers[-1] + 1, np.int64)
+            np.maximum.at(largest, np.repeat(part.layer, np.diff(part.offset)), part.expert)
+            for layer in first.layers:
+                if largest[layer] >= n_experts[layer]:
+                    found = f"{n_experts[layer]} experts in layer {layer}, and expert {largest[layer]} used there"
+                    raise _differ(sure[0], part, found)
+    of_token = [part for part in parts if part.top_k]
+    for part in of_token:
+        if part.top_k != of_token[0].top_k:
+            raise _differ(of_token[0], part, f"{of_token[0].top_k} and {part.top_k} experts per token")
+    weighed = [part for part in parts if part.expert_bytes]
+    _same(weighed, "expert_bytes", "bytes an expert")
+    dense = [part.dense_bytes for part in parts if part.dense_bytes]
+    return {
+        "n_experts": n_experts if len(parts) > 1 else first.n_experts,
+        "n_experts_known": bool(sure),
+        "top_k": first.top_k if all(part.top_k == first.top_k for part in parts) else 0,
+        "expert_bytes": weighed[0].expert_bytes if weighed else first.expert_bytes,
+        "dense_bytes": dense[0] if dense and all(one == dense[0] for one in dense) else None,
+        "format": next((part.format for part in parts if part.format in WITHOUT_RANKS), first.format),
+    }
+
+
+def _same(parts: Sequence[RoutingTrace], field: str, what: str) -> None:
+    """Raise BadInput where what `field` says of a layer is not the same in all parts."""
+    for part in parts[1:]:
+        for layer in part.layers:
+            one, other = getattr(parts[0], field)[layer], getattr(part, field)[layer]
+            if one != other:
+                raise _differ(parts[0], part, f"{one} and {other} {what} in layer {layer}")
+
+
+def _differ(one: RoutingTrace, other: RoutingTrace, found: str) -> BadInput:
+    names = " and ".join(part.name or "trace" for part in (one, other))
+    return BadInput(f"{names} are of different models: {found}; give traces of one model")
+
+
+def _listed(parts: Sequence[RoutingTrace]) -> str:
+    """The parts' names in their order, those in a row counted: 2 x a, b."""
+    runs = [(name, len(list(run))) for name, run in groupby(part.name or "trace" for part in parts)]
+    return ", ".join(f"{count} x {name}" if count > 1 else name for name, count in runs)
+
+
+def _notes(parts: Sequence[RoutingTrace]) -> list[str]:
+    return [f"{part.name or 'trace'}: {note}" for part in parts for note in part.notes]
+
+
+def _warm_ups(parts: Sequence[RoutingTrace]) -> list[str]:
+    """A note where parts begin with the decode that a runtime makes while loading, which is left in."""
+    steps = [phases.warm_up_steps for phases in map(find_phases, parts) if phases and phases.warm_up_steps]
+    if not steps:
+        return []
+    return [
+        f"{len(steps)} of {len(parts)} parts begin with the decode that a runtime makes while loading; "
+        f"`sim trace cut --steps {max(steps)}:` leaves it out"
+    ]

@@ -1,0 +1,189 @@
+"""Plain twins of merging and of speculative decoding: lists of calls, one step after another."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from flashmoe_sim.trace.join import phases_of
+from flashmoe_sim.trace.routing import PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace
+
+
+class Call(NamedTuple):
+    """A routed call; weights are None where none were recorded."""
+
+    layer: int
+    n_tokens: int
+    experts: list[int]
+    weights: list[float] | None
+    phase: int
+    sequence: int | None
+
+
+Pass = dict[int, Call]
+Step = list[Pass]
+
+
+def steps_of(trace: RoutingTrace) -> list[Step]:
+    """The passes of every step from the first, by layer; a step without calls has none."""
+    numbers, phase = trace.steps.tolist(), phases_of(trace).tolist()
+    steps: list[Step] = [[] for _ in range(max(numbers) - min(numbers) + 1)]
+    for call in range(trace.calls):
+        begin, end = int(trace.offset[call]), int(trace.offset[call + 1])
+        layer = int(trace.layer[call])
+        passes = steps[numbers[call] - min(numbers)]
+        if not passes or layer <= max(passes[-1]):
+            passes.append({})
+        passes[-1][layer] = Call(
+            layer,
+            int(trace.n_tokens[call]),
+            trace.expert[begin:end].tolist(),
+            None if trace.weight is None else trace.weight[begin:end].tolist(),
+            phase[call],
+            None if trace.sequence is None else int(trace.sequence[call]),
+        )
+    return steps
+
+
+def joined(steps: Sequence[Step]) -> Step:
+    """Steps decoded together, their tokens in the order given; the sequence is -1 where several meet."""
+    together = []
+    for number in range(max(map(len, steps), default=0)):
+        passes = [step[number] for step in steps if number < len(step)]
+        together.append(
+            {
+                layer: _joined([one[layer] for one in passes if layer in one])
+                for layer in sorted({layer for one in passes for layer in one})
+            }
+        )
+    return together
+
+
+def _joined(calls: list[Call]) -> Call:
+    if len(calls) == 1:
+        return calls[0]
+    known = all(call.n_tokens > 0 and len(call.experts) % call.n_tokens == 0 for call in calls)
+    widths = {len(call.experts) // call.n_tokens for call in calls} if known else set()
+    phases, sequences = {call.phase for call in calls}, {call.sequence for call in calls}
+    return Call(
+        calls[0].layer,
+        sum(call.n_tokens for call in calls) if len(widths) == 1 and widths != {0} else 0,
+        [expert for call in calls for expert in call.experts],
+        None if calls[0].weights is None else [weight for call in calls for weight in call.weights or []],
+        phases.pop() if len(phases) == 1 else PHASE_UNKNOWN,
+        sequences.pop() if len(sequences) == 1 else -1,
+    )
+
+
+def numbered(parts: Sequence[RoutingTrace]) -> list[list[Step]]:
+    """The steps of all parts: every sequence has a number of its own, and weights only count where all have them."""
+    weighted = all(part.weight is not None for part in parts)
+    result, seen = [], 0
+    for part in parts:
+        steps = steps_of(part)
+        known = sorted({call.sequence or 0 for step in steps for one in step for call in one.values()})
+        for step in steps:
+            for one in step:
+                for layer, call in one.items():
+                    weights = call.weights if weighted else None
+                    one[layer] = call._replace(sequence=seen + known.index(call.sequence or 0), weights=weights)
+        seen += len(known)
+        result.append(steps)
+    return result
+
+
+def union(parts: Sequence[RoutingTrace], stagger: int = 0) -> list[Step]:
+    streams = [
+        steps[number * stagger % len(steps) :] + steps[: number * stagger % len(steps)]
+        for number, steps in enumerate(numbered(parts))
+    ]
+    return [
+        joined([steps[number] for steps in streams if number < len(steps)]) for number in range(max(map(len, streams)))
+    ]
+
+
+def concat(parts: Sequence[RoutingTrace]) -> list[Step]:
+    return [step for steps in numbered(parts) for step in steps]
+
+
+def interleave(parts: Sequence[RoutingTrace], every: int) -> list[Step]:
+    left, result = numbered(parts), []
+    while any(left):
+        for steps in left:
+            result += steps[:every]
+            del steps[:every]
+    return result
+
+
+def _text(step: Step) -> int | None:
+    return next(iter(step[0].values())).sequence
+
+
+def _one_token(step: Step) -> bool:
+    return all(call.n_tokens == 1 and call.phase != PHASE_PROMPT for one in step for call in one.values())
+
+
+def _follows(step: Step, following: Step) -> bool:
+    return _one_token(step) and _one_token(following) and _text(step) == _text(following)
+
+
+def draftable(trace: RoutingTrace) -> bool:
+    """Whether any step can be drafted for."""
+    return any(itertools.starmap(_follows, itertools.pairwise(filter(None, steps_of(trace)))))
+
+
+def speculate(trace: RoutingTrace, draft: int, accept: float, rejected: str, seed: int) -> list[Step]:
+    steps = [step for step in steps_of(trace) if step]
+    draws = np.random.default_rng(seed)
+    drawn = draws.random(len(steps)).tolist()
+    sources: list[list[int]] = []
+    wrong: list[tuple[int, int]] = []
+    at = 0
+    while at < len(steps):
+        source = [at]
+        while len(source) <= draft and source[-1] + 1 < len(steps):
+            if not _follows(steps[at], steps[source[-1] + 1]):
+                break
+            source.append(source[-1] + 1)
+        accepted = 0
+        while accepted < len(source) - 1 and drawn[at] < accept ** (accepted + 1):
+            accepted += 1
+        wrong += [(len(sources), place) for place in range(accepted + 1, len(source))]
+        sources.append(source)
+        at += 1 + accepted
+    if rejected == "random":
+        decode = [number for number, step in enumerate(steps) if _one_token(step)]
+        for (number, place), other in zip(wrong, draws.choice(decode, len(wrong)).tolist(), strict=True):
+            sources[number][place] = other
+    result = []
+    for source in sources:
+        step = joined([steps[number] for number in source])
+        base = _text(steps[source[0]])
+        result.append([{layer: call._replace(sequence=base) for layer, call in one.items()} for one in step])
+    return result
+
+
+def equal(trace: RoutingTrace, steps: Sequence[Step]) -> bool:
+    """Whether a trace says exactly what these steps do."""
+    rows = [(number, call) for number, step in enumerate(steps) for one in step for _, call in sorted(one.items())]
+    calls = [call for _, call in rows]
+    sequences = [call.sequence for call in calls]
+    weights = None if any(call.weights is None for call in calls) else [w for call in calls for w in call.weights or []]
+    return (
+        trace.layer.tolist() == [call.layer for call in calls]
+        and trace.n_tokens.tolist() == [call.n_tokens for call in calls]
+        and trace.offset.tolist() == np.cumsum([0, *(len(call.experts) for call in calls)]).tolist()
+        and trace.expert.tolist() == [expert for call in calls for expert in call.experts]
+        and (None if trace.weight is None else trace.weight.tolist()) == weights
+        and trace.phase is not None
+        and trace.phase.tolist() == [call.phase for call in calls]
+        and (None if trace.sequence is None else trace.sequence.tolist())
+        == (None if None in sequences or -1 in sequences else sequences)
+        and trace.step is not None
+        and trace.step.tolist() == [number for number, _ in rows]
+        and trace.slot is None
+        and trace.resident is None
+    )
