@@ -80,8 +80,8 @@ def ahead_values(
     progress: called with the number of finished replays and of all.
     Raises BadInput for a predictor or a bank that cannot be had.
     """
-    counted = _Counted(progress, len(prefetchers))
-    return _values(workload, setup, prefetchers, _without(workload, setup), counted)
+    setups = [replace(setup, prefetch=prefetcher) for prefetcher in prefetchers]
+    return _values(workload, setups, _without(workload, setup), _Counted(progress, len(setups)))
 
 
 def break_even(workload: Workload, setup: Setup, *, price: float, progress: Progress | None = None) -> BreakEven:
@@ -98,9 +98,9 @@ def break_even(workload: Workload, setup: Setup, *, price: float, progress: Prog
         raise BadInput(f"price {price}: expected 0 or more, what a read ahead costs as a share of one that stalls")
     width = default_width(workload.trace)
     extras = tuple(dict.fromkeys((0, *(max(width * quarters // 4, 1) for quarters in (1, 2, 4, 8)))))
+    setups = [replace(setup, prefetch=Synthetic(recall, extra)) for extra in extras for recall in RECALLS]
     without, counted = _without(workload, setup), _Counted(progress, len(extras) * (len(RECALLS) + HALVINGS))
-    chosen = [Synthetic(recall, extra) for extra in extras for recall in RECALLS]
-    flat = _values(workload, setup, chosen, without, counted)
+    flat = _values(workload, setups, without, counted)
     grid = [tuple(flat[at : at + len(RECALLS)]) for at in range(0, len(flat), len(RECALLS))]
     low: dict[int, int] = {}  # per cent that does not pay, and that does, by the place in extras
     high: dict[int, int] = {}
@@ -111,8 +111,8 @@ def break_even(workload: Workload, setup: Setup, *, price: float, progress: Prog
             high[row] = round(100 * RECALLS[place])
             low[row] = round(100 * RECALLS[place - 1]) if place else 0
     while middle := {row: (low[row] + high[row]) // 2 for row in high if high[row] - low[row] > 1}:
-        chosen = [Synthetic(percent / 100, extras[row]) for row, percent in middle.items()]
-        found = _values(workload, setup, chosen, without, counted)
+        setups = [replace(setup, prefetch=Synthetic(percent / 100, extras[row])) for row, percent in middle.items()]
+        found = _values(workload, setups, without, counted)
         for (row, percent), value in zip(middle.items(), found, strict=True):
             (high if value.pays(price) else low)[row] = percent
     needed = tuple(high[row] / 100 if row in high else None for row in range(len(extras)))
@@ -135,11 +135,7 @@ def _without(workload: Workload, setup: Setup) -> Counts:
     return replay(workload, replace(setup, prefetch=NoPrefetch())).counts
 
 
-def _values(
-    workload: Workload, setup: Setup, prefetchers: Sequence[Prefetcher], without: Counts, counted: _Counted
-) -> list[AheadValue]:
-    setups = [replace(setup, prefetch=prefetcher) for prefetcher in prefetchers]
-
+def _values(workload: Workload, setups: list[Setup], without: Counts, counted: _Counted) -> list[AheadValue]:
     def one(setup: Setup) -> AheadValue:
         value = _value(setup.prefetch, replay(workload, setup).counts, without)
         workload.forget_ahead(setup.prefetch, setup.scope)
