@@ -27,7 +27,16 @@ def sim(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], [], ["sweep", "--help"], ["replay", "-h"], ["curve", "-h"], ["trace", "-h"], ["policy", "-h"]],
+    [
+        ["--help"],
+        [],
+        ["sweep", "--help"],
+        ["replay", "-h"],
+        ["curve", "-h"],
+        ["trace", "-h"],
+        ["policy", "-h"],
+        ["prefetch", "-h"],
+    ],
     ids=" ".join,
 )
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
