@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from flashmoe_sim.ceilings.diagnose import diagnose
     from flashmoe_sim.errors import BadInput, SimError
     from flashmoe_sim.geometry.load import load_model
     from flashmoe_sim.policies.bank import Bank, parse_bank, parse_banks
@@ -23,6 +24,7 @@ _WHERE = {
     "Bank": "policies.bank",
     "Setup": "residency.setup",
     "SimError": "errors",
+    "diagnose": "ceilings.diagnose",
     "hit_curve": "residency.curve",
     "load_model": "geometry.load",
     "load_trace": "trace.load",
@@ -39,6 +41,7 @@ __all__ = [
     "Bank",
     "Setup",
     "SimError",
+    "diagnose",
     "hit_curve",
     "load_model",
     "load_trace",

@@ -34,14 +34,14 @@ def test_the_readme_shows_every_verb(verb: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["CONTRIBUTING.md", "CHANGELOG.md", "docs/contracts.md", "docs/columns.md", "docs/what-if.md"]
+    "page", ["CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
 )
 def test_the_readme_links_to_pages_that_exist(page: str) -> None:
     assert f"({page})" in README
     assert (ROOT / page).exists()
 
 
-@pytest.mark.parametrize("page", ["docs/what-if.md"])
+@pytest.mark.parametrize("page", ["docs/what-if.md", "docs/diagnosis.md"])
 def test_examples_print_what_the_page_shows(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

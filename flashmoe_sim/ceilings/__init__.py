@@ -1,1 +1,1 @@
-"""Bounds and reasons: what could be reached at best, and what holds it back."""
+"""How far a setup is from what any could do, and why."""

@@ -16,6 +16,7 @@ VERBS = {
     "sweep": "what a bank would hit, for many bank sizes and policies",
     "replay": "one trace, one bank, one policy: exact counts, layer by layer",
     "curve": "the exact hit curve at every bank size, in one pass",
+    "diagnose": "is it the policy or the working set? with a verdict",
     "trace": "inspect, lint, convert, cut and combine routing traces",
     "model": "what a model's experts cost",
     "policy": "the eviction policies there are",

@@ -80,5 +80,5 @@ class LfuDecay(EvictingPolicy):
             np.zeros(shape.slots, np.int64),
             np.array([2.0 ** (step / self.half_life) for step in range(max(steps, 1))]),
             np.zeros(1, np.int64),
-            np.zeros(1),
+            np.ones(1),  # before the first step there can be predictions
         )

@@ -5,27 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import replace
 from typing import Any
 
-from flashmoe_sim.policies.min_ import Min
-from flashmoe_sim.prefetchers.none import NoPrefetch
+from flashmoe_sim.ceilings.optimum import ceiling_setup
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.many import Job, plan_jobs
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.row import result_row
-
-
-def ceiling_setup(workload: Workload, setup: Setup) -> Setup | None:
-    """The setup of the best any policy could do in the same banks: min with bypass, event-atomic.
-
-    None for a bank in bytes that experts of different sizes share, where no fast way to the optimum is known.
-    """
-    sizes = workload.expert_bytes or ()
-    if setup.bank.slots is None and setup.scope == "global" and len(set(sizes)) > 1:
-        return None
-    return replace(setup, policy=Min(), contract="atomic", prefetch=NoPrefetch())
 
 
 def sweep(

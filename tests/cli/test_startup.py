@@ -33,6 +33,7 @@ def sim(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         ["sweep", "--help"],
         ["replay", "-h"],
         ["curve", "-h"],
+        ["diagnose", "-h"],
         ["trace", "-h"],
         ["policy", "-h"],
         ["prefetch", "-h"],

@@ -200,7 +200,7 @@ def deferred(
                 allowed = bank.candidates(lambda slot: slot not in reserved)
                 if not empty and not allowed:
                     if prefetching:
-                        done["requests"] -= 1
+                        done.subtract(["requests", "misses"])
                         break
                     raise Overflow(number)
                 slot = empty[0] if empty else bank.policy.victim(allowed)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from flashmoe_sim.ceilings.optimum import ceiling_setup
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
-from flashmoe_sim.sweep.collect import ceiling_setup, sweep
+from flashmoe_sim.sweep.collect import sweep
 from tests.residency.builders import geometry_of, random_calls, trace_of
 
 BANKS, POLICIES = (2, 4, 7), ("fifo", "lru", "min", "static")

@@ -154,14 +154,11 @@ class BoundedLru(Lru):
         self.cap = cap
 
     def call(self, step: int) -> None:
-        self.installs = 0
-
-    def installed(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
-        super().installed(slot, expert, now, coming)
-        self.installs += 1
+        self.admitted = 0
 
     def admits(self, expert: Expert, now: int) -> bool:
-        return self.installs < self.cap
+        self.admitted += 1
+        return self.admitted <= self.cap
 
 
 class SecondMiss(Lru):
@@ -170,19 +167,18 @@ class SecondMiss(Lru):
     def __init__(self, capacity: int, *, window: int = 32) -> None:
         super().__init__(capacity)
         self.window = window
+        self.step = 0
         self.misses: dict[Expert, list[int]] = defaultdict(list)
 
     def call(self, step: int) -> None:
         self.step = step
 
-    def missed(self, expert: Expert, now: int) -> None:
-        self.misses[expert].append(self.step)
-
     def admits(self, expert: Expert, now: int) -> bool:
-        *before, _ = self.misses[expert]
-        again = any(step >= self.step - self.window for step in before)
+        again = any(step >= self.step - self.window for step in self.misses[expert])
         if again:
             self.misses[expert].clear()
+        else:
+            self.misses[expert].append(self.step)
         return again
 
 

@@ -1,0 +1,86 @@
+"""How much of what a policy misses, `min` in the same banks does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from flashmoe_sim.ceilings.optimum import comparable_setup, optimum_known
+from flashmoe_sim.policies.base import EvictingPolicy
+from flashmoe_sim.policies.min_ import Min, MinForced
+from flashmoe_sim.residency.replay import Replay, replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+
+
+@dataclass(frozen=True)
+class Gap:
+    """From a policy to `min`, in misses of the same calls and banks, and in points of hit rate.
+
+    contract: what `policy` was counted under: that of the setup, but `protected` where that is `runtime`, so that slot
+        aliasing is no part of the gap. optimum_contract: what `forced` and `minimum` were counted under.
+    policy: misses of the policy. Where it loads experts without a miss (before the run, or between steps), each counts
+        as one when it is first hit: `loaded_ahead` of them are in `policy`.
+    forced, minimum: misses of min:forced and of min with bypass.
+    victim_choice: policy - forced, what the best victims would save. Negative where a policy that declines to admit
+        gains more by that than its victims cost.
+    admission: forced - minimum, what declining to admit would save on top.
+
+    None: where the optimum is not known (a bank in bytes that experts of different sizes share).
+    """
+
+    contract: str
+    optimum_contract: str
+    policy: int
+    loaded_ahead: int
+    forced: int | None
+    minimum: int | None
+    victim_choice: int | None
+    admission: int | None
+    victim_choice_points: float | None
+    admission_points: float | None
+
+
+def gap_to_min(workload: Workload, own: Replay) -> Gap:
+    """Compare with `min` what `own` counted; a policy that does not evict must have been recorded."""
+    setup, total = own.setup, own.counts.total()
+    ahead = loaded_ahead(workload, own)
+    contract = setup.contract
+    policy = int(total["misses"]) + ahead
+    if contract == "runtime" and isinstance(setup.policy, EvictingPolicy):
+        contract = "protected"
+        policy = misses(workload, replace(setup, contract=contract))
+    optimum_contract = comparable_setup(setup, Min()).contract
+    if not optimum_known(workload, setup):
+        return Gap(contract, optimum_contract, policy, ahead, None, None, None, None, None, None)
+    forced = misses(workload, comparable_setup(setup, MinForced()))
+    minimum = misses(workload, comparable_setup(setup, Min()))
+    requests = max(int(total["requests"]), 1)
+    return Gap(
+        contract=contract,
+        optimum_contract=optimum_contract,
+        policy=policy,
+        loaded_ahead=ahead,
+        forced=forced,
+        minimum=minimum,
+        victim_choice=policy - forced,
+        admission=forced - minimum,
+        victim_choice_points=100 * (policy - forced) / requests,
+        admission_points=100 * (forced - minimum) / requests,
+    )
+
+
+def loaded_ahead(workload: Workload, own: Replay) -> int:
+    """Experts that were loaded without a miss and then hit: before their first use, or between steps."""
+    if isinstance(own.setup.policy, EvictingPolicy):
+        return 0
+    assert own.hit is not None, "a policy that does not evict must be recorded"
+    hit_at_once = 0
+    for pool in workload.layer_pools:
+        first = pool.first_reference[pool.requests_by_key > 0]
+        hit_at_once += int(own.hit[pool.reference[first]].sum())
+    return hit_at_once + int(own.counts.total()["prefetch_useful"])
+
+
+def misses(workload: Workload, setup: Setup) -> int:
+    """The misses of one replay."""
+    return int(replay(workload, setup).counts.total()["misses"])

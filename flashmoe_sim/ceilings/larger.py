@@ -1,0 +1,70 @@
+"""What a larger bank would do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+from flashmoe_sim.ceilings.search import smallest
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.residency.replay import Replay, replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+
+
+@dataclass(frozen=True)
+class LargerBank:
+    """Larger banks for the same policy under the same contract, as `--bank` takes them.
+
+    Banks in bytes are tried in steps of one expert of every layer, rounded up to whole KiB, MiB or GiB: the largest
+    that is no more than a step.
+
+    full_misses: misses of a bank that holds every expert.
+    halves: the smallest bank with at most half the misses, and halves_misses: its misses. None where no bank has.
+    unaliased: the smallest bank without aliased references. None where there are none now.
+
+    Both are found by doubling and then bisection. That is exact where a larger bank never misses more (lru, static,
+    min); otherwise (fifo; aliasing) a smaller one may do as well.
+    """
+
+    full_misses: int
+    halves: str | None
+    halves_misses: int | None
+    unaliased: str | None
+
+
+def larger_bank(workload: Workload, own: Replay) -> LargerBank:
+    """Look for larger banks than that of `own`, up to one that holds every expert."""
+    banks = _larger_banks(workload, own.setup)
+
+    @cache
+    def counted(place: int) -> dict[str, int]:
+        return replay(workload, replace(own.setup, bank=banks[place])).counts.total()
+
+    now = own.counts.total()
+    most = len(banks) - 1
+    full = counted(most) if banks else now
+    halves = smallest(lambda place: 2 * counted(place)["misses"] <= now["misses"], most) if now["misses"] else None
+    unaliased = smallest(lambda place: not counted(place)["aliased_refs"], most) if now["aliased_refs"] else None
+    return LargerBank(
+        full_misses=full["misses"],
+        halves=None if halves is None else str(banks[halves]),
+        halves_misses=None if halves is None else counted(halves)["misses"],
+        unaliased=None if unaliased is None else str(banks[unaliased]),
+    )
+
+
+def _larger_banks(workload: Workload, setup: Setup) -> list[Bank]:
+    """All larger banks of use, ascending; the last holds every expert."""
+    n_experts = workload.n_experts
+    if setup.bank.slots is not None:
+        return [Bank(slots=slots) for slots in range(setup.bank.slots + 1, max(n_experts) + 1)]
+    sizes, budget = workload.expert_bytes, setup.bank.budget_bytes
+    assert sizes is not None
+    assert budget is not None
+    by_layer = [size * n for size, n in zip(sizes, n_experts, strict=True)]
+    everything = sum(by_layer) if setup.scope == "global" else max(by_layer) * len(by_layer)
+    step = sum(sizes)
+    unit = max(2**power for power in (0, 10, 20, 30) if 2**power <= step)
+    budgets = [*range(budget + step, everything, step), everything]
+    return [Bank(budget_bytes=-(-size // unit) * unit) for size in budgets if size > budget]

@@ -1,0 +1,45 @@
+"""How far ahead a policy would have to see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flashmoe_sim.ceilings.gap import Gap, misses
+from flashmoe_sim.ceilings.optimum import comparable_setup
+from flashmoe_sim.ceilings.search import smallest
+from flashmoe_sim.policies.table import parse_policy
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+
+
+@dataclass(frozen=True)
+class Lookahead:
+    """The lookahead that closes half the gap between a policy and min:forced.
+
+    steps: of the model: min within the next so many steps, LRU beyond them; 0 is LRU. misses: with that lookahead.
+    contract: what it was counted under.
+
+    It is found by doubling and then bisection. More lookahead is not always better, so fewer steps may do as well.
+    """
+
+    steps: int
+    misses: int
+    contract: str
+
+
+def half_gap(workload: Workload, setup: Setup, gap: Gap) -> Lookahead | None:
+    """The lookahead that closes half the gap; None where there is no gap, or where it is not known."""
+    if gap.forced is None or gap.policy <= gap.forced:
+        return None
+    target = (gap.policy + gap.forced) / 2
+    counted: dict[int, int] = {}
+
+    def enough(steps: int) -> bool:
+        counted[steps] = misses(workload, comparable_setup(setup, parse_policy(f"lookahead:steps={steps}")))
+        return counted[steps] <= target
+
+    steps = smallest(enough, len(np.unique(workload.trace.steps)))
+    assert steps is not None, "a lookahead of the whole trace is min:forced"
+    return Lookahead(steps, counted[steps], gap.optimum_contract)

@@ -1,0 +1,46 @@
+"""The setups to compare with: other policies in the same banks, on the same calls."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flashmoe_sim.policies.base import Policy
+from flashmoe_sim.policies.min_ import Min
+from flashmoe_sim.policies.static import StaticGlobal
+from flashmoe_sim.prefetchers.none import NoPrefetch
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+
+
+def ceiling_setup(workload: Workload, setup: Setup) -> Setup | None:
+    """The setup of the best any policy could do in the same banks: min with bypass, event-atomic.
+
+    None for a bank in bytes that experts of different sizes share, where no fast way to the optimum is known.
+    """
+    if setup.bank.slots is None and shared_by_unequal_experts(workload, setup):
+        return None
+    return replace(setup, policy=Min(), contract="atomic", prefetch=NoPrefetch())
+
+
+def shared_by_unequal_experts(workload: Workload, setup: Setup) -> bool:
+    """Whether one bank serves layers whose experts differ in size."""
+    return setup.scope == "global" and len(set(workload.expert_bytes or ())) > 1
+
+
+def comparable_setup(setup: Setup, policy: Policy) -> Setup:
+    """The setup that counts `policy` for comparison with `setup`.
+
+    It is event-atomic, which takes calls of any size, or sequential where `setup` is, so that requests mean the same.
+    """
+    contract = "sequential" if setup.contract == "sequential" else "atomic"
+    return replace(setup, policy=policy, contract=contract, prefetch=NoPrefetch())
+
+
+def optimum_known(workload: Workload, setup: Setup) -> bool:
+    """Whether `min` in these banks bounds what the policy of `setup` can hit.
+
+    It does not where experts of different sizes share a bank of bytes; nor for `static:global`, which measures a bank
+    of slots in bytes too.
+    """
+    in_bytes = setup.bank.slots is None or isinstance(setup.policy, StaticGlobal)
+    return not (in_bytes and shared_by_unequal_experts(workload, setup))

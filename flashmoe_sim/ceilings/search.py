@@ -1,0 +1,26 @@
+"""Finding the smallest number that is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+def smallest(enough: Callable[[int], bool], most: int) -> int | None:
+    """The smallest of 0..most that is enough, by doubling and then bisection; None where `most` is not.
+
+    Exact where more is always enough too. Otherwise what is found is enough, but something smaller may be as well.
+    """
+    if most < 0:
+        return None
+    below, found = -1, 0
+    while not enough(found):
+        if found == most:
+            return None
+        below, found = found, min(max(2 * found, 1), most)
+    while found - below > 1:
+        middle = (below + found) // 2
+        if enough(middle):
+            found = middle
+        else:
+            below = middle
+    return found

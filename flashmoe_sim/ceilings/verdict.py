@@ -1,0 +1,115 @@
+"""The verdict, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from flashmoe_sim.ceilings.gap import Gap
+from flashmoe_sim.ceilings.larger import LargerBank
+from flashmoe_sim.ceilings.lookahead import Lookahead
+from flashmoe_sim.ceilings.regime import Cliff
+from flashmoe_sim.ceilings.split import MissSplit
+from flashmoe_sim.residency.setup import Setup
+
+MOST = 0.5
+MANY_ALIASED = 0.01
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """kind: the first that applies. text: one or two sentences with the numbers.
+
+    `none`: nothing is missed.
+    `aliasing`: 1 % of the requests or more are aliased.
+    `cliff`: one bank for all layers holds less than a token cycle, and the same policy hits more than twice as much in
+        banks of each layer of the same memory.
+    `first-uses`: at least half of the misses are compulsory. As below, those that aliasing changes are left out, and
+        what was loaded ahead counts as missed.
+    `unknown`: the optimum is not known.
+    `policy`, `working-set`: at least half are the policy's, or capacity.
+    `mixed`: no part has half.
+
+    Where a bank has aliased references, the text of any verdict ends with them.
+    """
+
+    kind: str
+    text: str
+
+
+def verdict_of(
+    setup: Setup,
+    total: dict[str, Any],
+    split: MissSplit,
+    gap: Gap,
+    cliff: Cliff | None,
+    larger: LargerBank,
+    lookahead: Lookahead | None,
+) -> Verdict:
+    """Judge by the numbers of all questions; total: the counts of the setup."""
+    if not split.misses:
+        return Verdict("none", "Nothing is missed.")
+    kind, text = _cause(setup, split, gap, larger, lookahead)
+    if cliff is not None and cliff.below and (cliff.layer_hit_rate or 0) > 2 * total["hit_rate"]:
+        kind, text = "cliff", _cliff(setup, total, cliff)
+    if not split.aliased_refs:
+        return Verdict(kind, text)
+    aliasing = _aliasing(total, larger)
+    if split.aliased_refs >= MANY_ALIASED * total["requests"]:
+        return Verdict("aliasing", f"{aliasing} {text}")
+    return Verdict(kind, f"{text} {aliasing}")
+
+
+def _cause(
+    setup: Setup, split: MissSplit, gap: Gap, larger: LargerBank, lookahead: Lookahead | None
+) -> tuple[str, str]:
+    missed = f"{gap.policy:,} misses" if not gap.loaded_ahead else f"{gap.policy:,} experts missed or loaded ahead"
+    if gap.contract != setup.contract:
+        missed += f" (under {gap.contract})"
+    if split.compulsory >= MOST * gap.policy:
+        return "first-uses", (
+            f"{split.compulsory:,} of {missed} are first uses, which no bank that starts empty and no policy avoids; "
+            "loading before the run or prefetching does, and a longer run has fewer."
+        )
+    if split.capacity is None or split.policy is None:
+        return "unknown", (
+            f"{split.compulsory:,} of {missed} are first uses; what of the rest is the policy's cannot be told where "
+            "experts of different sizes share a bank of bytes. A bank for each layer, or one in slots, can tell."
+        )
+    more = f"--bank {larger.halves} halves the misses of {setup.policy.spec}"
+    if larger.halves is None:
+        more = f"no bank halves the misses: {larger.full_misses:,} remain with every expert in it"
+    share = f"{split.policy / gap.policy:.0%}"
+    if split.policy >= MOST * gap.policy:
+        assert gap.victim_choice is not None
+        assert gap.admission is not None
+        by = "its choice of victims" if gap.victim_choice >= gap.admission else "not admitting what is used late"
+        ahead = ""
+        if lookahead is not None:
+            ahead = f"; a lookahead of {lookahead.steps:,} steps gives half of what victims can"
+        return "policy", f"min in the same bank would avoid {share} of {missed}, mostly by {by}{ahead}."
+    if split.capacity >= MOST * gap.policy:
+        return "working-set", (
+            f"Even min misses {gap.minimum:,} of {missed}: a better policy avoids {share} at most; {more}."
+        )
+    return "mixed", (
+        f"Of {missed}, {split.compulsory:,} are first uses, {split.capacity:,} more even min misses, and "
+        f"{split.policy:,} are the policy's; {more}."
+    )
+
+
+def _cliff(setup: Setup, total: dict[str, Any], cliff: Cliff) -> str:
+    unit = "slots" if setup.bank.slots is not None or setup.fixed_slots else "bytes"
+    return (
+        f"One bank of {cliff.bank:,} {unit} for all layers holds less than the {cliff.cycle:,} of one token, and hits "
+        f"{total['hit_rate']:.1%}: experts go before their layer comes round again. --bank {cliff.enough} holds them; "
+        f"a bank for each layer hits {cliff.layer_hit_rate:.1%} with the same memory."
+    )
+
+
+def _aliasing(total: dict[str, Any], larger: LargerBank) -> str:
+    where = f"none are at --bank {larger.unaliased}" if larger.unaliased else "--contract protected avoids it"
+    return (
+        f"Slot aliasing: {total['aliased_refs']:,} requests ({total['aliased_refs'] / total['requests']:.1%}) are "
+        f"computed with the weights of another expert; {where}."
+    )

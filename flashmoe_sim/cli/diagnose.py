@@ -1,0 +1,174 @@
+"""`sim diagnose`: is it the policy or the working set?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table, size, wrapped
+from flashmoe_sim.cli.workload import bank_meaning, contract_option, load_workload, model_option, scope_option
+
+if TYPE_CHECKING:
+    from flashmoe_sim.ceilings.diagnose import Diagnosis
+    from flashmoe_sim.residency.setup import Setup
+
+Row = tuple[str, str, str]
+
+
+@click.command(name="diagnose", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("trace", required=False, metavar="[TRACE]")
+@click.option("--bank", required=True, metavar="N", help="Slots of each layer (64), or bytes of all together (8GiB).")
+@click.option("--policy", default="lru", show_default=True, metavar="P", help="Eviction policy; see `sim policy list`.")
+@model_option
+@contract_option
+@scope_option
+@lenient_option
+@json_option
+def command(
+    trace: str | None,
+    bank: str,
+    policy: str,
+    model: str | None,
+    contract: str,
+    scope: Any,
+    lenient: bool,
+    as_json: bool,
+) -> None:
+    """Say what a policy misses in a bank and why: first uses, too small a bank, or the policy.
+
+    TRACE is a file, or a name from `sim trace catalog`; without one the first of the catalogue is used.
+    docs/diagnosis.md explains each line.
+
+    \b
+    Example:  sim diagnose python-256 --bank 64 --policy lru
+    """
+    from flashmoe_sim.ceilings.diagnose import diagnose
+    from flashmoe_sim.policies.bank import parse_bank
+    from flashmoe_sim.policies.table import parse_policy
+    from flashmoe_sim.residency.setup import Setup
+    from flashmoe_sim.sweep.row import identity
+    from flashmoe_sim.trace.bundled import catalog
+
+    setup = Setup(parse_bank(bank), parse_policy(policy), contract, scope=scope)
+    workload = load_workload(trace or next(iter(catalog())), model, lenient=lenient)
+    found = diagnose(workload, setup)
+    if as_json:
+        print_json({"identity": identity(workload, setup), "diagnosis": found.to_dict()})
+        return
+    click.echo(wrapped(f"{found.verdict.kind.replace('-', ' ')}: {found.verdict.text}") + "\n")
+    sections = (_misses(found), _gap(found), _demand(found, setup), _nulls(found), _halves(found), _larger(found))
+    rows = [row for number, section in enumerate(sections) for row in [("", "", "")][:number] + section]
+    title = f"{found.trace}: {found.policy}, bank {found.bank} ({bank_meaning(setup)}), contract {found.contract}"
+    print_table((("", "left"), ("", "right"), ("", "left")), rows, title=title)
+
+
+def _misses(found: Diagnosis) -> list[Row]:
+    split = found.split
+    rows = [
+        ("misses", f"{split.misses:,}", f"of {found.requests:,} requests; {found.hits:,} hit"),
+        ("  first uses", f"{split.compulsory:,}", "of an expert in its layer: compulsory"),
+        ("  capacity", _count(split.capacity), "missed by min too: the bank is too small"),
+        ("  policy", _count(split.policy), "not missed by min"),
+    ]
+    if split.aliased_refs:
+        remark = f"over protected; {split.aliased_refs:,} requests are aliased"
+        rows.append(("  aliasing", f"{split.conflict:,}", remark))
+    if split.loaded_ahead:
+        rows.append(("  loaded ahead", f"{-split.loaded_ahead:,}", "without a miss, and then hit"))
+    return rows
+
+
+def _gap(found: Diagnosis) -> list[Row]:
+    gap = found.gap
+    if gap.minimum is None:
+        remark = "not known: experts of different sizes share a bank of bytes"
+        return [("gap to min", "-", remark)]
+    return [
+        ("gap to min", "", "misses"),
+        (f"  {found.policy}", f"{gap.policy:,}", gap.contract + (", with loads ahead" if gap.loaded_ahead else "")),
+        ("  min:forced", _count(gap.forced), f"{gap.optimum_contract}; victims: {_points(gap.victim_choice_points)}"),
+        ("  min", _count(gap.minimum), f"{gap.optimum_contract}; admission: {_points(gap.admission_points)}"),
+    ]
+
+
+def _demand(found: Diagnosis, setup: Setup) -> list[Row]:
+    regime, cliff = found.regime, found.cliff
+    over = f"p99 {regime.demand_over_bank_p99:.2f}; {percent(regime.share_over)} % of the {regime.demand}s exceed it"
+    rows = [
+        (f"one {regime.demand} / bank", f"{regime.demand_over_bank_p50:.2f}", over),
+        ("", "", _regime(regime.demand_over_bank_p50)),
+    ]
+    if regime.token_cycle_slots is not None:
+        cycle = f"top-{regime.top_k} of {regime.token_cycle_slots // regime.top_k} layers"
+        if regime.token_cycle_bytes is not None:
+            cycle += f", {size(regime.token_cycle_bytes)}"
+        holds = _count(regime.bank_slots) if regime.bank_slots is not None else size(regime.bank_bytes)
+        rows.append(("token cycle", f"{regime.token_cycle_slots:,}", f"{cycle}; the bank has {holds}"))
+    if cliff is not None:
+        in_slots = setup.bank.slots is not None or setup.fixed_slots
+        least = f"{cliff.lru_hits_from:,}" if in_slots else size(cliff.lru_hits_from)
+        rows.append(("cliff", least, "with less LRU hits exactly nothing"))
+        rows.append(("a bank for each layer", _rate(cliff.layer_hit_rate), "hit rate with the same memory"))
+    return rows
+
+
+def _regime(over: float) -> str:
+    if over > 1:
+        return "above 1: does not fit, experts pass through"
+    if over >= 1 / 3:
+        return "1/3 to 1: one or two fit, little to choose"
+    return "below 1/3: several fit, a policy can choose"
+
+
+def _nulls(found: Diagnosis) -> list[Row]:
+    nulls = found.nulls
+    guessed = "" if nulls.experts_known else "; how many experts there are is guessed"
+    rows = [
+        ("hit rate", _rate(nulls.hit_rate), ""),
+        ("  calls shuffled", _rate(nulls.shuffled), f"recency: {_points(nulls.recency_points)}"),
+        ("  experts uniform", _rate(nulls.uniform), f"popularity: {_points(nulls.popularity_points)}{guessed}"),
+    ]
+    if nulls.closed_form is not None:
+        rows.append(("  slots / experts", _rate(nulls.closed_form), "what uniform tends to"))
+    return rows
+
+
+def _halves(found: Diagnosis) -> list[Row]:
+    halves = found.stationarity
+    if halves is None:
+        return [("second half", "-", "a half of the steps lacks calls of some layer")]
+    overlap = f"{percent(halves.overlap)} % of the right experts"
+    return [
+        ("second half", "", f"hit rate of the last {halves.steps - halves.first_steps:,} of {halves.steps:,} steps"),
+        ("  profile of the first", _rate(halves.profile), f"{halves.policy}; has {overlap}"),
+        ("  profile of itself", _rate(halves.hindsight), f"{halves.policy}; by hindsight"),
+        ("  lru, empty", _rate(halves.lru_empty), f"{halves.contract}; bank empty when it begins"),
+        ("  lru, warm", _rate(halves.lru_warm), f"{halves.contract}; bank as the first half left it"),
+    ]
+
+
+def _larger(found: Diagnosis) -> list[Row]:
+    larger, ahead = found.larger, found.lookahead
+    full = f"a bank of everything: {larger.full_misses:,}"
+    rows = [("bank to halve misses", "-", full)]
+    if larger.halves is not None:
+        rows = [("bank to halve misses", larger.halves, f"to {larger.halves_misses:,}; {full}")]
+    if larger.unaliased is not None:
+        rows.append(("bank without aliasing", larger.unaliased, "the smallest found"))
+    if ahead is not None:
+        remark = f"steps, for half of victims: to {ahead.misses:,} ({ahead.contract})"
+        rows.append(("lookahead", f"{ahead.steps:,}", remark))
+    return rows
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+def _rate(share: float | None) -> str:
+    return "-" if share is None else f"{percent(share)} %"
+
+
+def _points(points: float | None) -> str:
+    return "-" if points is None else f"{points:+.1f} points"
