@@ -6,20 +6,22 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
+from flashmoe_sim.ceilings.search import smallest
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.prefetchers.base import Prefetcher, default_width
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.prefetchers.synthetic import Synthetic
 from flashmoe_sim.residency import tally
-from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 
 RECALLS = (0.25, 0.5, 0.75, 1.0)
-HALVINGS = 5  # of 25 per cent, to one
 
+T = TypeVar("T")
+R = TypeVar("R")
 Progress = Callable[[int, int], None]
 
 
@@ -63,7 +65,8 @@ class BreakEven:
     """What predictors of chosen quality are worth that name experts one step ahead.
 
     extras: wrong experts named for each call. grid: for each of them one value for each of RECALLS.
-    needed: for each of them the least recall that pays at `price`, in steps of 0.01; None where none does.
+    needed: for each of them the least recall from 0.01 on, in steps of that, that pays at `price`; None where no value
+        of the grid does.
     """
 
     price: float
@@ -77,94 +80,80 @@ def ahead_values(
 ) -> list[AheadValue]:
     """What each predictor costs and saves in the bank of `setup`, whose own predictor does not matter.
 
-    progress: called with the number of finished replays and of all.
+    progress: called with the number of predictors done and of all.
     Raises BadInput for a predictor or a bank that cannot be had.
     """
-    setups = [replace(setup, prefetch=prefetcher) for prefetcher in prefetchers]
-    return _values(workload, setups, _without(workload, setup), _Counted(progress, len(setups)))
+    judged = _judged(workload, setup, prefetchers)
+    return _in_threads(judged, prefetchers, progress)
 
 
 def break_even(workload: Workload, setup: Setup, *, price: float, progress: Progress | None = None) -> BreakEven:
     """How right a predictor must be to pay in the bank of `setup`, by how many wrong experts it names.
 
-    Wrong experts are none, a quarter, a half, all and twice of what a token uses. The least recall is searched for
-    between the largest of RECALLS that does not pay and the next; the same seed makes what is predicted at a higher
-    recall include what is at a lower one.
+    Wrong experts are none, a quarter, a half, all and twice of what a token uses. The same draws are made for every
+    recall, so that what is named at a higher one includes what is at a lower one.
     price: what an expert read ahead costs, as a share of a demand miss.
-    progress: called with the number of finished replays and of the most there can be.
+    progress: called with the number of rows of the grid done and of all.
     Raises BadInput for a price below 0, and as `ahead_values` does.
     """
     if not price >= 0:
         raise BadInput(f"price {price}: expected 0 or more, what a read ahead costs as a share of one that stalls")
+    judged = _judged(workload, setup, [Synthetic()])
     width = default_width(workload.trace)
     extras = tuple(dict.fromkeys((0, *(max(width * quarters // 4, 1) for quarters in (1, 2, 4, 8)))))
-    setups = [replace(setup, prefetch=Synthetic(recall, extra)) for extra in extras for recall in RECALLS]
-    without, counted = _without(workload, setup), _Counted(progress, len(extras) * (len(RECALLS) + HALVINGS))
-    flat = _values(workload, setups, without, counted)
-    grid = [tuple(flat[at : at + len(RECALLS)]) for at in range(0, len(flat), len(RECALLS))]
-    low: dict[int, int] = {}  # per cent that does not pay, and that does, by the place in extras
-    high: dict[int, int] = {}
-    for row, values in enumerate(grid):
+
+    def row(extra: int) -> tuple[tuple[AheadValue, ...], float | None]:
+        values = tuple(judged(Synthetic(recall, extra)) for recall in RECALLS)
         paying = [value.pays(price) for value in values]
-        if any(paying):
-            place = paying.index(True)
-            high[row] = round(100 * RECALLS[place])
-            low[row] = round(100 * RECALLS[place - 1]) if place else 0
-    while middle := {row: (low[row] + high[row]) // 2 for row in high if high[row] - low[row] > 1}:
-        setups = [replace(setup, prefetch=Synthetic(percent / 100, extras[row])) for row, percent in middle.items()]
-        found = _values(workload, setups, without, counted)
-        for (row, percent), value in zip(middle.items(), found, strict=True):
-            (high if value.pays(price) else low)[row] = percent
-    needed = tuple(high[row] / 100 if row in high else None for row in range(len(extras)))
-    return BreakEven(price, extras, tuple(grid), needed)
+        if not any(paying):
+            return values, None
+        # Between the last recall before the first that pays, and that one, in per cent.
+        bounds = [1, *(round(100 * recall) for recall in RECALLS)]
+        low, high = bounds[paying.index(True) : paying.index(True) + 2]
+        more = smallest(lambda more: judged(Synthetic((low + more) / 100, extra)).pays(price), high - low)
+        assert more is not None, "the upper bound pays"
+        return values, (low + more) / 100
+
+    grid, needed = zip(*_in_threads(row, extras, progress), strict=True)
+    return BreakEven(price, extras, grid, needed)
 
 
-class _Counted:
-    """Counts finished replays for `progress`, of `total` at most."""
+def _judged(workload: Workload, setup: Setup, prefetchers: Sequence[Prefetcher]) -> Callable[[Prefetcher], AheadValue]:
+    """A function of one predictor, once it is known that all of these can be had."""
+    for prefetcher in prefetchers:
+        replace(setup, prefetch=prefetcher)
+    without = replay(workload, replace(setup, prefetch=NoPrefetch())).counts.total()["misses"]
 
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress, self._total, self._done = progress, total, 0
+    def judged(prefetcher: Prefetcher) -> AheadValue:
+        counts = replay(workload, replace(setup, prefetch=prefetcher)).counts
+        workload.forget_ahead(prefetcher, setup.scope)
+        total = counts.total()
+        demand_bytes, ahead_bytes = total["bytes_read"], total["prefetch_bytes"]
+        return AheadValue(
+            prefetch=prefetcher.spec,
+            hindsight=prefetcher.hindsight,
+            precision=total["prefetch_precision"],
+            recall=total["prefetch_recall"],
+            read_ahead=total["prefetch_issued"],
+            useful=total["prefetch_useful"],
+            late=total["prefetch_late"],
+            wasted=int(counts.table[:, tally.PREFETCH_WASTED].sum()),
+            misses=total["misses"],
+            saved=without - total["misses"],
+            tokens=counts.tokens,
+            bytes_read=None if demand_bytes is None else demand_bytes + ahead_bytes,
+        )
 
-    def one_more(self) -> None:
-        self._done += 1
-        if self._progress:
-            self._progress(self._done, self._total)
+    return judged
 
 
-def _without(workload: Workload, setup: Setup) -> Counts:
-    return replay(workload, replace(setup, prefetch=NoPrefetch())).counts
-
-
-def _values(workload: Workload, setups: list[Setup], without: Counts, counted: _Counted) -> list[AheadValue]:
-    def one(setup: Setup) -> AheadValue:
-        value = _value(setup.prefetch, replay(workload, setup).counts, without)
-        workload.forget_ahead(setup.prefetch, setup.scope)
-        return value
-
+def _in_threads(function: Callable[[T], R], items: Sequence[T], progress: Progress | None) -> list[R]:
     pool, found = ThreadPoolExecutor(os.cpu_count()), []
     try:
-        for value in pool.map(one, setups):
-            counted.one_more()
-            found.append(value)
+        for result in pool.map(function, items):
+            found.append(result)
+            if progress:
+                progress(len(found), len(items))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     return found
-
-
-def _value(prefetcher: Prefetcher, counts: Counts, without: Counts) -> AheadValue:
-    total, misses = counts.total(), without.total()["misses"]
-    demand_bytes, ahead_bytes = total["bytes_read"], total["prefetch_bytes"]
-    return AheadValue(
-        prefetch=prefetcher.spec,
-        hindsight=prefetcher.hindsight,
-        precision=total["prefetch_precision"],
-        recall=total["prefetch_recall"],
-        read_ahead=total["prefetch_issued"],
-        useful=total["prefetch_useful"],
-        late=total["prefetch_late"],
-        wasted=int(counts.table[:, tally.PREFETCH_WASTED].sum()),
-        misses=total["misses"],
-        saved=misses - total["misses"],
-        tokens=counts.tokens,
-        bytes_read=None if demand_bytes is None else demand_bytes + ahead_bytes,
-    )

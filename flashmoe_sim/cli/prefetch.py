@@ -77,6 +77,7 @@ def judge(
     from flashmoe_sim.prefetchers.none import NoPrefetch
     from flashmoe_sim.prefetchers.table import parse_prefetchers
     from flashmoe_sim.residency.setup import Setup
+    from flashmoe_sim.sweep.row import identity
 
     setup = Setup(parse_bank(bank), parse_policy(policy), contract, scope=scope)
     chosen = [NoPrefetch(), *(one for one in parse_prefetchers(prefetchers) if not isinstance(one, NoPrefetch))]
@@ -86,7 +87,7 @@ def judge(
     with replaying() as progress:
         needed = break_even(workload, setup, price=price, progress=progress)
     if as_json:
-        print_json(_document(workload.trace.name, setup, values, needed))
+        print_json({"identity": identity(workload, setup), **_document(values, needed)})
         return
     _print_values(workload.trace.name, setup, values)
     _print_break_even(needed)
@@ -157,17 +158,10 @@ def _describe(name: str) -> dict[str, Any]:
     }
 
 
-def _document(name: str, setup: Setup, values: list[AheadValue], needed: BreakEven) -> dict[str, Any]:
+def _document(values: list[AheadValue], needed: BreakEven) -> dict[str, Any]:
     from flashmoe_sim.ceilings.ahead_value import RECALLS
 
     return {
-        "identity": {
-            "trace": name,
-            "bank": str(setup.bank),
-            "policy": setup.policy.spec,
-            "contract": setup.contract,
-            "scope": setup.scope,
-        },
         "predictors": [asdict(value) | {"worth": value.worth} for value in values],
         "break_even": {
             "price": needed.price,
