@@ -31,7 +31,14 @@ def command() -> None:
 @command.command(short_help="What each predictor costs and saves in a bank.")
 @trace_argument
 @click.option("--bank", required=True, metavar="N", help="Slots of each layer (64), or bytes of all together (8GiB).")
-@click.option("--prefetch", "prefetchers", default="all", show_default=True, metavar="F,F", help="Predictors, or all.")
+@click.option(
+    "--prefetch",
+    "prefetchers",
+    default="all",
+    show_default=True,
+    metavar="F,F",
+    help="Predictors; see `sim prefetch list`.",
+)
 @click.option("--policy", default="lru", show_default=True, metavar="P", help="Eviction policy; see `sim policy list`.")
 @click.option(
     "--contract",

@@ -18,7 +18,7 @@ from flashmoe_sim.cli.common import (
     print_table,
     size,
 )
-from flashmoe_sim.cli.workload import bank_meaning, load_workload, setup_options
+from flashmoe_sim.cli.workload import bank_meaning, load_workload, prefetches_option, setup_options
 from flashmoe_sim.errors import BadInput
 
 if TYPE_CHECKING:
@@ -35,6 +35,12 @@ COLUMNS = (
     ("best %", "right"),
     ("read/tok", "right"),
     ("memory", "right"),
+)
+COLUMNS_OF_PREDICTORS = (
+    *COLUMNS[:2],
+    ("predictor", "left"),
+    *(column for column in COLUMNS[2:-1] if column[0] != "evicted"),
+    ("ahead/tok", "right"),
 )
 LISTED_BANKS = 12
 
@@ -53,6 +59,7 @@ LISTED_BANKS = 12
 )
 @click.option("--topk", "top_ks", default="", metavar="K,K", help="Cut each trace to these experts per token.")
 @setup_options
+@prefetches_option
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="DIR", help="Write results.parquet, .csv and .png there."
 )
@@ -115,7 +122,7 @@ def command(
         print_json({"rows": rows})
     else:
         for number, workload in enumerate(workloads):
-            _print_rows(workload, rows[number * len(setups) : (number + 1) * len(setups)], setups[0])
+            _print_rows(workload, rows[number * len(setups) : (number + 1) * len(setups)], setups, contract)
     _warn_of_aliasing(rows)
     if out is not None:
         message(f"wrote results.parquet, results.csv and results.png to {out}")
@@ -127,25 +134,28 @@ def _setups(
     from flashmoe_sim.policies.bank import parse_banks
     from flashmoe_sim.policies.min_ import Min
     from flashmoe_sim.policies.table import POLICIES, parse_policy
-    from flashmoe_sim.prefetchers.table import parse_prefetcher
+    from flashmoe_sim.prefetchers.none import NoPrefetch
+    from flashmoe_sim.prefetchers.table import parse_prefetchers
     from flashmoe_sim.residency.setup import Setup
 
     banks = parse_banks(bank, step=bank_step)
-    predictor = parse_prefetcher(prefetch)
+    predictors = parse_prefetchers(prefetch)
     names = list(POLICIES) if policies == "all" else [name.strip() for name in policies.split(",")]
     chosen = [parse_policy(name) for name in dict.fromkeys(names)]
-    Setup(banks[0], contract=contract, prefetch=predictor, scope=scope, io_split=io_split)  # right for some policy
+    for predictor in (NoPrefetch(),) if prefetch == "all" else predictors:  # right for some policy
+        Setup(banks[0], contract=contract, prefetch=predictor, scope=scope, io_split=io_split)
     setups = []
     for one in banks:
         for policy in chosen:
             # the ceiling is defined for calls served as a whole; the table says so
-            under = "atomic" if type(policy) is Min and contract in ("runtime", "protected") else contract
-            with_predictor = predictor if under == contract else parse_prefetcher("none")
-            try:
-                setups.append(Setup(one, policy, under, with_predictor, scope, io_split))
-            except BadInput:
-                if policies != "all":  # which means: all that can be
-                    raise
+            ceiling = type(policy) is Min and contract in ("runtime", "protected")
+            under = "atomic" if ceiling else contract
+            for predictor in (NoPrefetch(),) if ceiling else predictors:
+                try:
+                    setups.append(Setup(one, policy, under, predictor, scope, io_split))
+                except BadInput:
+                    if "all" not in (policies, prefetch):  # which means: all that can be
+                        raise
     listed = [str(one) for one in banks]
     if len(listed) > LISTED_BANKS:
         listed = [*listed[:3], "...", f"{listed[-1]} ({len(listed)} sizes)"]
@@ -172,35 +182,42 @@ def _cut(workload: Workload, top_ks: str) -> list[Workload]:
     ]
 
 
-def _print_rows(workload: Workload, rows: list[dict[str, Any]], setup: Setup) -> None:
+def _print_rows(workload: Workload, rows: list[dict[str, Any]], setups: list[Setup], contract: str) -> None:
     trace = workload.trace
+    predictors = list(dict.fromkeys(setup.prefetch.spec for setup in setups if setup.contract == contract))
+    several = len(predictors) > 1
     model = workload.geometry.name if workload.geometry else "unknown model, so no bytes: give --model"
     title = f"{trace.name}: {trace.tokens:,} tokens, {len(trace.layers)} layers ({model})"
     cells = [
         (
             row["bank"],
-            row["policy"] + ("*" if row["contract"] != setup.contract else ""),
+            row["policy"] + ("*" if row["contract"] != contract else ""),
+            *([row["prefetch"]] if several else []),
             f"{row['hits']:,}",
             f"{row['misses']:,}",
-            f"{row['evictions']:,}",
+            *([] if several else [f"{row['evictions']:,}"]),
             percent(row["hit_rate"]),
             percent(row["best_hit_rate"]),
             size(row["bytes_per_token"]),
-            size(row["resident_bytes"]),
+            size(_ahead_per_token(row, trace.tokens) if several else row["resident_bytes"]),
         )
         for row in rows
     ]
-    prefetching = "" if setup.prefetch.name == "none" else f", prefetch {setup.prefetch.name}"
-    caption = (
-        f"bank: {bank_meaning(setup)}; contract {setup.contract}{prefetching}; best: min with bypass, event-atomic"
-    )
-    if any(row["contract"] != setup.contract for row in rows):
+    prefetching = "" if several or predictors in ([], ["none"]) else f", prefetch {predictors[0]}"
+    caption = f"bank: {bank_meaning(setups[0])}; contract {contract}{prefetching}; best: min with bypass, event-atomic"
+    if any(row["contract"] != contract for row in rows):
         caption += "; *: under atomic"
     if any(row["policy"].startswith(("static", "hot-profile")) for row in rows):
         caption += "; static banks and hot profiles are loaded before the run"
     if any(row["prefetch_issued"] for row in rows):
         caption += "; read/tok is without what is prefetched or comes between steps"
-    print_table(COLUMNS, cells, title=title, caption=caption)
+    if any(row["prefetch_issued"] and row["hit_rate"] > (row["best_hit_rate"] or 1) for row in rows):
+        caption += ", with which a bank can hit more than the best"
+    print_table(COLUMNS_OF_PREDICTORS if several else COLUMNS, cells, title=title, caption=caption)
+
+
+def _ahead_per_token(row: dict[str, Any], tokens: int) -> float | None:
+    return row["prefetch_bytes"] / tokens if tokens and row["prefetch_bytes"] is not None else None
 
 
 def _warn_of_aliasing(rows: list[dict[str, Any]]) -> None:

@@ -58,6 +58,13 @@ def test_show_says_all(capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert max(map(len, out.splitlines())) <= 80
 
 
+@pytest.mark.parametrize("verb", ["replay", "sweep"])
+def test_help_names_every_predictor(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    assert main([verb, "--help"]) == 0
+    words = "".join(capsys.readouterr().out.split())  # names are broken at their hyphens
+    assert f": {', '.join(PREFETCHERS)}.".replace(" ", "") in words
+
+
 def test_judge_has_a_row_for_each_predictor_and_first_none(capsys: pytest.CaptureFixture[str]) -> None:
     lines = run(capsys, "judge", "python-256", "--bank", "16").splitlines()
     assert max(map(len, lines)) <= 80
