@@ -41,7 +41,7 @@ def test_the_readme_links_to_pages_that_exist(page: str) -> None:
     assert (ROOT / page).exists()
 
 
-@pytest.mark.parametrize("page", ["docs/what-if.md", "docs/diagnosis.md"])
+@pytest.mark.parametrize("page", ["docs/what-if.md", "docs/diagnosis.md", "docs/prefetch.md"])
 def test_examples_print_what_the_page_shows(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
