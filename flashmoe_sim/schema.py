@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import polars
 
 
 class Column(NamedTuple):
@@ -73,6 +77,16 @@ TIMING = (
 )
 
 RESULT_COLUMNS = IDENTITY + COUNTS + TIMING
+LAYER = Column("layer", "int", "", "number of the layer in the model")
+LAYER_COLUMNS = (*IDENTITY, LAYER, *COUNTS)
+
+
+def frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column] = RESULT_COLUMNS) -> polars.DataFrame:
+    """The rows as a table with exactly these columns; null where a row does not have one."""
+    import polars
+
+    types = {"str": polars.String, "int": polars.Int64, "float": polars.Float64}
+    return polars.DataFrame(list(rows), schema={column.name: types[column.dtype] for column in columns})
 
 
 def markdown() -> str:
@@ -80,9 +94,10 @@ def markdown() -> str:
     lines = [
         "# Columns",
         "",
-        "The columns of `results.parquet`, `results.csv` and the rows of `sim sweep --json`, in this order. `counts`",
-        "of `sim replay --json` and its `layers` have those of the second table. A value is null where the run could",
-        "not know it: bytes without a model, timing without a machine.",
+        "The columns of `results.parquet`, `results.csv`, the rows of `sim sweep --json` and the tables of",
+        "`flashmoe_sim.api`, in this order. `counts` of `sim replay --json` and its `layers` have those of the second",
+        "table; what is of one layer has its number too, as `layer`. A value is null where the run could not know it:",
+        "bytes without a model, timing without a machine.",
     ]
     for title, columns in (("Who", IDENTITY), ("Counts", COUNTS), ("Timing", TIMING)):
         lines += ["", f"## {title}", "", "| column | type | unit | meaning |", "|---|---|---|---|"]

@@ -18,16 +18,14 @@ def command() -> None:
 @json_option
 def list_(as_json: bool) -> None:
     """List every policy with the contracts it is defined under."""
-    from flashmoe_sim.policies.base import ALL_CONTRACTS
     from flashmoe_sim.policies.table import POLICIES
+    from flashmoe_sim.reference import describe, shown_contracts
 
+    described = [describe(policy) for policy in POLICIES.values()]
     if as_json:
-        print_json([_describe(name) for name in POLICIES])
+        print_json(described)
         return
-    rows = []
-    for name, policy in POLICIES.items():
-        contracts = "all" if policy.contracts == ALL_CONTRACTS else ", ".join(policy.contracts)
-        rows.append((name, contracts, _describe(name)["summary"]))
+    rows = [(one["name"], shown_contracts(one["contracts"]), one["summary"]) for one in described]
     print_table((("policy", "left"), ("contracts", "left"), ("what it does", "left")), rows)
     click.echo(wrapped("`sim policy show NAME` tells parameters, ties and source; `module:Class` names your own."))
 
@@ -39,41 +37,30 @@ def show(name: str, as_json: bool) -> None:
     """Say all there is to know about the policy NAME."""
     from flashmoe_sim.errors import unknown_name
     from flashmoe_sim.policies.table import POLICIES
+    from flashmoe_sim.reference import describe
 
     if name not in POLICIES:
         raise unknown_name("policy", name, POLICIES)
-    described = _describe(name)
+    described = describe(POLICIES[name])
     if as_json:
         print_json(described)
         return
+    print_described(described)
+
+
+def print_described(described: dict[str, Any]) -> None:
+    """The rule of a policy or predictor, and then what else is known of it."""
+    name = described["name"]
     rule = "\n\n".join(wrapped(" ".join(part.split())) for part in described["rule"].split("\n\n"))
     click.echo(f"{name}\n\n{rule}\n")
-    parameters = ", ".join(f"{key}={value}" for key, value in described["parameters"].items())
-    for label, text in (
-        ("parameters", f"{parameters} (after the name: {name}:key=value)" if parameters else "none"),
-        ("ties", described["ties"]),
+    lines = [
+        *((fact, described[fact]) for fact in ("ties", "lead") if described[fact]),
         ("contracts", ", ".join(described["contracts"])),
         ("knows the future", "yes" if described["hindsight"] else "no"),
         ("source", described["source"]),
-    ):
-        click.echo(wrapped(f"{label + ':':18}{text}", indent=18))
-
-
-def _describe(name: str) -> dict[str, Any]:
-    import inspect
-    from dataclasses import fields
-
-    from flashmoe_sim.policies.table import POLICIES
-
-    policy = POLICIES[name]
-    rule = inspect.getdoc(policy) or ""
-    return {
-        "name": name,
-        "summary": rule.partition("\n")[0],
-        "rule": rule,
-        "parameters": {item.name: item.default for item in fields(policy)},
-        "ties": policy.ties,
-        "contracts": list(policy.contracts),
-        "hindsight": policy.hindsight,
-        "source": policy.source,
-    }
+        ("parameters", f"given as {name}:key=value" if described["parameters"] else "none"),
+        *((f"  {key}={value}", described["meanings"][key]) for key, value in described["parameters"].items()),
+    ]
+    width = max(len(label) for label, _ in lines) + 2
+    for label, text in lines:
+        click.echo(wrapped(f"{label + ':':{width}}{text}", indent=width))

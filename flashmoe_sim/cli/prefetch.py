@@ -16,6 +16,7 @@ from flashmoe_sim.cli.common import (
     size,
     wrapped,
 )
+from flashmoe_sim.cli.policy import print_described
 from flashmoe_sim.cli.workload import bank_meaning, load_workload, model_option, scope_option, trace_argument
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def judge(
     prefetchers: str,
     policy: str,
     contract: str,
-    scope: Any,
+    scope: str,
     price: float,
     model: str | None,
     lenient: bool,
@@ -79,15 +80,12 @@ def judge(
     """
     from flashmoe_sim.ceilings.ahead_value import ahead_values, break_even
     from flashmoe_sim.cli.progress import replaying
-    from flashmoe_sim.policies.bank import parse_bank
-    from flashmoe_sim.policies.table import parse_policy
     from flashmoe_sim.prefetchers.none import NoPrefetch
-    from flashmoe_sim.prefetchers.table import parse_prefetchers
-    from flashmoe_sim.residency.setup import Setup
+    from flashmoe_sim.sweep.plan import plan_predictors, plan_setup
     from flashmoe_sim.sweep.row import identity
 
-    setup = Setup(parse_bank(bank), parse_policy(policy), contract, scope=scope)
-    chosen = [NoPrefetch(), *(one for one in parse_prefetchers(prefetchers) if not isinstance(one, NoPrefetch))]
+    setup = plan_setup(bank, policy=policy, contract=contract, scope=scope)
+    chosen = [NoPrefetch(), *(one for one in plan_predictors(prefetchers) if not isinstance(one, NoPrefetch))]
     workload = load_workload(trace, model, lenient=lenient)
     with replaying() as progress:
         values = ahead_values(workload, setup, chosen, progress=progress)
@@ -105,64 +103,34 @@ def judge(
 def list_(as_json: bool) -> None:
     """List every predictor with how long before its use an expert is predicted."""
     from flashmoe_sim.prefetchers.table import PREFETCHERS
+    from flashmoe_sim.reference import describe
 
+    described = [describe(predictor) for predictor in PREFETCHERS.values()]
     if as_json:
-        print_json([_describe(name) for name in PREFETCHERS])
+        print_json(described)
         return
-    rows = []
-    for name, kind in PREFETCHERS.items():
-        known = "*" if kind.hindsight else ""
-        rows.append((name + known, kind.lead or "-", _describe(name)["summary"]))
+    rows = [(one["name"] + "*" * one["hindsight"], one["lead"] or "-", one["summary"]) for one in described]
     columns = (("predictor", "left"), ("lead", "left"), ("what it does", "left"))
     print_table(columns, rows, caption="*: knows the future")
     click.echo(wrapped("`sim prefetch show NAME` tells parameters and source; `module:Class` names your own."))
 
 
-@command.command(short_help="One predictor: rule, parameters, source.")
+@command.command(short_help="One predictor: rule, lead, parameters, source.")
 @click.argument("name")
 @json_option
 def show(name: str, as_json: bool) -> None:
     """Say all there is to know about the predictor NAME."""
     from flashmoe_sim.errors import unknown_name
     from flashmoe_sim.prefetchers.table import PREFETCHERS
+    from flashmoe_sim.reference import describe
 
     if name not in PREFETCHERS:
         raise unknown_name("predictor", name, PREFETCHERS)
-    described = _describe(name)
+    described = describe(PREFETCHERS[name])
     if as_json:
         print_json(described)
-        return
-    rule = "\n\n".join(wrapped(" ".join(part.split())) for part in described["rule"].split("\n\n"))
-    click.echo(f"{name}\n\n{rule}\n")
-    parameters = ", ".join(f"{key}={value}" for key, value in described["parameters"].items())
-    for label, text in (
-        ("parameters", f"{parameters} (after the name: {name}:key=value)" if parameters else "none"),
-        ("lead", described["lead"] or "none"),
-        ("contracts", ", ".join(described["contracts"])),
-        ("knows the future", "yes" if described["hindsight"] else "no"),
-        ("source", described["source"]),
-    ):
-        click.echo(wrapped(f"{label + ':':18}{text}", indent=18))
-
-
-def _describe(name: str) -> dict[str, Any]:
-    import inspect
-    from dataclasses import fields
-
-    from flashmoe_sim.prefetchers.table import PREFETCHERS
-
-    kind = PREFETCHERS[name]
-    rule = inspect.getdoc(kind) or ""
-    return {
-        "name": name,
-        "summary": rule.partition("\n")[0],
-        "rule": rule,
-        "parameters": {item.name: item.default for item in fields(kind)},
-        "lead": kind.lead,
-        "contracts": list(kind.contracts),
-        "hindsight": kind.hindsight,
-        "source": kind.source,
-    }
+    else:
+        print_described(described)
 
 
 def _document(values: list[AheadValue], needed: BreakEven) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def command(
     policy: str,
     model: str | None,
     contract: str,
-    scope: Any,
+    scope: str,
     prefetch: str,
     io_split: int,
     all_layers: bool,
@@ -41,14 +41,11 @@ def command(
     \b
     Example:  sim replay python-256 --bank 64 --policy lru --contract runtime
     """
-    from flashmoe_sim.policies.bank import parse_bank
-    from flashmoe_sim.policies.table import parse_policy
-    from flashmoe_sim.prefetchers.table import parse_prefetcher
     from flashmoe_sim.residency.replay import replay
-    from flashmoe_sim.residency.setup import Setup
+    from flashmoe_sim.sweep.plan import plan_setup
     from flashmoe_sim.sweep.row import identity
 
-    setup = Setup(parse_bank(bank), parse_policy(policy), contract, parse_prefetcher(prefetch), scope, io_split)
+    setup = plan_setup(bank, policy=policy, contract=contract, scope=scope, prefetch=prefetch, io_split=io_split)
     workload = load_workload(trace, model, lenient=lenient)
     counts = replay(workload, setup).counts
     total, layers = counts.total(), counts.by_layer()

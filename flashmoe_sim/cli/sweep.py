@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ from flashmoe_sim.cli.common import (
     size,
 )
 from flashmoe_sim.cli.workload import bank_meaning, load_workload, prefetches_option, setup_options
-from flashmoe_sim.errors import BadInput
 
 if TYPE_CHECKING:
     from flashmoe_sim.residency.setup import Setup
@@ -57,7 +55,7 @@ LISTED_BANKS = 12
 @click.option(
     "--policy", "policies", default="lru", show_default=True, metavar="P,P", help="Eviction policies, or all."
 )
-@click.option("--topk", "top_ks", default="", metavar="K,K", help="Cut each trace to these experts per token.")
+@click.option("--topk", "top_ks", metavar="K,K", help="Cut each trace to these experts per token.")
 @setup_options
 @prefetches_option
 @click.option(
@@ -71,10 +69,10 @@ def command(
     bank: str,
     bank_step: str,
     policies: str,
-    top_ks: str,
+    top_ks: str | None,
     model: str | None,
     contract: str,
-    scope: Any,
+    scope: str,
     prefetch: str,
     io_split: int,
     out: Path | None,
@@ -92,9 +90,18 @@ def command(
     """
     from flashmoe_sim.cli.progress import replaying
     from flashmoe_sim.sweep.collect import sweep
+    from flashmoe_sim.sweep.plan import cut_to_top_ks, plan_setups
     from flashmoe_sim.trace.bundled import catalog
 
-    setups, banks = _setups(bank, bank_step, policies, contract, scope, prefetch, io_split)
+    setups = plan_setups(
+        bank,
+        bank_step=bank_step,
+        policy=policies,
+        contract=contract,
+        scope=scope,
+        prefetch=prefetch,
+        io_split=io_split,
+    )
     if out is not None:
         from flashmoe_sim.sweep.store import check_folder
 
@@ -102,9 +109,9 @@ def command(
     workloads = [
         cut
         for trace in traces or [next(iter(catalog()))]
-        for cut in _cut(load_workload(trace, model, lenient=lenient), top_ks)
+        for cut in cut_to_top_ks(load_workload(trace, model, lenient=lenient), top_ks)
     ]
-    plan = f"banks {banks}; {_count(len(setups), 'setup')} x {_count(len(workloads), 'trace')}"
+    plan = f"banks {_listed(setups)}; {_count(len(setups), 'setup')} x {_count(len(workloads), 'trace')}"
     with replaying() as update:
 
         def progress(done: int, total: int) -> None:
@@ -128,58 +135,15 @@ def command(
         message(f"wrote results.parquet, results.csv and results.png to {out}")
 
 
-def _setups(
-    bank: str, bank_step: str, policies: str, contract: str, scope: Any, prefetch: str, io_split: int
-) -> tuple[list[Setup], str]:
-    from flashmoe_sim.policies.bank import parse_banks
-    from flashmoe_sim.policies.min_ import Min
-    from flashmoe_sim.policies.table import POLICIES, parse_policy
-    from flashmoe_sim.prefetchers.none import NoPrefetch
-    from flashmoe_sim.prefetchers.table import parse_prefetchers
-    from flashmoe_sim.residency.setup import Setup
-
-    banks = parse_banks(bank, step=bank_step)
-    predictors = parse_prefetchers(prefetch)
-    names = list(POLICIES) if policies == "all" else [name.strip() for name in policies.split(",")]
-    chosen = [parse_policy(name) for name in dict.fromkeys(names)]
-    for predictor in (NoPrefetch(),) if prefetch == "all" else predictors:  # right for some policy
-        Setup(banks[0], contract=contract, prefetch=predictor, scope=scope, io_split=io_split)
-    setups = []
-    for one in banks:
-        for policy in chosen:
-            # the ceiling is defined for calls served as a whole; the table says so
-            ceiling = type(policy) is Min and contract in ("runtime", "protected")
-            under = "atomic" if ceiling else contract
-            for predictor in (NoPrefetch(),) if ceiling else predictors:
-                try:
-                    setups.append(Setup(one, policy, under, predictor, scope, io_split))
-                except BadInput:
-                    if "all" not in (policies, prefetch):  # which means: all that can be
-                        raise
-    listed = [str(one) for one in banks]
-    if len(listed) > LISTED_BANKS:
-        listed = [*listed[:3], "...", f"{listed[-1]} ({len(listed)} sizes)"]
-    return setups, ", ".join(listed)
+def _listed(setups: list[Setup]) -> str:
+    banks = list(dict.fromkeys(str(setup.bank) for setup in setups))
+    if len(banks) > LISTED_BANKS:
+        banks = [*banks[:3], "...", f"{banks[-1]} ({len(banks)} sizes)"]
+    return ", ".join(banks)
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _cut(workload: Workload, top_ks: str) -> list[Workload]:
-    from flashmoe_sim.residency.workload import prepare
-    from flashmoe_sim.trace.cut import cut
-
-    if not top_ks:
-        return [workload]
-    pieces = list(dict.fromkeys(piece.strip() for piece in top_ks.split(",")))
-    if not all(re.fullmatch("0*[1-9][0-9]{0,8}", piece) for piece in pieces):
-        raise BadInput(f"--topk {top_ks!r}: expected numbers of experts per token, such as 4,8")
-    name = workload.trace.name
-    return [
-        prepare(cut(workload.trace, top_k=int(piece)).with_(name=f"{name}, top-{piece}"), workload.geometry)
-        for piece in pieces
-    ]
 
 
 def _print_rows(workload: Workload, rows: list[dict[str, Any]], setups: list[Setup], contract: str) -> None:

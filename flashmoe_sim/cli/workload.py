@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from flashmoe_sim.cli.common import message
-from flashmoe_sim.errors import BadInput
 
 if TYPE_CHECKING:
     from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.residency.workload import Workload
-    from flashmoe_sim.trace.bundled import BundledTrace
     from flashmoe_sim.trace.routing import RoutingTrace
 
 trace_argument = click.argument("trace", metavar="TRACE")
@@ -68,38 +62,22 @@ def bank_meaning(setup: Setup) -> str:
     return "bytes, shared equally by the layers" if setup.scope == "layer" else "bytes of one bank for all layers"
 
 
-def find_trace(trace: str) -> tuple[Path, BundledTrace | None]:
-    """The file that TRACE means: a path, or the file of a name from the catalogue with its entry."""
-    from flashmoe_sim.trace.bundled import catalog
-
-    path = Path(trace)
-    if re.fullmatch(r"[\w.-]+", trace) is None or os.path.lexists(path):
-        return path, None
-    known = catalog()
-    if trace not in known:
-        raise BadInput(f"{trace}: no such file, nor a bundled trace; those are: {', '.join(known)}")
-    return known[trace].path, known[trace]
-
-
 def read_trace(trace: str, *, lenient: bool = False, notes: bool = True) -> RoutingTrace:
     """Read what TRACE means, with progress; the reader's notes go to stderr where `notes`."""
     from flashmoe_sim.cli.progress import reading
+    from flashmoe_sim.trace.bundled import find_trace
     from flashmoe_sim.trace.load import load_trace
 
-    path, bundled = find_trace(trace)
-    with reading(path) as progress:
-        loaded = load_trace(path, lenient=lenient, progress=progress)
+    with reading(find_trace(trace)[0]) as progress:
+        loaded = load_trace(trace, lenient=lenient, progress=progress)
     for note in loaded.notes if notes else ():
         message(f"{trace}: {note}")
-    return loaded if bundled is None else replace(loaded, name=bundled.name)
+    return loaded
 
 
 def load_workload(trace: str, model: str | None, *, lenient: bool = False) -> Workload:
     """The trace with its model: the one given, else that of the catalogue, else what the trace itself tells."""
-    from flashmoe_sim.geometry.load import load_model
-    from flashmoe_sim.residency.workload import prepare
+    from flashmoe_sim.residency.workload import find_geometry, prepare
 
-    _, bundled = find_trace(trace)
-    model = model or (bundled.model if bundled else None)
-    geometry = load_model(model) if model else None
+    geometry = find_geometry(trace, model)
     return prepare(read_trace(trace, lenient=lenient), geometry)

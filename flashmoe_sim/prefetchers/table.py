@@ -33,9 +33,3 @@ PREFETCHERS: dict[str, type[Prefetcher]] = {
 def parse_prefetcher(text: str) -> Prefetcher:
     """A predictor from `temporal`, `hot:width=4` or `my_module:MyPredictor`."""
     return parse("predictor", text, PREFETCHERS, Prefetcher)
-
-
-def parse_prefetchers(text: str) -> list[Prefetcher]:
-    """Predictors from a list with commas, each once, or every one there is from `all`."""
-    names = PREFETCHERS if text == "all" else [name.strip() for name in text.split(",")]
-    return list(dict.fromkeys(parse_prefetcher(name) for name in names))

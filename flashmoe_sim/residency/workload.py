@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.policies.bank import Scope
 from flashmoe_sim.policies.base import Policy, ProfiledPolicy
@@ -17,6 +19,7 @@ from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency.ahead import Ahead, by_pool, nothing_ahead
 from flashmoe_sim.residency.pool import Pool, build_pools
 from flashmoe_sim.residency.profile import Profile, find_profile
+from flashmoe_sim.trace.bundled import find_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
@@ -29,6 +32,10 @@ class Workload:
 
     trace: RoutingTrace
     geometry: ModelGeometry | None
+
+    def __repr__(self) -> str:
+        model = self.geometry.name if self.geometry else "unknown model"
+        return f"<Workload {self.trace.name}: {self.trace.tokens:,} tokens, {len(self.trace.layers)} layers ({model})>"
 
     @cached_property
     def layer_pools(self) -> list[Pool]:
@@ -130,6 +137,13 @@ def prepare(trace: RoutingTrace, geometry: ModelGeometry | None = None) -> Workl
         )
     n_experts = {layer: geometry.layers[layer].n_experts for layer in trace.layers}
     return Workload(trace.with_(n_experts=n_experts, n_experts_known=True), geometry)
+
+
+def find_geometry(trace: str | Path, model: str | Path | None) -> ModelGeometry | None:
+    """What an expert of a trace costs: by the model given, else by that of the catalogue; None where neither tells."""
+    _, bundled = find_trace(trace)
+    model = model or (bundled.model if bundled else None)
+    return None if model is None else load_model(model)
 
 
 def _recorded_geometry(trace: RoutingTrace) -> ModelGeometry:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.errors import BadInput
-from flashmoe_sim.schema import RESULT_COLUMNS
+from flashmoe_sim.schema import frame
 
 FILES = ("results.parquet", "results.csv", "results.png")
 
@@ -40,10 +40,7 @@ def write_results(
 
     Raises BadInput where they cannot be written, such as on a full disk.
     """
-    import polars
-
-    types = {"str": polars.String, "int": polars.Int64, "float": polars.Float64}
-    table = polars.DataFrame(list(rows), schema={column.name: types[column.dtype] for column in RESULT_COLUMNS})
+    table = frame(rows)
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from flashmoe_sim.errors import BadInput
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -39,3 +43,17 @@ def catalog() -> dict[str, BundledTrace]:
             name, folder / entry["file"], model, entry["what"], entry["origin"], entry["licence"]
         )
     return found
+
+
+def find_trace(trace: str | Path) -> tuple[Path, BundledTrace | None]:
+    """The file that is meant: a path, or the file of a name from the catalogue with its entry.
+
+    Raises BadInput for a bare name that is neither.
+    """
+    path = Path(trace)
+    if re.fullmatch(r"[\w.-]+", str(trace)) is None or os.path.lexists(path):
+        return path, None
+    known = catalog()
+    if str(trace) not in known:
+        raise BadInput(f"{trace}: no such file, nor a bundled trace; those are: {', '.join(known)}")
+    return known[str(trace)].path, known[str(trace)]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from flashmoe_sim.errors import BadInput, unknown_name
+from flashmoe_sim.trace.bundled import find_trace
 from flashmoe_sim.trace.lines import shown
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
@@ -65,16 +66,18 @@ def load_trace(
 ) -> RoutingTrace:
     """Read a trace of any known format, plain or compressed with gzip or zstd.
 
+    path: a file, or a name from the catalogue of bundled traces.
     lenient: skip malformed lines and count them in the notes.
     format: a name in FORMATS, where the content alone should not decide.
     progress: called after each part with its size, in bytes after decompression.
     Raises BadInput for a file that is missing, empty, of no known format, or malformed.
     """
-    path = Path(path)
     if format is not None and format not in FORMATS:
         raise unknown_name("trace format", format, FORMATS)
+    path, bundled = find_trace(path)
     chosen = FORMATS[format] if format else find_format(path)
-    return chosen.read(path, lenient=lenient, progress=progress)
+    trace = chosen.read(path, lenient=lenient, progress=progress)
+    return trace if bundled is None else trace.with_(name=bundled.name)
 
 
 def find_format(path: Path) -> TraceFormat:

@@ -1,0 +1,195 @@
+"""What a notebook needs: the verbs of `sim` as functions that return polars tables.
+
+    import flashmoe_sim.api as sim
+
+    trace = sim.load_trace("python-256")
+    sim.sweep(trace, bank="16..256", policy="lru,min", contract="atomic")
+
+It is not in the package itself, where the name `sweep` is a folder's. A trace is whatever names one: a file, a bundled
+trace (`catalog`), or what `load_trace` returned, which need not be read again. Banks, policies and predictors are the
+words that the command line takes, or objects: 64 or `Bank(slots=64)`, "lru:stamp=last" or `Lru(stamp="last")`, and a
+policy of your own as a class or an instance, wherever it is defined. Tables have the columns of docs/columns.md;
+`.to_pandas()` is polars' own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import polars
+
+from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy
+from flashmoe_sim.residency.curve import hit_curve
+from flashmoe_sim.residency.replay import replay as run_replay
+from flashmoe_sim.residency.workload import Workload, find_geometry, prepare
+from flashmoe_sim.schema import LAYER_COLUMNS, frame
+from flashmoe_sim.sweep.collect import sweep as run_sweep
+from flashmoe_sim.sweep.plan import OneBank, OnePolicy, OnePredictor, cut_to_top_ks, plan_setup, plan_setups
+from flashmoe_sim.sweep.row import identity, result_row
+from flashmoe_sim.trace.bundled import catalog
+from flashmoe_sim.trace.load import load_trace as read_trace
+from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.statistics import TraceStatistics
+from flashmoe_sim.trace.statistics import inspect as run_inspect
+
+__all__ = [
+    "BadInput",
+    "Bank",
+    "EvictingPolicy",
+    "PinningPolicy",
+    "SimError",
+    "Workload",
+    "catalog",
+    "curve",
+    "inspect",
+    "load_model",
+    "load_trace",
+    "replay",
+    "sweep",
+]
+
+Trace = str | Path | RoutingTrace | Workload
+Model = str | Path | ModelGeometry
+
+
+def load_trace(trace: Trace, *, model: Model | None = None, lenient: bool = False) -> Workload:
+    """Read a trace and put it together with its model, once for many replays.
+
+    >>> trace = load_trace("python-256")
+    >>> trace.trace.tokens, trace.trace.top_k, trace.expert_bytes[0]
+    (1026, 8, 13056)
+
+    trace: a file, the name of a bundled trace, or a `RoutingTrace`.
+    model: what an expert costs: a manifest, sidecar folder, GGUF file, name or `ModelGeometry`. By default that of the
+        catalogue, else what the trace tells; without any, everything but bytes is counted.
+    lenient: skip malformed lines. What a person should know of how it was read is in `.trace.notes`.
+    Raises BadInput for what cannot be read, and for a trace that cannot come from the model.
+    """
+    if isinstance(trace, Workload):
+        if model is None:
+            return trace
+        trace = trace.trace
+    if isinstance(model, ModelGeometry):
+        geometry: ModelGeometry | None = model
+    elif isinstance(trace, RoutingTrace):
+        geometry = None if model is None else load_model(model)
+    else:
+        geometry = find_geometry(trace, model)
+    return prepare(trace if isinstance(trace, RoutingTrace) else read_trace(trace, lenient=lenient), geometry)
+
+
+def inspect(trace: Trace, *, banks: Sequence[int] = ()) -> TraceStatistics:
+    """What a trace is like: width of its calls, skew, reuse distances, overlap; exact.
+
+    >>> round(inspect("python-256").overlap, 3)
+    0.279
+
+    banks: bank sizes in slots to compare the calls with.
+    """
+    return run_inspect(load_trace(trace).trace, banks=banks)
+
+
+def replay(
+    trace: Trace,
+    *,
+    bank: OneBank,
+    policy: OnePolicy = "lru",
+    contract: str = "runtime",
+    scope: str = "layer",
+    prefetch: OnePredictor = "none",
+    io_split: int = 4,
+    model: Model | None = None,
+    by: Literal["trace", "layer"] = "trace",
+) -> polars.DataFrame:
+    """Replay a trace against one bank: one row of docs/columns.md, or one for every layer.
+
+    >>> replay("python-256", bank=64, policy="lru", contract="protected")["hits"].item()
+    37414
+    >>> replay("python-256", bank=64, by="layer").select("layer", "misses").row(0)
+    (0, 1349)
+
+    The default contract is `runtime`, as on the command line, with its slot aliasing (column `aliased_refs`).
+    Raises BadInput for a combination that cannot be, and for a bank that does not fit the trace.
+    """
+    setup = plan_setup(bank, policy=policy, contract=contract, scope=scope, prefetch=prefetch, io_split=io_split)
+    workload = load_trace(trace, model=model)
+    counts = run_replay(workload, setup).counts
+    if by == "layer":
+        who = identity(workload, setup)
+        return frame([who | row for row in counts.by_layer()], LAYER_COLUMNS)
+    return frame([result_row(workload, setup, counts, best=None)])
+
+
+def sweep(
+    traces: Trace | Iterable[Trace],
+    *,
+    bank: OneBank | Iterable[OneBank],
+    bank_step: str = "auto",
+    policy: OnePolicy | Iterable[OnePolicy] = "lru",
+    contract: str = "runtime",
+    scope: str = "layer",
+    prefetch: OnePredictor | Iterable[OnePredictor] = "none",
+    top_k: str | int | Iterable[int] | None = None,
+    io_split: int = 4,
+    model: Model | None = None,
+) -> polars.DataFrame:
+    """Replay traces against banks of many sizes under many policies, on all cores: a row for each, with the optimum.
+
+    >>> table = sweep("python-256", bank="16..256", policy="lru,min", contract="atomic")
+    >>> table.select("bank", "policy", "hits", polars.col("best_hit_rate").round(3)).row(0)
+    ('16', 'lru', 20682, 0.622)
+    >>> sweep(["python-256", "prose-256"], bank=[16, 64], policy=["lru", "fifo"]).height
+    8
+
+    bank: `16..256`, `16,24,64`, a number, or a list; `bank_step` is the step of a range (auto, 16, x2).
+    policy, prefetch: `lru,min`, `all`, an object, or a list, in every pair. Under `runtime` and `protected`, `min` is
+        counted under `atomic`, without a predictor.
+    top_k: cut every trace to this many experts per token, or to each of several.
+    Raises BadInput, before anything runs, for what cannot be read or cannot be.
+    """
+    setups = plan_setups(
+        bank,
+        bank_step=bank_step,
+        policy=policy,
+        contract=contract,
+        scope=scope,
+        prefetch=prefetch,
+        io_split=io_split,
+    )
+    several = [traces] if isinstance(traces, Trace) else traces
+    workloads = [cut for trace in several for cut in cut_to_top_ks(load_trace(trace, model=model), top_k)]
+    return frame(run_sweep(workloads, setups))
+
+
+def curve(
+    trace: Trace,
+    *,
+    policy: OnePolicy = "lru",
+    contract: str = "atomic",
+    io_split: int = 4,
+    model: Model | None = None,
+) -> polars.DataFrame:
+    """Count every bank size from one pass over the trace, exactly: a row for each number of slots a layer.
+
+    >>> table = curve("python-256", policy="min")
+    >>> table.filter(polars.col("hit_rate") >= 0.9).select("bank").row(0)
+    ('67',)
+
+    Raises BadInput for a policy without such a pass; `lru`, `min` and `static` have one.
+    """
+    workload = load_trace(trace, model=model)
+    setup = plan_setup(1, policy=policy, contract=contract, io_split=io_split)
+    counted = hit_curve(workload, setup.policy, contract=contract, io_split=io_split)
+    return frame(
+        [
+            result_row(workload, replace(setup, bank=Bank(slots=slots)), counts, best=None)
+            for slots, counts in counted.items()
+        ]
+    )

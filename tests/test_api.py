@@ -1,0 +1,248 @@
+"""The Python API says what the command line says, in tables, for words and objects alike."""
+
+from __future__ import annotations
+
+import doctest
+import inspect as signatures
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import polars
+import pytest
+
+import flashmoe_sim.api as sim
+from flashmoe_sim.cli import curve as curve_verb
+from flashmoe_sim.cli import replay as replay_verb
+from flashmoe_sim.cli import sweep as sweep_verb
+from flashmoe_sim.cli.main import main
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.prefetchers.temporal import Temporal
+from flashmoe_sim.schema import LAYER_COLUMNS, RESULT_COLUMNS, Column
+from flashmoe_sim.trace.bundled import catalog
+from flashmoe_sim.trace.load import load_trace
+
+# What is only for terminals, or a function's own first argument.
+ELSEWHERE = {"--out", "--force", "--lenient", "--json", "--all-layers", "--help"}
+NAMED = {"--topk": "top_k"}
+
+
+@pytest.fixture(scope="module")
+def prose() -> sim.Workload:
+    return sim.load_trace("prose-256")
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main([*arguments, "--json"]) == 0
+    parsed: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return parsed
+
+
+def test_the_examples_of_the_docstrings() -> None:
+    found = doctest.testmod(sim)
+    assert found.attempted > 5
+    assert found.failed == 0
+
+
+@pytest.mark.parametrize(
+    ("verb", "function"),
+    [(sweep_verb, sim.sweep), (replay_verb, sim.replay), (curve_verb, sim.curve)],
+    ids=["sweep", "replay", "curve"],
+)
+def test_functions_take_what_the_command_line_takes(verb: Any, function: Any) -> None:
+    options = [one for one in verb.command.params if isinstance(one, click.Option) and one.opts[0] not in ELSEWHERE]
+    required = [f"{option.opts[0]}=1" for option in options if option.required]
+    said = verb.command.make_context("sim", ["TRACE", *required]).params
+    known = dict(signatures.signature(function).parameters)
+    for option in options:
+        name = NAMED.get(option.opts[0], option.opts[0].removeprefix("--").replace("-", "_"))
+        parameter = known.pop(name)
+        assert parameter.kind is parameter.KEYWORD_ONLY
+        assert parameter.default == (parameter.empty if option.required else said[option.name]), name
+    assert list(known) in (["traces"], ["trace"], ["trace", "by"])
+
+
+def test_a_sweep_has_the_rows_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--bank", "16..64", "--policy", "lru,min", "--contract", "protected", "--topk", "4,8"]
+    rows = document(capsys, "sweep", "python-256", "prose-256", *words)["rows"]
+    table = sim.sweep(["python-256", "prose-256"], bank="16..64", policy="lru,min", contract="protected", top_k="4,8")
+    assert table.to_dicts() == rows
+    assert len(table) > 8
+    assert dict(table.schema) == schema_of(RESULT_COLUMNS)
+
+
+def schema_of(columns: tuple[Column, ...]) -> dict[str, Any]:
+    types = {"str": polars.String, "int": polars.Int64, "float": polars.Float64}
+    return {column.name: types[column.dtype] for column in columns}
+
+
+def test_a_replay_is_that_of_the_command_line(capsys: pytest.CaptureFixture[str], prose: sim.Workload) -> None:
+    words = ["--bank", "32", "--policy", "fifo", "--prefetch", "temporal", "--io-split", "2"]
+    said = document(capsys, "replay", "prose-256", *words)
+    asked: dict[str, Any] = {"bank": 32, "policy": "fifo", "prefetch": "temporal", "io_split": 2}
+    (row,) = sim.replay(prose, **asked).to_dicts()
+    assert {name: row[name] for name in said["identity"] | said["counts"]} == said["identity"] | said["counts"]
+    layers = sim.replay(prose, **asked, by="layer")
+    assert dict(layers.schema) == schema_of(LAYER_COLUMNS)
+    for found, layer in zip(layers.to_dicts(), said["layers"], strict=True):
+        assert {name: found[name] for name in layer} == layer
+        assert found["id"] == row["id"]
+    assert layers["misses"].sum() == row["misses"]
+
+
+@pytest.mark.parametrize("policy", ["lru", "min", "static"])
+def test_a_curve_is_that_of_the_command_line(
+    capsys: pytest.CaptureFixture[str], prose: sim.Workload, policy: str
+) -> None:
+    rows = document(capsys, "curve", "prose-256", "--policy", policy)["curve"]
+    table = sim.curve(prose, policy=policy)
+    assert dict(table.schema) == schema_of(RESULT_COLUMNS)
+    found = table.with_columns(polars.col("bank").cast(polars.Int64)).select(list(rows[0]))
+    assert found.to_dicts() == rows
+    swept = sim.sweep(prose, bank="64", policy=policy, contract="atomic")
+    assert table.filter(polars.col("bank") == "64")["id"].item() == swept["id"].item()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"bank": 64},
+        {"bank": np.int64(64)},
+        {"bank": sim.Bank(slots=64)},
+        {"bank": [64]},
+        {"bank": ["64", sim.Bank(slots=64)]},
+        {"bank": range(64, 65)},
+        {"bank": "64..64", "bank_step": "16"},
+        {"policy": Lru},
+        {"policy": Lru()},
+        {"policy": [Lru(), "lru", Lru]},
+        {"policy": ("lru", "lru")},
+        {"policy": " lru "},
+        {"prefetch": Temporal(), "contract": "runtime"},
+        {"top_k": 8},
+        {"top_k": [8]},
+        {"model": catalog()["prose-256"].model},
+    ],
+    ids=str,
+)
+def test_words_and_objects_mean_the_same(prose: sim.Workload, given: dict[str, Any]) -> None:
+    words: dict[str, Any] = {"bank": "64", "policy": "lru", "contract": "protected"}
+    if "prefetch" in given:
+        words |= {"prefetch": "temporal", "contract": "runtime"}
+    same_name = polars.exclude("trace")
+    expected = sim.sweep(prose, **words).select(same_name)
+    assert len(expected) == 1
+    assert sim.sweep(prose, **(words | given)).select(same_name).equals(expected)
+
+
+def test_a_trace_is_whatever_names_one(prose: sim.Workload, tmp_path: Path) -> None:
+    path = catalog()["prose-256"].path
+    assert sim.load_trace(prose) is prose
+    model = catalog()["prose-256"].model
+    assert model is not None
+    for trace in ("prose-256", path, str(path), load_trace(path), prose):
+        found = sim.replay(trace, bank=64, contract="protected", model=sim.load_model(model))
+        assert found["hits"].item() == sim.replay(prose, bank=64, contract="protected")["hits"].item()
+        assert found["bytes_read"].item() is not None
+    assert sim.inspect(load_trace(path)).union == sim.inspect("prose-256").union
+    assert sim.inspect(prose).n_experts_known
+    assert sim.replay(path, bank=64)["bytes_read"].item() is None, "the model is the catalogue's, not the file's"
+    assert repr(prose) == "<Workload prose-256: 1,039 tokens, 6 layers (tiny256)>"
+    torn = tmp_path / "torn.jsonl"
+    torn.write_text("[[0, 1], [0, 2]]\n[[0,")
+    assert "torn" in sim.load_trace(torn).trace.notes[0]
+
+
+def test_banks_are_swept_in_ascending_order_without_repeats(prose: sim.Workload) -> None:
+    table = sim.sweep(prose, bank=[64, "8..64", 16], bank_step="x2", policy=["min", "lru"], contract="atomic")
+    assert table["bank"].to_list() == ["8", "8", "16", "16", "32", "32", "64", "64"]
+    assert table["policy"].to_list() == ["min", "lru"] * 4
+
+
+CELL = '''
+import numpy as np
+import flashmoe_sim.api as sim
+
+def used(state, slot, key, now, upcoming):
+    state[0][slot] = now
+
+def victim(state, slot_key, blocked, mark):
+    chosen = -1
+    for slot in range(len(slot_key)):
+        if slot_key[slot] >= 0 and blocked[slot] != mark:
+            if chosen < 0 or SIGN * state[0][slot] < SIGN * state[0][chosen]:
+                chosen = slot
+    return chosen
+
+class Mine(sim.EvictingPolicy):
+    """A policy of one's own."""
+    name = "mine"
+    kernels = {"on_hit": used, "on_install": used, "choose_victim": victim}
+    def allocate(self, shape):
+        return (np.zeros(shape.slots, np.int64),)
+'''
+
+
+def test_a_policy_of_a_notebook_cell(prose: sim.Workload) -> None:
+    """A class of `__main__` works, and once its cell is changed and run again, the new one is what runs."""
+    hits = []
+    for sign in (1, -1):
+        cell: dict[str, Any] = {"__name__": "__main__", "SIGN": sign}
+        exec(CELL, cell)
+        table = sim.sweep(prose, bank=64, policy=["lru", cell["Mine"], cell["Mine"]()], contract="atomic")
+        assert table["policy"].to_list() == ["lru", "mine"]
+        hits.append(table["hits"].to_list())
+    (lru, oldest), (_, newest) = hits
+    assert lru == oldest
+    assert newest < oldest
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"bank": 0}, "bank 0: expected at least one slot"),
+        ({"bank": 3.5}, "bank '3.5': expected a number of slots"),
+        ({"bank": []}, "bank ''"),
+        ({"bank": [64, "8GiB"]}, "give all in slots or all in bytes"),
+        ({"bank": 257}, "bank 257: a layer of prose-256 has 256 experts"),
+        ({"policy": "lur"}, "unknown policy 'lur'"),
+        ({"policy": []}, "no policies given"),
+        ({"policy": dict}, "expected a name, or a subclass of EvictingPolicy or PinningPolicy with a `name`"),
+        ({"policy": 7}, "expected a name, or a subclass"),
+        ({"policy": ["min"], "contract": "strict"}, "unknown contract 'strict'"),
+        ({"scope": "model"}, "unknown scope 'model'"),
+        ({"prefetch": "psychic"}, "unknown predictor 'psychic'"),
+        ({"top_k": 0}, "top-k '0': expected numbers"),
+        ({"top_k": "4,x"}, "top-k '4,x'"),
+        ({"top_k": 9}, "top-k 9"),
+        ({"model": "nothing"}, "unknown model 'nothing'"),
+    ],
+    ids=str,
+)
+def test_what_is_refused(prose: sim.Workload, given: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(says)):
+        sim.sweep(prose, **({"bank": 64} | given))
+
+
+def test_a_class_that_is_no_whole_policy(prose: sim.Workload) -> None:
+    cell: dict[str, Any] = {"__name__": "__main__", "SIGN": 1}
+    exec(CELL, cell)
+    parts = dict(cell["Mine"].kernels)
+    for lost, says in (("name", "with a `name`"), ("kernels", "mine: its `kernels` lack choose_victim, on_hit")):
+        body = {name: value for name, value in vars(cell["Mine"]).items() if name != lost}
+        with pytest.raises(BadInput, match=re.escape(says)):
+            sim.replay(prose, bank=64, policy=type("Mine", (sim.EvictingPolicy,), body))
+    del parts["choose_victim"]
+    with pytest.raises(BadInput, match="mine: its `kernels` lack choose_victim"):
+        sim.replay(prose, bank=64, policy=type("Mine", (cell["Mine"],), {"kernels": parts}))
+
+
+def test_a_missing_trace() -> None:
+    with pytest.raises(BadInput, match="nowhere: no such file, nor a bundled trace; those are: python-256"):
+        sim.load_trace("nowhere")
+    with pytest.raises(BadInput, match=r"nowhere\.jsonl: no such file"):
+        sim.sweep(["prose-256", Path("nowhere.jsonl")], bank=64)

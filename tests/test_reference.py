@@ -1,0 +1,90 @@
+"""What is said of policies and predictors is taken from their docstrings, all of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+import pytest
+
+from flashmoe_sim.policies.base import EvictingPolicy, Policy
+from flashmoe_sim.policies.table import POLICIES
+from flashmoe_sim.prefetchers.table import PREFETCHERS
+from flashmoe_sim.reference import Kind, describe, markdown
+
+KINDS = [*POLICIES.values(), *PREFETCHERS.values()]
+
+
+@dataclass(frozen=True)
+class Base(Policy):
+    """A base.
+
+    depth: inherited,
+        over two lines. Width: not a parameter.
+    """
+
+    depth: int = 3
+
+
+@dataclass(frozen=True)
+class Explained(Base):
+    """Say what it does: so.
+
+    More of the rule. rate: is a word here.
+
+    rate: how fast; see
+    the rule. seed: of the draw.
+    """
+
+    name: ClassVar[str] = "explained"
+    contracts: ClassVar[tuple[str, ...]] = ("atomic", "protected")
+
+    rate: float = 0.5
+    seed: int = 1
+
+
+def test_parameters_are_taken_out_of_the_docstring() -> None:
+    described = describe(Explained)
+    assert described["summary"] == "Say what it does: so."
+    assert described["rule"] == "Say what it does: so.\n\nMore of the rule. rate: is a word here."
+    assert described["parameters"] == {"depth": 3, "rate": 0.5, "seed": 1}
+    assert described["meanings"] == {
+        "depth": "inherited, over two lines. Width: not a parameter.",
+        "rate": "how fast; see the rule.",
+        "seed": "of the draw.",
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_every_parameter_is_explained(kind: Kind) -> None:
+    described = describe(kind)
+    assert set(described["meanings"]) == {item.name for item in fields(kind)}
+    assert [name for name, meaning in described["meanings"].items() if not meaning] == []
+    assert described["rule"].startswith(described["summary"])
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_the_page_has_a_row_and_a_section_for_each(kind: Kind) -> None:
+    page = markdown()
+    row = re.search(rf"^\| \[`{kind.name}`\]\(#([\w-]+)\) \| .* \| (.*) \|$", page, re.MULTILINE)
+    assert row
+    described = describe(kind)
+    assert row[2] == described["summary"].replace("|", "\\|")
+    _, _, section = page.partition(f"\n### `{kind.name}`\n")
+    section = section.partition("\n## ")[0].partition("\n### ")[0]
+    assert described["rule"] in section
+    for name, default in described["parameters"].items():
+        shared = issubclass(kind, EvictingPolicy) and name == "stamp"
+        assert (f"- `{name}={default}`: {described['meanings'][name]}" in section) != shared
+    for name in ("ties", "source"):
+        assert described[name] in section
+
+
+def test_links_lead_to_one_heading_each() -> None:
+    """As GitHub makes them: lower case, without punctuation, spaces as hyphens."""
+    page = markdown()
+    headings = [re.sub(r"[^\w\- ]", "", line.lower()).strip() for line in re.findall("^#+ (.*)$", page, re.MULTILINE)]
+    anchors = [heading.replace(" ", "-") for heading in headings]
+    assert len(set(anchors)) == len(anchors)
+    assert set(re.findall(r"\(#([^)]*)\)", page)) <= set(anchors)
