@@ -21,7 +21,7 @@ from flashmoe_sim.trace.cut import cut
 One = TypeVar("One")
 OneBank = str | int | Bank
 OnePolicy = str | Policy | type[Policy]
-OnePredictor = str | Prefetcher
+OnePredictor = str | Prefetcher | type[Prefetcher]
 ALL = "all"
 REQUIRED_KERNELS = {"on_hit", "on_install", "choose_victim"}
 
@@ -119,7 +119,12 @@ def _named(given: Any, table: Iterable[str]) -> Iterable[Any]:
 
 
 def _predictor(given: OnePredictor) -> Prefetcher:
-    return parse_prefetcher(given.strip()) if isinstance(given, str) else given
+    if isinstance(given, str):
+        return parse_prefetcher(given.strip())
+    predictor = given() if isinstance(given, type) else given
+    if not isinstance(predictor, Prefetcher) or not hasattr(predictor, "name"):
+        raise BadInput(f"predictor {given!r}: expected a name, or a subclass of Prefetcher with a `name`")
+    return predictor
 
 
 def _each(given: One | Iterable[One]) -> Iterator[One]:
