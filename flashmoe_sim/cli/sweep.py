@@ -17,7 +17,7 @@ from flashmoe_sim.cli.common import (
     print_table,
     size,
 )
-from flashmoe_sim.cli.workload import bank_meaning, load_workload, setup_options
+from flashmoe_sim.cli.workload import bank_meaning, load_workload, prefetches_option, setup_options
 
 if TYPE_CHECKING:
     from flashmoe_sim.residency.setup import Setup
@@ -33,6 +33,12 @@ COLUMNS = (
     ("best %", "right"),
     ("read/tok", "right"),
     ("memory", "right"),
+)
+COLUMNS_OF_PREDICTORS = (
+    *COLUMNS[:2],
+    ("predictor", "left"),
+    *(column for column in COLUMNS[2:-1] if column[0] != "evicted"),
+    ("ahead/tok", "right"),
 )
 LISTED_BANKS = 12
 
@@ -51,6 +57,7 @@ LISTED_BANKS = 12
 )
 @click.option("--topk", "top_ks", metavar="K,K", help="Cut each trace to these experts per token.")
 @setup_options
+@prefetches_option
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="DIR", help="Write results.parquet, .csv and .png there."
 )
@@ -122,7 +129,7 @@ def command(
         print_json({"rows": rows})
     else:
         for number, workload in enumerate(workloads):
-            _print_rows(workload, rows[number * len(setups) : (number + 1) * len(setups)], setups[0])
+            _print_rows(workload, rows[number * len(setups) : (number + 1) * len(setups)], setups, contract)
     _warn_of_aliasing(rows)
     if out is not None:
         message(f"wrote results.parquet, results.csv and results.png to {out}")
@@ -139,35 +146,42 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _print_rows(workload: Workload, rows: list[dict[str, Any]], setup: Setup) -> None:
+def _print_rows(workload: Workload, rows: list[dict[str, Any]], setups: list[Setup], contract: str) -> None:
     trace = workload.trace
+    predictors = list(dict.fromkeys(setup.prefetch.spec for setup in setups if setup.contract == contract))
+    several = len(predictors) > 1
     model = workload.geometry.name if workload.geometry else "unknown model, so no bytes: give --model"
     title = f"{trace.name}: {trace.tokens:,} tokens, {len(trace.layers)} layers ({model})"
     cells = [
         (
             row["bank"],
-            row["policy"] + ("*" if row["contract"] != setup.contract else ""),
+            row["policy"] + ("*" if row["contract"] != contract else ""),
+            *([row["prefetch"]] if several else []),
             f"{row['hits']:,}",
             f"{row['misses']:,}",
-            f"{row['evictions']:,}",
+            *([] if several else [f"{row['evictions']:,}"]),
             percent(row["hit_rate"]),
             percent(row["best_hit_rate"]),
             size(row["bytes_per_token"]),
-            size(row["resident_bytes"]),
+            size(_ahead_per_token(row, trace.tokens) if several else row["resident_bytes"]),
         )
         for row in rows
     ]
-    prefetching = "" if setup.prefetch.name == "none" else f", prefetch {setup.prefetch.name}"
-    caption = (
-        f"bank: {bank_meaning(setup)}; contract {setup.contract}{prefetching}; best: min with bypass, event-atomic"
-    )
-    if any(row["contract"] != setup.contract for row in rows):
+    prefetching = "" if several or predictors in ([], ["none"]) else f", prefetch {predictors[0]}"
+    caption = f"bank: {bank_meaning(setups[0])}; contract {contract}{prefetching}; best: min with bypass, event-atomic"
+    if any(row["contract"] != contract for row in rows):
         caption += "; *: under atomic"
     if any(row["policy"].startswith(("static", "hot-profile")) for row in rows):
         caption += "; static banks and hot profiles are loaded before the run"
     if any(row["prefetch_issued"] for row in rows):
         caption += "; read/tok is without what is prefetched or comes between steps"
-    print_table(COLUMNS, cells, title=title, caption=caption)
+    if any(row["prefetch_issued"] and row["hit_rate"] > (row["best_hit_rate"] or 1) for row in rows):
+        caption += ", with which a bank can hit more than the best"
+    print_table(COLUMNS_OF_PREDICTORS if several else COLUMNS, cells, title=title, caption=caption)
+
+
+def _ahead_per_token(row: dict[str, Any], tokens: int) -> float | None:
+    return row["prefetch_bytes"] / tokens if tokens and row["prefetch_bytes"] is not None else None
 
 
 def _warn_of_aliasing(rows: list[dict[str, Any]]) -> None:
