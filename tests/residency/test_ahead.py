@@ -13,7 +13,8 @@ from flashmoe_sim.residency.ahead import by_pool, compare
 from flashmoe_sim.residency.workload import prepare
 from tests.prefetchers import naive
 from tests.prefetchers.test_twins import random_trace
-from tests.residency.builders import run, trace_of
+from tests.residency.builders import run, totals, trace_of
+from tests.residency.compare import workload_of
 
 SPECS = [*PREFETCHERS, "oracle-w:steps=2", "synthetic:extra=3:steps=3", "eam:reach=2"]
 
@@ -97,3 +98,11 @@ def test_the_latest_prediction_counts_unless_a_call_is_named() -> None:
                 compare(pool.key, pool.offset, pool.row, one.meant, one.offset, one.key, pool.keys, counts)
             assert counts[:, tally.PREDICTED].tolist() == [predicted, 0]
             assert counts[:, tally.PREDICTED_RIGHT].tolist() == [right, 0]
+
+
+def test_a_prediction_never_gives_up_what_it_names_itself() -> None:
+    """0 is read first and 1 beside it. After the second call 2 and 0 are named: 2 takes the place of 1, not of 0."""
+    workload = workload_of([(0, [0], 1), (0, [1], 1), (0, [2, 0], 1)], {0: 4})
+    for contract in ("protected", "atomic"):
+        counted = totals(run(workload, 2, "lru", contract, prefetch="oracle-1"))
+        assert (counted["prefetch_issued"], counted["misses"]) == (3, 0)
