@@ -11,8 +11,9 @@ import numpy as np
 from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min
+from flashmoe_sim.policies.static import Static
 from flashmoe_sim.prefetchers.none import NoPrefetch
-from flashmoe_sim.residency import nested, tally
+from flashmoe_sim.residency import nested, recency, tally
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import one_pass_policy, pinned_experts, pool_curve
@@ -30,11 +31,12 @@ def plan_jobs(workload: Workload, setups: Sequence[Setup]) -> list[Job]:
 
     A setup may come from several jobs, each for some of the layers: `Counts.joined` puts them together.
     A layer's LRU banks of whole calls, static banks and banks of min with bypass come from one stack pass each, global
-    banks of min with bypass from one walk over nested banks; every other setup is a replay of its own.
+    banks of LRU (in slots or bytes) and of min with bypass from one walk each; every other setup is a replay of its
+    own.
     Raises BadInput, before any job runs, for a setup that does not fit the workload.
     """
     stacked: dict[Policy, Banks] = defaultdict(dict)
-    walked: Banks = {}
+    walked: dict[tuple[Policy, bool], Banks] = defaultdict(dict)  # and whether keys weigh bytes
     jobs: list[Job] = []
     for setup in dict.fromkeys(setups):
         pools, banks = workload.pools(setup.scope), capacities(workload, setup)
@@ -42,14 +44,16 @@ def plan_jobs(workload: Workload, setups: Sequence[Setup]) -> list[Job]:
         shareable = setup.bank.slots is not None and isinstance(setup.prefetch, NoPrefetch)
         calls_fit = all(int(pool.requests.max()) <= bank.room for pool, bank in zip(pools, banks, strict=True))
         calls_fit = calls_fit or type(setup.policy) is not Lru
+        one_walk = isinstance(setup.prefetch, NoPrefetch) and setup.scope == "global"
+        one_walk = one_walk and one_pass_policy(setup.policy, setup.contract) and not isinstance(setup.policy, Static)
         if shareable and calls_fit and setup.scope == "layer" and one_pass_policy(setup.policy, setup.contract):
             stacked[setup.policy][setup] = banks
-        elif shareable and type(setup.policy) is Min and setup.contract == "atomic":
-            walked[setup] = banks
+        elif one_walk and (shareable if type(setup.policy) is Min else _calls_weigh_less(workload, banks)):
+            walked[setup.policy, setup.bank.slots is None and not setup.fixed_slots][setup] = banks
         else:
             jobs.append(partial(_replay, workload, setup))
-    if walked:
-        jobs.insert(0, partial(_nested_walk, workload, walked))
+    for group in walked.values():
+        jobs.insert(0, partial(_one_walk, workload, group))
     for number in range(PARTS):
         for group in stacked.values():
             if number < len(workload.layer_pools):
@@ -74,11 +78,22 @@ def _stack_pass(workload: Workload, group: Banks, part: range) -> dict[Setup, Co
     return results
 
 
-def _nested_walk(workload: Workload, group: Banks) -> dict[Setup, Counts]:
+def _calls_weigh_less(workload: Workload, banks: list[Capacity]) -> bool:
+    """Whether the one bank for all layers holds every call; a call's experts are of one layer, and weigh the same."""
+    (pool,), (bank,) = workload.global_pools, banks
+    of_layer = bank.size[np.searchsorted(pool.key_row, pool.row)]
+    return int((pool.requests * of_layer).max()) <= bank.room
+
+
+def _one_walk(workload: Workload, group: Banks) -> dict[Setup, Counts]:
     (pool,) = workload.global_pools
     sizes, which = np.unique([bank.room for (bank,) in group.values()], return_inverse=True)
     counts = np.zeros((len(sizes), len(workload.trace.layers), tally.N_COLUMNS), np.int64)
-    nested.min_bypass(pool.key, pool.offset, pool.row, pool.next_call, pool.keys, sizes, counts)
+    (bank,) = next(iter(group.values()))
+    if isinstance(next(iter(group)).policy, Lru):
+        recency.lru(pool.key, pool.offset, pool.row, bank.size, sizes, counts)
+    else:
+        nested.min_bypass(pool.key, pool.offset, pool.row, pool.next_call, pool.keys, sizes, counts)
     return {
         setup: build_counts(workload, setup, banks, counts[number])
         for (setup, banks), number in zip(group.items(), which, strict=True)
