@@ -45,6 +45,7 @@ def curves(against: pl.DataFrame) -> Figure:
         panel.set_title(trace, fontsize=11)
         panel.set_xticks(range(len(SHARES)), [f"1/{share}" for share in SHARES])
         panel.set_ylim(0, 102)
+    figure.set_layout_engine("constrained", wspace=0.04)
     figure.supylabel("hit rate, %", fontsize=11)
     figure.supxlabel("bank, share of each layer's experts", fontsize=11)
     handles, labels = panels.flat[0].get_legend_handles_labels()
@@ -68,14 +69,18 @@ def points(against: pl.DataFrame) -> Figure:
     for row, of_policy in enumerate(values):
         for column, value in enumerate(of_policy):
             colour = "white" if abs(value) > DARK else "black"
-            panel.text(column, row, f"{value + 0.0:+.1f}", ha="center", va="center", fontsize=8.5, color=colour)
+            panel.text(
+                column, row, f"{round(value, 1) + 0.0:+.1f}", ha="center", va="center", fontsize=8.5, color=colour
+            )
     panel.axhline(len(hindsight) - 0.5, color="black", linewidth=1.5)
     panel.set_yticks(range(len(policies)), policies)
-    panel.set_xticks(range(len(traces)), traces, rotation=25, ha="left", rotation_mode="anchor")
+    panel.set_xticks(range(len(traces)), ["-\n".join(trace.rsplit("-", 1)) for trace in traces], fontsize=9)
     panel.xaxis.tick_top()
     panel.tick_params(length=0)
     panel.spines[:].set_visible(False)
-    figure.colorbar(image, ax=panel, extend="both", shrink=0.5, label="points of hit rate above LRU")
+    figure.colorbar(
+        image, ax=panel, extend="both", shrink=0.5, aspect=30, pad=0.01, label="points of hit rate above LRU"
+    )
     return figure
 
 

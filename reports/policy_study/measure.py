@@ -12,6 +12,7 @@ from flashmoe_sim.ceilings.lookahead import half_gap
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.residency.replay import replay
+from flashmoe_sim.residency.setup import FIXED_SLOT_CONTRACTS
 from flashmoe_sim.sweep.plan import plan_setup
 
 FOLDER = Path(__file__).parent
@@ -60,14 +61,10 @@ def measure(name: str) -> pl.DataFrame:
         add("policies", share, table.with_columns(pl.col("policy").replace({first_half: FIRST_HALF})))
     more = [lookahead(steps) for steps in STEPS if lookahead(steps) not in COMPARED]
     add("policies", MIDDLE, sim.sweep(trace, bank=middle, policy=more, contract="atomic"))
+    largest = max(int(pool.requests.max()) for pool in trace.layer_pools)
     for contract in CONTRACTS:
-        try:
-            table = sim.replay(trace, bank=middle, contract=contract)
-        except sim.BadInput as error:
-            if "overflow" not in str(error):
-                raise
-        else:
-            add("contracts", MIDDLE, table)
+        if contract not in FIXED_SLOT_CONTRACTS or largest <= middle:
+            add("contracts", MIDDLE, sim.replay(trace, bank=middle, contract=contract))
     setup = plan_setup(middle, contract="atomic")
     half = half_gap(trace, setup, gap_to_min(trace, replay(trace, setup)))
     if half is not None:
