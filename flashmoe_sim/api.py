@@ -26,13 +26,12 @@ from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy
-from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.workload import Workload, find_geometry, prepare
 from flashmoe_sim.schema import LAYER_COLUMNS, frame
 from flashmoe_sim.sweep.collect import sweep as run_sweep
-from flashmoe_sim.sweep.plan import OneBank, OnePolicy, cut_to_top_ks, plan_setup, plan_setups
+from flashmoe_sim.sweep.plan import OneBank, OnePolicy, OnePredictor, cut_to_top_ks, plan_setup, plan_setups
 from flashmoe_sim.sweep.row import identity, result_row
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import load_trace as read_trace
@@ -104,7 +103,7 @@ def replay(
     policy: OnePolicy = "lru",
     contract: str = "runtime",
     scope: str = "layer",
-    prefetch: str | Prefetcher = "none",
+    prefetch: OnePredictor = "none",
     io_split: int = 4,
     model: Model | None = None,
     by: Literal["trace", "layer"] = "trace",
@@ -136,7 +135,7 @@ def sweep(
     policy: OnePolicy | Iterable[OnePolicy] = "lru",
     contract: str = "runtime",
     scope: str = "layer",
-    prefetch: str | Prefetcher = "none",
+    prefetch: OnePredictor | Iterable[OnePredictor] = "none",
     top_k: str | int | Iterable[int] | None = None,
     io_split: int = 4,
     model: Model | None = None,
@@ -150,7 +149,8 @@ def sweep(
     8
 
     bank: `16..256`, `16,24,64`, a number, or a list; `bank_step` is the step of a range (auto, 16, x2).
-    policy: `lru,min`, `all`, a policy, or a list. Under `runtime` and `protected`, `min` is counted under `atomic`.
+    policy, prefetch: `lru,min`, `all`, an object, or a list, in every pair. Under `runtime` and `protected`, `min` is
+        counted under `atomic`, without a predictor.
     top_k: cut every trace to this many experts per token, or to each of several.
     Raises BadInput, before anything runs, for what cannot be read or cannot be.
     """

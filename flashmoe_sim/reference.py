@@ -1,4 +1,4 @@
-"""What is said of every policy and predictor: by `sim policy`, and on the page `docs/policies.md`."""
+"""What is said of every policy and predictor: by `sim policy`, `sim prefetch` and the page `docs/policies.md`."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ def describe(kind: Kind) -> dict[str, Any]:
         "parameters": parameters,
         "meanings": {name: meanings.get(name, "") for name in parameters},
         "ties": getattr(kind, "ties", ""),
+        "lead": getattr(kind, "lead", ""),
         "contracts": list(kind.contracts),
         "hindsight": getattr(kind, "hindsight", False),
         "source": kind.source,
@@ -98,7 +99,7 @@ def _section(kind: Kind) -> list[str]:
     for name, default in described["parameters"].items():
         if name not in SHARED:
             lines.append(f"- `{name}={default}`: {described['meanings'][name]}")
-    known = (("Ties", "ties"), ("Source", "source"))
+    known = (("Ties", "ties"), ("Lead", "lead"), ("Source", "source"))
     lines += [f"- **{label}:** {described[key]}" for label, key in known if described[key]]
     lines.append(f"- **Contracts:** {shown_contracts(described['contracts'])}")
     if described["hindsight"]:

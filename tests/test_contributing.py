@@ -31,14 +31,14 @@ def added(text: str) -> dict[str, str]:
 
 
 def add(source: str, change: str) -> str:
-    """Do what a change says: a new import after its like, the other line after the one above it."""
+    """Do what a change says: a new import among its like, the other line after the one above it."""
     imported, context, entry = change.splitlines()
     assert (imported[0], context[0], entry[0]) == ("+", " ", "+")
     alike = ".".join(imported.removeprefix("+").split()[1].split(".")[:-1])
     lines = source.splitlines()
     lines.insert(lines.index(context[1:]) + 1, entry[1:])
-    last = max(number for number, line in enumerate(lines) if line.startswith(f"from {alike}"))
-    lines.insert(last + 1, imported[1:])
+    before = (number for number, line in enumerate(lines) if line.startswith(f"from {alike}") and line < imported[1:])
+    lines.insert(max(before) + 1, imported[1:])
     return "\n".join(lines) + "\n"
 
 
@@ -87,7 +87,7 @@ def test_the_new_policy_equals_its_twin(run: Run) -> None:
     tests = ("tests/residency/test_twins.py", "tests/policies", "tests/test_reference.py")
     passed = re.search(r"(\d+) passed", run("-m", "pytest", "-q", "-k", chosen, *tests))
     assert passed
-    assert int(passed[1]) > 10
+    assert int(passed[1]) >= 10
 
 
 def test_the_new_files_are_as_the_linters_want_them(run: Run) -> None:

@@ -20,6 +20,7 @@ VERBS = {
     "trace": "inspect, lint, convert, cut and combine routing traces",
     "model": "what a model's experts cost",
     "policy": "the eviction policies there are",
+    "prefetch": "the predictors there are, and what they are worth in a bank",
 }
 INTERRUPTED = 130
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
@@ -43,10 +45,16 @@ def show(name: str, as_json: bool) -> None:
     if as_json:
         print_json(described)
         return
+    print_described(described)
+
+
+def print_described(described: dict[str, Any]) -> None:
+    """The rule of a policy or predictor, and then what else is known of it."""
+    name = described["name"]
     rule = "\n\n".join(wrapped(" ".join(part.split())) for part in described["rule"].split("\n\n"))
     click.echo(f"{name}\n\n{rule}\n")
     lines = [
-        ("ties", described["ties"]),
+        *((fact, described[fact]) for fact in ("ties", "lead") if described[fact]),
         ("contracts", ", ".join(described["contracts"])),
         ("knows the future", "yes" if described["hindsight"] else "no"),
         ("source", described["source"]),

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from flashmoe_sim.cli.common import json_option, lenient_option, message, percent, print_json, print_table, size
-from flashmoe_sim.cli.workload import bank_meaning, load_workload, setup_options, trace_argument
+from flashmoe_sim.cli.workload import bank_meaning, load_workload, prefetch_option, setup_options, trace_argument
 
 LAYER_ROWS = 16
 
@@ -17,6 +17,7 @@ LAYER_ROWS = 16
 @click.option("--bank", required=True, metavar="N", help="Slots of each layer (64), or bytes of all together (8GiB).")
 @click.option("--policy", default="lru", show_default=True, metavar="P", help="Eviction policy; see `sim policy list`.")
 @setup_options
+@prefetch_option
 @click.option("--all-layers", is_flag=True, help="A row for every layer, not only the worst.")
 @lenient_option
 @json_option

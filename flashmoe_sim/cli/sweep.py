@@ -17,7 +17,7 @@ from flashmoe_sim.cli.common import (
     print_table,
     size,
 )
-from flashmoe_sim.cli.workload import bank_meaning, load_workload, setup_options
+from flashmoe_sim.cli.workload import bank_meaning, load_workload, prefetches_option, setup_options
 
 if TYPE_CHECKING:
     from flashmoe_sim.residency.setup import Setup
@@ -34,6 +34,12 @@ COLUMNS = (
     ("read/tok", "right"),
     ("memory", "right"),
 )
+COLUMNS_OF_PREDICTORS = (
+    *COLUMNS[:2],
+    ("predictor", "left"),
+    *(column for column in COLUMNS[2:-1] if column[0] != "evicted"),
+    ("ahead/tok", "right"),
+)
 LISTED_BANKS = 12
 
 
@@ -47,10 +53,11 @@ LISTED_BANKS = 12
 )
 @click.option("--bank-step", default="auto", show_default=True, metavar="S", help="Steps of a range: auto, 16, or x2.")
 @click.option(
-    "--policy", "policies", default="lru", show_default=True, metavar="P,P", help="Eviction policies, or all."
+    "--policy", "policies", default="lru", show_default=True, metavar="P,P", help="Eviction policies, or all, ranked."
 )
 @click.option("--topk", "top_ks", metavar="K,K", help="Cut each trace to these experts per token.")
 @setup_options
+@prefetches_option
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="DIR", help="Write results.parquet, .csv and .png there."
 )
@@ -122,7 +129,8 @@ def command(
         print_json({"rows": rows})
     else:
         for number, workload in enumerate(workloads):
-            _print_rows(workload, rows[number * len(setups) : (number + 1) * len(setups)], setups[0])
+            own = rows[number * len(setups) : (number + 1) * len(setups)]
+            _print_rows(workload, _ranked(own) if policies == "all" else own, setups, contract)
     _warn_of_aliasing(rows)
     if out is not None:
         message(f"wrote results.parquet, results.csv and results.png to {out}")
@@ -139,35 +147,82 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _print_rows(workload: Workload, rows: list[dict[str, Any]], setup: Setup) -> None:
+def _print_rows(workload: Workload, rows: list[dict[str, Any]], setups: list[Setup], contract: str) -> None:
     trace = workload.trace
+    predictors = list(dict.fromkeys(setup.prefetch.spec for setup in setups if setup.contract == contract))
+    several = len(predictors) > 1
     model = workload.geometry.name if workload.geometry else "unknown model, so no bytes: give --model"
     title = f"{trace.name}: {trace.tokens:,} tokens, {len(trace.layers)} layers ({model})"
     cells = [
         (
             row["bank"],
-            row["policy"] + ("*" if row["contract"] != setup.contract else ""),
+            row["policy"] + ("*" if row["contract"] != contract else ""),
+            *([row["prefetch"]] if several else []),
             f"{row['hits']:,}",
             f"{row['misses']:,}",
-            f"{row['evictions']:,}",
+            *([] if several else [f"{row['evictions']:,}"]),
             percent(row["hit_rate"]),
             percent(row["best_hit_rate"]),
             size(row["bytes_per_token"]),
-            size(row["resident_bytes"]),
+            size(_ahead_per_token(row, trace.tokens) if several else row["resident_bytes"]),
         )
         for row in rows
     ]
-    prefetching = "" if setup.prefetch.name == "none" else f", prefetch {setup.prefetch.name}"
-    caption = (
-        f"bank: {bank_meaning(setup)}; contract {setup.contract}{prefetching}; best: min with bypass, event-atomic"
-    )
-    if any(row["contract"] != setup.contract for row in rows):
+    prefetching = "" if several or predictors in ([], ["none"]) else f", prefetch {predictors[0]}"
+    caption = f"bank: {bank_meaning(setups[0])}; contract {contract}{prefetching}; best: min with bypass, event-atomic"
+    if any(row["contract"] != contract for row in rows):
         caption += "; *: under atomic"
     if any(row["policy"].startswith(("static", "hot-profile")) for row in rows):
         caption += "; static banks and hot profiles are loaded before the run"
     if any(row["prefetch_issued"] for row in rows):
         caption += "; read/tok is without what is prefetched or comes between steps"
-    print_table(COLUMNS, cells, title=title, caption=caption)
+    if any(row["prefetch_issued"] and row["hit_rate"] > (row["best_hit_rate"] or 1) for row in rows):
+        caption += ", with which a bank can hit more than the best"
+    print_table(COLUMNS_OF_PREDICTORS if several else COLUMNS, cells, title=title, caption=caption)
+    if not several:
+        _print_gap(rows, contract)
+
+
+def _ranked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of each bank with the most hits first; equal ones stay as they were."""
+    banks = list(dict.fromkeys(row["bank"] for row in rows))
+    return sorted(rows, key=lambda row: (banks.index(row["bank"]), -row["hits"]))
+
+
+def _print_gap(rows: list[dict[str, Any]], contract: str) -> None:
+    """What parts LRU from the optimum in each bank, where the rows tell: choosing victims, and admitting every miss."""
+    from flashmoe_sim.policies.base import EvictingPolicy
+    from flashmoe_sim.policies.table import POLICIES
+
+    cells = []
+    for bank in dict.fromkeys(row["bank"] for row in rows):
+        of_bank = {row["policy"]: row for row in rows if row["bank"] == bank}
+        if not {"lru", "min", "min:forced"} <= of_bank.keys():
+            return
+        lru, forced, best = (of_bank[name]["misses"] for name in ("lru", "min:forced", "min"))
+        online = [
+            row
+            for name, row in of_bank.items()
+            if name in POLICIES and issubclass(POLICIES[name], EvictingPolicy) and not POLICIES[name].hindsight
+        ]
+        first = min(online, key=lambda row: row["misses"])
+        gap = lru - best
+        parts = [percent(part / gap if gap else None) for part in (lru - forced, forced - best, lru - first["misses"])]
+        points = f"{100 * gap / of_bank['lru']['requests']:.1f}"
+        cells.append((bank, percent(of_bank["lru"]["hit_rate"]), points, *parts[:2], first["policy"], parts[2]))
+    columns = [("bank", "right"), ("lru %", "right"), ("to min", "right"), ("victims %", "right")]
+    columns += [("admitting %", "right"), ("best without hindsight", "left"), ("closes %", "right")]
+    print_table(
+        columns,
+        cells,
+        title="What parts lru from the optimum",
+        caption="to min: points of hit rate; of these, what better victims would give (min:forced) and what not "
+        f"admitting every miss would (min, event-atomic); the rest under {contract}",
+    )
+
+
+def _ahead_per_token(row: dict[str, Any], tokens: int) -> float | None:
+    return row["prefetch_bytes"] / tokens if tokens and row["prefetch_bytes"] is not None else None
 
 
 def _warn_of_aliasing(rows: list[dict[str, Any]]) -> None:

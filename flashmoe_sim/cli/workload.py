@@ -32,12 +32,12 @@ scope_option = click.option(
     metavar="S",
     help="layer: a bank for each layer; global: one for all.",
 )
+PREDICTORS = "none, temporal, predict-prev, predict-top1, hot, markov, next-layer, eam, synthetic, oracle-1, oracle-w"
 prefetch_option = click.option(
-    "--prefetch",
-    default="none",
-    show_default=True,
-    metavar="F",
-    help="Predictor: none, temporal, predict-prev, predict-top1.",
+    "--prefetch", default="none", show_default=True, metavar="F", help=f"Predictor: {PREDICTORS}."
+)
+prefetches_option = click.option(
+    "--prefetch", default="none", show_default=True, metavar="F,F", help=f"Predictors, or all: {PREDICTORS}."
 )
 io_split_option = click.option(
     "--io-split",
@@ -49,8 +49,8 @@ io_split_option = click.option(
 
 
 def setup_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`--model`, `--contract`, `--scope`, `--prefetch` and `--io-split`."""
-    for option in (io_split_option, prefetch_option, scope_option, contract_option, model_option):
+    """`--model`, `--contract`, `--scope` and `--io-split`."""
+    for option in (io_split_option, scope_option, contract_option, model_option):
         function = option(function)
     return function
 

@@ -24,12 +24,15 @@ class Predictions:
     after: i64 [predictions], the routed call right after which it was made, ascending; -1 before the first.
     row: i32 [predictions], the place in `trace.layers` of the layer that is to read ahead.
     offset: i64 [predictions + 1], where the experts of each begin. expert: i16, the most urgent first; may repeat.
+    target: i64 [predictions], the routed call that each was made for; None where that is the layer's next one, and a
+        later prediction takes the place of an earlier one.
     """
 
     after: NDArray[np.int64]
     row: NDArray[np.int32]
     offset: NDArray[np.int64]
     expert: NDArray[np.int16]
+    target: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)

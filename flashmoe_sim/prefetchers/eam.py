@@ -20,30 +20,32 @@ def nearest_steps(
     """After every call, predict the next `reach` layers from the stored step most like the current one so far.
 
     stored: how many past steps are kept. A step is the set of (layer, expert) it asked for.
+    width: experts of the next layer; of no layer more than there are.
     """
     calls = len(row)
+    kept_width = min(width, experts)
     after = np.empty((calls * reach, 2), np.int64)
     offsets = np.zeros(calls * reach + 1, np.int64)
-    out = np.empty(calls * reach * width, np.int16)
+    out = np.empty(calls * reach * kept_width, np.int16)
     asked = np.zeros((layers, experts, stored), np.uint8)  # by the step in each place
-    order = np.full((stored, layers, width), -1, np.int16)  # the first experts of each, in their order
+    order = np.full((stored, layers, kept_width), -1, np.int16)  # the first experts of each, in their order
     size = np.zeros(stored, np.int64)
     common = np.zeros(stored, np.int64)
     current = np.zeros((layers, experts), np.uint8)
-    current_order = np.full((layers, width), -1, np.int16)
+    current_order = np.full((layers, kept_width), -1, np.int16)
+    filled = np.zeros(layers, np.int64)
     n, at, kept, place, asked_now = 0, 0, 0, 0, 0
     for call in range(calls):
         layer = row[call]
-        fill = 0
         for r in range(offset[call], offset[call + 1]):
             e = expert[r]
             if current[layer, e]:
                 continue
             current[layer, e] = 1
             asked_now += 1
-            if fill < width:
-                current_order[layer, fill] = e
-                fill += 1
+            if filled[layer] < kept_width:
+                current_order[layer, filled[layer]] = e
+                filled[layer] += 1
             with_it = asked[layer, e]
             for s in range(kept):
                 common[s] += with_it[s]
@@ -59,7 +61,7 @@ def nearest_steps(
             after[n, 0] = call
             after[n, 1] = ahead
             # Layer-decayed: the further ahead, the fewer.
-            for i in range(max(width // (ahead - layer), 1)):
+            for i in range(min(max(width // (ahead - layer), 1), kept_width)):
                 if order[best, ahead, i] >= 0:
                     out[at] = order[best, ahead, i]
                     at += 1
@@ -74,6 +76,7 @@ def nearest_steps(
         kept = min(kept + 1, stored)
         current[:] = 0
         current_order[:] = -1
+        filled[:] = 0
         common[:] = 0
         asked_now = 0
     return after[:n], offsets[: n + 1], out[:at]
@@ -105,16 +108,16 @@ class Eam(Prefetcher):
                 raise BadInput(f"predictor eam: {name}={getattr(self, name)} is not {least} or more")
 
     def predict(self, trace: RoutingTrace) -> Predictions:
-        width = self.width or default_width(trace)
+        layers, steps = len(trace.layers), 1 + int(np.count_nonzero(np.diff(trace.steps)))
         after, offset, expert = nearest_steps(
             rows_of(trace),
             trace.steps,
             trace.offset,
             trace.expert,
-            len(trace.layers),
+            layers,
             most_experts(trace),
-            self.stored,
-            self.reach,
-            width,
+            min(self.stored, steps),
+            min(self.reach, layers),
+            self.width or default_width(trace),
         )
         return Predictions(after[:, 0].copy(), after[:, 1].astype(np.int32), offset, expert)

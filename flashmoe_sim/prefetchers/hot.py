@@ -55,7 +55,7 @@ def hottest(row: Any, step: Any, offset: Any, expert: Any, layers: int, experts:
                 continue
             after[n, 0] = call
             after[n, 1] = layer
-            for place in range(min(width, experts)):
+            for place in range(width):
                 if count[layer, order[layer, place]] > 0:
                     out[at] = order[layer, place]
                     at += 1
@@ -82,7 +82,7 @@ class Hot(Prefetcher):
             raise BadInput(f"predictor hot: width={self.width} is not 0 or more")
 
     def predict(self, trace: RoutingTrace) -> Predictions:
-        width = self.width or default_width(trace)
         layers, experts = len(trace.layers), most_experts(trace)
+        width = min(self.width or default_width(trace), experts)
         after, offset, expert = hottest(rows_of(trace), trace.steps, trace.offset, trace.expert, layers, experts, width)
         return Predictions(after[:, 0].copy(), after[:, 1].astype(np.int32), offset, expert)

@@ -94,7 +94,7 @@ class Markov(Prefetcher):
         return self._follow(trace, source, row)
 
     def _follow(self, trace: RoutingTrace, source: Any, target: Any) -> Predictions:
-        width = self.width or default_width(trace)
         layers, experts = len(trace.layers), most_experts(trace)
+        width = min(self.width or default_width(trace), experts)
         after, offset, expert = followers(source, target, trace.offset, trace.expert, layers, experts, width)
         return Predictions(after[:, 0].copy(), after[:, 1].astype(np.int32), offset, expert)

@@ -14,8 +14,12 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 
 def steps_ahead(trace: RoutingTrace, steps: int) -> NDArray[np.int64]:
-    """For every call the last call of the step that is `steps` earlier, or -1; i64 [calls]."""
-    return np.searchsorted(trace.steps, trace.steps - steps, side="right") - 1
+    """For every call the last call of the step that is `steps` earlier, or -1; i64 [calls].
+
+    Steps are counted as they come, whatever their recorded numbers.
+    """
+    step = np.cumsum(np.diff(trace.steps, prepend=trace.steps[:1]) != 0)
+    return np.searchsorted(step, step - steps, side="right") - 1
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,8 @@ class Oracle1(Prefetcher):
     hindsight: ClassVar[bool] = True
 
     def predict(self, trace: RoutingTrace) -> Predictions:
-        return Predictions(np.arange(-1, trace.calls - 1), rows_of(trace), trace.offset, trace.expert)
+        call = np.arange(trace.calls)
+        return Predictions(call - 1, rows_of(trace), trace.offset, trace.expert, call)
 
 
 @dataclass(frozen=True)
@@ -53,4 +58,5 @@ class OracleW(Prefetcher):
             raise BadInput(f"predictor oracle-w: steps={self.steps} is not 1 or more")
 
     def predict(self, trace: RoutingTrace) -> Predictions:
-        return Predictions(steps_ahead(trace, self.steps), rows_of(trace), trace.offset, trace.expert)
+        after, call = steps_ahead(trace, self.steps), np.arange(trace.calls)
+        return Predictions(after, rows_of(trace), trace.offset, trace.expert, call)

@@ -80,8 +80,8 @@ class Synthetic(Prefetcher):
 
     def predict(self, trace: RoutingTrace) -> Predictions:
         generator = np.random.default_rng(self.seed)
-        drawn, wrong = generator.random(trace.refs), generator.random((trace.calls, self.extra))
         row, counts = rows_of(trace), np.array([trace.n_experts[layer] for layer in trace.layers], np.int64)
         most = most_experts(trace)
+        drawn, wrong = generator.random(trace.refs), generator.random((trace.calls, min(self.extra, most)))
         offset, expert = mix(row, trace.offset, trace.expert, counts, drawn, wrong, self.recall, most)
-        return Predictions(steps_ahead(trace, self.steps), row, offset, expert)
+        return Predictions(steps_ahead(trace, self.steps), row, offset, expert, np.arange(trace.calls))

@@ -26,16 +26,17 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
     panels = figure.subplots(len(shown), 2, squeeze=False)
     for (left, right), trace in zip(panels, shown, strict=True):
         of_trace = [row for row in rows if (row["trace_id"], row["trace"]) == trace]
+        on_demand = "" if all(row["prefetch"] == "none" for row in of_trace) else "on demand "
         contracts = ", ".join(dict.fromkeys(row["contract"] for row in of_trace))
         _curves(left, of_trace, "hit_rate", "best_hit_rate", 100)
         left.set(title=trace[1], ylabel="hit rate, %", ylim=(0, 102))
         if any(row["bytes_per_token"] is None for row in of_trace):
             _curves(right, of_trace, "misses_per_token", None, 1)
-            right.set(ylabel="experts read per token")
+            right.set(ylabel=f"experts read {on_demand}per token")
         else:
             unit, scale = _unit(max(row["bytes_per_token"] for row in of_trace))
             _curves(right, of_trace, "bytes_per_token", "best_bytes_per_token", 1 / scale)
-            right.set(ylabel=f"{unit} read per token")
+            right.set(ylabel=f"{unit} read {on_demand}per token")
         right.set(title=f"replay contract: {contracts}", ylim=(0, None))
         for panel in (left, right):
             panel.grid(color="#dddddd", linewidth=0.6)
@@ -48,15 +49,15 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 def _curves(panel: Any, rows: list[dict[str, Any]], column: str, best: str | None, scale: float) -> None:
     banks = list(dict.fromkeys(row["bank"] for row in rows))
-    for number, policy in enumerate(dict.fromkeys(row["policy"] for row in rows)):
-        points = {row["bank"]: row[column] * scale for row in rows if row["policy"] == policy}
+    for number, line in enumerate(dict.fromkeys((row["policy"], row["prefetch"]) for row in rows)):
+        points = {row["bank"]: row[column] * scale for row in rows if (row["policy"], row["prefetch"]) == line}
         panel.plot(
             [banks.index(bank) for bank in points],
             list(points.values()),
             color=COLOURS[number % len(COLOURS)],
             marker=MARKERS[number % len(MARKERS)],
             markersize=4,
-            label=policy,
+            label=" + ".join(name for name in line if name != "none"),
         )
     ceiling = {row["bank"]: row[best] * scale for row in rows if best and row[best] is not None}
     if ceiling:

@@ -23,6 +23,7 @@ class Ahead:
     after: i64 [predictions], the routed call of the trace after which each was made, -1 before the first.
     row: i32 [predictions]. offset: i64 [predictions + 1]. key: u32 [predicted].
     upcoming: i32 [predicted], the first reference to the key in the next call of the pool that has one, or NEVER.
+    meant: i64 [calls], the prediction that was made for each call of the pool, or -1.
     """
 
     turn: NDArray[np.int64]
@@ -31,15 +32,19 @@ class Ahead:
     offset: NDArray[np.int64]
     key: NDArray[np.uint32]
     upcoming: NDArray[np.int32]
+    meant: NDArray[np.int64]
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
+        """What the replay loops take."""
         return self.turn, self.after, self.row, self.offset, self.key, self.upcoming
 
 
 def nothing_ahead(pool: Pool) -> Ahead:
     """No predictions."""
+    calls = len(pool.call)
     none = np.empty(0, np.int64), np.empty(0, np.int32), np.zeros(1, np.int64)
-    return Ahead(np.zeros(len(pool.call) + 2, np.int64), *none, np.empty(0, np.uint32), np.empty(0, np.int32))
+    keys = np.empty(0, np.uint32), np.empty(0, np.int32)
+    return Ahead(np.zeros(calls + 2, np.int64), *none, *keys, np.full(calls, -1, np.int64))
 
 
 def by_pool(predictions: Predictions, pools: list[Pool], n_layers: int) -> list[Ahead]:
@@ -63,8 +68,21 @@ def by_pool(predictions: Predictions, pools: list[Pool], n_layers: int) -> list[
         upcoming = np.empty(len(key), np.int32)
         next_use = np.full(pool.keys, NEVER, np.int32)
         _upcoming(pool.key, pool.offset, turn, offset, key, next_use, upcoming)
-        found.append(Ahead(turn, after, row, offset, key, upcoming))
+        meant = np.full(len(pool.call), -1, np.int64)
+        if predictions.target is None:
+            _latest(pool.row, turn, row, np.full(n_layers, -1, np.int64), meant)
+        else:
+            meant[np.searchsorted(pool.call, predictions.target[which])] = np.arange(len(which))
+        found.append(Ahead(turn, after, row, offset, key, upcoming, meant))
     return found
+
+
+@jit
+def _latest(row: Any, turn: Any, ahead_row: Any, latest: Any, out: Any) -> None:
+    for call in range(len(row)):
+        for serving in range(turn[call], turn[call + 1]):
+            latest[ahead_row[serving]] = serving
+        out[call] = latest[row[call]]
 
 
 @jit
@@ -78,19 +96,17 @@ def _upcoming(key: Any, offset: Any, turn: Any, ahead_offset: Any, ahead_key: An
 
 
 @jit
-def compare(key: Any, offset: Any, row: Any, ahead: Any, keys: int, counts: Any) -> None:
-    """Compare the latest prediction for a layer with each call of it, and add what was found to `counts`.
+def compare(
+    key: Any, offset: Any, row: Any, meant: Any, ahead_offset: Any, ahead_key: Any, keys: int, counts: Any
+) -> None:
+    """Compare each call of a pool with the prediction that was made for it, and add what was found to `counts`.
 
-    ahead: the arrays of an `Ahead`. counts: i64 [layers, tally.N_COLUMNS].
+    meant, ahead_offset, ahead_key: of an `Ahead`. counts: i64 [layers, tally.N_COLUMNS].
     """
-    turn, _, ahead_row, ahead_offset, ahead_key, _ = ahead
-    latest = np.full(len(counts), -1, np.int64)
     predicted = np.full(keys, -1, np.int64)
     asked = np.full(keys, -1, np.int64)
     for call in range(len(offset) - 1):
-        for serving in range(turn[call], turn[call + 1]):
-            latest[ahead_row[serving]] = serving
-        serving = latest[row[call]]
+        serving = meant[call]
         if serving < 0:
             continue
         distinct, right = 0, 0

@@ -59,6 +59,10 @@ def replay(
             mark += 1
             requests, issued = 0, 0
             for r in range(ahead_offset[serving], ahead_offset[serving + 1]):
+                slot = key_slot[ahead_key[r]]
+                if slot >= 0:
+                    blocked[slot] = mark
+            for r in range(ahead_offset[serving], ahead_offset[serving + 1]):
                 k = ahead_key[r]
                 if seen[k] == mark:
                     continue
@@ -67,7 +71,6 @@ def replay(
                 now += 1
                 slot = key_slot[k]
                 if slot >= 0:
-                    blocked[slot] = mark
                     on_hit(state, slot, k, now, ahead_upcoming[r])
                     continue
                 on_miss(state, k, now)

@@ -266,7 +266,7 @@ def _count_ahead(pool: Pool, ahead: Ahead, unused: NDArray[np.int32], table: NDA
     """Count what was read ahead and is still not used at the end, and how right the predictions were."""
     if len(ahead.row):
         np.add.at(table[:, tally.PREFETCH_WASTED], pool.key_row[unused], 1)
-        compare(pool.key, pool.offset, pool.row, ahead.arrays(), pool.keys, table)
+        compare(pool.key, pool.offset, pool.row, ahead.meant, ahead.offset, ahead.key, pool.keys, table)
 
 
 def _pinned_keys(workload: Workload, setup: Setup) -> list[NDArray[np.bool_]] | None:

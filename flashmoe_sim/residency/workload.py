@@ -64,6 +64,10 @@ class Workload:
                 self._ahead[key] = by_pool(prefetcher.predict(self.trace), pools, len(self.trace.layers))
         return self._ahead[key]
 
+    def forget_ahead(self, prefetcher: Prefetcher, scope: Scope) -> None:
+        """Free what `ahead` keeps of a predictor that will not be asked again."""
+        self._ahead.pop((prefetcher, scope), None)
+
     @cached_property
     def _profiles(self) -> dict[str, Profile]:
         return {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.policies.bank import Bank, Scope, parse_bank, parse_banks
@@ -13,7 +13,7 @@ from flashmoe_sim.policies.min_ import Min
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
-from flashmoe_sim.prefetchers.table import parse_prefetcher
+from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
 from flashmoe_sim.residency.setup import FIXED_SLOT_CONTRACTS, Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.cut import cut
@@ -21,6 +21,7 @@ from flashmoe_sim.trace.cut import cut
 One = TypeVar("One")
 OneBank = str | int | Bank
 OnePolicy = str | Policy | type[Policy]
+OnePredictor = str | Prefetcher | type[Prefetcher]
 ALL = "all"
 REQUIRED_KERNELS = {"on_hit", "on_install", "choose_victim"}
 
@@ -31,15 +32,14 @@ def plan_setup(
     policy: OnePolicy = "lru",
     contract: str = "runtime",
     scope: str = "layer",
-    prefetch: str | Prefetcher = "none",
+    prefetch: OnePredictor = "none",
     io_split: int = 4,
 ) -> Setup:
     """One setup from words or objects.
 
     Raises BadInput for words that mean nothing and for a combination that cannot be.
     """
-    predictor = parse_prefetcher(prefetch) if isinstance(prefetch, str) else prefetch
-    return Setup(parse_bank(str(bank)), _policy(policy), contract, predictor, cast(Scope, scope), io_split)
+    return Setup(parse_bank(str(bank)), _policy(policy), contract, _predictor(prefetch), cast(Scope, scope), io_split)
 
 
 def plan_setups(
@@ -49,37 +49,48 @@ def plan_setups(
     policy: OnePolicy | Iterable[OnePolicy] = "lru",
     contract: str = "runtime",
     scope: str = "layer",
-    prefetch: str | Prefetcher = "none",
+    prefetch: OnePredictor | Iterable[OnePredictor] = "none",
     io_split: int = 4,
 ) -> list[Setup]:
-    """A setup for every bank and policy, in that order: `16..256` and `lru,min`, or lists.
+    """A setup for every bank, policy and predictor, in that order: `16..256` and `lru,min`, or lists.
 
-    policy: `all` means those that can be under the contract, with the predictor. `min` with bypass is the ceiling of
-        the banks: where the contract is `runtime` or `protected`, it is counted under `atomic`, without the predictor.
+    policy, prefetch: `all` means those that can be under the contract, and one with the other. `min` with bypass is the
+        ceiling of the banks: where the contract is `runtime` or `protected`, it is counted under `atomic`, without a
+        predictor.
     Raises BadInput for words that mean nothing, and for a combination that cannot be.
     """
     banks = parse_banks(bank if isinstance(bank, str) else ",".join(map(str, _each(bank))), step=bank_step)
-    plan_setup(banks[0], contract=contract, scope=scope, prefetch=prefetch, io_split=io_split)  # right for some policy
-    every = policy == ALL
-    names: Iterable[OnePolicy] = POLICIES
-    if not every:
-        names = policy.split(",") if isinstance(policy, str) else _each(policy)
-    chosen = list(dict.fromkeys(_policy(name) for name in names))
+    chosen = list(dict.fromkeys(_policy(one) for one in _named(policy, POLICIES)))
+    predictors = plan_predictors(prefetch)
     if not chosen:
         raise BadInput("no policies given; give at least one, such as lru")
+    for right in (NoPrefetch(),) if prefetch == ALL else predictors:  # for some policy
+        plan_setup(banks[0], contract=contract, scope=scope, prefetch=right, io_split=io_split)
     setups = []
     for one in banks:
         for rule in chosen:
             ceiling = type(rule) is Min and contract in FIXED_SLOT_CONTRACTS
-            under, predictor = ("atomic", NoPrefetch()) if ceiling else (contract, prefetch)
-            try:
-                setups.append(
-                    plan_setup(one, policy=rule, contract=under, scope=scope, prefetch=predictor, io_split=io_split)
-                )
-            except BadInput:
-                if not every:
-                    raise
+            under = "atomic" if ceiling else contract
+            for ahead in (NoPrefetch(),) if ceiling else predictors:
+                try:
+                    setups.append(
+                        plan_setup(one, policy=rule, contract=under, scope=scope, prefetch=ahead, io_split=io_split)
+                    )
+                except BadInput:
+                    if ALL not in (policy, prefetch):
+                        raise
     return setups
+
+
+def plan_predictors(prefetch: OnePredictor | Iterable[OnePredictor]) -> list[Prefetcher]:
+    """The predictors that are meant, each once: `eam,hot:width=4`, `all`, an object, or a list.
+
+    Raises BadInput for words that mean nothing, and for none at all.
+    """
+    chosen = list(dict.fromkeys(_predictor(one) for one in _named(prefetch, PREFETCHERS)))
+    if not chosen:
+        raise BadInput("no predictors given; give at least one, such as none")
+    return chosen
 
 
 def cut_to_top_ks(workload: Workload, top_ks: str | int | Iterable[int] | None) -> list[Workload]:
@@ -98,6 +109,22 @@ def cut_to_top_ks(workload: Workload, top_ks: str | int | Iterable[int] | None) 
         prepare(cut(workload.trace, top_k=int(piece)).with_(name=f"{name}, top-{piece}"), workload.geometry)
         for piece in wanted
     ]
+
+
+def _named(given: Any, table: Iterable[str]) -> Iterable[Any]:
+    """What a list with commas, `all` of a table, one object or several of them name."""
+    if isinstance(given, str):
+        return table if given == ALL else given.split(",")
+    return _each(given)
+
+
+def _predictor(given: OnePredictor) -> Prefetcher:
+    if isinstance(given, str):
+        return parse_prefetcher(given.strip())
+    predictor = given() if isinstance(given, type) else given
+    if not isinstance(predictor, Prefetcher) or not hasattr(predictor, "name"):
+        raise BadInput(f"predictor {given!r}: expected a name, or a subclass of Prefetcher with a `name`")
+    return predictor
 
 
 def _each(given: One | Iterable[One]) -> Iterator[One]:

@@ -14,11 +14,13 @@ import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.policies.bank import Bank, parse_banks
+from flashmoe_sim.policies.base import NEVER
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.curve import pool_curve
 from flashmoe_sim.residency.replay import replay
@@ -31,6 +33,15 @@ from flashmoe_sim.trace.write_jsonl import write_jsonl
 
 ROUNDS = 7
 EXPERTS, TOP_K, SLOTS = 256, 8, 64
+SAME = {
+    "arc": "ARC",
+    "s3fifo": "S3FIFO",
+    "sieve": "Sieve",
+    "slru": "SLRU",
+    "lirs": "LIRS",
+    "2q": "TwoQ",
+    "clock": "Clock",
+}
 
 
 def router(tokens: int, *, layers: int = 1, seed: int = 1) -> RoutingTrace:
@@ -85,19 +96,51 @@ def medians(runs: dict[str, Callable[[], object]], clock: Callable[[], float], r
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
-def against_libcachesim(trace: RoutingTrace, folder: Path) -> None:
-    """One size and all sizes, against one libCacheSim LRU of the same size on the same references."""
+def oracle_reader(trace: RoutingTrace, folder: Path) -> Any:
+    """The trace as libCacheSim reads it fastest, with the place for next uses that its Belady needs."""
     import libcachesim
 
     record = np.zeros(trace.refs, [("time", "<u4"), ("id", "<u8"), ("size", "<u4"), ("next", "<i8")])
     record["time"], record["id"], record["size"] = np.arange(trace.refs), trace.expert, 1
+    upcoming = prepare(trace).layer_pools[0].next_reference
+    record["next"] = np.where(upcoming == NEVER, -1, upcoming)
     path = folder / f"{trace.name}.bin"
     record.tofile(path)
-    reader = libcachesim.TraceReader(
+    return libcachesim.TraceReader(
         str(path),
         libcachesim.TraceType.ORACLE_GENERAL_TRACE,
         libcachesim.ReaderInitParam(ignore_obj_size=True),
     )
+
+
+def against_the_same_policy(trace: RoutingTrace, folder: Path) -> None:
+    """One size of policies that both have, each against libCacheSim's own."""
+    import libcachesim
+
+    reader = oracle_reader(trace, folder)
+    workload = prepare(trace)
+    assert workload.layer_pools[0].next_reference is not None
+    print(f"\n{trace.name}: one size, sequential, {SLOTS} slots; each against libCacheSim's same policy, goal x2")
+    for name, theirs in SAME.items():
+        setup = Setup(Bank(slots=SLOTS), parse_policy(name), "sequential")
+
+        def peer(theirs: str = theirs) -> None:
+            reader.reset()
+            getattr(libcachesim, theirs)(SLOTS, hashpower=10).process_trace(reader)
+
+        def ours(setup: Setup = setup) -> None:
+            replay(workload, setup)
+
+        seconds = medians({"peer": peer, "ours": ours}, time.thread_time, ROUNDS)
+        rates = [trace.refs / seconds[who] / 1e6 for who in ("peer", "ours")]
+        print(f"  {name:12}{rates[0]:8.1f} M/s there{rates[1]:8.1f} M/s here  x{rates[1] / rates[0]:5.2f}")
+
+
+def against_libcachesim(trace: RoutingTrace, folder: Path) -> None:
+    """One size and all sizes, against one libCacheSim LRU of the same size on the same references."""
+    import libcachesim
+
+    reader = oracle_reader(trace, folder)
 
     def peer() -> float:
         reader.reset()
@@ -120,7 +163,7 @@ def against_libcachesim(trace: RoutingTrace, folder: Path) -> None:
         "LRU, every size, whole calls": (lambda: pool_curve(pool, parse_policy("lru")), 3),
         "LRU, one size, runtime": (one("lru", "runtime"), None),
         "min, one size, atomic": (one("min", "atomic"), None),
-        "min, every size, whole calls": (lambda: pool_curve(pool, parse_policy("min")), None),
+        "min, every size, whole calls": (lambda: pool_curve(pool, parse_policy("min")), 1),
     }
     seconds = medians({"peer": peer} | {name: run for name, (run, _) in goals.items()}, time.thread_time, ROUNDS)
     ours = replay(workload, Setup(Bank(slots=SLOTS), parse_policy("lru"), "sequential")).counts.total()
@@ -209,6 +252,8 @@ def main() -> None:
         try:
             for trace in (zipf(3_000_000), router(125_000)):
                 against_libcachesim(trace, Path(folder))
+            for trace in (zipf(1_000_000), router(125_000)):
+                against_the_same_policy(trace, Path(folder))
         except ModuleNotFoundError as error:
             print(f"{error.name} is not installed: pip install -e '.[bench]'")
         whole_sweep(Path(folder))

@@ -196,6 +196,16 @@ CASES = [
     Bad("diagnose --bank 16 --scope model", ("unknown scope 'model'; known: global, layer",)),
     Bad("diagnose --bank 40KiB --policy static", ("bank 40KiB", "do not hold one expert")),
     Bad("policy show lur", ("unknown policy 'lur'; known: ", "demand")),
+    # the predictors
+    Bad("prefetch show psychic", ("unknown predictor 'psychic'; known: eam, hot",)),
+    Bad("prefetch judge good --bank 4 --prefetch eam,psychic", ("unknown predictor 'psychic'; known: eam, hot",)),
+    Bad("prefetch judge good --bank 4 --prefetch eam:reach=0", ("predictor eam: reach=0 is not 1 or more",)),
+    Bad("prefetch judge good --bank 4 --price=-1", ("price -1.0: expected 0 or more",)),
+    Bad("prefetch judge good --bank 4 --price x", ("'--price': 'x' is not a valid float",)),
+    Bad("prefetch judge good --bank 4 --policy static", ("policy static never installs a miss",)),
+    Bad("prefetch judge good --bank 4 --contract sequential", ("undefined under the contract sequential",)),
+    Bad("prefetch judge good --bank 3", ("bank 3: call 3 of good (layer 1) asks for 4 distinct experts",)),
+    Bad("prefetch judge empty --bank 4", ("sim: empty: is empty",)),
     # the model
     sweep("good --bank 4 --model qwen3-31b-a3b", "unknown model 'qwen3-31b-a3b'", "qwen3-30b-a3b"),
     sweep("good --bank 4 --model no/such.gguf", "no/such.gguf", "no such file"),

@@ -18,6 +18,7 @@ import pytest
 from flashmoe_sim.cli.common import print_table
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.policies.table import POLICIES
+from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.schema import COUNTS, IDENTITY, RESULT_COLUMNS, TIMING
 from flashmoe_sim.trace.bundled import catalog
 
@@ -84,6 +85,7 @@ def test_json_rows_have_the_columns_of_the_schema(capsys: pytest.CaptureFixture[
         ["--policy", "all", "--contract", "sequential"],
         ["--policy", "all", "--contract", "atomic", "--scope", "global"],
         ["--policy", "all", "--prefetch", "predict-top1"],
+        ["--policy", "lru,fifo", "--prefetch", "none,markov,eam:width=4", "--contract", "protected"],
         ["--policy", "lru:stamp=last,random:seed=7", "--contract", "protected", "--io-split", "2"],
     ],
     ids=" ".join,
@@ -117,6 +119,33 @@ def test_all_policies_are_those_that_can_be(capsys: pytest.CaptureFixture[str]) 
     assert {row["prefetch"] for row in rows if row["contract"] == "runtime"} == {"temporal"}
 
 
+def test_several_predictors(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each with each policy, but min under its own contract without; `all` leaves out what cannot be."""
+    chosen = ["sweep", "--bank", "16", "--policy", "min,lru", "--contract", "protected"]
+    rows = document(capsys, *chosen, "--prefetch", "none, eam,none")["rows"]
+    assert [(row["policy"], row["prefetch"]) for row in rows] == [("min", "none"), ("lru", "none"), ("lru", "eam")]
+    assert len({row["id"] for row in rows}) == 3
+    rows = document(capsys, "sweep", "--bank", "16", "--policy", "lru,static", "--prefetch", "all")["rows"]
+    assert [row["prefetch"] for row in rows] == [*PREFETCHERS, "none"]
+    rows = document(capsys, "sweep", "--bank", "16", "--contract", "sequential", "--prefetch", "all")["rows"]
+    assert [row["prefetch"] for row in rows] == ["none"]
+
+
+def test_several_predictors_are_named_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = ["sweep", "--bank", "16", "--policy", "min,lru", "--contract", "protected"]
+    assert main([*chosen, "--prefetch", "none,oracle-1"]) == 0
+    out = capsys.readouterr().out
+    assert "contract protected; best" in out
+    shown = [line.split() for line in out.splitlines() if line.split()[:1] == ["16"]]
+    assert [row[1:3] for row in shown] == [["min*", "none"], ["lru", "none"], ["lru", "oracle-1"]]
+    assert shown[2][-4:-2] == ["0", "B"]  # read on demand, and then as much ahead as without on demand
+    assert shown[2][-2:] == shown[1][-4:-2]
+    assert main([*chosen, "--prefetch", "oracle-1"]) == 0
+    out = capsys.readouterr().out
+    assert "predictor" not in out
+    assert "contract protected, prefetch oracle-1;" in out
+
+
 def test_a_policy_named_twice_is_swept_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(document(capsys, "sweep", "--bank", "16,16", "--policy", "lru, lru")["rows"]) == 1
 
@@ -129,6 +158,8 @@ def test_a_policy_named_twice_is_swept_once(capsys: pytest.CaptureFixture[str]) 
         ["gpt-oss-120b", "--bank", "32,64", "--policy", "static:global,min,random:seed=77777"],
         ["deepseek-v2-lite", "--bank", "16", "--policy", "random:seed=1234567,min:forced"],
         ["python-256", "prose-256", "--bank", "16,32", "--prefetch", "predict-prev"],
+        ["--bank", "16..256", "--policy", "static:global,lru,min", "--contract", "protected", "--prefetch", "all"],
+        ["gpt-oss-120b", "--bank", "64", "--prefetch", "none,synthetic:recall=0.3:extra=2"],
     ],
     ids=" ".join,
 )

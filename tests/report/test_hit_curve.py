@@ -16,7 +16,14 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def row(bank: str, policy: str = "lru", **changes: Any) -> dict[str, Any]:
-    known = {"bank": bank, "policy": policy, "trace": "a trace", "trace_id": "1", "contract": "runtime"}
+    known = {
+        "bank": bank,
+        "policy": policy,
+        "trace": "a trace",
+        "trace_id": "1",
+        "contract": "runtime",
+        "prefetch": "none",
+    }
     known |= {"hit_rate": 0.5, "best_hit_rate": 0.75, "bytes_per_token": 2e9, "best_bytes_per_token": 1e9}
     return dict.fromkeys(column.name for column in RESULT_COLUMNS) | known | {"misses_per_token": 3.5} | changes
 
@@ -70,6 +77,14 @@ def test_lines_labels_and_units(tmp_path: Path, figures: list[Figure]) -> None:
     assert [label.get_text() for label in left.get_xticklabels()] == ["16", "32"]
     assert (left.get_xlabel(), left.get_ylabel()) == ("bank, slots per layer", "hit rate, %")
     assert (right.get_title(), right.get_ylabel()) == ("replay contract: runtime, atomic", "GiB read per token")
+
+
+def test_a_line_for_each_predictor(tmp_path: Path, figures: list[Figure]) -> None:
+    hit_curve.draw([row("16"), row("16", prefetch="eam", hit_rate=0.625), row("16", "min")], tmp_path / "a.png")
+    left, right = figures[0].axes
+    assert [line.get_label() for line in left.lines][:3] == ["lru", "lru + eam", "min"]
+    assert list(left.lines[1].get_ydata()) == [62.5]
+    assert right.get_ylabel() == "GiB read on demand per token"
 
 
 def test_traces_of_one_name_have_panels_of_their_own(tmp_path: Path, figures: list[Figure]) -> None:

@@ -270,7 +270,7 @@ def atomic(
 
     def predict(after: int, layer: int, named: Sequence[Expert], bank: Bank) -> None:
         """Room is made for each expert before it is read, and never by what the prediction names."""
-        kept: set[Expert] = set()
+        kept = {expert for expert in named if expert in bank.where}
         misses, requests = 0, 0
         for expert in dict.fromkeys(named):
             run.now += 1
@@ -279,7 +279,6 @@ def atomic(
             requests += 1
             if expert in bank.where:
                 bank.policy.used(bank.where[expert], expert, bank.now, coming)
-                kept.add(expert)
                 continue
             bank.policy.missed(expert, bank.now)
             ends = False

@@ -1,0 +1,198 @@
+"""`sim prefetch`: the predictors there are, and what they are worth in a bank."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flashmoe_sim.cli.common import (
+    json_option,
+    lenient_option,
+    percent,
+    print_json,
+    print_table,
+    size,
+    wrapped,
+)
+from flashmoe_sim.cli.policy import print_described
+from flashmoe_sim.cli.workload import bank_meaning, load_workload, model_option, scope_option, trace_argument
+
+if TYPE_CHECKING:
+    from flashmoe_sim.ceilings.ahead_value import AheadValue, BreakEven
+    from flashmoe_sim.residency.setup import Setup
+
+
+@click.group(name="prefetch", context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """List and explain the predictors, and judge them by what they save."""
+
+
+@command.command(short_help="What each predictor costs and saves in a bank.")
+@trace_argument
+@click.option("--bank", required=True, metavar="N", help="Slots of each layer (64), or bytes of all together (8GiB).")
+@click.option(
+    "--prefetch",
+    "prefetchers",
+    default="all",
+    show_default=True,
+    metavar="F,F",
+    help="Predictors; see `sim prefetch list`.",
+)
+@click.option("--policy", default="lru", show_default=True, metavar="P", help="Eviction policy; see `sim policy list`.")
+@click.option(
+    "--contract",
+    default="protected",
+    show_default=True,
+    metavar="C",
+    help="When residency is looked up and what may be a victim: runtime, protected or atomic.",
+)
+@scope_option
+@click.option(
+    "--price",
+    default=0.5,
+    show_default=True,
+    metavar="X",
+    help="What reading an expert ahead costs, as a share of a read that stalls.",
+)
+@model_option
+@lenient_option
+@json_option
+def judge(
+    trace: str,
+    bank: str,
+    prefetchers: str,
+    policy: str,
+    contract: str,
+    scope: str,
+    price: float,
+    model: str | None,
+    lenient: bool,
+    as_json: bool,
+) -> None:
+    """Judge predictors by the reads they cost and the stalls they save, not by accuracy.
+
+    TRACE is a file, or a name from `sim trace catalog`. Then: how right any predictor must be to pay.
+
+    \b
+    Example:  sim prefetch judge python-256 --bank 16
+    """
+    from flashmoe_sim.ceilings.ahead_value import ahead_values, break_even
+    from flashmoe_sim.cli.progress import replaying
+    from flashmoe_sim.prefetchers.none import NoPrefetch
+    from flashmoe_sim.sweep.plan import plan_predictors, plan_setup
+    from flashmoe_sim.sweep.row import identity
+
+    setup = plan_setup(bank, policy=policy, contract=contract, scope=scope)
+    chosen = [NoPrefetch(), *(one for one in plan_predictors(prefetchers) if not isinstance(one, NoPrefetch))]
+    workload = load_workload(trace, model, lenient=lenient)
+    with replaying() as progress:
+        values = ahead_values(workload, setup, chosen, progress=progress)
+    with replaying() as progress:
+        needed = break_even(workload, setup, price=price, progress=progress)
+    if as_json:
+        print_json({"identity": identity(workload, setup), **_document(values, needed)})
+        return
+    _print_values(workload.trace.name, setup, values)
+    _print_break_even(needed)
+
+
+@command.command(name="list", short_help="All predictors in a table.")
+@json_option
+def list_(as_json: bool) -> None:
+    """List every predictor with how long before its use an expert is predicted."""
+    from flashmoe_sim.prefetchers.table import PREFETCHERS
+    from flashmoe_sim.reference import describe
+
+    described = [describe(predictor) for predictor in PREFETCHERS.values()]
+    if as_json:
+        print_json(described)
+        return
+    rows = [(one["name"] + "*" * one["hindsight"], one["lead"] or "-", one["summary"]) for one in described]
+    columns = (("predictor", "left"), ("lead", "left"), ("what it does", "left"))
+    print_table(columns, rows, caption="*: knows the future")
+    click.echo(wrapped("`sim prefetch show NAME` tells parameters and source; `module:Class` names your own."))
+
+
+@command.command(short_help="One predictor: rule, lead, parameters, source.")
+@click.argument("name")
+@json_option
+def show(name: str, as_json: bool) -> None:
+    """Say all there is to know about the predictor NAME."""
+    from flashmoe_sim.errors import unknown_name
+    from flashmoe_sim.prefetchers.table import PREFETCHERS
+    from flashmoe_sim.reference import describe
+
+    if name not in PREFETCHERS:
+        raise unknown_name("predictor", name, PREFETCHERS)
+    described = describe(PREFETCHERS[name])
+    if as_json:
+        print_json(described)
+    else:
+        print_described(described)
+
+
+def _document(values: list[AheadValue], needed: BreakEven) -> dict[str, Any]:
+    from flashmoe_sim.ceilings.ahead_value import RECALLS
+
+    return {
+        "predictors": [asdict(value) | {"worth": value.worth} for value in values],
+        "break_even": {
+            "price": needed.price,
+            "recalls": RECALLS,
+            "extras": [
+                {"extra": extra, "worth": [value.worth for value in row], "needed_recall": recall}
+                for extra, row, recall in zip(needed.extras, needed.grid, needed.needed, strict=True)
+            ],
+        },
+    }
+
+
+def _print_values(name: str, setup: Setup, values: list[AheadValue]) -> None:
+    columns = [("predictor", "left"), ("recall", "right"), ("prec.", "right"), ("ahead/tok", "right")]
+    columns += [("useful", "right"), ("late", "right"), ("misses", "right"), ("saved", "right")]
+    columns += [("read/tok", "right"), ("worth", "right")]
+    cells = [
+        (
+            value.prefetch + "*" * value.hindsight,
+            percent(value.recall),
+            percent(value.precision),
+            f"{value.read_ahead / value.tokens:.1f}" if value.tokens else "-",
+            percent(value.useful / value.read_ahead if value.read_ahead else None),
+            percent(value.late / value.useful if value.useful else None),
+            f"{value.misses:,}",
+            f"{value.saved:,}",
+            size(None if value.bytes_read is None or not value.tokens else value.bytes_read / value.tokens),
+            "-" if value.worth is None else f"{value.worth:.2f}",
+        )
+        for value in values
+    ]
+    title = f"{name}: {setup.policy.spec}, bank {setup.bank} ({bank_meaning(setup)}), contract {setup.contract}"
+    caption = (
+        "recall, prec., useful and late in %; what is read ahead and not useful is wasted; late: of the useful, what "
+        "the very next call asked for; read/tok: demand and ahead together; worth: misses saved per expert read "
+        "ahead; *: knows the future"
+    )
+    print_table(columns, cells, title=title, caption=caption)
+
+
+def _print_break_even(needed: BreakEven) -> None:
+    from flashmoe_sim.ceilings.ahead_value import RECALLS
+
+    columns = [("wrong per call", "right"), *((f"recall {recall:.0%}", "right") for recall in RECALLS)]
+    columns.append((f"worth {needed.price:g} from", "right"))
+    cells = [
+        (
+            str(extra),
+            *("-" if value.worth is None else f"{value.worth:.2f}" for value in row),
+            "never" if recall is None else f"{recall:.0%}",
+        )
+        for extra, row, recall in zip(needed.extras, needed.grid, needed.needed, strict=True)
+    ]
+    caption = (
+        "worth of a predictor that names each expert of the next step with this chance, and so many wrong ones for "
+        f"each call, all equally likely; last: the least recall at which a read ahead may cost {needed.price:g} of a "
+        "read that stalls"
+    )
+    print_table(columns, cells, title="How right must a predictor be?", caption=caption)

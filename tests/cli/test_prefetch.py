@@ -1,0 +1,123 @@
+"""`sim prefetch`: the list, what is said of each predictor, and what they are worth."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from flashmoe_sim.cli.main import main
+from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
+
+
+@pytest.fixture(autouse=True)
+def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["prefetch", *arguments]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    return json.loads(run(capsys, *arguments, "--json"))
+
+
+def test_list_names_every_predictor_and_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = run(capsys, "list").splitlines()
+    names = [line.split()[0].rstrip("*") for line in lines if line[:1].isalpha()]
+    assert [name for name in names if name in PREFETCHERS] == list(PREFETCHERS)
+    assert max(map(len, lines)) <= 80
+    assert next(line for line in lines if line.startswith("oracle-1*")).split()[1:3] == ["one", "call"]
+
+
+def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = document(capsys, "list")
+    assert [entry["name"] for entry in listed] == list(PREFETCHERS)
+    for entry in listed:
+        kind = PREFETCHERS[entry["name"]]
+        assert entry["parameters"] == {item.name: item.default for item in fields(kind)}
+        assert (entry["hindsight"], entry["lead"]) == (kind.hindsight, kind.lead)
+        for key, value in entry["parameters"].items():
+            assert parse_prefetcher(f"{entry['name']}:{key}={value}") == kind()
+
+
+@pytest.mark.parametrize("name", PREFETCHERS)
+def test_show_says_all(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    described = document(capsys, "show", name)
+    assert described["summary"].endswith(".")
+    out = run(capsys, "show", name)
+    words = " ".join(out.split())
+    for text in (described["rule"], described["lead"], described["source"], ", ".join(described["contracts"])):
+        assert " ".join(text.split()) in words
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("verb", ["replay", "sweep"])
+def test_help_names_every_predictor(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    assert main([verb, "--help"]) == 0
+    words = "".join(capsys.readouterr().out.split())  # names are broken at their hyphens
+    assert f": {', '.join(PREFETCHERS)}.".replace(" ", "") in words
+
+
+def test_judge_has_a_row_for_each_predictor_and_first_none(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = run(capsys, "judge", "python-256", "--bank", "16").splitlines()
+    assert max(map(len, lines)) <= 80
+    begin = next(number for number, line in enumerate(lines) if line.startswith("none "))
+    shown = [line.split()[0] for line in lines[begin : begin + len(PREFETCHERS)]]
+    assert shown == [name + "*" * kind.hindsight for name, kind in PREFETCHERS.items()]
+    assert lines[0] == "python-256: lru, bank 16 (slots of each layer), contract protected"
+    assert "How right must a predictor be?" in lines
+    assert any(line.endswith("never") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("trace", "options"),
+    [
+        ("python-256", ["--bank", "16", "--contract", "runtime", "--prefetch", "predict-prev,none,eam:width=4"]),
+        ("qwen3-30b-phone", ["--bank", "6GiB", "--contract", "atomic", "--scope", "global", "--prefetch", "oracle-w"]),
+    ],
+)
+def test_judge_says_what_replays_say(capsys: pytest.CaptureFixture[str], trace: str, options: list[str]) -> None:
+    assert main(["prefetch", "judge", trace, *options, "--policy", "fifo", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    wanted = options.pop().split(",")
+    options.pop()
+    assert [row["prefetch"] for row in found["predictors"]] == ["none", *(name for name in wanted if name != "none")]
+    without = found["predictors"][0]["misses"]
+    for row in found["predictors"]:
+        assert main(["replay", trace, *options, "--policy", "fifo", "--prefetch", row["prefetch"], "--json"]) == 0
+        counts = json.loads(capsys.readouterr().out)["counts"]
+        for name, column in (("precision", "prefetch_precision"), ("read_ahead", "prefetch_issued")):
+            assert row[name] == counts[column]
+        assert (row["misses"], row["saved"]) == (counts["misses"], without - counts["misses"])
+        assert row["useful"] + row["wasted"] == row["read_ahead"]
+        assert row["bytes_read"] == counts["bytes_read"] + counts["prefetch_bytes"]
+        assert row["worth"] == (row["saved"] / row["read_ahead"] if row["read_ahead"] else None)
+    assert {name: found["identity"][name] for name in ("trace", "policy")} == {"trace": trace, "policy": "fifo"}
+
+
+def test_break_even_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, "judge", "prose-256", "--bank", "32", "--prefetch", "none", "--price", "0.2")["break_even"]
+    assert (found["price"], found["recalls"]) == (0.2, [0.25, 0.5, 0.75, 1.0])
+    assert [row["extra"] for row in found["extras"]] == [0, 2, 4, 8, 16]
+    for row in found["extras"]:
+        assert len(row["worth"]) == len(found["recalls"])
+        paying = [recall for recall, worth in zip(found["recalls"], row["worth"], strict=True) if worth >= 0.2]
+        assert (row["needed_recall"] is None) == (not paying)
+        assert not paying or paying[0] - 0.25 < row["needed_recall"] <= paying[0]
+
+
+def test_a_trace_of_no_known_model_has_no_bytes(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(f"[[0, {n % 5}], [1, {n * n % 4}]]\n" for n in range(40)))
+    out = run(capsys, "judge", str(path), "--bank", "2")
+    row = next(line.split() for line in out.splitlines() if line.startswith("markov"))
+    assert row[-2] == "-"
+    (value,) = document(capsys, "judge", str(path), "--bank", "2", "--prefetch", "none")["predictors"]
+    assert value["bytes_read"] is None
