@@ -97,8 +97,8 @@ Flat, a request is a reference: a prompt that asks for an expert several times i
 LRU with {SHARE} and a predictor, means over the traces: *saved* is how many of LRU's misses are no more, *read ahead*
 how many experts are read for it, both as shares of LRU's misses. *Worth* is the one over the other on the traces
 where as much as {_percent(WORTH_FROM)} is read ahead, and on the worst and the best of them;
-below 1 more is read in all. `*` knows the future. [docs/prefetch.md](../../docs/prefetch.md) says what predictors do, and
-`sim prefetch judge` compares them on your trace.
+below 1 more is read in all. `*` knows the future. [docs/prefetch.md](../../docs/prefetch.md) says what predictors do,
+and `sim prefetch judge` compares them on your trace.
 
 {ahead_table(results)}
 
