@@ -1,0 +1,22 @@
+"""Measure everything anew and write the page: `./dev report`."""
+
+from __future__ import annotations
+
+import sys
+
+import polars as pl
+
+import flashmoe_sim.api as sim
+from reports.policy_study import figures, page
+from reports.policy_study.measure import FOLDER, RESULTS, measure
+
+names = list(sim.catalog())
+tables = []
+for number, name in enumerate(names, start=1):
+    print(f"policy study: {name} ({number} of {len(names)})", file=sys.stderr)
+    tables.append(measure(name))
+results = pl.concat(tables)
+results.write_csv(RESULTS)
+figures.draw(results, FOLDER)
+(FOLDER / "README.md").write_text(page.markdown(results))
+print(f"policy study: wrote {FOLDER}", file=sys.stderr)

@@ -1,0 +1,36 @@
+"""The committed reports say what the program counts today."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from reports.policy_study import figures, page
+from reports.policy_study.measure import FOLDER, load, measure
+
+PAGE = (FOLDER / "README.md").read_text()
+
+
+def test_page_is_made_of_the_committed_counts() -> None:
+    assert page.markdown(load()) == PAGE, "run ./dev report"
+
+
+@pytest.mark.parametrize("trace", ["prose-256", "gemma-4-26b-phone"])
+def test_counts_are_those_of_today(trace: str) -> None:
+    stored, fresh = load().filter(pl.col("trace") == trace), measure(trace)
+    assert_frame_equal(stored, fresh, check_exact=True)
+
+
+def test_every_trace_is_there() -> None:
+    names = load()["trace"].unique(maintain_order=True).to_list()
+    assert names == list(page.sim.catalog()), "run ./dev report"
+
+
+def test_figures_of_the_page_are_drawn(tmp_path: Path) -> None:
+    figures.draw(load(), tmp_path)
+    shown = set(re.findall(r"\]\((\w+\.png)\)", PAGE))
+    assert {path.name for path in tmp_path.iterdir()} == shown == {path.name for path in FOLDER.glob("*.png")}
