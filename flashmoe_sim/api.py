@@ -21,6 +21,8 @@ from typing import Literal
 
 import polars
 
+from flashmoe_sim.ceilings.diagnose import Diagnosis
+from flashmoe_sim.ceilings.diagnose import diagnose as run_diagnose
 from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
@@ -48,6 +50,7 @@ __all__ = [
     "Workload",
     "catalog",
     "curve",
+    "diagnose",
     "inspect",
     "load_model",
     "load_trace",
@@ -125,6 +128,28 @@ def replay(
         who = identity(workload, setup)
         return frame([who | row for row in counts.by_layer()], LAYER_COLUMNS)
     return frame([result_row(workload, setup, counts, best=None)])
+
+
+def diagnose(
+    trace: Trace,
+    *,
+    bank: OneBank,
+    policy: OnePolicy = "lru",
+    contract: str = "runtime",
+    scope: str = "layer",
+    model: Model | None = None,
+    seed: int = 1,
+) -> Diagnosis:
+    """Say whether it is the policy or the working set that misses, as `sim diagnose` does; docs/diagnosis.md explains.
+
+    >>> diagnose("python-256", bank=64).verdict.kind
+    'policy'
+
+    seed: of the random traces that this one is compared with.
+    Raises BadInput for a combination that cannot be, and for a bank that does not fit the trace.
+    """
+    setup = plan_setup(bank, policy=policy, contract=contract, scope=scope)
+    return run_diagnose(load_trace(trace, model=model), setup, seed=seed)
 
 
 def sweep(

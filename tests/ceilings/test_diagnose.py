@@ -7,7 +7,6 @@ from dataclasses import fields
 import orjson
 import pytest
 
-import flashmoe_sim
 from flashmoe_sim.ceilings.diagnose import Diagnosis, diagnose
 from flashmoe_sim.ceilings.gap import gap_to_min
 from flashmoe_sim.ceilings.larger import larger_bank
@@ -16,6 +15,7 @@ from flashmoe_sim.ceilings.regime import cliff_of, regime_of
 from flashmoe_sim.ceilings.split import split_misses
 from flashmoe_sim.ceilings.stationarity import stationarity_of
 from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.table import POLICIES, parse_policy
@@ -23,6 +23,7 @@ from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.bundled import catalog
+from flashmoe_sim.trace.load import load_trace
 from tests.residency.builders import run
 from tests.residency.test_laws import fitting_banks
 from tests.residency.test_twins import PAIRS, byte_banks, random_workload
@@ -107,8 +108,8 @@ def test_a_policy_that_does_not_evict_needs_no_room_for_a_call() -> None:
 def test_the_bundled_trace_from_python() -> None:
     """Frozen: any change is a change of a result, for the changelog."""
     sample = catalog()["python-256"]
-    workload = flashmoe_sim.prepare(flashmoe_sim.load_trace(sample.path), flashmoe_sim.load_model(str(sample.model)))
-    found = flashmoe_sim.diagnose(workload, Setup(Bank(slots=64)))
+    workload = prepare(load_trace(sample.path), load_model(str(sample.model)))
+    found = diagnose(workload, Setup(Bank(slots=64)))
     assert found.verdict.kind == "policy"
     split, gap, nulls = found.split, found.gap, found.nulls
     assert (split.misses, split.compulsory, split.capacity, split.policy) == (10_812, 1_287, 3_805, 5_742)
