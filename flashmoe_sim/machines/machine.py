@@ -82,14 +82,14 @@ class Link:
     request_us: Quantity
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Compute:
     """A GPU or a CPU, as decoding sees it. memory_gib is a GPU's; weights_gb_s a fitted machine may not have."""
 
+    memory_gib: Quantity | None = None
+    weights_gb_s: Quantity | None = None
     layer_us: Quantity
     knee_tokens: Quantity
-    weights_gb_s: Quantity | None = None
-    memory_gib: Quantity | None = None
 
 
 @dataclass(frozen=True)
