@@ -64,7 +64,7 @@ def test_lines_are_short(name: str) -> None:
 def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("mine")
-    with pytest.raises(BadInput, match="mine.toml: exists; give --force to overwrite it"):
+    with pytest.raises(BadInput, match=r"mine\.toml: exists; give --force to overwrite it"):
         write_machine(load_machine("vm-2core"), path)
     assert path.read_text() == "mine"
     write_machine(load_machine("vm-2core"), path, force=True)
