@@ -49,15 +49,16 @@ def load_machine(name_or_path: str | Path) -> Machine:
             raise BadInput(f"{path}: is not a regular file; give a machine's TOML file")
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: is not UTF-8 text (at byte {error.start}); give a machine's TOML file") from None
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror or error}); give a machine's TOML file") from None
     if len(content) > MAX_BYTES:
         raise BadInput(
             f"{path}: more than {MAX_BYTES // 2**20} MiB; a machine's file has a few KiB; is it another file?"
         )
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: is not UTF-8 text (at byte {error.start}); give a machine's TOML file") from None
     return parse_machine(text, where=str(path))
 
 

@@ -186,7 +186,7 @@ def test_a_preset_s_name_means_the_preset(tmp_path: Path, monkeypatch: pytest.Mo
 def test_files_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, message: str) -> None:
     monkeypatch.chdir(tmp_path)
     Path("latin").write_bytes(b'"\xe9"')
-    Path("large").write_bytes(b"#" * (2**20 + 1))
+    Path("large").write_bytes(b"#" * 2**20 + "é".encode())
     Path("empty").touch()
     with pytest.raises(BadInput) as caught:
         load_machine(given)
