@@ -47,7 +47,7 @@ def list_(as_json: bool) -> None:
     click.echo(
         wrapped(
             "RAM in GiB; GB/s of storage, of the link into the GPU's own memory, and of weights while decoding; "
-            "~ estimated. `sim machine show NAME` tells where each number is from."
+            "~ estimated. For where each number is from: sim machine show NAME"
         )
     )
 
