@@ -19,6 +19,7 @@ VERBS = {
     "diagnose": "is it the policy or the working set? with a verdict",
     "trace": "inspect, lint, convert, cut and combine routing traces",
     "model": "what a model's experts cost",
+    "machine": "what a machine's memory, storage, link and processors do",
     "policy": "the eviction policies there are",
     "prefetch": "the predictors there are, and what they are worth in a bank",
 }

@@ -38,6 +38,8 @@ def load_machine(name_or_path: str | Path) -> Machine:
         text = resources.files("flashmoe_sim.machines").joinpath("presets", f"{name_or_path}.toml").read_text("utf-8")
         return parse_machine(text, where=f"{name_or_path}.toml")
     path = Path(name_or_path)
+    if not str(path).isprintable():
+        raise BadInput(f"{str(path)!r}: cannot be the name of a machine or of its file")
     try:
         if not path.exists():
             if isinstance(name_or_path, str) and not _looks_like_a_path(name_or_path):
@@ -47,16 +49,16 @@ def load_machine(name_or_path: str | Path) -> Machine:
             raise BadInput(f"{path}: is not a regular file; give a machine's TOML file")
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: is not UTF-8 text (at byte {error.start}); give a machine's TOML file") from None
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise BadInput(f"{path!s}: cannot be read ({reason}); give a machine's TOML file") from None
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror or error}); give a machine's TOML file") from None
     if len(content) > MAX_BYTES:
         raise BadInput(
             f"{path}: more than {MAX_BYTES // 2**20} MiB; a machine's file has a few KiB; is it another file?"
         )
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: is not UTF-8 text (at byte {error.start}); give a machine's TOML file") from None
     return parse_machine(text, where=str(path))
 
 
@@ -173,7 +175,7 @@ def _measured(where: str, rows: object) -> tuple[MeasuredRead, ...]:
         for name in known:
             if name not in row:
                 raise BadInput(f"{place}: {name} is missing; expected {', '.join(known)}")
-        size_kib = _number(f"{place}: size_kib", row["size_kib"], Key("size_kib", "", most=2**40))
+        size_kib = _number(f"{place}: size_kib", row["size_kib"], Key("size_kib", ""))
         lanes = int(_number(f"{place}: lanes", row["lanes"], Key("lanes", "", least=1, above=False, whole=True)))
         gb_s = _number(f"{place}: gb_s", row["gb_s"], Key("gb_s", ""))
         if (size_kib, lanes) in points:

@@ -50,9 +50,9 @@ class Storage:
     def chunk_s(self, size_bytes: int, depth: int, *, hot: bool = False) -> float:
         """Seconds that one read takes while `depth` reads of this size, itself included, are in flight.
 
-        The reads in flight share the bandwidth, so each takes as long as all of them together. With `measured`, the
-        bandwidth is read_gb_s times that of the table at this size and depth over that of the table at 4 MiB and
-        `lanes`; what a request costs is in it. Without, a read takes request_us beside its share of read_gb_s.
+        The reads in flight share the bandwidth, so each takes as long as all of them together: request_us, and the
+        bytes of all of them at read_gb_s. With `measured` it is the time that the table gives for this size and depth,
+        scaled so that reads of 4 MiB with `lanes` in flight reach read_gb_s; what a request costs is in it.
         hot: at the bandwidth of a device that is hot.
         Raises BadInput for a size or depth below 1, and for `hot` where hot_share is not known.
         """
@@ -65,8 +65,12 @@ class Storage:
             bytes_s *= self.hot_share.value
         if not self.measured:
             return self.request_us.value * 1e-6 + size_bytes * depth / bytes_s
-        at_reference = self._table.gb_s(REFERENCE_BYTES, self.lanes.value)
-        return size_bytes * depth / (bytes_s * self._table.gb_s(size_bytes, depth) / at_reference)
+        reference_s = REFERENCE_BYTES * self.lanes.value / bytes_s
+        return self._table.read_s(size_bytes, depth) * (reference_s / self._reference_s)
+
+    @cached_property
+    def _reference_s(self) -> float:
+        return self._table.read_s(REFERENCE_BYTES, self.lanes.value)
 
     @cached_property
     def _table(self) -> ReadTable:
@@ -82,14 +86,14 @@ class Link:
     request_us: Quantity
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Compute:
     """A GPU or a CPU, as decoding sees it. memory_gib is a GPU's; weights_gb_s a fitted machine may not have."""
 
+    memory_gib: Quantity | None = None
+    weights_gb_s: Quantity | None = None
     layer_us: Quantity
     knee_tokens: Quantity
-    weights_gb_s: Quantity | None = None
-    memory_gib: Quantity | None = None
 
 
 @dataclass(frozen=True)
