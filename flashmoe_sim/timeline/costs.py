@@ -1,0 +1,40 @@
+"""What everything costs on one machine: the numbers that the timeline adds up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """Seconds of each kind of work, by row: the place of a layer in `RoutingTrace.layers`.
+
+    dense_s: f64 [rows], everything of a routed call but its experts, one token, on the unit that computes.
+    expert_s: f64 [rows], one expert, one token, on the GPU (or on the CPU where there is no GPU).
+    cold_expert_s: f64 [rows], one expert, one token, on the CPU lane of `hot-cold` and `prefill-copy`.
+    knee_tokens, cold_knee_tokens: tokens of a batch up to which computing it takes no longer than one token does.
+    chunks: i32 [rows], reads per expert, at least 1.
+    chunk_s: f64 [rows, lanes], service time of one read from storage when 1, 2, … lanes reads are in flight.
+    warm_chunk_s: f64 [rows, lanes], the same, served by the page cache.
+    upload_s: f64 [rows], copying one expert over the link; 0 where there is no link.
+    call_s, install_s: the host thread, per routed call and per install.
+    merge_s: joining the two lanes of `hot-cold`.
+    step_s: once per step, after its last call (output layer, sampling).
+    """
+
+    dense_s: NDArray[np.float64]
+    expert_s: NDArray[np.float64]
+    cold_expert_s: NDArray[np.float64]
+    knee_tokens: float
+    cold_knee_tokens: float
+    chunks: NDArray[np.int32]
+    chunk_s: NDArray[np.float64]
+    warm_chunk_s: NDArray[np.float64]
+    upload_s: NDArray[np.float64]
+    call_s: float
+    install_s: float
+    merge_s: float
+    step_s: float

@@ -1,0 +1,208 @@
+"""The loop of the timeline: routed calls in order, and within each the events of its execution model.
+
+Where the order of events is not obvious, these rules hold:
+
+- A batch is read in the order it has; its misses are cold before warm, experts read ahead as they were issued. All its
+  chunks have the service time of its depth: the smaller of the lanes and of its chunks.
+- A call first waits for the late ones of the experts read ahead that it uses. Their reads go before its own.
+- The link uploads what a call waits for in the order of arrival, late experts first on a tie, then in the order of the
+  batch. Reads and uploads in the background start only at times at which nothing else could.
+- Experts read ahead that the next call must wait for are read as one batch right after their call, over all lanes even
+  where misses are read one after another, and then uploaded one after another; the output of a step follows them.
+- Where experts are copied into fresh tensors, those read ahead are only read.
+- The output and the joining of two lanes keep the unit busy that computes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flashmoe_sim._jit import inlined, jit
+from flashmoe_sim.timeline import calls
+from flashmoe_sim.timeline.background import advance, claim, issue, upload_items, use_link
+from flashmoe_sim.timeline.execution import (
+    AS_THEY_ARRIVE,
+    AWAITED,
+    COPIED_BATCHES,
+    IN_BACKGROUND,
+    NEVER_AHEAD,
+    ONE_BY_ONE,
+    OVERLAPPED,
+    REBUILT,
+    TOGETHER,
+    TWO_LANES,
+    UPLOADED_IN_BACKGROUND,
+)
+from flashmoe_sim.timeline.names import (
+    AHEAD,
+    DENSE,
+    HOST,
+    IS_DENSE,
+    IS_OUTPUT,
+    IS_READ_AHEAD,
+    IS_RESOLVE,
+    IS_UPLOAD_AHEAD,
+    ON_COMPUTE,
+    ON_HOST,
+    ON_LINK,
+    ON_STORAGE,
+    OUTPUT,
+    READ,
+    UPLOAD,
+)
+from flashmoe_sim.timeline.state import work_on
+from flashmoe_sim.timeline.storage import arrive, earliest_lane, read_batch, read_on
+
+
+@jit
+def run(
+    sim: Any,
+    work: Any,
+    serve: int,
+    reads_ahead: int,
+    min_parallel: int,
+    copy_from_tokens: int,
+    knee_tokens: float,
+    cold_knee_tokens: float,
+    end: Any,
+    parts: Any,
+) -> None:
+    """Run every routed call.
+
+    work: a named tuple of the columns of `Work` that are of calls. serve, reads_ahead: of execution.py.
+    end: f64 [calls], set to when all that belongs to a call was done: its experts, then the reads ahead after it that
+    the next call waits for, then the output where it was the last of its step. The next call begins then.
+    parts: f64 [calls, N_PARTS], zeros, to which what passed is added; reads ahead before the first call are its part.
+    """
+    if len(end) == 0:
+        return
+    clock = 0.0
+    for call in range(-1, len(end)):
+        into = parts[max(call, 0)]
+        if call >= 0:
+            clock = serve_call(
+                sim,
+                work,
+                call,
+                clock,
+                serve,
+                reads_ahead,
+                min_parallel,
+                copy_from_tokens,
+                knee_tokens,
+                cold_knee_tokens,
+                into,
+            )
+        if sim.state[0].issued < len(sim.ahead) and sim.ahead[sim.state[0].issued].after == call:
+            done = clock
+            if reads_ahead == AWAITED:
+                clock = await_ahead(sim, call, done, serve != REBUILT)
+            elif reads_ahead != NEVER_AHEAD:
+                issue(sim, call, done, reads_ahead == UPLOADED_IN_BACKGROUND)
+            into[AHEAD] += clock - done
+        if call >= 0:
+            if call == len(end) - 1 or work.step[call + 1] != work.step[call]:
+                before = clock
+                clock = work_on(sim, ON_COMPUTE, IS_OUTPUT, call, before, sim.state[0].step_s)
+                into[OUTPUT] += clock - before
+            end[call] = clock
+    if reads_ahead in (IN_BACKGROUND, UPLOADED_IN_BACKGROUND):
+        finish(sim, clock)
+
+
+@inlined
+def serve_call(
+    sim: Any,
+    work: Any,
+    call: int,
+    begin: float,
+    serve: int,
+    reads_ahead: int,
+    min_parallel: int,
+    copy_from_tokens: int,
+    knee_tokens: float,
+    cold_knee_tokens: float,
+    parts: Any,
+) -> float:
+    """Run one routed call; returns when its experts have been computed."""
+    row, n_tokens = work.row[call], work.n_tokens[call]
+    requests, misses, warm = work.requests[call], work.misses[call], work.warm[call]
+    costs, upload_s = sim.rows[row], sim.rows[row].upload_s
+    dense_s = costs.dense_s * max(1.0, n_tokens / knee_tokens)
+    tokens_each = work.refs[call] / requests if requests > 0 else 0.0
+    expert_s = costs.expert_s * max(1.0, tokens_each / knee_tokens)
+    cold_expert_s = costs.cold_expert_s * max(1.0, tokens_each / cold_knee_tokens)
+
+    dense_end = work_on(sim, ON_COMPUTE, IS_DENSE, call, begin, dense_s)
+    ready = work_on(sim, ON_HOST, IS_RESOLVE, call, dense_end, sim.state[0].call_s)
+    parts[DENSE] += dense_end - begin
+    parts[HOST] += ready - dense_end
+
+    # items: what arrives together, late experts first
+    background = reads_ahead in (IN_BACKGROUND, UPLOADED_IN_BACKGROUND)
+    late = claim(sim, call, ready) if background and len(sim.ahead) > 0 else 0
+    copying = serve == COPIED_BATCHES and n_tokens >= copy_from_tokens
+    n, arrived = late, ready
+    if serve in (TOGETHER, AS_THEY_ARRIVE, OVERLAPPED):
+        n += misses
+        arrived = read_batch(sim, late, misses, warm, row, ready, call)
+    elif copying:
+        n += misses
+        for item in range(late, n):
+            arrive(sim, item, ready)
+    uploaded = arrived
+    if serve != TOGETHER:
+        uploaded = max(arrived, upload_items(sim, n, upload_s, call))
+
+    if serve == TOGETHER:
+        parts[READ] += arrived - ready
+        usable = calls.install_in_turn(sim, parts, call, arrived, misses, upload_s)
+    elif serve == AS_THEY_ARRIVE:
+        parts[READ] += arrived - ready
+        parts[UPLOAD] += uploaded - arrived
+        usable = calls.install(sim, parts, call, uploaded, misses)
+    elif serve in (ONE_BY_ONE, REBUILT):
+        usable = calls.one_by_one(sim, parts, call, ready, misses, warm, row, upload_s if serve == ONE_BY_ONE else 0.0)
+        if serve == REBUILT:
+            usable = calls.upload(sim, parts, call, usable, requests, upload_s)
+    elif serve == OVERLAPPED:
+        usable = ready
+    else:
+        usable = calls.wait_for_items(sim, parts, late, ready, uploaded)
+
+    if serve == TWO_LANES or (serve == COPIED_BATCHES and not copying):
+        side_by_side_from = min_parallel if serve == TWO_LANES else requests + 1
+        return calls.two_lanes(sim, parts, call, usable, requests, misses, expert_s, cold_expert_s, side_by_side_from)
+    computed = requests - n if serve == OVERLAPPED else requests
+    clock = calls.compute(sim, parts, call, usable, computed, expert_s)
+    if serve == OVERLAPPED:
+        clock = calls.compute_as_usable(sim, parts, call, n, ready, clock, expert_s)
+    return clock
+
+
+@inlined
+def await_ahead(sim: Any, call: int, time: float, uploading: bool) -> float:
+    """Read the experts issued after `call`, then upload them; returns when that is done."""
+    first = sim.state[0].issued
+    issue(sim, call, time, False)
+    clock = time
+    for i in range(first, sim.state[0].issued):
+        expert = sim.ahead[i]
+        for _ in range(sim.rows[expert.row].chunks):
+            read = read_on(sim, earliest_lane(sim, time), time, expert.service_s, IS_READ_AHEAD, call)
+            clock = max(clock, read)
+    sim.state[0].read = sim.state[0].issued
+    for i in range(first, sim.state[0].issued):
+        upload_s = sim.rows[sim.ahead[i].row].upload_s
+        if uploading and upload_s > 0.0:
+            clock = use_link(sim, clock, upload_s, IS_UPLOAD_AHEAD, call)
+    return clock
+
+
+@inlined
+def finish(sim: Any, end: float) -> None:
+    """Start what the background still starts before the end, and take what reaches beyond it from the busy time."""
+    advance(sim, end)
+    for lane in range(len(sim.lane_free)):
+        sim.busy[ON_STORAGE] -= max(0.0, sim.lane_free[lane] - end)
+    sim.busy[ON_LINK] -= max(0.0, sim.state[0].link_free - end)

@@ -1,0 +1,46 @@
+"""What a timeline is made of: the parts of a call's time, the resources, and the kinds of spans.
+
+Numbers that are handed to kernels are numpy's, since numba compiles a copy for each Python constant it is called with.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+PARTS = ("dense", "host", "experts", "cold_lane", "merge", "read", "upload", "late", "ahead", "output")
+N_PARTS = len(PARTS)
+DENSE, HOST, EXPERTS, COLD_LANE, MERGE, READ, UPLOAD, LATE, AHEAD, OUTPUT = range(N_PARTS)
+
+# `compute` is the GPU, or the CPU where there is no GPU; the cold lane is the CPU beside a GPU.
+RESOURCES = ("compute", "cold_lane", "storage", "link", "host")
+N_RESOURCES = len(RESOURCES)
+ON_COMPUTE, ON_COLD_LANE, ON_STORAGE, ON_LINK, ON_HOST = (np.int64(n) for n in range(N_RESOURCES))
+
+KINDS = (
+    "dense",
+    "resolve slots",
+    "experts",
+    "cold experts",
+    "merge",
+    "read",
+    "read from page cache",
+    "read ahead",
+    "upload",
+    "upload ahead",
+    "install",
+    "output",
+)
+(
+    IS_DENSE,
+    IS_RESOLVE,
+    IS_EXPERTS,
+    IS_COLD_EXPERTS,
+    IS_MERGE,
+    IS_READ,
+    IS_WARM_READ,
+    IS_READ_AHEAD,
+    IS_UPLOAD,
+    IS_UPLOAD_AHEAD,
+    IS_INSTALL,
+    IS_OUTPUT,
+) = (np.int64(n) for n in range(len(KINDS)))

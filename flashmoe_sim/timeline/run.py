@@ -1,0 +1,143 @@
+"""Seconds of every routed call: the public face of stage 2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import SimError
+from flashmoe_sim.timeline.costs import Costs
+from flashmoe_sim.timeline.execution import ExecutionModel
+from flashmoe_sim.timeline.kernel import run
+from flashmoe_sim.timeline.names import N_PARTS, ON_STORAGE, PARTS, RESOURCES
+from flashmoe_sim.timeline.state import Simulation, new_simulation
+from flashmoe_sim.timeline.work import Work
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """When every routed call ended, and what the time went into.
+
+    end: f64 [calls], seconds since the start, with what follows a call before the next one begins: reads ahead that
+        are waited for, and the output after the last call of a step.
+    parts: f64 [calls, N_PARTS], seconds by names.PARTS; those of a call add up to the time since the end of the last.
+    busy: f64 [N_RESOURCES], seconds by names.RESOURCES within the run; of the storage, the mean over its lanes.
+    spans: what each resource did, state.SPAN [spans], where it was recorded.
+    """
+
+    end: NDArray[np.float64]
+    parts: NDArray[np.float64]
+    busy: NDArray[np.float64]
+    spans: NDArray[np.void] | None = None
+
+    @property
+    def total_s(self) -> float:
+        return float(self.end[-1]) if len(self.end) else 0.0
+
+
+def simulate(work: Work, costs: Costs, execution: ExecutionModel, *, record: bool = False) -> Timeline:
+    """Run `work` on a machine that takes `costs`, in the order of `execution`.
+
+    record: keep the spans of every resource, for the timeline file.
+    Raises ValueError for work and costs that do not fit together, SimError where the books do not balance.
+    """
+    _check_work(work, costs)
+    room = 0
+    if record:  # counts first, since how often lanes and uploads are used is known only at the end
+        sim = new_simulation(work, costs, room=0, recording=True)
+        _run(sim, work, costs, execution)
+        room = int(sim.state["spans"][0])
+    sim = new_simulation(work, costs, room=room, recording=record)
+    end, parts = _run(sim, work, costs, execution)
+    busy = sim.busy.copy()
+    busy[ON_STORAGE] /= len(sim.lane_free)
+    timeline = Timeline(end, parts, busy, sim.spans if record else None)
+    _check_timeline(timeline, execution)
+    return timeline
+
+
+class _Calls(NamedTuple):
+    """The columns of `Work` that the loop takes."""
+
+    row: NDArray[np.int32]
+    step: NDArray[np.int32]
+    n_tokens: NDArray[np.int32]
+    refs: NDArray[np.int32]
+    requests: NDArray[np.int32]
+    misses: NDArray[np.int32]
+    warm: NDArray[np.int32]
+
+
+def _run(
+    sim: Simulation, work: Work, costs: Costs, execution: ExecutionModel
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    calls = len(work.row)
+    end, parts = np.zeros(calls), np.zeros((calls, N_PARTS))
+    run(
+        sim,
+        _Calls(*(np.ascontiguousarray(getattr(work, name), np.int32) for name in _Calls._fields)),
+        execution.serve,
+        execution.ahead,
+        execution.min_parallel,
+        execution.copy_from_tokens,
+        float(costs.knee_tokens),
+        float(costs.cold_knee_tokens),
+        end,
+        parts,
+    )
+    return end, parts
+
+
+def _used(work: Work) -> NDArray[np.int64]:
+    """How many experts read ahead each call uses for the first time."""
+    return np.bincount(work.ahead_used[work.ahead_used >= 0], minlength=len(work.row))
+
+
+def _check_work(work: Work, costs: Costs) -> None:
+    calls, rows = len(work.row), len(costs.dense_s)
+    used = work.ahead_used >= 0
+    rules = {
+        "columns of calls have one length": all(
+            len(getattr(work, item.name)) == calls for item in fields(work) if not item.name.startswith("ahead")
+        ),
+        "rows are in the costs": not calls or (0 <= work.row.min() and work.row.max() < rows),
+        "steps never decrease": bool((np.diff(work.step) >= 0).all()),
+        "0 <= warm <= misses <= requests <= refs": bool(
+            ((work.warm >= 0) & (work.warm <= work.misses) & (work.misses <= work.requests)).all()
+            and (work.requests <= work.refs).all()
+        ),
+        "ahead_after ascends from -1": bool((np.diff(work.ahead_after, prepend=-1) >= 0).all()),
+        "ahead_used is a later call": bool(
+            (work.ahead_used[used] > work.ahead_after[used]).all() and (work.ahead_used < calls).all()
+        ),
+        "an expert has a read, and a machine a lane": bool((costs.chunks > 0).all()) and costs.chunk_s.shape[1] > 0,
+        "costs are not negative": all(
+            bool((np.asarray(getattr(costs, item.name)) >= 0).all()) for item in fields(costs)
+        )
+        and costs.knee_tokens > 0
+        and costs.cold_knee_tokens > 0,
+    }
+    broken = [rule for rule, kept in rules.items() if not kept]
+    if not broken and used.any():
+        same_row = bool((work.ahead_row[used] == work.row[work.ahead_used[used]]).all())
+        hits = bool((_used(work) <= work.requests - work.misses).all())
+        broken = [] if same_row and hits else ["what is used of the experts read ahead are hits of their layer"]
+    if broken:
+        raise ValueError(f"work and costs of a timeline: expected that {broken[0]}")
+
+
+def _check_timeline(timeline: Timeline, execution: ExecutionModel) -> None:
+    wall = np.diff(timeline.end, prepend=0.0)
+    unequal = np.flatnonzero(~(np.abs(timeline.parts.sum(axis=1) - wall) <= 1e-9 * wall))
+    if len(unequal):
+        call = int(unequal[0])
+        raise SimError(
+            f"timeline of {execution.name}: the parts of routed call {call} add up to "
+            f"{timeline.parts[call].sum()} s, expected {wall[call]} s; {dict(zip(PARTS, timeline.parts[call], strict=True))}"
+        )
+    for name, busy in zip(RESOURCES, timeline.busy, strict=True):
+        if not busy <= timeline.total_s * (1 + 1e-9):
+            raise SimError(f"timeline of {execution.name}: {name} is busy {busy} s of {timeline.total_s} s")

@@ -1,0 +1,159 @@
+"""What the loop of the timeline works on: one bundle of arrays that its functions read and write.
+
+Columns that are used together are records of one array: handing many arrays from function to function takes long to
+compile, and the fields of a record lie side by side.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim._jit import inlined, jit
+from flashmoe_sim.timeline.costs import Costs
+from flashmoe_sim.timeline.names import N_RESOURCES
+from flashmoe_sim.timeline.work import Work
+
+# What one row of the model costs; as in `Costs`.
+ROW = np.dtype(
+    [(name, np.float64) for name in ("dense_s", "expert_s", "cold_expert_s", "upload_s")] + [("chunks", np.int64)]
+)
+
+# An expert read ahead, and how far it has come: the first three as in `Work`; when it was issued; the service time of
+# one of its reads, and how many of them have started; when the last of those has ended; when its upload ends, inf until
+# that is known; and whether a call waits for it, so that its upload is no longer a background one.
+AHEAD = np.dtype(
+    [
+        ("after", np.int64),
+        ("row", np.int64),
+        ("warm", np.int64),
+        ("issued", np.float64),
+        ("service_s", np.float64),
+        ("reads", np.int64),
+        ("arrived", np.float64),
+        ("usable", np.float64),
+        ("claimed", np.int64),
+    ]
+)
+
+# An expert that a call waits for: its place among those read ahead, or -1 for a miss; when it has been read and
+# uploaded; and when the next thing can be done with it.
+ITEM = np.dtype([("ahead", np.int64), ("arrived", np.float64), ("uploaded", np.float64), ("due", np.float64)])
+
+# What a resource did. `call`: for what is read ahead the call after which it was issued, -1 before the first.
+SPAN = np.dtype(
+    [
+        ("resource", np.uint8),
+        ("kind", np.uint8),
+        ("lane", np.int32),
+        ("call", np.int64),
+        ("begin", np.float64),
+        ("end", np.float64),
+    ]
+)
+
+# How many of the experts read ahead have been issued, and of those how many have all their reads started; how many
+# uploads have left and joined `Simulation.queue`; how many of `Simulation.by_use` have been met; how many spans there
+# were, found they a place or not; whether spans are recorded; when the link is free; and the costs of no row.
+STATE = np.dtype(
+    [(name, np.int64) for name in ("issued", "read", "uploaded", "queued", "used", "spans", "recording")]
+    + [(name, np.float64) for name in ("link_free", "call_s", "install_s", "merge_s", "step_s")]
+)
+
+
+class Simulation(NamedTuple):
+    """Everything that the functions of the loop share.
+
+    rows: ROW [rows]. read_s: f64 [2, rows, lanes], `Costs.chunk_s` and `warm_chunk_s`.
+    lane_free: f64 [lanes], when each lane of the storage is free. busy: f64 [N_RESOURCES], summed over lanes.
+    ahead: AHEAD [ahead]. queue: i64 [ahead], those whose uploads wait, in order of arrival.
+    by_use, use: i64 [used], those that are used, ordered by the call that uses them, and that call.
+    items: ITEM [most of any call], late experts first, then misses, cold before warm. order: i64, a permutation of them.
+    spans: SPAN [room]. state: STATE [1].
+    """
+
+    rows: Any
+    read_s: NDArray[np.float64]
+    lane_free: NDArray[np.float64]
+    busy: NDArray[np.float64]
+    ahead: Any
+    queue: NDArray[np.int64]
+    by_use: NDArray[np.int64]
+    use: NDArray[np.int64]
+    items: Any
+    order: NDArray[np.int64]
+    spans: Any
+    state: Any
+
+
+def new_simulation(work: Work, costs: Costs, *, room: int, recording: bool) -> Simulation:
+    """Everything at time 0, with room for this many spans."""
+    rows = np.zeros(len(costs.dense_s), ROW)
+    for name in ROW.names or ():
+        rows[name] = getattr(costs, name)
+    ahead = np.zeros(len(work.ahead_after), AHEAD)
+    ahead["after"], ahead["row"], ahead["warm"] = work.ahead_after, work.ahead_row, work.ahead_warm
+    ahead["usable"] = np.inf
+    by_use = np.argsort(work.ahead_used, kind="stable")[np.count_nonzero(work.ahead_used < 0) :]
+    use = work.ahead_used[by_use].astype(np.int64)
+    most = int((work.misses + np.bincount(use, minlength=len(work.row))).max(initial=0))
+    state = np.zeros(1, STATE)
+    state["recording"] = recording
+    for name in ("call_s", "install_s", "merge_s", "step_s"):
+        state[name] = getattr(costs, name)
+    return Simulation(
+        rows=rows,
+        read_s=np.stack([costs.chunk_s, costs.warm_chunk_s]),
+        lane_free=np.zeros(costs.chunk_s.shape[1]),
+        busy=np.zeros(N_RESOURCES),
+        ahead=ahead,
+        queue=np.zeros(len(ahead), np.int64),
+        by_use=by_use,
+        use=use,
+        items=np.zeros(most, ITEM),
+        order=np.zeros(most, np.int64),
+        spans=np.zeros(room, SPAN),
+        state=state,
+    )
+
+
+@inlined
+def note(sim: Any, resource: int, lane: int, kind: int, call: int, begin: float, end: float) -> None:
+    """Record a span where spans are recorded."""
+    if sim.state[0].recording:
+        _keep(sim, resource, lane, kind, call, begin, end)
+
+
+@jit  # not inlined, since there are many places that record, and most runs do not
+def _keep(sim: Any, resource: int, lane: int, kind: int, call: int, begin: float, end: float) -> None:
+    n = sim.state[0].spans
+    sim.state[0].spans = n + 1
+    if n < len(sim.spans):
+        span = sim.spans[n]
+        span.resource = resource
+        span.kind = kind
+        span.lane = lane
+        span.call = call
+        span.begin = begin
+        span.end = end
+
+
+@inlined
+def sort_items(sim: Any, n: int) -> None:
+    """Order the first `n` items by when they are due, and those due together by number."""
+    for k in range(n):
+        place = k
+        while place > 0 and sim.items[sim.order[place - 1]].due > sim.items[k].due:
+            sim.order[place] = sim.order[place - 1]
+            place -= 1
+        sim.order[place] = k
+
+
+@inlined
+def work_on(sim: Any, resource: int, kind: int, call: int, begin: float, seconds: float) -> float:
+    """Keep a resource that has one lane busy from `begin` on; returns the end."""
+    sim.busy[resource] += seconds
+    note(sim, resource, 0, kind, call, begin, begin + seconds)
+    return begin + seconds

@@ -1,0 +1,98 @@
+"""Reads: chunks of experts over the lanes of the storage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flashmoe_sim._jit import inlined
+from flashmoe_sim.timeline.names import IS_READ, IS_WARM_READ, ON_STORAGE
+from flashmoe_sim.timeline.state import note
+
+
+@inlined
+def earliest_lane(sim: Any, time: float) -> int:
+    """The lane on which a read that is there from `time` on starts first, the lowest number on a tie."""
+    best, start = 0, max(sim.lane_free[0], time)
+    for lane in range(1, len(sim.lane_free)):
+        if start <= time:
+            break
+        if sim.lane_free[lane] < start:
+            best, start = lane, max(sim.lane_free[lane], time)
+    return best
+
+
+@inlined
+def read_on(sim: Any, lane: int, time: float, service_s: float, kind: int, call: int) -> float:
+    """Read one chunk that is there from `time` on; returns when it has been read."""
+    begin = max(sim.lane_free[lane], time)
+    end = begin + service_s
+    sim.lane_free[lane] = end
+    sim.busy[ON_STORAGE] += service_s
+    note(sim, ON_STORAGE, lane, kind, call, begin, end)
+    return end
+
+
+@inlined
+def read_batch(sim: Any, first: int, misses: int, warm: int, row: int, time: float, call: int) -> float:
+    """Read the misses of a call as one batch, as items from `first` on, the last `warm` of them from the page cache.
+
+    Each chunk in turn starts on the lane that is free first. Returns when all have arrived.
+    """
+    lanes, chunks = len(sim.lane_free), sim.rows[row].chunks
+    if misses == 0:
+        return time
+    depth = min(lanes, misses * chunks)
+    if (warm == 0 or warm == misses) and all_free(sim, time) and not sim.state[0].recording:
+        return read_rounds(sim, first, misses, chunks, sim.read_s[int(warm > 0), row, depth - 1], time)
+    last = time
+    for i in range(misses):
+        is_warm = int(i >= misses - warm)
+        service_s, kind = sim.read_s[is_warm, row, depth - 1], IS_WARM_READ if is_warm else IS_READ
+        arrived = time
+        for _ in range(chunks):
+            arrived = max(arrived, read_on(sim, earliest_lane(sim, time), time, service_s, kind, call))
+        arrive(sim, first + i, arrived)
+        last = max(last, arrived)
+    return last
+
+
+@inlined
+def arrive(sim: Any, i: int, time: float) -> None:
+    """Item `i` is a miss, read by `time`."""
+    item = sim.items[i]
+    item.ahead = -1
+    item.arrived = time
+    item.due = time
+
+
+@inlined
+def all_free(sim: Any, time: float) -> bool:
+    """Whether no lane is busy at `time`."""
+    for lane in range(len(sim.lane_free)):  # noqa: SIM110  # any() takes a generator, which is not compiled
+        if sim.lane_free[lane] > time:
+            return False
+    return True
+
+
+@inlined
+def read_rounds(sim: Any, first: int, misses: int, chunks: int, service_s: float, time: float) -> float:
+    """`read_batch` where all lanes are free and all chunks take the same time: they go round by round.
+
+    Service times are added in the order in which the lanes add them, so that every time is the same to the last bit.
+    """
+    lanes = len(sim.lane_free)
+    placed, before, end = 0, time, time
+    for i in range(misses):
+        while placed < (i + 1) * chunks:
+            placed += lanes
+            before = end
+            end += service_s
+        arrive(sim, first + i, end)
+    in_last_round = misses * chunks - (placed - lanes)
+    for lane in range(lanes):
+        if lane < in_last_round:
+            sim.lane_free[lane] = end
+        elif placed > lanes:
+            sim.lane_free[lane] = before
+    sim.busy[ON_STORAGE] += misses * chunks * service_s
+    return end

@@ -1,0 +1,123 @@
+"""Work and costs: by hand, and at random."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from flashmoe_sim.timeline.costs import Costs
+from flashmoe_sim.timeline.work import Work
+
+# Experts read ahead: after which call, row, whether the page cache serves it, the call that uses it.
+AheadOf = tuple[int, int, int, int]
+
+
+def work_of(calls: Sequence[dict[str, int]], ahead: Sequence[AheadOf] = ()) -> Work:
+    """Work from one dict per call; `requests` are refs, and everything else is 0 (n_tokens 1, phase decode) if not given."""
+
+    def column(name: str, default: int = 0) -> list[int]:
+        return [call.get(name, default) for call in calls]
+
+    after, row, warm, used = zip(*ahead, strict=True) if ahead else ((), (), (), ())
+    return Work(
+        row=np.array(column("row"), np.int32),
+        step=np.array(column("step"), np.int32),
+        n_tokens=np.array(column("n_tokens", 1), np.int32),
+        refs=np.array([call.get("refs", call.get("requests", 0)) for call in calls], np.int32),
+        requests=np.array(column("requests"), np.int32),
+        misses=np.array(column("misses"), np.int32),
+        warm=np.array(column("warm"), np.int32),
+        cold=np.array(column("cold"), np.int32),
+        phase=np.array(column("phase", 2), np.uint8),
+        ahead_after=np.array(after, np.int64),
+        ahead_row=np.array(row, np.int32),
+        ahead_warm=np.array(warm, np.uint8),
+        ahead_used=np.array(used, np.int64),
+    )
+
+
+def costs_of(*, rows: int = 1, lanes: int = 2, **given: Any) -> Costs:
+    """Costs that are the same for all rows and depths; what is not given takes no time."""
+    per_row = {
+        name: np.full(rows, float(given.pop(name, 0.0)))
+        for name in ("dense_s", "expert_s", "cold_expert_s", "upload_s")
+    }
+    read_s = {name: np.full((rows, lanes), float(given.pop(name, 0.0))) for name in ("chunk_s", "warm_chunk_s")}
+    chunks = np.full(rows, given.pop("chunks", 1), np.int32)
+    scalars = {
+        "knee_tokens": 1e9,
+        "cold_knee_tokens": 1e9,
+        "call_s": 0.0,
+        "install_s": 0.0,
+        "merge_s": 0.0,
+        "step_s": 0.0,
+    }
+    return Costs(**per_row, **read_s, chunks=chunks, **(scalars | given))
+
+
+def random_case(rng: np.random.Generator) -> tuple[Work, Costs]:
+    """A small machine with small work: storage, link or the unit that computes may be the slowest by far."""
+    rows, lanes, n_calls = int(rng.integers(1, 4)), int(rng.integers(1, 6)), int(rng.integers(1, 13))
+    row = (
+        np.sort(rng.integers(0, rows, (n_calls, 1)), axis=0)[:, 0] if rng.random() < 0.2 else np.arange(n_calls) % rows
+    )
+    step = np.cumsum(np.diff(row, prepend=rows) <= 0) - 1
+    requests = rng.integers(0, 7, n_calls)
+    misses = rng.binomial(requests, rng.random())
+    many_tokens = rng.random() < 0.3
+    work = Work(
+        row=row.astype(np.int32),
+        step=step.astype(np.int32),
+        n_tokens=rng.integers(0, 64 if many_tokens else 3, n_calls).astype(np.int32),
+        refs=(requests * rng.integers(1, 20 if many_tokens else 3, n_calls)).astype(np.int32),
+        requests=requests.astype(np.int32),
+        misses=misses.astype(np.int32),
+        warm=rng.binomial(misses, rng.choice([0.0, 0.5, 1.0])).astype(np.int32),
+        cold=np.zeros(n_calls, np.int32),
+        phase=np.full(n_calls, 2, np.uint8),
+        **random_ahead(rng, row, requests - misses),
+    )
+    slow = 10.0 ** rng.uniform(-1.5, 1.0, 3)  # storage, link, the unit that computes
+    read_s = slow[0] * rng.uniform(0.5, 1.5, (2, rows, lanes))
+    upload_s = slow[1] * rng.uniform(0.5, 1.5, rows)
+    if rng.random() < 0.3:
+        upload_s[rng.random(rows) < rng.choice([0.5, 1.0])] = 0.0
+    costs = Costs(
+        dense_s=slow[2] * rng.uniform(0.5, 1.5, rows),
+        expert_s=slow[2] * rng.uniform(0.1, 0.5, rows),
+        cold_expert_s=slow[2] * rng.uniform(0.1, 2.0, rows),
+        knee_tokens=float(rng.uniform(0.5, 20.0)),
+        cold_knee_tokens=float(rng.uniform(0.5, 20.0)),
+        chunks=rng.integers(1, 6, rows).astype(np.int32),
+        chunk_s=read_s[0],
+        warm_chunk_s=read_s[1] * rng.uniform(0.05, 1.0),
+        upload_s=upload_s,
+        call_s=float(rng.uniform(0.0, 0.2)),
+        install_s=float(rng.uniform(0.01, 0.2)),
+        merge_s=float(rng.uniform(0.0, 0.2)),
+        step_s=float(rng.uniform(0.0, 2.0)),
+    )
+    return work, costs
+
+
+def random_ahead(rng: np.random.Generator, row: Any, hits: Any) -> dict[str, Any]:
+    """Experts read ahead at random, used by hits or never."""
+    n_calls, found = len(row), []
+    left = hits.copy()
+    for _ in range(int(rng.choice([0, 2, 6, 20]))):
+        after = int(rng.integers(-1, n_calls))
+        later = [call for call in range(after + 1, min(after + 6, n_calls)) if left[call] > 0]
+        use = int(rng.choice(later)) if later and rng.random() < 0.8 else -1
+        if use >= 0:
+            left[use] -= 1
+        found.append((after, int(row[use]) if use >= 0 else int(rng.choice(row)), int(rng.random() < 0.3), use))
+    found.sort(key=lambda expert: expert[0])
+    after, rows, warm, used = zip(*found, strict=True) if found else ((), (), (), ())
+    return {
+        "ahead_after": np.array(after, np.int64),
+        "ahead_row": np.array(rows, np.int32),
+        "ahead_warm": np.array(warm, np.uint8),
+        "ahead_used": np.array(used, np.int64),
+    }

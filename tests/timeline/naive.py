@@ -1,0 +1,315 @@
+"""The twin of the timeline: the same rules as processes on SimPy, event by event.
+
+SimPy decides who goes first: a resource is a queue by priority and then by the time of the request, and what happens at
+one time happens in the order in which it was asked for. Every time is `now` plus a duration, as in the kernel, so that
+times are equal to the last bit. Two rules of the design are about events at the same time, and they come out of the
+order in which the twin asks: chunks of a batch that end together belong to experts in the order of the batch, and late
+experts ask before the misses of their call. All other ties are avoided by durations drawn from a continuous range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from flashmoe_sim.timeline.costs import Costs
+from flashmoe_sim.timeline.names import PARTS
+from flashmoe_sim.timeline.work import Work
+
+DEMAND, BACKGROUND = 0, 1
+AWAITING = ("sync-install", "parallel-install", "async-upload", "page-cache", "k-materialize")
+Events = Generator[Any, Any, Any]
+
+
+class Turn:
+    """A place in the queue of a resource; it can be moved forward until its turn has come."""
+
+    def __init__(self, resource: simpy.PriorityResource, priority: int) -> None:
+        self.resource = resource
+        self.come = resource._env.event()
+        self.ask(priority)
+
+    def ask(self, priority: int) -> None:
+        self.request = self.resource.request(priority=priority)
+        self.request.callbacks.append(lambda _: self.come.succeed())
+
+    def promote(self) -> None:
+        if not self.request.triggered:
+            self.request.cancel()
+            self.ask(DEMAND)
+
+
+@dataclass
+class Expert:
+    """One expert on its way: its reads, then its upload."""
+
+    row: int
+    service_s: float
+    priority: int
+    usable: simpy.Event
+    used_by: int = -1
+    reads: list[Turn] = field(default_factory=list)
+    upload: Turn | None = None
+    arrived: float = -1.0
+    uploaded: float = -1.0
+
+    def claim(self) -> None:
+        """From now on a call waits for it."""
+        self.priority = DEMAND
+        for turn in self.reads:
+            turn.promote()
+        if self.upload is not None:
+            self.upload.promote()
+
+
+class Twin:
+    """One run; `end`, `parts` and `busy` are as in `Timeline`."""
+
+    def __init__(
+        self, work: Work, costs: Costs, model: str, *, min_parallel: int = 2, copy_from_tokens: int = 32
+    ) -> None:
+        self.work, self.costs, self.model = work, costs, model
+        self.min_parallel, self.copy_from_tokens = min_parallel, copy_from_tokens
+        self.env = simpy.Environment()
+        self.n_lanes = costs.chunk_s.shape[1]
+        self.lanes = simpy.PriorityResource(self.env, self.n_lanes)
+        self.link = simpy.PriorityResource(self.env, 1)
+        self.host = simpy.PriorityResource(self.env, 1)
+        self.did: list[tuple[str, float, float]] = []
+        self.ahead: list[Expert] = []
+        self.end: list[float] = []
+        self.table: list[dict[str, float]] = []
+        self.env.run(until=self.env.process(self.everything()))
+        self.total_s = self.env.now
+        self.parts = np.array([[row[name] for name in PARTS] for row in self.table])
+
+    def busy(self) -> dict[str, float]:
+        """Seconds of each resource within the run."""
+        seconds = dict.fromkeys(("compute", "cold_lane", "storage", "link", "host"), 0.0)
+        for resource, begin, duration in self.did:
+            seconds[resource] += min(duration, self.total_s - begin)
+        seconds["storage"] /= self.n_lanes
+        return seconds
+
+    # resources
+
+    def passing(self, resource: str, seconds: float) -> simpy.Event:
+        self.did.append((resource, self.env.now, seconds))
+        return self.env.timeout(seconds)
+
+    def holding(self, turn: Turn, resource: str, seconds: float) -> Events:
+        yield turn.come
+        yield self.passing(resource, seconds)
+        turn.resource.release(turn.request)
+
+    def new_expert(self, row: int, warm: bool, depth: int, priority: int, used_by: int = -1) -> Expert:
+        table = self.costs.warm_chunk_s if warm else self.costs.chunk_s
+        return Expert(row, float(table[row, depth - 1]), priority, self.env.event(), used_by)
+
+    def start_reading(self, expert: Expert) -> simpy.Event:
+        """Queue for all chunks at once; the event is when all have been read."""
+        expert.reads = [Turn(self.lanes, expert.priority) for _ in range(self.costs.chunks[expert.row])]
+        chunks = [self.env.process(self.holding(turn, "storage", expert.service_s)) for turn in expert.reads]
+        return self.env.all_of(chunks)
+
+    def arrive_and_upload(self, expert: Expert, reads: simpy.Event | None) -> Events:
+        if reads is not None:
+            yield reads
+        expert.arrived = self.env.now
+        upload_s = float(self.costs.upload_s[expert.row])
+        if upload_s > 0:
+            expert.upload = Turn(self.link, expert.priority)
+            yield from self.holding(expert.upload, "link", upload_s)
+        expert.uploaded = self.env.now
+        expert.usable.succeed()
+
+    def demand(self, call: int) -> list[Expert]:
+        """The misses of a call as one batch, on no way yet."""
+        row, misses, warm = (int(column[call]) for column in (self.work.row, self.work.misses, self.work.warm))
+        depth = min(self.n_lanes, misses * int(self.costs.chunks[row]))
+        return [self.new_expert(row, i >= misses - warm, depth, DEMAND) for i in range(misses)]
+
+    # experts read ahead
+
+    def issued_after(self, call: int, priority: int) -> list[Expert]:
+        places = [int(i) for i in np.flatnonzero(self.work.ahead_after == call)]
+        chunks = sum(int(self.costs.chunks[self.work.ahead_row[i]]) for i in places)
+        depth = min(self.n_lanes, chunks)
+        return [
+            self.new_expert(
+                int(self.work.ahead_row[i]),
+                bool(self.work.ahead_warm[i]),
+                depth,
+                priority,
+                int(self.work.ahead_used[i]),
+            )
+            for i in places
+        ]
+
+    def after(self, call: int) -> Events:
+        """What is read ahead once `call` has ended."""
+        if self.model in AWAITING:
+            experts = self.issued_after(call, DEMAND)
+            yield self.env.all_of([self.start_reading(expert) for expert in experts])
+            if self.model != "k-materialize":
+                for expert in experts:
+                    yield from self.upload_one(expert.row)
+        elif self.model != "resident":
+            experts = self.issued_after(call, BACKGROUND)
+            self.ahead += experts
+            reads = [self.start_reading(expert) if self.model == "overlap-prefetch" else None for expert in experts]
+            for expert, read in zip(experts, reads, strict=True):
+                self.env.process(self.arrive_and_upload(expert, read))
+
+    def upload_one(self, row: int) -> Events:
+        if self.costs.upload_s[row] > 0:
+            yield self.passing("link", float(self.costs.upload_s[row]))
+
+    def claimed(self, call: int) -> list[Expert]:
+        late = [expert for expert in self.ahead if expert.used_by == call and not expert.usable.triggered]
+        for expert in late:
+            expert.claim()
+        return late
+
+    # the calls
+
+    def everything(self) -> Events:
+        calls = len(self.work.row)
+        self.table = [dict.fromkeys(PARTS, 0.0) for _ in range(calls)]
+        yield from self.during(0, "ahead", self.after(-1))
+        for call in range(calls):
+            yield from self.one_call(call)
+            yield from self.during(call, "ahead", self.after(call))
+            if call == calls - 1 or self.work.step[call + 1] != self.work.step[call]:
+                yield from self.during(call, "output", self.once("compute", self.costs.step_s))
+            self.end.append(self.env.now)
+
+    def during(self, call: int, part: str, events: Events) -> Events:
+        begin = self.env.now
+        yield from events
+        self.table[call][part] += self.env.now - begin
+
+    def once(self, resource: str, seconds: float) -> Events:
+        yield self.passing(resource, float(seconds))
+
+    def one_call(self, call: int) -> Events:
+        work, costs = self.work, self.costs
+        row, requests, misses = int(work.row[call]), int(work.requests[call]), int(work.misses[call])
+        each = work.refs[call] / requests if requests else 0.0
+        expert_s = float(costs.expert_s[row]) * max(1.0, each / costs.knee_tokens)
+        cold_s = float(costs.cold_expert_s[row]) * max(1.0, each / costs.cold_knee_tokens)
+        dense_s = float(costs.dense_s[row]) * max(1.0, work.n_tokens[call] / costs.knee_tokens)
+        yield from self.during(call, "dense", self.once("compute", dense_s))
+        yield from self.during(call, "host", self.once("host", costs.call_s))
+
+        if self.model == "overlap-prefetch":
+            yield from self.overlapped(call, expert_s)
+        elif self.model in ("hot-cold", "prefill-copy"):
+            yield from self.two_lanes(call, expert_s, cold_s)
+        else:
+            yield from self.fetched(call, row, misses)
+            yield from self.during(call, "experts", self.once("compute", requests * expert_s))
+
+    def fetched(self, call: int, row: int, misses: int) -> Events:
+        """The models in which all experts are there before any is computed."""
+        installing = self.once
+        if self.model in ("sync-install", "k-materialize"):
+            table = [self.costs.chunk_s] * (misses - self.work.warm[call]) + [self.costs.warm_chunk_s] * self.work.warm[
+                call
+            ]
+            for service in table:
+                yield from self.during(call, "read", self.serially(float(service[row, 0]), int(self.costs.chunks[row])))
+                if self.model == "sync-install":
+                    yield from self.during(call, "upload", self.upload_one(row))
+                yield from self.during(call, "host", installing("host", self.costs.install_s))
+            if self.model == "k-materialize":
+                copies = int(self.work.requests[call]) * float(self.costs.upload_s[row])
+                yield from self.during(call, "upload", self.once("link", copies))
+        elif self.model in ("parallel-install", "page-cache"):
+            reads = [self.start_reading(expert) for expert in self.demand(call)]
+            yield from self.during(call, "read", self.all(reads))
+            for _ in range(misses):
+                yield from self.during(call, "upload", self.upload_one(row))
+                yield from self.during(call, "host", installing("host", self.costs.install_s))
+        elif self.model == "async-upload":
+            experts = self.demand(call)
+            reads = [self.start_reading(expert) for expert in experts]
+            for expert, read in zip(experts, reads, strict=True):
+                self.env.process(self.arrive_and_upload(expert, read))
+            yield from self.during(call, "read", self.all(reads))
+            yield from self.during(call, "upload", self.all(expert.usable for expert in experts))
+            yield from self.during(call, "host", installing("host", misses * self.costs.install_s))
+
+    def serially(self, seconds: float, times: int) -> Events:
+        for _ in range(times):
+            yield self.passing("storage", seconds)
+
+    def all(self, events: Iterable[simpy.Event]) -> Events:
+        yield self.env.all_of(list(events))
+
+    def two_lanes(self, call: int, expert_s: float, cold_s: float) -> Events:
+        requests, misses = int(self.work.requests[call]), int(self.work.misses[call])
+        late = self.claimed(call)
+        copying = self.model == "prefill-copy" and self.work.n_tokens[call] >= self.copy_from_tokens
+        copies = self.demand(call) if copying else []
+        for expert in copies:
+            self.env.process(self.arrive_and_upload(expert, None))
+        # the uploads of the call's own misses queue up while it waits for the late ones
+        yield from self.during(call, "late", self.all(expert.usable for expert in late))
+        yield from self.during(call, "upload", self.all(expert.usable for expert in copies))
+        if copying:
+            yield from self.during(call, "experts", self.once("compute", requests * expert_s))
+            return
+        hot_s, cold_lane_s = (requests - misses) * expert_s, misses * cold_s
+        both = 0 < misses < requests
+        if both and self.model == "hot-cold" and requests >= self.min_parallel:
+            cold = self.env.process(self.once("cold_lane", cold_lane_s))
+            yield from self.during(call, "experts", self.once("compute", hot_s))
+            yield from self.during(call, "cold_lane", self.all([cold]))
+            yield from self.during(call, "merge", self.once("compute", self.costs.merge_s))
+        else:
+            yield from self.during(call, "experts", self.once("compute", hot_s))
+            yield from self.during(call, "cold_lane", self.once("cold_lane", cold_lane_s))
+
+    def overlapped(self, call: int, expert_s: float) -> Events:
+        late = self.claimed(call)
+        missing = self.demand(call)
+        there = simpy.Store(self.env)
+        reads = [self.start_reading(expert) for expert in missing]
+        for expert in late:
+            self.env.process(self.announce(expert, there, installing=False))
+        for expert, read in zip(missing, reads, strict=True):
+            self.env.process(self.arrive_and_upload(expert, read))
+            self.env.process(self.announce(expert, there, installing=True))
+        hits = int(self.work.requests[call]) - len(late) - len(missing)
+        yield from self.during(call, "experts", self.once("compute", hits * expert_s))
+        part = self.table[call]
+        for _ in range(len(late) + len(missing)):
+            clock = self.env.now
+            expert = yield there.get()
+            now = self.env.now
+            if expert in late:
+                part["late"] += now - clock
+            else:
+                arrived = max(clock, expert.arrived)
+                uploaded = max(arrived, expert.uploaded)
+                part["read"] += arrived - clock
+                part["upload"] += uploaded - arrived
+                part["host"] += now - uploaded
+            yield from self.during(call, "experts", self.once("compute", expert_s))
+
+    def announce(self, expert: Expert, there: simpy.Store, *, installing: bool) -> Events:
+        yield expert.usable
+        if installing:
+            turn = Turn(self.host, DEMAND)
+            yield from self.holding(turn, "host", float(self.costs.install_s))
+        yield there.put(expert)
+
+
+def end_and_parts(twin: Twin) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return np.array(twin.end), twin.parts
