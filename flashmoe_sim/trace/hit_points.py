@@ -18,7 +18,7 @@ MOST_ROWS = 10_000
 def read_hit_points(given: str | Path) -> dict[int, float]:
     """Slots of a bank to the hit rate in it, 0 to 1, ascending by slots.
 
-    given: `16:0.588,32:72.8%`, or a CSV file with a column `bank` or `slots` and one `hit_pct` (per cent) or `hit_rate`.
+    given: `16:0.588,32:72.8%`, or a CSV file with a column `bank` or `slots`, and one `hit_pct` or `hit_rate` (0 to 1).
     Raises BadInput for what cannot be read, and for a curve that LRU cannot have: one that falls.
     """
     text = str(given)
@@ -41,8 +41,8 @@ def check_hit_points(points: Iterable[tuple[int, float]], where: str = "curve") 
             raise BadInput(f"{where}: bank {slots} is there twice; give the rows of one run")
         if rate < before:
             raise BadInput(
-                f"{where}: the hit rate falls from {before:.1%} at bank {before_slots} to {rate:.1%} at {slots}; "
-                "under LRU a larger bank hits at least as often"
+                f"{where}: the hit rate falls from {100 * before:.1f} % in {before_slots} slots to {100 * rate:.1f} % in "
+                f"{slots}; under LRU a larger bank hits at least as often"
             )
         before_slots, before = slots, rate
     return dict(ascending)
@@ -74,8 +74,8 @@ def _of_file(path: Path) -> list[tuple[int, float]]:
                         raise ValueError
                 except (TypeError, ValueError):
                     raise BadInput(
-                        f"{path}:{rows.line_num}: found {bank} {row[bank]!r} and {rate} {row[rate]!r}; expected a whole "
-                        "number and a number"
+                        f"{path}:{rows.line_num}: found {bank} {row[bank]!r} and {rate} {row[rate]!r}; expected a "
+                        "whole number and a number"
                     ) from None
                 if len(points) > MOST_ROWS:
                     raise BadInput(f"{path}: more than {MOST_ROWS:,} rows; expected a hit curve")
@@ -92,7 +92,7 @@ def _columns(path: Path, header: Iterable[str]) -> tuple[str, str]:
     rate = [name for name in RATES if name in names]
     if len(bank) != 1 or len(rate) != 1:
         raise BadInput(
-            f"{path}:1: found the columns {', '.join(names)[:80] or 'of an empty file'}; "
+            f"{path}: begins with the columns {', '.join(names)[:80]!r}; "
             "expected one of bank and slots, and one of hit_pct and hit_rate"
         )
     return bank[0], rate[0]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.synth_kernels import draw_by_depth
-from flashmoe_sim.trace.synth_shape import Shape, assemble, check_size, layer_draws
+from flashmoe_sim.trace.synth_shape import Shape, assemble, check_size, layer_draws, percent
 
 TOLERANCE = 0.005
 CLOSE_ENOUGH = 0.0005
@@ -46,12 +46,13 @@ def from_curve(
     Every expert of a token is drawn by its place in the layer's list of most recent use: a bank of C slots hits places
     below C. Between two of the banks the places have probabilities in proportion to 1 / (place + top_k), which lies
     within 3 points of all bundled traces between banks from 16 on. Beyond the last bank all experts are alike, those
-    not used before included; where the last bank holds every expert, what it misses is first uses, and only those.
+    not used before included. What a bank of all experts misses is first uses, and so it is where a curve has stopped to
+    rise: then beyond the last bank there are only experts not used before, as long as there are any.
     A token's experts are distinct, a bank begins empty and a band of places may not be filled yet, so the probabilities
     of the bands are corrected, round by round, until the trace they make has the curve.
     curve: slots of a layer to hit rate under the contract `atomic`, ascending, as `check_hit_points` returns it.
     curve_tokens: how many tokens, prompt included, the curve was measured over; by default those of the trace.
-    Raises BadInput for banks that top_k or the experts rule out, and where the curve is missed by more than half a point.
+    Raises BadInput for banks that top_k or the experts rule out, and where the curve is missed by over half a point.
     Source: Mattson et al. 1970 (stack distances); the calls of several experts and the correction are our own.
     """
     check_size(shape, tokens=tokens, prompt=prompt, seed=seed)
@@ -61,11 +62,12 @@ def from_curve(
     asked = np.array([curve[slots] for slots in banks])
     _check(shape, banks, asked, run)
     share, fitted = _fit(shape, banks, asked, run, seed)
-    layers = list(_layers(shape, banks, share, tokens + prompt, seed))
+    layers = list(_layers(shape, banks, asked, share, tokens + prompt, seed))
     made = _hit_rates([depth for _, depth in layers], banks)
     fit = CurveFit(banks, tuple(asked.tolist()), tuple(fitted.tolist()), tuple(made.tolist()), run)
     points = ", ".join(
-        f"{slots}: {want:.1%} ({got:.1%})" for slots, want, got in zip(banks, fit.asked, fit.fitted, strict=True)
+        f"{slots}: {percent(want)} ({percent(got)})"
+        for slots, want, got in zip(banks, fit.asked, fit.fitted, strict=True)
     )
     notes = (
         f"synthetic, not a recording: drawn by LRU depth to hit in banks as asked (as made): {points}; seed {seed}",
@@ -89,16 +91,22 @@ def _check(shape: Shape, banks: tuple[int, ...], asked: NDArray[np.float64], tok
     least = max(shape.top_k, 1 + (0, *banks)[rises[-1]]) if len(rises) else shape.top_k
     if missed + TOLERANCE < least / requests:
         raise BadInput(
-            f"curve: misses {missed:.1%} at bank {banks[-1]}, but the first uses of {least} experts in a layer alone are "
-            f"{least / requests:.1%} of the requests of {tokens:,} tokens; give more tokens"
+            f"curve: misses {percent(missed)} at bank {banks[-1]}, but the first uses of {least} experts in a layer alone "
+            f"are {percent(least / requests)} of the requests of {tokens:,} tokens; give more tokens"
         )
-    if banks[-1] == largest and missed - TOLERANCE > largest / requests:
+    if _only_first_uses(banks, asked, largest) and missed - TOLERANCE > banks[-1] / requests:
+        what = f"{percent(missed)} at bank {banks[-1]}, "
+        what += "which holds all" if banks[-1] == largest else f"which hits no more than bank {banks[-2]}"
         raise BadInput(
-            f"curve: a bank of all {largest} experts misses {missed:.1%}, and only first uses, which are at most "
-            f"{largest / requests:.1%} of the requests of {tokens:,} tokens; give the number of tokens that the curve "
-            f"was measured over (--curve-tokens, at most {int(largest / (missed - TOLERANCE) / shape.top_k):,}), or "
-            f"leave bank {largest} out"
+            f"curve: misses {what}: these are first uses, of at most {banks[-1]} experts, but in {tokens:,} tokens "
+            f"they would be {missed * requests:,.0f}; give the length of the run that the curve is of (--curve-tokens, at "
+            f"most {int(banks[-1] / (missed - TOLERANCE) / shape.top_k):,})"
         )
+
+
+def _only_first_uses(banks: tuple[int, ...], asked: NDArray[np.float64], n_experts: int) -> bool:
+    """Whether nothing is missed in the last bank but first uses: it holds all experts, or has stopped rising."""
+    return banks[-1] >= n_experts or (len(banks) > 1 and asked[-1] == asked[-2])
 
 
 def _fit(
@@ -110,7 +118,7 @@ def _fit(
     closest, fitted = np.inf, asked
     least = 0.5 / (tokens * shape.top_k * len(shape.n_experts))
     for _ in range(MOST_ROUNDS):
-        rates = _hit_rates([depth for _, depth in _layers(shape, banks, share, tokens, seed)], banks)
+        rates = _hit_rates([depth for _, depth in _layers(shape, banks, asked, share, tokens, seed)], banks)
         if (off := float(abs(rates - asked).max())) < closest:
             closest, best, fitted = off, share, rates
         if off <= CLOSE_ENOUGH:
@@ -121,27 +129,33 @@ def _fit(
     if closest > TOLERANCE:
         worst = int(abs(fitted - asked).argmax())
         raise BadInput(
-            f"curve: in {tokens:,} tokens bank {banks[worst]} comes to {fitted[worst]:.1%}, not to {asked[worst]:.1%}; "
-            "give as many tokens as the curve was measured over"
+            f"curve: in {tokens:,} tokens bank {banks[worst]} comes to {percent(fitted[worst])}, not to "
+            f"{percent(asked[worst])}; give as many tokens as the curve was measured over"
         )
     return best, fitted
 
 
 def _layers(
-    shape: Shape, banks: tuple[int, ...], share: NDArray[np.float64], tokens: int, seed: int
+    shape: Shape,
+    banks: tuple[int, ...],
+    asked: NDArray[np.float64],
+    share: NDArray[np.float64],
+    tokens: int,
+    seed: int,
 ) -> Iterator[tuple[NDArray[np.int16], NDArray[np.int16]]]:
     """The experts and their depths, i16 [tokens, top_k] each, of each layer."""
     for layer, n_experts in sorted(shape.n_experts.items()):
         edge = np.minimum((0, *banks), n_experts).astype(np.int64)
-        within = edge[edge < n_experts]
+        new_first = _only_first_uses(banks, asked, n_experts)
+        within = edge[: len(banks) + 1 - new_first]
         draw = layer_draws(seed, layer, n_experts + tokens * shape.top_k * 2)
         stack = np.argsort(draw[:n_experts], kind="stable").astype(np.int16)
         expert, depth = np.empty((2, tokens, shape.top_k), np.int16)
         draw_by_depth(
             edge,
             np.cumsum(share[:-1]),
-            int(within[-1]),
-            bool(banks[-1] >= n_experts),
+            int(within[within < n_experts][-1]),
+            new_first,
             1.0 / (np.arange(n_experts) + shape.top_k),
             draw[n_experts:].reshape(tokens, shape.top_k, 2),
             stack,

@@ -33,12 +33,12 @@ def draw_by_depth(
 ) -> None:
     """Draw every token's experts by their place in the list of most recent use, as it was before the token.
 
-    edge: i64 [bands + 1], where each band of places begins, and the end. upto: f64 [bands], the probability of the bands
-    up to each; the rest is the tail's. A band has only the places of experts used before, drawn by `weight`, f64
-    [experts]; where it has none left, the tail is drawn from instead: all alike, the experts not used before and, unless
-    new_first, those at place `tail` and beyond. Where nothing is new any more, new_first makes no difference.
-    draw: f64 [tokens, top_k, 2], which band and which place. stack: i16 [experts], the list, experts not used before in
-    the order in which nothing is known of them; changed.
+    edge: i64 [bands + 1], where each band of places begins, and the end. upto: f64 [bands], the probability of the
+    bands up to each; the rest is the tail's. A band has only the places of experts used before, drawn by `weight`, f64
+    [experts]; where it has none left, the tail is drawn from instead: all alike, the experts not used before and,
+    unless new_first, those at place `tail` and beyond. Where nothing is new any more, new_first makes no difference.
+    draw: f64 [tokens, top_k, 2], which band and which place. stack: i16 [experts], the list, at first of experts that
+    have not been used, in random order; changed.
     expert: i16 [tokens, top_k]. depth: i16 [tokens, top_k], the place of each, -1 for a first use.
     """
     experts, top_k = len(stack), expert.shape[1]
