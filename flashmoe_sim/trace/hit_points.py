@@ -41,8 +41,8 @@ def check_hit_points(points: Iterable[tuple[int, float]], where: str = "curve") 
             raise BadInput(f"{where}: bank {slots} is there twice; give the rows of one run")
         if rate < before:
             raise BadInput(
-                f"{where}: the hit rate falls from {100 * before:.1f} % in {before_slots} slots to {100 * rate:.1f} % in "
-                f"{slots}; under LRU a larger bank hits at least as often"
+                f"{where}: the hit rate falls from {100 * before:.1f} % at bank {before_slots} to {100 * rate:.1f} % "
+                f"at {slots}; under LRU a larger bank hits at least as often"
             )
         before_slots, before = slots, rate
     return dict(ascending)
@@ -81,7 +81,7 @@ def _of_file(path: Path) -> list[tuple[int, float]]:
                     raise BadInput(f"{path}: more than {MOST_ROWS:,} rows; expected a hit curve")
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; give a CSV file, or points such as 16:0.588,32:0.728") from None
-    except (UnicodeDecodeError, csv.Error) as error:
+    except (ValueError, csv.Error) as error:
         raise BadInput(f"{path}: not a CSV file ({error}); expected columns bank and hit_pct") from None
     return points
 

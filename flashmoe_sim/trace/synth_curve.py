@@ -16,6 +16,7 @@ from flashmoe_sim.trace.synth_shape import Shape, assemble, check_size, layer_dr
 TOLERANCE = 0.005
 CLOSE_ENOUGH = 0.0005
 MOST_ROUNDS = 60
+SHORTER = 0.8
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ def from_curve(
     of the bands are corrected, round by round, until the trace they make has the curve.
     curve: slots of a layer to hit rate under the contract `atomic`, ascending, as `check_hit_points` returns it.
     curve_tokens: how many tokens, prompt included, the curve was measured over; by default those of the trace.
-    Raises BadInput for banks that top_k or the experts rule out, and where the curve is missed by over half a point.
+    Raises BadInput for banks that top_k or the experts rule out, and where the curve is missed by over half a point
+        (in a very short trace, one request).
     Source: Mattson et al. 1970 (stack distances); the calls of several experts and the correction are our own.
     """
     check_size(shape, tokens=tokens, prompt=prompt, seed=seed)
@@ -91,16 +93,16 @@ def _check(shape: Shape, banks: tuple[int, ...], asked: NDArray[np.float64], tok
     least = max(shape.top_k, 1 + (0, *banks)[rises[-1]]) if len(rises) else shape.top_k
     if missed + TOLERANCE < least / requests:
         raise BadInput(
-            f"curve: misses {percent(missed)} at bank {banks[-1]}, but the first uses of {least} experts in a layer alone "
-            f"are {percent(least / requests)} of the requests of {tokens:,} tokens; give more tokens"
+            f"curve: misses {percent(missed)} at bank {banks[-1]}, but the first uses of {least} experts in a layer "
+            f"alone are {percent(least / requests)} of the requests of {tokens:,} tokens; give more tokens"
         )
     if _only_first_uses(banks, asked, largest) and missed - TOLERANCE > banks[-1] / requests:
         what = f"{percent(missed)} at bank {banks[-1]}, "
         what += "which holds all" if banks[-1] == largest else f"which hits no more than bank {banks[-2]}"
         raise BadInput(
             f"curve: misses {what}: these are first uses, of at most {banks[-1]} experts, but in {tokens:,} tokens "
-            f"they would be {missed * requests:,.0f}; give the length of the run that the curve is of (--curve-tokens, at "
-            f"most {int(banks[-1] / (missed - TOLERANCE) / shape.top_k):,})"
+            f"they would be {missed * requests:,.0f}; give the length of the run that the curve is of (--curve-tokens, "
+            f"at most {int(banks[-1] / (missed - TOLERANCE) / shape.top_k):,})"
         )
 
 
@@ -115,18 +117,20 @@ def _fit(
     """The probabilities of the bands and of the tail, f64 [banks + 1], and the hit rates they make, f64 [banks]."""
     wanted = np.diff(asked, prepend=0.0, append=1.0)
     share = best = wanted
-    closest, fitted = np.inf, asked
+    closest, fitted, step = np.inf, asked, 1.0
     least = 0.5 / (tokens * shape.top_k * len(shape.n_experts))
     for _ in range(MOST_ROUNDS):
         rates = _hit_rates([depth for _, depth in _layers(shape, banks, asked, share, tokens, seed)], banks)
         if (off := float(abs(rates - asked).max())) < closest:
             closest, best, fitted = off, share, rates
+        else:
+            step *= SHORTER  # in a short trace a few draws decide, and whole steps would go back and forth
         if off <= CLOSE_ENOUGH:
             break
         made = np.diff(rates, prepend=0.0, append=1.0)
-        share = share * (wanted + least) / (made + least)
+        share = share * ((wanted + least) / (made + least)) ** step
         share = share / share.sum()
-    if closest > TOLERANCE:
+    if closest > max(TOLERANCE, 2 * least):
         worst = int(abs(fitted - asked).argmax())
         raise BadInput(
             f"curve: in {tokens:,} tokens bank {banks[worst]} comes to {percent(fitted[worst])}, not to "

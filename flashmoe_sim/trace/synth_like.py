@@ -43,7 +43,7 @@ def alike(
 
     Each expert of a token is kept for the next with one probability; the others are drawn by weight, without repeats.
     Probability and weights are corrected, round by round, until a run of at least 2,048 tokens has the overlap and the
-    counts that were measured. Nothing else is alike: what a token asked for two tokens ago is forgotten, popularity is
+    counts that were measured; less overlap than the popularity alone would give cannot be had. Nothing else is alike: what a token asked for two tokens ago is forgotten, popularity is
     the same from beginning to end, layers know nothing of each other, and a token's ranks mean nothing. An expert that
     does not occur stays out, and in a short trace chance looks like popularity.
     tokens: after the prompt; by default as many as the other trace has, prompt and all.
@@ -66,9 +66,10 @@ def alike(
     fit = LikeFit(_skew(counts, overlaps), _skew(*_measure(made)))
     asked, got = fit.asked, fit.made
     note = (
-        f"synthetic, not a recording: popularity and overlap like {trace.name}, as asked (as made): top 10 % of experts "
-        f"{percent(asked.top_decile_share)} ({percent(got.top_decile_share)}), entropy {asked.normalised_entropy:.3f} "
-        f"({got.normalised_entropy:.3f}), overlap {percent(asked.overlap)} ({percent(got.overlap)}); seed {seed}"
+        f"synthetic, not a recording: popularity and overlap like {trace.name}, as asked (as made): top 10 % of "
+        f"experts {percent(asked.top_decile_share)} ({percent(got.top_decile_share)}), entropy "
+        f"{asked.normalised_entropy:.3f} ({got.normalised_entropy:.3f}), overlap {percent(asked.overlap)} "
+        f"({percent(got.overlap)}); seed {seed}"
     )
     return made.with_(notes=(note,)), fit
 
