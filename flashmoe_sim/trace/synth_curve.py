@@ -46,7 +46,7 @@ def from_curve(
 
     Every expert of a token is drawn by its place in the layer's list of most recent use: a bank of C slots hits places
     below C. Between two of the banks the places have probabilities in proportion to 1 / (place + top_k), which lies
-    within 3 points of all bundled traces between banks from 16 on. Beyond the last bank all experts are alike, those
+    within 3 points of all bundled traces between powers of two from 16 on. Beyond the last bank all experts are alike, those
     not used before included. What a bank of all experts misses is first uses, and so it is where a curve has stopped to
     rise: then beyond the last bank there are only experts not used before, as long as there are any.
     A token's experts are distinct, a bank begins empty and a band of places may not be filled yet, so the probabilities

@@ -15,7 +15,8 @@ from flashmoe_sim.trace.statistics import normalised_entropy, top_decile_share
 from flashmoe_sim.trace.synth_kernels import draw_alike
 from flashmoe_sim.trace.synth_shape import Shape, assemble, check_size, layer_draws, percent
 
-ROUNDS = 8
+ROUNDS = 10
+SLACK = 30
 FITTED_TOKENS = 2048
 
 
@@ -43,9 +44,10 @@ def alike(
 
     Each expert of a token is kept for the next with one probability; the others are drawn by weight, without repeats.
     Probability and weights are corrected, round by round, until a run of at least 2,048 tokens has the overlap and the
-    counts that were measured; less overlap than the popularity alone would give cannot be had. Nothing else is alike: what a token asked for two tokens ago is forgotten, popularity is
-    the same from beginning to end, layers know nothing of each other, and a token's ranks mean nothing. An expert that
-    does not occur stays out, and in a short trace chance looks like popularity.
+    counts that were measured; less overlap than the popularity alone would give cannot be had. Nothing else is alike:
+    what a token asked for two tokens ago is forgotten, popularity is the same from beginning to end, layers know
+    nothing of each other, and ranks mean nothing. An expert that does not occur stays out, and in a short trace chance
+    looks like popularity.
     tokens: after the prompt; by default as many as the other trace has, prompt and all.
     Calls of unknown tokens are not measured.
     Raises BadInput where the top-k varies or a layer has no two tokens in a row.
@@ -86,7 +88,8 @@ def _fit(count: NDArray[np.int64], overlap: float, draw: NDArray[np.float64]) ->
     for _ in range(ROUNDS):
         draw_alike(weight, keep, draw, expert)
         made = np.bincount(expert.reshape(-1), minlength=len(count))
-        weight = weight * np.where(count > 0, (wanted + 1) / (made + 1), 0)
+        # In proportion to the difference: a ratio would err on the side of the rare, whose counts chance changes most.
+        weight = weight * np.maximum(1 + (wanted - made) / (wanted + SLACK), 0.2)
         weight /= weight.max()
         keep = min(max(keep + overlap - _overlap(expert, len(count)), 0.0), 1.0)
     draw_alike(weight, keep, draw, expert)

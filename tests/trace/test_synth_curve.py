@@ -7,9 +7,11 @@ import pytest
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.policies.min_ import Min
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.trace.cut import cut
+from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.synth_curve import TOLERANCE, from_curve
 from flashmoe_sim.trace.synth_shape import Shape, plain_shape
@@ -54,13 +56,25 @@ def test_the_curve_is_had(curve: dict[int, float], shape: Shape, tokens: int, se
 
 def test_between_the_points_it_is_like_a_recording() -> None:
     """Of the curve of a bundled trace every fourth power of two is given, and the others come within 3 points."""
-    from flashmoe_sim.trace.load import load_trace
-
     recorded = load_trace("gpt-oss-120b")
     rates = lru_hit_rates(recorded)
     shape = plain_shape(layers=len(recorded.layers), n_experts=128, top_k=4)
     made = lru_hit_rates(from_curve({n: rates[n] for n in (16, 64)}, shape, tokens=recorded.tokens)[0])
     assert max(abs(made[slots] - rates[slots]) for slots in range(16, 65)) < 0.03
+
+
+@pytest.mark.parametrize("name", ["python-256", "gpt-oss-120b", "deepseek-v2-lite"])
+def test_the_optimum_is_like_that_of_the_recording(name: str) -> None:
+    """The optimum's hit rate is within 1.5 points of the recording's, from one eighth of the experts to a half."""
+    recorded = prepare(load_trace(name))
+    rates, n_experts = lru_hit_rates(recorded.trace), recorded.n_experts[0]
+    curve = {slots: rates[slots] for slots in (8, 16, 32, 64, 128) if slots < n_experts}
+    shape = plain_shape(layers=len(recorded.trace.layers), n_experts=n_experts, top_k=recorded.trace.top_k)
+    made = prepare(from_curve(curve, shape, tokens=recorded.trace.tokens)[0])
+    optimum = [
+        {slots: one.total()["hit_rate"] for slots, one in hit_curve(of, Min()).items()} for of in (made, recorded)
+    ]
+    assert all(abs(optimum[0][n_experts // part] - optimum[1][n_experts // part]) < 0.015 for part in (8, 4, 2))
 
 
 def test_what_is_made() -> None:
