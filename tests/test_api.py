@@ -28,7 +28,7 @@ from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import load_trace
 
 # What is only for terminals, or a function's own first argument.
-ELSEWHERE = {"--out", "--force", "--lenient", "--json", "--all-layers", "--help"}
+ELSEWHERE = {"--out", "--to", "--force", "--lenient", "--json", "--all-layers", "--help"}
 NAMED = {"--topk": "top_k"}
 
 

@@ -46,9 +46,9 @@ def from_curve(
 
     Every expert of a token is drawn by its place in the layer's list of most recent use: a bank of C slots hits places
     below C. Between two of the banks the places have probabilities in proportion to 1 / (place + top_k), which lies
-    within 3 points of all bundled traces between powers of two from 16 on. Beyond the last bank all experts are alike, those
-    not used before included. What a bank of all experts misses is first uses, and so it is where a curve has stopped to
-    rise: then beyond the last bank there are only experts not used before, as long as there are any.
+    within 3 points of all bundled traces between powers of two from 16 on. Beyond the last bank all experts are alike,
+    those not used before included. What a bank of all experts misses is first uses, and so it is where a curve has
+    stopped rising: then beyond the last bank there are only experts not used before, as long as there are any.
     A token's experts are distinct, a bank begins empty and a band of places may not be filled yet, so the probabilities
     of the bands are corrected, round by round, until the trace they make has the curve.
     curve: slots of a layer to hit rate under the contract `atomic`, ascending, as `check_hit_points` returns it.
