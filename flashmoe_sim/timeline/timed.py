@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.base import ScheduledPolicy
 from flashmoe_sim.policies.demand import Demand
@@ -81,19 +81,31 @@ def time_replay(
     timing = timing_of(timeline, work)
     lo, hi = None, None
     if interval:
-        some = last_steps(work, INTERVAL_STEPS)
-
-        def speed_on(other: Machine) -> float:
-            priced = costs_of(workload, setup, other, conditions)
-            return timing_of(simulate(some, priced, conditions.execution), some).tok_s
-
-        lo, hi = speed_interval(timing.tok_s, speed_on, machine, timing.decode_step_s)
+        lo, hi = interval_of(
+            work,
+            timing,
+            machine,
+            conditions.execution,
+            lambda other: costs_of(workload, setup, other, conditions),
+        )
     assert workload.expert_bytes is not None
     size = np.array(workload.expert_bytes, np.int64)
     ahead = size[work.ahead_row]
     warm = int(work.warm @ size[work.row]) + int(ahead[work.ahead_warm != 0].sum())
     read = int(work.misses @ size[work.row]) + int(ahead.sum())
     return Timed(timing, timeline, work, costs, lo, hi, read - warm, warm)
+
+
+def interval_of(
+    work: Work, timing: Timing, machine: Machine, execution: ExecutionModel, price: Callable[[Machine], Costs]
+) -> tuple[float, float]:
+    """The 90 % interval of timing.tok_s, from the last 512 steps of the work; price: its costs on a machine."""
+    some = last_steps(work, INTERVAL_STEPS)
+
+    def speed_on(other: Machine) -> float:
+        return timing_of(simulate(some, price(other), execution), some).tok_s
+
+    return speed_interval(timing.tok_s, speed_on, machine, timing.decode_step_s)
 
 
 def last_steps(work: Work, steps: int) -> Work:
