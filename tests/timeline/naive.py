@@ -2,9 +2,11 @@
 
 SimPy decides who goes first: a resource is a queue by priority and then by the time of the request, and what happens at
 one time happens in the order in which it was asked for. Every time is `now` plus a duration, as in the kernel, so that
-times are equal to the last bit. Two rules of the design are about events at the same time, and they come out of the
-order in which the twin asks: chunks of a batch that end together belong to experts in the order of the batch, and late
-experts ask before the misses of their call. All other ties are avoided by durations drawn from a continuous range.
+times are equal to the last bit. Three rules of the design are about events at the same time. Two come out of the order
+in which the twin asks: chunks of a batch that end together belong to experts in the order of the batch, and late experts
+ask before the misses of their call. For the third, an upload in the background asks for the link at the very end of the
+time at which its expert arrives, after all that a call waits for. All other ties are avoided by durations drawn from a
+continuous range.
 """
 
 from __future__ import annotations
@@ -107,6 +109,13 @@ class Twin:
         yield self.passing(resource, seconds)
         turn.resource.release(turn.request)
 
+    def end_of_this_time(self) -> simpy.Event:
+        """Comes after everything else that happens now."""
+        event = self.env.event()
+        event._ok, event._value = True, None
+        self.env.schedule(event, priority=2)
+        return event
+
     def new_expert(self, row: int, warm: bool, depth: int, priority: int, used_by: int = -1) -> Expert:
         table = self.costs.warm_chunk_s if warm else self.costs.chunk_s
         return Expert(row, float(table[row, depth - 1]), priority, self.env.event(), used_by)
@@ -123,6 +132,8 @@ class Twin:
         expert.arrived = self.env.now
         upload_s = float(self.costs.upload_s[expert.row])
         if upload_s > 0:
+            if expert.priority == BACKGROUND:
+                yield self.end_of_this_time()
             expert.upload = Turn(self.link, expert.priority)
             yield from self.holding(expert.upload, "link", upload_s)
         expert.uploaded = self.env.now
