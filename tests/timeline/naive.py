@@ -3,10 +3,10 @@
 SimPy decides who goes first: a resource is a queue by priority and then by the time of the request, and what happens at
 one time happens in the order in which it was asked for. Every time is `now` plus a duration, as in the kernel, so that
 times are equal to the last bit. Three rules of the design are about events at the same time. Two come out of the order
-in which the twin asks: chunks of a batch that end together belong to experts in the order of the batch, and late experts
-ask before the misses of their call. For the third, an upload in the background asks for the link at the very end of the
-time at which its expert arrives, after all that a call waits for. All other ties are avoided by durations drawn from a
-continuous range.
+in which the twin asks: chunks of a batch that end together belong to experts in the order of the batch, and late
+experts ask before the misses of their call. For the third, an upload in the background asks for the link at the very
+end of the time at which its expert arrives, after all that a call waits for. All other ties are avoided by durations
+drawn from a continuous range.
 """
 
 from __future__ import annotations
@@ -228,7 +228,6 @@ class Twin:
 
     def fetched(self, call: int, row: int, misses: int) -> Events:
         """The models in which all experts are there before any is computed."""
-        installing = self.once
         if self.model in ("sync-install", "k-materialize"):
             table = [self.costs.chunk_s] * (misses - self.work.warm[call]) + [self.costs.warm_chunk_s] * self.work.warm[
                 call
@@ -237,7 +236,7 @@ class Twin:
                 yield from self.during(call, "read", self.serially(float(service[row, 0]), int(self.costs.chunks[row])))
                 if self.model == "sync-install":
                     yield from self.during(call, "upload", self.upload_one(row))
-                yield from self.during(call, "host", installing("host", self.costs.install_s))
+                yield from self.during(call, "host", self.once("host", self.costs.install_s))
             if self.model == "k-materialize":
                 copies = int(self.work.requests[call]) * float(self.costs.upload_s[row])
                 yield from self.during(call, "upload", self.once("link", copies))
@@ -246,7 +245,7 @@ class Twin:
             yield from self.during(call, "read", self.all(reads))
             for _ in range(misses):
                 yield from self.during(call, "upload", self.upload_one(row))
-                yield from self.during(call, "host", installing("host", self.costs.install_s))
+                yield from self.during(call, "host", self.once("host", self.costs.install_s))
         elif self.model == "async-upload":
             experts = self.demand(call)
             reads = [self.start_reading(expert) for expert in experts]
@@ -254,7 +253,7 @@ class Twin:
                 self.env.process(self.arrive_and_upload(expert, read))
             yield from self.during(call, "read", self.all(reads))
             yield from self.during(call, "upload", self.all(expert.usable for expert in experts))
-            yield from self.during(call, "host", installing("host", misses * self.costs.install_s))
+            yield from self.during(call, "host", self.once("host", misses * self.costs.install_s))
 
     def serially(self, seconds: float, times: int) -> Events:
         for _ in range(times):
