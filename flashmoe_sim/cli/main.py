@@ -17,8 +17,9 @@ VERBS = {
     "replay": "one trace, one bank, one policy: exact counts, layer by layer",
     "curve": "the exact hit curve at every bank size, in one pass",
     "diagnose": "is it the policy or the working set? with a verdict",
-    "trace": "inspect, lint, convert, cut and combine routing traces",
+    "trace": "inspect, lint, convert, cut, combine and make routing traces",
     "model": "what a model's experts cost",
+    "machine": "what a machine's memory, storage, link and processors do",
     "policy": "the eviction policies there are",
     "prefetch": "the predictors there are, and what they are worth in a bank",
 }

@@ -14,37 +14,46 @@ from flashmoe_sim.prefetchers.base import Predictions
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.pool import Pool
 
+NOT_READ, UNUSED = -2, -1  # in place of the call that first uses what was read ahead
+
 
 @dataclass(frozen=True, eq=False)
 class Ahead:
     """The predictions for one pool, in order.
 
     turn: i64 [calls + 2], where the predictions begin that stand before each call of the pool, and after the last.
-    after: i64 [predictions], the routed call of the trace after which each was made, -1 before the first.
-    row: i32 [predictions]. offset: i64 [predictions + 1]. key: u32 [predicted].
+    row: i32 [predictions]. offset: i64 [predictions + 1].
+    after: i64 [predicted], the routed call of the trace after which it was predicted, -1 before the first.
+    key: u32 [predicted].
     upcoming: i32 [predicted], the first reference to the key in the next call of the pool that has one, or NEVER.
     meant: i64 [calls], the prediction that was made for each call of the pool, or -1.
     """
 
     turn: NDArray[np.int64]
-    after: NDArray[np.int64]
     row: NDArray[np.int32]
     offset: NDArray[np.int64]
+    after: NDArray[np.int64]
     key: NDArray[np.uint32]
     upcoming: NDArray[np.int32]
     meant: NDArray[np.int64]
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """What the replay loops take."""
-        return self.turn, self.after, self.row, self.offset, self.key, self.upcoming
+        return self.turn, self.row, self.offset, self.after, self.key, self.upcoming
 
 
 def nothing_ahead(pool: Pool) -> Ahead:
     """No predictions."""
     calls = len(pool.call)
-    none = np.empty(0, np.int64), np.empty(0, np.int32), np.zeros(1, np.int64)
-    keys = np.empty(0, np.uint32), np.empty(0, np.int32)
-    return Ahead(np.zeros(calls + 2, np.int64), *none, *keys, np.full(calls, -1, np.int64))
+    return Ahead(
+        turn=np.zeros(calls + 2, np.int64),
+        row=np.empty(0, np.int32),
+        offset=np.zeros(1, np.int64),
+        after=np.empty(0, np.int64),
+        key=np.empty(0, np.uint32),
+        upcoming=np.empty(0, np.int32),
+        meant=np.full(calls, -1, np.int64),
+    )
 
 
 def by_pool(predictions: Predictions, pools: list[Pool], n_layers: int) -> list[Ahead]:
@@ -73,7 +82,7 @@ def by_pool(predictions: Predictions, pools: list[Pool], n_layers: int) -> list[
             _latest(pool.row, turn, row, np.full(n_layers, -1, np.int64), meant)
         else:
             meant[np.searchsorted(pool.call, predictions.target[which])] = np.arange(len(which))
-        found.append(Ahead(turn, after, row, offset, key, upcoming, meant))
+        found.append(Ahead(turn, row, offset, np.repeat(after, length), key, upcoming, meant))
     return found
 
 

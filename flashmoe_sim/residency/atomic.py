@@ -13,6 +13,7 @@ import numpy as np
 
 from flashmoe_sim.policies.base import admits, choose_victim, declines, on_call, on_evict, on_hit, on_install, on_miss
 from flashmoe_sim.residency import tally
+from flashmoe_sim.residency.ahead import UNUSED
 from flashmoe_sim.residency.visit import FIRST, visit_order
 
 
@@ -35,7 +36,7 @@ def replay(
     state: Any,
     counts: Any,
     stream: Any,
-    out_issued: Any,
+    out_used: Any,
     out_hit: Any,
 ) -> None:
     """Replay one pool whose contents may weigh `capacity` altogether, in the unit of `size`.
@@ -52,7 +53,7 @@ def replay(
     visit = np.zeros(len(key_slot), np.int64)
     free = np.zeros(len(slot_key), np.int32)
     n_free, opened, now, used, mark = 0, 0, 0, 0, 0
-    ahead_turn, ahead_after, ahead_row, ahead_offset, ahead_key, ahead_upcoming = ahead
+    ahead_turn, ahead_row, ahead_offset, ahead_after, ahead_key, ahead_upcoming = ahead
     calls = len(offset) - 1
     for call in range(calls + 1):
         for serving in range(ahead_turn[call], ahead_turn[call + 1]):
@@ -99,18 +100,18 @@ def replay(
                     slot = opened
                     opened += 1
                 issued += 1
+                if len(out_used):
+                    out_used[r] = UNUSED
                 slot_key[slot] = k
                 key_slot[k] = slot
                 used += size[k]
                 blocked[slot] = mark
-                fresh[slot] = ahead_after[serving] + 2
+                fresh[slot] = r + 1
                 on_install(state, slot, k, now, ahead_upcoming[r])
             into = counts[ahead_row[serving]]
             into[tally.PREFETCH_CALLS] += 1
             into[tally.PREFETCH_REQUESTS] += requests
             into[tally.PREFETCH_ISSUED] += issued
-            if len(out_issued):
-                out_issued[serving] = issued
         if call == calls:
             break
         mark += 1
@@ -133,7 +134,9 @@ def replay(
                 hits += 1
                 if fresh[slot]:
                     useful += 1
-                    late += fresh[slot] == number[call] + 1
+                    late += ahead_after[fresh[slot] - 1] == number[call] - 1
+                    if len(out_used):
+                        out_used[fresh[slot] - 1] = number[call]
                     fresh[slot] = 0
                 blocked[slot] = 0 if bypass else mark
                 on_hit(state, slot, k, now, upcoming[r])

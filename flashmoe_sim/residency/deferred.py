@@ -16,6 +16,7 @@ import numpy as np
 
 from flashmoe_sim.policies.base import choose_victim, on_call, on_evict, on_hit, on_install, on_miss
 from flashmoe_sim.residency import tally
+from flashmoe_sim.residency.ahead import UNUSED
 from flashmoe_sim.residency.visit import FIRST, visit_order
 
 
@@ -36,7 +37,7 @@ def replay(
     state: Any,
     counts: Any,
     stream: Any,
-    out_issued: Any,
+    out_used: Any,
     out_slot: Any,
     out_hit: Any,
 ) -> int:
@@ -49,9 +50,10 @@ def replay(
     ahead: the arrays of an `Ahead`. A prediction is served as a call would be, but for what is counted, and that it
         ends where no slot is left.
     slot_key: i32 [slots], key_slot: i32 [keys]: the bank, all -1 for an empty one.
-    fresh: i64 [slots], 0 or, for what was read ahead and not used yet, the routed call it was read after and 2.
+    fresh: i64 [slots], 0 or, for what was read ahead and not used yet, its place among what was predicted and 1.
     counts: i64 [rows, N_COLUMNS], added to.
-    stream: i32 [calls, len(STREAM)]; out_issued: i32 [predictions], experts read; out_slot: i32 [references];
+    stream: i32 [calls, len(STREAM)]; out_used: i64 [predicted], the routed call of the first use of
+        what was read, or UNUSED, left alone where nothing was read; out_slot: i32 [references];
         out_hit: u8 [references]; all empty if not wanted.
     """
     blocked = np.zeros(len(slot_key), np.int64)
@@ -62,7 +64,7 @@ def replay(
     visit = np.zeros(len(key_slot), np.int64)
     epoch, now, opened = 0, 0, 0
     calls = len(offset) - 1
-    ahead_turn, ahead_after, ahead_row, ahead_offset, ahead_key, ahead_upcoming = ahead
+    ahead_turn, ahead_row, ahead_offset, ahead_after, ahead_key, ahead_upcoming = ahead
     for call in range(calls + 1):
         # The predictions made since the pool's last call, and then the call itself; after the last call there is none.
         for serving in range(ahead_turn[call], ahead_turn[call + 1] + (call < calls)):
@@ -96,7 +98,9 @@ def replay(
                 if slot >= 0:
                     hits += 1
                     if fresh[slot] and not prefetching:
-                        late += fresh[slot] == number[call] + 1
+                        late += ahead_after[fresh[slot] - 1] == number[call] - 1
+                        if len(out_used):
+                            out_used[fresh[slot] - 1] = number[call]
                         fresh[slot] = 0
                         useful += 1
                     if blocked[slot] == epoch and not protect:
@@ -131,7 +135,9 @@ def replay(
                 blocked[slot] = epoch
                 slot_key[slot] = k
                 key_slot[k] = slot
-                fresh[slot] = ahead_after[serving] + 2 if prefetching else 0
+                fresh[slot] = r + 1 if prefetching else 0
+                if prefetching and len(out_used):
+                    out_used[r] = UNUSED
                 missed[k] = epoch
                 on_install(state, slot, k, now, coming[r])
             if len(out_slot) and not prefetching:
@@ -146,8 +152,6 @@ def replay(
                 into[tally.PREFETCH_CALLS] += 1
                 into[tally.PREFETCH_REQUESTS] += requests
                 into[tally.PREFETCH_ISSUED] += misses
-                if len(out_issued):
-                    out_issued[serving] = misses
                 continue
             into[tally.CALLS] += 1
             into[tally.REFS] += end - begin

@@ -27,12 +27,12 @@ from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min, MinForced
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency import atomic, deferred, flat, pinned, scheduled, sequential, tally
-from flashmoe_sim.residency.ahead import Ahead, compare
+from flashmoe_sim.residency.ahead import NOT_READ, Ahead, compare
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.stream import InstallStream
+from flashmoe_sim.residency.stream import InstallStream, ReadAhead
 from flashmoe_sim.residency.workload import Workload
 
 
@@ -67,16 +67,15 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
     stream = np.zeros((trace.calls if record else 0, len(tally.STREAM)), np.int32)
     hit = np.zeros(trace.refs if record else 0, np.uint8)
     slot = np.full(trace.refs if record and setup.fixed_slots else 0, -1, np.int32)
-    read_ahead = np.zeros((trace.calls if record else 0, len(trace.layers)), np.int32)
     if isinstance(setup.policy, ScheduledPolicy):
-        recorded = (stream, read_ahead, hit)
+        recorded = (stream, hit)
         return _replay_scheduled(workload, setup, setup.policy, banks, table, recorded, record=record)
     masks = _pinned_keys(workload, setup)
     ahead = workload.ahead(setup.prefetch, setup.scope)
-    contents = []
+    contents, reads = [], []
     for number, (pool, bank) in enumerate(zip(pools, banks, strict=True)):
         calls = np.zeros((len(pool.call) if record else 0, len(tally.STREAM)), np.int32)
-        issued = np.zeros(len(ahead[number].row) if record else 0, np.int32)
+        used = np.full(len(ahead[number].key) if record else 0, NOT_READ, np.int64)
         hits = np.zeros(len(pool.key) if record else 0, np.uint8)
         if masks is not None:
             repeats = setup.contract == "sequential"
@@ -84,27 +83,27 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
             held = np.flatnonzero(masks[number]).astype(np.int32)
         elif setup.fixed_slots:
             out = np.full(len(pool.key) if record else 0, -1, np.int32)
-            held = _replay_deferred(pool, setup, bank, ahead[number], table, (calls, issued, out, hits))
+            held = _replay_deferred(pool, setup, bank, ahead[number], table, (calls, used, out, hits))
             if record:
                 slot[pool.reference] = out
         elif not record and _flat_serves(setup, bank):
             held = _replay_flat(pool, setup, bank, table)
         else:
-            held = _replay_undeferred(pool, setup, bank, ahead[number], table, (calls, issued, hits))
+            held = _replay_undeferred(pool, setup, bank, ahead[number], table, (calls, used, hits))
         contents.append(held)
         if masks is None:
             _check(setup, bank, held, table.sum(axis=0) if setup.scope == "global" else table[number])
         if record:
             stream[pool.call] = calls
             hit[pool.reference] = hits
-            np.add.at(read_ahead, (np.maximum(ahead[number].after, 0), ahead[number].row), issued)
+            reads.append(_read_ahead(pool, ahead[number], used))
     return Replay(
         setup,
         build_counts(workload, setup, banks, table, None if masks is None else _by_layer(pools, masks, len(table))),
         contents,
         hit if record else None,
         slot if len(slot) else None,
-        _install_stream(workload, stream, read_ahead) if record else None,
+        _install_stream(workload, stream, ReadAhead.of(reads)) if record else None,
     )
 
 
@@ -140,8 +139,8 @@ def _replay_scheduled(
     record: bool,
 ) -> Replay:
     candidates = _candidates(workload, setup)
-    stream, read_ahead, hit = recorded
-    resident = scheduled.replay(workload, policy, candidates, table, stream, read_ahead, hit)
+    stream, hit = recorded
+    resident, ahead = scheduled.replay(workload, policy, candidates, table, stream, hit)
     pools = workload.pools(setup.scope)
     masks = np.split(resident, np.cumsum([pool.keys for pool in pools])[:-1])
     slots = policy.slots_taken(candidates, _by_layer(pools, masks, len(table)))
@@ -151,7 +150,7 @@ def _replay_scheduled(
         [np.flatnonzero(mask).astype(np.int32) for mask in masks],
         hit if record else None,
         None,
-        _install_stream(workload, stream, read_ahead) if record else None,
+        _install_stream(workload, stream, ahead) if record else None,
     )
 
 
@@ -262,6 +261,16 @@ def _replay_undeferred(
     return np.sort(slot_key[slot_key >= 0])
 
 
+def _read_ahead(
+    pool: Pool, ahead: Ahead, used: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
+    """What of the predictions was read: after, row, expert and used of a `ReadAhead`."""
+    read = np.flatnonzero(used != NOT_READ)
+    key = ahead.key[read].astype(np.int64)
+    row = pool.key_row[key]
+    return ahead.after[read], row, (key - np.searchsorted(pool.key_row, row)).astype(np.int32), used[read]
+
+
 def _count_ahead(pool: Pool, ahead: Ahead, unused: NDArray[np.int32], table: NDArray[np.int64]) -> None:
     """Count what was read ahead and is still not used at the end, and how right the predictions were."""
     if len(ahead.row):
@@ -330,14 +339,15 @@ def build_counts(
     )
 
 
-def _install_stream(workload: Workload, stream: NDArray[np.int32], ahead: NDArray[np.int32]) -> InstallStream:
-    """ahead: i32 [calls, layers], experts read ahead after each call."""
+def _install_stream(workload: Workload, stream: NDArray[np.int32], ahead: ReadAhead) -> InstallStream:
     trace = workload.trace
+    moment = np.maximum(ahead.after, 0)
     column = {name: stream[:, place] for place, name in enumerate(tally.STREAM)}
     size, ahead_bytes = None, None
     if workload.expert_bytes is not None:
         sizes = np.array(workload.expert_bytes, np.int64)
-        size, ahead_bytes = sizes[np.searchsorted(trace.layers, trace.layer)], ahead @ sizes
+        size = sizes[np.searchsorted(trace.layers, trace.layer)]
+        ahead_bytes = np.bincount(moment, sizes[ahead.row], trace.calls).astype(np.int64)
     return InstallStream(
         layer=trace.layer,
         step=trace.steps,
@@ -349,7 +359,8 @@ def _install_stream(workload: Workload, stream: NDArray[np.int32], ahead: NDArra
         evictions=column[tally.EVICTIONS],
         aliased=column[tally.ALIASED],
         bypassed=column[tally.BYPASSED],
-        prefetch_issued=ahead.sum(axis=1, dtype=np.int32),
+        prefetch_issued=np.bincount(moment, minlength=trace.calls).astype(np.int32),
         bytes_read=None if size is None else column[tally.MISSES] * size,
         prefetch_bytes=ahead_bytes,
+        ahead=ahead,
     )

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from flashmoe_sim._jit import jit
 from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
 from flashmoe_sim.residency import tally
+from flashmoe_sim.residency.ahead import UNUSED
+from flashmoe_sim.residency.stream import ReadAhead
 from flashmoe_sim.residency.workload import Workload
 
 
@@ -19,30 +21,40 @@ def replay(
     candidates: Candidates,
     table: NDArray[np.int64],
     stream: NDArray[np.int32],
-    read_ahead: NDArray[np.int32],
     hit: NDArray[np.uint8],
-) -> NDArray[np.bool_]:
-    """Count all layers together; return which keys are resident at the end, bool [keys].
+) -> tuple[NDArray[np.bool_], ReadAhead]:
+    """Count all layers together; return which keys are resident at the end, bool [keys], and what came when.
 
     An expert that comes is counted as prefetched after its layer's last call, and as useful once it is hit.
-    table: i64 [layers, tally.N_COLUMNS]. stream, hit: of each call and reference;
-    read_ahead: i32 [calls, layers], experts that came after each call; empty where not wanted.
+    table: i64 [layers, tally.N_COLUMNS]. stream, hit: of each call and reference; empty where not wanted.
     """
     trace = workload.trace
     (pool,) = workload.global_pools
-    resident, fresh = np.zeros((2, pool.keys), np.bool_)
+    resident = np.zeros(pool.keys, np.bool_)
+    fresh = np.zeros(pool.keys, np.int64)
     seen = np.full(pool.keys, -1, np.int64)
     last_call = np.full(len(table), -1, np.int64)
     uses_bank = policy.uses_bank(trace.n_tokens)
+    came: list[NDArray[np.int32]] = []
+    moments: list[NDArray[np.int64]] = []
+    used = np.empty(0, np.int64)
     begin = 0
     for end, after in policy.schedule(trace, pool.key, candidates):
-        count(pool.key, pool.offset, pool.row, begin, end, uses_bank, resident, fresh, seen, table, stream, hit)
+        count(pool.key, pool.offset, pool.row, begin, end, uses_bank, resident, fresh, seen, used, table, stream, hit)
         last_call[pool.row[begin:end]] = np.arange(begin, end)
-        change(pool.key_row, after, last_call, resident, fresh, table, read_ahead)
+        new = np.empty(pool.keys, np.int32)
+        new = new[: change(pool.key_row, after, last_call, len(used), resident, fresh, new, table)]
+        came.append(new)
+        moments.append(last_call[pool.key_row[new]])
+        used = np.concatenate([used, np.full(len(new), UNUSED)])
         begin = end
-    count(pool.key, pool.offset, pool.row, begin, trace.calls, uses_bank, resident, fresh, seen, table, stream, hit)
-    np.add.at(table[:, tally.PREFETCH_WASTED], pool.key_row[fresh], 1)
-    return resident
+    end = trace.calls
+    count(pool.key, pool.offset, pool.row, begin, end, uses_bank, resident, fresh, seen, used, table, stream, hit)
+    np.add.at(table[:, tally.PREFETCH_WASTED], pool.key_row[fresh != 0], 1)
+    key = np.concatenate([np.empty(0, np.int32), *came])
+    row = pool.key_row[key]
+    expert = key - np.searchsorted(pool.key_row, row).astype(np.int32)
+    return resident, ReadAhead.of([(np.concatenate([np.empty(0, np.int64), *moments]), row, expert, used)])
 
 
 @jit
@@ -56,14 +68,15 @@ def count(
     resident: Any,
     fresh: Any,
     seen: Any,
+    used: Any,
     counts: Any,
     stream: Any,
     out_hit: Any,
 ) -> None:
     """Count the calls from `begin` to before `end`, during which the residents stay.
 
-    fresh: bool [keys], residents that were not hit since they came; updated.
-    seen: i64 [keys], scratch, -1 before the first call.
+    fresh: i64 [keys], for a resident that was not hit since it came its place among all that came and 1; updated.
+    seen: i64 [keys], scratch, -1 before the first call. used: i64 [came], set to the call of the first hit.
     """
     for call in range(begin, end):
         into = counts[row[call]]
@@ -78,7 +91,8 @@ def count(
                 n += 1
                 hits += there
                 if there and fresh[k]:
-                    fresh[k] = False
+                    used[fresh[k] - 1] = call
+                    fresh[k] = 0
                     into[tally.PREFETCH_USEFUL] += 1
         into[tally.CALLS] += 1
         into[tally.REFS] += offset[call + 1] - offset[call]
@@ -95,12 +109,15 @@ def count(
 
 
 @jit
-def change(key_row: Any, after: Any, last_call: Any, resident: Any, fresh: Any, counts: Any, read_ahead: Any) -> None:
-    """Make `after`, bool [keys], the residents; what comes before its layer's first call is not counted.
+def change(
+    key_row: Any, after: Any, last_call: Any, earlier: int, resident: Any, fresh: Any, came: Any, counts: Any
+) -> int:
+    """Make `after`, bool [keys], the residents; write what comes into `came`, i32 [keys], and return how many that are.
 
-    key_row: i32 [keys], ascending. last_call: i64 [layers], -1 before a layer's first call.
+    What comes before its layer's first call is not counted.
+    key_row: i32 [keys], ascending. last_call: i64 [layers], -1 before a layer's first call. earlier: how many came.
     """
-    latest = -1
+    latest, n = -1, 0
     for k in range(len(after)):
         if after[k] == resident[k]:
             continue
@@ -108,14 +125,15 @@ def change(key_row: Any, after: Any, last_call: Any, resident: Any, fresh: Any, 
         row = key_row[k]
         into = counts[row]
         if fresh[k]:
-            fresh[k] = False
+            fresh[k] = 0
             into[tally.PREFETCH_WASTED] += 1
         if not after[k] or last_call[row] < 0:
             continue
-        fresh[k] = True
+        came[n] = k
+        n += 1
+        fresh[k] = earlier + n
         into[tally.PREFETCH_CALLS] += row != latest
         into[tally.PREFETCH_REQUESTS] += 1
         into[tally.PREFETCH_ISSUED] += 1
         latest = row
-        if len(read_ahead):
-            read_ahead[last_call[row], row] += 1
+    return n

@@ -13,7 +13,7 @@ import numpy as np
 from flashmoe_sim._jit import inlined
 from flashmoe_sim.timeline.names import IS_READ_AHEAD, IS_UPLOAD, IS_UPLOAD_AHEAD, ON_LINK
 from flashmoe_sim.timeline.state import sort_items, work_on
-from flashmoe_sim.timeline.storage import earliest_lane, read_on
+from flashmoe_sim.timeline.storage import depth_of, earliest_lane, read_on
 
 
 @inlined
@@ -21,17 +21,21 @@ def issue(sim: Any, call: int, time: float, only_upload: bool) -> None:
     """Enter the experts issued after `call` into the queues at `time`, as one batch in the order they have."""
     state = sim.state[0]
     begin = state.issued
-    end, chunks = begin, 0
+    end, cold, warm = begin, 0, 0
     while end < len(sim.ahead) and sim.ahead[end].after == call:
-        chunks += sim.rows[sim.ahead[end].row].chunks
+        chunks = sim.rows[sim.ahead[end].row].chunks
+        if sim.ahead[end].warm:
+            warm += chunks
+        else:
+            cold += chunks
         end += 1
     state.issued = end
-    depth = min(len(sim.lane_free), chunks)
+    cold_depth, warm_depth = depth_of(cold, len(sim.lane_free)), depth_of(warm, len(sim.lane_free))
     for i in range(begin, end):
         expert = sim.ahead[i]
         expert.issued = time
         expert.arrived = time
-        expert.service_s = sim.read_s[expert.warm, expert.row, depth - 1]
+        expert.service_s = sim.read_s[expert.warm, expert.row, (warm_depth if expert.warm else cold_depth) - 1]
         if only_upload:
             expert.reads = sim.rows[expert.row].chunks
             all_read(sim, i)

@@ -3,7 +3,8 @@
 Where the order of events is not obvious, these rules hold:
 
 - A batch is read in the order it has; its misses are cold before warm, experts read ahead as they were issued. All its
-  chunks have the service time of its depth: the smaller of the lanes and of its chunks.
+  chunks from one tier have the service time of their depth: the lanes, or fewer so that every round has as many. What
+  two tiers or two batches have in flight together does not slow either.
 - A call first waits for the late ones of the experts read ahead that it uses. Their reads go before its own.
 - The link uploads what a call waits for in the order of arrival, late experts first on a tie, then in the order of the
   batch. Reads and uploads in the background start only at times at which nothing else could.

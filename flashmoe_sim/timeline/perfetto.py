@@ -32,10 +32,10 @@ CHUNK = 20_000  # events written at a time
 Event = dict[str, Any]
 
 
-def write_timeline(
-    path: Path,
-    work: Work,
+def write_perfetto(
     timeline: Timeline,
+    work: Work,
+    path: Path,
     *,
     layers: Sequence[int] | None = None,
     steps: range | None = None,

@@ -33,6 +33,13 @@ def read_on(sim: Any, lane: int, time: float, service_s: float, kind: int, call:
 
 
 @inlined
+def depth_of(chunks: int, lanes: int) -> int:
+    """How many of a batch's chunks share the bandwidth: as many as lanes, but evened out over the rounds it takes."""
+    rounds = (chunks + lanes - 1) // lanes
+    return (chunks + rounds - 1) // max(rounds, 1) if chunks > 0 else 1
+
+
+@inlined
 def read_batch(sim: Any, first: int, misses: int, warm: int, row: int, time: float, call: int) -> float:
     """Read the misses of a call as one batch, as items from `first` on, the last `warm` of them from the page cache.
 
@@ -41,15 +48,16 @@ def read_batch(sim: Any, first: int, misses: int, warm: int, row: int, time: flo
     lanes, chunks = len(sim.lane_free), sim.rows[row].chunks
     if misses == 0:
         return time
-    depth = min(lanes, misses * chunks)
+    cold_s = sim.read_s[0, row, depth_of((misses - warm) * chunks, lanes) - 1]
+    warm_s = sim.read_s[1, row, depth_of(warm * chunks, lanes) - 1]
     alike = not 0 < warm < misses
     if alike and all_free(sim, time) and not sim.state[0].recording:
-        rounds_end: float = read_rounds(sim, first, misses, chunks, sim.read_s[int(warm > 0), row, depth - 1], time)
+        rounds_end: float = read_rounds(sim, first, misses, chunks, warm_s if warm > 0 else cold_s, time)
         return rounds_end
     last = time
     for i in range(misses):
-        is_warm = int(i >= misses - warm)
-        service_s, kind = sim.read_s[is_warm, row, depth - 1], IS_WARM_READ if is_warm else IS_READ
+        is_warm = i >= misses - warm
+        service_s, kind = (warm_s, IS_WARM_READ) if is_warm else (cold_s, IS_READ)
         arrived = time
         for _ in range(chunks):
             arrived = max(arrived, read_on(sim, earliest_lane(sim, time), time, service_s, kind, call))

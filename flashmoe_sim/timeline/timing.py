@@ -1,4 +1,4 @@
-"""What a timeline comes to: speeds, percentiles, and what the time of a token went into."""
+"""What a timeline means for a person: tokens a second, how long steps take, and what they wait for."""
 
 from __future__ import annotations
 
@@ -13,106 +13,116 @@ from flashmoe_sim.timeline.run import Timeline
 from flashmoe_sim.timeline.work import Work
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN
 
-WARMED_UP = 0.95  # of the cold installs of the run
+COLD_SHARE = 0.95
 
 
 @dataclass(frozen=True, eq=False)
 class Timing:
-    """Speeds of one run. A speed is None where no such step passed time, or its tokens are not known.
-
-    Decode steps are those of that phase; all steps where the recording tells no phase of any.
+    """Speed and its causes; of the decoded steps, or of all where no phase is known.
 
     step: i32 [steps], the number of each step. phase: u8 [steps], of its first call. tokens: i64 [steps], the most that
-        any of its calls had. step_s: f64 [steps].
-    total_s: seconds of the whole run.
-    tok_s: tokens of the decode steps / their seconds. tok_s_p50: the median over decode steps of tokens / seconds.
-    warm_up_steps: the first decode steps, up to the one by which 95 % of the run's cold installs are done, at most half
-        of them. tok_s_warm_up, tok_s_steady: the speed of these, and of the others.
-    step_ms_p50, step_ms_p95, step_ms_p99: of the decode steps, between neighbours in proportion; None without any.
-    prompt_tok_s: tokens of the prompt steps / their seconds.
-    busy_share: of each resource, over the whole run.
-    seconds_per_token: by names.PARTS, over the decode steps; they add up to 1 / tok_s.
+        any of its calls had. step_s: f64 [steps]. decode_step_s: f64, seconds of the decoded ones.
+    tok_s: tokens a second; like every speed that of the steps whose tokens are known, None where there are none, or
+        they take no time. tok_s_p50: the median over these steps of their tokens a second.
+    warm_up_steps: the first steps, up to that by which 95 % of all installs into empty slots are done, but at most half
+        of them. warm_up_tok_s, steady_tok_s: the speed of these, and of the rest.
+    step_ms_p50, step_ms_p95, step_ms_p99: quantiles of a step, between neighbours in proportion; None without steps.
+    prompt_tok_s: tokens a second of the prompt.
+    busy_share: of each of names.RESOURCES, of the whole run.
+    part_ms_per_token: of each of names.PARTS, which add up to 1000 / tok_s; empty where no tokens are known.
     """
 
     step: NDArray[np.int32]
     phase: NDArray[np.uint8]
     tokens: NDArray[np.int64]
     step_s: NDArray[np.float64]
+    decode_step_s: NDArray[np.float64]
     total_s: float
-    decode_steps: int
     tok_s: float | None
     tok_s_p50: float | None
     warm_up_steps: int
-    tok_s_warm_up: float | None
-    tok_s_steady: float | None
+    warm_up_tok_s: float | None
+    steady_tok_s: float | None
     step_ms_p50: float | None
     step_ms_p95: float | None
     step_ms_p99: float | None
     prompt_tok_s: float | None
     busy_share: dict[str, float]
-    seconds_per_token: dict[str, float] | None
+    part_ms_per_token: dict[str, float]
 
     @property
-    def stall_s_per_token(self) -> dict[str, float] | None:
-        """Of `seconds_per_token`, those in which the unit that computes waits, by cause."""
-        return self.seconds_per_token and {name: self.seconds_per_token[name] for name in STALLS}
+    def stall_ms_per_token(self) -> dict[str, float]:
+        """Of `part_ms_per_token`, those in which the unit that computes waits, by cause."""
+        return {name: ms for name, ms in self.part_ms_per_token.items() if name in STALLS}
 
     def as_json(self) -> dict[str, Any]:
         """Everything but the arrays of steps."""
-        arrays = ("step", "phase", "tokens", "step_s")
-        summary = {name: value for name, value in vars(self).items() if name not in arrays}
-        return summary | {"stall_s_per_token": self.stall_s_per_token}
+        return {
+            "tok_s": self.tok_s,
+            "tok_s_p50": self.tok_s_p50,
+            "ms_per_token": 1e3 / self.tok_s if self.tok_s else None,
+            "warm_up_steps": self.warm_up_steps,
+            "warm_up_tok_s": self.warm_up_tok_s,
+            "steady_tok_s": self.steady_tok_s,
+            "prompt_tok_s": self.prompt_tok_s,
+            "steps": len(self.decode_step_s),
+            "step_ms": {"p50": self.step_ms_p50, "p95": self.step_ms_p95, "p99": self.step_ms_p99},
+            "ms_per_token_by_part": self.part_ms_per_token,
+            "stall_ms_per_token": self.stall_ms_per_token,
+            "busy_share": self.busy_share,
+            "total_s": self.total_s,
+        }
 
 
-def timing(work: Work, timeline: Timeline) -> Timing:
-    """Sum up the timeline of this work."""
-    first = np.flatnonzero(np.diff(work.step, prepend=-1 if not len(work.step) else work.step[0] - 1))
-    last = np.append(first[1:], len(work.step))[: len(first)] - 1
+def timing_of(timeline: Timeline, work: Work) -> Timing:
+    """Read speed and causes off a timeline."""
+    step, first = np.unique(work.step, return_index=True)
+    of_step = np.repeat(np.arange(len(step)), np.diff(first, append=len(work.step)))
     phase = work.phase[first]
-    tokens = np.maximum.reduceat(work.n_tokens, first).astype(np.int64) if len(first) else np.zeros(0, np.int64)
-    step_s = np.diff(timeline.end[last], prepend=0.0)
-    decode = np.flatnonzero(phase == PHASE_DECODE) if (phase != PHASE_UNKNOWN).any() else np.arange(len(first))
-    prompt = np.flatnonzero(phase == PHASE_PROMPT)
-    warm_up = _warm_up(np.add.reduceat(work.cold, first) if len(first) else work.cold, decode)
-    ms = np.quantile(1000 * step_s[decode], [0.50, 0.95, 0.99]).tolist() if len(decode) else [None] * 3
-    timed = decode[(tokens[decode] > 0) & (step_s[decode] > 0)]
-    decode_tokens = int(tokens[decode].sum())
-    parts = np.add.reduceat(timeline.parts, first, axis=0)[decode].sum(axis=0) if len(first) else []
-    total_s = timeline.total_s
+    tokens = np.zeros(len(step), np.int64)
+    np.maximum.at(tokens, of_step, work.n_tokens)
+    step_s = np.bincount(of_step, np.diff(timeline.end, prepend=0.0), len(step)).astype(np.float64)
+    decode = np.flatnonzero(phase == PHASE_DECODE) if (phase != PHASE_UNKNOWN).any() else np.arange(len(step))
+    warm_up = _warm_up(np.bincount(of_step, work.cold, len(step)), decode)
+    ms = np.quantile(1e3 * step_s[decode], [0.50, 0.95, 0.99]).tolist() if len(decode) else [None] * 3
+    known = decode[tokens[decode] > 0]
+    timed = known[step_s[known] > 0]
+    decode_tokens = int(tokens[known].sum())
+    parts_s = timeline.parts[np.isin(of_step, known)].sum(axis=0).tolist() if decode_tokens else []
     return Timing(
-        step=work.step[first],
+        step=step,
         phase=phase,
         tokens=tokens,
         step_s=step_s,
-        total_s=total_s,
-        decode_steps=len(decode),
+        decode_step_s=step_s[decode],
+        total_s=timeline.total_s,
         tok_s=_speed(tokens, step_s, decode),
         tok_s_p50=float(np.median(tokens[timed] / step_s[timed])) if len(timed) else None,
         warm_up_steps=warm_up,
-        tok_s_warm_up=_speed(tokens, step_s, decode[:warm_up]),
-        tok_s_steady=_speed(tokens, step_s, decode[warm_up:]),
+        warm_up_tok_s=_speed(tokens, step_s, decode[:warm_up]),
+        steady_tok_s=_speed(tokens, step_s, decode[warm_up:]),
         step_ms_p50=ms[0],
         step_ms_p95=ms[1],
         step_ms_p99=ms[2],
-        prompt_tok_s=_speed(tokens, step_s, prompt),
+        prompt_tok_s=_speed(tokens, step_s, np.flatnonzero(phase == PHASE_PROMPT)),
         busy_share={
-            name: float(busy) / total_s if total_s else 0.0 for name, busy in zip(RESOURCES, timeline.busy, strict=True)
+            name: busy / timeline.total_s if timeline.total_s else 0.0
+            for name, busy in zip(RESOURCES, timeline.busy.tolist(), strict=True)
         },
-        seconds_per_token={name: float(part) / decode_tokens for name, part in zip(PARTS, parts, strict=True)}
-        if decode_tokens
-        else None,
+        part_ms_per_token={name: 1e3 * part / decode_tokens for name, part in zip(PARTS, parts_s, strict=False)},
     )
 
 
 def _speed(tokens: NDArray[np.int64], step_s: NDArray[np.float64], steps: NDArray[np.intp]) -> float | None:
-    done, seconds = int(tokens[steps].sum()), float(step_s[steps].sum())
+    known = steps[tokens[steps] > 0]
+    done, seconds = int(tokens[known].sum()), float(step_s[known].sum())
     return done / seconds if done and seconds else None
 
 
-def _warm_up(cold: NDArray[np.int32], decode: NDArray[np.intp]) -> int:
-    """How many decode steps the warm-up takes; cold: cold installs of each step, prompts included."""
+def _warm_up(cold: NDArray[Any], decode: NDArray[np.intp]) -> int:
+    """How many decoded steps the warm-up takes; cold: installs into empty slots of each step, prompts included."""
     so_far = np.cumsum(cold)
     if not len(cold) or not so_far[-1]:
         return 0
-    warmed_up = int(np.searchsorted(so_far, WARMED_UP * so_far[-1]))
+    warmed_up = int(np.searchsorted(so_far, COLD_SHARE * so_far[-1]))
     return min(int(np.searchsorted(decode, warmed_up, side="right")), len(decode) // 2)

@@ -35,6 +35,7 @@ def sim(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         ["curve", "-h"],
         ["diagnose", "-h"],
         ["trace", "-h"],
+        ["machine", "-h"],
         ["policy", "-h"],
         ["prefetch", "-h"],
     ],

@@ -92,6 +92,12 @@ def _assert_equal(result: Replay, twin: naive.Result, trace: RoutingTrace, *, co
     for name in STREAM:
         assert getattr(result.stream, name).tolist() == [call[name] for call in twin.stream], name
 
+    ahead = result.stream.ahead
+    layer = [layers[row] for row in ahead.row]
+    found = zip(ahead.after.tolist(), layer, ahead.expert.tolist(), ahead.used.tolist(), strict=True)
+    assert sorted(map(list, found)) == sorted(twin.reads)
+    assert (np.diff(ahead.after) >= 0).all()
+
     if contract in FIXED_SLOTS and not pinning:
         assert result.slot is not None
         assert result.slot.tolist() == [slot for call in twin.slots for slot in call]

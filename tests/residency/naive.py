@@ -43,6 +43,7 @@ class Result:
     """table: columns of builders.COLUMNS of each layer. stream: the same of each call. slots, hits: of each reference.
 
     contents: the experts held at the end, of each layer, or under -1 of the global bank.
+    reads: after which call, layer, expert and call of the first use (or -1) of everything that was read ahead.
     """
 
     table: dict[int, Counter[str]]
@@ -50,6 +51,7 @@ class Result:
     slots: list[list[int]]
     hits: list[list[bool]]
     contents: dict[int, set[Expert]]
+    reads: list[list[int]]
 
 
 @dataclass
@@ -60,7 +62,7 @@ class Bank:
     policy: Told
     held: dict[int, Expert] = field(default_factory=dict)
     where: dict[Expert, int] = field(default_factory=dict)
-    fresh: dict[int, int] = field(default_factory=dict)  # slots read ahead into and not used since: after which call
+    fresh: dict[int, int] = field(default_factory=dict)  # slots read ahead into and not used since: which read
     freed: list[int] = field(default_factory=list)  # slots given up, the last on top
     opened: int = 0  # slots ever used
     now: int = 0  # uses so far, which is the time the policy is told
@@ -98,6 +100,7 @@ class Run:
         self.stream: list[Counter[str]] = [Counter() for _ in calls]
         self.slots: list[list[int]] = [[-1] * len(experts) for experts in self.calls]
         self.hits: list[list[bool]] = [[False] * len(experts) for experts in self.calls]
+        self.reads: list[list[int]] = []
         self.uses: dict[Expert, list[tuple[int, int]]] = defaultdict(list)
         for number, experts in enumerate(self.calls):
             for place, expert in enumerate(experts):
@@ -139,9 +142,16 @@ class Run:
         whole = {"calls": 1, "refs": len(self.calls[number]), "full_hit_calls": int(not counted["misses"])}
         self.table[self.layer[number]].update(counted | whole)
 
-    def count_use(self, number: int, read_after: int) -> None:
+    def read(self, after: int, expert: Expert) -> int:
+        """An expert was read ahead; which read that is."""
+        self.reads.append([after, *expert, -1])
+        return len(self.reads) - 1
+
+    def count_use(self, number: int, read: int) -> None:
         """A call hit an expert that was read ahead and is used for the first time."""
-        self.table[self.layer[number]].update(prefetch_useful=1, prefetch_late=int(read_after == number - 1))
+        self.reads[read][-1] = number
+        late = self.reads[read][0] == number - 1
+        self.table[self.layer[number]].update(prefetch_useful=1, prefetch_late=int(late))
 
     def count_prediction(self, after: int, layer: int, requests: int, misses: int) -> None:
         self.table[layer].update(prefetch_calls=1, prefetch_requests=requests, prefetch_issued=misses)
@@ -155,7 +165,7 @@ class Run:
 
     def result(self, banks: Mapping[int, Bank]) -> Result:
         contents = {pool: set(bank.where) for pool, bank in banks.items()}
-        return Result(self.table, self.stream, self.slots, self.hits, contents)
+        return Result(self.table, self.stream, self.slots, self.hits, contents, self.reads)
 
 
 # --- the contracts ----------------------------------------------------------------------------------------------------
@@ -220,7 +230,7 @@ def deferred(
             bank.put(slot, expert)
             bank.fresh.pop(slot, None)
             if prefetching:
-                bank.fresh[slot] = number
+                bank.fresh[slot] = run.read(number, expert)
         if not prefetching:
             run.slots[number] = [given[expert] for expert in experts]
             run.hits[number] = [expert not in queue.values() for expert in experts]
@@ -294,7 +304,7 @@ def atomic(
             slot = bank.free_slot()
             bank.put(slot, expert)
             bank.policy.installed(slot, expert, bank.now, coming)
-            bank.fresh[slot] = after
+            bank.fresh[slot] = run.read(after, expert)
             kept.add(expert)
             misses += 1
         run.count_prediction(after, layer, requests, misses)
@@ -402,7 +412,8 @@ def pinned(calls: Sequence[Call], pins: Mapping[int, set[Expert]], *, repeats: b
         run.hits[number] = [expert in held for expert in experts]
         misses = sum(expert not in held for expert in asked)
         run.count(number, requests=len(asked), misses=misses, bypassed=misses)
-    return Result(run.table, run.stream, run.slots, run.hits, {pool: set(held) for pool, held in pins.items()})
+    contents = {pool: set(held) for pool, held in pins.items()}
+    return Result(run.table, run.stream, run.slots, run.hits, contents, run.reads)
 
 
 def scheduled(calls: Sequence[Call], hot: Hot, request_starts: Sequence[int], *, scope: str) -> Result:
@@ -413,7 +424,7 @@ def scheduled(calls: Sequence[Call], hot: Hot, request_starts: Sequence[int], *,
     run = Run(calls, {})
     last_call: dict[int, int] = {}
     held = hot.resident()
-    fresh: set[Expert] = set()
+    fresh: dict[Expert, int] = {}
     for step in run.steps():
         for number in step:
             layer, _, tokens = calls[number]
@@ -421,14 +432,15 @@ def scheduled(calls: Sequence[Call], hot: Hot, request_starts: Sequence[int], *,
             asked = set(run.calls[number])
             run.hits[number] = [expert in there for expert in run.calls[number]]
             run.count(number, requests=len(asked), misses=len(asked - there), bypassed=len(asked - there))
-            run.table[layer].update(prefetch_useful=len(fresh & asked & there))
-            fresh -= asked & there
+            for expert in fresh.keys() & asked & there:
+                run.table[layer].update(prefetch_useful=1)
+                run.reads[fresh.pop(expert)][-1] = number
             last_call[layer] = number
         hot.after_step([calls[number] for number in step], request_ends=step[-1] + 1 in request_starts)
         after = hot.resident()
         for layer in run.layers:
             came = {one for one in after - held if one[0] == layer}
-            wasted = {one for one in fresh - after if one[0] == layer}
+            wasted = {one for one in fresh.keys() - after if one[0] == layer}
             run.table[layer].update(
                 prefetch_calls=bool(came),
                 prefetch_requests=len(came),
@@ -437,12 +449,13 @@ def scheduled(calls: Sequence[Call], hot: Hot, request_starts: Sequence[int], *,
             )
             if came:
                 run.stream[last_call[layer]].update(prefetch_issued=len(came))
-        fresh = fresh & after | after - held
+            fresh |= {one: run.read(last_call[layer], one) for one in came}
+        fresh = {one: read for one, read in fresh.items() if one in after}
         held = after
     for layer, _ in fresh:
         run.table[layer].update(prefetch_wasted=1)
     contents = {layer: {one for one in held if one[0] == layer} for layer in run.layers}
-    return Result(run.table, run.stream, run.slots, run.hits, contents if scope == "layer" else {-1: held})
+    return Result(run.table, run.stream, run.slots, run.hits, contents if scope == "layer" else {-1: held}, run.reads)
 
 
 # --- the whole: one call for every setup ------------------------------------------------------------------------------

@@ -39,12 +39,13 @@ def test_predictions_by_pool(spec: str, scope: str) -> None:
                 if scope == "global" or layer == trace.layers[number]
             ]
             found, upcoming = [], []
-            for i in range(len(ahead.after)):
+            for i in range(len(ahead.row)):
                 of_this = slice(ahead.offset[i], ahead.offset[i + 1])
                 layer = trace.layers[ahead.row[i]]
                 named = [keys[key] if scope == "global" else (layer, int(key)) for key in ahead.key[of_this]]
                 assert all(one == layer for one, _ in named)
-                found.append((int(ahead.after[i]), layer, [expert for _, expert in named]))
+                after = set(ahead.after[of_this].tolist()) or {own[i][0]}
+                found += [(one, layer, [expert for _, expert in named]) for one in after]
                 for reference in ahead.upcoming[of_this]:
                     place = None if reference == NEVER else int(pool.reference[reference])
                     upcoming.append(place)
@@ -56,7 +57,7 @@ def test_predictions_by_pool(spec: str, scope: str) -> None:
             for place in range(len(pool.call) + 1):
                 before = int(pool.call[place]) if place < len(pool.call) else trace.calls
                 since = int(pool.call[place - 1]) if place else -1
-                own_turn = ahead.after[ahead.turn[place] : ahead.turn[place + 1]]
+                own_turn = ahead.after[ahead.offset[ahead.turn[place]] : ahead.offset[ahead.turn[place + 1]]]
                 assert ((own_turn >= since) & (own_turn < before)).all()
 
 

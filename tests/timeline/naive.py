@@ -142,20 +142,31 @@ class Twin:
     def demand(self, call: int) -> list[Expert]:
         """The misses of a call as one batch, on no way yet."""
         row, misses, warm = (int(column[call]) for column in (self.work.row, self.work.misses, self.work.warm))
-        depth = min(self.n_lanes, misses * int(self.costs.chunks[row]))
-        return [self.new_expert(row, i >= misses - warm, depth, DEMAND) for i in range(misses)]
+        chunks = int(self.costs.chunks[row])
+        cold_depth, warm_depth = self.depth((misses - warm) * chunks), self.depth(warm * chunks)
+        cold = [self.new_expert(row, False, cold_depth, DEMAND) for _ in range(misses - warm)]
+        return cold + [self.new_expert(row, True, warm_depth, DEMAND) for _ in range(warm)]
+
+    def depth(self, chunks: int) -> int:
+        """The chunks of a round when a batch takes as few rounds as it can, all as large as each other or one less."""
+        for rounds in range(1, chunks + 1):
+            if rounds * self.n_lanes >= chunks:
+                return next(depth for depth in range(1, chunks + 1) if rounds * depth >= chunks)
+        return 1
 
     # experts read ahead
 
     def issued_after(self, call: int, priority: int) -> list[Expert]:
         places = [int(i) for i in np.flatnonzero(self.work.ahead_after == call)]
-        chunks = sum(int(self.costs.chunks[self.work.ahead_row[i]]) for i in places)
-        depth = min(self.n_lanes, chunks)
+        chunks = [0, 0]
+        for i in places:
+            chunks[self.work.ahead_warm[i]] += int(self.costs.chunks[self.work.ahead_row[i]])
+        depth = [self.depth(n) for n in chunks]
         return [
             self.new_expert(
                 int(self.work.ahead_row[i]),
                 bool(self.work.ahead_warm[i]),
-                depth,
+                depth[self.work.ahead_warm[i]],
                 priority,
                 int(self.work.ahead_used[i]),
             )

@@ -98,6 +98,9 @@ def test_service_time_is_that_of_the_depth_of_the_batch() -> None:
     costs.chunk_s[0] = [1, 1, 1, 1, 1, 4, 5, 6]
     timeline = simulate(work_of([{"requests": 3, "misses": 3}]), costs, EXECUTION_MODELS["parallel-install"])
     assert timeline.end.tolist() == [4.0]
+    # five misses: ten chunks, two rounds of five
+    timeline = simulate(work_of([{"requests": 5, "misses": 5}]), costs, EXECUTION_MODELS["parallel-install"])
+    assert timeline.end.tolist() == [2 * 1.0]
 
 
 def test_many_tokens_cost_more_beyond_the_knee() -> None:

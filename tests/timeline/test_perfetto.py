@@ -15,7 +15,7 @@ import pytest
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.timeline.execution import EXECUTION_MODELS
 from flashmoe_sim.timeline.names import KINDS
-from flashmoe_sim.timeline.perfetto import write_timeline
+from flashmoe_sim.timeline.perfetto import write_perfetto
 from flashmoe_sim.timeline.run import Timeline, simulate
 from flashmoe_sim.timeline.work import Work
 from tests.timeline.cases import costs_of, random_case, work_of
@@ -48,7 +48,7 @@ def two_tokens() -> tuple[Work, Timeline]:
 
 def test_by_hand(tmp_path: Path) -> None:
     work, timeline = two_tokens()
-    write_timeline(tmp_path / "t.json", work, timeline, layers=[3, 7])
+    write_perfetto(timeline, work, tmp_path / "t.json", layers=[3, 7])
     events = events_of(tmp_path / "t.json")
     steps = [(e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X" and e["pid"] == 1]
     assert steps == [
@@ -76,7 +76,7 @@ def test_structure(name: str, tmp_path: Path) -> None:
         work, costs = random_case(rng)
         timeline = simulate(work, costs, EXECUTION_MODELS[name], record=True)
         path = tmp_path / f"{number}.json.gz"
-        write_timeline(path, work, timeline)
+        write_perfetto(timeline, work, path)
         tracks = defaultdict(list)
         named = set()
         for event in events_of(path):
@@ -107,32 +107,32 @@ def test_structure(name: str, tmp_path: Path) -> None:
 
 def test_some_steps(tmp_path: Path) -> None:
     work, timeline = two_tokens()
-    write_timeline(tmp_path / "t.json", work, timeline, steps=range(6, 100))
+    write_perfetto(timeline, work, tmp_path / "t.json", steps=range(6, 100))
     complete = [event for event in events_of(tmp_path / "t.json") if event["ph"] == "X"]
     assert [event["name"] for event in complete if event["pid"] == 1] == ["token 6", "layer 0", "layer 1"]
     assert min(event["ts"] for event in complete) == 3e6
     with pytest.raises(BadInput, match="none of the steps to write is in the run, which has 5 to 6"):
-        write_timeline(tmp_path / "other.json", work, timeline, steps=range(5))
+        write_perfetto(timeline, work, tmp_path / "other.json", steps=range(5))
     assert not (tmp_path / "other.json").exists()
 
 
 def test_nothing_is_overwritten_or_half_written(tmp_path: Path) -> None:
     work, timeline = two_tokens()
     path = tmp_path / "t.json"
-    write_timeline(path, work, timeline)
+    write_perfetto(timeline, work, path)
     before = path.read_bytes()
     with pytest.raises(BadInput, match="--force"):
-        write_timeline(path, work, timeline)
+        write_perfetto(timeline, work, path)
     with pytest.raises(IndexError):  # in the middle of writing: the second row has no layer
-        write_timeline(path, work, timeline, layers=[3], force=True)
+        write_perfetto(timeline, work, path, layers=[3], force=True)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["t.json"]
     with pytest.raises(ValueError, match="record=True"):
-        write_timeline(tmp_path / "u.json", work, simulate(work, costs_of(rows=2), EXECUTION_MODELS["resident"]))
+        write_perfetto(simulate(work, costs_of(rows=2), EXECUTION_MODELS["resident"]), work, tmp_path / "u.json")
 
 
 def test_the_same_bytes_each_time(tmp_path: Path) -> None:
     work, timeline = two_tokens()
     for name in ("a.json.gz", "b.json.gz"):
-        write_timeline(tmp_path / name, work, timeline)
+        write_perfetto(timeline, work, tmp_path / name)
     assert (tmp_path / "a.json.gz").read_bytes() == (tmp_path / "b.json.gz").read_bytes()

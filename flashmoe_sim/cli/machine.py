@@ -1,0 +1,119 @@
+"""`sim machine`: the machines there are, and where each of their numbers is from."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
+
+if TYPE_CHECKING:
+    from flashmoe_sim.machines.machine import Machine, Quantity
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """What the time of a run depends on: memory, storage, link, GPU and CPU."""
+
+
+@command.command(name="list", short_help="All presets in a table.")
+@json_option
+def list_(as_json: bool) -> None:
+    """List the machines known by name.
+
+    With --json every number of each; a section or a number that a machine does not have is null.
+    """
+    from flashmoe_sim.machines import PRESETS, load_machine
+
+    machines = [load_machine(name) for name in PRESETS]
+    if as_json:
+        print_json([asdict(machine) for machine in machines])
+        return
+    rows = [
+        (
+            machine.name,
+            machine.title,
+            _short(machine.memory.ram_gib),
+            _short(machine.storage.read_gb_s),
+            _short(machine.link.pinned_gb_s if machine.link else None),
+            _short(_decoding(machine)),
+        )
+        for machine in machines
+    ]
+    columns = [("machine", "left"), ("what", "left"), ("RAM", "right"), ("read", "right"), ("link", "right")]
+    print_table([*columns, ("weights", "right")], rows)
+    click.echo(
+        wrapped(
+            "RAM in GiB; GB/s of storage, of the link into the GPU's own memory, and of weights while decoding; "
+            "~ estimated. For where each number is from: sim machine show NAME"
+        )
+    )
+
+
+@command.command(short_help="One machine: every number, its interval and its source.")
+@click.argument("machine")
+@json_option
+def show(machine: str, as_json: bool) -> None:
+    """Show every number of MACHINE, with its 90 % interval, source and condition.
+
+    MACHINE is a name from `sim machine list`, or the path of a TOML file of your own.
+
+    \b
+    Example: sim machine show m5-pro-48
+             sim machine show ./mine.toml --json
+    """
+    from flashmoe_sim.machines import load_machine
+
+    loaded = load_machine(machine)
+    if as_json:
+        print_json(asdict(loaded))
+        return
+    click.echo(wrapped(f"{loaded.name}: {loaded.title}"))
+    if loaded.unified:
+        click.echo("storage, link and GPU share the bandwidth of one memory")
+    section = ""
+    for path, quantity in loaded.quantities():
+        if section != path.partition(".")[0]:
+            section = path.partition(".")[0]
+            click.echo(f"\n{section}")
+        _print_quantity(path.partition(".")[2], quantity)
+        if path == "storage.hot_share" or (path == "storage.lanes" and loaded.storage.hot_share is None):
+            _print_reads(loaded)
+    if loaded.anchors is not None:
+        click.echo("\nanchors")
+        for label, text in asdict(loaded.anchors).items():
+            click.echo(wrapped(f"  {label}: {', '.join(text) if label == 'runs' else text}", indent=4))
+
+
+def _print_quantity(name: str, quantity: Quantity) -> None:
+    interval = "" if quantity.lo == quantity.hi else f"  ({quantity.lo:.4g} to {quantity.hi:.4g})"
+    click.echo(f"  {name} {'~' if quantity.estimated else ''}{quantity.value:.4g}{interval}")
+    click.echo(wrapped(f"    condition: {quantity.condition}", indent=6))
+    click.echo(wrapped(f"    source: {quantity.source}", indent=6))
+
+
+def _print_reads(machine: Machine) -> None:
+    """The measured bandwidths, a line for each read size."""
+    by_size: dict[float, list[str]] = {}
+    for point in machine.storage.measured:
+        by_size.setdefault(point.size_kib, []).append(f"{point.lanes}: {point.gb_s:.3g}")
+    if by_size:
+        click.echo("  measured GB/s, by reads in flight")
+    for size_kib, points in by_size.items():
+        click.echo(wrapped(f"    {size_kib:g} KiB: {', '.join(points)}", indent=6))
+    for source in dict.fromkeys(point.source for point in machine.storage.measured):
+        click.echo(wrapped(f"    source: {source}", indent=6))
+
+
+def _decoding(machine: Machine) -> Quantity | None:
+    """Rate at which the unit that decodes streams weights."""
+    unit = machine.gpu or machine.cpu
+    return unit.weights_gb_s if unit else None
+
+
+def _short(quantity: Quantity | None) -> str:
+    if quantity is None:
+        return "-"
+    return f"{'~' if quantity.estimated else ''}{quantity.value:{'.0f' if quantity.value >= 100 else '.3g'}}"

@@ -1,0 +1,21 @@
+"""Machines: numbers with units, an interval and a source each; presets, and files of one's own."""
+
+from flashmoe_sim.machines.load import load_machine, parse_machine
+from flashmoe_sim.machines.machine import Anchors, Compute, Host, Link, Machine, Memory, Quantity, Storage
+from flashmoe_sim.machines.reads import MeasuredRead
+from flashmoe_sim.machines.table import PRESETS
+
+__all__ = [
+    "PRESETS",
+    "Anchors",
+    "Compute",
+    "Host",
+    "Link",
+    "Machine",
+    "MeasuredRead",
+    "Memory",
+    "Quantity",
+    "Storage",
+    "load_machine",
+    "parse_machine",
+]

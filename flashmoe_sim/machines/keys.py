@@ -1,0 +1,85 @@
+"""Every key of a machine's file: in which section, what it means, and which values it can have."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Key(NamedTuple):
+    """One quantity of a section. The unit is the end of its name: GB/s of 1e9 bytes, GiB of 2**30, us of 1e-6 s.
+
+    least, most: bounds of the value; above: it must be more than `least`. exact: a specification or a setting, so its
+    interval is the value itself. whole: an integer.
+    """
+
+    name: str
+    meaning: str
+    required: bool = True
+    least: float = 0.0
+    above: bool = True
+    most: float = float("inf")
+    exact: bool = False
+    whole: bool = False
+
+    @property
+    def range(self) -> str:
+        """The values it can have, for messages."""
+        kind = "an integer" if self.whole else "a number"
+        lower = f"above {self.least:g}" if self.above else f"from {self.least:g}"
+        return f"{kind} {lower}" + (f" to {self.most:g}" if self.most < float("inf") else "")
+
+
+def _time(name: str, meaning: str) -> Key:
+    return Key(name, meaning, above=False)
+
+
+_WEIGHTS = Key("weights_gb_s", "rate at which a decode streams weights through it", required=False)
+_LAYER = _time("layer_us", "fixed time of a routed call: launches, and attention beyond its weights")
+_KNEE = Key(
+    "knee_tokens", "tokens of a batch from which on arithmetic takes longer than reading weights", least=1, above=False
+)
+
+SECTIONS: dict[str, tuple[Key, ...]] = {
+    "memory": (
+        Key("ram_gib", "RAM", exact=True),
+        Key("bandwidth_gb_s", "what the memory delivers at most"),
+        Key("copy_gb_s", "from the page cache into a buffer, all reading threads together"),
+        Key("reserve_gib", "taken by the system and other programs: neither bank nor page cache", above=False),
+    ),
+    "storage": (
+        Key("read_gb_s", "reads of 4 MiB with `lanes` of them in flight, all together"),
+        _time("request_us", "what a read costs beside its bytes; not used where `measured` is given"),
+        Key("lanes", "reads in flight that the engine keeps", least=1, above=False, exact=True, whole=True),
+        Key("hot_share", "share of read_gb_s that is left when the device is hot", required=False, most=1),
+    ),
+    "link": (
+        Key("pinned_gb_s", "from pinned RAM into the GPU's memory"),
+        Key("pageable_gb_s", "the same from RAM that is not pinned"),
+        _time("request_us", "what a copy costs beside its bytes"),
+    ),
+    "gpu": (Key("memory_gib", "memory that weights and caches can take", exact=True), _WEIGHTS, _LAYER, _KNEE),
+    "cpu": (_WEIGHTS, _LAYER, _KNEE),
+    "host": (
+        _time("call_us", "resolving the slots of a routed call"),
+        _time("install_us", "bookkeeping of an install, beside reading and copying"),
+    ),
+}
+REQUIRED_SECTIONS = ("memory", "storage", "host")
+MEASURED_SPREAD, ESTIMATED_SPREAD = (0.9, 1.1), (1 / 1.6, 1.6)
+
+
+def default_interval(key: Key, value: float, *, estimated: bool) -> tuple[float, float]:
+    """lo and hi of a quantity that does not tell them: wider where it is estimated, none where it is exact."""
+    below, above = (1.0, 1.0) if key.exact else ESTIMATED_SPREAD if estimated else MEASURED_SPREAD
+    return max(value * below, key.least), min(value * above, key.most)
+
+
+def markdown() -> str:
+    """The tables of all keys, section by section."""
+    lines = []
+    for section, keys in SECTIONS.items():
+        optional = "" if section in REQUIRED_SECTIONS else " (optional)"
+        lines += ["", f"`[{section}]`{optional}", "", "| key | value | meaning |", "|---|---|---|"]
+        for key in keys:
+            lines.append(f"| `{key.name}`{'' if key.required else ' (optional)'} | {key.range} | {key.meaning} |")
+    return "\n".join(lines[1:])

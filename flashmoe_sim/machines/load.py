@@ -1,0 +1,215 @@
+"""A machine from a preset's name or a TOML file, with one line about whatever is wrong with it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib import resources
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from flashmoe_sim.errors import BadInput, unknown_name
+from flashmoe_sim.machines.keys import REQUIRED_SECTIONS, SECTIONS, Key, default_interval
+from flashmoe_sim.machines.machine import Anchors, Compute, Host, Link, Machine, Memory, Quantity, Storage
+from flashmoe_sim.machines.reads import MeasuredRead
+from flashmoe_sim.machines.table import PRESETS
+
+MAX_BYTES = 2**20
+_UNITS = ("_gb_s", "_gib", "_us")
+_CLASSES: dict[str, Any] = {
+    "memory": Memory,
+    "storage": Storage,
+    "link": Link,
+    "gpu": Compute,
+    "cpu": Compute,
+    "host": Host,
+}
+
+
+def load_machine(name_or_path: str | Path) -> Machine:
+    """The preset of this name, or the machine that a TOML file describes.
+
+    A text that is the name of a preset always means it; write `./name` for a file of the same name.
+    Raises BadInput, naming the file and the key, for a name or a file that cannot be used.
+    """
+    if isinstance(name_or_path, str) and name_or_path in PRESETS:
+        text = resources.files("flashmoe_sim.machines").joinpath("presets", f"{name_or_path}.toml").read_text("utf-8")
+        return parse_machine(text, where=f"{name_or_path}.toml")
+    path = Path(name_or_path)
+    if not str(path).isprintable():
+        raise BadInput(f"{str(path)!r}: cannot be the name of a machine or of its file")
+    try:
+        if not path.exists():
+            if isinstance(name_or_path, str) and not _looks_like_a_path(name_or_path):
+                raise unknown_name("machine", name_or_path, PRESETS)
+            raise BadInput(f"{path}: no such file; give a machine's TOML file, or a name from `sim machine list`")
+        if not path.is_file():
+            raise BadInput(f"{path}: is not a regular file; give a machine's TOML file")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror or error}); give a machine's TOML file") from None
+    if len(content) > MAX_BYTES:
+        raise BadInput(
+            f"{path}: more than {MAX_BYTES // 2**20} MiB; a machine's file has a few KiB; is it another file?"
+        )
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: is not UTF-8 text (at byte {error.start}); give a machine's TOML file") from None
+    return parse_machine(text, where=str(path))
+
+
+def parse_machine(text: str, *, where: str) -> Machine:
+    """The machine that a TOML document describes. where: its file, for messages.
+
+    Raises BadInput for anything that is missing, unknown or impossible in it.
+    """
+    try:
+        document = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadInput(f"{where}: not TOML: {error}; quote texts, and write one key = value a line") from None
+    known = ("name", "title", "unified", *SECTIONS, "anchors")
+    for key in document:
+        if key not in known:
+            raise BadInput(f"{where}: unknown key {_shown(key)}; known: {', '.join(known)}")
+    unified = document.get("unified", False)
+    if not isinstance(unified, bool):
+        raise BadInput(f"{where}: unified is {_shown(unified)}; expected true or false")
+    for section in REQUIRED_SECTIONS:
+        if section not in document:
+            raise BadInput(
+                f"{where}: [{section}] is missing; expected {', '.join(f'[{s}]' for s in REQUIRED_SECTIONS)}"
+            )
+    if "gpu" not in document and "cpu" not in document:
+        raise BadInput(f"{where}: neither [gpu] nor [cpu]; one of them has to compute")
+    if "link" in document and "gpu" not in document:
+        raise BadInput(f"{where}: [link] without [gpu]; a link leads into a GPU's memory; remove it or add [gpu]")
+    parts = {section: _section(where, section, document[section]) for section in SECTIONS if section in document}
+    return Machine(
+        name=_text(where, document, "name"),
+        title=_text(where, document, "title"),
+        unified=unified,
+        anchors=_anchors(where, document["anchors"]) if "anchors" in document else None,
+        **parts,
+    )
+
+
+def _section(where: str, section: str, table: object) -> Any:
+    if not isinstance(table, Mapping):
+        raise BadInput(f"{where}: {section} is {_shown(table)}; expected a table: [{section}] and its keys")
+    keys = {key.name: key for key in SECTIONS[section]}
+    extra = ("measured",) if section == "storage" else ()
+    for name in table:
+        if name not in keys and name not in extra:
+            raise _unknown_key(where, section, name, [*keys, *extra])
+    for key in keys.values():
+        if key.required and key.name not in table:
+            raise BadInput(f"{where}: {section}.{key.name} is missing; {key.meaning}")
+    values: dict[str, Any] = {
+        name: _quantity(f"{where}: {section}.{name}", key, table[name]) for name, key in keys.items() if name in table
+    }
+    if "measured" in table:
+        values["measured"] = _measured(where, table["measured"])
+    return _CLASSES[section](**values)
+
+
+def _unknown_key(where: str, section: str, given: str, known: list[str]) -> BadInput:
+    path = f"{section}.{given}" if given.isprintable() else f"{section}.{given!r}"
+    for name in known:
+        if any(name == given + unit for unit in _UNITS):
+            return BadInput(f"{where}: {path} has no unit: write {name}")
+    nearest = get_close_matches(given, known, n=1)
+    meant = f"did you mean {nearest[0]}? " if nearest else ""
+    return BadInput(f"{where}: unknown key {path}; {meant}known: {', '.join(known)}")
+
+
+def _quantity(where: str, key: Key, table: object) -> Quantity:
+    form = '{ value = …, source = "…", condition = "…" }'
+    if not isinstance(table, Mapping):
+        raise BadInput(f"{where} is {_shown(table)}; expected {form}")
+    known = ("value", "lo", "hi", "source", "condition", "estimated")
+    for name in table:
+        if name not in known:
+            raise BadInput(f"{where}: unknown key {_shown(name)}; known: {', '.join(known)}")
+    if "value" not in table:
+        raise BadInput(f"{where}: value is missing; expected {form}")
+    value = _number(f"{where}: value", table["value"], key)
+    estimated = table.get("estimated", False)
+    if not isinstance(estimated, bool):
+        raise BadInput(f"{where}: estimated is {_shown(estimated)}; expected true or false")
+    lo, hi = default_interval(key, value, estimated=estimated)
+    if "lo" in table:
+        lo = _number(f"{where}: lo", table["lo"], key)
+    if "hi" in table:
+        hi = _number(f"{where}: hi", table["hi"], key)
+    if not lo <= value <= hi:
+        raise BadInput(f"{where}: lo {lo:g}, value {value:g}, hi {hi:g}; expected lo <= value <= hi")
+    source, condition = _text(where, table, "source"), _text(where, table, "condition")
+    return Quantity(value, lo, hi, source, condition, estimated)
+
+
+def _number(where: str, value: object, key: Key) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadInput(f"{where} is {_shown(value)}; expected {key.range}")
+    low = value <= key.least if key.above else value < key.least
+    if low or not isfinite(value) or value > min(key.most, 1e18) or (key.whole and value != int(value)):
+        raise BadInput(f"{where} is {_shown(value)}; expected {key.range}")
+    return float(value)
+
+
+def _measured(where: str, rows: object) -> tuple[MeasuredRead, ...]:
+    known = ("size_kib", "lanes", "gb_s", "source")
+    if not isinstance(rows, list):
+        raise BadInput(f"{where}: storage.measured is {_shown(rows)}; expected tables: [[storage.measured]]")
+    points: dict[tuple[float, int], MeasuredRead] = {}
+    for number, row in enumerate(rows, 1):
+        place = f"{where}: storage.measured {number}"
+        if not isinstance(row, Mapping):
+            raise BadInput(f"{place} is {_shown(row)}; expected a table with {', '.join(known)}")
+        for name in row:
+            if name not in known:
+                raise BadInput(f"{place}: unknown key {_shown(name)}; known: {', '.join(known)}")
+        for name in known:
+            if name not in row:
+                raise BadInput(f"{place}: {name} is missing; expected {', '.join(known)}")
+        size_kib = _number(f"{place}: size_kib", row["size_kib"], Key("size_kib", ""))
+        lanes = int(_number(f"{place}: lanes", row["lanes"], Key("lanes", "", least=1, above=False, whole=True)))
+        gb_s = _number(f"{place}: gb_s", row["gb_s"], Key("gb_s", ""))
+        if (size_kib, lanes) in points:
+            raise BadInput(f"{place}: a second point at {size_kib:g} KiB and {lanes} lanes; expected one")
+        points[size_kib, lanes] = MeasuredRead(size_kib, lanes, gb_s, _text(place, row, "source"))
+    return tuple(points.values())
+
+
+def _anchors(where: str, table: object) -> Anchors:
+    known = ("runs", "model", "date", "command")
+    if not isinstance(table, Mapping) or set(table) != set(known):
+        raise BadInput(f"{where}: anchors is {_shown(table)}; expected a table with {', '.join(known)}")
+    runs = table["runs"]
+    if not isinstance(runs, list) or not runs or not all(isinstance(run, str) for run in runs):
+        raise BadInput(f"{where}: anchors.runs is {_shown(runs)}; expected a list of texts")
+    place = f"{where}: anchors"
+    return Anchors(
+        tuple(runs), _text(place, table, "model"), _text(place, table, "date"), _text(place, table, "command")
+    )
+
+
+def _text(where: str, table: Mapping[str, Any], key: str) -> str:
+    value = table.get(key)
+    if value is None:
+        raise BadInput(f"{where}: {key} is missing; expected a text that says it")
+    if not isinstance(value, str) or not value.strip():
+        raise BadInput(f"{where}: {key} is {_shown(value)}; expected a text")
+    return value
+
+
+def _shown(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."
+
+
+def _looks_like_a_path(text: str) -> bool:
+    return any(sign in text for sign in "/\\") or text.endswith(".toml")

@@ -1,0 +1,156 @@
+"""A machine: what its memory, storage, link and processors do, each number with its interval and its source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+
+from flashmoe_sim.errors import BadInput, unknown_name
+from flashmoe_sim.machines.reads import MeasuredRead, ReadTable
+
+MIB = 2**20
+REFERENCE_BYTES = 4 * MIB
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number with where it is from; lo..hi is its 90 % interval.
+
+    condition: under which it holds. estimated: inferred rather than measured or specified, as `source` tells.
+    """
+
+    value: float
+    lo: float
+    hi: float
+    source: str
+    condition: str
+    estimated: bool = False
+
+
+@dataclass(frozen=True)
+class Memory:
+    """RAM: its size, what it delivers, and what of it is taken."""
+
+    ram_gib: Quantity
+    bandwidth_gb_s: Quantity
+    copy_gb_s: Quantity
+    reserve_gib: Quantity
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The SSD or flash that experts are read from."""
+
+    read_gb_s: Quantity
+    request_us: Quantity
+    lanes: Quantity
+    hot_share: Quantity | None = None
+    measured: tuple[MeasuredRead, ...] = ()
+
+    def chunk_s(self, size_bytes: int, depth: int, *, hot: bool = False) -> float:
+        """Seconds that one read takes while `depth` reads of this size, itself included, are in flight.
+
+        The reads in flight share the bandwidth, so each takes as long as all of them together: request_us, and the
+        bytes of all of them at read_gb_s. With `measured` it is the time that the table gives for this size and depth,
+        scaled so that reads of 4 MiB with `lanes` in flight reach read_gb_s; what a request costs is in it.
+        hot: at the bandwidth of a device that is hot.
+        Raises BadInput for a size or depth below 1, and for `hot` where hot_share is not known.
+        """
+        if size_bytes < 1 or depth < 1:
+            raise BadInput(f"a read of {size_bytes} bytes with {depth} in flight; expected at least 1 of each")
+        bytes_s = self.read_gb_s.value * 1e9
+        if hot:
+            if self.hot_share is None:
+                raise BadInput("storage.hot_share is not known of this machine; add it to the machine's file")
+            bytes_s *= self.hot_share.value
+        if not self.measured:
+            return self.request_us.value * 1e-6 + size_bytes * depth / bytes_s
+        reference_s = REFERENCE_BYTES * self.lanes.value / bytes_s
+        return self._table.read_s(size_bytes, depth) * (reference_s / self._reference_s)
+
+    @cached_property
+    def _reference_s(self) -> float:
+        return self._table.read_s(REFERENCE_BYTES, self.lanes.value)
+
+    @cached_property
+    def _table(self) -> ReadTable:
+        return ReadTable(self.measured)
+
+
+@dataclass(frozen=True)
+class Link:
+    """The way from RAM into the memory of a GPU of its own."""
+
+    pinned_gb_s: Quantity
+    pageable_gb_s: Quantity
+    request_us: Quantity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compute:
+    """A GPU or a CPU, as decoding sees it. memory_gib is a GPU's; weights_gb_s a fitted machine may not have."""
+
+    memory_gib: Quantity | None = None
+    weights_gb_s: Quantity | None = None
+    layer_us: Quantity
+    knee_tokens: Quantity
+
+
+@dataclass(frozen=True)
+class Host:
+    """The thread that keeps the books of the bank."""
+
+    call_us: Quantity
+    install_us: Quantity
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """What a machine was fitted on: the runs or rows, the model they ran, the day, and the command that fitted."""
+
+    runs: tuple[str, ...]
+    model: str
+    date: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Machine:
+    """All that the time of a run depends on beside the model.
+
+    unified: storage, link and GPU share the bandwidth of one memory. link: None where the unit that computes reads the
+    memory that storage is read into. gpu: None where the CPU computes. cpu: None where it computes nothing.
+    """
+
+    name: str
+    title: str
+    unified: bool
+    memory: Memory
+    storage: Storage
+    host: Host
+    link: Link | None = None
+    gpu: Compute | None = None
+    cpu: Compute | None = None
+    anchors: Anchors | None = None
+
+    def quantities(self) -> list[tuple[str, Quantity]]:
+        """Every quantity there is with its path, such as `storage.read_gb_s`."""
+        found = []
+        for section in ("memory", "storage", "link", "gpu", "cpu", "host"):
+            part = getattr(self, section)
+            for item in fields(part) if part is not None else ():
+                if isinstance(quantity := getattr(part, item.name), Quantity):
+                    found.append((f"{section}.{item.name}", quantity))
+        return found
+
+    def varied(self, path: str, value: float) -> Machine:
+        """This machine with another value of one quantity; its interval and source stay as they are.
+
+        Raises BadInput for a path that this machine has no quantity at, listing those it has.
+        """
+        quantities = dict(self.quantities())
+        if path not in quantities:
+            raise unknown_name(f"quantity of {self.name}", path, quantities)
+        section, _, key = path.partition(".")
+        part = replace(getattr(self, section), **{key: replace(quantities[path], value=value)})
+        return replace(self, **{section: part})

@@ -1,0 +1,88 @@
+"""A machine as a TOML file that loads back to an equal machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+from flashmoe_sim.machines.keys import SECTIONS, default_interval
+from flashmoe_sim.machines.machine import Machine, Quantity
+from flashmoe_sim.trace.atomic import atomic_writer
+
+WIDTH = 100
+
+
+def write_machine(machine: Machine, path: str | Path, *, force: bool = False) -> None:
+    """Write the machine to `path`, all at once.
+
+    An interval that is the default one is left out, as whoever edits the value will want it to follow.
+    Raises BadInput where `path` exists without force, or cannot be written.
+    """
+    with atomic_writer(Path(path), force=force) as file:
+        file.write(toml(machine).encode())
+
+
+def toml(machine: Machine) -> str:
+    """The machine as a TOML document."""
+    return "\n".join(_lines(machine)) + "\n"
+
+
+def _lines(machine: Machine) -> Iterator[str]:
+    yield f"name = {_text(machine.name)}"
+    yield f"title = {_text(machine.title)}"
+    yield f"unified = {str(machine.unified).lower()}"
+    quantities = dict(machine.quantities())
+    for section, keys in SECTIONS.items():
+        for key in keys:
+            path = f"{section}.{key.name}"
+            if path in quantities:
+                yield from ("", f"[{path}]", *_quantity(quantities[path], *_default(path, quantities[path])))
+        if section == "storage":
+            for point in machine.storage.measured:
+                yield from ("", "[[storage.measured]]")
+                for item in fields(point):
+                    value = getattr(point, item.name)
+                    yield f"{item.name} = {_text(value) if isinstance(value, str) else _number(value)}"
+    if machine.anchors is not None:
+        yield from ("", "[anchors]")
+        yield "runs = [" + "".join(f"\n    {_text(run)}," for run in machine.anchors.runs) + "\n]"
+        for name in ("model", "date", "command"):
+            yield f"{name} = {_text(getattr(machine.anchors, name))}"
+
+
+def _quantity(quantity: Quantity, lo: float, hi: float) -> Iterator[str]:
+    yield f"value = {_number(quantity.value)}"
+    if quantity.lo != lo:
+        yield f"lo = {_number(quantity.lo)}"
+    if quantity.hi != hi:
+        yield f"hi = {_number(quantity.hi)}"
+    if quantity.estimated:
+        yield "estimated = true"
+    yield f"source = {_text(quantity.source)}"
+    yield f"condition = {_text(quantity.condition)}"
+
+
+def _default(path: str, quantity: Quantity) -> tuple[float, float]:
+    section, _, name = path.partition(".")
+    key = next(key for key in SECTIONS[section] if key.name == name)
+    return default_interval(key, quantity.value, estimated=quantity.estimated)
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
+
+
+def _text(text: str) -> str:
+    """The text in quotes; a long one over several lines, each ending where a word does, which TOML joins again."""
+    escaped = re.sub(r'[\\"\x00-\x1f\x7f]', lambda found: f"\\u{ord(found[0]):04x}", text)
+    escaped = escaped.replace("\\u0022", '\\"').replace("\\u005c", "\\\\")
+    if len(escaped) <= WIDTH or escaped.startswith(" "):
+        return f'"{escaped}"'
+    lines = [""]
+    for word in re.findall("[^ ]+ *", escaped):
+        if lines[-1] and len(lines[-1]) + len(word) > WIDTH:
+            lines.append("")
+        lines[-1] += word
+    return '"""\\\n' + "\\\n".join(lines) + '"""'

@@ -1,0 +1,202 @@
+"""From stage 1 to stage 2: a recorded replay becomes work, and a machine with a model becomes costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.machines.machine import Compute, Machine
+from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.timeline.costs import Costs
+from flashmoe_sim.timeline.execution import (
+    COPIED_BATCHES,
+    EXECUTION_MODELS,
+    OVERLAPPED,
+    REBUILT,
+    RESIDENT,
+    TWO_LANES,
+    ExecutionModel,
+)
+from flashmoe_sim.timeline.page_cache import warm_reads
+from flashmoe_sim.timeline.work import Work
+from flashmoe_sim.trace.phases import find_phases
+from flashmoe_sim.trace.routing import PHASE_UNKNOWN
+
+GIB = 2**30
+MERGE_S = 65e-6  # per call, as the profile of github.com/adrianhoehne/llama.cpp docs/moe-hot-cache tells
+MOST_SHARED = 0.9
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """How a model runs on a machine, beside what stage 1 knows.
+
+    dense_bytes: weights outside the routed experts; None for what the model or the trace tells.
+    kv_bytes: memory of the context. direct_io: reads go past the page cache. hot: the storage is hot.
+    """
+
+    execution: ExecutionModel = EXECUTION_MODELS["parallel-install"]
+    dense_bytes: int | None = None
+    kv_bytes: int = 0
+    direct_io: bool = False
+    hot: bool = False
+
+
+def work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int) -> Work:
+    """What a recorded replay asks of a machine whose page cache has this many bytes."""
+    assert replay.stream is not None
+    trace, stream = workload.trace, replay.stream
+    phases = find_phases(trace)
+    if page_cache_bytes and workload.expert_bytes is not None:
+        served = warm_reads(workload, replay, capacity_bytes=page_cache_bytes)
+        warm, ahead_warm = served.warm, served.ahead_warm
+    else:
+        warm, ahead_warm = np.zeros(trace.calls, np.int32), np.zeros(len(stream.ahead.after), np.uint8)
+    return Work(
+        row=np.searchsorted(trace.layers, trace.layer).astype(np.int32),
+        step=stream.step,
+        n_tokens=stream.n_tokens,
+        refs=np.diff(trace.offset).astype(np.int32),
+        requests=stream.requests,
+        misses=stream.misses,
+        warm=warm,
+        cold=stream.cold,
+        phase=np.full(trace.calls, PHASE_UNKNOWN, np.uint8) if phases is None else phases.of_calls(trace),
+        ahead_after=stream.ahead.after,
+        ahead_row=stream.ahead.row,
+        ahead_warm=ahead_warm,
+        ahead_used=stream.ahead.used,
+    )
+
+
+def costs_of(workload: Workload, setup: Setup, machine: Machine, conditions: Conditions) -> Costs:
+    """What each kind of work takes on `machine`, for the layers of the workload.
+
+    A model that is resident through the ordinary loader has no slots for the host to resolve.
+    Where storage, link and GPU share one memory and reads run under compute, the experts computed meanwhile are slowed
+    by the share of the memory's bandwidth that the reads take.
+    Raises BadInput where the machine lacks what the execution model needs, or the model's bytes are not known.
+    """
+    layers = workload.layer_geometry
+    if layers is None:
+        raise BadInput(f"{workload.trace.name}: seconds need to know what an expert weighs; give --model")
+    execution = conditions.execution
+    unit = machine.gpu or machine.cpu
+    if unit is None:
+        raise BadInput(f"machine {machine.name} has neither [gpu] nor [cpu]; add one to its file")
+    expert_bytes = np.array([layer.expert_bytes for layer in layers], np.float64)
+    chunks = np.array([layer.read_ops(io_split=setup.io_split) for layer in layers], np.int32)
+    cold_expert_s, cold_knee = np.zeros(len(layers)), 1.0
+    if execution.serve in (TWO_LANES, COPIED_BATCHES):
+        if machine.gpu is None or machine.cpu is None or machine.cpu.weights_gb_s is None:
+            raise BadInput(
+                f"machine {machine.name}: {execution.name} computes on a GPU and a CPU, and needs [gpu] and "
+                "[cpu] with weights_gb_s; choose another --execution or another machine"
+            )
+        cold_expert_s, cold_knee = _streamed(machine.cpu, expert_bytes), machine.cpu.knee_tokens.value
+    expert_s = _streamed(unit, expert_bytes)
+    if machine.unified and execution.serve == OVERLAPPED and machine.memory is not None:
+        shared = machine.storage.read_gb_s.value / machine.memory.bandwidth_gb_s.value
+        expert_s = expert_s / (1 - min(shared, MOST_SHARED))
+    lanes = range(1, max(int(machine.storage.lanes.value), 1) + 1)
+    sizes = [round(size / n) for size, n in zip(expert_bytes, chunks, strict=True)]
+    return Costs(
+        dense_s=unit.layer_us.value * 1e-6 + _streamed(unit, _dense_bytes(workload, unit, conditions)),
+        expert_s=expert_s,
+        cold_expert_s=cold_expert_s,
+        knee_tokens=unit.knee_tokens.value,
+        cold_knee_tokens=cold_knee,
+        chunks=chunks,
+        chunk_s=np.array([[machine.storage.chunk_s(size, d, hot=conditions.hot) for d in lanes] for size in sizes]),
+        warm_chunk_s=np.array([[_copy_s(machine, size * d) for d in lanes] for size in sizes]),
+        upload_s=_upload_s(machine, execution, expert_bytes),
+        call_s=0.0 if execution.serve == RESIDENT else machine.host.call_us.value * 1e-6,
+        install_s=machine.host.install_us.value * 1e-6,
+        merge_s=MERGE_S if execution.serve == TWO_LANES else 0.0,
+        step_s=0.0,
+    )
+
+
+def page_cache_bytes(workload: Workload, setup: Setup, replay: Replay, machine: Machine, conditions: Conditions) -> int:
+    """What the page cache of the machine can hold beside the bank, the dense weights and the context.
+
+    With a GPU of its own memory, that holds the bank, the dense weights and the context.
+    Raises BadInput where they do not fit.
+    """
+    memory = machine.memory
+    if memory is None:
+        return 0
+    bank = replay.counts.resident_bytes or 0
+    dense = _total_dense_bytes(workload, conditions) or 0
+    taken = bank + dense + conditions.kv_bytes
+    free = round((memory.ram_gib.value - memory.reserve_gib.value) * GIB)
+    room, where = free, f"{memory.ram_gib.value:g} GiB less {memory.reserve_gib.value:g} GiB for the system"
+    own = machine.gpu is not None and machine.gpu.memory_gib is not None and not machine.unified
+    if own:
+        assert machine.gpu is not None
+        assert machine.gpu.memory_gib is not None
+        room, where = round(machine.gpu.memory_gib.value * GIB), f"{machine.gpu.memory_gib.value:g} GiB on its GPU"
+    if taken > room:
+        raise BadInput(
+            f"bank {setup.bank}: {bank / GIB:.1f} GiB of slots, {dense / GIB:.1f} GiB of dense weights and "
+            f"{conditions.kv_bytes / GIB:.1f} GiB of context do not fit {machine.name}, which has {where}; "
+            "give a smaller --bank or another --machine"
+        )
+    if conditions.direct_io:
+        return 0
+    return free if own else free - taken
+
+
+def _streamed(unit: Compute, size_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Seconds to stream weights through a unit; 0 where its time per call has them in it."""
+    if unit.weights_gb_s is None:
+        return np.zeros(len(size_bytes))
+    return size_bytes / (unit.weights_gb_s.value * 1e9)
+
+
+def _dense_bytes(workload: Workload, unit: Compute, conditions: Conditions) -> NDArray[np.float64]:
+    """Dense bytes of each layer, those outside the layers shared equally."""
+    recorded = workload.trace.dense_bytes
+    if recorded is not None and conditions.dense_bytes is None:
+        return np.array([recorded[layer] for layer in workload.trace.layers], np.float64)
+    total = _total_dense_bytes(workload, conditions)
+    if total is None and unit.weights_gb_s is not None:
+        name = workload.geometry.name if workload.geometry else workload.trace.name
+        raise BadInput(
+            f"{name}: does not tell its weights outside the routed experts, which every token streams; "
+            "give them (--dense 5GiB), or a GGUF or a named model as --model"
+        )
+    layers = len(workload.trace.layers)
+    return np.full(layers, (total or 0) / layers)
+
+
+def _total_dense_bytes(workload: Workload, conditions: Conditions) -> int | None:
+    if conditions.dense_bytes is not None:
+        return conditions.dense_bytes
+    if workload.geometry is not None and workload.geometry.dense_bytes is not None:
+        return workload.geometry.dense_bytes
+    recorded = workload.trace.dense_bytes
+    return None if recorded is None else sum(recorded.values())
+
+
+def _copy_s(machine: Machine, size_bytes: float) -> float:
+    return 0.0 if machine.memory is None else size_bytes / (machine.memory.copy_gb_s.value * 1e9)
+
+
+def _upload_s(machine: Machine, execution: ExecutionModel, size_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Seconds to bring an expert to where it is computed.
+
+    Over the link, from pinned buffers, but from mapped files for what a batch copies. A GPU that shares the memory has
+    the expert copied into its bank. A CPU computes where the expert was read to.
+    """
+    if machine.link is None:
+        if machine.memory is not None and (machine.gpu is not None or execution.serve == REBUILT):
+            return size_bytes / (machine.memory.copy_gb_s.value * 1e9)
+        return np.zeros(len(size_bytes))
+    rate = machine.link.pageable_gb_s if execution.serve == COPIED_BATCHES else machine.link.pinned_gb_s
+    return machine.link.request_us.value * 1e-6 + size_bytes / (rate.value * 1e9)

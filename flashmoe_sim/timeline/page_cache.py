@@ -1,0 +1,113 @@
+"""The page cache as a tier below the bank: which reads of a replay it serves from memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim._jit import jit
+from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.workload import Workload
+
+
+@dataclass(frozen=True, eq=False)
+class WarmReads:
+    """Which reads the page cache serves.
+
+    warm: i32 [calls], how many of a call's misses. ahead_warm: u8 [reads ahead], 1 where it is.
+    """
+
+    warm: NDArray[np.int32]
+    ahead_warm: NDArray[np.uint8]
+
+
+def warm_reads(workload: Workload, replay: Replay, *, capacity_bytes: int) -> WarmReads:
+    """Serve the reads of a recorded replay from a page cache of `capacity_bytes` that starts empty.
+
+    It holds whole experts, the least recently read goes first, and a read of an expert that it does not hold brings
+    it in. An expert larger than it is never held. A call's misses are read in the order of their first reference, and
+    what is read ahead after the call follows.
+
+    Source: Linux keeps pages on an active and an inactive list (mm/vmscan.c), macOS likewise; whole experts in one
+    LRU list stand for both, as an expert's pages are read together.
+    """
+    assert replay.hit is not None
+    assert replay.stream is not None
+    assert workload.expert_bytes is not None
+    trace, ahead = workload.trace, replay.stream.ahead
+    base = np.concatenate([[0], np.cumsum(workload.n_experts)])
+    row = np.searchsorted(trace.layers, trace.layer)
+    size = np.repeat(np.array(workload.expert_bytes, np.int64), workload.n_experts)
+    warm = np.zeros(trace.calls, np.int32)
+    ahead_warm = np.zeros(len(ahead.after), np.uint8)
+    _serve(
+        base[row],
+        trace.offset,
+        trace.expert,
+        replay.hit,
+        np.searchsorted(ahead.after, np.arange(-1, trace.calls + 1)),
+        base[ahead.row] + ahead.expert,
+        size,
+        capacity_bytes,
+        warm,
+        ahead_warm,
+    )
+    return WarmReads(warm, ahead_warm)
+
+
+@jit
+def _serve(
+    base: Any,
+    offset: Any,
+    expert: Any,
+    hit: Any,
+    ahead_turn: Any,
+    ahead_key: Any,
+    size: Any,
+    capacity: int,
+    out_warm: Any,
+    out_ahead_warm: Any,
+) -> None:
+    """base: i64 [calls], the key of a call's expert 0. ahead_turn: i64 [calls + 2], reads ahead before each call.
+
+    The list of what is held is a ring through `older` and `newer` with one more place, `keys`, at its ends.
+    """
+    keys = len(size)
+    newer, older = np.full(keys + 1, -1, np.int64), np.full(keys + 1, -1, np.int64)
+    newer[keys] = older[keys] = keys
+    asked = np.full(keys, -1, np.int64)
+    used = 0
+    for call in range(-1, len(base)):
+        begin = offset[call] if call >= 0 else 0
+        end = offset[call + 1] if call >= 0 else 0
+        first_ahead, last_ahead = ahead_turn[call + 1], ahead_turn[call + 2]
+        for place in range(end - begin + last_ahead - first_ahead):
+            of_call = place < end - begin
+            if of_call:
+                k = base[call] + expert[begin + place]
+                if hit[begin + place] or asked[k] == call:
+                    continue
+                asked[k] = call
+            else:
+                k = ahead_key[first_ahead + place - (end - begin)]
+            if newer[k] >= 0:
+                if of_call:
+                    out_warm[call] += 1
+                else:
+                    out_ahead_warm[first_ahead + place - (end - begin)] = 1
+                newer[older[k]], older[newer[k]] = newer[k], older[k]
+            elif size[k] > capacity:
+                continue
+            else:
+                used += size[k]
+            while used > capacity:
+                oldest = newer[keys]
+                newer[keys], older[newer[oldest]] = newer[oldest], keys
+                newer[oldest] = -1
+                used -= size[oldest]
+            newer[k], older[k] = keys, older[keys]
+            newer[older[keys]] = k
+            older[keys] = k

@@ -1,0 +1,115 @@
+"""How fast a replay runs on a machine: the public face of stage 2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.policies.base import ScheduledPolicy
+from flashmoe_sim.policies.demand import Demand
+from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.timeline.assemble import Conditions, costs_of, page_cache_bytes, work_of
+from flashmoe_sim.timeline.costs import Costs
+from flashmoe_sim.timeline.execution import EXECUTION_MODELS, ExecutionModel
+from flashmoe_sim.timeline.interval import speed_interval
+from flashmoe_sim.timeline.run import Timeline, simulate
+from flashmoe_sim.timeline.timing import Timing, timing_of
+from flashmoe_sim.timeline.work import Work
+
+INTERVAL_STEPS = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Timed:
+    """A replay in seconds.
+
+    tok_s_lo, tok_s_hi: the 90 % interval of timing.tok_s; None where it was not asked for.
+    storage_bytes, page_cache_bytes: what each tier read, ahead of time too.
+    """
+
+    timing: Timing
+    timeline: Timeline
+    work: Work
+    costs: Costs
+    tok_s_lo: float | None
+    tok_s_hi: float | None
+    storage_bytes: int
+    page_cache_bytes: int
+
+    def as_json(self) -> dict[str, Any]:
+        """`timing` of `sim replay --json`."""
+        return {
+            **self.timing.as_json(),
+            "tok_s_lo": self.tok_s_lo,
+            "tok_s_hi": self.tok_s_hi,
+            "bytes_by_tier": {"storage": self.storage_bytes, "page_cache": self.page_cache_bytes},
+        }
+
+
+def default_execution(setup: Setup) -> ExecutionModel:
+    """The execution model of the systems that work with this policy, where none is named."""
+    if isinstance(setup.policy, ScheduledPolicy):
+        return EXECUTION_MODELS["hot-cold"]
+    return EXECUTION_MODELS["page-cache" if isinstance(setup.policy, Demand) else "parallel-install"]
+
+
+def time_replay(
+    workload: Workload,
+    setup: Setup,
+    replay: Replay,
+    machine: Machine,
+    conditions: Conditions,
+    *,
+    interval: bool = True,
+    record: bool = False,
+) -> Timed:
+    """Run a recorded replay on a machine; one replay serves any number of machines.
+
+    interval: also work out how sure the speed is, from the last 512 steps. record: keep every resource's spans.
+    Raises BadInput where the model does not fit the machine, or the machine lacks what the execution model needs.
+    """
+    warm_bytes = page_cache_bytes(workload, setup, replay, machine, conditions)
+    work = work_of(workload, replay, page_cache_bytes=warm_bytes)
+    costs = costs_of(workload, setup, machine, conditions)
+    timeline = simulate(work, costs, conditions.execution, record=record)
+    timing = timing_of(timeline, work)
+    lo, hi = None, None
+    if interval and timing.tok_s is not None:
+        some = last_steps(work, INTERVAL_STEPS)
+        if timing_of(simulate(some, costs, conditions.execution), some).tok_s is None:
+            some = work  # the last steps are all of a prompt
+
+        def speed_on(other: Machine) -> float:
+            priced = costs_of(workload, setup, other, conditions)
+            speed = timing_of(simulate(some, priced, conditions.execution), some).tok_s
+            assert speed is not None
+            return speed
+
+        lo, hi = speed_interval(timing.tok_s, speed_on, machine, timing.decode_step_s)
+    assert workload.expert_bytes is not None
+    size = np.array(workload.expert_bytes, np.int64)
+    ahead = size[work.ahead_row]
+    warm = int(work.warm @ size[work.row]) + int(ahead[work.ahead_warm != 0].sum())
+    read = int(work.misses @ size[work.row]) + int(ahead.sum())
+    return Timed(timing, timeline, work, costs, lo, hi, read - warm, warm)
+
+
+def last_steps(work: Work, steps: int) -> Work:
+    """The last so many steps, with what was read ahead in them."""
+    first = int(np.searchsorted(work.step, np.unique(work.step)[-steps:][0]))
+    kept = slice(int(np.searchsorted(work.ahead_after, first)), None)
+    used = work.ahead_used[kept]
+    calls = ("row", "step", "n_tokens", "refs", "requests", "misses", "warm", "cold", "phase")
+    return replace(
+        work,
+        **{name: getattr(work, name)[first:] for name in calls},
+        ahead_after=work.ahead_after[kept] - first,
+        ahead_row=work.ahead_row[kept],
+        ahead_warm=work.ahead_warm[kept],
+        ahead_used=np.where(used < 0, used, used - first),
+    )

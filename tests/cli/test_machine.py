@@ -1,0 +1,105 @@
+"""`sim machine`: the presets in a table, and every number of one machine."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.cli.main import main
+from flashmoe_sim.machines import PRESETS, load_machine
+from tests.machines.builders import FULL
+
+
+@pytest.fixture(autouse=True)
+def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["machine", *arguments]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out
+
+
+def test_list_names_every_preset_and_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "list")
+    lines = out.splitlines()
+    assert [line.split()[0] for line in lines if line.split()[:1] and line.split()[0] in PRESETS] == list(PRESETS)
+    assert max(map(len, lines)) <= 80
+    assert "…" not in out
+    by_name = {line.split()[0]: line.split()[-4:] for line in lines if line}
+    assert by_name["rtx-4090"] == ["96", "6.2", "23.9", "~860"]
+    assert by_name["phone-ufs4"] == ["10.8", "2.58", "-", "~23"]
+
+
+def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = json.loads(run(capsys, "list", "--json"))
+    assert [entry["name"] for entry in listed] == list(PRESETS)
+    for entry in listed:
+        for path, quantity in load_machine(entry["name"]).quantities():
+            section, _, key = path.partition(".")
+            assert entry[section][key]["value"] == quantity.value
+    assert listed[-1]["gpu"] is None
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_show_says_all(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    out = run(capsys, "show", name)
+    assert max(map(len, out.splitlines())) <= 80
+    packed = "".join(out.split())  # a long word is broken where the line ends
+    machine = load_machine(name)
+    for path, quantity in machine.quantities():
+        key = path.partition(".")[2]
+        assert f"  {key} {'~' if quantity.estimated else ''}{quantity.value:.4g}" in out
+        for text in (quantity.source, quantity.condition):
+            assert "".join(text.split()) in packed
+    for point in machine.storage.measured:
+        line = rf"^    {point.size_kib:g} KiB: .*\b{point.lanes}: {point.gb_s:.3g}(,|$)"
+        assert re.search(line, out, re.MULTILINE)
+    assert ("share the bandwidth of one memory" in out) == machine.unified
+
+
+def test_show_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(FULL)
+    out = run(capsys, "show", str(path))
+    assert out.startswith("full: A machine with every section\n\nmemory\n  ram_gib 64\n")
+    assert "  reserve_gib ~4  (2.5 to 6.4)\n" in out
+    assert "  4096 KiB: 4: 3.5\n" in out
+    assert out.endswith("  date: 2026-01-01\n  command: sim machine fit a b\n")
+    document = json.loads(run(capsys, "show", str(path), "--json"))
+    assert document["storage"]["measured"] == [{"size_kib": 4096, "lanes": 4, "gb_s": 3.5, "source": "fio"}]
+    assert document["anchors"]["runs"] == ["a", "b"]
+    assert document["cpu"]["weights_gb_s"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["show"], "sim machine show: Missing argument 'MACHINE'"),
+        (["show", "m9"], "sim: unknown machine 'm9'; known: gb10-128"),
+        (["show", "mine.toml"], "sim: mine.toml: storage.read has no unit: write read_gb_s"),
+        (["show", "torn.toml"], "sim: torn.toml: not TOML: Expected ']'"),
+        (["show", "none.toml"], "sim: none.toml: no such file"),
+        (["fit"], "sim machine: No such command 'fit'"),
+    ],
+)
+def test_bad_usage_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text(FULL.replace("read_gb_s", "read"))
+    Path("torn.toml").write_text(FULL[: FULL.index("]\n")])
+    assert main(["machine", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(message)
+    assert printed.err.count("\n") == 1

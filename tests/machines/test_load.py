@@ -1,0 +1,194 @@
+"""What a machine's file may say, and the one line about each thing that is wrong with it."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.machines import PRESETS, Anchors, MeasuredRead, Quantity, load_machine, parse_machine
+from tests.machines.builders import FULL
+
+
+def test_every_key_is_read() -> None:
+    machine = parse_machine(FULL, where="full.toml")
+    assert (machine.name, machine.title, machine.unified) == ("full", "A machine with every section", False)
+    assert machine.memory.bandwidth_gb_s == Quantity(60, 50, 65.5, "stream", "8 threads")
+    assert machine.storage.measured == (MeasuredRead(4096, 4, 3.5, "fio"),)
+    assert machine.link is not None
+    assert machine.link.request_us.value == 0
+    assert machine.gpu is not None
+    assert machine.gpu.memory_gib == Quantity(23, 23, 23, "spec", "no display")
+    assert machine.cpu is not None
+    assert (machine.cpu.weights_gb_s, machine.cpu.memory_gib) == (None, None)
+    assert machine.anchors == Anchors(("a", "b"), "tiny", "2026-01-01", "sim machine fit a b")
+
+
+def test_intervals_that_are_not_given() -> None:
+    machine = parse_machine(FULL, where="full.toml")
+    memory, storage, cpu = machine.memory, machine.storage, machine.cpu
+    assert (memory.copy_gb_s.lo, memory.copy_gb_s.hi) == (9, 11)
+    assert memory.reserve_gib.estimated
+    assert (memory.reserve_gib.lo, memory.reserve_gib.hi) == (2.5, 6.4)
+    assert (memory.ram_gib.lo, memory.ram_gib.hi) == (64, 64)
+    assert (storage.lanes.lo, storage.lanes.hi) == (4, 4)
+    assert cpu is not None
+    assert (cpu.knee_tokens.lo, cpu.knee_tokens.hi) == (1, 1.1)  # no lower than the least it can be
+
+
+def test_what_is_optional() -> None:
+    text = FULL[: FULL.index("[link]")] + FULL[FULL.index("[cpu]") : FULL.index("[anchors]")]
+    text = text[: text.index("hot_share")] + text[text.index("[cpu]") :]
+    machine = parse_machine(text, where="small.toml")
+    assert (machine.link, machine.gpu, machine.anchors, machine.storage.hot_share) == (None, None, None, None)
+    assert machine.storage.measured == ()
+
+
+BREAD = "memory.bandwidth_gb_s"
+WRONG = {
+    "unknown section": ("[host]", "[hosts]", "unknown key 'hosts'; known: name, title, unified, memory, storage, link"),
+    "missing section": (
+        FULL[FULL.index("[host]") : FULL.index("[anchors]")],
+        "",
+        "[host] is missing; expected [memory]",
+    ),
+    "no unit": ("read_gb_s", "read", "storage.read has no unit: write read_gb_s"),
+    "no unit, us": ("call_us", "call", "host.call has no unit: write call_us"),
+    "other unit": ("read_gb_s", "read_mb_s", "unknown key storage.read_mb_s; did you mean read_gb_s? known: read_gb_s"),
+    "unknown key": (
+        "layer_us = { value = 80",
+        "zebra = { value = 80",
+        "unknown key cpu.zebra; known: weights_gb_s, layer",
+    ),
+    "gpu's key": (
+        "[cpu]",
+        "[cpu]\nmemory_gib = 3",
+        "unknown key cpu.memory_gib; known: weights_gb_s, layer_us, knee_tokens",
+    ),
+    "missing key": (
+        'request_us = { value = 0, source = "nvbandwidth", condition = "Gen4" }',
+        "",
+        "link.request_us is miss",
+    ),
+    "bare number": (
+        '{ value = 10, source = "dd", condition = "4 threads" }',
+        "10",
+        "memory.copy_gb_s is 10; expected { v",
+    ),
+    "text": ("value = 60", 'value = "60"', f"{BREAD}: value is '60'; expected a number above 0"),
+    "true": ("value = 60", "value = true", f"{BREAD}: value is True; expected a number above 0"),
+    "zero rate": ("value = 60", "value = 0", f"{BREAD}: value is 0; expected a number above 0"),
+    "negative": ("value = 100,", "value = -1,", "storage.request_us: value is -1; expected a number from 0"),
+    "infinite": ("value = 60", "value = inf", f"{BREAD}: value is inf; expected a number above 0"),
+    "not a number": ("value = 60", "value = nan", f"{BREAD}: value is nan; expected a number above 0"),
+    "out of reach": ("value = 60", "value = 1e300", f"{BREAD}: value is 1e+300; expected a number above 0"),
+    "half a lane": (
+        "lanes = { value = 4",
+        "lanes = { value = 4.5",
+        "storage.lanes: value is 4.5; expected an integer fro",
+    ),
+    "share": ("value = 0.5", "value = 1.5", "storage.hot_share: value is 1.5; expected a number above 0 to 1"),
+    "knee": ("knee_tokens = { value = 1,", "knee_tokens = { value = 0.5,", "cpu.knee_tokens: value is 0.5; expected a"),
+    "lo above": ("lo = 50", "lo = 61", f"{BREAD}: lo 61, value 60, hi 65.5; expected lo <= value <= hi"),
+    "hi below": ("hi = 65.5", "hi = 55", f"{BREAD}: lo 50, value 60, hi 55; expected lo <= value <= hi"),
+    "lo no number": ("lo = 50", "lo = 'x'", f"{BREAD}: lo is 'x'; expected a number above 0"),
+    "no value": ("value = 60, ", "", f"{BREAD}: value is missing; expected {{ value"),
+    "no source": ('source = "stream", ', "", f"{BREAD}: source is missing; expected a text"),
+    "empty source": ('source = "stream"', 'source = " "', f"{BREAD}: source is ' '; expected a text"),
+    "no condition": (', condition = "8 threads"', "", f"{BREAD}: condition is missing"),
+    "quantity key": ("lo = 50", "low = 50", f"{BREAD}: unknown key 'low'; known: value, lo, hi, source, condition"),
+    "estimated": ("estimated = true", "estimated = 1", "memory.reserve_gib: estimated is 1; expected true or false"),
+    "unified": ("unified = false", "unified = 0", "unified is 0; expected true or false"),
+    "name": ('name = "full"', "name = 3", "name is 3; expected a text"),
+    "no title": ('title = "A machine with every section"', "", "title is missing"),
+    "measured not a list": ("[[storage.measured]]", "[storage.measured]", "storage.measured is {"),
+    "measured key": ("size_kib = 4096", "size_mib = 4", "storage.measured 1: unknown key 'size_mib'; known: size_kib"),
+    "measured missing": (
+        "gb_s = 3.5\n",
+        "",
+        "storage.measured 1: gb_s is missing; expected size_kib, lanes, gb_s, sou",
+    ),
+    "measured lanes": ("lanes = 4\n", "lanes = 0\n", "storage.measured 1: lanes is 0; expected an integer from 1"),
+    "measured size": (
+        "size_kib = 4096",
+        "size_kib = 0",
+        "storage.measured 1: size_kib is 0; expected a number above 0",
+    ),
+    "measured twice": (
+        "[link]",
+        '[[storage.measured]]\nsize_kib = 4096.0\nlanes = 4\ngb_s = 2\nsource = "x"\n[link]',
+        "storage.measured 2: a second point at 4096 KiB and 4 lanes; expected one",
+    ),
+    "anchors": ('model = "tiny"\n', "", "anchors is {"),
+    "anchors' runs": ('runs = ["a", "b"]', "runs = []", "anchors.runs is []; expected a list of texts"),
+    "syntax": ("[gpu]", "[gpu", "not TOML: Expected ']' at the end of a table declaration (at line 28, column 5)"),
+    "twice": ("[cpu]", "[gpu]", "not TOML: Cannot declare ('gpu',) twice (at line 34"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong(case: str) -> None:
+    old, new, message = WRONG[case]
+    assert FULL.count(old) >= 1
+    with pytest.raises(BadInput) as caught:
+        parse_machine(FULL.replace(old, new, 1), where="my.toml")
+    assert str(caught.value).startswith(f"my.toml: {message}"), caught.value
+    assert "\n" not in str(caught.value)
+
+
+def test_something_has_to_compute() -> None:
+    parts = FULL.index("[link]"), FULL.index("[gpu]"), FULL.index("[cpu]"), FULL.index("[host]")
+    with pytest.raises(BadInput, match=r"neither \[gpu\] nor \[cpu\]"):
+        parse_machine(FULL[: parts[0]] + FULL[parts[3] :], where="my.toml")
+    with pytest.raises(BadInput, match=r"\[link\] without \[gpu\]"):
+        parse_machine(FULL[: parts[1]] + FULL[parts[2] :], where="my.toml")
+
+
+def test_sections_are_tables() -> None:
+    with pytest.raises(BadInput, match=r"memory is 3; expected a table: \[memory\] and its keys"):
+        parse_machine("memory = 3\nstorage = 3\nhost = 3\ncpu = 3\n", where="my.toml")
+
+
+def test_times_may_be_zero_but_not_infinite() -> None:
+    zero = parse_machine(FULL.replace("value = 65,", "value = 0,"), where="my.toml")
+    assert (zero.host.call_us.lo, zero.host.call_us.value, zero.host.call_us.hi) == (0, 0, 0)
+    assert all(quantity.hi < inf for _, quantity in zero.quantities())
+
+
+def test_a_path(tmp_path: Path) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text(FULL)
+    assert load_machine(path) == load_machine(str(path)) == parse_machine(FULL, where="")
+
+
+def test_a_preset_s_name_means_the_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / PRESETS[0]).write_text(FULL)
+    assert load_machine(PRESETS[0]).name == PRESETS[0]
+    assert load_machine(f"./{PRESETS[0]}").name == "full"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("m9-max", "unknown machine 'm9-max'; known: gb10-128, laptop-ddr4"),
+        ("my.toml", "my.toml: no such file; give a machine's TOML file, or a name from `sim machine list`"),
+        ("no/such", "no/such: no such file"),
+        ("nul\0.toml", "'nul\\x00.toml': cannot be the name of a machine or of its file"),
+        (".", ".: is not a regular file"),
+        ("latin", "latin: is not UTF-8 text (at byte 1)"),
+        ("large", "large: more than 1 MiB"),
+        ("empty", "empty: [memory] is missing"),
+    ],
+)
+def test_files_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("latin").write_bytes(b'"\xe9"')
+    Path("large").write_bytes(b"#" * 2**20 + "é".encode())
+    Path("empty").touch()
+    with pytest.raises(BadInput) as caught:
+        load_machine(given)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,104 @@
+"""Read times worked by hand, and machines with one number changed."""
+
+from __future__ import annotations
+
+import pytest
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.machines import PRESETS, MeasuredRead, Quantity, Storage, load_machine, parse_machine
+from tests.machines.builders import FULL
+
+MIB = 2**20
+
+
+def exactly(value: float) -> Quantity:
+    return Quantity(value, value, value, "test", "test")
+
+
+def storage(*points: tuple[float, int, float], read_gb_s: float = 2, lanes: int = 4) -> Storage:
+    measured = tuple(MeasuredRead(*point, "test") for point in points)
+    return Storage(exactly(read_gb_s), exactly(100), exactly(lanes), exactly(0.5), measured)
+
+
+def test_without_a_table() -> None:
+    """100 us and the bytes of all reads in flight at 2 GB/s; at 1 GB/s when hot."""
+    assert storage().chunk_s(1_000_000, 1) == pytest.approx(100e-6 + 0.5e-3)
+    assert storage().chunk_s(1_000_000, 3) == pytest.approx(100e-6 + 1.5e-3)
+    assert storage().chunk_s(1_000_000, 3, hot=True) == pytest.approx(100e-6 + 3e-3)
+
+
+def test_with_a_table() -> None:
+    """The table has 1.5 GB/s at 4 MiB and 4 in flight, where read_gb_s says 3: all of it counts double."""
+    of = storage((4096, 1, 1.0), (4096, 4, 1.5), (1024, 4, 0.75), read_gb_s=3)
+    assert of.chunk_s(4 * MIB, 4) == pytest.approx(4 * 4 * MIB / 3e9)
+    assert of.chunk_s(4 * MIB, 1) == pytest.approx(4 * MIB / 2e9)
+    assert of.chunk_s(1 * MIB, 4) == pytest.approx(4 * MIB / 1.5e9)
+    assert of.chunk_s(4 * MIB, 4, hot=True) == pytest.approx(2 * of.chunk_s(4 * MIB, 4))
+
+
+def test_wrong_reads() -> None:
+    for size_bytes, depth in ((0, 1), (1, 0), (-5, 1)):
+        with pytest.raises(BadInput, match=f"a read of {size_bytes} bytes with {depth} in flight"):
+            storage().chunk_s(size_bytes, depth)
+    cool = Storage(exactly(1), exactly(1), exactly(1))
+    with pytest.raises(BadInput, match=r"storage\.hot_share is not known of this machine"):
+        cool.chunk_s(1, 1, hot=True)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_more_in_flight_and_larger_reads_take_longer(name: str) -> None:
+    """From 16 KiB on: one published sweep has reads of 4 KiB 3 % slower than those of 16 KiB, 32 in flight."""
+    of = load_machine(name).storage
+    depths, sizes = range(1, 41), [round(2 ** (power / 4)) for power in range(56, 100)]
+    for size in sizes:
+        times = [of.chunk_s(size, depth) for depth in depths]
+        assert times == sorted(times)
+    for depth in (1, 3, 8, 32):
+        times = [of.chunk_s(size, depth) for size in sizes]
+        assert times == sorted(times)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_read_gb_s_is_the_bandwidth_at_4_mib_and_lanes(name: str) -> None:
+    """Exactly with a table; without one the cost of a request comes on top."""
+    of = load_machine(name).storage
+    lanes = int(of.lanes.value)
+    wanted = lanes * 4 * MIB / (of.read_gb_s.value * 1e9) + (0 if of.measured else of.request_us.value * 1e-6)
+    assert of.chunk_s(4 * MIB, lanes) == pytest.approx(wanted)
+    faster = load_machine(name).varied("storage.read_gb_s", 2 * of.read_gb_s.value).storage
+    shared = 0 if of.measured else of.request_us.value * 1e-6
+    assert faster.chunk_s(MIB, 3) - shared == pytest.approx((of.chunk_s(MIB, 3) - shared) / 2)
+
+
+def test_quantities_are_in_the_order_of_the_file() -> None:
+    machine = parse_machine(FULL, where="")
+    paths = [path for path, _ in machine.quantities()]
+    assert paths[:5] == [
+        *(f"memory.{key}" for key in ("ram_gib", "bandwidth_gb_s", "copy_gb_s", "reserve_gib")),
+        paths[4],
+    ]
+    assert paths[4:8] == [f"storage.{key}" for key in ("read_gb_s", "request_us", "lanes", "hot_share")]
+    assert paths[11:15] == [f"gpu.{key}" for key in ("memory_gib", "weights_gb_s", "layer_us", "knee_tokens")]
+    assert paths[15:] == ["cpu.layer_us", "cpu.knee_tokens", "host.call_us", "host.install_us"]
+
+
+def test_varied_changes_one_value() -> None:
+    machine = parse_machine(FULL, where="")
+    for path, quantity in machine.quantities():
+        changed = machine.varied(path, quantity.value * 3)
+        differing = [
+            (before, after)
+            for (_, before), (_, after) in zip(machine.quantities(), changed.quantities(), strict=True)
+            if before is not after
+        ]
+        assert [before for before, _ in differing] == [quantity]
+        assert differing[0][1].value == quantity.value * 3
+        assert (differing[0][1].lo, differing[0][1].source) == (quantity.lo, quantity.source)
+        assert changed.varied(path, quantity.value) == machine
+
+
+def test_varied_needs_a_quantity_that_is_there() -> None:
+    machine = parse_machine(FULL, where="")
+    for path in ("storage", "storage.read", "cpu.weights_gb_s", "storage.measured", "name"):
+        with pytest.raises(BadInput, match=f"unknown quantity of full '{path}'; known: cpu.knee_tokens"):
+            machine.varied(path, 1)

@@ -1,0 +1,86 @@
+"""The page cache against a plain LRU of whole experts, and what it is at its ends."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.timeline.page_cache import warm_reads
+from tests.prefetchers.test_twins import random_trace
+from tests.residency.builders import geometry_of, run
+
+SPECS = (("lru", "runtime", "none"), ("lru", "atomic", "temporal"), ("demand", "atomic", "none"))
+
+
+def workload_of(seed: int) -> Workload:
+    trace = random_trace(seed)
+    rng = np.random.default_rng(seed)
+    sizes = {layer: int(rng.integers(1, 5)) * 1000 for layer in trace.layers}
+    return prepare(trace, geometry_of(sizes, trace.n_experts))
+
+
+def read_order(workload: Workload, replay: Replay) -> list[tuple[int | None, tuple[int, int]]]:
+    """Everything a replay reads: the call that missed it, None for what is read ahead; layer's place and expert."""
+    trace = workload.trace
+    ahead = replay.stream.ahead
+    reads: list[tuple[int | None, tuple[int, int]]] = []
+    for call in range(-1, trace.calls):
+        if call >= 0:
+            row = trace.layers.index(int(trace.layer[call]))
+            of_call = slice(trace.offset[call], trace.offset[call + 1])
+            missed = trace.expert[of_call][replay.hit[of_call] == 0].tolist()
+            reads += [(call, (row, expert)) for expert in dict.fromkeys(missed)]
+        for number in np.flatnonzero(ahead.after == call):
+            reads.append((None, (int(ahead.row[number]), int(ahead.expert[number]))))
+    return reads
+
+
+def naive_warm(workload: Workload, replay: Replay, capacity: int) -> tuple[list[int], list[int]]:
+    held: OrderedDict[tuple[int, int], int] = OrderedDict()
+    warm, ahead_warm = [0] * workload.trace.calls, []
+    for call, (row, expert) in read_order(workload, replay):
+        there = (row, expert) in held
+        if call is None:
+            ahead_warm.append(int(there))
+        else:
+            warm[call] += there
+        held.pop((row, expert), None)
+        if workload.expert_bytes[row] <= capacity:
+            held[row, expert] = workload.expert_bytes[row]
+        while sum(held.values()) > capacity:
+            held.popitem(last=False)
+    return warm, ahead_warm
+
+
+@pytest.mark.parametrize(("policy", "contract", "prefetch"), SPECS)
+def test_equals_a_plain_lru(policy: str, contract: str, prefetch: str) -> None:
+    for seed in range(30):
+        workload = workload_of(seed)
+        most = max(
+            len(set(workload.trace.expert[a:b]))
+            for a, b in zip(workload.trace.offset[:-1], workload.trace.offset[1:], strict=True)
+        )
+        replay = run(workload, Bank(slots=int(most)), policy, contract, prefetch=prefetch, record=True)
+        for capacity in (0, 999, 1000, 5000, 20_000, 10**9):
+            found = warm_reads(workload, replay, capacity_bytes=capacity)
+            assert (found.warm.tolist(), found.ahead_warm.tolist()) == naive_warm(workload, replay, capacity)
+
+
+def test_a_page_cache_that_holds_all_reads_each_expert_once() -> None:
+    workload = workload_of(1)
+    replay = run(workload, Bank(slots=1), "demand", "atomic", record=True)
+    found = warm_reads(workload, replay, capacity_bytes=10**9)
+    asked = {
+        (layer, expert)
+        for layer, expert in zip(
+            np.repeat(workload.trace.layer, np.diff(workload.trace.offset)).tolist(),
+            workload.trace.expert.tolist(),
+            strict=True,
+        )
+    }
+    assert replay.stream.misses.sum() - found.warm.sum() == len(asked)
