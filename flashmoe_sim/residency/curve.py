@@ -86,7 +86,7 @@ def pool_curve(pool: Pool, policy: Policy, profile: Pool | None = None) -> PoolC
     if isinstance(policy, Lru):
         rank = np.arange(pool.keys).astype(np.uint8 if pool.keys <= 256 else np.uint16)
         distinct = one_pass.lru(pool.key, pool.offset, rank, depths, deepest)
-        smallest = int(pool.requests.max())
+        smallest = pool.largest_call
         return PoolCurve(len(pool.call), len(pool.key), depths, deepest, None, distinct, smallest)
     distinct = one_pass.min_bypass(pool.key, pool.offset, pool.next_call, pool.keys, depths, declined, deepest)
     return PoolCurve(len(pool.call), len(pool.key), depths, deepest, declined, distinct, 1)

@@ -61,6 +61,11 @@ class Pool:
         return self._distinct[2]
 
     @cached_property
+    def largest_call(self) -> int:
+        """The most distinct keys of a call."""
+        return int(self.requests.max())
+
+    @cached_property
     def _distinct(self) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
         by_call = np.zeros(len(self.call), np.int32)
         by_key = np.zeros(self.keys, np.int64)
