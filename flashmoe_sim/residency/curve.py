@@ -78,7 +78,7 @@ def pool_curve(pool: Pool, policy: Policy, profile: Pool | None = None) -> PoolC
         profile = profile or pool
         pinnable = policy.order(profile.requests_by_key, profile.first_reference)
         pinnable = pinnable[profile.requests_by_key[pinnable] > 0]
-        rank = np.full(pool.keys, pool.keys, np.int64)
+        rank = np.full(pool.keys, pool.keys, np.uint16)
         rank[pinnable] = np.arange(len(pinnable))
         np.add.at(depths, rank, pool.requests_by_key)
         one_pass.deepest_calls(pool.key, pool.offset, rank, deepest)

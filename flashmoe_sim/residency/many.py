@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import zip_longest
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min
 from flashmoe_sim.policies.static import Static
+from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency import nested, recency, tally
 from flashmoe_sim.residency.capacity import Capacity, capacities
@@ -25,7 +28,7 @@ from flashmoe_sim.residency.workload import Workload
 
 Job = Callable[[], dict[Setup, Counts]]
 Banks = dict[Setup, list[Capacity]]
-PARTS = 8
+PARTS = 16
 
 
 def plan_jobs(workload: Workload, setups: Sequence[Setup]) -> list[Job]:
@@ -50,12 +53,14 @@ def plan_jobs(workload: Workload, setups: Sequence[Setup]) -> list[Job]:
             walked[setup.policy, setup.contract, setup.scope, setup.prefetch][setup] = banks
         else:
             alone[setup] = banks
-    return [
-        *(job for group in stacked.values() for job in _stack_jobs(workload, group)),
-        *(partial(_list_pass, workload, group) for group in listed.values()),
-        *(job for group in walked.values() for job in _walk_jobs(workload, group)),
-        *(partial(_replay, workload, setup) for setup in alone),
+    predicting = defaultdict[Prefetcher, Lock](Lock)  # so that no two jobs work out the same predictions
+    groups = [
+        *(_stack_jobs(workload, group) for group in stacked.values()),
+        *(_list_jobs(workload, group) for group in listed.values()),
+        *(_walk_jobs(workload, group, predicting[prefetch]) for (*_, prefetch), group in walked.items()),
+        *(_lone_jobs(workload, setup) for setup in alone),
     ]
+    return [job for jobs in zip_longest(*groups) for job in jobs if job is not None]
 
 
 def _has_stack_pass(workload: Workload, setup: Setup, banks: list[Capacity]) -> bool:
@@ -98,6 +103,10 @@ def _calls_weigh_less(workload: Workload, banks: list[Capacity]) -> bool:
     return int((pool.requests * of_layer).max()) <= bank.room
 
 
+def _list_jobs(workload: Workload, group: Banks) -> list[Job]:
+    return [partial(_list_pass, workload, group)]
+
+
 def _list_pass(workload: Workload, group: Banks) -> dict[Setup, Counts]:
     """One walk over all calls with one list of experts, which holds every global bank."""
     (pool,) = workload.global_pools
@@ -114,21 +123,24 @@ def _list_pass(workload: Workload, group: Banks) -> dict[Setup, Counts]:
     }
 
 
-def _walk_jobs(workload: Workload, group: Banks) -> list[Job]:
+def _walk_jobs(workload: Workload, group: Banks, predicting: Lock) -> list[Job]:
     """Walks over parts of the pools, for all sizes; where pools are few, over each for some of the sizes."""
     parts, sizes = _parts(len(workload.pools(next(iter(group)).scope))), list(group.items())
     shares = min(PARTS // len(parts), len(sizes))
-    return [partial(_walk, workload, dict(sizes[n::shares]), part) for part in parts for n in range(shares)]
+    return [partial(_walk, workload, dict(sizes[n::shares]), part, predicting) for part in parts for n in range(shares)]
 
 
-def _walk(workload: Workload, group: Banks, part: range) -> dict[Setup, Counts]:
+def _walk(workload: Workload, group: Banks, part: range, predicting: Lock) -> dict[Setup, Counts]:
     """Visit each pool once, and replay it for every size before the next.
 
-    The sizes share what is known of a pool, its calls in the processor's caches, and no more: what a bank holds follows
-    from all of its past, which no other size tells of a policy that is not a stack algorithm.
+    The sizes share the pool, near in the processor's caches, and no work: what a bank holds follows from all of its
+    past, and where a policy is no stack algorithm, no other size tells it. A pool that exceeds the caches, as the one
+    for all layers may, is not visited in pieces: replayed again at once, a piece takes at most 1 % less time.
     """
     first = next(iter(group))
-    pools, ahead = workload.pools(first.scope), workload.ahead(first.prefetch, first.scope)
+    pools = workload.pools(first.scope)
+    with predicting:
+        ahead = workload.ahead(first.prefetch, first.scope)
     tables = {setup: np.zeros((len(workload.trace.layers), tally.N_COLUMNS), np.int64) for setup in group}
     for number in part:
         nothing = Recording.of(pools[number], ahead[number], wanted=False)
@@ -137,8 +149,8 @@ def _walk(workload: Workload, group: Banks, part: range) -> dict[Setup, Counts]:
     return {setup: build_counts(workload, setup, banks, tables[setup]) for setup, banks in group.items()}
 
 
-def _replay(workload: Workload, setup: Setup) -> dict[Setup, Counts]:
-    return {setup: replay(workload, setup).counts}
+def _lone_jobs(workload: Workload, setup: Setup) -> list[Job]:
+    return [lambda: {setup: replay(workload, setup).counts}]
 
 
 def _parts(pools: int) -> list[range]:
