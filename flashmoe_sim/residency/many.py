@@ -28,7 +28,7 @@ from flashmoe_sim.residency.workload import Workload
 
 Job = Callable[[], dict[Setup, Counts]]
 Banks = dict[Setup, list[Capacity]]
-PARTS = 16
+PARTS = 8
 
 
 def plan_jobs(workload: Workload, setups: Sequence[Setup]) -> list[Job]:
