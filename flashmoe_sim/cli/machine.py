@@ -35,7 +35,7 @@ def list_(as_json: bool) -> None:
         (
             machine.name,
             machine.title,
-            _short(machine.memory.ram_gib),
+            _short(machine.memory.ram_gib if machine.memory else None),
             _short(machine.storage.read_gb_s),
             _short(machine.link.pinned_gb_s if machine.link else None),
             _short(_decoding(machine)),
