@@ -32,6 +32,10 @@ MERGE_S = 65e-6  # per call, as the profile of github.com/adrianhoehne/llama.cpp
 MOST_SHARED = 0.9
 
 
+class DoesNotFit(BadInput):
+    """A bank, the dense weights and the context are more than a machine's memory."""
+
+
 @dataclass(frozen=True)
 class Conditions:
     """How a model runs on a machine, beside what stage 1 knows.
@@ -126,7 +130,7 @@ def page_cache_bytes(workload: Workload, setup: Setup, replay: Replay, machine: 
     """What the page cache of the machine can hold beside the bank, the dense weights and the context.
 
     With a GPU of its own memory, that holds the bank, the dense weights and the context.
-    Raises BadInput where they do not fit.
+    Raises DoesNotFit where they do not fit.
     """
     memory = machine.memory
     if memory is None:
@@ -142,7 +146,7 @@ def page_cache_bytes(workload: Workload, setup: Setup, replay: Replay, machine: 
         assert machine.gpu.memory_gib is not None
         room, where = round(machine.gpu.memory_gib.value * GIB), f"{machine.gpu.memory_gib.value:g} GiB on its GPU"
     if taken > room:
-        raise BadInput(
+        raise DoesNotFit(
             f"bank {setup.bank}: {bank / GIB:.1f} GiB of slots, {dense / GIB:.1f} GiB of dense weights and "
             f"{conditions.kv_bytes / GIB:.1f} GiB of context do not fit {machine.name}, which has {where}; "
             "give a smaller --bank or another --machine"
