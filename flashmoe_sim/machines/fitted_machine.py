@@ -78,8 +78,8 @@ def _rate(found: Fit, parameter: str, source: str, condition: str) -> Quantity:
     per_gb = float(found.value[column])
     if per_gb < least:
         raise BadInput(
-            f"{parameter}: nothing is left of the anchors' times for it: they are no slower where there is more of it; "
-            f"add an anchor whose speed shows it: {UNKNOWNS[parameter].needs}"
+            f"{parameter}: the anchors with more of it are no slower, so that nothing tells it; "
+            f"give others: it needs {UNKNOWNS[parameter].needs}"
         )
     draws = np.maximum(found.draws[:, column], least)
     lo, hi = np.quantile(1 / draws, [0.05, 0.95])
@@ -99,7 +99,9 @@ def _call_us(anchors: Sequence[Anchor], condition: str) -> Quantity:
     mean = sum(each) / len(each)
     lo, hi = min(*each, mean * MEASURED_SPREAD[0]), max(*each, mean * MEASURED_SPREAD[1])
     names = ", ".join(anchor.name for anchor in told)
-    return Quantity(*_ordered((lo, mean, hi)), f"topk, resolve, slotwr and other of the logs of {names}, a call", condition)
+    return Quantity(
+        *_ordered((lo, mean, hi)), f"topk, resolve, slotwr and other of the logs of {names}, a call", condition
+    )
 
 
 def _link(pinned: Quantity, condition: str) -> Link:
