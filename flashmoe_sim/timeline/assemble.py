@@ -132,19 +132,11 @@ def page_cache_bytes(workload: Workload, setup: Setup, replay: Replay, machine: 
     With a GPU of its own memory, that holds the bank, the dense weights and the context.
     Raises DoesNotFit where they do not fit.
     """
-    memory = machine.memory
-    if memory is None:
-        return 0
     bank = replay.counts.resident_bytes or 0
-    dense = _total_dense_bytes(workload, conditions) or 0
+    dense = total_dense_bytes(workload, conditions) or 0
     taken = bank + dense + conditions.kv_bytes
-    free = round((memory.ram_gib.value - memory.reserve_gib.value) * GIB)
-    room, where = free, f"{memory.ram_gib.value:g} GiB less {memory.reserve_gib.value:g} GiB for the system"
-    own = machine.gpu is not None and machine.gpu.memory_gib is not None and not machine.unified
-    if own:
-        assert machine.gpu is not None
-        assert machine.gpu.memory_gib is not None
-        room, where = round(machine.gpu.memory_gib.value * GIB), f"{machine.gpu.memory_gib.value:g} GiB on its GPU"
+    free, own = ram_bytes(machine), own_memory(machine)
+    room, where = room_bytes(machine)
     if taken > room:
         raise DoesNotFit(
             f"bank {setup.bank}: {bank / GIB:.1f} GiB of slots, {dense / GIB:.1f} GiB of dense weights and "
@@ -154,6 +146,26 @@ def page_cache_bytes(workload: Workload, setup: Setup, replay: Replay, machine: 
     if conditions.direct_io:
         return 0
     return free if own else free - taken
+
+
+def ram_bytes(machine: Machine) -> int:
+    """RAM beside what the system and other programs take."""
+    return round((machine.memory.ram_gib.value - machine.memory.reserve_gib.value) * GIB)
+
+
+def own_memory(machine: Machine) -> bool:
+    """Whether there is a GPU with a memory of its own."""
+    return machine.gpu is not None and machine.gpu.memory_gib is not None and not machine.unified
+
+
+def room_bytes(machine: Machine) -> tuple[int, str]:
+    """The memory that holds the bank, the dense weights and the context, and what it is in words."""
+    if own_memory(machine):
+        assert machine.gpu is not None
+        assert machine.gpu.memory_gib is not None
+        return round(machine.gpu.memory_gib.value * GIB), f"{machine.gpu.memory_gib.value:g} GiB on its GPU"
+    memory = machine.memory
+    return ram_bytes(machine), f"{memory.ram_gib.value:g} GiB less {memory.reserve_gib.value:g} GiB for the system"
 
 
 def _streamed(unit: Compute, size_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -168,7 +180,7 @@ def _dense_bytes(workload: Workload, unit: Compute, conditions: Conditions) -> N
     recorded = workload.trace.dense_bytes
     if recorded is not None and conditions.dense_bytes is None:
         return np.array([recorded[layer] for layer in workload.trace.layers], np.float64)
-    total = _total_dense_bytes(workload, conditions)
+    total = total_dense_bytes(workload, conditions)
     if total is None and unit.weights_gb_s is not None:
         name = workload.geometry.name if workload.geometry else workload.trace.name
         raise BadInput(
@@ -179,7 +191,8 @@ def _dense_bytes(workload: Workload, unit: Compute, conditions: Conditions) -> N
     return np.full(layers, (total or 0) / layers)
 
 
-def _total_dense_bytes(workload: Workload, conditions: Conditions) -> int | None:
+def total_dense_bytes(workload: Workload, conditions: Conditions) -> int | None:
+    """All weights outside the routed experts: as given, else as the model or the trace tells."""
     if conditions.dense_bytes is not None:
         return conditions.dense_bytes
     if workload.geometry is not None and workload.geometry.dense_bytes is not None:
