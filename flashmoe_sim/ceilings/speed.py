@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from flashmoe_sim.residency.replay import Replay, replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.stream import ReadAhead
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.timeline.assemble import Conditions, costs_of, room_bytes, total_dense_bytes
+from flashmoe_sim.timeline.assemble import Conditions, costs_of, room_bytes, weights_of
 from flashmoe_sim.timeline.execution import COPIED_BATCHES, EXECUTION_MODELS, NEVER_AHEAD, RESIDENT, TWO_LANES
 from flashmoe_sim.timeline.interval import speed_interval
 from flashmoe_sim.timeline.timed import INTERVAL_STEPS, Timed, last_steps, time_replay
@@ -165,9 +166,7 @@ def _others(
     except BadInput as error:
         notes.append(f"{ORACLE}: {error}")
     else:
-        yield _Other(
-            ORACLE, "The next call's experts are read one call ahead, as the setup runs.", oracle, conditions
-        )
+        yield _Other(ORACLE, "The next call's experts are read one call ahead, as the setup runs.", oracle, conditions)
         yield _Other(OVERLAPPED, "The same, reads running under compute.", oracle, overlapped)
     if not optimum_known(workload, setup):
         notes.append("min: not known where experts of different sizes share a bank of bytes")
@@ -192,8 +191,10 @@ def _others(
 def _stock(workload: Workload, machine: Machine, conditions: Conditions, notes: list[str]) -> str:
     """What `stock` means; whether it fits goes to the notes."""
     assert workload.geometry is not None
-    needs = workload.geometry.routed_bytes + (total_dense_bytes(workload, conditions) or 0) + conditions.kv_bytes
+    needs = workload.geometry.routed_bytes + weights_of(workload, conditions).total_dense_bytes + conditions.kv_bytes
     room, where = room_bytes(machine)
+    if room == math.inf:
+        return "Everything resident through the ordinary loader; whether it fits is not known."
     if needs <= room:
         return "Everything resident through the ordinary loader; it fits."
     notes.append(f"stock: {needs / GIB:.1f} GiB do not fit {machine.name}, which has {where}")

@@ -18,7 +18,7 @@ from flashmoe_sim.cli.common import (
     print_table,
     size,
 )
-from flashmoe_sim.cli.machine_options import condition_options, conditions_of
+from flashmoe_sim.cli.machine_options import condition_options
 from flashmoe_sim.cli.workload import bank_meaning, load_workload, prefetches_option, setup_options
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def command(
     from flashmoe_sim.cli.progress import replaying
     from flashmoe_sim.machines.load import load_machine
     from flashmoe_sim.sweep.collect import sweep
-    from flashmoe_sim.sweep.plan import cut_to_top_ks, plan_setups
+    from flashmoe_sim.sweep.plan import cut_to_top_ks, plan_conditions, plan_setups
     from flashmoe_sim.trace.bundled import catalog
 
     setups = plan_setups(
@@ -129,7 +129,7 @@ def command(
         io_split=io_split,
     )
     runs_on = [load_machine(name.strip()) for name in machines.split(",")] if machines else []
-    how = partial(conditions_of, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
+    how = partial(plan_conditions, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
     if out is not None:
         from flashmoe_sim.sweep.store import check_folder
 

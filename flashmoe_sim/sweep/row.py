@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from flashmoe_sim.ceilings.bottleneck import bottleneck
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.base import ProfiledPolicy
 from flashmoe_sim.policies.hot_profile import HotProfile
@@ -17,7 +18,7 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import RESULT_COLUMNS, TIMING
 from flashmoe_sim.timeline.assemble import Conditions
-from flashmoe_sim.timeline.timed import Timed
+from flashmoe_sim.timeline.timed import INTERVAL_STEPS, Timed, last_steps
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,10 @@ class OnMachine:
     def of(cls, machine: Machine, conditions: Conditions, timed: Timed | None) -> OnMachine:
         """timed: None where the model does not fit the machine."""
         columns = {"machine": machine.name, "execution": conditions.execution.name}
-        known = {"bottleneck": "does-not-fit"} if timed is None else timed.as_json()
+        known: dict[str, Any] = {"bottleneck": "does-not-fit"}
+        if timed is not None:
+            some = last_steps(timed.work, INTERVAL_STEPS)
+            known = timed.as_json() | {"bottleneck": bottleneck(some, timed.costs, conditions.execution).kind}
         columns |= {column.name: known[column.name] for column in TIMING if column.name in known}
         return cls(machine, conditions, columns)
 
