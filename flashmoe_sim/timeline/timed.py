@@ -19,7 +19,7 @@ from flashmoe_sim.timeline.execution import EXECUTION_MODELS, ExecutionModel
 from flashmoe_sim.timeline.interval import speed_interval
 from flashmoe_sim.timeline.run import Timeline, simulate
 from flashmoe_sim.timeline.timing import Timing, timing_of
-from flashmoe_sim.timeline.work import Work, some_calls
+from flashmoe_sim.timeline.work import Work, decoded, some_calls
 
 INTERVAL_STEPS = 512
 
@@ -80,15 +80,10 @@ def time_replay(
     timing = timing_of(timeline, work)
     lo, hi = None, None
     if interval and timing.tok_s is not None:
-        some = last_steps(work, INTERVAL_STEPS)
-        if timing_of(simulate(some, costs, conditions.execution), some).tok_s is None:
-            some = work  # the last steps are all of a prompt
+        some = last_steps(decoded(work), INTERVAL_STEPS)
 
         def speed_on(other: Machine) -> float:
-            priced = costs_of(workload, setup, other, conditions)
-            speed = timing_of(simulate(some, priced, conditions.execution), some).tok_s
-            assert speed is not None
-            return speed
+            return 1 / simulate(some, costs_of(workload, setup, other, conditions), conditions.execution).total_s
 
         lo, hi = speed_interval(timing.tok_s, speed_on, machine, timing.decode_step_s)
     assert workload.expert_bytes is not None
