@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from flashmoe_sim.timeline.execution import EXECUTION_MODELS, ExecutionModel
 from flashmoe_sim.timeline.interval import speed_interval
 from flashmoe_sim.timeline.run import Timeline, simulate
 from flashmoe_sim.timeline.timing import Timing, timing_of
-from flashmoe_sim.timeline.work import Work
+from flashmoe_sim.timeline.work import Work, some_calls
 
 INTERVAL_STEPS = 512
 
@@ -101,15 +101,4 @@ def time_replay(
 
 def last_steps(work: Work, steps: int) -> Work:
     """The last so many steps, with what was read ahead in them."""
-    first = int(np.searchsorted(work.step, np.unique(work.step)[-steps:][0]))
-    kept = slice(int(np.searchsorted(work.ahead_after, first)), None)
-    used = work.ahead_used[kept]
-    calls = ("row", "step", "n_tokens", "refs", "requests", "misses", "warm", "cold", "phase")
-    return replace(
-        work,
-        **{name: getattr(work, name)[first:] for name in calls},
-        ahead_after=work.ahead_after[kept] - first,
-        ahead_row=work.ahead_row[kept],
-        ahead_warm=work.ahead_warm[kept],
-        ahead_used=np.where(used < 0, used, used - first),
-    )
+    return some_calls(work, work.step >= np.unique(work.step)[-steps:][0])
