@@ -99,7 +99,7 @@ def command(
     if timed is not None and timeline_file is not None:
         from flashmoe_sim.timeline.perfetto import write_perfetto
 
-        write_perfetto(timed.timeline, timed.work, timeline_file, force=force)
+        write_perfetto(timed.timeline, timed.work, timeline_file, layers=workload.trace.layers, force=force)
         message(f"wrote {timeline_file}; open it in ui.perfetto.dev")
     if as_json:
         timing = None if timed is None else timed.as_json()
