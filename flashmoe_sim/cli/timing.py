@@ -43,10 +43,12 @@ def print_timing(timed: Timed, machine: Machine, conditions: Conditions) -> None
         rows.append(("  then", speed(timing.steady_tok_s)))
     if timing.prompt_tok_s is not None:
         rows.append(("prompt", speed(timing.prompt_tok_s)))
-    steps = (timing.step_ms_p50, timing.step_ms_p95, timing.step_ms_p99)
-    rows.append(("a step, P50 / P95 / P99", " / ".join(f"{ms:.3g}" for ms in steps) + " ms"))
+    steps = [ms for ms in (timing.step_ms_p50, timing.step_ms_p95, timing.step_ms_p99) if ms is not None]
+    if steps:
+        rows.append(("a step, P50 / P95 / P99", " / ".join(f"{ms:.3g}" for ms in steps) + " ms"))
     per_token = sum(timing.part_ms_per_token.values())
-    rows.append(("a token", f"{per_token:.3g} ms"))
+    if timing.part_ms_per_token:
+        rows.append(("a token", f"{per_token:.3g} ms"))
     for name, ms in timing.part_ms_per_token.items():
         if ms > LEAST_SHARE * per_token:
             rows.append((f"  {WORDS[name]}", f"{ms:.3g} ms  ({ms / per_token:.0%})"))

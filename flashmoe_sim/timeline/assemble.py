@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.model import LayerGeometry
-from flashmoe_sim.machines.machine import Compute, Machine
+from flashmoe_sim.machines.machine import Compute, Machine, Memory
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
@@ -31,6 +32,10 @@ from flashmoe_sim.trace.routing import PHASE_UNKNOWN
 GIB = 2**30
 MERGE_S = 65e-6  # per call, as the profile of github.com/adrianhoehne/llama.cpp docs/moe-hot-cache tells
 MOST_SHARED = 0.9
+
+
+class DoesNotFit(BadInput):
+    """A bank, the dense weights and the context are more than a machine's memory."""
 
 
 @dataclass(frozen=True)
@@ -180,29 +185,45 @@ def room_for_pages(weights: Weights, machine: Machine, conditions: Conditions, *
     """Bytes that the page cache of a machine can hold beside a bank, the dense weights and the context.
 
     With a GPU of its own memory, that holds the bank, the dense weights and the context. bank: in a person's words.
-    Raises BadInput where they do not fit.
+    A machine whose memory is not known has no page cache: what it served is in the rate of its reads.
+    Raises DoesNotFit where they do not fit.
     """
-    memory = machine.memory
-    if memory is None:
+    if machine.memory is None:
         return 0
     dense = weights.total_dense_bytes
     taken = bank_bytes + dense + conditions.kv_bytes
-    free = round((memory.ram_gib.value - memory.reserve_gib.value) * GIB)
-    room, where = free, f"{memory.ram_gib.value:g} GiB less {memory.reserve_gib.value:g} GiB for the system"
-    own = machine.gpu is not None and machine.gpu.memory_gib is not None and not machine.unified
-    if own:
-        assert machine.gpu is not None
-        assert machine.gpu.memory_gib is not None
-        room, where = round(machine.gpu.memory_gib.value * GIB), f"{machine.gpu.memory_gib.value:g} GiB on its GPU"
+    room, where = room_bytes(machine)
     if taken > room:
-        raise BadInput(
+        raise DoesNotFit(
             f"bank {bank}: {bank_bytes / GIB:.1f} GiB of slots, {dense / GIB:.1f} GiB of dense weights and "
             f"{conditions.kv_bytes / GIB:.1f} GiB of context do not fit {machine.name}, which has {where}; "
             "give a smaller --bank or another --machine"
         )
     if conditions.direct_io:
         return 0
-    return free if own else free - taken
+    return ram_bytes(machine.memory) - (0 if own_memory(machine) else taken)
+
+
+def ram_bytes(memory: Memory) -> int:
+    """RAM beside what the system and other programs take."""
+    return round((memory.ram_gib.value - memory.reserve_gib.value) * GIB)
+
+
+def own_memory(machine: Machine) -> bool:
+    """Whether there is a GPU with a memory of its own."""
+    return machine.gpu is not None and machine.gpu.memory_gib is not None and not machine.unified
+
+
+def room_bytes(machine: Machine) -> tuple[float, str]:
+    """The memory that holds the bank, the dense weights and the context, and what it is in words; inf if not known."""
+    if own_memory(machine):
+        assert machine.gpu is not None
+        assert machine.gpu.memory_gib is not None
+        return round(machine.gpu.memory_gib.value * GIB), f"{machine.gpu.memory_gib.value:g} GiB on its GPU"
+    if machine.memory is None:
+        return math.inf, "an unknown memory"
+    ram, reserve = machine.memory.ram_gib.value, machine.memory.reserve_gib.value
+    return ram_bytes(machine.memory), f"{ram:g} GiB less {reserve:g} GiB for the system"
 
 
 def _streamed(unit: Compute, size_bytes: NDArray[np.float64]) -> NDArray[np.float64]:

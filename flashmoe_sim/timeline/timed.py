@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from flashmoe_sim.timeline.execution import EXECUTION_MODELS, ExecutionModel
 from flashmoe_sim.timeline.interval import speed_interval
 from flashmoe_sim.timeline.run import Timeline, simulate
 from flashmoe_sim.timeline.timing import Timing, timing_of
-from flashmoe_sim.timeline.work import Work
+from flashmoe_sim.timeline.work import Work, decoded, some_calls
 
 INTERVAL_STEPS = 512
 
@@ -80,7 +80,7 @@ def time_replay(
     timeline = simulate(work, costs, conditions.execution, record=record)
     timing = timing_of(timeline, work)
     lo, hi = None, None
-    if interval:
+    if interval and timing.tok_s is not None:
         lo, hi = interval_of(
             work,
             timing,
@@ -99,26 +99,16 @@ def time_replay(
 def interval_of(
     work: Work, timing: Timing, machine: Machine, execution: ExecutionModel, price: Callable[[Machine], Costs]
 ) -> tuple[float, float]:
-    """The 90 % interval of timing.tok_s, from the last 512 steps of the work; price: its costs on a machine."""
-    some = last_steps(work, INTERVAL_STEPS)
+    """The 90 % interval of timing.tok_s, from the last 512 decoded steps; price: what the work costs on a machine."""
+    assert timing.tok_s is not None
+    some = last_steps(decoded(work), INTERVAL_STEPS)
 
     def speed_on(other: Machine) -> float:
-        return timing_of(simulate(some, price(other), execution), some).tok_s
+        return 1 / simulate(some, price(other), execution).total_s
 
     return speed_interval(timing.tok_s, speed_on, machine, timing.decode_step_s)
 
 
 def last_steps(work: Work, steps: int) -> Work:
     """The last so many steps, with what was read ahead in them."""
-    first = int(np.searchsorted(work.step, np.unique(work.step)[-steps:][0]))
-    kept = slice(int(np.searchsorted(work.ahead_after, first)), None)
-    used = work.ahead_used[kept]
-    calls = ("row", "step", "n_tokens", "refs", "requests", "misses", "warm", "cold", "phase")
-    return replace(
-        work,
-        **{name: getattr(work, name)[first:] for name in calls},
-        ahead_after=work.ahead_after[kept] - first,
-        ahead_row=work.ahead_row[kept],
-        ahead_warm=work.ahead_warm[kept],
-        ahead_used=np.where(used < 0, used, used - first),
-    )
+    return some_calls(work, work.step >= np.unique(work.step)[-steps:][0])
