@@ -27,14 +27,16 @@ from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.shape import find_shape
+from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.workload import Workload, find_geometry, prepare
-from flashmoe_sim.schema import LAYER_COLUMNS, frame
+from flashmoe_sim.schema import LAYER_COLUMNS, PREDICTED, frame
 from flashmoe_sim.sweep.collect import sweep as run_sweep
 from flashmoe_sim.sweep.plan import OneBank, OnePolicy, OnePredictor, cut_to_top_ks, plan_setup, plan_setups
+from flashmoe_sim.sweep.predictions import HitRates, predict_as_told
 from flashmoe_sim.sweep.row import identity, result_row
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
@@ -57,6 +59,7 @@ __all__ = [
     "inspect",
     "load_model",
     "load_trace",
+    "predict",
     "replay",
     "sweep",
     "synth",
@@ -263,3 +266,45 @@ def synth(
         seed=seed,
     )
     return prepare(made, other.geometry) if other else load_trace(made, model=model)
+
+
+def predict(
+    *,
+    hit_rate: HitRates | None = None,
+    table: str | Path | None = None,
+    model: Model | None = None,
+    machine: str | Path | Machine | None = None,
+    bank: OneBank | None = None,
+    top_k: int | None = None,
+    io_split: int = 4,
+    execution: str | None = None,
+    dense: str | int | None = None,
+    kv: str | int | None = None,
+    direct_io: bool = False,
+    hot: bool = False,
+) -> polars.DataFrame:
+    """Say how fast a model decodes where only hit rates are known, as `sim predict` does; docs/predict.md explains.
+
+    >>> found = predict(hit_rate=[0.6, 0.9], model="qwen3.5-35b-a3b", machine="m5-max-128", top_k=4)
+    >>> found["tok_s"].is_sorted()
+    True
+
+    hit_rate: one, several, or `0.588,72.8%`. table: a CSV file; either is needed, and a model and a machine.
+    bank, top_k: of all rows that do not tell. dense, kv: sizes with their unit, or bytes.
+    Raises BadInput for what cannot be read, and for a bank that does not fit the machine.
+    """
+    told = predict_as_told(
+        hit_rate=hit_rate,
+        table=table,
+        model=model,
+        machine=machine,
+        bank=bank,
+        top_k=top_k,
+        io_split=io_split,
+        execution=execution,
+        dense=dense,
+        kv=kv,
+        direct_io=direct_io,
+        hot=hot,
+    )
+    return frame([row.as_row() for row in told.rows], PREDICTED)

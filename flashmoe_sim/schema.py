@@ -85,7 +85,12 @@ PREDICTED = (
     Column("top_k", "int", "experts", "experts that a routed call asks for"),
     Column("hit_rate", "float", "1", "1 - misses_per_call / top_k"),
     Column("misses_per_call", "float", "experts", "experts of a routed call that are not in the bank"),
-    Column("page_cache_share", "float", "1", "share of the misses that the page cache is taken to serve"),
+    Column(
+        "page_cache_share",
+        "float",
+        "1",
+        "share of the misses that the page cache is taken to serve; null where none is read",
+    ),
     Column("tok_s", "float", "1/s", "decode speed, predicted"),
     Column("tok_s_lo", "float", "1/s", "lower end of the 90 % interval of tok_s"),
     Column("tok_s_hi", "float", "1/s", "upper end of the 90 % interval of tok_s"),

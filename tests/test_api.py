@@ -16,6 +16,7 @@ import pytest
 
 import flashmoe_sim.api as sim
 from flashmoe_sim.cli import curve as curve_verb
+from flashmoe_sim.cli import predict as predict_verb
 from flashmoe_sim.cli import replay as replay_verb
 from flashmoe_sim.cli import sweep as sweep_verb
 from flashmoe_sim.cli import trace_synth as synth_verb
@@ -56,8 +57,9 @@ def test_the_examples_of_the_docstrings() -> None:
         (replay_verb.command, sim.replay),
         (curve_verb.command, sim.curve),
         (synth_verb.synth, sim.synth),
+        (predict_verb.command, sim.predict),
     ],
-    ids=["sweep", "replay", "curve", "synth"],
+    ids=["sweep", "replay", "curve", "synth", "predict"],
 )
 def test_functions_take_what_the_command_line_takes(verb: Any, function: Any) -> None:
     options = [one for one in verb.params if isinstance(one, click.Option) and one.opts[0] not in ELSEWHERE]

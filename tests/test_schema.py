@@ -6,7 +6,7 @@ import pytest
 
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.workload import prepare
-from flashmoe_sim.schema import COUNTS, IDENTITY, RESULT_COLUMNS, TIMING, Column
+from flashmoe_sim.schema import COUNTS, IDENTITY, PREDICTED, RESULT_COLUMNS, TIMING, Column
 from flashmoe_sim.sweep.row import identity, result_row
 from tests.residency.builders import geometry_of, one_layer, run, trace_of
 
@@ -15,9 +15,11 @@ def test_names_are_given_once() -> None:
     names = [column.name for column in RESULT_COLUMNS]
     assert len(set(names)) == len(names)
     assert RESULT_COLUMNS == IDENTITY + COUNTS + TIMING
+    predicted = [column.name for column in PREDICTED]
+    assert len(set(predicted)) == len(predicted)
 
 
-@pytest.mark.parametrize("column", RESULT_COLUMNS, ids=lambda column: column.name)
+@pytest.mark.parametrize("column", RESULT_COLUMNS + PREDICTED, ids=lambda column: column.name)
 def test_every_column_is_described(column: Column) -> None:
     assert column.name.isidentifier()
     assert column.name == column.name.lower()

@@ -18,6 +18,7 @@ VERBS = {
     "curve": "the exact hit curve at every bank size, in one pass",
     "diagnose": "is it the policy or the working set? with a verdict",
     "ceilings": "how fast it could run at best on a machine, and what holds it back",
+    "predict": "how fast a bank runs where only its hit rate is known",
     "trace": "inspect, lint, convert, cut, combine and make routing traces",
     "model": "what a model's experts cost",
     "machine": "what a machine's memory, storage, link and processors do",

@@ -26,7 +26,7 @@ def read_rows(path: str | Path, selectors: Sequence[str], model: ModelGeometry, 
     are no numbers, and rows measured under different conditions.
     """
     file = Path(path)
-    columns, rows = _table(file)
+    columns, rows = read_table(file)
     speed = next((column for column in SPEEDS if column in columns), None)
     if speed is None:
         raise BadInput(f"{file}: no column {' or '.join(SPEEDS)}; found: {', '.join(columns)}; give another table")
@@ -52,7 +52,11 @@ def read_rows(path: str | Path, selectors: Sequence[str], model: ModelGeometry, 
     ]
 
 
-def _table(file: Path) -> tuple[list[str], list[tuple[int, Row]]]:
+def read_table(file: Path) -> tuple[list[str], list[tuple[int, Row]]]:
+    """The columns of a CSV file, and its rows with their lines; cells without the blanks around them.
+
+    Raises BadInput for what cannot be read, a table without rows, and a row with more or fewer cells than the header.
+    """
     kind = "a table as CSV"
     if regular_file_bytes(file, kind=kind) > MAX_BYTES:
         raise BadInput(f"{file}: more than {MAX_BYTES // 2**20} MiB; expected {kind}")

@@ -14,6 +14,7 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.timeline.assemble import Conditions, Weights, price, room_for_pages, weigh
+from flashmoe_sim.timeline.execution import COPIED_BATCHES, RESIDENT, TWO_LANES
 from flashmoe_sim.timeline.rates import Rate
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.timed import interval_of
@@ -22,21 +23,24 @@ from flashmoe_sim.timeline.work import Work
 from flashmoe_sim.trace.routing import PHASE_DECODE
 
 STEPS = 512
+NOT_READ = (RESIDENT, TWO_LANES, COPIED_BATCHES)
 
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
     """What a rate comes to on a machine.
 
-    top_k, misses_per_call: of the routed calls that were made. page_cache_share: of the misses, by the page cache.
-    tok_s_lo, tok_s_hi: the 90 % interval of timing.tok_s.
+    top_k, misses_per_call: of the routed calls that were made. page_cache_share: of the misses, those
+    that the page cache serves; None where misses are not read.
+    tok_s_lo, tok_s_hi: the 90 % interval of tok_s.
     """
 
     rate: Rate
     top_k: int
     misses_per_call: float
-    page_cache_share: float
+    page_cache_share: float | None
     timing: Timing
+    tok_s: float
     tok_s_lo: float
     tok_s_hi: float
 
@@ -44,7 +48,7 @@ class Predicted:
     def error(self) -> float | None:
         """Signed: predicted over measured, less 1."""
         measured = self.rate.measured_tok_s
-        return None if measured is None else self.timing.tok_s / measured - 1
+        return None if measured is None else self.tok_s / measured - 1
 
     def as_row(self) -> dict[str, Any]:
         """schema.PREDICTED."""
@@ -55,10 +59,10 @@ class Predicted:
             "hit_rate": 1 - self.misses_per_call / self.top_k,
             "misses_per_call": self.misses_per_call,
             "page_cache_share": self.page_cache_share,
-            "tok_s": self.timing.tok_s,
+            "tok_s": self.tok_s,
             "tok_s_lo": self.tok_s_lo,
             "tok_s_hi": self.tok_s_hi,
-            "ms_per_token": 1e3 / self.timing.tok_s,
+            "ms_per_token": 1e3 / self.tok_s,
             "measured_tok_s": rate.measured_tok_s,
             "measured_tok_s_lo": rate.tok_s_lo,
             "measured_tok_s_hi": rate.tok_s_hi,
@@ -162,9 +166,12 @@ def _predict(
         raise BadInput(f"{rate.where}: {rate.top_k} experts a token; {geometry.name} has {most} a layer")
     misses = rate.misses(rate.top_k)
     share = page_cache_share(geometry, weights, machine, conditions, rate.bank, rate.where)
+    reads = conditions.execution.serve not in NOT_READ
     work = made_work(layers=len(weights.layers), top_k=rate.top_k, misses_per_call=misses, page_cache_share=share)
     timeline = simulate(work, price(weights, machine, conditions, io_split=io_split), conditions.execution)
     timing = timing_of(timeline, work)
+    if timing.tok_s is None:
+        raise BadInput(f"machine {machine.name}: a token takes no time on it; give it layer_us or weights_gb_s")
     lo, hi = interval_of(
         work,
         timing,
@@ -172,7 +179,7 @@ def _predict(
         conditions.execution,
         lambda other: price(weights, other, conditions, io_split=io_split),
     )
-    return Predicted(rate, rate.top_k, misses, share, timing, lo, hi)
+    return Predicted(rate, rate.top_k, misses, share if reads else None, timing, timing.tok_s, lo, hi)
 
 
 def _draw(draws: np.random.Generator, of: NDArray[np.int64], total: int) -> NDArray[np.int64]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from flashmoe_sim.errors import BadInput
+from flashmoe_sim.machines.rows import Row, read_table
 from flashmoe_sim.policies.bank import Bank, parse_bank
 
-RATES = ("misses_per_call", "hit_pct", "hit_rate")
+BANKS, RATES = ("bank", "slots"), ("misses_per_call", "hit_pct", "hit_rate")
 SPEEDS = ("tok_s", "decode_tok_s")
 SPEED_ENDS = ("tok_s_lo", "tok_s_hi")
-MOST_ROWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -74,39 +72,24 @@ def parse_hit_rates(text: str) -> list[Rate]:
     return rates
 
 
-def read_rates(path: Path) -> list[Rate]:
+def read_rates(path: str | Path) -> list[Rate]:
     """The rows of a CSV file with one of the columns `misses_per_call`, `hit_pct` and `hit_rate`.
 
-    It may also have `topk`, `bank` (slots of each layer, or bytes such as 8GiB), and the measured `tok_s` or
+    It may also have `topk`, `bank` or `slots` (slots of each layer, or bytes such as 8GiB), and the measured `tok_s` or
     `decode_tok_s`, or both `tok_s_lo` and `tok_s_hi`; an empty cell of these is not known. Other columns are not read.
     Raises BadInput, naming the line, for what cannot be read.
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.DictReader(file)
-            names = tuple(rows.fieldnames or ())
-            if not any(name in names for name in RATES):
-                raise BadInput(
-                    f"{path}: begins with the columns {', '.join(names)[:80]!r}; "
-                    f"expected one of {', '.join(RATES)} among them"
-                )
-            rates = []
-            for row in rows:
-                rates.append(_rate(row, f"{path}:{rows.line_num}"))
-                if len(rates) > MOST_ROWS:
-                    raise BadInput(f"{path}: more than {MOST_ROWS:,} rows; expected a published table")
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}; give a CSV file") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise BadInput(f"{path}: not a CSV file ({error}); expected one of the columns {', '.join(RATES)}") from None
-    if not rates:
-        raise BadInput(f"{path}: no rows in it; expected a header and a row for each run")
-    return rates
+    file = Path(path)
+    columns, rows = read_table(file)
+    if not any(name in columns for name in RATES):
+        raise BadInput(
+            f"{file}: no column {', '.join(RATES[:-1])} or {RATES[-1]}; found: {', '.join(columns)[:200]}; "
+            "give another table"
+        )
+    return [_rate(row, f"{file}: line {line}") for line, row in rows]
 
 
-def _rate(row: Mapping[str, str | None], where: str) -> Rate:
-    if None in row:
-        raise BadInput(f"{where}: more cells than the header has columns; quote texts that have commas in them")
+def _rate(row: Row, where: str) -> Rate:
     misses, percent, share = (_number(row, name, where) for name in RATES)
     hit_rate = share if percent is None else percent / 100
     if misses is None and hit_rate is None:
@@ -114,26 +97,25 @@ def _rate(row: Mapping[str, str | None], where: str) -> Rate:
     top_k = _number(row, "topk", where)
     if top_k is not None and (top_k < 1 or top_k != int(top_k)):
         raise BadInput(f"{where}: topk {top_k:g}; expected a whole number of experts a token, at least 1")
-    bank = (row.get("bank") or "").strip()
+    bank = next((row[name] for name in BANKS if row.get(name)), None)
     speed = next((number for name in SPEEDS if (number := _number(row, name, where)) is not None), None)
-    ends = [_number(row, name, where) for name in SPEED_ENDS]
-    for number in (speed, *ends):
-        if number == 0:
-            raise BadInput(f"{where}: a speed of 0 tokens a second; expected what was measured, or nothing")
+    slow, fast = (_number(row, name, where) for name in SPEED_ENDS)
+    if 0 in (speed, slow, fast):
+        raise BadInput(f"{where}: a speed of 0 tokens a second; expected what was measured, or nothing")
     return Rate(
         where=where,
         hit_rate=None if hit_rate is None else _share(hit_rate, where),
         misses_per_call=misses,
         top_k=None if top_k is None else int(top_k),
-        bank=_bank(bank, where) if bank else None,
+        bank=None if bank is None else _bank(bank, where),
         tok_s=speed,
-        tok_s_lo=ends[0],
-        tok_s_hi=ends[1],
+        tok_s_lo=slow,
+        tok_s_hi=fast,
     )
 
 
-def _number(row: Mapping[str, str | None], name: str, where: str) -> float | None:
-    cell = (row.get(name) or "").strip()
+def _number(row: Row, name: str, where: str) -> float | None:
+    cell = row.get(name)
     if not cell:
         return None
     try:

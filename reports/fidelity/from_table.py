@@ -49,7 +49,9 @@ class TableRun:
         return timing_of(simulate(self.work, costs, self.conditions.execution), self.work)
 
     def tok_s(self, machine: Machine) -> float:
-        return self.timing(machine).tok_s
+        tok_s = self.timing(machine).tok_s
+        assert tok_s is not None
+        return tok_s
 
 
 def table_run(

@@ -107,7 +107,8 @@ def group() -> Group:
     anchor = next(row for row in rows if row["bank"] == ANCHOR)
     tok_s = float(anchor["decode_tok_s"])
     machine = fitted(machine_with_reads(anchor), ("cpu.layer_us",), {run_of(anchor): tok_s})
-    geometry = load_model(MODEL)
+    memory, geometry = machine.memory, load_model(MODEL)
+    assert memory is not None
     gib = {row["bank"]: geometry.bank_bytes(int(row["bank"])) / GIB for row in rows}
     touched_gib = first_uses() * mean_expert_bytes() / GIB
     largest = rows[-1]["bank"]
@@ -124,7 +125,7 @@ def group() -> Group:
         if row is not anchor
     )
     naive, first = without_page_cache(), rows[0]
-    ram = machine.memory.ram_gib.value
+    ram = memory.ram_gib.value
     explanation = prose(f"""\
 Fitted: what a token takes beside installs, on bank {ANCHOR}, whose run is also the one with a published install
 time. Banks {rows[-2]["bank"]} and {largest} read the same {first_uses() * 3:,} matrices, so nothing is evicted from
@@ -133,7 +134,7 @@ for. With the same prompt, seed and temperature 0 the other rows ask for the sam
 within half a minute: {installs(first) - first_uses():,} of the {installs(first):,} installs of bank
 {first["bank"]}. All that the run asks for is {touched_gib:.0f} GiB, and with a bank of {ANCHOR} ({gib[ANCHOR]:.0f}
 GiB) beside it fits {ram:g} GiB, so what is read again comes from the page cache, at
-{machine.memory.copy_gb_s.value:.1f} GB/s where first reads get {machine.storage.read_gb_s.value:.1f}. That is why
+{memory.copy_gb_s.value:.1f} GB/s where first reads get {machine.storage.read_gb_s.value:.1f}. That is why
 the table is flat: a bank saves only the cheap reads.
 
 If all reads were alike ({column(MS, "component", "ms")["per pread"]:g} ms each), bank {first["bank"]} would be off

@@ -36,6 +36,7 @@ def sim(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         ["diagnose", "-h"],
         ["trace", "-h"],
         ["machine", "-h"],
+        ["predict", "-h"],
         ["policy", "-h"],
         ["prefetch", "-h"],
     ],

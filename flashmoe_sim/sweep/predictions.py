@@ -1,0 +1,70 @@
+"""From what a person asks of `sim predict`, in words or as objects, to predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.policies.bank import Bank, parse_bank
+from flashmoe_sim.sweep.plan import OneBank, plan_conditions, plan_setup
+from flashmoe_sim.timeline.assemble import Conditions
+from flashmoe_sim.timeline.from_rates import Predicted, predict
+from flashmoe_sim.timeline.rates import Rate, parse_hit_rates, read_rates
+
+HitRates = str | float | Iterable[float]
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What was asked, and a prediction for each rate."""
+
+    geometry: ModelGeometry
+    machine: Machine
+    conditions: Conditions
+    rows: list[Predicted]
+
+
+def predict_as_told(
+    *,
+    hit_rate: HitRates | None,
+    table: str | Path | None,
+    model: str | Path | ModelGeometry | None,
+    machine: str | Path | Machine | None,
+    bank: OneBank | None = None,
+    top_k: int | None = None,
+    io_split: int = 4,
+    **conditions: Any,
+) -> Predictions:
+    """Predict each hit rate, or each row of a table; conditions: what `plan_conditions` takes.
+
+    Raises BadInput where neither or both are given, or no model or machine, and for whatever is wrong with them.
+    """
+    if (hit_rate is None) == (table is None):
+        raise BadInput("predict: give either hit rates (--hit-rate 0.588,0.728) or a table (--table FILE)")
+    if model is None or machine is None:
+        missing = "--model, see `sim model list`" if model is None else "--machine, see `sim machine list`"
+        raise BadInput(f"predict: seconds need a model and a machine; give {missing}")
+    if top_k is not None and top_k < 1:
+        raise BadInput(f"predict: {top_k} experts a token; expected at least 1")
+    # The policy does not matter: misses are read in parallel unless another execution model is named.
+    told = plan_conditions(plan_setup("1" if bank is None else bank, io_split=io_split), **conditions)
+    rates = read_rates(table) if table is not None else _hit_rates(hit_rate)
+    geometry = model if isinstance(model, ModelGeometry) else load_model(model)
+    runs_on = machine if isinstance(machine, Machine) else load_machine(machine)
+    of_all: Bank | None = None if bank is None else parse_bank(str(bank))
+    rows = predict(rates, geometry, runs_on, told, bank=of_all, top_k=top_k, io_split=io_split)
+    return Predictions(geometry, runs_on, told, rows)
+
+
+def _hit_rates(given: HitRates | None) -> list[Rate]:
+    if isinstance(given, str):
+        return parse_hit_rates(given)
+    several = [given] if isinstance(given, int | float) else list(given or ())
+    return parse_hit_rates(",".join(map(str, several)))

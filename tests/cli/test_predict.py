@@ -1,0 +1,123 @@
+"""`sim predict`: hit rates to speeds, with the error beside what was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flashmoe_sim import api
+from flashmoe_sim.cli.main import main
+from flashmoe_sim.schema import PREDICTED
+from reports.fidelity.from_table import PUBLISHED
+
+MODEL = ["--model", "qwen3.5-35b-a3b", "--machine", "m5-max-128"]
+TABLE = str(PUBLISHED / "anemll_qwen35_35b_bank.csv")
+
+
+@pytest.fixture(autouse=True)
+def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main(["predict", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_table_with_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", *MODEL, "--table", TABLE, "--topk", "4"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert max(map(len, printed.out.splitlines())) <= 80
+    rows = [line.split() for line in printed.out.splitlines() if line.endswith("%") and line.strip()[0].isdigit()]
+    assert [row[0] for row in rows] == ["16", "32", "64", "128", "256"]
+    assert [row[-2] for row in rows] == ["46.9", "51.9", "53.2", "53", "55.2"]
+    assert all(row[-1][0] in "+-" for row in rows)
+
+
+def test_json_has_the_documented_columns_and_the_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    said = document(capsys, *MODEL, "--table", TABLE, "--topk", "4")
+    assert (said["model"], said["machine"]) == ("qwen3.5-35b-a3b:ud-iq2_m", "m5-max-128")
+    assert said["execution"] == "parallel-install"
+    for row in said["rows"]:
+        parts = row.pop("ms_per_token_by_part")
+        assert list(row) == [column.name for column in PREDICTED]
+        assert sum(parts.values()) == pytest.approx(row["ms_per_token"])
+        assert row["error"] == pytest.approx(row["tok_s"] / row["measured_tok_s"] - 1)
+        assert row["tok_s_lo"] < row["measured_tok_s"] < row["tok_s_hi"]
+
+
+def test_hit_rates_without_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--hit-rate", "0.588,72.8%", "--topk", "4", "--bank", "32", "--execution", "sync-install"]
+    slow, fast = document(capsys, *MODEL, *arguments)["rows"]
+    assert (slow["hit_rate"], fast["hit_rate"]) == (pytest.approx(0.588), pytest.approx(0.728))
+    assert slow["tok_s"] < fast["tok_s"]
+    assert (slow["bank"], slow["measured_tok_s"], slow["error"]) == ("32", None, None)
+    assert main(["predict", *MODEL, *arguments]) == 0
+    assert "measured" not in capsys.readouterr().out
+
+
+def test_the_python_function_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = document(capsys, *MODEL, "--table", TABLE, "--topk", "4")["rows"]
+    table = api.predict(table=TABLE, model="qwen3.5-35b-a3b", machine="m5-max-128", top_k=4)
+    assert table.columns == [column.name for column in PREDICTED]
+    assert table.to_dicts() == [{name: row[name] for name in table.columns} for row in rows]
+    one = api.predict(hit_rate=0.588, model="qwen3.5-35b-a3b", machine="m5-max-128", top_k=4, bank=16)
+    assert one.height == 1
+
+
+def test_ends_of_a_measured_speed_and_rows_without_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("slots,hit_pct,tok_s_lo,tok_s_hi\n32,74.9,3.5,4.1\n64,94.6,,\n")
+    words = ["--model", "qwen3-235b-a22b", "--dense", "5GiB", "--machine", "strix-halo-128", "--table", str(path)]
+    assert main(["predict", *words]) == 0
+    first, second = (line.split() for line in capsys.readouterr().out.splitlines() if line.strip()[:2] in {"32", "64"})
+    assert first[-2] == "3.5-4.1"
+    assert second[-2:] == ["-", "-"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*MODEL], "sim: predict: give either hit rates (--hit-rate 0.588,0.728) or a table (--table FILE)"),
+        ([*MODEL, "--hit-rate", "0.5", "--table", TABLE], "sim: predict: give either"),
+        (["--machine", "m2-16", "--hit-rate", "0.5"], "sim: predict: seconds need a model and a machine; give --model"),
+        (["--model", "kimi-k2", "--hit-rate", "0.5"], "sim: predict: seconds need a model and a machine; give --mach"),
+        ([*MODEL, "--hit-rate", "1.5"], "sim: hit rate 1.5: a hit rate of 1.5; expected 0 to 1"),
+        ([*MODEL, "--hit-rate", "half"], "sim: hit rate 'half': not a number"),
+        ([*MODEL, "--hit-rate", "0.5", "--topk", "0"], "sim predict: Invalid value for '--topk'"),
+        ([*MODEL, "--hit-rate", "0.5", "--topk", "999"], "sim: hit rate 0.5: 999 experts a token; "),
+        ([*MODEL, "--hit-rate", "0.5", "--bank", "few"], "sim: bank 'few': expected a number"),
+        ([*MODEL, "--hit-rate", "0.5", "--execution", "magic"], "sim: unknown execution model 'magic'"),
+        ([*MODEL, "--table", "none.csv"], "sim: none.csv: no such file"),
+        ([*MODEL, "--table", "empty.csv"], "sim: empty.csv: is empty; expected a table as CSV"),
+        ([*MODEL, "--table", "speeds.csv"], "sim: speeds.csv: no column misses_per_call, hit_pct or hit_rate; found"),
+        ([*MODEL, "--table", "words.csv"], "sim: words.csv: line 3: found hit_pct 'most'; expected a number from 0"),
+        ([*MODEL, "--table", "many.csv", "--topk", "4"], "sim: many.csv: line 2: 5 misses a call, which asks for 4"),
+        (
+            ["--model", "kimi-k2.5", "--dense", "12GiB", "--machine", "m2-16", "--bank", "64", "--hit-rate", "0.5"],
+            "sim: hit rate 0.5: bank 64: 36.1 GiB of slots",
+        ),
+        (["--model", "kimi-k2.5", "--machine", "m2-16", "--hit-rate", "0.5"], "sim: kimi-k2.5:ud-tq1_0: does not tell"),
+    ],
+)
+def test_bad_input_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty.csv").write_text("")
+    Path("speeds.csv").write_text("bank,tok_s\n16,4\n")
+    Path("words.csv").write_text("hit_pct\n50\nmost\n")
+    Path("many.csv").write_text("misses_per_call\n5\n")
+    assert main(["predict", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(message)
+    assert printed.err.count("\n") == 1

@@ -1,0 +1,88 @@
+"""Reading published rows: what they tell, and one line about what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.timeline.rates import Rate, parse_hit_rates, read_rates
+from reports.fidelity.from_table import PUBLISHED
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    return path
+
+
+def test_everything_that_a_row_can_tell(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, "bank,topk,hit_pct,misses_per_call,decode_tok_s,other\n16,4,58.8,1.68,46.9,x\n8GiB,,60,,,\n"
+    )
+    first, second = read_rates(path)
+    assert first == Rate(f"{path}: line 2", 0.588, 1.68, 4, Bank(slots=16), 46.9)
+    assert first.misses(4) == 1.68  # counted, where the hit rate is rounded
+    assert second == Rate(f"{path}: line 3", hit_rate=0.6, bank=Bank(budget_bytes=8 << 30))
+    assert second.misses(5) == pytest.approx(2)
+    assert second.measured_tok_s is None
+
+
+def test_ends_of_a_speed(tmp_path: Path) -> None:
+    (row,) = read_rates(written(tmp_path, "slots,hit_rate,tok_s_lo,tok_s_hi\n32,0.5,3,5\n"))
+    assert (row.bank, row.measured_tok_s, row.tok_s_lo, row.tok_s_hi) == (Bank(slots=32), 4, 3, 5)
+
+
+def test_hit_rates_are_shares_or_per_cent() -> None:
+    assert [rate.hit_rate for rate in parse_hit_rates("0.588, 72.8%,0,1,100%")] == [0.588, 0.728, 0, 1, 1]
+
+
+@pytest.mark.parametrize("name", ["anemll_qwen35_35b_bank", "hot_cache_hit_vs_tok_s", "slot_remap_qwen3_235b"])
+def test_published_tables_are_read(name: str) -> None:
+    rates = read_rates(PUBLISHED / f"{name}.csv")
+    assert len(rates) == {"anemll_qwen35_35b_bank": 5, "hot_cache_hit_vs_tok_s": 8, "slot_remap_qwen3_235b": 3}[name]
+    assert all(rate.measured_tok_s for rate in rates)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty; expected a table as CSV"),
+        ("hit_pct\n", "no rows under its header"),
+        ("bank,tok_s\n16,4\n", "no column misses_per_call, hit_pct or hit_rate; found: bank, tok_s"),
+        ("hit_pct\nmany\n", "line 2: found hit_pct 'many'; expected a number from 0"),
+        ("hit_pct\nnan\n", "line 2: found hit_pct 'nan'"),
+        ("hit_pct\ninf\n", "line 2: found hit_pct 'inf'"),
+        ("hit_pct\n-1\n", "line 2: found hit_pct '-1'"),
+        ("hit_pct\n101\n", "line 2: a hit rate of 1.01; expected 0 to 1"),
+        ("hit_rate\n58.8\n", "line 2: a hit rate of 58.8; expected 0 to 1, or per cent where the table says hit_pct"),
+        ("hit_pct,bank\n,16\n", "line 2: no number in the columns hit_pct; expected one"),
+        ("hit_pct,bank\n5\n", "line 2: 1 cells; expected 2"),
+        ("hit_pct,bank\n5,few\n", "line 2: bank 'few': expected a number of slots or of bytes"),
+        ("hit_pct,topk\n5,2.5\n", "line 2: topk 2.5; expected a whole number"),
+        ("hit_pct,topk\n5,0\n", "line 2: topk 0; expected a whole number"),
+        ("hit_pct,tok_s\n5,0\n", "line 2: a speed of 0 tokens a second"),
+    ],
+)
+def test_what_is_wrong_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(BadInput, match=re.escape(message)) as raised:
+        read_rates(path)
+    assert str(raised.value).startswith(str(path))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["", "half", "0.5,", "1.5", "-0.1", "101%", "nan", "58.8"])
+def test_hit_rates_that_cannot_be(text: str) -> None:
+    with pytest.raises(BadInput, match="hit rate"):
+        parse_hit_rates(text)
+
+
+def test_a_call_cannot_miss_more_than_it_asks_for() -> None:
+    rate = Rate("t.csv: line 2", misses_per_call=4.5)
+    assert rate.misses(8) == 4.5
+    with pytest.raises(BadInput, match=r"t\.csv: line 2: 4\.5 misses a call, which asks for 4 experts"):
+        rate.misses(4)
