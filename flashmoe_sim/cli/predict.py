@@ -105,7 +105,9 @@ def _print(found: list[Predicted], *, title: str) -> None:
             f"{row.tok_s_lo:.3g}-{row.tok_s_hi:.3g}",
         ]
         rows.append([*cells, *_measured(row)] if measured else cells)
-    print_table(columns, rows, title=title, caption="page cache: of the misses, if all experts outside the bank are alike")
+    print_table(
+        columns, rows, title=title, caption="page cache: of the misses, if all experts outside the bank are alike"
+    )
 
 
 def _measured(row: Predicted) -> list[str]:
