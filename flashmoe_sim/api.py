@@ -14,7 +14,7 @@ policy of your own as a class or an instance, wherever it is defined. Tables hav
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -26,6 +26,7 @@ from flashmoe_sim.ceilings.diagnose import diagnose as run_diagnose
 from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.shape import find_shape
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy
 from flashmoe_sim.residency.curve import hit_curve
@@ -36,10 +37,12 @@ from flashmoe_sim.sweep.collect import sweep as run_sweep
 from flashmoe_sim.sweep.plan import OneBank, OnePolicy, OnePredictor, cut_to_top_ks, plan_setup, plan_setups
 from flashmoe_sim.sweep.row import identity, result_row
 from flashmoe_sim.trace.bundled import catalog
+from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
 from flashmoe_sim.trace.load import load_trace as read_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.statistics import TraceStatistics
 from flashmoe_sim.trace.statistics import inspect as run_inspect
+from flashmoe_sim.trace.synth import synthesize
 
 __all__ = [
     "BadInput",
@@ -56,6 +59,7 @@ __all__ = [
     "load_trace",
     "replay",
     "sweep",
+    "synth",
 ]
 
 Trace = str | Path | RoutingTrace | Workload
@@ -218,3 +222,44 @@ def curve(
             for slots, counts in counted.items()
         ]
     )
+
+
+def synth(
+    *,
+    curve: str | Path | Mapping[int, float] | None = None,
+    curve_tokens: int | None = None,
+    like: Trace | None = None,
+    null: str | None = None,
+    model: Model | None = None,
+    layers: int | None = None,
+    experts: int | None = None,
+    top_k: int | None = None,
+    tokens: int | None = None,
+    prompt: int = 0,
+    seed: int = 1,
+) -> Workload:
+    """Make a trace from a hit curve, another trace or chance, as `sim trace synth` does; docs/what-if.md explains.
+
+    >>> made = synth(curve={16: 0.588, 32: 0.728, 64: 0.818}, layers=40, experts=256, top_k=4, tokens=500)
+    >>> replay(made, bank=32, contract="atomic")["hit_rate"].round(3).item()
+    0.728
+
+    curve: slots of a layer to the LRU hit rate, 0 to 1, or what `--curve` takes. curve_tokens: the length of its run.
+    like: a trace whose popularity and overlap it shall have. null: `uniform` or `shuffled`.
+    What came of it is in `.trace.notes`.
+    Raises BadInput for a combination that says too little or too much, and for a curve that no such trace can have.
+    """
+    if curve is not None:
+        curve = check_hit_points(curve.items()) if isinstance(curve, Mapping) else read_hit_points(curve)
+    other = None if like is None else load_trace(like)
+    made, _ = synthesize(
+        curve=curve,
+        like=other.trace if other else None,
+        null=null,
+        shape=find_shape(model, layers=layers, n_experts=experts, top_k=top_k),
+        tokens=tokens,
+        prompt=prompt,
+        curve_tokens=curve_tokens,
+        seed=seed,
+    )
+    return prepare(made, other.geometry) if other else load_trace(made, model=model)

@@ -18,6 +18,7 @@ import flashmoe_sim.api as sim
 from flashmoe_sim.cli import curve as curve_verb
 from flashmoe_sim.cli import replay as replay_verb
 from flashmoe_sim.cli import sweep as sweep_verb
+from flashmoe_sim.cli import trace_synth as synth_verb
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.policies.lru import Lru
@@ -27,7 +28,7 @@ from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import load_trace
 
 # What is only for terminals, or a function's own first argument.
-ELSEWHERE = {"--out", "--force", "--lenient", "--json", "--all-layers", "--help"}
+ELSEWHERE = {"--out", "--to", "--force", "--lenient", "--json", "--all-layers", "--help"}
 NAMED = {"--topk": "top_k"}
 
 
@@ -50,20 +51,26 @@ def test_the_examples_of_the_docstrings() -> None:
 
 @pytest.mark.parametrize(
     ("verb", "function"),
-    [(sweep_verb, sim.sweep), (replay_verb, sim.replay), (curve_verb, sim.curve)],
-    ids=["sweep", "replay", "curve"],
+    [
+        (sweep_verb.command, sim.sweep),
+        (replay_verb.command, sim.replay),
+        (curve_verb.command, sim.curve),
+        (synth_verb.synth, sim.synth),
+    ],
+    ids=["sweep", "replay", "curve", "synth"],
 )
 def test_functions_take_what_the_command_line_takes(verb: Any, function: Any) -> None:
-    options = [one for one in verb.command.params if isinstance(one, click.Option) and one.opts[0] not in ELSEWHERE]
-    required = [f"{option.opts[0]}=1" for option in options if option.required]
-    said = verb.command.make_context("sim", ["TRACE", *required]).params
+    options = [one for one in verb.params if isinstance(one, click.Option) and one.opts[0] not in ELSEWHERE]
+    required = [f"{one.opts[0]}=1" for one in verb.params if isinstance(one, click.Option) and one.required]
+    arguments = ["TRACE" for one in verb.params if isinstance(one, click.Argument)]
+    said = verb.make_context("sim", [*arguments, *required]).params
     known = dict(signatures.signature(function).parameters)
     for option in options:
         name = NAMED.get(option.opts[0], option.opts[0].removeprefix("--").replace("-", "_"))
         parameter = known.pop(name)
         assert parameter.kind is parameter.KEYWORD_ONLY
         assert parameter.default == (parameter.empty if option.required else said[option.name]), name
-    assert list(known) in (["traces"], ["trace"], ["trace", "by"])
+    assert list(known) in (["traces"], ["trace"], ["trace", "by"], [])
 
 
 def test_a_sweep_has_the_rows_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:

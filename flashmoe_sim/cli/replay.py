@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
-from flashmoe_sim.cli.common import json_option, lenient_option, message, percent, print_json, print_table, size
+from flashmoe_sim.cli.common import (
+    force_option,
+    json_option,
+    lenient_option,
+    message,
+    percent,
+    print_json,
+    print_table,
+    size,
+)
+from flashmoe_sim.cli.machine_options import condition_options, machine_option
+from flashmoe_sim.cli.timing import print_timing
 from flashmoe_sim.cli.workload import bank_meaning, load_workload, prefetch_option, setup_options, trace_argument
 
 LAYER_ROWS = 16
@@ -18,6 +30,16 @@ LAYER_ROWS = 16
 @click.option("--policy", default="lru", show_default=True, metavar="P", help="Eviction policy; see `sim policy list`.")
 @setup_options
 @prefetch_option
+@machine_option
+@condition_options
+@click.option(
+    "--timeline",
+    "timeline_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write what every resource did when; opens in ui.perfetto.dev.",
+)
+@force_option
 @click.option("--all-layers", is_flag=True, help="A row for every layer, not only the worst.")
 @lenient_option
 @json_option
@@ -30,30 +52,62 @@ def command(
     scope: str,
     prefetch: str,
     io_split: int,
+    machine: str | None,
+    execution: str | None,
+    dense: str | None,
+    kv: str | None,
+    direct_io: bool,
+    hot: bool,
+    timeline_file: Path | None,
+    force: bool,
     all_layers: bool,
     lenient: bool,
     as_json: bool,
 ) -> None:
     """Replay TRACE against one bank and count exactly what hits, misses and is evicted.
 
+    With --machine also say how fast it decodes there, and where the time goes.
+
     TRACE is a file, or a name from `sim trace catalog`.
 
     \b
-    Example:  sim replay python-256 --bank 64 --policy lru --contract runtime
+    Examples:  sim replay python-256 --bank 64 --policy lru --contract runtime
+               sim replay gemma-4-26b --bank 32 --contract atomic --machine m2-16
     """
+    from flashmoe_sim.errors import BadInput
+    from flashmoe_sim.machines.load import load_machine
     from flashmoe_sim.residency.replay import replay
-    from flashmoe_sim.sweep.plan import plan_setup
+    from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
     from flashmoe_sim.sweep.row import identity
+    from flashmoe_sim.timeline.timed import time_replay
+    from flashmoe_sim.trace.atomic import refuse_existing
 
     setup = plan_setup(bank, policy=policy, contract=contract, scope=scope, prefetch=prefetch, io_split=io_split)
     workload = load_workload(trace, model, lenient=lenient)
-    counts = replay(workload, setup).counts
-    total, layers = counts.total(), counts.by_layer()
+    conditions = plan_conditions(setup, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
+    if machine is None and timeline_file is not None:
+        raise BadInput("--timeline shows the seconds of a machine; give --machine, see `sim machine list`")
+    runs_on = None if machine is None else load_machine(machine)
+    if timeline_file is not None:
+        refuse_existing(timeline_file, force=force)
+    replayed = replay(workload, setup, record=runs_on is not None)
+    timed = None
+    if runs_on is not None:
+        timed = time_replay(workload, setup, replayed, runs_on, conditions, record=timeline_file is not None)
+    total, layers = replayed.counts.total(), replayed.counts.by_layer()
     warn_of_aliasing(total)
+    if timed is not None and timeline_file is not None:
+        from flashmoe_sim.timeline.perfetto import write_perfetto
+
+        write_perfetto(timed.timeline, timed.work, timeline_file, force=force)
+        message(f"wrote {timeline_file}; open it in ui.perfetto.dev")
     if as_json:
-        print_json({"identity": identity(workload, setup), "counts": total, "layers": layers, "timing": None})
+        timing = None if timed is None else timed.as_json()
+        print_json({"identity": identity(workload, setup), "counts": total, "layers": layers, "timing": timing})
         return
     _print_total(workload.trace.name, setup, total)
+    if timed is not None and runs_on is not None:
+        print_timing(timed, runs_on, conditions)
     _print_layers(layers, all_layers=all_layers)
 
 

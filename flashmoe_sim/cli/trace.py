@@ -1,4 +1,4 @@
-"""`sim trace`: inspect, lint, convert, cut and combine routing traces."""
+"""`sim trace`: inspect, lint, convert, cut, combine and make routing traces."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 from flashmoe_sim.cli.common import force_option, json_option, lenient_option, print_json, print_table
 from flashmoe_sim.cli.trace_out import report_written, to_option, trace_writer
+from flashmoe_sim.cli.trace_synth import synth
 from flashmoe_sim.cli.trace_what_if import merge, speculate
 from flashmoe_sim.cli.workload import read_trace, trace_argument
 from flashmoe_sim.errors import BadInput, SimError
@@ -26,7 +27,7 @@ out_argument = click.argument("out", type=click.Path(path_type=Path))
 
 @click.group(name="trace", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Inspect, lint, convert, cut and combine routing traces.
+    """Inspect, lint, convert, cut, combine and make routing traces.
 
     The format of TRACE is found by its content: the runtime's JSONL, token pairs, route CSV, grouped pairs, CSV with
     the columns layer and expert, or this program's Parquet store; plain or compressed with gzip or zstd.
@@ -141,6 +142,7 @@ def cut(
 
 command.add_command(merge)
 command.add_command(speculate)
+command.add_command(synth)
 
 
 def _identity(trace: RoutingTrace) -> dict[str, Any]:

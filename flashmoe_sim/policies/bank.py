@@ -53,12 +53,18 @@ class Bank:
         return f"{self.budget_bytes}B"
 
 
+def parse_size(text: str) -> int | None:
+    """Bytes from `4000MiB`, or None for what is no size."""
+    size = _SIZE.fullmatch(text)
+    return int(float(size[1]) * UNITS[size[2]]) if size and len(size[1]) <= MOST_DIGITS else None
+
+
 def parse_bank(text: str) -> Bank:
     """A bank from `64` (slots a layer) or `4000MiB` (bytes altogether)."""
     if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS:
         return Bank(slots=int(text))
-    if (size := _SIZE.fullmatch(text)) and len(size[1]) <= MOST_DIGITS:
-        return Bank(budget_bytes=int(float(size[1]) * UNITS[size[2]]))
+    if (budget := parse_size(text)) is not None:
+        return Bank(budget_bytes=budget)
     raise BadInput(f"bank {text!r}: expected a number of slots or of bytes, such as 64 or 8GiB")
 
 

@@ -91,13 +91,13 @@ def _byte_banks(budget_bytes: int, sizes: tuple[int, ...], setup: Setup, pools: 
 
 def _check_unions(workload: Workload, pools: list[Pool], banks: list[Capacity], bank: Bank, setup: Setup) -> None:
     for pool, capacity in zip(pools, banks, strict=True):
-        largest = int(pool.requests.max())
+        largest = pool.largest_call
         if largest > capacity.room:
             first = int(np.argmax(pool.requests > capacity.room))
             call = int(pool.call[first])
             raise BadInput(
                 f"bank {bank}: call {call} of {workload.trace.name} (layer {int(workload.trace.layer[call])}) asks for "
                 f"{int(pool.requests[first])} distinct experts and a bank holds {capacity.room}: slot-bank overflow; "
-                f"the largest call needs {max(int(pool.requests.max()) for pool in pools)} slots "
+                f"the largest call needs {max(pool.largest_call for pool in pools)} slots "
                 f"(--contract atomic streams the excess)"
             )

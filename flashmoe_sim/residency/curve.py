@@ -78,7 +78,7 @@ def pool_curve(pool: Pool, policy: Policy, profile: Pool | None = None) -> PoolC
         profile = profile or pool
         pinnable = policy.order(profile.requests_by_key, profile.first_reference)
         pinnable = pinnable[profile.requests_by_key[pinnable] > 0]
-        rank = np.full(pool.keys, pool.keys, np.int64)
+        rank = np.full(pool.keys, pool.keys, np.uint16)
         rank[pinnable] = np.arange(len(pinnable))
         np.add.at(depths, rank, pool.requests_by_key)
         one_pass.deepest_calls(pool.key, pool.offset, rank, deepest)
@@ -86,7 +86,7 @@ def pool_curve(pool: Pool, policy: Policy, profile: Pool | None = None) -> PoolC
     if isinstance(policy, Lru):
         rank = np.arange(pool.keys).astype(np.uint8 if pool.keys <= 256 else np.uint16)
         distinct = one_pass.lru(pool.key, pool.offset, rank, depths, deepest)
-        smallest = int(pool.requests.max())
+        smallest = pool.largest_call
         return PoolCurve(len(pool.call), len(pool.key), depths, deepest, None, distinct, smallest)
     distinct = one_pass.min_bypass(pool.key, pool.offset, pool.next_call, pool.keys, depths, declined, deepest)
     return PoolCurve(len(pool.call), len(pool.key), depths, deepest, declined, distinct, 1)

@@ -1,7 +1,8 @@
 """The contract `sequential` for a bank of slots, where only counts and final contents are wanted.
 
 These loops do for three policies what the general loop of `sequential` does, without slots. They exist for speed: the
-general loop chases from key to slot to queue, these keep everything by key.
+general loop chases from key to slot to queue, these keep everything by key. References are counted unsigned, so that
+numba compiles no test for a negative index into each access.
 
 key: u32 [references]; offset: i64 [calls + 1]; upcoming: i32 [references], the next reference to the key, or NEVER.
 resident: u8 [keys], all 0 at first, 1 for the contents at the end.
@@ -60,7 +61,7 @@ def lru(key: Any, offset: Any, upcoming: Any, capacity: int, resident: Any, miss
     held = 0
     for call in range(len(missed)):
         misses = 0
-        for r in range(offset[call], offset[call + 1]):
+        for r in range(np.uint64(offset[call]), np.uint64(offset[call + 1])):
             k = key[r]
             if k == newest:
                 continue
@@ -92,7 +93,7 @@ def fifo(key: Any, offset: Any, upcoming: Any, capacity: int, resident: Any, mis
     installs = 0
     for call in range(len(missed)):
         before = installs
-        for r in range(offset[call], offset[call + 1]):
+        for r in range(np.uint64(offset[call]), np.uint64(offset[call + 1])):
             k = key[r]
             if installed[k] <= installs - capacity:
                 installs += 1
@@ -125,7 +126,7 @@ def min_bypass(key: Any, offset: Any, upcoming: Any, capacity: int, resident: An
     furthest, furthest_use = -1, 0  # the place used furthest in the future where known, and that use
     for call in range(len(missed)):
         misses, bypassed = 0, 0
-        for r in range(offset[call], offset[call + 1]):
+        for r in range(np.uint64(offset[call]), np.uint64(offset[call + 1])):
             k = key[r]
             use = upcoming[r] if upcoming[r] != NEVER else NEVER - (r + 1)
             place = key_place[k]
@@ -167,7 +168,7 @@ def min_forced(key: Any, offset: Any, upcoming: Any, capacity: int, resident: An
     held = 0
     for call in range(len(missed)):
         misses = 0
-        for r in range(offset[call], offset[call + 1]):
+        for r in range(np.uint64(offset[call]), np.uint64(offset[call + 1])):
             k = key[r]
             place = key_place[k]
             if place < 0:

@@ -1,22 +1,27 @@
-"""Many replays of one workload, with the passes shared that serve several bank sizes, cut into jobs for threads."""
+"""Many replays of one workload, with what serves several bank sizes shared, cut into jobs for threads."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import zip_longest
+from threading import Lock
+from typing import Any
 
 import numpy as np
 
-from flashmoe_sim.policies.base import Policy
+from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min
 from flashmoe_sim.policies.static import Static
+from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency import nested, recency, tally
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import one_pass_policy, pinned_experts, pool_curve
+from flashmoe_sim.residency.pool_replay import Recording, replay_pool
 from flashmoe_sim.residency.replay import build_counts, replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
@@ -30,42 +35,47 @@ def plan_jobs(workload: Workload, setups: Sequence[Setup]) -> list[Job]:
     """Independent jobs that together count every setup exactly as `replay` does.
 
     A setup may come from several jobs, each for some of the layers: `Counts.joined` puts them together.
-    A layer's LRU banks of whole calls, static banks and banks of min with bypass come from one stack pass each, global
-    banks of LRU (in slots or bytes) and of min with bypass from one walk each; every other setup is a replay of its
-    own.
+    What bank sizes share depends on the policy: a stack pass over each layer, one list for all global banks,
+    a walk from layer to layer, or nothing, where it does not evict.
     Raises BadInput, before any job runs, for a setup that does not fit the workload.
     """
-    stacked: dict[Policy, Banks] = defaultdict(dict)
-    walked: dict[tuple[Policy, bool], Banks] = defaultdict(dict)  # and whether keys weigh bytes
-    jobs: list[Job] = []
+    stacked, listed, walked = (defaultdict[Any, Banks](dict) for _ in range(3))
+    alone: Banks = {}
     for setup in dict.fromkeys(setups):
-        pools, banks = workload.pools(setup.scope), capacities(workload, setup)
+        banks = capacities(workload, setup)
         workload.profile(setup.policy)
-        shareable = setup.bank.slots is not None and isinstance(setup.prefetch, NoPrefetch)
-        calls_fit = all(int(pool.requests.max()) <= bank.room for pool, bank in zip(pools, banks, strict=True))
-        calls_fit = calls_fit or type(setup.policy) is not Lru
-        one_walk = isinstance(setup.prefetch, NoPrefetch) and setup.scope == "global"
-        one_walk = one_walk and one_pass_policy(setup.policy, setup.contract) and not isinstance(setup.policy, Static)
-        if shareable and calls_fit and setup.scope == "layer" and one_pass_policy(setup.policy, setup.contract):
+        if _has_stack_pass(workload, setup, banks):
             stacked[setup.policy][setup] = banks
-        elif one_walk and (shareable if type(setup.policy) is Min else _calls_weigh_less(workload, banks)):
-            walked[setup.policy, setup.bank.slots is None and not setup.fixed_slots][setup] = banks
+        elif _shares_a_list(workload, setup, banks):
+            in_bytes = setup.bank.slots is None and not setup.fixed_slots
+            listed[setup.policy, in_bytes][setup] = banks
+        elif isinstance(setup.policy, EvictingPolicy):
+            walked[setup.policy, setup.contract, setup.scope, setup.prefetch][setup] = banks
         else:
-            jobs.append(partial(_replay, workload, setup))
-    for group in walked.values():
-        jobs.insert(0, partial(_one_walk, workload, group))
-    for number in range(PARTS):
-        for group in stacked.values():
-            if number < len(workload.layer_pools):
-                jobs.insert(0, partial(_stack_pass, workload, group, range(number, len(workload.layer_pools), PARTS)))
-    return jobs
+            alone[setup] = banks
+    predicting = defaultdict[Prefetcher, Lock](Lock)  # so that no two jobs work out the same predictions
+    groups = [
+        *(_stack_jobs(workload, group) for group in stacked.values()),
+        *(_list_jobs(workload, group) for group in listed.values()),
+        *(_walk_jobs(workload, group, predicting[prefetch]) for (*_, prefetch), group in walked.items()),
+        *(_lone_jobs(workload, setup) for setup in alone),
+    ]
+    return [job for jobs in zip_longest(*groups) for job in jobs if job is not None]
 
 
-def _replay(workload: Workload, setup: Setup) -> dict[Setup, Counts]:
-    return {setup: replay(workload, setup).counts}
+def _has_stack_pass(workload: Workload, setup: Setup, banks: list[Capacity]) -> bool:
+    if setup.scope == "global" or setup.bank.slots is None or not isinstance(setup.prefetch, NoPrefetch):
+        return False
+    calls_fit = (pool.largest_call <= bank.room for pool, bank in zip(workload.layer_pools, banks, strict=True))
+    return one_pass_policy(setup.policy, setup.contract) and (type(setup.policy) is not Lru or all(calls_fit))
+
+
+def _stack_jobs(workload: Workload, group: Banks) -> list[Job]:
+    return [partial(_stack_pass, workload, group, part) for part in _parts(len(workload.layer_pools))]
 
 
 def _stack_pass(workload: Workload, group: Banks, part: range) -> dict[Setup, Counts]:
+    """One pass over each layer's calls for a policy with a curve, which holds every size."""
     policy = next(iter(group)).policy
     profile = workload.profile(policy).pools
     curves = {number: pool_curve(workload.layer_pools[number], policy, profile[number]) for number in part}
@@ -78,6 +88,14 @@ def _stack_pass(workload: Workload, group: Banks, part: range) -> dict[Setup, Co
     return results
 
 
+def _shares_a_list(workload: Workload, setup: Setup, banks: list[Capacity]) -> bool:
+    if setup.scope == "layer" or not isinstance(setup.prefetch, NoPrefetch):
+        return False
+    if not one_pass_policy(setup.policy, setup.contract) or type(setup.policy) is Static:
+        return False
+    return setup.bank.slots is not None if type(setup.policy) is Min else _calls_weigh_less(workload, banks)
+
+
 def _calls_weigh_less(workload: Workload, banks: list[Capacity]) -> bool:
     """Whether the one bank for all layers holds every call; a call's experts are of one layer, and weigh the same."""
     (pool,), (bank,) = workload.global_pools, banks
@@ -85,7 +103,12 @@ def _calls_weigh_less(workload: Workload, banks: list[Capacity]) -> bool:
     return int((pool.requests * of_layer).max()) <= bank.room
 
 
-def _one_walk(workload: Workload, group: Banks) -> dict[Setup, Counts]:
+def _list_jobs(workload: Workload, group: Banks) -> list[Job]:
+    return [partial(_list_pass, workload, group)]
+
+
+def _list_pass(workload: Workload, group: Banks) -> dict[Setup, Counts]:
+    """One walk over all calls with one list of experts, which holds every global bank."""
     (pool,) = workload.global_pools
     sizes, which = np.unique([bank.room for (bank,) in group.values()], return_inverse=True)
     counts = np.zeros((len(sizes), len(workload.trace.layers), tally.N_COLUMNS), np.int64)
@@ -98,3 +121,38 @@ def _one_walk(workload: Workload, group: Banks) -> dict[Setup, Counts]:
         setup: build_counts(workload, setup, banks, counts[number])
         for (setup, banks), number in zip(group.items(), which, strict=True)
     }
+
+
+def _walk_jobs(workload: Workload, group: Banks, predicting: Lock) -> list[Job]:
+    """Walks over parts of the pools, for all sizes; where pools are few, over each for some of the sizes."""
+    parts, sizes = _parts(len(workload.pools(next(iter(group)).scope))), list(group.items())
+    shares = min(PARTS // len(parts), len(sizes))
+    return [partial(_walk, workload, dict(sizes[n::shares]), part, predicting) for part in parts for n in range(shares)]
+
+
+def _walk(workload: Workload, group: Banks, part: range, predicting: Lock) -> dict[Setup, Counts]:
+    """Visit each pool once, and replay it for every size before the next.
+
+    The sizes share the pool, near in the processor's caches, and no work: what a bank holds follows from all of its
+    past, and where a policy is no stack algorithm, no other size tells it. A pool that exceeds the caches, as the one
+    for all layers may, is not visited in pieces: replayed again at once, a piece takes at most 1 % less time.
+    """
+    first = next(iter(group))
+    pools = workload.pools(first.scope)
+    with predicting:
+        ahead = workload.ahead(first.prefetch, first.scope)
+    tables = {setup: np.zeros((len(workload.trace.layers), tally.N_COLUMNS), np.int64) for setup in group}
+    for number in part:
+        nothing = Recording.of(pools[number], ahead[number], wanted=False)
+        for setup, banks in group.items():
+            replay_pool(pools[number], setup, banks[number], ahead[number], tables[setup], nothing)
+    return {setup: build_counts(workload, setup, banks, tables[setup]) for setup, banks in group.items()}
+
+
+def _lone_jobs(workload: Workload, setup: Setup) -> list[Job]:
+    return [lambda: {setup: replay(workload, setup).counts}]
+
+
+def _parts(pools: int) -> list[range]:
+    """Which of the pools each of up to PARTS jobs is for."""
+    return [range(number, pools, PARTS) for number in range(min(PARTS, pools))]

@@ -75,10 +75,10 @@ def lru(key: Any, offset: Any, rank: Any, depths: Any, deepest: Any) -> int:
 
 @jit
 def deepest_calls(key: Any, offset: Any, rank: Any, deepest: Any) -> None:
-    """Count, in i64 [keys + 1], the calls by the largest `rank`, i64 [keys], that they ask for."""
+    """Count, in i64 [keys + 1], the calls by the largest `rank`, u16 [keys], that they ask for."""
     for call in range(len(offset) - 1):
-        worst = 0
-        for r in range(offset[call], offset[call + 1]):
+        worst = np.uint16(0)
+        for r in range(np.uint64(offset[call]), np.uint64(offset[call + 1])):
             worst = max(worst, rank[key[r]])
         deepest[worst] += 1
 

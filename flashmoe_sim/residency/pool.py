@@ -61,6 +61,11 @@ class Pool:
         return self._distinct[2]
 
     @cached_property
+    def largest_call(self) -> int:
+        """The most distinct keys of a call."""
+        return int(self.requests.max())
+
+    @cached_property
     def _distinct(self) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
         by_call = np.zeros(len(self.call), np.int32)
         by_key = np.zeros(self.keys, np.int64)
@@ -136,20 +141,24 @@ def _group(
     next_key = first_key[:-1].copy()
     for c in range(len(row)):
         number = row[c]
-        at = next_key[number]
-        for r in range(begin[c], begin[c + 1]):
-            key[at] = expert[r]
-            at += 1
-        next_key[number] = at
+        # Unsigned, here and below: numba then compiles no test for a negative index into each access.
+        begin_from, begin_at = np.uint64(begin[c]), np.uint64(next_key[number])
+        length = np.uint64(begin[c + 1]) - begin_from
+        for r in range(length):
+            key[begin_at + r] = expert[begin_from + r]
+        next_key[number] += length
         call[next_call[number]] = c
         next_call[number] += 1
-        offset[next_call[number] + number] = at - first_key[number]
+        offset[next_call[number] + number] = next_key[number] - first_key[number]
 
 
 @jit
 def _next_call(key: Any, offset: Any, upcoming: Any, out: Any) -> None:
+    one = np.uint64(1)
     for call in range(len(offset) - 2, -1, -1):
-        for r in range(offset[call], offset[call + 1]):
+        begin, end = np.uint64(offset[call]), np.uint64(offset[call + 1])
+        for r in range(begin, end):
             out[r] = upcoming[key[r]]
-        for r in range(offset[call + 1] - 1, offset[call] - 1, -1):
-            upcoming[key[r]] = r
+        for back in range(end - begin):
+            latest = end - one - back
+            upcoming[key[latest]] = latest

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim._jit import specialise
-from flashmoe_sim.errors import SimError
-from flashmoe_sim.policies import base
-from flashmoe_sim.policies.base import (
-    STAMPS,
-    Candidates,
-    EvictingPolicy,
-    PinningPolicy,
-    Policy,
-    PoolShape,
-    ScheduledPolicy,
-)
-from flashmoe_sim.policies.fifo import Fifo
-from flashmoe_sim.policies.lru import Lru
-from flashmoe_sim.policies.min_ import Min, MinForced
-from flashmoe_sim.prefetchers.none import NoPrefetch
-from flashmoe_sim.residency import atomic, deferred, flat, pinned, scheduled, sequential, tally
-from flashmoe_sim.residency.ahead import NOT_READ, Ahead, compare
+from flashmoe_sim.policies.base import Candidates, PinningPolicy, ScheduledPolicy
+from flashmoe_sim.residency import pinned, scheduled, tally
+from flashmoe_sim.residency.ahead import NOT_READ, Ahead
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.pool import Pool
+from flashmoe_sim.residency.pool_replay import Recording, replay_pool
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.stream import InstallStream, ReadAhead
 from flashmoe_sim.residency.workload import Workload
@@ -66,7 +50,7 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
     table = np.zeros((len(trace.layers), tally.N_COLUMNS), np.int64)
     stream = np.zeros((trace.calls if record else 0, len(tally.STREAM)), np.int32)
     hit = np.zeros(trace.refs if record else 0, np.uint8)
-    slot = np.full(trace.refs if record and setup.fixed_slots else 0, -1, np.int32)
+    slot = np.empty(trace.refs if record and setup.fixed_slots else 0, np.int32)
     if isinstance(setup.policy, ScheduledPolicy):
         recorded = (stream, hit)
         return _replay_scheduled(workload, setup, setup.policy, banks, table, recorded, record=record)
@@ -74,29 +58,22 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
     ahead = workload.ahead(setup.prefetch, setup.scope)
     contents, reads = [], []
     for number, (pool, bank) in enumerate(zip(pools, banks, strict=True)):
-        calls = np.zeros((len(pool.call) if record else 0, len(tally.STREAM)), np.int32)
-        used = np.full(len(ahead[number].key) if record else 0, NOT_READ, np.int64)
-        hits = np.zeros(len(pool.key) if record else 0, np.uint8)
-        if masks is not None:
-            repeats = setup.contract == "sequential"
-            pinned.replay(pool.key, pool.offset, pool.row, masks[number], repeats, table, calls, hits)
-            held = np.flatnonzero(masks[number]).astype(np.int32)
-        elif setup.fixed_slots:
-            out = np.full(len(pool.key) if record else 0, -1, np.int32)
-            held = _replay_deferred(pool, setup, bank, ahead[number], table, (calls, used, out, hits))
-            if record:
-                slot[pool.reference] = out
-        elif not record and _flat_serves(setup, bank):
-            held = _replay_flat(pool, setup, bank, table)
-        else:
-            held = _replay_undeferred(pool, setup, bank, ahead[number], table, (calls, used, hits))
-        contents.append(held)
+        recording = Recording.of(pool, ahead[number], wanted=record)
         if masks is None:
-            _check(setup, bank, held, table.sum(axis=0) if setup.scope == "global" else table[number])
+            held = replay_pool(pool, setup, bank, ahead[number], table, recording)
+        else:
+            repeats = setup.contract == "sequential"
+            pinned.replay(
+                pool.key, pool.offset, pool.row, masks[number], repeats, table, recording.calls, recording.hit
+            )
+            held = np.flatnonzero(masks[number]).astype(np.int32)
+        contents.append(held)
         if record:
-            stream[pool.call] = calls
-            hit[pool.reference] = hits
-            reads.append(_read_ahead(pool, ahead[number], used))
+            stream[pool.call] = recording.calls
+            hit[pool.reference] = recording.hit
+            if setup.fixed_slots:
+                slot[pool.reference] = recording.slot
+            reads.append(_read_ahead(pool, ahead[number], recording.used))
     return Replay(
         setup,
         build_counts(workload, setup, banks, table, None if masks is None else _by_layer(pools, masks, len(table))),
@@ -105,27 +82,6 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
         slot if len(slot) else None,
         _install_stream(workload, stream, ReadAhead.of(reads)) if record else None,
     )
-
-
-FLAT: dict[type[Policy], Callable[..., None]] = {
-    Lru: flat.lru,
-    Fifo: flat.fifo,
-    Min: flat.min_bypass,
-    MinForced: flat.min_forced,
-}
-
-
-def _flat_serves(setup: Setup, bank: Capacity) -> bool:
-    in_slots = setup.bank.slots is not None and bank.room > 1
-    return setup.contract == "sequential" and in_slots and type(setup.policy) in FLAT
-
-
-def _replay_flat(pool: Pool, setup: Setup, bank: Capacity, table: NDArray[np.int64]) -> NDArray[np.int32]:
-    resident = np.zeros(pool.keys, np.uint8)
-    missed, declined = np.zeros((2, len(pool.call)), np.int32)
-    FLAT[type(setup.policy)](pool.key, pool.offset, pool.next_reference, bank.room, resident, missed, declined)
-    flat.add_calls(pool.row, pool.offset, missed, declined, bank.room, table)
-    return np.flatnonzero(resident).astype(np.int32)
 
 
 def _replay_scheduled(
@@ -154,113 +110,6 @@ def _replay_scheduled(
     )
 
 
-OPTIONAL_HOOKS = ("on_call", "on_miss", "on_evict", "admits", "declines")
-
-
-@cache
-def _compiled(policy: Any, loop: str) -> Callable[..., Any]:
-    name = f"{policy.__module__.rpartition('.')[2]}_{policy.__qualname__}"
-    hooks = {hook: getattr(base, hook) for hook in OPTIONAL_HOOKS} | policy.kernels
-    kernels = {key: specialise(kernel, f"{key}_{name}", inline=True) for key, kernel in hooks.items()}
-    module = {"deferred": deferred, "atomic": atomic, "sequential": sequential}[loop]
-    compiled: Callable[..., Any] = specialise(module.replay, f"replay_{name}", **kernels)
-    return compiled
-
-
-def _shape(pool: Pool, bank: Capacity, slots: int) -> PoolShape:
-    capacity = max(min(bank.room // int(bank.size.min()), pool.keys), 1)
-    return PoolShape(slots, capacity, pool.keys, pool.offset, pool.step)
-
-
-def _check(setup: Setup, bank: Capacity, held: NDArray[np.int32], counted: NDArray[np.int64]) -> None:
-    """Raise SimError where the books of one pool do not balance, which only the functions of a policy can bring about.
-
-    counted: i64 [tally.N_COLUMNS].
-    """
-    weight = int(bank.size[held].sum())
-    found: tuple[int, ...] = (weight, int(counted[tally.HITS] + counted[tally.MISSES]))
-    expected: tuple[int, ...] = (min(weight, bank.room), int(counted[tally.REQUESTS]))
-    if isinstance(setup.prefetch, NoPrefetch):  # what is evicted for a prediction is not an eviction of a call
-        installs = int(counted[tally.MISSES] - counted[tally.BYPASSED])
-        found += (int(counted[tally.EVICTIONS]),)
-        expected += (installs - len(held),)
-    if found != expected:
-        raise SimError(
-            f"policy {setup.policy.spec}: contents, requests and evictions of a bank of {bank.room} are {found}, "
-            f"expected {expected}; choose_victim may only return a slot that holds something and is not blocked"
-        )
-
-
-def _replay_deferred(
-    pool: Pool,
-    setup: Setup,
-    bank: Capacity,
-    ahead: Ahead,
-    table: NDArray[np.int64],
-    recorded: tuple[NDArray[Any], ...],
-) -> NDArray[np.int32]:
-    assert isinstance(setup.policy, EvictingPolicy)
-    policy: Any = type(setup.policy)
-    slot_key = np.full(bank.room, -1, np.int32)
-    fresh = np.zeros(bank.room, np.int64)
-    overflow = _compiled(policy, "deferred")(
-        pool.key,
-        pool.offset,
-        pool.row,
-        pool.step,
-        pool.call,
-        pool.key_row,
-        pool.next_call,
-        ahead.arrays(),
-        setup.contract == "protected",
-        STAMPS.index(setup.policy.stamp),
-        slot_key,
-        np.full(pool.keys, -1, np.int32),
-        fresh,
-        setup.policy.allocate(_shape(pool, bank, bank.room)),
-        table,
-        *recorded,
-    )
-    assert overflow < 0, f"call {overflow} found no slot in a bank that holds every call"
-    _count_ahead(pool, ahead, slot_key[fresh != 0], table)
-    return np.sort(slot_key[slot_key >= 0])
-
-
-def _replay_undeferred(
-    pool: Pool,
-    setup: Setup,
-    bank: Capacity,
-    ahead: Ahead,
-    table: NDArray[np.int64],
-    recorded: tuple[NDArray[Any], ...],
-) -> NDArray[np.int32]:
-    assert isinstance(setup.policy, EvictingPolicy)
-    policy: Any = type(setup.policy)
-    most = min(bank.room // int(bank.size.min()) + int(pool.requests.max()), pool.keys)
-    slot_key = np.full(most, -1, np.int32)
-    fresh = np.zeros(most, np.int64)
-    atomically = setup.contract == "atomic"
-    _compiled(policy, setup.contract)(
-        pool.key,
-        pool.offset,
-        pool.row,
-        pool.step,
-        *((pool.call, pool.key_row, pool.next_call, ahead.arrays()) if atomically else (pool.next_reference,)),
-        setup.policy.bypass,
-        *([STAMPS.index(setup.policy.stamp)] if atomically else []),
-        bank.room,
-        bank.size,
-        slot_key,
-        np.full(pool.keys, -1, np.int32),
-        *([fresh] if atomically else []),
-        setup.policy.allocate(_shape(pool, bank, most)),
-        table,
-        *(recorded if atomically else (recorded[0], recorded[-1])),
-    )
-    _count_ahead(pool, ahead, slot_key[fresh != 0], table)
-    return np.sort(slot_key[slot_key >= 0])
-
-
 def _read_ahead(
     pool: Pool, ahead: Ahead, used: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
@@ -269,13 +118,6 @@ def _read_ahead(
     key = ahead.key[read].astype(np.int64)
     row = pool.key_row[key]
     return ahead.after[read], row, (key - np.searchsorted(pool.key_row, row)).astype(np.int32), used[read]
-
-
-def _count_ahead(pool: Pool, ahead: Ahead, unused: NDArray[np.int32], table: NDArray[np.int64]) -> None:
-    """Count what was read ahead and is still not used at the end, and how right the predictions were."""
-    if len(ahead.row):
-        np.add.at(table[:, tally.PREFETCH_WASTED], pool.key_row[unused], 1)
-        compare(pool.key, pool.offset, pool.row, ahead.meant, ahead.offset, ahead.key, pool.keys, table)
 
 
 def _pinned_keys(workload: Workload, setup: Setup) -> list[NDArray[np.bool_]] | None:

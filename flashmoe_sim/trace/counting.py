@@ -24,7 +24,7 @@ def count_requests(
     """
     for call in range(len(offset) - 1):
         distinct = 0
-        for reference in range(offset[call], offset[call + 1]):
+        for reference in range(np.uint64(offset[call]), np.uint64(offset[call + 1])):  # unsigned: no test for < 0
             e = expert[reference]
             if last_call[e] != call:
                 if last_call[e] < 0:

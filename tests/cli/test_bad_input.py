@@ -101,6 +101,10 @@ def speculate(arguments: str, *fragments: str) -> Bad:
     return Bad(f"trace speculate good {arguments}", fragments)
 
 
+def synth(arguments: str, *fragments: str) -> Bad:
+    return Bad(f"trace synth {arguments} --out new.parquet", fragments)
+
+
 CASES = [
     trace("empty", "is empty", "expected a routing trace"),
     trace("binary", "a binary file or not UTF-8", "known trace formats: parquet"),
@@ -257,6 +261,40 @@ CASES = [
     ),
     speculate("--draft 2 --seed=-1 --out new.parquet", "seed -1; expected at least 0"),
     speculate("--draft 2 --out new.parquet", "good: no two decode steps of one token in a row"),
+    # workloads made of nothing
+    Bad("trace synth --null uniform", ("sim trace synth: Missing option '--out'",)),
+    Bad("trace synth --null uniform --out new.txt", ("new.txt: the name tells no format",)),
+    synth("", "sim: give one of a hit curve, a trace to be like, and a null model"),
+    synth("--curve 2:0.5 --like good", "sim: give one of a hit curve"),
+    synth("--curve 2:0.5 --tokens 9", "what is routed is not known; give a model, or layers, experts and top-k"),
+    synth("--curve 2:0.5 --layers 2", "layers, experts and top-k say what is routed only together"),
+    synth("--curve 2:0.5 --layers 2 --model right", "layers and experts are those of the model"),
+    synth("--curve 2:0.5 --model right", "the number of tokens is not known; give it"),
+    synth("--curve 2:0.5 --model right --tokens x", "'--tokens': 'x' is not a valid integer"),
+    synth("--curve 2:0.5 --model right --tokens 0", "0 tokens after a prompt of 0; expected at least 1"),
+    synth("--curve 2:0.5 --model right --tokens 9 --topk 3", "top-k 3: ", "routes at most 2 experts a token"),
+    synth("--curve 2:0.5 --model right --tokens 9 --seed=-1", "seed -1; expected 0 or a positive number"),
+    synth(
+        "--curve 1:0.5 --model right --tokens 9", "a bank of 1 slots does not hold a token's 2 experts; leave it out"
+    ),
+    synth("--curve 2:0.5,17:0.6 --model right --tokens 9", "a bank of 17 slots; a layer has 16 experts"),
+    synth("--curve 2:0.5,16:0.6 --model right --tokens 99", "misses 40.0 % at bank 16, which holds all", "first uses"),
+    synth("--curve 2:0.5,4:0.4 --model right --tokens 9", "falls from 50.0 % at bank 2 to 40.0 % at 4"),
+    synth(
+        "--curve 2:58 --model right --tokens 9", "hit rate 58 at bank 2; expected 0 to 1, or per cent, such as 58.8%"
+    ),
+    synth("--curve 2:0.5,4 --model right --tokens 9", "'4' is not slots:hit rate; expected 16:0.588,32:72.8%"),
+    synth("--curve missing --model right --tokens 9", "sim: missing: No such file or directory; give a CSV file"),
+    synth("--curve folder --model right --tokens 9", "sim: folder: Is a directory; give a CSV file"),
+    synth("--curve binary --model right --tokens 9", "sim: binary: "),
+    synth("--curve out/results.csv --model right --tokens 9", "results.csv: begins with the columns 'my results'"),
+    synth("--like missing", "sim: missing: no such file, nor a bundled trace"),
+    synth("--like one-expert", "one-expert: layer 0 has no two tokens in a row"),
+    synth("--like good --model right", "what is routed is that of the trace to be like"),
+    synth("--like good --curve-tokens 9", "tokens of the curve are given, but no curve"),
+    synth("--null shuffled --model right --tokens 9", "give the trace to be like"),
+    synth("--null shuffled --like good --tokens 9", "a null model of a trace has that trace's tokens"),
+    synth("--null odd --like good", "unknown null model 'odd'; known: shuffled, uniform"),
     # the usage
     Bad("frobnicate", ("unknown verb 'frobnicate'; known: sweep, replay",)),
     Bad("--frobnicate", ("sim: No such option '--frobnicate'",)),

@@ -23,7 +23,7 @@ from flashmoe_sim.policies.min_ import Min, MinForced
 from flashmoe_sim.policies.random_ import Random
 from flashmoe_sim.policies.static import Static, StaticGlobal
 from flashmoe_sim.policies.table import POLICIES, parse_policy
-from flashmoe_sim.residency.replay import OPTIONAL_HOOKS
+from flashmoe_sim.residency.pool_replay import OPTIONAL_HOOKS
 from tests.residency.builders import random_calls, run
 from tests.residency.compare import workload_of
 

@@ -8,19 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flashmoe_sim.errors import BadInput
-from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.table import POLICIES, parse_policy
-from flashmoe_sim.prefetchers.predict_top1 import PredictTop1
-from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import hit_curve, one_pass_policy, pool_curve
-from flashmoe_sim.residency.many import plan_jobs
-from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from tests.residency.builders import one_layer, random_calls, run
 from tests.residency.compare import workload_of
-from tests.residency.test_twins import byte_banks, random_workload
+from tests.residency.test_twins import random_workload
 
 CURVES = [
     (contract, policy)
@@ -114,54 +108,3 @@ def test_calls_of_many_distinct_experts(contract: str, policy: str, tokens: int)
     largest = max(int(pool.requests.max()) for pool in workload.layer_pools)
     assert largest > {2: 4, 8: 8, 40: 32}[tokens]
     assert_curve(workload, policy, contract)
-
-
-@pytest.mark.parametrize("scope", ["layer", "global"])
-def test_jobs_count_what_replays_count(scope: str) -> None:
-    """Any choice of sizes, policies and contracts, whichever passes serve them; unions may exceed the bank."""
-    # Every other policy is planned as these are: each setup is a replay of its own.
-    chosen = ("demand", "lru", "fifo", "static", "static:global", "hot-window", "min", "min:forced")
-    pairs = [(contract, policy) for policy in chosen for contract in POLICIES[policy].contracts]
-    for seed in range(10):
-        rng = np.random.default_rng(seed)
-        workload = random_workload(seed)
-        largest = max(int(pool.requests.max()) for pool in workload.layer_pools)
-        setups = [
-            Setup(Bank(slots=slots), parse_policy(policy), contract, scope=scope)
-            for contract, policy in pairs
-            for slots in range(1, max(workload.n_experts) + 1)
-            if rng.random() < 0.5 and (contract == "atomic" or largest <= slots <= min(workload.n_experts))
-        ]
-        if scope == "layer":
-            room = range(largest, max(workload.n_experts) + 1)
-            setups += [Setup(Bank(slots=n), contract="protected", prefetch=PredictTop1()) for n in room]
-        else:
-            setups += [Setup(bank, parse_policy("lru"), "atomic", scope=scope) for bank in byte_banks(workload, scope)]
-        found: dict[Setup, Counts] = {}
-        for job in plan_jobs(workload, setups):
-            for setup, counts in job().items():
-                found[setup] = found[setup].joined(counts) if setup in found else counts
-        assert set(found) == set(setups)
-        for setup in setups:
-            counts = replay(workload, setup).counts
-            assert np.array_equal(found[setup].table, counts.table), setup
-            assert found[setup].total() == counts.total()
-            assert found[setup].by_layer() == counts.by_layer()
-
-
-@pytest.mark.parametrize("steps", [5, 60, 400])
-def test_global_lru_in_bytes_and_slots(steps: int) -> None:
-    """One walk over a bank for all layers equals replays, for experts of different sizes and lists that are moved."""
-    for seed in range(4):
-        calls = random_calls(np.random.default_rng(seed), n_experts=12, layers=3, steps=steps, most_tokens=2)
-        layers = sorted({layer for layer, _, _ in calls})
-        workload = workload_of(calls, dict.fromkeys(layers, 12), {layer: 16 + 24 * layer for layer in layers})
-        setups = [Setup(Bank(slots=slots), parse_policy("lru"), "atomic", scope="global") for slots in range(1, 13)]
-        setups += [
-            Setup(bank, parse_policy("lru"), "atomic", scope="global") for bank in byte_banks(workload, "global")
-        ]
-        found: dict[Setup, Counts] = {}
-        for job in plan_jobs(workload, setups):
-            found |= job()
-        for setup in setups:
-            assert np.array_equal(found[setup].table, replay(workload, setup).counts.table), setup

@@ -15,7 +15,7 @@ AheadOf = tuple[int, int, int, int]
 
 
 def work_of(calls: Sequence[dict[str, int]], ahead: Sequence[AheadOf] = ()) -> Work:
-    """Work from one dict per call; `requests` are refs, and everything else is 0 (n_tokens 1, phase decode) if not given."""
+    """Work from one dict per call; what is not given is 0, but one token, as many refs as requests, and decode."""
 
     def column(name: str, default: int = 0) -> list[int]:
         return [call.get(name, default) for call in calls]

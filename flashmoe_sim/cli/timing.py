@@ -1,0 +1,59 @@
+"""Seconds in a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flashmoe_sim.cli.common import print_table, size
+
+if TYPE_CHECKING:
+    from flashmoe_sim.machines.machine import Machine
+    from flashmoe_sim.timeline.assemble import Conditions
+    from flashmoe_sim.timeline.timed import Timed
+
+WORDS = {
+    "dense": "dense part of the layers",
+    "host": "host: finding slots, installing",
+    "experts": "computing experts",
+    "cold_lane": "waiting for the CPU's experts",
+    "merge": "joining the two lanes",
+    "read": "waiting for reads",
+    "upload": "waiting for uploads",
+    "late": "waiting for late prefetches",
+    "ahead": "reading ahead",
+    "output": "output layer",
+}
+LEAST_SHARE = 0.0005
+
+
+def speed(tok_s: float | None, lo: float | None = None, hi: float | None = None) -> str:
+    """`8.1 tok/s (7.6 to 8.7)`."""
+    if tok_s is None:
+        return "-"
+    interval = "" if lo is None or hi is None else f" ({lo:.3g} to {hi:.3g})"
+    return f"{tok_s:.3g} tok/s{interval}"
+
+
+def print_timing(timed: Timed, machine: Machine, conditions: Conditions) -> None:
+    """Speed, steps, and where a token's time goes."""
+    timing = timed.timing
+    rows = [("decode", speed(timing.tok_s, timed.tok_s_lo, timed.tok_s_hi))]
+    if timing.warm_up_tok_s is not None:
+        rows.append(("  while the bank fills", speed(timing.warm_up_tok_s)))
+        rows.append(("  then", speed(timing.steady_tok_s)))
+    if timing.prompt_tok_s is not None:
+        rows.append(("prompt", speed(timing.prompt_tok_s)))
+    steps = [ms for ms in (timing.step_ms_p50, timing.step_ms_p95, timing.step_ms_p99) if ms is not None]
+    if steps:
+        rows.append(("a step, P50 / P95 / P99", " / ".join(f"{ms:.3g}" for ms in steps) + " ms"))
+    per_token = sum(timing.part_ms_per_token.values())
+    if timing.part_ms_per_token:
+        rows.append(("a token", f"{per_token:.3g} ms"))
+    for name, ms in timing.part_ms_per_token.items():
+        if ms > LEAST_SHARE * per_token:
+            rows.append((f"  {WORDS[name]}", f"{ms:.3g} ms  ({ms / per_token:.0%})"))
+    rows.append(("read from storage", size(timed.storage_bytes)))
+    rows.append(("read from the page cache", size(timed.page_cache_bytes)))
+    title = f"on {machine.name}: {machine.title}; {conditions.execution.name}"
+    caption = "in brackets the 90 % interval: what is not known of the machine, and the luck of the trace"
+    print_table((("", "left"), ("", "right")), rows, title=title, caption=caption)

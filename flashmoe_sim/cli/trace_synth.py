@@ -1,0 +1,99 @@
+"""`sim trace synth`: a workload made without a recording of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flashmoe_sim.cli.common import force_option, json_option, lenient_option, message
+from flashmoe_sim.cli.trace_out import report_written, to_option, trace_writer
+from flashmoe_sim.cli.trace_what_if import out_option
+from flashmoe_sim.cli.workload import read_trace
+
+
+@click.command(short_help="A trace from a hit curve, a profile, or chance.")
+@click.option(
+    "--curve",
+    metavar="POINTS",
+    help="LRU hit rates by slots of a layer: 16:0.588,32:72.8%, or a CSV file with a column bank or slots, and one "
+    "hit_pct or hit_rate.",
+)
+@click.option(
+    "--curve-tokens",
+    type=int,
+    metavar="R",
+    help="Tokens of the run that the curve is of, prompt included; by default those of the trace.",
+)
+@click.option("--like", metavar="TRACE", help="A trace to have the popularity and the token overlap of.")
+@click.option(
+    "--null",
+    metavar="KIND",
+    help="uniform: every expert equally likely; shuffled: the calls of --like, each layer's in another order.",
+)
+@click.option("--model", metavar="SPEC", help="Layers, experts and top-k are those of this model.")
+@click.option("--layers", type=int, metavar="L", help="Without a model: how many layers.")
+@click.option("--experts", type=int, metavar="N", help="Without a model: experts of a layer.")
+@click.option("--topk", "top_k", type=int, metavar="K", help="Experts of a token, if not the model's.")
+@click.option("--tokens", type=int, metavar="T", help="Tokens to decode; with --like as many as TRACE has.")
+@click.option("--prompt", default=0, metavar="P", help="Tokens before them, marked as prompt, one in a call like all.")
+@click.option("--seed", default=1, show_default=True, metavar="N", help="Of the draws.")
+@out_option
+@to_option
+@force_option
+@lenient_option
+@json_option
+def synth(
+    *,
+    curve: str | None,
+    curve_tokens: int | None,
+    like: str | None,
+    null: str | None,
+    model: str | None,
+    layers: int | None,
+    experts: int | None,
+    top_k: int | None,
+    tokens: int | None,
+    prompt: int,
+    seed: int,
+    out: Path,
+    to: str | None,
+    force: bool,
+    lenient: bool,
+    as_json: bool,
+) -> None:
+    """Write a trace that nobody recorded, from what is known of the workload.
+
+    With --curve, LRU hits in it as often as the points say, within half a point (contract atomic, a bank for each
+    layer). A curve that stops rising below 100 % belongs to a short run: what its largest banks miss is first uses, of
+    which a run has only so many. --tokens and --prompt, or else --curve-tokens, must then be that run's. For other
+    policies the trace says little: no expert stays popular in it.
+
+    With --like, experts are as popular, and return in the next token as often, as in TRACE, for any number of tokens.
+    With --null they are drawn by chance, from which routing must differ for a policy to have something to find.
+
+    \b
+    Example:  sim trace synth --curve 16:0.588,32:0.728,64:0.818 --tokens 500 \\
+              --model qwen3.5-35b-a3b --topk 4 --out made.parquet
+    """
+    from flashmoe_sim.geometry.shape import find_shape
+    from flashmoe_sim.trace.hit_points import read_hit_points
+    from flashmoe_sim.trace.synth import synthesize
+
+    write = trace_writer(out, to, force=force)
+    made, fit = synthesize(
+        curve=None if curve is None else read_hit_points(curve),
+        like=None if like is None else read_trace(like, lenient=lenient),
+        null=null,
+        shape=find_shape(model, layers=layers, n_experts=experts, top_k=top_k),
+        tokens=tokens,
+        prompt=prompt,
+        curve_tokens=curve_tokens,
+        seed=seed,
+    )
+    written: dict[str, Any] = {**write(made), "notes": list(made.notes)}
+    report_written(written if fit is None else {**written, "fit": asdict(fit)}, as_json=as_json)
+    for note in made.notes:
+        message(f"{out}: {note}")

@@ -1,0 +1,40 @@
+"""The shape of a trace to be made, from a model or from plain numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.trace.synth_shape import Shape, plain_shape
+
+
+def find_shape(
+    model: str | Path | ModelGeometry | None = None,
+    *,
+    layers: int | None = None,
+    n_experts: int | None = None,
+    top_k: int | None = None,
+) -> Shape | None:
+    """The layers and experts of a model, or as given; None where nothing is.
+
+    top_k: by default the model's own; fewer is what an engine does that cuts it.
+    Raises BadInput for a model and numbers that say the same twice, for a part of the numbers, and for more experts a
+    token than the model routes.
+    """
+    if model is None:
+        if layers is n_experts is top_k is None:
+            return None
+        if layers is None or n_experts is None or top_k is None:
+            raise BadInput("layers, experts and top-k say what is routed only together; give all three, or a model")
+        return plain_shape(layers=layers, n_experts=n_experts, top_k=top_k)
+    if layers is not None or n_experts is not None:
+        raise BadInput("layers and experts are those of the model; leave them out, or the model")
+    geometry = model if isinstance(model, ModelGeometry) else load_model(model)
+    if not geometry.top_k and top_k is None:
+        raise BadInput(f"{geometry.name}: does not tell how many experts a token uses; give the top-k")
+    if top_k is not None and 0 < geometry.top_k < top_k:
+        raise BadInput(f"top-k {top_k}: {geometry.name} routes at most {geometry.top_k} experts a token")
+    by_layer = {number: layer.n_experts for number, layer in geometry.layers.items()}
+    return Shape(geometry.name, by_layer, geometry.top_k if top_k is None else top_k)

@@ -1,0 +1,68 @@
+"""Traces made from what is known of a workload: a hit curve, another trace, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from flashmoe_sim.errors import BadInput, unknown_name
+from flashmoe_sim.trace.nulls import shuffled_null, uniform_null
+from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.synth_curve import CurveFit, from_curve
+from flashmoe_sim.trace.synth_like import LikeFit, alike
+from flashmoe_sim.trace.synth_shape import Shape, assemble, check_size
+
+NULLS = {"uniform": uniform_null, "shuffled": shuffled_null}
+
+
+def synthesize(
+    *,
+    curve: Mapping[int, float] | None = None,
+    like: RoutingTrace | None = None,
+    null: str | None = None,
+    shape: Shape | None = None,
+    tokens: int | None = None,
+    prompt: int = 0,
+    curve_tokens: int | None = None,
+    seed: int = 1,
+) -> tuple[RoutingTrace, CurveFit | LikeFit | None]:
+    """A trace by one of three ways, and how near it came to what was asked; None for a null model, which asks nothing.
+
+    curve: see `from_curve`. like: see `alike`; with `null`, the trace whose null it is, call for call.
+    null: `uniform`, every expert as likely as any other in every token, or `shuffled`, a trace without its order.
+    shape: what is routed, where no trace says it. tokens, prompt: each token one call in every layer.
+    Raises BadInput for a combination that says too little or too much.
+    """
+    if (curve is not None) + (null is not None or like is not None) != 1:
+        raise BadInput("give one of a hit curve, a trace to be like, and a null model")
+    if curve_tokens is not None and curve is None:
+        raise BadInput("tokens of the curve are given, but no curve; leave one out or give the other")
+    if like is not None:
+        if shape is not None:
+            raise BadInput(
+                "what is routed is that of the trace to be like; leave out the model, layers, experts, top-k"
+            )
+        if null is None:
+            return alike(like, tokens=tokens, prompt=prompt, seed=seed)
+        if tokens is not None or prompt:
+            raise BadInput("a null model of a trace has that trace's tokens; leave them out, or cut the trace first")
+        return _null(null)(like, seed=seed), None
+    if null == "shuffled":
+        raise BadInput("null model shuffled: puts the calls of a trace in another order; give the trace to be like")
+    if shape is None:
+        raise BadInput("what is routed is not known; give a model, or layers, experts and top-k")
+    if tokens is None:
+        raise BadInput("the number of tokens is not known; give it")
+    if curve is not None:
+        return from_curve(curve, shape, tokens=tokens, prompt=prompt, curve_tokens=curve_tokens, seed=seed)
+    check_size(shape, tokens=tokens, prompt=prompt, seed=seed)
+    same = np.tile(np.arange(shape.top_k, dtype=np.int16), (tokens + prompt, 1))
+    every = assemble(shape, [same] * len(shape.n_experts), prompt=prompt, name=shape.name, notes=())
+    return _null(str(null))(every, seed=seed).with_(phase=every.phase), None
+
+
+def _null(kind: str) -> Callable[..., RoutingTrace]:
+    if kind not in NULLS:
+        raise unknown_name("null model", kind, NULLS)
+    return NULLS[kind]

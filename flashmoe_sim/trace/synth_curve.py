@@ -1,0 +1,177 @@
+"""A trace with a given LRU hit curve, from the LRU stack model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.synth_kernels import draw_by_depth
+from flashmoe_sim.trace.synth_shape import Shape, assemble, check_size, layer_draws, percent
+
+TOLERANCE = 0.005
+CLOSE_ENOUGH = 0.0005
+MOST_ROUNDS = 60
+SHORTER = 0.8
+
+
+@dataclass(frozen=True)
+class CurveFit:
+    """The hit rates asked for and those of the trace, at each of `banks`, in slots of a layer.
+
+    fitted: over the first `curve_tokens` tokens, to which the asked ones belong. made: over the whole trace.
+    """
+
+    banks: tuple[int, ...]
+    asked: tuple[float, ...]
+    fitted: tuple[float, ...]
+    made: tuple[float, ...]
+    curve_tokens: int
+
+
+def from_curve(
+    curve: Mapping[int, float],
+    shape: Shape,
+    *,
+    tokens: int,
+    prompt: int = 0,
+    curve_tokens: int | None = None,
+    seed: int = 1,
+) -> tuple[RoutingTrace, CurveFit]:
+    """A trace whose LRU hit curve goes through the given points, in each layer on its own.
+
+    Every expert of a token is drawn by its place in the layer's list of most recent use: a bank of C slots hits places
+    below C. Between two of the banks the places have probabilities in proportion to 1 / (place + top_k), which lies
+    within 3 points of all bundled traces between powers of two from 16 on. Beyond the last bank all experts are alike,
+    those not used before included. What a bank of all experts misses is first uses, and so it is where a curve has
+    stopped rising: then beyond the last bank there are only experts not used before, as long as there are any.
+    A token's experts are distinct, a bank begins empty and a band of places may not be filled yet, so the probabilities
+    of the bands are corrected, round by round, until the trace they make has the curve.
+    curve: slots of a layer to hit rate under the contract `atomic`, ascending, as `check_hit_points` returns it.
+    curve_tokens: how many tokens, prompt included, the curve was measured over; by default those of the trace.
+    Raises BadInput for banks that top_k or the experts rule out, and where the curve is missed by over half a point
+        (in a very short trace, one request).
+    Source: Mattson et al. 1970 (stack distances); the calls of several experts and the correction are our own.
+    """
+    check_size(shape, tokens=tokens, prompt=prompt, seed=seed)
+    run = tokens + prompt if curve_tokens is None else curve_tokens
+    check_size(shape, tokens=run, prompt=0, seed=seed)
+    banks = tuple(curve)
+    asked = np.array([curve[slots] for slots in banks])
+    _check(shape, banks, asked, run)
+    share, fitted = _fit(shape, banks, asked, run, seed)
+    layers = list(_layers(shape, banks, asked, share, tokens + prompt, seed))
+    made = _hit_rates([depth for _, depth in layers], banks)
+    fit = CurveFit(banks, tuple(asked.tolist()), tuple(fitted.tolist()), tuple(made.tolist()), run)
+    points = ", ".join(
+        f"{slots}: {percent(want)} ({percent(got)})"
+        for slots, want, got in zip(banks, fit.asked, fit.fitted, strict=True)
+    )
+    notes = (
+        f"synthetic, not a recording: drawn by LRU depth to hit in banks as asked (as made): {points}; seed {seed}",
+        *([] if run == tokens + prompt else [f"the curve is that of a run of {run:,} tokens"]),
+    )
+    name = f"{shape.name} from a hit curve"
+    return assemble(shape, [expert for expert, _ in layers], prompt=prompt, name=name, notes=notes), fit
+
+
+def _check(shape: Shape, banks: tuple[int, ...], asked: NDArray[np.float64], tokens: int) -> None:
+    """Raises BadInput for what no trace of so many tokens can have."""
+    largest = max(shape.n_experts.values())
+    if banks[0] < shape.top_k:
+        raise BadInput(f"curve: a bank of {banks[0]} slots does not hold a token's {shape.top_k} experts; leave it out")
+    if banks[-1] > largest:
+        raise BadInput(f"curve: a bank of {banks[-1]} slots; a layer has {largest} experts, leave larger banks out")
+    requests = tokens * shape.top_k
+    missed = 1 - float(asked[-1])
+    rises = np.flatnonzero(np.diff(asked, prepend=0.0) > 0)
+    # a hit beyond a bank's size takes more experts than the bank holds, and each is missed at its first use
+    least = max(shape.top_k, 1 + (0, *banks)[rises[-1]]) if len(rises) else shape.top_k
+    if missed + TOLERANCE < least / requests:
+        raise BadInput(
+            f"curve: misses {percent(missed)} at bank {banks[-1]}, but the first uses of {least} experts in a layer "
+            f"alone are {percent(least / requests)} of the requests of {tokens:,} tokens; give more tokens"
+        )
+    if _only_first_uses(banks, asked, largest) and missed - TOLERANCE > banks[-1] / requests:
+        what = f"{percent(missed)} at bank {banks[-1]}, "
+        what += "which holds all" if banks[-1] == largest else f"which hits no more than bank {banks[-2]}"
+        raise BadInput(
+            f"curve: misses {what}: these are first uses, of at most {banks[-1]} experts, but in {tokens:,} tokens "
+            f"they would be {missed * requests:,.0f}; give the length of the run that the curve is of (--curve-tokens, "
+            f"at most {int(banks[-1] / (missed - TOLERANCE) / shape.top_k):,})"
+        )
+
+
+def _only_first_uses(banks: tuple[int, ...], asked: NDArray[np.float64], n_experts: int) -> bool:
+    """Whether nothing is missed in the last bank but first uses: it holds all experts, or has stopped rising."""
+    return banks[-1] >= n_experts or (len(banks) > 1 and asked[-1] == asked[-2])
+
+
+def _fit(
+    shape: Shape, banks: tuple[int, ...], asked: NDArray[np.float64], tokens: int, seed: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The probabilities of the bands and of the tail, f64 [banks + 1], and the hit rates they make, f64 [banks]."""
+    wanted = np.diff(asked, prepend=0.0, append=1.0)
+    share = best = wanted
+    closest, fitted, step = np.inf, asked, 1.0
+    least = 0.5 / (tokens * shape.top_k * len(shape.n_experts))
+    for _ in range(MOST_ROUNDS):
+        rates = _hit_rates([depth for _, depth in _layers(shape, banks, asked, share, tokens, seed)], banks)
+        if (off := float(abs(rates - asked).max())) < closest:
+            closest, best, fitted = off, share, rates
+        else:
+            step *= SHORTER  # in a short trace a few draws decide, and whole steps would go back and forth
+        if off <= CLOSE_ENOUGH:
+            break
+        made = np.diff(rates, prepend=0.0, append=1.0)
+        share = share * ((wanted + least) / (made + least)) ** step
+        share = share / share.sum()
+    if closest > max(TOLERANCE, 2 * least):
+        worst = int(abs(fitted - asked).argmax())
+        raise BadInput(
+            f"curve: in {tokens:,} tokens bank {banks[worst]} comes to {percent(fitted[worst])}, not to "
+            f"{percent(asked[worst])}; give as many tokens as the curve was measured over"
+        )
+    return best, fitted
+
+
+def _layers(
+    shape: Shape,
+    banks: tuple[int, ...],
+    asked: NDArray[np.float64],
+    share: NDArray[np.float64],
+    tokens: int,
+    seed: int,
+) -> Iterator[tuple[NDArray[np.int16], NDArray[np.int16]]]:
+    """The experts and their depths, i16 [tokens, top_k] each, of each layer."""
+    for layer, n_experts in sorted(shape.n_experts.items()):
+        edge = np.minimum((0, *banks), n_experts).astype(np.int64)
+        new_first = _only_first_uses(banks, asked, n_experts)
+        within = edge[: len(banks) + 1 - new_first]
+        draw = layer_draws(seed, layer, n_experts + tokens * shape.top_k * 2)
+        stack = np.argsort(draw[:n_experts], kind="stable").astype(np.int16)
+        expert, depth = np.empty((2, tokens, shape.top_k), np.int16)
+        draw_by_depth(
+            edge,
+            np.cumsum(share[:-1]),
+            int(within[within < n_experts][-1]),
+            new_first,
+            1.0 / (np.arange(n_experts) + shape.top_k),
+            draw[n_experts:].reshape(tokens, shape.top_k, 2),
+            stack,
+            expert,
+            depth,
+        )
+        yield expert, depth
+
+
+def _hit_rates(depths: list[NDArray[np.int16]], banks: tuple[int, ...]) -> NDArray[np.float64]:
+    """The share of all requests that each bank hits, f64 [banks]."""
+    hits = np.zeros(len(banks), np.int64)
+    for depth in depths:
+        hits += [np.count_nonzero((depth >= 0) & (depth < slots)) for slots in banks]
+    return hits / sum(depth.size for depth in depths)

@@ -1,0 +1,100 @@
+"""Kernels that draw the experts of one layer, token by token, from random fractions they are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flashmoe_sim._jit import inlined, jit
+
+
+@inlined
+def _pick(weight: Any, taken: Any, begin: int, end: int, fraction: float) -> int:
+    """One of the places begin..end-1 that are not taken, by weight; -1 where there is none."""
+    total = 0.0
+    for place in range(begin, end):
+        if not taken[place]:
+            total += weight[place]
+    left = fraction * total
+    picked = -1
+    for place in range(begin, end):
+        if not taken[place] and weight[place] > 0.0:
+            picked = place
+            left -= weight[place]
+            if left < 0.0:
+                break
+    return picked
+
+
+@jit
+def draw_by_depth(
+    edge: Any, upto: Any, tail: int, new_first: bool, weight: Any, draw: Any, stack: Any, expert: Any, depth: Any
+) -> None:
+    """Draw every token's experts by their place in the list of most recent use, as it was before the token.
+
+    edge: i64 [bands + 1], where each band of places begins, and the end. upto: f64 [bands], the probability of the
+    bands up to each; the rest is the tail's. A band has only the places of experts used before, drawn by `weight`, f64
+    [experts]; where it has none left, the tail is drawn from instead: all alike, the experts not used before and,
+    unless new_first, those at place `tail` and beyond. Where nothing is new any more, new_first makes no difference.
+    draw: f64 [tokens, top_k, 2], which band and which place. stack: i16 [experts], the list, at first of experts that
+    have not been used, in random order; changed.
+    expert: i16 [tokens, top_k]. depth: i16 [tokens, top_k], the place of each, -1 for a first use.
+    """
+    experts, top_k = len(stack), expert.shape[1]
+    alike = np.ones(experts, np.float64)
+    taken = np.zeros(experts, np.bool_)
+    held = 0
+    for token in range(len(draw)):
+        new = deepest = 0
+        for rank in range(top_k):
+            band = 0
+            while band < len(upto) and draw[token, rank, 0] >= upto[band]:
+                band += 1
+            fraction = draw[token, rank, 1]
+            place = -1
+            if band < len(upto):
+                place = _pick(weight, taken, edge[band], min(edge[band + 1], held), fraction)
+            if place < 0:
+                begin = held if new_first and held < experts else min(held, tail)
+                place = _pick(alike, taken, begin, experts, fraction)
+            if place < 0:
+                place = _pick(alike, taken, 0, experts, fraction)
+            taken[place] = True
+            expert[token, rank] = stack[place]
+            depth[token, rank] = place if place < held else -1
+            new += place >= held
+            deepest = max(deepest, place)
+        at = deepest
+        for place in range(deepest, -1, -1):
+            if taken[place]:
+                taken[place] = False
+            else:
+                stack[at] = stack[place]
+                at -= 1
+        for rank in range(top_k):
+            stack[top_k - 1 - rank] = expert[token, rank]
+        held += new
+
+
+@jit
+def draw_alike(weight: Any, keep: float, draw: Any, expert: Any) -> None:
+    """Draw every token's experts: each of the last token's with probability `keep`, the rest by weight.
+
+    weight: f64 [experts], of which at least top_k are above 0. draw: f64 [tokens, 2, top_k], which are kept and which
+    drawn. expert: i16 [tokens, top_k], the kept ones first.
+    """
+    taken = np.zeros(len(weight), np.bool_)
+    for token in range(len(draw)):
+        n = 0
+        if token > 0:
+            for rank in range(expert.shape[1]):
+                if draw[token, 0, rank] < keep:
+                    expert[token, n] = expert[token - 1, rank]
+                    taken[expert[token, n]] = True
+                    n += 1
+        for rank in range(n, expert.shape[1]):
+            expert[token, rank] = _pick(weight, taken, 0, len(weight), draw[token, 1, rank])
+            taken[expert[token, rank]] = True
+        for rank in range(expert.shape[1]):
+            taken[expert[token, rank]] = False

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.geometry.shape import find_shape
+
+
+def test_of_a_model() -> None:
+    shape = find_shape("deepseek-v2-lite")
+    assert shape is not None
+    assert (shape.name, shape.top_k, shape.n_experts) == ("deepseek-v2-lite:q8_0", 6, dict.fromkeys(range(1, 27), 64))
+    assert find_shape(load_model("deepseek-v2-lite")) == shape
+    fewer = find_shape("deepseek-v2-lite", top_k=4)
+    assert fewer is not None
+    assert fewer.top_k == 4
+
+
+def test_of_numbers() -> None:
+    shape = find_shape(layers=3, n_experts=8, top_k=2)
+    assert shape is not None
+    assert (shape.n_experts, shape.top_k) == ({0: 8, 1: 8, 2: 8}, 2)
+    assert find_shape() is None
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"layers": 3}, "give all three, or a model"),
+        ({"top_k": 3}, "give all three, or a model"),
+        ({"layers": 0, "n_experts": 4, "top_k": 1}, "0 layers"),
+        ({"layers": 40_000, "n_experts": 4, "top_k": 1}, "40000 layers"),
+        ({"model": "deepseek-v2-lite", "layers": 3}, "leave them out, or the model"),
+        ({"model": "deepseek-v2-lite", "top_k": 7}, "deepseek-v2-lite:q8_0 routes at most 6 experts a token"),
+        ({"model": "deepseek-v2-lite", "top_k": 0}, "top-k 0 of 64 experts"),
+        ({"model": "deepseek-v3-lite"}, "unknown model"),
+    ],
+)
+def test_refusals(options: dict[str, Any], found: str) -> None:
+    with pytest.raises(BadInput) as error:
+        find_shape(**options)
+    assert found in str(error.value)

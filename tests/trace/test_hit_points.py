@@ -1,0 +1,81 @@
+"""Hit curves as they are published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
+
+
+def test_written_out() -> None:
+    assert read_hit_points("64:0.818, 16:58.8%,32: 0.728") == {16: 0.588, 32: 0.728, 64: 0.818}
+    assert read_hit_points("8:1") == {8: 1.0}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "bank,tok_s,hit_pct,condition\n16,46.9,58.8,a run\n32,51.9,72.8,\n",
+        "slots,hit_rate\n32,0.728\n16,0.588\n",
+        '\ufeffhit_rate,"bank"\r\n0.588,16\r\n0.728,"32"\r\n',
+    ],
+)
+def test_a_file(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "curve.csv"
+    path.write_text(text, newline="")
+    assert read_hit_points(path) == read_hit_points(str(path)) == pytest.approx({16: 0.588, 32: 0.728})
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", "begins with the columns ''; expected one of bank and slots, and one of hit_pct and hit_rate"),
+        ("bank,rate\n16,0.5\n", "begins with the columns 'bank, rate'"),
+        ("bank,hit_pct,hit_rate\n16,50,0.5\n", "begins with the columns"),
+        ("bank,hit_pct\n", "no points in it"),
+        ("bank,hit_pct\n16,50\n32\n", ":3: found bank '32' and hit_pct None"),
+        ("bank,hit_pct\n16.5,50\n", ":2: found bank '16.5'"),
+        ("bank,hit_pct\n16,nan\n", ":2: found bank '16' and hit_pct 'nan'"),
+        ("bank,hit_rate\n16,58.8\n", "hit rate 58.8 at bank 16; expected 0 to 1"),
+        ("bank,hit_pct\n16,50\n16,51\n", "bank 16 is there twice"),
+        ("bank,hit_pct\n32,50\n16,51\n", "falls from 51.0 % at bank 16 to 50.0 % at 32; under LRU"),
+        ("bank,hit_pct\n0,5\n", "a bank of 0 slots"),
+        ("bank,hit_pct\n" + "16,5\n" * 10_001, "more than 10,000 rows"),
+        ("bank,hit_pct\n16,\xff\n", "not a CSV file"),
+    ],
+)
+def test_bad_files(tmp_path: Path, text: str, found: str) -> None:
+    path = tmp_path / "curve.csv"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(BadInput) as error:
+        read_hit_points(path)
+    assert str(error.value).startswith(str(path))
+    assert found in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("16:0.5,32", "'32' is not slots:hit rate; expected 16:0.588,32:72.8%"),
+        ("16:often", "'16:often' is not slots:hit rate"),
+        ("16:nan", "hit rate nan at bank 16"),
+        ("16:1.01", "hit rate 1.01"),
+        ("16:0.5,16:0.5", "bank 16 is there twice"),
+        ("nowhere.csv", "nowhere.csv: No such file or directory; give a CSV file, or points such as"),
+        ("no\0where.csv", "embedded null"),
+        ("", "give a CSV file"),
+    ],
+)
+def test_bad_points(text: str, found: str) -> None:
+    with pytest.raises(BadInput) as error:
+        read_hit_points(text)
+    assert found in str(error.value)
+
+
+def test_points_from_python() -> None:
+    assert list(check_hit_points({32: 0.5, 16: 0.25}.items())) == [16, 32]
+    with pytest.raises(BadInput, match="no points"):
+        check_hit_points([])

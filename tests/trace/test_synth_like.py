@@ -1,0 +1,102 @@
+"""Traces drawn to be like another one: popularity and overlap are the same, at any length."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
+from flashmoe_sim.trace.statistics import inspect
+from flashmoe_sim.trace.synth_like import alike
+from tests.trace.strategies import trace_of
+
+NAMES = ("python-256", "gpt-oss-120b", "qwen3-30b-mlx")
+
+
+def popularity(trace: RoutingTrace) -> list[np.ndarray]:
+    return [np.bincount(view.expert, minlength=trace.n_experts[view.layer]) for view in trace.by_layer]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_alike(name: str) -> None:
+    """4,000 tokens: skew and overlap within 1 point; each layer's popular experts are the same ones."""
+    trace = load_trace(name)
+    made, fit = alike(trace, tokens=4000)
+    found = inspect(made)
+    assert made.tokens == 4000
+    assert (fit.made.top_decile_share, fit.made.overlap) == pytest.approx((found.top_decile_share, found.overlap))
+    assert fit.made.normalised_entropy == pytest.approx(found.normalised_entropy)
+    assert fit.made.top_decile_share == pytest.approx(fit.asked.top_decile_share, abs=0.01)
+    assert fit.made.normalised_entropy == pytest.approx(fit.asked.normalised_entropy, abs=0.01)
+    assert fit.made.overlap == pytest.approx(fit.asked.overlap, abs=0.01)
+    more = [(b.overlap or 0) - (a.overlap or 0) for a, b in zip(inspect(trace).layers, found.layers, strict=True)]
+    assert min(more) > -0.01
+    assert sorted(more)[-2] < 0.01  # the first layer of one trace overlaps less than its popularity gives
+    for before, after in zip(popularity(trace), popularity(made), strict=True):
+        assert (after[before == 0] == 0).all()
+        assert np.corrcoef(before, after)[0, 1] > 0.85
+
+
+def test_what_was_asked_is_what_was_measured() -> None:
+    trace = load_trace("gpt-oss-120b")
+    _, fit = alike(trace, tokens=10)
+    found = inspect(trace)
+    assert (fit.asked.overlap, fit.asked.top_decile_share) == pytest.approx((found.overlap, found.top_decile_share))
+    assert fit.asked.normalised_entropy == pytest.approx(found.normalised_entropy)
+
+
+def test_what_is_made() -> None:
+    trace = load_trace("python-256")
+    made, _ = alike(trace, prompt=4)
+    assert (made.layers, made.n_experts, made.top_k) == (trace.layers, trace.n_experts, trace.top_k)
+    assert (made.tokens, made.name) == (trace.tokens + 4, "like python-256")
+    assert made.phase is not None
+    assert np.flatnonzero(made.phase == PHASE_PROMPT).tolist() == list(range(4 * 6))
+    assert (np.diff(made.offset) == 8).all()
+    tokens = np.sort(made.expert.reshape(-1, 8), axis=1)
+    assert (np.diff(tokens, axis=1) > 0).all()
+    assert made.notes[0].startswith("synthetic, not a recording: popularity and overlap like python-256, as asked (as")
+    longer, _ = alike(trace, tokens=1500)
+    shorter, _ = alike(trace, tokens=300)
+    assert np.array_equal(longer.expert[: shorter.refs], shorter.expert)
+
+
+def test_a_seed_says_which() -> None:
+    trace = trace_of(*((0, [n % 5, 5 + n % 3]) for n in range(60)), top_k=2)
+    assert alike(trace, seed=3)[0].equals(alike(trace, seed=3)[0])
+    assert not np.array_equal(alike(trace, seed=3)[0].expert, alike(trace, seed=4)[0].expert)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "overlap"),
+    [([[0, 1]] * 30, 1.0), ([[0, 1], [2, 3]] * 15, 0.0), ([[0, 1], [0, 2], [0, 3], [0, 1]] * 10, None)],
+)
+def test_extremes(tokens: list[list[int]], overlap: float | None) -> None:
+    """All the same, never the same (as near as drawing by popularity gets), and an expert in every token."""
+    trace = trace_of(*((0, token) for token in tokens), top_k=2)
+    made, fit = alike(trace, tokens=500)
+    if overlap is None:
+        assert np.count_nonzero(made.expert == 0) > 480
+    elif overlap:
+        assert fit.made.overlap == fit.asked.overlap == 1.0
+    else:
+        assert (fit.asked.overlap, popularity(made)[0].tolist()) == (0, pytest.approx([250] * 4, abs=25))
+        assert fit.made.overlap == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("trace", "options", "found"),
+    [
+        (trace_of(), {}, "trace: has no top-k that all tokens share; cut it with --topk first"),
+        (trace_of((0, [1, 2]), (0, [1]), name="t"), {}, "t: has no top-k"),
+        (trace_of((0, [1, 2]), (0, [1, 2]), (1, [1, 2]), top_k=2), {}, "layer 1 has no two tokens in a row"),
+        (trace_of((0, [1]), (0, [2]), top_k=1), {"tokens": 0}, "0 tokens after a prompt of 0"),
+        (trace_of((0, [1]), (0, [2]), top_k=1), {"seed": -2}, "seed -2"),
+    ],
+)
+def test_refusals(trace: RoutingTrace, options: dict[str, int], found: str) -> None:
+    with pytest.raises(BadInput) as error:
+        alike(trace, **options)
+    assert found in str(error.value)
