@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,23 @@ def test_without_a_model_the_log_tells_bytes_and_reads() -> None:
         assert (told.layers, told.top_k, told.misses) == (known.layers, known.top_k, known.misses)
         assert told.bytes_read == pytest.approx(known.bytes_read, rel=1e-5)
         assert told.reads == pytest.approx(known.reads)
+
+
+def test_weights_that_a_token_streams(tmp_path: Path) -> None:
+    """Experts of all layers by the run's own top-k, and everything else; nothing where the model does not tell that."""
+    runs = [read_run(TIMED / "warm-allhit"), read_run(copy("cold-allhit", tmp_path, topk=2))]
+    dense = replace(MODEL, dense_bytes=10**8)
+    assert [anchor.weight_bytes for anchor in anchors_of(runs, MODEL)] == [None, None]
+    assert [anchor.weight_bytes for anchor in anchors_of(runs, dense)] == [
+        12 * 8 * EXPERT + 10**8,
+        12 * 2 * EXPERT + 10**8,
+    ]
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    other = copy("warm-allhit", tmp_path)
+    anchors = anchors_of([read_run(folder) for folder in (TIMED / "warm-allhit", other, TIMED / "warm-stock")], MODEL)
+    assert [anchor.name for anchor in anchors] == [str(TIMED / "warm-allhit"), str(other), "warm-stock"]
 
 
 def test_equations() -> None:
