@@ -42,13 +42,13 @@ class Variant:
 
     name: str
     execution: ExecutionModel
-    start: dict[str, float]
+    start: tuple[tuple[str, float], ...]
     clocked: bool = False
 
 
-WEIGHTS_AND_READS = {"cpu.weights_gb_s": 16.0, "storage.read_gb_s": 2.5}
+WEIGHTS_AND_READS = (("cpu.weights_gb_s", 16.0), ("storage.read_gb_s", 2.5))
 VARIANTS = (
-    Variant("bookkeeping fitted", OVERLAPPED, {**WEIGHTS_AND_READS, "link.pinned_gb_s": 8.0}),
+    Variant("bookkeeping fitted", OVERLAPPED, (*WEIGHTS_AND_READS, ("link.pinned_gb_s", 8.0))),
     Variant("bookkeeping clocked", OVERLAPPED, WEIGHTS_AND_READS, clocked=True),
     Variant("bookkeeping clocked, nothing overlaps", SERIAL, WEIGHTS_AND_READS, clocked=True),
 )
@@ -78,18 +78,18 @@ def fit(model: str, variant: Variant) -> Fitted:
     from scipy.optimize import least_squares
 
     wall_ms = recorded(f"{model}.metrics").wall_ms
+    paths, start = zip(*variant.start, strict=True)
     base = phone(table=True)
     if variant.clocked:
         base = base.varied("link.pinned_gb_s", bookkeeping_gb_s(model))
 
     def machine(logarithms: NDArray[np.float64]) -> Machine:
-        return with_values(base, dict(zip(variant.start, np.exp(logarithms).tolist(), strict=True)))
+        return with_values(base, dict(zip(paths, np.exp(logarithms).tolist(), strict=True)))
 
     def error(logarithms: NDArray[np.float64]) -> NDArray[np.float64]:
         return (predicted_ms(model, machine(logarithms), variant.execution) / wall_ms - 1)[:HALF]
 
-    start = np.log(list(variant.start.values()))
-    solved = least_squares(error, start, loss="soft_l1", f_scale=OUTLIER, diff_step=1e-3)
+    solved = least_squares(error, np.log(start), loss="soft_l1", f_scale=OUTLIER, diff_step=1e-3)
     return Fitted(variant, machine(solved.x), float(solved.cost))
 
 
