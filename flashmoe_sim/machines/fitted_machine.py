@@ -99,7 +99,9 @@ def _call_us(anchors: Sequence[Anchor], condition: str) -> Quantity:
     mean = sum(each) / len(each)
     lo, hi = min(*each, mean * MEASURED_SPREAD[0]), max(*each, mean * MEASURED_SPREAD[1])
     names = ", ".join(anchor.name for anchor in told)
-    return Quantity(*_ordered((lo, mean, hi)), f"topk, resolve, slotwr and other of the logs of {names}, a call", condition)
+    return Quantity(
+        *_ordered((lo, mean, hi)), f"topk, resolve, slotwr and other of the logs of {names}, a call", condition
+    )
 
 
 def _link(pinned: Quantity, condition: str) -> Link:

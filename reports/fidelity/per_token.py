@@ -67,6 +67,8 @@ class PerToken:
             ("tok/s", 1e3 * tokens / float(self.measured_ms.sum()), 1e3 * tokens / float(self.predicted_ms.sum())),
         )
         return [
-            Prediction(self.group, self.name, quantity, self.fitted_on, measured, None, None, predicted, None, None, note)
+            Prediction(
+                self.group, self.name, quantity, self.fitted_on, measured, None, None, predicted, None, None, note
+            )
             for quantity, measured, predicted in values
         ]

@@ -19,6 +19,7 @@ from reports.fidelity.phone_runs import (
     OVERLAPPED,
     SERIAL,
     TRACES,
+    active_bytes,
     phone,
     recorded,
     routed_work,
@@ -30,6 +31,7 @@ from reports.fidelity.phone_runs import (
 
 TOKENS = 128
 HALF = TOKENS // 2
+TOP_K = 6
 OUTLIER = 0.05  # relative errors beyond this pull less and less
 
 
@@ -100,6 +102,18 @@ def bookkeeping_gb_s(model: str) -> float:
     return float(np.median((missed / recorded(f"{model}.metrics").bookkeeping_ms)[:HALF])) * 1e-6
 
 
+def weights_gb_s(model: str) -> float:
+    """Weights that a token streams over the run's own clock of its computing, the median of the first half."""
+    return active_bytes(model, TOP_K) / float(np.median(recorded(f"{model}.metrics").compute_ms[:HALF])) * 1e-6
+
+
+def clocked_error(model: str, execution: ExecutionModel) -> float:
+    """Median signed error over the first half with nothing fitted: both rates clocked, reads as the owners measured."""
+    clocked = {"cpu.weights_gb_s": weights_gb_s(model), "link.pinned_gb_s": bookkeeping_gb_s(model)}
+    predicted = predicted_ms(model, with_values(phone(table=True), clocked), execution)
+    return float(np.median((predicted / recorded(f"{model}.metrics").wall_ms - 1)[:HALF]))
+
+
 def best(model: str) -> Fitted:
     """Of the variants fitted on the first half of a model, the one that fits that half best."""
     return min((fit(model, variant) for variant in VARIANTS if variant.execution is OVERLAPPED), key=lambda f: f.cost)
@@ -111,7 +125,9 @@ def compared(fitted: Fitted, model: str) -> list[PerToken]:
     for other in (model, *(name for name in TRACES if name != model)):
         wall_ms = recorded(f"{other}.metrics").wall_ms
         predicted = predicted_ms(other, fitted.machine, fitted.variant.execution)
-        parts = {"first half": slice(0, HALF), "second half": slice(HALF, None)} if other == model else {"": slice(None)}
+        parts = (
+            {"first half": slice(0, HALF), "second half": slice(HALF, None)} if other == model else {"": slice(None)}
+        )
         for part, tokens in parts.items():
             found.append(
                 PerToken(

@@ -1,10 +1,10 @@
 """The phone's runs without routes: a machine fitted on the serial ones of one cache size, then everything else.
 
-Serial runs tell what they compute and what they read. Both are linear in quantities of the machine: compute_ms is the
-weights that a token streams and the bookkeeping of its misses; io_ms is a time per routed call, one per routed call that
-misses (waking the lanes, waiting for the last), one per round of reads (as many as there are lanes), and the bytes. That
-is what the timeline adds up under `parallel-install`, but for the time per call that misses: no machine has it, so it is
-added to the timeline's wall time.
+Serial runs tell what they compute and what they read. Both are linear in quantities of the machine. compute_ms is the
+weights that a token streams and the bookkeeping of its misses. io_ms is a time per routed call, one per routed call
+that misses (waking the lanes, waiting for the last), one per round of reads (as many as there are lanes), and the
+bytes. That is what the timeline adds up under `parallel-install`, but for the time per call that misses: no machine
+has it, so it is added to the wall time of the timeline.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def fitted_phone(names: Sequence[str], *, table: bool = False) -> Phone:
     table: of the reads themselves only the scale of the measured table is fitted.
     """
     machine = phone(table=table)
-    terms = [_terms(name, machine) for name in names]
+    terms = [terms_of(name, machine) for name in names]
     compute_x = _least_absolute(
         np.concatenate([each.compute for each in terms]),
         np.concatenate([recorded(f"{name}.csv").compute_ms for name in names]),
@@ -149,13 +149,18 @@ def calm(name: str) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """What multiplies the unknowns. compute: f64 [tokens, 2], bytes. io: f64 [tokens, 4, or 3 with the table]."""
+    """What multiplies the unknowns.
+
+    compute: f64 [tokens, 2], bytes streamed and bytes missed. io: f64 [tokens, 4], routed calls, those that miss,
+    rounds of reads and bytes read; with the table [tokens, 3], its milliseconds in place of the last two.
+    """
 
     compute: NDArray[np.float64]
     io: NDArray[np.float64]
 
 
-def _terms(name: str, machine: Machine) -> Terms:
+def terms_of(name: str, machine: Machine) -> Terms:
+    """What the timeline adds up for each token of a serial run; of `machine` only the table of reads counts."""
     model, lanes = model_of(name), lanes_of(name)
     layers = workload(model).layer_geometry
     assert layers is not None
