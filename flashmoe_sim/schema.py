@@ -68,12 +68,16 @@ COUNTS = (
 )
 
 TIMING = (
+    Column("machine", "str", "", "name of the machine that the seconds are of"),
+    Column("execution", "str", "", "execution model: in which order a call is read, uploaded and computed"),
     Column("tok_s", "float", "1/s", "decode speed"),
     Column("tok_s_p50", "float", "1/s", "decode speed at the median step"),
     Column("tok_s_lo", "float", "1/s", "lower end of the 90 % interval of tok_s"),
     Column("tok_s_hi", "float", "1/s", "upper end of the 90 % interval of tok_s"),
     Column("ms_per_token", "float", "ms", "1000 / tok_s"),
-    Column("bottleneck", "str", "", "consume, commit or prefetch"),
+    Column(
+        "bottleneck", "str", "", "consume, commit or prefetch; does-not-fit where the model does not fit the machine"
+    ),
 )
 
 RESULT_COLUMNS = IDENTITY + COUNTS + TIMING

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-
-if TYPE_CHECKING:
-    from flashmoe_sim.residency.setup import Setup
-    from flashmoe_sim.timeline.assemble import Conditions
 
 EXECUTIONS = (
     "resident, sync-install, parallel-install, async-upload, overlap-prefetch, hot-cold, prefill-copy, page-cache, "
@@ -37,30 +33,3 @@ def condition_options(function: Callable[..., Any]) -> Callable[..., Any]:
     ):
         function = option(function)
     return function
-
-
-def conditions_of(
-    setup: Setup, *, execution: str | None, dense: str | None, kv: str | None, direct_io: bool, hot: bool
-) -> Conditions:
-    """The conditions that these options mean for one setup."""
-    from flashmoe_sim.timeline.assemble import Conditions
-    from flashmoe_sim.timeline.execution import parse_execution
-    from flashmoe_sim.timeline.timed import default_execution
-
-    return Conditions(
-        execution=default_execution(setup) if execution is None else parse_execution(execution),
-        dense_bytes=None if dense is None else _bytes("--dense", dense),
-        kv_bytes=0 if kv is None else _bytes("--kv", kv),
-        direct_io=direct_io,
-        hot=hot,
-    )
-
-
-def _bytes(option: str, text: str) -> int:
-    from flashmoe_sim.errors import BadInput
-    from flashmoe_sim.policies.bank import parse_size
-
-    size = parse_size(text)
-    if size is None:
-        raise BadInput(f"{option} {text!r}: expected a size with its unit, such as 5GiB")
-    return size

@@ -17,6 +17,7 @@ VERBS = {
     "replay": "one trace, one bank, one policy: exact counts, layer by layer",
     "curve": "the exact hit curve at every bank size, in one pass",
     "diagnose": "is it the policy or the working set? with a verdict",
+    "ceilings": "how fast it could run at best on a machine, and what holds it back",
     "trace": "inspect, lint, convert, cut, combine and make routing traces",
     "model": "what a model's experts cost",
     "machine": "what a machine's memory, storage, link and processors do",

@@ -17,7 +17,7 @@ from flashmoe_sim.cli.common import (
     print_table,
     size,
 )
-from flashmoe_sim.cli.machine_options import condition_options, conditions_of, machine_option
+from flashmoe_sim.cli.machine_options import condition_options, machine_option
 from flashmoe_sim.cli.timing import print_timing
 from flashmoe_sim.cli.workload import bank_meaning, load_workload, prefetch_option, setup_options, trace_argument
 
@@ -77,14 +77,14 @@ def command(
     from flashmoe_sim.errors import BadInput
     from flashmoe_sim.machines.load import load_machine
     from flashmoe_sim.residency.replay import replay
-    from flashmoe_sim.sweep.plan import plan_setup
+    from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
     from flashmoe_sim.sweep.row import identity
     from flashmoe_sim.timeline.timed import time_replay
     from flashmoe_sim.trace.atomic import refuse_existing
 
     setup = plan_setup(bank, policy=policy, contract=contract, scope=scope, prefetch=prefetch, io_split=io_split)
     workload = load_workload(trace, model, lenient=lenient)
-    conditions = conditions_of(setup, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
+    conditions = plan_conditions(setup, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
     if machine is None and timeline_file is not None:
         raise BadInput("--timeline shows the seconds of a machine; give --machine, see `sim machine list`")
     runs_on = None if machine is None else load_machine(machine)
@@ -99,7 +99,7 @@ def command(
     if timed is not None and timeline_file is not None:
         from flashmoe_sim.timeline.perfetto import write_perfetto
 
-        write_perfetto(timed.timeline, timed.work, timeline_file, force=force)
+        write_perfetto(timed.timeline, timed.work, timeline_file, layers=workload.trace.layers, force=force)
         message(f"wrote {timeline_file}; open it in ui.perfetto.dev")
     if as_json:
         timing = None if timed is None else timed.as_json()

@@ -95,18 +95,20 @@ def anchors_of(runs: Sequence[Run], model: ModelGeometry | None) -> list[Anchor]
 
     model: that all of them ran; without it, bytes and reads of an install are what the log tells.
     Raises BadInput for a run of another model, one that does not tell its misses, and where nothing tells how many
-    layers there are.
+    layers or experts of a token there are.
     """
-    anchors = [_anchor(run, model) for run in runs]
-    layers = len(model.layers) if model else max(anchor.layers for anchor in anchors)
-    if not layers:
-        raise BadInput(
-            f"{runs[0].folder}: no anchor has a trace, so that nothing tells how many layers there are; give --model"
-        )
-    top_k = (
-        model.top_k if model else max(anchor.top_k for anchor, run in zip(anchors, runs, strict=True) if not run.top_k)
-    )
-    return [replace(anchor, layers=layers, top_k=anchor.top_k or top_k) for anchor in anchors]
+    names = [run.folder.name for run in runs]
+    anchors = [
+        _anchor(run, model, name=name if names.count(name) == 1 else str(run.folder))
+        for run, name in zip(runs, names, strict=True)
+    ]
+    layers = max(anchor.layers for anchor in anchors)
+    native = max((anchor.top_k for anchor, run in zip(anchors, runs, strict=True) if not run.top_k), default=0)
+    anchors = [replace(anchor, layers=layers, top_k=anchor.top_k or native) for anchor in anchors]
+    if not layers or not all(anchor.top_k for anchor in anchors):
+        unknown = "the experts of a token" if layers else "the layers"
+        raise BadInput(f"{runs[0].folder}: no trace among the anchors tells {unknown}; give --model")
+    return anchors
 
 
 def find_run_model(runs: Sequence[Run], given: str | None) -> ModelGeometry | None:
@@ -134,14 +136,14 @@ def find_run_model(runs: Sequence[Run], given: str | None) -> ModelGeometry | No
     return first[1] if first else None
 
 
-def _anchor(run: Run, model: ModelGeometry | None) -> Anchor:
+def _anchor(run: Run, model: ModelGeometry | None, *, name: str) -> Anchor:
     log, routed = run.log, run.log.routed
     if run.mode not in ANCHOR_MODES:
         raise BadInput(f"{run.folder}: mode {run.mode} cannot be an anchor; known: {', '.join(ANCHOR_MODES)}")
     if prefetch := next((flag for flag in run.extra if flag.startswith(("--moe-prefetch", "--moe-predict"))), None):
         raise BadInput(f"{run.folder}: {prefetch}: its time has reads ahead in it; give a run without")
     anchor = Anchor(
-        name=run.name,
+        name=name,
         tok_s=log.decode_tok_s,
         layers=len(model.layers) if model else 0,
         top_k=run.top_k or (model.top_k if model else 0),

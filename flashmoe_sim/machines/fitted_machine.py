@@ -78,8 +78,8 @@ def _rate(found: Fit, parameter: str, source: str, condition: str) -> Quantity:
     per_gb = float(found.value[column])
     if per_gb < least:
         raise BadInput(
-            f"{parameter}: nothing is left of the anchors' times for it: they are no slower where there is more of it; "
-            f"add an anchor whose speed shows it: {UNKNOWNS[parameter].needs}"
+            f"{parameter}: the anchors with more of it are no slower, so that nothing tells it; "
+            f"give others: it needs {UNKNOWNS[parameter].needs}"
         )
     draws = np.maximum(found.draws[:, column], least)
     lo, hi = np.quantile(1 / draws, [0.05, 0.95])

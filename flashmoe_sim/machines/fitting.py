@@ -116,7 +116,7 @@ def _chosen(anchors: Sequence[Anchor], asked: Sequence[str], model: ModelGeometr
     if "weights_gb_s" in chosen and (model is None or model.dense_bytes is None):
         raise BadInput(
             f"weights_gb_s: {model.name if model else 'the model'} does not tell its weights outside the routed "
-            "experts, which every token streams; give a GGUF or a named model as --model"
+            "experts, which every token streams; give its GGUF as --model"
         )
     if len(top_ks) > 1 and "weights_gb_s" not in chosen:
         raise BadInput(

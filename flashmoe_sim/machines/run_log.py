@@ -107,7 +107,7 @@ def parse_log(text: str, *, mode: str, where: str) -> RunLog:
     Raises BadInput for a log without its summary or its speed, which a crashed run leaves, or with damaged numbers.
     """
     lines = _Lines(where)
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         _take(lines, number, line)
     if "speed" not in lines.found:
         raise BadInput(

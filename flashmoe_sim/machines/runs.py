@@ -41,10 +41,6 @@ class Run:
     trace: Path | None
 
     @property
-    def name(self) -> str:
-        return self.folder.name
-
-    @property
     def install_error(self) -> float | None:
         """Standard error of the time an install took, from its spread over the layers of the log; relative.
 

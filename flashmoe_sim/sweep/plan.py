@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar, cast
 
 from flashmoe_sim.errors import BadInput
-from flashmoe_sim.policies.bank import Bank, Scope, parse_bank, parse_banks
+from flashmoe_sim.policies.bank import Bank, Scope, parse_bank, parse_banks, parse_size
 from flashmoe_sim.policies.base import EvictingPolicy, Policy
 from flashmoe_sim.policies.min_ import Min
 from flashmoe_sim.policies.table import POLICIES, parse_policy
@@ -16,6 +16,9 @@ from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
 from flashmoe_sim.residency.setup import FIXED_SLOT_CONTRACTS, Setup
 from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.timeline.assemble import Conditions
+from flashmoe_sim.timeline.execution import parse_execution
+from flashmoe_sim.timeline.timed import default_execution
 from flashmoe_sim.trace.cut import cut
 
 One = TypeVar("One")
@@ -40,6 +43,29 @@ def plan_setup(
     Raises BadInput for words that mean nothing and for a combination that cannot be.
     """
     return Setup(parse_bank(str(bank)), _policy(policy), contract, _predictor(prefetch), cast(Scope, scope), io_split)
+
+
+def plan_conditions(
+    setup: Setup,
+    *,
+    execution: str | None = None,
+    dense: str | int | None = None,
+    kv: str | int | None = None,
+    direct_io: bool = False,
+    hot: bool = False,
+) -> Conditions:
+    """How a setup runs on a machine: by default under the execution model of the systems that have its policy.
+
+    dense, kv: sizes with their unit (`2GiB`), or bytes.
+    Raises BadInput for an execution model that there is not, and for what is no size.
+    """
+    return Conditions(
+        execution=default_execution(setup) if execution is None else parse_execution(execution),
+        dense_bytes=None if dense is None else _size("--dense", dense),
+        kv_bytes=0 if kv is None else _size("--kv", kv),
+        direct_io=direct_io,
+        hot=hot,
+    )
 
 
 def plan_setups(
@@ -109,6 +135,15 @@ def cut_to_top_ks(workload: Workload, top_ks: str | int | Iterable[int] | None) 
         prepare(cut(workload.trace, top_k=int(piece)).with_(name=f"{name}, top-{piece}"), workload.geometry)
         for piece in wanted
     ]
+
+
+def _size(option: str, given: str | int) -> int:
+    if isinstance(given, int) and given >= 0:
+        return given
+    size = parse_size(given) if isinstance(given, str) else None
+    if size is None:
+        raise BadInput(f"{option} {given!r}: expected a size with its unit, such as 5GiB")
+    return size
 
 
 def _named(given: Any, table: Iterable[str]) -> Iterable[Any]:

@@ -101,9 +101,6 @@ def read_rounds(sim: Any, first: int, misses: int, chunks: int, service_s: float
         arrive(sim, first + i, end)
     in_last_round = misses * chunks - (placed - lanes)
     for lane in range(lanes):
-        if lane < in_last_round:
-            sim.lane_free[lane] = end
-        elif placed > lanes:
-            sim.lane_free[lane] = before
+        sim.lane_free[lane] = end if lane < in_last_round else before
     sim.busy[ON_STORAGE] += misses * chunks * service_s
     return end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from flashmoe_sim.timeline.execution import EXECUTION_MODELS, ExecutionModel
 from flashmoe_sim.timeline.interval import speed_interval
 from flashmoe_sim.timeline.run import Timeline, simulate
 from flashmoe_sim.timeline.timing import Timing, timing_of
-from flashmoe_sim.timeline.work import Work
+from flashmoe_sim.timeline.work import Work, decoded, some_calls
 
 INTERVAL_STEPS = 512
 
@@ -80,15 +80,10 @@ def time_replay(
     timing = timing_of(timeline, work)
     lo, hi = None, None
     if interval and timing.tok_s is not None:
-        some = last_steps(work, INTERVAL_STEPS)
-        if timing_of(simulate(some, costs, conditions.execution), some).tok_s is None:
-            some = work  # the last steps are all of a prompt
+        some = last_steps(decoded(work), INTERVAL_STEPS)
 
         def speed_on(other: Machine) -> float:
-            priced = costs_of(workload, setup, other, conditions)
-            speed = timing_of(simulate(some, priced, conditions.execution), some).tok_s
-            assert speed is not None
-            return speed
+            return 1 / simulate(some, costs_of(workload, setup, other, conditions), conditions.execution).total_s
 
         lo, hi = speed_interval(timing.tok_s, speed_on, machine, timing.decode_step_s)
     assert workload.expert_bytes is not None
@@ -101,15 +96,4 @@ def time_replay(
 
 def last_steps(work: Work, steps: int) -> Work:
     """The last so many steps, with what was read ahead in them."""
-    first = int(np.searchsorted(work.step, np.unique(work.step)[-steps:][0]))
-    kept = slice(int(np.searchsorted(work.ahead_after, first)), None)
-    used = work.ahead_used[kept]
-    calls = ("row", "step", "n_tokens", "refs", "requests", "misses", "warm", "cold", "phase")
-    return replace(
-        work,
-        **{name: getattr(work, name)[first:] for name in calls},
-        ahead_after=work.ahead_after[kept] - first,
-        ahead_row=work.ahead_row[kept],
-        ahead_warm=work.ahead_warm[kept],
-        ahead_used=np.where(used < 0, used, used - first),
-    )
+    return some_calls(work, work.step >= np.unique(work.step)[-steps:][0])

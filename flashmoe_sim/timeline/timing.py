@@ -76,19 +76,17 @@ class Timing:
 
 def timing_of(timeline: Timeline, work: Work) -> Timing:
     """Read speed and causes off a timeline."""
-    step, first = np.unique(work.step, return_index=True)
-    of_step = np.repeat(np.arange(len(step)), np.diff(first, append=len(work.step)))
-    phase = work.phase[first]
-    tokens = np.zeros(len(step), np.int64)
-    np.maximum.at(tokens, of_step, work.n_tokens)
-    step_s = np.bincount(of_step, np.diff(timeline.end, prepend=0.0), len(step)).astype(np.float64)
+    first = np.flatnonzero(np.diff(work.step, prepend=work.step[:1] - 1))
+    step, phase = work.step[first], work.phase[first]
+    tokens = _by_step(np.maximum, work.n_tokens, first).astype(np.int64)
+    step_s = np.diff(timeline.end[np.append(first[1:], len(work.step)) - 1] if len(first) else [], prepend=0.0)
     decode = np.flatnonzero(phase == PHASE_DECODE) if (phase != PHASE_UNKNOWN).any() else np.arange(len(step))
-    warm_up = _warm_up(np.bincount(of_step, work.cold, len(step)), decode)
+    warm_up = _warm_up(_by_step(np.add, work.cold, first), decode)
     ms = np.quantile(1e3 * step_s[decode], [0.50, 0.95, 0.99]).tolist() if len(decode) else [None] * 3
     known = decode[tokens[decode] > 0]
     timed = known[step_s[known] > 0]
     decode_tokens = int(tokens[known].sum())
-    parts_s = timeline.parts[np.isin(of_step, known)].sum(axis=0).tolist() if decode_tokens else []
+    parts_s = _by_step(np.add, timeline.parts, first)[known].sum(axis=0).tolist() if decode_tokens else []
     return Timing(
         step=step,
         phase=phase,
@@ -111,6 +109,10 @@ def timing_of(timeline: Timeline, work: Work) -> Timing:
         },
         part_ms_per_token={name: 1e3 * part / decode_tokens for name, part in zip(PARTS, parts_s, strict=False)},
     )
+
+
+def _by_step(sum_up: np.ufunc, of_calls: NDArray[Any], first: NDArray[np.intp]) -> NDArray[Any]:
+    return sum_up.reduceat(of_calls, first) if len(first) else of_calls[:0]
 
 
 def _speed(tokens: NDArray[np.int64], step_s: NDArray[np.float64], steps: NDArray[np.intp]) -> float | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+
+from flashmoe_sim.trace.routing import PHASE_DECODE
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,3 +41,37 @@ class Work:
     ahead_row: NDArray[np.int32]
     ahead_warm: NDArray[np.uint8]
     ahead_used: NDArray[np.int64]
+
+
+OF_CALLS = ("row", "step", "n_tokens", "refs", "requests", "misses", "warm", "cold", "phase")
+
+
+def some_calls(work: Work, kept: NDArray[np.bool_]) -> Work:
+    """The calls of whole steps, bool [calls], with what was read ahead after them.
+
+    What was read ahead before the first call stays if that does. An expert whose use is left out counts as never used.
+    """
+    place = np.cumsum(kept) - 1
+    before_all = work.ahead_after < 0
+    stays = np.where(before_all, kept[:1].any(), kept[work.ahead_after]) if len(kept) else before_all
+    after, used = work.ahead_after[stays], work.ahead_used[stays]
+    return replace(
+        work,
+        **{name: getattr(work, name)[kept] for name in OF_CALLS},
+        ahead_after=np.where(after < 0, after, place[after]),
+        ahead_row=work.ahead_row[stays],
+        ahead_warm=work.ahead_warm[stays],
+        ahead_used=np.where((used >= 0) & kept[used], place[used], -1),
+    )
+
+
+def decoded(work: Work) -> Work:
+    """The calls of decoded steps; all of them where no phase is known."""
+    kept = work.phase == PHASE_DECODE
+    return some_calls(work, kept) if kept.any() else work
+
+
+def tokens_of(work: Work) -> int:
+    """Tokens of all steps: of each, the most that one of its calls has."""
+    first = np.flatnonzero(np.diff(work.step, prepend=-1))
+    return int(np.maximum.reduceat(work.n_tokens, first).sum()) if len(first) else 0

@@ -1,7 +1,7 @@
 """The phone: every prediction, and in words what came of it.
 
-`results` has the times of every token, for figures; `predictions` the rows of a table; `serial_text` and `routed_text`
-the explanations, whose figures are computed here.
+`results` has the times of every token, for figures; `serial` and `routed` the rows of a table and the explanations,
+whose figures are computed here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from reports.fidelity import phone_overlap, phone_serial
 from reports.fidelity.hindsight import best_increasing_share, best_line_share
 from reports.fidelity.per_token import PerToken
 from reports.fidelity.phone_runs import OVERLAPPED, SERIAL, TRACES, recorded
-from reports.fidelity.prediction import Prediction
+from reports.fidelity.prediction import Group, Prediction
 
 SERIAL_MEDIAN, SERIAL_P95 = 0.05, 0.15
 ROUTED_MEDIAN = 0.10
@@ -27,9 +27,14 @@ def results() -> list[PerToken]:
     return [*phone_serial.results(), *phone_overlap.results()]
 
 
-def predictions() -> list[Prediction]:
-    """Of every run held out the median time of a token and the mean speed."""
-    return [row for each in results() if each.held_out for row in each.predictions()]
+def serial() -> Group:
+    """Runs without routes."""
+    return Group("A phone, runs without routes", _rows(phone_serial.results()), serial_text())
+
+
+def routed() -> Group:
+    """Runs with routes."""
+    return Group("A phone, runs with routes", _rows(phone_overlap.results()), routed_text())
 
 
 def serial_text() -> str:
@@ -76,8 +81,8 @@ def routed_text() -> str:
         lines.append(
             f"- {model}: {fits}. Its own clocks say {phone_overlap.weights_gb_s(model):.1f} GB/s of weights and "
             f"{phone_overlap.bookkeeping_gb_s(model):.1f}\n  GB/s of bookkeeping. Its second half computes "
-            f"{second / first - 1:.0%} longer than its first; {long:.0%} of its tokens compute more than\n  half as long "
-            "again as the median, which no route tells."
+            f"{second / first - 1:.0%} longer than its first; {long:.0%} of its tokens compute more than\n  half as "
+            "long again as the median, which no route tells."
         )
     short = ", ".join(
         f"{model} {phone_overlap.clocked_error(model, OVERLAPPED):+.1%} (and with nothing overlapped "
@@ -89,7 +94,7 @@ def routed_text() -> str:
         for model in TRACES
         for variant in phone_overlap.VARIANTS
     ]
-    return f"""The timeline replays the recorded routes under `overlap-prefetch`, and scales of the machine are fitted on
+    return f"""The timeline replays the recorded routes under `overlap-prefetch`; scales of the machine are fitted on
 the first half of one model's tokens.
 
 {table(phone_overlap.results())}
@@ -125,6 +130,11 @@ def table(rows: Sequence[PerToken]) -> str:
 def result(name: str, fitted_on: str) -> PerToken:
     """One run as predicted from others."""
     return next(each for each in results() if (each.name, each.fitted_on) == (name, fitted_on))
+
+
+def _rows(found: Sequence[PerToken]) -> tuple[Prediction, ...]:
+    """Of every run held out the median time of a token and the mean speed."""
+    return tuple(row for each in found if each.held_out for row in each.predictions())
 
 
 def _table_of_reads(each: PerToken) -> str:

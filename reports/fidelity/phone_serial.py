@@ -85,16 +85,11 @@ def fitted_phone(names: Sequence[str], *, table: bool = False) -> Phone:
     """
     machine = phone(table=table)
     terms = [terms_of(name, machine) for name in names]
-    compute_x = _least_absolute(
-        np.concatenate([each.compute for each in terms]),
-        np.concatenate([recorded(f"{name}.csv").compute_ms for name in names]),
-        np.concatenate([recorded(f"{name}.csv").wall_ms for name in names]),
-    )
-    io_x = _least_absolute(
-        np.concatenate([each.io for each in terms]),
-        np.concatenate([recorded(f"{name}.csv").io_ms for name in names]),
-        np.concatenate([recorded(f"{name}.csv").wall_ms for name in names]),
-    )
+    clocks = [recorded(f"{name}.csv") for name in names]
+    wall_ms = np.concatenate([clock.wall_ms for clock in clocks])
+    compute_ms, io_ms = (np.concatenate([getattr(clock, of) for clock in clocks]) for of in ("compute_ms", "io_ms"))
+    compute_x = least_absolute(np.concatenate([each.compute for each in terms]), compute_ms, wall_ms)
+    io_x = least_absolute(np.concatenate([each.io for each in terms]), io_ms, wall_ms)
     values = {
         "cpu.weights_gb_s": 1e-6 / compute_x[0],
         "link.pinned_gb_s": 1e-6 / compute_x[1],
@@ -183,7 +178,7 @@ def terms_of(name: str, machine: Machine) -> Terms:
     return Terms(compute, io.astype(float))
 
 
-def _least_absolute(
+def least_absolute(
     terms: NDArray[np.float64], ms: NDArray[np.float64], wall_ms: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """The unknowns, none negative, whose sums are off by the least share of the wall time, on the mean over the tokens.

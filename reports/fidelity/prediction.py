@@ -30,3 +30,17 @@ class Prediction:
     def error(self) -> float:
         """Signed: predicted over measured, less 1."""
         return self.predicted / self.measured - 1
+
+
+@dataclass(frozen=True)
+class Group:
+    """Predictions that belong together. explanation: Markdown: what was fitted on what, what fails and why."""
+
+    title: str
+    predictions: tuple[Prediction, ...]
+    explanation: str
+
+    @property
+    def worst(self) -> float:
+        """The largest error, without its sign."""
+        return max(abs(prediction.error) for prediction in self.predictions)

@@ -11,13 +11,13 @@ drawn from a continuous range.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import simpy
-from numpy.typing import NDArray
 
 from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.names import PARTS
@@ -83,7 +83,7 @@ class Twin:
         self.link = simpy.PriorityResource(self.env, 1)
         self.host = simpy.PriorityResource(self.env, 1)
         self.did: list[tuple[str, float, float]] = []
-        self.ahead: list[Expert] = []
+        self.ahead: defaultdict[int, list[Expert]] = defaultdict(list)  # by the call that uses them
         self.end: list[float] = []
         self.table: list[dict[str, float]] = []
         self.env.run(until=self.env.process(self.everything()))
@@ -183,7 +183,8 @@ class Twin:
                     yield from self.upload_one(expert.row)
         elif self.model != "resident":
             experts = self.issued_after(call, BACKGROUND)
-            self.ahead += experts
+            for expert in experts:
+                self.ahead[expert.used_by].append(expert)
             reads = [self.start_reading(expert) if self.model == "overlap-prefetch" else None for expert in experts]
             for expert, read in zip(experts, reads, strict=True):
                 self.env.process(self.arrive_and_upload(expert, read))
@@ -193,7 +194,7 @@ class Twin:
             yield self.passing("link", float(self.costs.upload_s[row]))
 
     def claimed(self, call: int) -> list[Expert]:
-        late = [expert for expert in self.ahead if expert.used_by == call and not expert.usable.triggered]
+        late = [expert for expert in self.ahead.pop(call, []) if not expert.usable.triggered]
         for expert in late:
             expert.claim()
         return late
@@ -330,7 +331,3 @@ class Twin:
             turn = Turn(self.host, DEMAND)
             yield from self.holding(turn, "host", float(self.costs.install_s))
         yield there.put(expert)
-
-
-def end_and_parts(twin: Twin) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    return np.array(twin.end), twin.parts

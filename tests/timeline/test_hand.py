@@ -134,6 +134,18 @@ def test_reads_ahead_that_have_not_started_are_moved_before_those_of_the_call() 
     assert timeline.parts[1, LATE] == 6.25 - 3.25
 
 
+def test_an_upload_in_the_background_that_has_started_is_waited_for() -> None:
+    # two lanes, one read of 4 s per expert; A, B and W, which the page cache serves in 0.5 s, are issued at 1.75
+    # lanes: A and B 1.75..5.75; M, missed by call 1 at 3.25, 5.75..9.75 on the one, W 5.75..6.25 on the other
+    # link: A 5.75..7.25, B 7.25..8.75, W 8.75..10.25, and only then M, until 11.75; installed and computed until 12.125
+    machine = MACHINE | {"chunks": 1, "chunk_s": 4.0, "upload_s": 1.5, "step_s": 0.0}
+    work = work_of([{"requests": 1}, {"requests": 1, "misses": 1}], [(0, 0, warm, -1) for warm in (0, 0, 1)])
+    timeline = simulate(work, costs_of(**machine), EXECUTION_MODELS["overlap-prefetch"])
+    assert timeline.end.tolist() == [1.75, 12.125]
+    parts = dict(zip(PARTS, timeline.parts[1].tolist(), strict=True))
+    assert (parts["read"], parts["upload"]) == (9.75 - 3.25, 11.75 - 9.75)
+
+
 def test_reads_ahead_in_time_cost_nothing() -> None:
     costs = costs_of(**(AHEAD_MACHINE | {"chunk_s": 0.25}))
     ahead, without = (

@@ -1,0 +1,69 @@
+"""The bandwidth floor: how long each resource would take alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.ceilings.bottleneck import speed_of
+from flashmoe_sim.timeline.costs import Costs
+from flashmoe_sim.timeline.execution import (
+    AWAITED,
+    COPIED_BATCHES,
+    IN_BACKGROUND,
+    RESIDENT,
+    TWO_LANES,
+    ExecutionModel,
+)
+from flashmoe_sim.timeline.names import RESOURCES
+from flashmoe_sim.timeline.run import simulate
+from flashmoe_sim.timeline.work import Work, decoded, tokens_of
+
+
+@dataclass(frozen=True)
+class Floor:
+    """resource: the one that is busy longest. tok_s: decode speed if all others worked under it, with nothing awaited.
+
+    busy_ms_per_token: of compute, cold_lane (the CPU beside a GPU), storage, page_cache, link and host.
+    """
+
+    resource: str
+    tok_s: float
+    busy_ms_per_token: dict[str, float]
+
+
+def floor_of(work: Work, costs: Costs, execution: ExecutionModel) -> Floor:
+    """How busy the decoded steps keep each resource.
+
+    Storage and page cache take what all reads take at their best, with as many in flight as that needs, whereas in the
+    run a read alone in flight may leave storage idle. They take the time of the run at most, as a read ahead for which
+    storage finds no time is never read.
+    """
+    work = decoded(work)
+    timeline = simulate(work, costs, execution)
+    busy_s = dict(zip(RESOURCES, timeline.busy.tolist(), strict=True))
+    reads_misses = execution.serve not in (RESIDENT, TWO_LANES, COPIED_BATCHES)
+    reads_ahead = execution.ahead in (AWAITED, IN_BACKGROUND)
+    rows = len(costs.chunks)
+    for name, service_s, missed, served in (
+        ("storage", costs.chunk_s, work.misses - work.warm, work.ahead_warm == 0),
+        ("page_cache", costs.warm_chunk_s, work.warm, work.ahead_warm != 0),
+    ):
+        experts = np.bincount(work.row, missed, rows) * reads_misses
+        experts += np.bincount(work.ahead_row[served], minlength=rows) * reads_ahead
+        busy_s[name] = min(float(experts @ _best_read_s(costs, service_s)), timeline.total_s)
+    resource = max(busy_s, key=busy_s.__getitem__)
+    tokens = tokens_of(work)
+    return Floor(
+        resource,
+        speed_of(tokens, busy_s[resource]),
+        {name: 1e3 * seconds / max(tokens, 1) for name, seconds in busy_s.items()},
+    )
+
+
+def _best_read_s(costs: Costs, service_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Seconds of reading one expert where as many reads are in flight as is best, f64 [rows]."""
+    in_flight = np.arange(1, service_s.shape[1] + 1)
+    return costs.chunks * (service_s / in_flight).min(axis=1)

@@ -1,0 +1,71 @@
+"""Which change of the machine would help most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flashmoe_sim.ceilings.bottleneck import speed_of
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.timeline.assemble import Conditions, costs_of, page_cache_bytes, work_of
+from flashmoe_sim.timeline.run import simulate
+from flashmoe_sim.timeline.work import Work, decoded, tokens_of
+
+TWICE, HALF = 2.0, 0.5
+RAM = "memory.ram_gib"
+CHANGES: dict[str, Mapping[str, float]] = {
+    "twice storage.read_gb_s": {"storage.read_gb_s": TWICE, "storage.request_us": HALF},
+    "twice memory.copy_gb_s": {"memory.copy_gb_s": TWICE},
+    "twice memory.ram_gib": {RAM: TWICE},
+    "twice link.pinned_gb_s": {"link.pinned_gb_s": TWICE},
+    "twice link.pageable_gb_s": {"link.pageable_gb_s": TWICE},
+    "twice gpu.weights_gb_s": {"gpu.weights_gb_s": TWICE},
+    "half gpu.layer_us": {"gpu.layer_us": HALF},
+    "twice cpu.weights_gb_s": {"cpu.weights_gb_s": TWICE},
+    "half cpu.layer_us": {"cpu.layer_us": HALF},
+    "half host.call_us": {"host.call_us": HALF},
+    "half host.install_us": {"host.install_us": HALF},
+}
+
+
+@dataclass(frozen=True)
+class Move:
+    """A speed that a change leads to. gain: how much more that is than the speed of the setup as asked, 0.1 for 10 %."""
+
+    name: str
+    tok_s: float
+    gain: float
+
+
+def hardware_moves(
+    workload: Workload, own: Replay, work: Work, machine: Machine, conditions: Conditions
+) -> tuple[Move, ...]:
+    """The speed of `own` with each change of CHANGES alone that the machine has the quantities for; the best first.
+
+    Storage of twice the bandwidth also takes half the time for each request. Memory of twice the size is page cache.
+    work: of the replay on this machine.
+    """
+    setup = own.setup
+    before = _speed(workload, setup, work, machine, conditions)
+    has = dict(machine.quantities())
+    moves = []
+    for name, factors in CHANGES.items():
+        if not has.keys() >= factors.keys():
+            continue
+        other, asked = machine, work
+        for path, factor in factors.items():
+            other = other.varied(path, has[path].value * factor)
+        if RAM in factors:
+            asked = work_of(workload, own, page_cache_bytes=page_cache_bytes(workload, setup, own, other, conditions))
+        after = _speed(workload, setup, asked, other, conditions)
+        moves.append(Move(name, after, after / before - 1))
+    return tuple(sorted(moves, key=lambda move: -move.tok_s))
+
+
+def _speed(workload: Workload, setup: Setup, work: Work, machine: Machine, conditions: Conditions) -> float:
+    work = decoded(work)
+    costs = costs_of(workload, setup, machine, conditions)
+    return speed_of(tokens_of(work), simulate(work, costs, conditions.execution).total_s)

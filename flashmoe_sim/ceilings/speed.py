@@ -1,0 +1,268 @@
+"""How fast a run could be at best on a machine, and what holds it back: ceilings in reads, bytes and seconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flashmoe_sim.ceilings.bottleneck import bottleneck
+from flashmoe_sim.ceilings.floor import Floor, floor_of
+from flashmoe_sim.ceilings.hardware import hardware_moves
+from flashmoe_sim.ceilings.optimum import comparable_setup, optimum_known
+from flashmoe_sim.ceilings.speed_verdict import SpeedVerdict, speed_verdict
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.policies.lookahead import Lookahead
+from flashmoe_sim.policies.min_ import Min, MinForced
+from flashmoe_sim.prefetchers.oracle import Oracle1
+from flashmoe_sim.residency.replay import Replay, replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.stream import ReadAhead
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.timeline.assemble import Conditions, costs_of, room_bytes, weights_of
+from flashmoe_sim.timeline.execution import COPIED_BATCHES, EXECUTION_MODELS, NEVER_AHEAD, RESIDENT, TWO_LANES
+from flashmoe_sim.timeline.interval import speed_interval
+from flashmoe_sim.timeline.timed import INTERVAL_STEPS, Timed, last_steps, time_replay
+
+GIB = 2**30
+THIS, STOCK, ALL_HIT, FLOOR = "this", "stock", "all-hit", "bandwidth floor"
+ORACLE, OVERLAPPED = "oracle-prefetch", "oracle-prefetch, overlapped"
+PREFETCHED = ", prefetched"
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """One way the run could go. meaning: one sentence.
+
+    reads_per_token, bytes_per_token: experts brought to where they are computed, for misses and ahead of time, and
+        their bytes; per token of the workload. Misses that the CPU computes where they lie are not among them.
+    tok_s: decode speed; tok_s_lo, tok_s_hi: its 90 % interval. ms_per_token: 1000 / tok_s.
+    """
+
+    name: str
+    meaning: str
+    hit_rate: float
+    reads_per_token: float
+    bytes_per_token: float
+    tok_s: float
+    tok_s_lo: float
+    tok_s_hi: float
+    ms_per_token: float
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """The ceilings of one setup on one machine, `this` first, and the verdict.
+
+    notes: of rows that are missing, why; of `stock`, whether it fits. floor: of every resource how long it is busy.
+    """
+
+    trace: str
+    policy: str
+    contract: str
+    scope: str
+    bank: str
+    prefetch: str
+    machine: str
+    execution: str
+    verdict: SpeedVerdict
+    rows: tuple[Ceiling, ...]
+    floor: Floor
+    notes: tuple[str, ...]
+
+    def row(self, name: str) -> Ceiling | None:
+        """The row of this name; None where there is none."""
+        return next((row for row in self.rows if row.name == name), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as nested dictionaries, as `sim ceilings --json` prints it."""
+        return asdict(self)
+
+
+def ceilings(
+    workload: Workload, setup: Setup, machine: Machine, conditions: Conditions, *, lookahead: int = 16
+) -> Ceilings:
+    """Say how fast `setup` runs on the machine, how fast it could, and what keeps it from that.
+
+    lookahead: steps that the row `lookahead-W` sees. Every setup is replayed once.
+    Raises BadInput for a bank that does not fit the trace or the machine, for a machine that lacks what the execution
+    model needs, and where sizes or tokens are not known.
+    """
+    if not workload.trace.tokens:
+        raise BadInput(f"{workload.trace.name}: does not tell how many tokens its calls have, so there is no speed")
+    resident = replace(conditions, execution=EXECUTION_MODELS["resident"])
+    free = costs_of(workload, setup, machine, resident)
+    if not (free.dense_s.any() or free.expert_s.any()):
+        raise BadInput(f"machine {machine.name}: computing takes no time there; give it layer_us or weights_gb_s")
+    table = _Table(workload, machine)
+    own = replay(workload, setup, record=True)
+    this = table.add(THIS, f"The setup as asked, under {conditions.execution.name}.", own, conditions)
+    everything = all_hits(own)
+    table.add(STOCK, _stock(workload, machine, conditions, table.notes), everything, resident)
+    table.add(ALL_HIT, "The setup with every expert in its slot: what its hit path allows.", everything, conditions)
+    for name, meaning, other, under in _others(workload, setup, conditions, lookahead, table.notes):
+        table.add(name, meaning, table.replay(other), under)
+    floor = table.add_floor(this, own, conditions)
+    held = bottleneck(this.work, this.costs, conditions.execution)
+    hardware = hardware_moves(workload, own, this.work, machine, conditions)
+    speeds = {row.name: row.tok_s for row in table.rows}
+    named = {name: speeds[name] for name in (ALL_HIT, OVERLAPPED, "min") if name in speeds}
+    return Ceilings(
+        trace=workload.trace.name,
+        policy=setup.policy.spec,
+        contract=setup.contract,
+        scope=setup.scope,
+        bank=str(setup.bank),
+        prefetch=setup.prefetch.spec,
+        machine=machine.name,
+        execution=conditions.execution.name,
+        verdict=speed_verdict(held, speeds[THIS], named, hardware, conditions.execution),
+        rows=tuple(table.rows),
+        floor=floor,
+        notes=tuple(table.notes),
+    )
+
+
+def all_hits(own: Replay) -> Replay:
+    """The same calls with every request a hit, and nothing read ahead."""
+    assert own.stream is not None
+    assert own.hit is not None
+    stream = own.stream
+    none = np.zeros_like(stream.misses)
+    hit = replace(
+        stream,
+        hits=stream.requests,
+        misses=none,
+        cold=none,
+        evictions=none,
+        aliased=none,
+        bypassed=none,
+        prefetch_issued=none,
+        bytes_read=None if stream.bytes_read is None else np.zeros_like(stream.bytes_read),
+        prefetch_bytes=None if stream.prefetch_bytes is None else np.zeros_like(stream.prefetch_bytes),
+        ahead=ReadAhead.of([]),
+    )
+    return replace(own, hit=np.ones_like(own.hit), stream=hit)
+
+
+class _Other(NamedTuple):
+    name: str
+    meaning: str
+    setup: Setup
+    conditions: Conditions
+
+
+def _others(
+    workload: Workload, setup: Setup, conditions: Conditions, lookahead: int, notes: list[str]
+) -> Iterator[_Other]:
+    """The setups with an oracle or an optimum; of one that cannot be, why goes to the notes."""
+    overlapped = replace(conditions, execution=EXECUTION_MODELS["overlap-prefetch"])
+    try:
+        oracle = replace(setup, prefetch=Oracle1())
+    except BadInput as error:
+        notes.append(f"{ORACLE}: {error}")
+    else:
+        yield _Other(ORACLE, "The next call's experts are read one call ahead, as the setup runs.", oracle, conditions)
+        yield _Other(OVERLAPPED, "The same, reads running under compute.", oracle, overlapped)
+    if not optimum_known(workload, setup):
+        notes.append("min: not known where experts of different sizes share a bank of bytes")
+        return
+    for policy, meaning in (
+        (Min(), "The fewest reads that any policy needs in these banks."),
+        (MinForced(), "The fewest that a policy needs which admits every miss."),
+        (Lookahead(steps=lookahead), f"The same with a view of {lookahead} steps, and LRU beyond."),
+    ):
+        best = comparable_setup(setup, policy)
+        name = policy.spec if policy.name != Lookahead.name else f"{policy.name}-{lookahead}"
+        yield _Other(name, meaning, best, conditions)
+        try:
+            prefetched = replace(best, prefetch=Oracle1())
+        except BadInput as error:
+            notes.append(f"{name}{PREFETCHED}: {error}")
+        else:
+            meaning = "The same, the next call's experts read one call ahead, under compute."
+            yield _Other(f"{name}{PREFETCHED}", meaning, prefetched, overlapped)
+
+
+def _stock(workload: Workload, machine: Machine, conditions: Conditions, notes: list[str]) -> str:
+    """What `stock` means; whether it fits goes to the notes."""
+    assert workload.geometry is not None
+    needs = workload.geometry.routed_bytes + weights_of(workload, conditions).total_dense_bytes + conditions.kv_bytes
+    room, where = room_bytes(machine)
+    if room == math.inf:
+        return "Everything resident through the ordinary loader; whether it fits is not known."
+    if needs <= room:
+        return "Everything resident through the ordinary loader; it fits."
+    notes.append(f"stock: {needs / GIB:.1f} GiB do not fit {machine.name}, which has {where}")
+    return "Everything resident through the ordinary loader; it would not fit."
+
+
+class _Table:
+    """The rows as they are worked out; a setup that two of them share is replayed once."""
+
+    def __init__(self, workload: Workload, machine: Machine) -> None:
+        self.workload, self.machine = workload, machine
+        self.rows: list[Ceiling] = []
+        self.notes: list[str] = []
+        self._last: Replay | None = None
+
+    def replay(self, setup: Setup) -> Replay:
+        if self._last is None or self._last.setup != setup:
+            self._last = replay(self.workload, setup, record=True)
+        return self._last
+
+    def add(self, name: str, meaning: str, replayed: Replay, conditions: Conditions) -> Timed:
+        timed = time_replay(self.workload, replayed.setup, replayed, self.machine, conditions)
+        speed = timed.timing.tok_s, timed.tok_s_lo or 0.0, timed.tok_s_hi or 0.0
+        self._append(name, meaning, replayed, timed, conditions, speed)
+        return timed
+
+    def add_floor(self, this: Timed, own: Replay, conditions: Conditions) -> Floor:
+        """The floor of `this`, with the interval that the machine's numbers give it."""
+        floor = floor_of(this.work, this.costs, conditions.execution)
+        some = last_steps(this.work, INTERVAL_STEPS)
+
+        def speed_on(other: Machine) -> float:
+            costs = costs_of(self.workload, own.setup, other, conditions)
+            return floor_of(some, costs, conditions.execution).tok_s
+
+        lo, hi = speed_interval(floor.tok_s, speed_on, self.machine, this.timing.decode_step_s)
+        meaning = f"What {floor.resource.replace('_', ' ')} takes alone, were all else hidden behind it."
+        self._append(FLOOR, meaning, own, this, conditions, (floor.tok_s, lo, hi))
+        return floor
+
+    def _append(
+        self,
+        name: str,
+        meaning: str,
+        replayed: Replay,
+        timed: Timed,
+        conditions: Conditions,
+        speed: tuple[float, float, float],
+    ) -> None:
+        assert self.workload.expert_bytes is not None
+        stream, work, execution = replayed.stream, timed.work, conditions.execution
+        assert stream is not None
+        brought = np.full(len(work.row), execution.serve not in (RESIDENT, TWO_LANES))
+        if execution.serve == COPIED_BATCHES:
+            brought = work.n_tokens >= execution.copy_from_tokens
+        row = np.concatenate([work.row, work.ahead_row])
+        experts = np.concatenate(
+            [work.misses * brought, np.full(len(work.ahead_row), execution.ahead != NEVER_AHEAD, np.int64)]
+        )
+        tokens = self.workload.trace.tokens
+        self.rows.append(
+            Ceiling(
+                name,
+                meaning,
+                float(stream.hits.sum() / max(stream.requests.sum(), 1)),
+                float(experts.sum() / tokens),
+                float(experts @ np.array(self.workload.expert_bytes, np.int64)[row] / tokens),
+                *speed,
+                1e3 / speed[0],
+            )
+        )

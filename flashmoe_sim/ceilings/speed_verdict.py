@@ -1,0 +1,77 @@
+"""What holds a run back and what would help, in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from flashmoe_sim.ceilings.bottleneck import Bottleneck
+from flashmoe_sim.ceilings.hardware import Move
+from flashmoe_sim.timeline.execution import COPIED_BATCHES, TWO_LANES, ExecutionModel
+
+WORTH_NAMING = 0.005
+WORDS = {
+    "all-hit": "all hits",
+    "oracle-prefetch, overlapped": "perfect one-call prefetch",
+    "min": "the best policy",
+}
+
+
+@dataclass(frozen=True)
+class SpeedVerdict:
+    """kind: consume, commit, prefetch or none, as bottleneck.py defines them. text: a sentence with the numbers.
+
+    free_tok_s: the speed without each kind of cost; infinite where nothing else takes time.
+    ceilings: all-hit, oracle-prefetch overlapped and min, what gains most first. hardware: each change of the machine
+        alone, what gains most first.
+    """
+
+    kind: str
+    text: str
+    tok_s: float
+    free_tok_s: dict[str, float]
+    ceilings: tuple[Move, ...]
+    hardware: tuple[Move, ...]
+
+
+def speed_verdict(
+    held: Bottleneck, tok_s: float, ceilings: Mapping[str, float], hardware: tuple[Move, ...], execution: ExecutionModel
+) -> SpeedVerdict:
+    """Judge by the bottleneck, the speeds of the named ceilings, and what changes of the machine lead to.
+
+    tok_s: the speed of the setup as asked.
+    """
+    moves = [Move(name, speed, speed / tok_s - 1) for name, speed in ceilings.items()]
+    moves.sort(key=lambda move: -move.tok_s)
+    worth = [(WORDS[move.name], three(move.tok_s)) for move in moves if move.gain >= WORTH_NAMING]
+    parts = [_cause(held, execution), "neither hits nor prefetch nor policy would help"]
+    if worth:
+        (first, speed), *others = worth
+        parts[1] = ", ".join([f"{first} would give {speed}", *map(" ".join, others)])
+    if hardware and hardware[0].gain >= WORTH_NAMING:
+        parts.append(f"of hardware, {hardware[0].name} moves it most: {three(hardware[0].tok_s)} tok/s")
+    else:
+        parts.append("no single piece of hardware twice as fast moves it")
+    return SpeedVerdict(held.kind, "; ".join(parts) + ".", tok_s, held.free_tok_s, tuple(moves), hardware)
+
+
+def _cause(held: Bottleneck, execution: ExecutionModel) -> str:
+    if held.kind == "none":
+        return f"Nothing alone holds it back at {three(held.tok_s)} tok/s"
+    what, free = {
+        "prefetch": ("Source reads hold", "free reads"),
+        "commit": ("Uploads and installs hold", "free uploads and installs"),
+        "consume": ("The hit path holds", "free layers, experts and slot lookups"),
+    }[held.kind]
+    if held.kind == "prefetch" and execution.serve in (TWO_LANES, COPIED_BATCHES):
+        what, free = "Misses computed on the CPU hold", "free misses"
+    speed = held.free_tok_s[held.kind]
+    gives = f"{three(speed)} tok/s" if np.isfinite(speed) else "no time at all"
+    return f"{what} it back ({free}: {gives} instead of {three(held.tok_s)})"
+
+
+def three(number: float) -> str:
+    """Three digits, and no exponent."""
+    return f"{number:.3g}" if number < 1000 else f"{float(f'{number:.3g}'):,.0f}"
