@@ -107,7 +107,8 @@ engine goes through a layer's experts tensor by tensor in the order of their num
 there, and keeps its books on the thread that computes. With both rates clocked and reads as the phone's owners measured
 them, nothing fitted, the first halves are off by: {short}.
 
-What the fit minimises, on the fitted half, and what came of each variant:
+What the fit minimises, on the fitted half, and what came of each variant. The table above is of the one that fits best
+among those that overlap, as these runs do:
 
 | fitted on | variant | cost | median error of what is held out |
 |---|---|---|---|
