@@ -32,6 +32,11 @@ class Prediction:
         return self.predicted / self.measured - 1
 
 
+def prose(text: str) -> str:
+    """Paragraphs, each in one line, of text that stands in lines in the source."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
 @dataclass(frozen=True)
 class Group:
     """Predictions that belong together. explanation: Markdown: what was fitted on what, what fails and why."""

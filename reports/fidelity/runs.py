@@ -28,7 +28,7 @@ HELD_OUT = {
 SPEED, INSTALL = "tok/s", "install s"
 
 
-def predict() -> Group:
+def group() -> Group:
     """Decode speed and the seconds of all installs of every streamed run that nothing was fitted on."""
     found = []
     for kind, names in HELD_OUT.items():
