@@ -1,7 +1,7 @@
 """The phone: every prediction, and in words what came of it.
 
-`results` has the times of every token, for figures; `serial` and `routed` the rows of a table and the explanations,
-whose figures are computed here.
+`results` has the times of every token, for figures; `groups` the rows of a table and the explanations, whose
+figures are computed here.
 """
 
 from __future__ import annotations
@@ -27,14 +27,12 @@ def results() -> list[PerToken]:
     return [*phone_serial.results(), *phone_overlap.results()]
 
 
-def serial() -> Group:
-    """Runs without routes."""
-    return Group("A phone, runs without routes", _rows(phone_serial.results()), serial_text())
-
-
-def routed() -> Group:
-    """Runs with routes."""
-    return Group("A phone, runs with routes", _rows(phone_overlap.results()), routed_text())
+def groups() -> tuple[Group, Group]:
+    """Runs without routes, and runs with routes."""
+    return (
+        Group("A phone, runs without routes", _rows(phone_serial.results()), serial_text()),
+        Group("A phone, runs with routes", _rows(phone_overlap.results()), routed_text()),
+    )
 
 
 def serial_text() -> str:
@@ -46,9 +44,9 @@ def serial_text() -> str:
     line = best_line_share(run.read_bytes, run.wall_ms, SERIAL_P95)
     increasing = best_increasing_share(run.read_bytes, run.wall_ms, SERIAL_P95)
     calm = phone_serial.calm(INTERRUPTED)
-    among = result(INTERRUPTED, " + ".join(fitted)).among(calm)
+    among = result(INTERRUPTED, phone_serial.CASES[0].told_by).among(calm)
     hot = np.median(recorded(f"{THROTTLED}.csv").compute_ms) / np.median(recorded("qwen_stream.csv").compute_ms)
-    carried = result("gemma_c2000_l2", "gemma_c2000_l4")
+    carried = result("gemma_c2000_l2", phone_serial.CASES[-1].told_by)
     return f"""A serial token is what it computes and what it reads. Fitted on {" and ".join(fitted)}, by least absolute
 deviation of their own two clocks, the phone streams weights at {value["cpu.weights_gb_s"]:.1f} GB/s, keeps its books at
 {value["link.pinned_gb_s"]:.1f} GB/s of what it misses, and reads at {value["storage.read_gb_s"]:.1f} GB/s beside
@@ -120,7 +118,7 @@ def table(rows: Sequence[PerToken]) -> str:
     """A Markdown table of errors, token by token."""
     head = "| predicted | fitted on | median | P95 | signed P50 | signed P95 | signed P99 | tok/s |"
     lines = [
-        f"| {each.name}{'' if each.held_out else ' (fitted)'} | {each.fitted_on}{_table_of_reads(each)} | "
+        f"| {each.name}{'' if each.held_out else ' (fitted)'} | {each.fitted_on} | "
         f"{each.median_error:.1%} | {each.p95_error:.1%} | {each.signed(50):+.1%} | {each.signed(95):+.1%} | "
         f"{each.signed(99):+.1%} | {each.tok_s_error:+.1%} |"
         for each in rows
@@ -136,10 +134,6 @@ def result(name: str, fitted_on: str) -> PerToken:
 def _rows(found: Sequence[PerToken]) -> tuple[Prediction, ...]:
     """Of every run held out the median time of a token and the mean speed."""
     return tuple(row for each in found if each.held_out for row in each.predictions())
-
-
-def _table_of_reads(each: PerToken) -> str:
-    return ", table of reads" if each.group.endswith("table of reads") else ""
 
 
 def _held_out(model: str, variant: phone_overlap.Variant) -> str:

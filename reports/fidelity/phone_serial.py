@@ -43,6 +43,10 @@ class Case:
     predicts: tuple[str, ...]
     table: bool = False
 
+    @property
+    def told_by(self) -> str:
+        return " + ".join(self.fitted_on) + (" (reads as measured)" if self.table else "")
+
 
 CASES = (
     Case(
@@ -118,9 +122,9 @@ def results() -> list[PerToken]:
     """Every case, its fitted runs first."""
     return [
         PerToken(
-            "phone, runs without routes" + (", table of reads" if case.table else ""),
+            "phone, runs without routes",
             name,
-            " + ".join(case.fitted_on),
+            case.told_by,
             name in case.predicts,
             recorded(f"{name}.csv").wall_ms,
             predicted_ms(name, told),
