@@ -142,7 +142,9 @@ def _print(fitted: Fitted) -> None:
     residuals = []
     for anchor, one, residual in _observed(fitted):
         measured, again, unit = _shown(anchor, one, residual)
-        residuals.append((anchor.name, unit, f"{measured:.4g}", f"{again:.4g}", f"{again / measured - 1:+.1%}"))
+        residuals.append(
+            (anchor.name, unit, f"{measured:.4g}", f"{again:.4g}", f"{round(again / measured - 1, 3) + 0.0:+.1%}")
+        )
     headings = [("measured", "right"), ("fitted", "right"), ("error", "right")]
     print_table([("anchor", "left"), ("of", "left"), *headings], residuals)
     for note in fitted.notes:

@@ -13,7 +13,7 @@ from flashmoe_sim.machines.keys import MEASURED_SPREAD
 from flashmoe_sim.machines.machine import Anchors, Compute, Host, Link, Machine, Quantity, Storage
 from flashmoe_sim.machines.unknowns import UNKNOWNS
 
-# Faster than this share of an anchor's time, reading or streaming could be infinitely fast for all that it tells.
+# What takes less than this share of every anchor's time could be infinitely fast for all that they tell.
 UNNOTICED = 1e-3
 KNEE = (4.0, 1.0, 16.0)
 
@@ -72,9 +72,8 @@ def _ordered(interval: tuple[float, float, float]) -> tuple[float, float, float]
 def _rate(found: Fit, parameter: str, source: str, condition: str) -> Quantity:
     """GB/s from seconds per GB. What the anchors leave open ends where they would no longer notice it."""
     column = found.parameters.index(parameter)
-    least = UNNOTICED * min(
-        one.seconds / one.terms[parameter] for one in found.observations if one.terms.get(parameter)
-    )
+    terms = [(one.seconds, one.terms.get(parameter)) for one in found.observations]
+    least = UNNOTICED * min(seconds / units for seconds, units in terms if units)
     per_gb = float(found.value[column])
     if per_gb < least:
         raise BadInput(

@@ -20,6 +20,7 @@ from flashmoe_sim.machines.runs import read_run
 from flashmoe_sim.machines.unknowns import UNKNOWNS
 
 DISAGREES = 3  # standard deviations
+OPEN = 10  # times the value
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +154,17 @@ def _fitted(
     machine = fitted_machine(
         found, anchors, name=name, gpu=gpu, unified=unified, condition=condition, provenance=provenance
     )
-    return Fitted(machine, found, tuple(anchors), tuple(_disagreements(found)))
+    return Fitted(machine, found, tuple(anchors), (*_open_ends(found), *_disagreements(found)))
+
+
+def _open_ends(found: Fit) -> Iterator[str]:
+    for parameter in found.parameters:
+        lo, value, _ = found.interval(parameter)
+        if UNKNOWNS[parameter].is_rate and lo * OPEN < value:
+            yield (
+                f"{parameter}: the anchors hardly tell its time from none, so that its interval is open upwards; "
+                "it needs anchors further apart"
+            )
 
 
 def _disagreements(found: Fit) -> Iterator[str]:

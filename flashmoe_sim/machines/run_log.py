@@ -108,7 +108,7 @@ def parse_log(text: str, *, mode: str, where: str) -> RunLog:
     """
     lines = _Lines(where)
     for number, line in enumerate(text.split("\n"), 1):
-        _take(lines, number, line)
+        _take(lines, number, line.removesuffix("\r"))
     if "speed" not in lines.found:
         raise BadInput(
             f"{where}: no line `[ Prompt: … t/s | Generation: … t/s ]`: the run did not finish; run it again"

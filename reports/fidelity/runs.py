@@ -28,7 +28,7 @@ HELD_OUT = {
 SPEED, INSTALL = "tok/s", "install s"
 
 
-def predict() -> Group:
+def group() -> Group:
     """Decode speed and the seconds of all installs of every streamed run that nothing was fitted on."""
     found = []
     for kind, names in HELD_OUT.items():
@@ -42,9 +42,7 @@ def predict() -> Group:
             assert speed is not None
             on = " and ".join(anchors)
             lo, hi = timed.tok_s_lo, timed.tok_s_hi
-            found.append(
-                Prediction("runtime", name, SPEED, on, run.log.decode_tok_s, None, None, speed, lo, hi, "")
-            )
+            found.append(Prediction("runtime", name, SPEED, on, run.log.decode_tok_s, None, None, speed, lo, hi, ""))
             install = float(timed.timeline.parts[:, READ].sum())
             measured = run.log.routed.install_ms / 1e3
             found.append(Prediction("runtime", name, INSTALL, on, measured, None, None, install, None, None, ""))
