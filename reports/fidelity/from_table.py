@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +26,7 @@ from reports.fidelity.prediction import Prediction
 PUBLISHED = Path(__file__).parents[2] / "tests" / "validation" / "published"
 NEWTON_STEPS, NEARLY, BEYOND = 6, 1e-9, 1e-3
 GIB = 2**30
+SD_90 = 1.645  # standard deviations from the middle to either end of a 90 % interval
 
 
 def table(name: str) -> list[dict[str, str]]:
@@ -115,6 +119,65 @@ def fitted(machine: Machine, paths: tuple[str, ...], measured_tok_s: Mapping[Tab
     return moved(x)
 
 
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A machine fitted on published speeds, and what it would be had each of them been read lower, or higher."""
+
+    machine: Machine
+    moved: tuple[tuple[Machine, Machine], ...]
+
+    def speed(self, run: TableRun) -> Speed:
+        """The speed of a run, with the 90 % interval of a reading of it.
+
+        Each reading that was fitted on, and the one predicted, is off by `reading_sd`; their squares add up.
+        """
+        tok_s = run.tok_s(self.machine)
+        own = SD_90 * reading_sd()
+        below, above = own**2, own**2
+        for lower_higher in self.moved:
+            moves = [math.log(run.tok_s(machine) / tok_s) for machine in lower_higher]
+            below += min(*moves, 0.0) ** 2
+            above += max(*moves, 0.0) ** 2
+        return Speed(tok_s, tok_s * math.exp(-math.sqrt(below)), tok_s * math.exp(math.sqrt(above)))
+
+
+class Speed(NamedTuple):
+    """Tokens a second, and their 90 % interval."""
+
+    tok_s: float
+    lo: float
+    hi: float
+
+
+def fit(
+    machine: Machine,
+    paths: tuple[str, ...],
+    measured_tok_s: Mapping[TableRun, float],
+    *,
+    ranges: Mapping[TableRun, tuple[float, float]] | None = None,
+) -> Fit:
+    """As `fitted`, with what the luck of a reading does to it. ranges: the ends of those published as ranges."""
+    luck = math.exp(SD_90 * reading_sd())
+    moved = []
+    for run, tok_s in measured_tok_s.items():
+        ends = (ranges or {}).get(run, (tok_s / luck, tok_s * luck))
+        lower, higher = (fitted(machine, paths, {**measured_tok_s, run: end}) for end in ends)
+        moved.append((lower, higher))
+    return Fit(fitted(machine, paths, measured_tok_s), tuple(moved))
+
+
+@cache
+def reading_sd() -> float:
+    """How far published speeds of one setup differ: their relative standard deviation.
+
+    Of the one setup that is published three times: Qwen3.5-35B-A3B with four experts a token and a bank of 128, in two
+    tables, and of 256, which installs the same.
+    """
+    bank = column("anemll_qwen35_35b_bank", "bank", "decode_tok_s")
+    same = [bank["128"], bank["256"], column("anemll_qwen35_35b_topk", "topk", "decode_tok_s")["4"]]
+    return float(np.std(same, ddof=1) / np.mean(same))
+
+
 def is_rate(path: str) -> bool:
     return path.endswith("_gb_s")
 
@@ -143,12 +206,13 @@ def predicted(  # a row of the report
     name: str,
     fitted_on: str,
     measured: float | tuple[float, float],
-    tok_s: float,
+    value: Speed | float,
     *,
     note: str = "",
     quantity: str = "tok/s",
 ) -> Prediction:
-    """A prediction without an interval: two rows fit two numbers exactly, and tell nothing of how sure they are."""
-    lo, hi = measured if isinstance(measured, tuple) else (None, None)
+    """A prediction; without an interval where nothing was fitted."""
+    slow, fast = measured if isinstance(measured, tuple) else (None, None)
     middle = sum(measured) / 2 if isinstance(measured, tuple) else measured
-    return Prediction(group, name, quantity, fitted_on, middle, lo, hi, tok_s, None, None, note)
+    tok_s, lo, hi = value if isinstance(value, Speed) else (value, None, None)
+    return Prediction(group, name, quantity, fitted_on, middle, slow, fast, tok_s, lo, hi, note)

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
-from reports.fidelity.from_table import TableRun, fitted, predicted, table, table_run
+from reports.fidelity.from_table import TableRun, fit, fitted, predicted, table, table_run
 from reports.fidelity.prediction import Group, prose
 
 GROUP = "hot set on the GPU"
@@ -44,10 +44,12 @@ def group() -> Group:
     rows = runs()
     hits = [f"{row['hit_pct']} %" for row in table("hot_cache_hit_vs_tok_s")]
     last = len(rows) - 1
-    machine, _ = errors(rows, 0, last)
+    keys = list(rows)
+    ends = fit(load_machine(MACHINE), UNKNOWN, {keys[i]: rows[keys[i]] for i in (0, last)})
+    machine = ends.machine
     fitted_on = f"hit rates {hits[0]} and {hits[last]}"
     predictions = tuple(
-        predicted(GROUP, f"hit rate {hit}", fitted_on, tok_s, run.tok_s(machine))
+        predicted(GROUP, f"hit rate {hit}", fitted_on, tok_s, ends.speed(run))
         for i, (hit, (run, tok_s)) in enumerate(zip(hits, rows.items(), strict=True))
         if i not in (0, last)
     )

@@ -13,6 +13,7 @@ from reports.fidelity.from_table import (
     GIB,
     TableRun,
     column,
+    fit,
     fitted,
     passes_of_run,
     predicted,
@@ -106,7 +107,8 @@ def group() -> Group:
     rows = table(BANK)
     anchor = next(row for row in rows if row["bank"] == ANCHOR)
     tok_s = float(anchor["decode_tok_s"])
-    machine = fitted(machine_with_reads(anchor), ("cpu.layer_us",), {run_of(anchor): tok_s})
+    found = fit(machine_with_reads(anchor), ("cpu.layer_us",), {run_of(anchor): tok_s})
+    machine = found.machine
     memory, geometry = machine.memory, load_model(MODEL)
     assert memory is not None
     gib = {row["bank"]: geometry.bank_bytes(int(row["bank"])) / GIB for row in rows}
@@ -118,7 +120,7 @@ def group() -> Group:
             f"bank {row['bank']}",
             f"bank {ANCHOR} and its install time",
             float(row["decode_tok_s"]),
-            run_of(row).tok_s(machine),
+            found.speed(run_of(row)),
             note=f"{gib[largest]:.0f} GiB of slots, of which {touched_gib:.0f} are written" if row is rows[-1] else "",
         )
         for row in rows

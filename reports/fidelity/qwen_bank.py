@@ -9,8 +9,10 @@ from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Link, Machine
 from reports.fidelity.from_table import (
+    Fit,
     TableRun,
     column,
+    fit,
     fitted,
     passes_of_run,
     predicted,
@@ -87,9 +89,9 @@ def stock() -> dict[TableRun, float]:
     return {table_run(MODEL, "resident", top_k=TRAINED_TOP_K, misses_per_call=0.0): tok_s}
 
 
-def machine_of(anchor: dict[str, str]) -> Machine:
+def fit_on(anchor: dict[str, str]) -> Fit:
     """Fitted on stock and one row of four experts a token."""
-    return fitted(machine_with_parts(), UNKNOWN, {**stock(), run_of(anchor, TOP_K): float(anchor["decode_tok_s"])})
+    return fit(machine_with_parts(), UNKNOWN, {**stock(), run_of(anchor, TOP_K): float(anchor["decode_tok_s"])})
 
 
 def install_us() -> float:
@@ -101,7 +103,8 @@ def install_us() -> float:
 def bank_group() -> Group:
     rows = table(BANK)
     anchor = next(row for row in rows if row["bank"] == ANCHOR)
-    machine = machine_of(anchor)
+    found = fit_on(anchor)
+    machine = found.machine
     largest = rows[-1]
     same = f"{installs(largest):,} installs, as bank {ANCHOR} with {installs(anchor):,}"
     predictions = tuple(
@@ -110,7 +113,7 @@ def bank_group() -> Group:
             f"bank {row['bank']}",
             f"stock, bank {ANCHOR} and its breakdown",
             float(row["decode_tok_s"]),
-            run_of(row, TOP_K).tok_s(machine),
+            found.speed(run_of(row, TOP_K)),
             note=same if row is largest else "",
         )
         for row in rows
@@ -138,7 +141,8 @@ The table's own noise: banks {ANCHOR} and {largest["bank"]} install the same, an
 def topk_group() -> Group:
     rows = table(TOPK)
     anchor = next(row for row in rows if row["topk"] == str(TOP_K))
-    machine = machine_of(anchor)
+    found = fit_on(anchor)
+    machine = found.machine
     expert_us = next(iter(load_model(MODEL).layers.values())).expert_bytes / _weights_gb_s(machine) / 1e3
     predictions = tuple(
         predicted(
@@ -146,7 +150,7 @@ def topk_group() -> Group:
             f"top-k {row['topk']}",
             f"stock, the breakdown, and top-k {TOP_K}",
             float(row["decode_tok_s"]),
-            run_of(row, int(row["topk"])).tok_s(machine),
+            found.speed(run_of(row, int(row["topk"]))),
         )
         for row in rows
         if row is not anchor

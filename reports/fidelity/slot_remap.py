@@ -9,7 +9,7 @@ from functools import cache
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
-from reports.fidelity.from_table import TableRun, fitted, predicted, table, table_run, with_values
+from reports.fidelity.from_table import TableRun, fit, predicted, table, table_run, with_values
 from reports.fidelity.prediction import Group, prose
 
 MODEL, MACHINE, TOP_K, ANCHOR = "qwen3-235b-a22b:q4_k_m", "strix-halo-128", 8, "32"
@@ -64,7 +64,8 @@ def machine_with_compute() -> Machine:
 def group() -> Group:
     rows = {row["slots"]: row for row in table(TABLE)}
     anchor = rows[ANCHOR]
-    machine = fitted(machine_with_compute(), ("memory.copy_gb_s",), {run_of(anchor): sum(speeds(anchor)) / 2})
+    run, ends = run_of(anchor), speeds(anchor)
+    found = fit(machine_with_compute(), ("memory.copy_gb_s",), {run: sum(ends) / 2}, ranges={run: ends})
     compute_ms, copy_ms = published_ms("compute"), published_ms("copy")
     least, most = {}, {}
     for slots, row in rows.items():
@@ -75,7 +76,7 @@ def group() -> Group:
             f"{slots} slots",
             f"{compute_ms:g} ms of compute and the middle of {ANCHOR} slots",
             speeds(row),
-            run_of(row).tok_s(machine),
+            found.speed(run_of(row)),
             note=""
             if least[slots] <= most[ANCHOR] and most[slots] >= least[ANCHOR]
             else "no cost of a miss fits both rows",

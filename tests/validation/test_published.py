@@ -7,7 +7,7 @@ import math
 import pytest
 
 from reports.fidelity import hot_cache, kimi_bank, layer_budget, qwen_bank, slot_remap
-from reports.fidelity.from_table import GIB, column, fitted, passes_of_run, table
+from reports.fidelity.from_table import GIB, column, fitted, passes_of_run, reading_sd, table
 from reports.fidelity.prediction import Prediction
 from reports.fidelity.published import groups, predictions
 
@@ -44,6 +44,19 @@ def test_rows_are_reported_once_with_what_they_were_fitted_on() -> None:
             assert row.measured_lo < row.measured < row.measured_hi
     for group in groups():
         assert group.explanation.count("{") == 0
+
+
+def test_intervals_hold_what_they_are_of() -> None:
+    """Of what was measured they hold less than 90 %: a reading's luck is in them, not what a model leaves out."""
+    assert reading_sd() == pytest.approx(0.024, abs=0.001)
+    known = [row for row in predictions() if row.lo is not None and row.hi is not None]
+    inside = [row.lo <= row.measured <= row.hi for row in known if row.lo is not None and row.hi is not None]
+    assert len(known) == 18
+    assert sum(inside) >= 12
+    for row in known:
+        assert row.lo is not None
+        assert row.hi is not None
+        assert row.lo < row.predicted < row.hi
 
 
 def test_hot_cache_is_fitted_on_the_ends() -> None:
