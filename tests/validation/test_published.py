@@ -35,7 +35,7 @@ def by_name(found: tuple[Prediction, ...]) -> dict[str, Prediction]:
 
 def test_rows_are_reported_once_with_what_they_were_fitted_on() -> None:
     found = predictions()
-    assert len({(row.group, row.name) for row in found}) == len(found) == 21
+    assert len({(row.group, row.name) for row in found}) == len(found) == 24
     for row in found:
         assert math.isfinite(row.predicted)
         assert row.fitted_on
@@ -51,7 +51,7 @@ def test_intervals_hold_what_they_are_of() -> None:
     assert reading_sd() == pytest.approx(0.024, abs=0.001)
     known = [row for row in predictions() if row.lo is not None and row.hi is not None]
     inside = [row.lo <= row.measured <= row.hi for row in known if row.lo is not None and row.hi is not None]
-    assert len(known) == 18
+    assert len(known) == 21
     assert sum(inside) >= 12
     for row in known:
         assert row.lo is not None
@@ -131,6 +131,16 @@ def test_slot_remap_64_slots_is_inside_its_range_and_96_cannot_be() -> None:
     assert slot_remap.miss_ms(rows["32"], possible_ms)[0] == pytest.approx(
         slot_remap.miss_ms(rows["96"], possible_ms)[1]
     )
+
+
+def test_slot_remap_on_the_preset_needs_no_fit() -> None:
+    few, some, many = slot_remap.preset_group().predictions
+    for row in (few, some):
+        assert row.measured_lo is not None
+        assert row.measured_hi is not None
+        assert row.measured_lo <= row.predicted <= row.measured_hi
+    assert many.measured_lo is not None
+    assert many.predicted < many.measured_lo
 
 
 def test_slot_remap_copies_of_3_5_ms_cannot_hold_the_misses() -> None:
