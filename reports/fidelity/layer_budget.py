@@ -82,7 +82,7 @@ def group() -> Group:
         predicted(name, "second GPU command deferred", parts, (slow, fast), deferred),
         predicted(
             name,
-            "reads of a layer, of which the page cache serves 71 %",
+            f"reads of a layer, of which the page cache serves {PAGE_CACHE_SHARE:.0%}",
             "four warm and four cold reads",
             mixed_ms,
             read_ms,

@@ -31,6 +31,13 @@ def published_ms(what: str) -> float:
     return float(found[1])
 
 
+def copy_gb_s() -> float:
+    """What the page gives for reads that are warm, as the preset has it."""
+    memory = load_machine(MACHINE).memory
+    assert memory is not None
+    return memory.copy_gb_s.value
+
+
 def misses_per_token(row: dict[str, str]) -> float:
     return layers() * TOP_K * (1 - float(row["hit_pct"]) / 100)
 
@@ -111,9 +118,10 @@ token leave {least["96"]:.2f} to {most["96"]:.2f} ms for each, while {ANCHOR} sl
 loading the next layer's experts ahead comes between the two.
 
 The published {copy_ms:g} ms of expert copies at 64 slots cannot hold the misses: {misses_per_token(rows["64"]):.0f}
-experts of {expert_bytes / 1e6:.1f} MB in that time are {copied_gb_s:.0f} GB/s, over four times the 30 GB/s that the
-same page gives for reads that are warm; and {compute_ms:g} + {copy_ms:g} ms are {1e3 / (compute_ms + copy_ms):.1f}
-tok/s, faster than the published {rows["64"]["tok_s_lo"]} to {rows["64"]["tok_s_hi"]}.""")
+experts of {expert_bytes / 1e6:.1f} MB in that time are {copied_gb_s:.0f} GB/s, {copied_gb_s / copy_gb_s():.1f}
+times the {copy_gb_s():g} GB/s that the same page gives for reads that are warm; and {compute_ms:g} + {copy_ms:g} ms
+are {1e3 / (compute_ms + copy_ms):.1f} tok/s, faster than the published {rows["64"]["tok_s_lo"]} to
+{rows["64"]["tok_s_hi"]}.""")
     return Group("fitted", predictions, explanation)
 
 
@@ -144,11 +152,11 @@ def preset_group() -> Group:
     last = found[-1].timing.part_ms_per_token
     explanation = prose(f"""\
 The rows called preset are what `sim predict` says, with nothing fitted, on the preset {MACHINE}, whose storage and
-page cache are this page's 7 and 30 GB/s, and whose GPU is from others' measurements of other models. Dense weights
-are the file of {file_gib} GiB less its experts. The page cache is taken to serve what it can hold of the experts
-outside the slots. {" and ".join(inside)} slots come out inside their published ranges. 96 slots do not, as they
-cannot with one cost of a miss (above): computing takes {last["dense"] + last["experts"]:.0f} ms here, and the
-misses the page cache cannot hold beside 96 slots are read.""")
+page cache are this page's {machine.storage.read_gb_s.value:g} and {copy_gb_s():g} GB/s, and whose GPU is from
+others' measurements of other models. Dense weights are the file of {file_gib} GiB less its experts. The page cache
+is taken to serve what it can hold of the experts outside the slots. {" and ".join(inside)} slots come out inside
+their published ranges. 96 slots do not, as they cannot with one cost of a miss: computing takes
+{last["dense"] + last["experts"]:.0f} ms here, and the misses the page cache cannot hold beside 96 slots are read.""")
     return Group("preset", predictions, explanation)
 
 

@@ -162,7 +162,7 @@ def test_layer_budget_is_that_of_the_older_version() -> None:
 
 
 def test_reads_that_miss_the_page_cache_come_together() -> None:
-    apart = by_name(layer_budget.group().predictions)["reads of a layer, of which the page cache serves 71 %"]
+    apart = by_name(layer_budget.group().predictions)["reads of a layer, of which the page cache serves 71%"]
     warm_ms, cold_ms = layer_budget.condition(r"warm ([\d.]+) ms, cold ([\d.]+) ms")
     together_ms = layer_budget.PAGE_CACHE_SHARE * warm_ms + (1 - layer_budget.PAGE_CACHE_SHARE) * cold_ms
     assert apart.error < -0.15
