@@ -1,8 +1,9 @@
 """Examples in the documentation, run again: `python -m tests.examples PAGE...` puts what they print into the pages.
 
 A block of `console` is commands, `$ sim …`, and what they print; where there are several, only the last one's output
-stands there. They run in one folder of their own, in which the project's `tests` are. What a block of `python` prints stands after it, between comments, as
-Markdown; the blocks of a page share their names. What goes to stderr is not shown.
+stands there. They run in one folder of their own, in which the project's `tests` are. What a block of `python` prints
+stands after it, between comments, as Markdown; the blocks of a page share their names. What goes to stderr is not
+shown.
 """
 
 from __future__ import annotations

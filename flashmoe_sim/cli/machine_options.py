@@ -28,7 +28,8 @@ def condition_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--execution",
             metavar="E",
-            help=f"In which order a call is read, uploaded and computed: {EXECUTIONS}; by default what systems with the policy do.",
+            help=f"In which order a call is read, uploaded and computed: {EXECUTIONS}; by default as systems with the "
+            "policy do.",
         ),
     ):
         function = option(function)
