@@ -165,9 +165,7 @@ def _others(
     except BadInput as error:
         notes.append(f"{ORACLE}: {error}")
     else:
-        yield _Other(
-            ORACLE, "The next call's experts are read one call ahead, as the setup runs.", oracle, conditions
-        )
+        yield _Other(ORACLE, "The next call's experts are read one call ahead, as the setup runs.", oracle, conditions)
         yield _Other(OVERLAPPED, "The same, reads running under compute.", oracle, overlapped)
     if not optimum_known(workload, setup):
         notes.append("min: not known where experts of different sizes share a bank of bytes")
@@ -180,13 +178,9 @@ def _others(
         best = comparable_setup(setup, policy)
         name = policy.spec if policy.name != Lookahead.name else f"{policy.name}-{lookahead}"
         yield _Other(name, meaning, best, conditions)
-        try:
-            prefetched = replace(best, prefetch=Oracle1())
-        except BadInput as error:
-            notes.append(f"{name}{PREFETCHED}: {error}")
-        else:
+        if best.contract in Oracle1.contracts:
             meaning = "The same, the next call's experts read one call ahead, under compute."
-            yield _Other(f"{name}{PREFETCHED}", meaning, prefetched, overlapped)
+            yield _Other(f"{name}{PREFETCHED}", meaning, replace(best, prefetch=Oracle1()), overlapped)
 
 
 def _stock(workload: Workload, machine: Machine, conditions: Conditions, notes: list[str]) -> str:
