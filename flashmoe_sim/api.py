@@ -23,10 +23,14 @@ import polars
 
 from flashmoe_sim.ceilings.diagnose import Diagnosis
 from flashmoe_sim.ceilings.diagnose import diagnose as run_diagnose
+from flashmoe_sim.ceilings.speed import Ceilings
+from flashmoe_sim.ceilings.speed import ceilings as run_ceilings
 from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.shape import find_shape
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy
 from flashmoe_sim.residency.curve import hit_curve
@@ -34,7 +38,15 @@ from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.workload import Workload, find_geometry, prepare
 from flashmoe_sim.schema import LAYER_COLUMNS, frame
 from flashmoe_sim.sweep.collect import sweep as run_sweep
-from flashmoe_sim.sweep.plan import OneBank, OnePolicy, OnePredictor, cut_to_top_ks, plan_setup, plan_setups
+from flashmoe_sim.sweep.plan import (
+    OneBank,
+    OnePolicy,
+    OnePredictor,
+    cut_to_top_ks,
+    plan_conditions,
+    plan_setup,
+    plan_setups,
+)
 from flashmoe_sim.sweep.row import identity, result_row
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
@@ -52,6 +64,7 @@ __all__ = [
     "SimError",
     "Workload",
     "catalog",
+    "ceilings",
     "curve",
     "diagnose",
     "inspect",
@@ -154,6 +167,42 @@ def diagnose(
     """
     setup = plan_setup(bank, policy=policy, contract=contract, scope=scope)
     return run_diagnose(load_trace(trace, model=model), setup, seed=seed)
+
+
+def ceilings(
+    trace: Trace,
+    *,
+    machine: str | Path | Machine,
+    bank: OneBank,
+    policy: OnePolicy = "lru",
+    contract: str = "runtime",
+    scope: str = "layer",
+    prefetch: OnePredictor = "none",
+    io_split: int = 4,
+    execution: str | None = None,
+    dense: str | int | None = None,
+    kv: str | int | None = None,
+    direct_io: bool = False,
+    hot: bool = False,
+    lookahead: int = 16,
+    model: Model | None = None,
+) -> Ceilings:
+    """Say how fast a run could be at best on a machine, as `sim ceilings` does; docs/ceilings.md explains.
+
+    >>> found = ceilings("python-256", machine="vm-2core", bank=64, dense="2GiB")
+    >>> found.verdict.kind
+    'consume'
+    >>> [row.name for row in found.rows][:3]
+    ['this', 'stock', 'all-hit']
+
+    machine: a name, a file or a `Machine`. dense, kv: sizes with their unit (`2GiB`), or bytes.
+    execution: by default that of the systems that have the policy. lookahead: steps that the row `lookahead-W` sees.
+    Raises BadInput for a combination that cannot be, and for a bank that does not fit the trace or the machine.
+    """
+    setup = plan_setup(bank, policy=policy, contract=contract, scope=scope, prefetch=prefetch, io_split=io_split)
+    conditions = plan_conditions(setup, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
+    runs_on = machine if isinstance(machine, Machine) else load_machine(machine)
+    return run_ceilings(load_trace(trace, model=model), setup, runs_on, conditions, lookahead=lookahead)
 
 
 def sweep(

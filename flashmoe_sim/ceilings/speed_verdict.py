@@ -75,5 +75,5 @@ def _cause(held: Bottleneck, execution: ExecutionModel) -> str:
 
 
 def three(number: float) -> str:
-    """Three digits, and no exponent."""
-    return f"{number:.3g}" if number < 1000 else f"{float(f'{number:.3g}'):,.0f}"
+    """Three digits, zeros at the end too, and no exponent."""
+    return f"{number:#.3g}".removesuffix(".") if number < 999.5 else f"{float(f'{number:.3g}'):,.0f}"

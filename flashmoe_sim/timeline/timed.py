@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.base import ScheduledPolicy
 from flashmoe_sim.policies.demand import Demand

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flashmoe_sim.ceilings.bottleneck import FREED, bottleneck
+from flashmoe_sim.ceilings.bottleneck import FREED, bottleneck, without
 from flashmoe_sim.ceilings.speed import Ceilings, ceilings
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.machines.load import load_machine, parse_machine
@@ -16,7 +16,6 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
-from flashmoe_sim.timeline.execution import EXECUTION_MODELS
 from flashmoe_sim.timeline.timed import time_replay
 from tests.residency.builders import Call, geometry_of, one_layer, random_calls, trace_of
 
@@ -87,9 +86,9 @@ def test_every_ceiling_by_hand() -> None:
     Every call takes 0.2 + 0.05 + 2 x 0.1 = 0.45 ms without misses, and a miss 1 + 0.5 + 0.01 = 1.51 ms more.
     `min` serves expert 2 without installing it, since 1 is used before 2 is again: it misses 0, 1, 2 and 2.
     Who must admit 2 gives up 1 for it, as 0 is of the call, and misses as LRU does.
-    A read ahead takes 1.5 ms; the first two are read before the run. Under compute, the read begins when the call before
-    it ends, so the expert comes 1.5 ms later, and is then computed: 1.6 ms a call. Before the first call two are read,
-    usable at 1.5 and 2.5 ms: it ends at 2.6.
+    A read ahead takes 1.5 ms; the first two are read before the run. Under compute, the read begins when the call
+    before ends, so the expert comes 1.5 ms later, and is then computed: 1.6 ms a call. Before the first call two are
+    read, usable at 1.5 and 2.5 ms: it ends at 2.6.
     """
     table = found(workload_of(one_layer(UNIONS)), tiny(), 2)
     ms = {row.name: 4 * row.ms_per_token for row in table.rows}
@@ -167,7 +166,8 @@ def test_where_all_is_resident_there_is_only_the_hit_path() -> None:
     assert math.isinf(table.verdict.free_tok_s["consume"])
     assert table.verdict.text == (
         "The hit path holds it back (free layers, experts and slot lookups: no limit instead of 2,500 tok/s); "
-        "neither hits nor prefetch nor policy would help; of hardware, twice gpu.weights_gb_s moves it most: 3,330 tok/s."
+        "neither hits nor prefetch nor policy would help; of hardware, twice gpu.weights_gb_s moves it most: "
+        "3,330 tok/s."
     )
     this, stock, all_hit = table.rows[:3]
     assert this.tok_s == stock.tok_s == all_hit.tok_s
@@ -310,23 +310,18 @@ def test_the_bottleneck_of_a_timed_replay_is_that_of_the_verdict() -> None:
     held = bottleneck(timed.work, timed.costs, conditions.execution)
     assert (held.kind, held.free_tok_s) == ("prefetch", found(workload, tiny(), 2).verdict.free_tok_s)
     assert set(held.free_tok_s) == set(FREED)
-    nothing = bottleneck(
-        timed.work,
-        replace(
-            timed.costs,
-            **{name: 0 * np.asarray(getattr(timed.costs, name)) for names in FREED.values() for name in names},
-        ),
-        EXECUTION_MODELS["parallel-install"],
-    )
+    free = without(without(without(timed.costs, "prefetch"), "commit"), "consume")
+    nothing = bottleneck(timed.work, free, conditions.execution)
     assert nothing.kind == "none"
 
 
 def test_bad_input_is_one_line() -> None:
     workload = workload_of(one_layer(UNIONS))
+    idle = tiny(gpu__layer_us=0)
+    assert idle.gpu is not None
+    idle = replace(idle, gpu=replace(idle.gpu, weights_gb_s=None))
     with pytest.raises(BadInput, match="computing takes no time there"):
-        idle = tiny(gpu__layer_us=0)
-        assert idle.gpu is not None
-        found(workload, replace(idle, gpu=replace(idle.gpu, weights_gb_s=None)), 2)
+        found(workload, idle, 2)
     with pytest.raises(BadInput, match="do not fit tiny, which has 1 GiB on its GPU"):
         found(workload_of(one_layer(UNIONS), expert_bytes=800 << 20), tiny(), 2)
     with pytest.raises(BadInput, match="give --model"):
