@@ -68,12 +68,32 @@ COUNTS = (
 )
 
 TIMING = (
+    Column("machine", "str", "", "name of the machine that the seconds are of"),
+    Column("execution", "str", "", "execution model: in which order a call is read, uploaded and computed"),
     Column("tok_s", "float", "1/s", "decode speed"),
     Column("tok_s_p50", "float", "1/s", "decode speed at the median step"),
     Column("tok_s_lo", "float", "1/s", "lower end of the 90 % interval of tok_s"),
     Column("tok_s_hi", "float", "1/s", "upper end of the 90 % interval of tok_s"),
     Column("ms_per_token", "float", "ms", "1000 / tok_s"),
-    Column("bottleneck", "str", "", "consume, commit or prefetch"),
+    Column(
+        "bottleneck", "str", "", "consume, commit or prefetch; does-not-fit where the model does not fit the machine"
+    ),
+)
+
+PREDICTED = (
+    Column("bank", "str", "", "slots of each layer, or bytes of all banks together with their unit"),
+    Column("top_k", "int", "experts", "experts that a routed call asks for"),
+    Column("hit_rate", "float", "1", "1 - misses_per_call / top_k"),
+    Column("misses_per_call", "float", "experts", "experts of a routed call that are not in the bank"),
+    Column("page_cache_share", "float", "1", "share of the misses that the page cache is taken to serve"),
+    Column("tok_s", "float", "1/s", "decode speed, predicted"),
+    Column("tok_s_lo", "float", "1/s", "lower end of the 90 % interval of tok_s"),
+    Column("tok_s_hi", "float", "1/s", "upper end of the 90 % interval of tok_s"),
+    Column("ms_per_token", "float", "ms", "1000 / tok_s"),
+    Column("measured_tok_s", "float", "1/s", "decode speed in the table, or the middle of its two ends"),
+    Column("measured_tok_s_lo", "float", "1/s", "lower end in the table"),
+    Column("measured_tok_s_hi", "float", "1/s", "upper end in the table"),
+    Column("error", "float", "1", "tok_s / measured_tok_s - 1"),
 )
 
 RESULT_COLUMNS = IDENTITY + COUNTS + TIMING
@@ -102,4 +122,7 @@ def markdown() -> str:
     for title, columns in (("Who", IDENTITY), ("Counts", COUNTS), ("Timing", TIMING)):
         lines += ["", f"## {title}", "", "| column | type | unit | meaning |", "|---|---|---|---|"]
         lines += [f"| `{column.name}` | {column.dtype} | {column.unit} | {column.meaning} |" for column in columns]
+    lines += ["", "## Predicted from rates", "", "`rows` of `sim predict --json`, and the table of `api.predict`.", ""]
+    lines += ["| column | type | unit | meaning |", "|---|---|---|---|"]
+    lines += [f"| `{column.name}` | {column.dtype} | {column.unit} | {column.meaning} |" for column in PREDICTED]
     return "\n".join(lines) + "\n"

@@ -23,7 +23,7 @@ from flashmoe_sim.residency.replay import Replay, replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.stream import ReadAhead
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.timeline.assemble import Conditions, costs_of, room_bytes, total_dense_bytes
+from flashmoe_sim.timeline.assemble import Conditions, costs_of, room_bytes, weights_of
 from flashmoe_sim.timeline.execution import (
     COPIED_BATCHES,
     EXECUTION_MODELS,
@@ -100,8 +100,6 @@ def ceilings(
     Raises BadInput for a bank that does not fit the trace or the machine, for a machine that lacks what the execution
     model needs, and where sizes or tokens are not known.
     """
-    if not workload.trace.tokens:
-        raise BadInput(f"{workload.trace.name}: does not tell how many tokens its calls have, so there is no speed")
     resident = replace(conditions, execution=EXECUTION_MODELS["resident"])
     free = costs_of(workload, setup, machine, resident)
     if not (free.dense_s.any() or free.expert_s.any()):
@@ -204,8 +202,10 @@ def _others(
 def _stock(workload: Workload, machine: Machine, conditions: Conditions, notes: list[str]) -> str:
     """What `stock` means; whether it fits goes to the notes."""
     assert workload.geometry is not None
-    needs = workload.geometry.routed_bytes + (total_dense_bytes(workload, conditions) or 0) + conditions.kv_bytes
+    needs = workload.geometry.routed_bytes + weights_of(workload, conditions).total_dense_bytes + conditions.kv_bytes
     room, where = room_bytes(machine)
+    if room == np.inf:
+        return "Everything resident through the ordinary loader; whether it fits is not known."
     if needs <= room:
         return "Everything resident through the ordinary loader; it fits."
     notes.append(f"stock: {needs / GIB:.1f} GiB do not fit {machine.name}, which has {where}")
@@ -216,6 +216,8 @@ def _row(
     workload: Workload, machine: Machine, name: str, meaning: str, replayed: Replay, conditions: Conditions
 ) -> tuple[Ceiling, Timed]:
     timed = time_replay(workload, replayed.setup, replayed, machine, conditions)
+    if timed.timing.tok_s is None:
+        raise BadInput(f"{workload.trace.name}: no decoded step whose tokens are known, so there is no speed")
     assert timed.tok_s_lo is not None
     assert timed.tok_s_hi is not None
     assert replayed.stream is not None

@@ -1,4 +1,4 @@
-"""`sim machine`: the machines there are, and where each of their numbers is from."""
+"""`sim machine`: the machines there are, where each of their numbers is from, and fitting one of your own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
+from flashmoe_sim.cli.machine_fit import fit
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import Machine, Quantity
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
     """What the time of a run depends on: memory, storage, link, GPU and CPU."""
+
+
+command.add_command(fit)
 
 
 @command.command(name="list", short_help="All presets in a table.")
@@ -35,7 +39,7 @@ def list_(as_json: bool) -> None:
         (
             machine.name,
             machine.title,
-            _short(machine.memory.ram_gib),
+            _short(machine.memory.ram_gib if machine.memory else None),
             _short(machine.storage.read_gb_s),
             _short(machine.link.pinned_gb_s if machine.link else None),
             _short(_decoding(machine)),

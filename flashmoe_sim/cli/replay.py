@@ -78,7 +78,7 @@ def command(
     from flashmoe_sim.machines.load import load_machine
     from flashmoe_sim.residency.replay import replay
     from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
-    from flashmoe_sim.sweep.row import identity
+    from flashmoe_sim.sweep.row import OnMachine, identity
     from flashmoe_sim.timeline.timed import time_replay
     from flashmoe_sim.trace.atomic import refuse_existing
 
@@ -94,20 +94,21 @@ def command(
     timed = None
     if runs_on is not None:
         timed = time_replay(workload, setup, replayed, runs_on, conditions, record=timeline_file is not None)
+    on = None if timed is None or runs_on is None else OnMachine.of(runs_on, conditions, timed)
     total, layers = replayed.counts.total(), replayed.counts.by_layer()
     warn_of_aliasing(total)
     if timed is not None and timeline_file is not None:
         from flashmoe_sim.timeline.perfetto import write_perfetto
 
-        write_perfetto(timed.timeline, timed.work, timeline_file, force=force)
+        write_perfetto(timed.timeline, timed.work, timeline_file, layers=workload.trace.layers, force=force)
         message(f"wrote {timeline_file}; open it in ui.perfetto.dev")
     if as_json:
-        timing = None if timed is None else timed.as_json()
+        timing = None if timed is None or on is None else timed.as_json() | on.columns
         print_json({"identity": identity(workload, setup), "counts": total, "layers": layers, "timing": timing})
         return
     _print_total(workload.trace.name, setup, total)
-    if timed is not None and runs_on is not None:
-        print_timing(timed, runs_on, conditions)
+    if timed is not None and on is not None:
+        print_timing(timed, on)
     _print_layers(layers, all_layers=all_layers)
 
 

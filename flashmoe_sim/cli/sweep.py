@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from flashmoe_sim.cli.common import (
     print_table,
     size,
 )
+from flashmoe_sim.cli.machine_options import condition_options
 from flashmoe_sim.cli.workload import bank_meaning, load_workload, prefetches_option, setup_options
 
 if TYPE_CHECKING:
@@ -40,6 +42,15 @@ COLUMNS_OF_PREDICTORS = (
     *(column for column in COLUMNS[2:-1] if column[0] != "evicted"),
     ("ahead/tok", "right"),
 )
+COLUMNS_OF_MACHINES = (
+    *COLUMNS[:2],
+    ("machine", "left"),
+    ("hit %", "right"),
+    ("read/tok", "right"),
+    ("memory", "right"),
+    ("tok/s", "right"),
+    ("90 % interval", "right"),
+)
 LISTED_BANKS = 12
 
 
@@ -59,6 +70,13 @@ LISTED_BANKS = 12
 @setup_options
 @prefetches_option
 @click.option(
+    "--machine",
+    "machines",
+    metavar="X,X",
+    help="Say how fast it runs on these machines: names from `sim machine list`, or files.",
+)
+@condition_options
+@click.option(
     "--out", type=click.Path(path_type=Path), metavar="DIR", help="Write results.parquet, .csv and .png there."
 )
 @force_option
@@ -75,6 +93,12 @@ def command(
     scope: str,
     prefetch: str,
     io_split: int,
+    machines: str | None,
+    execution: str | None,
+    dense: str | None,
+    kv: str | None,
+    direct_io: bool,
+    hot: bool,
     out: Path | None,
     force: bool,
     lenient: bool,
@@ -87,10 +111,12 @@ def command(
     \b
     Examples:  sim sweep --bank 16..256
                sim sweep my.jsonl --model sidecar/ --bank 16,64 --policy lru,min
+               sim sweep gpt-oss-120b --bank 16,32 --contract atomic --dense 2GiB --machine m3-max-48
     """
     from flashmoe_sim.cli.progress import replaying
+    from flashmoe_sim.machines.load import load_machine
     from flashmoe_sim.sweep.collect import sweep
-    from flashmoe_sim.sweep.plan import cut_to_top_ks, plan_setups
+    from flashmoe_sim.sweep.plan import cut_to_top_ks, plan_conditions, plan_setups
     from flashmoe_sim.trace.bundled import catalog
 
     setups = plan_setups(
@@ -102,6 +128,8 @@ def command(
         prefetch=prefetch,
         io_split=io_split,
     )
+    runs_on = [load_machine(name.strip()) for name in machines.split(",")] if machines else []
+    how = partial(plan_conditions, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
     if out is not None:
         from flashmoe_sim.sweep.store import check_folder
 
@@ -119,7 +147,7 @@ def command(
                 message(plan)  # not before: every setup fits every trace now
             update(done, total)
 
-        rows = sweep(workloads, setups, progress=progress)
+        rows = sweep(workloads, setups, machines=runs_on, conditions=how, progress=progress)
     if out is not None:
         from flashmoe_sim.report.hit_curve import draw
         from flashmoe_sim.sweep.store import write_results
@@ -129,7 +157,11 @@ def command(
         print_json({"rows": rows})
     else:
         for number, workload in enumerate(workloads):
-            own = rows[number * len(setups) : (number + 1) * len(setups)]
+            of_workload = len(setups) * max(len(runs_on), 1)
+            own = rows[number * of_workload : (number + 1) * of_workload]
+            if runs_on:
+                _print_speeds(workload, own, contract)
+                continue
             _print_rows(workload, _ranked(own) if policies == "all" else own, setups, contract)
     _warn_of_aliasing(rows)
     if out is not None:
@@ -181,6 +213,29 @@ def _print_rows(workload: Workload, rows: list[dict[str, Any]], setups: list[Set
     print_table(COLUMNS_OF_PREDICTORS if several else COLUMNS, cells, title=title, caption=caption)
     if not several:
         _print_gap(rows, contract)
+
+
+def _print_speeds(workload: Workload, rows: list[dict[str, Any]], contract: str) -> None:
+    """A row for each machine, with the speed; of banks that do not fit a machine, that they do not."""
+    cells = [
+        (
+            row["bank"],
+            row["policy"] + ("*" if row["contract"] != contract else ""),
+            row["machine"],
+            percent(row["hit_rate"]),
+            size(row["bytes_per_token"]),
+            size(row["resident_bytes"]),
+            "-" if row["tok_s"] is None else f"{row['tok_s']:.3g}",
+            "does not fit" if row["tok_s"] is None else f"{row['tok_s_lo']:.3g} to {row['tok_s_hi']:.3g}",
+        )
+        for row in rows
+    ]
+    executions = ", ".join(dict.fromkeys(row["execution"] for row in rows))
+    caption = f"contract {contract}; {executions}"
+    if any(row["contract"] != contract for row in rows):
+        caption += "; *: under atomic"
+    title = f"{workload.trace.name}: {workload.trace.tokens:,} tokens, {len(workload.trace.layers)} layers"
+    print_table(COLUMNS_OF_MACHINES, cells, title=title, caption=caption)
 
 
 def _ranked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from flashmoe_sim.cli.common import print_table, size
 
 if TYPE_CHECKING:
-    from flashmoe_sim.machines.machine import Machine
-    from flashmoe_sim.timeline.assemble import Conditions
+    from flashmoe_sim.sweep.row import OnMachine
     from flashmoe_sim.timeline.timed import Timed
 
 WORDS = {
@@ -34,7 +33,15 @@ def speed(tok_s: float | None, lo: float | None = None, hi: float | None = None)
     return f"{tok_s:.3g} tok/s{interval}"
 
 
-def print_timing(timed: Timed, machine: Machine, conditions: Conditions) -> None:
+BOTTLENECKS = {
+    "consume": "the hit path: layers, experts, finding slots",
+    "commit": "uploads and installs",
+    "prefetch": "reads",
+    "none": "nothing",
+}
+
+
+def print_timing(timed: Timed, on: OnMachine) -> None:
     """Speed, steps, and where a token's time goes."""
     timing = timed.timing
     rows = [("decode", speed(timing.tok_s, timed.tok_s_lo, timed.tok_s_hi))]
@@ -43,15 +50,18 @@ def print_timing(timed: Timed, machine: Machine, conditions: Conditions) -> None
         rows.append(("  then", speed(timing.steady_tok_s)))
     if timing.prompt_tok_s is not None:
         rows.append(("prompt", speed(timing.prompt_tok_s)))
-    steps = (timing.step_ms_p50, timing.step_ms_p95, timing.step_ms_p99)
-    rows.append(("a step, P50 / P95 / P99", " / ".join(f"{ms:.3g}" for ms in steps) + " ms"))
+    steps = [ms for ms in (timing.step_ms_p50, timing.step_ms_p95, timing.step_ms_p99) if ms is not None]
+    if steps:
+        rows.append(("a step, P50 / P95 / P99", " / ".join(f"{ms:.3g}" for ms in steps) + " ms"))
     per_token = sum(timing.part_ms_per_token.values())
-    rows.append(("a token", f"{per_token:.3g} ms"))
+    if timing.part_ms_per_token:
+        rows.append(("a token", f"{per_token:.3g} ms"))
     for name, ms in timing.part_ms_per_token.items():
         if ms > LEAST_SHARE * per_token:
             rows.append((f"  {WORDS[name]}", f"{ms:.3g} ms  ({ms / per_token:.0%})"))
+    rows.append(("what holds it back most", BOTTLENECKS[on.columns["bottleneck"]]))
     rows.append(("read from storage", size(timed.storage_bytes)))
     rows.append(("read from the page cache", size(timed.page_cache_bytes)))
-    title = f"on {machine.name}: {machine.title}; {conditions.execution.name}"
+    title = f"on {on.machine.name}: {on.machine.title}; {on.conditions.execution.name}"
     caption = "in brackets the 90 % interval: what is not known of the machine, and the luck of the trace"
     print_table((("", "left"), ("", "right")), rows, title=title, caption=caption)

@@ -120,14 +120,15 @@ class Machine:
 
     unified: storage, link and GPU share the bandwidth of one memory. link: None where the unit that computes reads the
     memory that storage is read into. gpu: None where the CPU computes. cpu: None where it computes nothing.
+    memory: None where it is not known; what a page cache serves is then in storage.read_gb_s.
     """
 
     name: str
     title: str
     unified: bool
-    memory: Memory
     storage: Storage
     host: Host
+    memory: Memory | None = None
     link: Link | None = None
     gpu: Compute | None = None
     cpu: Compute | None = None

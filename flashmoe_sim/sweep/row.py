@@ -3,18 +3,42 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from flashmoe_sim.ceilings.bottleneck import bottleneck
+from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.base import ProfiledPolicy
 from flashmoe_sim.policies.hot_profile import HotProfile
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.schema import RESULT_COLUMNS
+from flashmoe_sim.schema import RESULT_COLUMNS, TIMING
+from flashmoe_sim.timeline.assemble import Conditions
+from flashmoe_sim.timeline.timed import INTERVAL_STEPS, Timed, last_steps
+
+
+@dataclass(frozen=True)
+class OnMachine:
+    """What the seconds of a row are of, and its columns of schema.TIMING."""
+
+    machine: Machine
+    conditions: Conditions
+    columns: dict[str, Any]
+
+    @classmethod
+    def of(cls, machine: Machine, conditions: Conditions, timed: Timed | None) -> OnMachine:
+        """timed: None where the model does not fit the machine."""
+        columns = {"machine": machine.name, "execution": conditions.execution.name}
+        known: dict[str, Any] = {"bottleneck": "does-not-fit"}
+        if timed is not None:
+            some = last_steps(timed.work, INTERVAL_STEPS)
+            known = timed.as_json() | {"bottleneck": bottleneck(some, timed.costs, conditions.execution).kind}
+        columns |= {column.name: known[column.name] for column in TIMING if column.name in known}
+        return cls(machine, conditions, columns)
 
 
 @cache
@@ -49,9 +73,17 @@ def identity(workload: Workload, setup: Setup) -> dict[str, Any]:
     return {"id": digest.hexdigest(), "trace": workload.trace.name, "model": model, **known}
 
 
-def result_row(workload: Workload, setup: Setup, counts: Counts, *, best: Counts | None) -> dict[str, Any]:
-    """All columns of schema.RESULT_COLUMNS, in their order; None where not known."""
+def result_row(
+    workload: Workload, setup: Setup, counts: Counts, *, best: Counts | None, on: OnMachine | None = None
+) -> dict[str, Any]:
+    """All columns of schema.RESULT_COLUMNS, in their order; None where not known.
+
+    on: the machine that the seconds are of. Its numbers and conditions become part of the row's id.
+    """
     row = identity(workload, setup) | counts.total()
+    if on is not None:
+        digest = hashlib.blake2b(f"{row['id']} {on.machine!r} {on.conditions!r}".encode(), digest_size=8)
+        row |= {"id": digest.hexdigest()} | on.columns
     if best is not None:
         ceiling = best.total()
         row |= {"best_hit_rate": ceiling["hit_rate"], "best_bytes_per_token": ceiling["bytes_per_token"]}

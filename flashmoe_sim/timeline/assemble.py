@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.errors import BadInput
-from flashmoe_sim.machines.machine import Compute, Machine
+from flashmoe_sim.geometry.model import LayerGeometry
+from flashmoe_sim.machines.machine import Compute, Machine, Memory
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
@@ -32,6 +34,10 @@ MERGE_S = 65e-6  # per call, as the profile of github.com/adrianhoehne/llama.cpp
 MOST_SHARED = 0.9
 
 
+class DoesNotFit(BadInput):
+    """A bank, the dense weights and the context are more than a machine's memory."""
+
+
 @dataclass(frozen=True)
 class Conditions:
     """How a model runs on a machine, beside what stage 1 knows.
@@ -45,6 +51,22 @@ class Conditions:
     kv_bytes: int = 0
     direct_io: bool = False
     hot: bool = False
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What the layers of a model weigh, in the order of the costs' rows.
+
+    dense_bytes: what every token streams of each layer beside routed experts; None where that is not known.
+    """
+
+    name: str
+    layers: tuple[LayerGeometry, ...]
+    dense_bytes: tuple[float, ...] | None
+
+    @property
+    def total_dense_bytes(self) -> int:
+        return round(sum(self.dense_bytes or ()))
 
 
 def work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int) -> Work:
@@ -75,22 +97,51 @@ def work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int) -> Wor
 
 
 def costs_of(workload: Workload, setup: Setup, machine: Machine, conditions: Conditions) -> Costs:
-    """What each kind of work takes on `machine`, for the layers of the workload.
+    """What each kind of work takes on `machine`, for the layers of the workload; see `price`."""
+    return price(weights_of(workload, conditions), machine, conditions, io_split=setup.io_split)
+
+
+def weights_of(workload: Workload, conditions: Conditions) -> Weights:
+    """What the layers of the workload weigh, as the conditions, the model or the trace tell.
+
+    Raises BadInput where nothing tells what an expert weighs.
+    """
+    trace, layers = workload.trace, workload.layer_geometry
+    if layers is None:
+        raise BadInput(f"{trace.name}: seconds need to know what an expert weighs; give --model")
+    recorded, geometry = trace.dense_bytes, workload.geometry
+    if recorded is not None and conditions.dense_bytes is None:
+        return Weights(trace.name, layers, tuple(recorded[layer] for layer in trace.layers))
+    known = geometry.dense_bytes if geometry is not None else None
+    return weigh(geometry.name if geometry else trace.name, layers, known, conditions)
+
+
+def weigh(name: str, layers: tuple[LayerGeometry, ...], dense_bytes: int | None, conditions: Conditions) -> Weights:
+    """Layers with the dense bytes of a model, or those of the conditions, shared equally."""
+    total = dense_bytes if conditions.dense_bytes is None else conditions.dense_bytes
+    return Weights(name, layers, None if total is None else (total / len(layers),) * len(layers))
+
+
+def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_split: int) -> Costs:
+    """What each kind of work takes on `machine`, for the layers of a model.
 
     A model that is resident through the ordinary loader has no slots for the host to resolve.
     Where storage, link and GPU share one memory and reads run under compute, the experts computed meanwhile are slowed
     by the share of the memory's bandwidth that the reads take.
-    Raises BadInput where the machine lacks what the execution model needs, or the model's bytes are not known.
+    Raises BadInput where the machine lacks what the execution model needs, or the model's dense bytes are not known.
     """
-    layers = workload.layer_geometry
-    if layers is None:
-        raise BadInput(f"{workload.trace.name}: seconds need to know what an expert weighs; give --model")
-    execution = conditions.execution
+    layers, execution = weights.layers, conditions.execution
     unit = machine.gpu or machine.cpu
     if unit is None:
         raise BadInput(f"machine {machine.name} has neither [gpu] nor [cpu]; add one to its file")
+    if weights.dense_bytes is None and unit.weights_gb_s is not None:
+        raise BadInput(
+            f"{weights.name}: does not tell its weights outside the routed experts, which every token streams; "
+            "give them (--dense 5GiB), or a GGUF or a named model as --model"
+        )
+    dense_bytes = np.array(weights.dense_bytes or (0.0,) * len(layers))
     expert_bytes = np.array([layer.expert_bytes for layer in layers], np.float64)
-    chunks = np.array([layer.read_ops(io_split=setup.io_split) for layer in layers], np.int32)
+    chunks = np.array([layer.read_ops(io_split=io_split) for layer in layers], np.int32)
     cold_expert_s, cold_knee = np.zeros(len(layers)), 1.0
     if execution.serve in (TWO_LANES, COPIED_BATCHES):
         if machine.gpu is None or machine.cpu is None or machine.cpu.weights_gb_s is None:
@@ -106,7 +157,7 @@ def costs_of(workload: Workload, setup: Setup, machine: Machine, conditions: Con
     lanes = range(1, max(int(machine.storage.lanes.value), 1) + 1)
     sizes = [round(size / n) for size, n in zip(expert_bytes, chunks, strict=True)]
     return Costs(
-        dense_s=unit.layer_us.value * 1e-6 + _streamed(unit, _dense_bytes(workload, unit, conditions)),
+        dense_s=unit.layer_us.value * 1e-6 + _streamed(unit, dense_bytes),
         expert_s=expert_s,
         cold_expert_s=cold_expert_s,
         knee_tokens=unit.knee_tokens.value,
@@ -123,30 +174,39 @@ def costs_of(workload: Workload, setup: Setup, machine: Machine, conditions: Con
 
 
 def page_cache_bytes(workload: Workload, setup: Setup, replay: Replay, machine: Machine, conditions: Conditions) -> int:
-    """What the page cache of the machine can hold beside the bank, the dense weights and the context.
+    """What the page cache of the machine can hold beside the bank of a replay; see `room_for_pages`."""
+    weights = weights_of(workload, conditions)
+    return room_for_pages(
+        weights, machine, conditions, bank=str(setup.bank), bank_bytes=replay.counts.resident_bytes or 0
+    )
 
-    With a GPU of its own memory, that holds the bank, the dense weights and the context.
-    Raises BadInput where they do not fit.
+
+def room_for_pages(weights: Weights, machine: Machine, conditions: Conditions, *, bank: str, bank_bytes: int) -> int:
+    """Bytes that the page cache of a machine can hold beside a bank, the dense weights and the context.
+
+    With a GPU of its own memory, that holds the bank, the dense weights and the context. bank: in a person's words.
+    A machine whose memory is not known has no page cache: what it served is in the rate of its reads.
+    Raises DoesNotFit where they do not fit.
     """
-    bank = replay.counts.resident_bytes or 0
-    dense = total_dense_bytes(workload, conditions) or 0
-    taken = bank + dense + conditions.kv_bytes
-    free, own = ram_bytes(machine), own_memory(machine)
+    if machine.memory is None:
+        return 0
+    dense = weights.total_dense_bytes
+    taken = bank_bytes + dense + conditions.kv_bytes
     room, where = room_bytes(machine)
     if taken > room:
-        raise BadInput(
-            f"bank {setup.bank}: {bank / GIB:.1f} GiB of slots, {dense / GIB:.1f} GiB of dense weights and "
+        raise DoesNotFit(
+            f"bank {bank}: {bank_bytes / GIB:.1f} GiB of slots, {dense / GIB:.1f} GiB of dense weights and "
             f"{conditions.kv_bytes / GIB:.1f} GiB of context do not fit {machine.name}, which has {where}; "
             "give a smaller --bank or another --machine"
         )
     if conditions.direct_io:
         return 0
-    return free if own else free - taken
+    return ram_bytes(machine.memory) - (0 if own_memory(machine) else taken)
 
 
-def ram_bytes(machine: Machine) -> int:
+def ram_bytes(memory: Memory) -> int:
     """RAM beside what the system and other programs take."""
-    return round((machine.memory.ram_gib.value - machine.memory.reserve_gib.value) * GIB)
+    return round((memory.ram_gib.value - memory.reserve_gib.value) * GIB)
 
 
 def own_memory(machine: Machine) -> bool:
@@ -154,14 +214,16 @@ def own_memory(machine: Machine) -> bool:
     return machine.gpu is not None and machine.gpu.memory_gib is not None and not machine.unified
 
 
-def room_bytes(machine: Machine) -> tuple[int, str]:
-    """The memory that holds the bank, the dense weights and the context, and what it is in words."""
+def room_bytes(machine: Machine) -> tuple[float, str]:
+    """The memory that holds the bank, the dense weights and the context, and what it is in words; inf if not known."""
     if own_memory(machine):
         assert machine.gpu is not None
         assert machine.gpu.memory_gib is not None
         return round(machine.gpu.memory_gib.value * GIB), f"{machine.gpu.memory_gib.value:g} GiB on its GPU"
-    memory = machine.memory
-    return ram_bytes(machine), f"{memory.ram_gib.value:g} GiB less {memory.reserve_gib.value:g} GiB for the system"
+    if machine.memory is None:
+        return math.inf, "an unknown memory"
+    ram, reserve = machine.memory.ram_gib.value, machine.memory.reserve_gib.value
+    return ram_bytes(machine.memory), f"{ram:g} GiB less {reserve:g} GiB for the system"
 
 
 def _streamed(unit: Compute, size_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -169,32 +231,6 @@ def _streamed(unit: Compute, size_bytes: NDArray[np.float64]) -> NDArray[np.floa
     if unit.weights_gb_s is None:
         return np.zeros(len(size_bytes))
     return size_bytes / (unit.weights_gb_s.value * 1e9)
-
-
-def _dense_bytes(workload: Workload, unit: Compute, conditions: Conditions) -> NDArray[np.float64]:
-    """Dense bytes of each layer, those outside the layers shared equally."""
-    recorded = workload.trace.dense_bytes
-    if recorded is not None and conditions.dense_bytes is None:
-        return np.array([recorded[layer] for layer in workload.trace.layers], np.float64)
-    total = total_dense_bytes(workload, conditions)
-    if total is None and unit.weights_gb_s is not None:
-        name = workload.geometry.name if workload.geometry else workload.trace.name
-        raise BadInput(
-            f"{name}: does not tell its weights outside the routed experts, which every token streams; "
-            "give them (--dense 5GiB), or a GGUF or a named model as --model"
-        )
-    layers = len(workload.trace.layers)
-    return np.full(layers, (total or 0) / layers)
-
-
-def total_dense_bytes(workload: Workload, conditions: Conditions) -> int | None:
-    """All weights outside the routed experts: as given, else as the model or the trace tells."""
-    if conditions.dense_bytes is not None:
-        return conditions.dense_bytes
-    if workload.geometry is not None and workload.geometry.dense_bytes is not None:
-        return workload.geometry.dense_bytes
-    recorded = workload.trace.dense_bytes
-    return None if recorded is None else sum(recorded.values())
 
 
 def _copy_s(machine: Machine, size_bytes: float) -> float:

@@ -103,7 +103,7 @@ def upload_one_before(sim: Any, until: float) -> bool:
 @inlined
 def use_link(sim: Any, begin: float, upload_s: float, kind: int, call: int) -> float:
     """Upload from `begin` on; returns the end."""
-    end = work_on(sim, ON_LINK, kind, call, begin, upload_s)
+    end: float = work_on(sim, ON_LINK, kind, call, begin, upload_s)
     sim.state[0].link_free = end
     return end
 
@@ -166,4 +166,5 @@ def upload_at(sim: Any, time: float, upload_s: float, call: int) -> float:
         begin = max(sim.state[0].link_free, time)
         read_before(sim, begin)
         if not upload_one_before(sim, begin):
-            return use_link(sim, begin, upload_s, IS_UPLOAD, call)
+            end: float = use_link(sim, begin, upload_s, IS_UPLOAD, call)
+            return end

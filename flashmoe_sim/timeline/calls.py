@@ -38,7 +38,7 @@ def compute(sim: Any, parts: Any, call: int, begin: float, n: int, expert_s: flo
     """n experts on the unit that computes."""
     if n == 0:
         return begin
-    end = work_on(sim, ON_COMPUTE, IS_EXPERTS, call, begin, n * expert_s)
+    end: float = work_on(sim, ON_COMPUTE, IS_EXPERTS, call, begin, n * expert_s)
     parts[EXPERTS] += end - begin
     return end
 
@@ -48,7 +48,7 @@ def install(sim: Any, parts: Any, call: int, begin: float, n: int) -> float:
     """n installs on the host."""
     if n == 0:
         return begin
-    end = work_on(sim, ON_HOST, IS_INSTALL, call, begin, n * sim.state[0].install_s)
+    end: float = work_on(sim, ON_HOST, IS_INSTALL, call, begin, n * sim.state[0].install_s)
     parts[HOST] += end - begin
     return end
 
@@ -58,7 +58,7 @@ def upload(sim: Any, parts: Any, call: int, begin: float, n: int, upload_s: floa
     """n experts over the link, which is free."""
     if n == 0 or upload_s == 0.0:
         return begin
-    end = use_link(sim, begin, n * upload_s, IS_UPLOAD, call)
+    end: float = use_link(sim, begin, n * upload_s, IS_UPLOAD, call)
     parts[UPLOAD] += end - begin
     return end
 
@@ -149,16 +149,16 @@ def two_lanes(
     min_parallel: int,
 ) -> float:
     """Hits on the GPU and misses on the CPU: side by side where both have work and the call is large enough."""
-    hot_end = compute(sim, parts, call, ready, requests - misses, expert_s)
+    hot_end: float = compute(sim, parts, call, ready, requests - misses, expert_s)
     if misses == 0:
         return hot_end
     side_by_side = misses < requests and requests >= min_parallel
     cold_begin = ready if side_by_side else hot_end
     cold_end = work_on(sim, ON_COLD_LANE, IS_COLD_EXPERTS, call, cold_begin, misses * cold_expert_s)
-    both_end = max(hot_end, cold_end)
+    both_end: float = max(hot_end, cold_end)
     parts[COLD_LANE] += both_end - hot_end
     if not side_by_side:
         return both_end
-    merged = work_on(sim, ON_COMPUTE, IS_MERGE, call, both_end, sim.state[0].merge_s)
+    merged: float = work_on(sim, ON_COMPUTE, IS_MERGE, call, both_end, sim.state[0].merge_s)
     parts[MERGE] += merged - both_end
     return merged

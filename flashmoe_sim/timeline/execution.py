@@ -49,7 +49,7 @@ _MODELS = (
     ),
     ExecutionModel(
         "parallel-install",
-        "All misses are read at once over the lanes, then uploaded and installed in turn; then all experts are computed.",
+        "All misses are read at once over the lanes, uploaded and installed in turn; then all experts are computed.",
         "the patched llama.cpp runtime with io-split and its read pool",
         TOGETHER,
         AWAITED,

@@ -24,7 +24,8 @@ def speed_interval(
 ) -> tuple[float, float]:
     """The 90 % interval of a predicted speed, tokens a second.
 
-    speed_on: the speed predicted on a machine; called with each quantity at the ends of its interval, one at a time.
+    speed_on: the speed predicted on a machine, in any unit; called with each quantity at the ends of its interval, one
+        at a time.
     step_s: f64 [steps], seconds of the decoded steps, resampled in blocks of 16 steps, so that what neighbouring steps
         have in common stays together. seed: of the resampling.
     Each cause moves the logarithm of the speed by so much, up and down apart; as the causes are independent, their

@@ -173,9 +173,12 @@ def serve_call(
 
     if serve == TWO_LANES or (serve == COPIED_BATCHES and not copying):
         side_by_side_from = min_parallel if serve == TWO_LANES else requests + 1
-        return calls.two_lanes(sim, parts, call, usable, requests, misses, expert_s, cold_expert_s, side_by_side_from)
+        both: float = calls.two_lanes(
+            sim, parts, call, usable, requests, misses, expert_s, cold_expert_s, side_by_side_from
+        )
+        return both
     computed = requests - n if serve == OVERLAPPED else requests
-    clock = calls.compute(sim, parts, call, usable, computed, expert_s)
+    clock: float = calls.compute(sim, parts, call, usable, computed, expert_s)
     if serve == OVERLAPPED:
         clock = calls.compute_as_usable(sim, parts, call, n, ready, clock, expert_s)
     return clock

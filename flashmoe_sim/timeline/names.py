@@ -11,6 +11,9 @@ PARTS = ("dense", "host", "experts", "cold_lane", "merge", "read", "upload", "la
 N_PARTS = len(PARTS)
 DENSE, HOST, EXPERTS, COLD_LANE, MERGE, READ, UPLOAD, LATE, AHEAD, OUTPUT = range(N_PARTS)
 
+# The parts in which the unit that computes waits for something else.
+STALLS = ("host", "cold_lane", "read", "upload", "late", "ahead")
+
 # `compute` is the GPU, or the CPU where there is no GPU; the cold lane is the CPU beside a GPU.
 RESOURCES = ("compute", "cold_lane", "storage", "link", "host")
 N_RESOURCES = len(RESOURCES)

@@ -70,7 +70,8 @@ class Simulation(NamedTuple):
     lane_free: f64 [lanes], when each lane of the storage is free. busy: f64 [N_RESOURCES], summed over lanes.
     ahead: AHEAD [ahead]. queue: i64 [ahead], those whose uploads wait, in order of arrival.
     by_use, use: i64 [used], those that are used, ordered by the call that uses them, and that call.
-    items: ITEM [most of any call], late experts first, then misses, cold before warm. order: i64, a permutation of them.
+    items: ITEM [most of any call], late experts first, then misses, cold before warm. order: i64, a permutation of
+        them.
     spans: SPAN [room]. state: STATE [1].
     """
 

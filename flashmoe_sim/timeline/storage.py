@@ -25,7 +25,7 @@ def earliest_lane(sim: Any, time: float) -> int:
 def read_on(sim: Any, lane: int, time: float, service_s: float, kind: int, call: int) -> float:
     """Read one chunk that is there from `time` on; returns when it has been read."""
     begin = max(sim.lane_free[lane], time)
-    end = begin + service_s
+    end: float = begin + service_s
     sim.lane_free[lane] = end
     sim.busy[ON_STORAGE] += service_s
     note(sim, ON_STORAGE, lane, kind, call, begin, end)
@@ -50,8 +50,10 @@ def read_batch(sim: Any, first: int, misses: int, warm: int, row: int, time: flo
         return time
     cold_s = sim.read_s[0, row, depth_of((misses - warm) * chunks, lanes) - 1]
     warm_s = sim.read_s[1, row, depth_of(warm * chunks, lanes) - 1]
-    if (warm == 0 or warm == misses) and all_free(sim, time) and not sim.state[0].recording:
-        return read_rounds(sim, first, misses, chunks, warm_s if warm > 0 else cold_s, time)
+    alike = not 0 < warm < misses
+    if alike and all_free(sim, time) and not sim.state[0].recording:
+        rounds_end: float = read_rounds(sim, first, misses, chunks, warm_s if warm > 0 else cold_s, time)
+        return rounds_end
     last = time
     for i in range(misses):
         is_warm = i >= misses - warm
@@ -89,7 +91,8 @@ def read_rounds(sim: Any, first: int, misses: int, chunks: int, service_s: float
     Service times are added in the order in which the lanes add them, so that every time is the same to the last bit.
     """
     lanes = len(sim.lane_free)
-    placed, before, end = 0, time, time
+    placed, before = 0, time
+    end: float = time
     for i in range(misses):
         while placed < (i + 1) * chunks:
             placed += lanes
@@ -98,9 +101,6 @@ def read_rounds(sim: Any, first: int, misses: int, chunks: int, service_s: float
         arrive(sim, first + i, end)
     in_last_round = misses * chunks - (placed - lanes)
     for lane in range(lanes):
-        if lane < in_last_round:
-            sim.lane_free[lane] = end
-        elif placed > lanes:
-            sim.lane_free[lane] = before
+        sim.lane_free[lane] = end if lane < in_last_round else before
     sim.busy[ON_STORAGE] += misses * chunks * service_s
     return end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from flashmoe_sim.timeline.execution import EXECUTION_MODELS, ExecutionModel
 from flashmoe_sim.timeline.interval import speed_interval
 from flashmoe_sim.timeline.run import Timeline, simulate
 from flashmoe_sim.timeline.timing import Timing, timing_of
-from flashmoe_sim.timeline.work import Work, some_calls
+from flashmoe_sim.timeline.work import Work, decoded, some_calls
 
 INTERVAL_STEPS = 512
 
@@ -79,20 +80,33 @@ def time_replay(
     timeline = simulate(work, costs, conditions.execution, record=record)
     timing = timing_of(timeline, work)
     lo, hi = None, None
-    if interval:
-        some = last_steps(work, INTERVAL_STEPS)
-
-        def speed_on(other: Machine) -> float:
-            priced = costs_of(workload, setup, other, conditions)
-            return timing_of(simulate(some, priced, conditions.execution), some).tok_s
-
-        lo, hi = speed_interval(timing.tok_s, speed_on, machine, timing.decode_step_s)
+    if interval and timing.tok_s is not None:
+        lo, hi = interval_of(
+            work,
+            timing,
+            machine,
+            conditions.execution,
+            lambda other: costs_of(workload, setup, other, conditions),
+        )
     assert workload.expert_bytes is not None
     size = np.array(workload.expert_bytes, np.int64)
     ahead = size[work.ahead_row]
     warm = int(work.warm @ size[work.row]) + int(ahead[work.ahead_warm != 0].sum())
     read = int(work.misses @ size[work.row]) + int(ahead.sum())
     return Timed(timing, timeline, work, costs, lo, hi, read - warm, warm)
+
+
+def interval_of(
+    work: Work, timing: Timing, machine: Machine, execution: ExecutionModel, price: Callable[[Machine], Costs]
+) -> tuple[float, float]:
+    """The 90 % interval of timing.tok_s, from the last 512 decoded steps; price: what the work costs on a machine."""
+    assert timing.tok_s is not None
+    some = last_steps(decoded(work), INTERVAL_STEPS)
+
+    def speed_on(other: Machine) -> float:
+        return 1 / simulate(some, price(other), execution).total_s
+
+    return speed_interval(timing.tok_s, speed_on, machine, timing.decode_step_s)
 
 
 def last_steps(work: Work, steps: int) -> Work:

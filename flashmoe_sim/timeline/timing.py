@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.timeline.names import PARTS, RESOURCES
+from flashmoe_sim.timeline.names import PARTS, RESOURCES, STALLS
 from flashmoe_sim.timeline.run import Timeline
 from flashmoe_sim.timeline.work import Work
-from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN
 
 COLD_SHARE = 0.95
 
@@ -20,41 +20,55 @@ COLD_SHARE = 0.95
 class Timing:
     """Speed and its causes; of the decoded steps, or of all where no phase is known.
 
-    tok_s: tokens a second. warm_up_tok_s, steady_tok_s: of the first steps, up to that by which 95 % of all installs
-    into empty slots are done but at most half of them, and of the rest; None where there are none.
-    step_ms_p50, step_ms_p95, step_ms_p99: quantiles of a step. prompt_tok_s: None where the trace has no prompt.
-    busy_share: of each of names.RESOURCES, of the whole run. part_ms_per_token: of each of names.PARTS.
-    step_s: f64 [steps], seconds of every step; decode_step_s: of those that the speed is of.
+    step: i32 [steps], the number of each step. phase: u8 [steps], of its first call. tokens: i64 [steps], the most that
+        any of its calls had. step_s: f64 [steps]. decode_step_s: f64, seconds of the decoded ones.
+    tok_s: tokens a second; like every speed that of the steps whose tokens are known, None where there are none, or
+        they take no time. tok_s_p50: the median over these steps of their tokens a second.
+    warm_up_steps: the first steps, up to that by which 95 % of all installs into empty slots are done, but at most half
+        of them. warm_up_tok_s, steady_tok_s: the speed of these, and of the rest.
+    step_ms_p50, step_ms_p95, step_ms_p99: quantiles of a step, between neighbours in proportion; None without steps.
+    prompt_tok_s: tokens a second of the prompt.
+    busy_share: of each of names.RESOURCES, of the whole run.
+    part_ms_per_token: of each of names.PARTS, which add up to 1000 / tok_s; empty where no tokens are known.
     """
 
-    tok_s: float
+    step: NDArray[np.int32]
+    phase: NDArray[np.uint8]
+    tokens: NDArray[np.int64]
+    step_s: NDArray[np.float64]
+    decode_step_s: NDArray[np.float64]
+    total_s: float
+    tok_s: float | None
+    tok_s_p50: float | None
+    warm_up_steps: int
     warm_up_tok_s: float | None
     steady_tok_s: float | None
-    step_ms_p50: float
-    step_ms_p95: float
-    step_ms_p99: float
+    step_ms_p50: float | None
+    step_ms_p95: float | None
+    step_ms_p99: float | None
     prompt_tok_s: float | None
     busy_share: dict[str, float]
     part_ms_per_token: dict[str, float]
-    total_s: float
-    step_s: NDArray[np.float64]
-    decode_step_s: NDArray[np.float64]
 
     @property
-    def tok_s_p50(self) -> float:
-        """Tokens a second at the median step, if all were like it."""
-        return self.tok_s * float(self.decode_step_s.mean()) * 1e3 / self.step_ms_p50 if self.step_ms_p50 else np.inf
+    def stall_ms_per_token(self) -> dict[str, float]:
+        """Of `part_ms_per_token`, those in which the unit that computes waits, by cause."""
+        return {name: ms for name, ms in self.part_ms_per_token.items() if name in STALLS}
 
     def as_json(self) -> dict[str, Any]:
+        """Everything but the arrays of steps."""
         return {
             "tok_s": self.tok_s,
             "tok_s_p50": self.tok_s_p50,
-            "ms_per_token": 1e3 / self.tok_s,
+            "ms_per_token": 1e3 / self.tok_s if self.tok_s else None,
+            "warm_up_steps": self.warm_up_steps,
             "warm_up_tok_s": self.warm_up_tok_s,
             "steady_tok_s": self.steady_tok_s,
             "prompt_tok_s": self.prompt_tok_s,
+            "steps": len(self.decode_step_s),
             "step_ms": {"p50": self.step_ms_p50, "p95": self.step_ms_p95, "p99": self.step_ms_p99},
             "ms_per_token_by_part": self.part_ms_per_token,
+            "stall_ms_per_token": self.stall_ms_per_token,
             "busy_share": self.busy_share,
             "total_s": self.total_s,
         }
@@ -62,38 +76,55 @@ class Timing:
 
 def timing_of(timeline: Timeline, work: Work) -> Timing:
     """Read speed and causes off a timeline."""
-    _, first, step = np.unique(work.step, return_index=True, return_inverse=True)
-    steps = len(first)
-    wall = np.diff(timeline.end, prepend=0.0)
-    step_s = np.bincount(step, wall, steps).astype(np.float64)
-    tokens = np.maximum.reduceat(work.n_tokens, first).astype(np.float64)
-    phase = work.phase[first]
-    decoded = phase == PHASE_DECODE
-    if not decoded.any():
-        decoded = np.ones(steps, np.bool_)
-    cold = np.cumsum(np.bincount(step, work.cold, steps))
-    warm_up = decoded & (cold - np.bincount(step, work.cold, steps) < COLD_SHARE * cold[-1])
-    warm_up &= np.cumsum(decoded) <= decoded.sum() // 2
-    prompt = phase == PHASE_PROMPT
-    of_decoded = decoded[step]
-    decode_tokens = tokens[decoded].sum()
-    p50, p95, p99 = (float(q) * 1e3 for q in np.quantile(step_s[decoded], [0.5, 0.95, 0.99]))
-    parts = timeline.parts[of_decoded].sum(axis=0) / max(decode_tokens, 1)
-
-    def speed(which: NDArray[np.bool_]) -> float | None:
-        return float(tokens[which].sum() / seconds) if (seconds := step_s[which].sum()) else None
-
+    first = np.flatnonzero(np.diff(work.step, prepend=work.step[:1] - 1))
+    step, phase = work.step[first], work.phase[first]
+    tokens = _by_step(np.maximum, work.n_tokens, first).astype(np.int64)
+    step_s = np.diff(timeline.end[np.append(first[1:], len(work.step)) - 1] if len(first) else [], prepend=0.0)
+    decode = np.flatnonzero(phase == PHASE_DECODE) if (phase != PHASE_UNKNOWN).any() else np.arange(len(step))
+    warm_up = _warm_up(_by_step(np.add, work.cold, first), decode)
+    ms = np.quantile(1e3 * step_s[decode], [0.50, 0.95, 0.99]).tolist() if len(decode) else [None] * 3
+    known = decode[tokens[decode] > 0]
+    timed = known[step_s[known] > 0]
+    decode_tokens = int(tokens[known].sum())
+    parts_s = _by_step(np.add, timeline.parts, first)[known].sum(axis=0).tolist() if decode_tokens else []
     return Timing(
-        tok_s=speed(decoded) or np.inf,
-        warm_up_tok_s=speed(warm_up),
-        steady_tok_s=speed(decoded & ~warm_up),
-        step_ms_p50=p50,
-        step_ms_p95=p95,
-        step_ms_p99=p99,
-        prompt_tok_s=speed(prompt),
-        busy_share={name: float(busy / timeline.total_s) for name, busy in zip(RESOURCES, timeline.busy, strict=True)},
-        part_ms_per_token={name: float(part) * 1e3 for name, part in zip(PARTS, parts, strict=True)},
-        total_s=timeline.total_s,
+        step=step,
+        phase=phase,
+        tokens=tokens,
         step_s=step_s,
-        decode_step_s=step_s[decoded],
+        decode_step_s=step_s[decode],
+        total_s=timeline.total_s,
+        tok_s=_speed(tokens, step_s, decode),
+        tok_s_p50=float(np.median(tokens[timed] / step_s[timed])) if len(timed) else None,
+        warm_up_steps=warm_up,
+        warm_up_tok_s=_speed(tokens, step_s, decode[:warm_up]),
+        steady_tok_s=_speed(tokens, step_s, decode[warm_up:]),
+        step_ms_p50=ms[0],
+        step_ms_p95=ms[1],
+        step_ms_p99=ms[2],
+        prompt_tok_s=_speed(tokens, step_s, np.flatnonzero(phase == PHASE_PROMPT)),
+        busy_share={
+            name: busy / timeline.total_s if timeline.total_s else 0.0
+            for name, busy in zip(RESOURCES, timeline.busy.tolist(), strict=True)
+        },
+        part_ms_per_token={name: 1e3 * part / decode_tokens for name, part in zip(PARTS, parts_s, strict=False)},
     )
+
+
+def _by_step(sum_up: np.ufunc, of_calls: NDArray[Any], first: NDArray[np.intp]) -> NDArray[Any]:
+    return sum_up.reduceat(of_calls, first) if len(first) else of_calls[:0]
+
+
+def _speed(tokens: NDArray[np.int64], step_s: NDArray[np.float64], steps: NDArray[np.intp]) -> float | None:
+    known = steps[tokens[steps] > 0]
+    done, seconds = int(tokens[known].sum()), float(step_s[known].sum())
+    return done / seconds if done and seconds else None
+
+
+def _warm_up(cold: NDArray[Any], decode: NDArray[np.intp]) -> int:
+    """How many decoded steps the warm-up takes; cold: installs into empty slots of each step, prompts included."""
+    so_far = np.cumsum(cold)
+    if not len(cold) or not so_far[-1]:
+        return 0
+    warmed_up = int(np.searchsorted(so_far, COLD_SHARE * so_far[-1]))
+    return min(int(np.searchsorted(decode, warmed_up, side="right")), len(decode) // 2)

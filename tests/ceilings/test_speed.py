@@ -17,6 +17,7 @@ from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
 from flashmoe_sim.timeline.timed import time_replay
+from flashmoe_sim.trace.routing import PHASE_DECODE
 from tests.residency.builders import Call, geometry_of, one_layer, random_calls, trace_of
 
 # An expert of 1000 bytes is read in 1 ms, one at a time, uploaded in 0.5 ms and computed in 0.1 ms; a call takes 0.2 ms
@@ -215,10 +216,12 @@ def random_table(seed: int) -> tuple[Ceilings, str]:
     calls = random_calls(
         rng, n_experts=n_experts, layers=layers, steps=int(rng.integers(4, 30)), most_tokens=int(rng.choice([1, 1, 3]))
     )
+    workload = workload_of(calls, n_experts, expert_bytes=int(10 ** rng.uniform(5, 7)))
+    decode = np.full(len(calls), PHASE_DECODE, np.uint8)  # wide calls too, as of several conversations
     contract = str(rng.choice(["atomic", "protected", "runtime"]))
     least = 1 if contract == "atomic" else max(len(set(experts)) for _, experts, _ in calls)
     table = found(
-        workload_of(calls, n_experts, expert_bytes=int(10 ** rng.uniform(5, 7))),
+        replace(workload, trace=workload.trace.with_(phase=decode)),
         load_machine(str(rng.choice(["m3-max-48", "phone-ufs4", "rtx-3060"]))),
         int(rng.integers(least, n_experts + 1)),
         policy=str(rng.choice(["lru", "fifo"])),
@@ -327,5 +330,5 @@ def test_bad_input_is_one_line() -> None:
     with pytest.raises(BadInput, match="give --model"):
         found(prepare(trace_of(one_layer(UNIONS), 4)), tiny(), 2)
     silent = workload.trace.with_(n_tokens=np.zeros(4, np.int32))
-    with pytest.raises(BadInput, match="does not tell how many tokens"):
+    with pytest.raises(BadInput, match="no decoded step whose tokens are known"):
         found(replace(workload, trace=silent), tiny(), 2)

@@ -12,7 +12,18 @@ import pytest
 import flashmoe_sim.cli
 from flashmoe_sim.cli.main import VERBS, main, sim
 
-HELPERS = {"main", "common", "progress", "workload", "trace_out", "trace_synth", "trace_what_if"}
+HELPERS = {
+    "main",
+    "common",
+    "machine_fit",
+    "machine_options",
+    "progress",
+    "timing",
+    "trace_out",
+    "trace_synth",
+    "trace_what_if",
+    "workload",
+}
 
 
 def commands(command: click.Command, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:

@@ -85,7 +85,7 @@ def test_show_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
         (["show", "mine.toml"], "sim: mine.toml: storage.read has no unit: write read_gb_s"),
         (["show", "torn.toml"], "sim: torn.toml: not TOML: Expected ']'"),
         (["show", "none.toml"], "sim: none.toml: no such file"),
-        (["fit"], "sim machine: No such command 'fit'"),
+        (["fits"], "sim machine: No such command 'fits'"),
     ],
 )
 def test_bad_usage_is_one_line(

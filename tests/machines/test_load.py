@@ -15,6 +15,7 @@ from tests.machines.builders import FULL
 def test_every_key_is_read() -> None:
     machine = parse_machine(FULL, where="full.toml")
     assert (machine.name, machine.title, machine.unified) == ("full", "A machine with every section", False)
+    assert machine.memory is not None
     assert machine.memory.bandwidth_gb_s == Quantity(60, 50, 65.5, "stream", "8 threads")
     assert machine.storage.measured == (MeasuredRead(4096, 4, 3.5, "fio"),)
     assert machine.link is not None
@@ -29,6 +30,7 @@ def test_every_key_is_read() -> None:
 def test_intervals_that_are_not_given() -> None:
     machine = parse_machine(FULL, where="full.toml")
     memory, storage, cpu = machine.memory, machine.storage, machine.cpu
+    assert memory is not None
     assert (memory.copy_gb_s.lo, memory.copy_gb_s.hi) == (9, 11)
     assert memory.reserve_gib.estimated
     assert (memory.reserve_gib.lo, memory.reserve_gib.hi) == (2.5, 6.4)
@@ -39,11 +41,13 @@ def test_intervals_that_are_not_given() -> None:
 
 
 def test_what_is_optional() -> None:
-    text = FULL[: FULL.index("[link]")] + FULL[FULL.index("[cpu]") : FULL.index("[anchors]")]
+    text = FULL[: FULL.index("[memory]")] + FULL[FULL.index("[storage]") : FULL.index("[link]")]
+    text += FULL[FULL.index("[cpu]") : FULL.index("[anchors]")]
     text = text[: text.index("hot_share")] + text[text.index("[cpu]") :]
     machine = parse_machine(text, where="small.toml")
     assert (machine.link, machine.gpu, machine.anchors, machine.storage.hot_share) == (None, None, None, None)
-    assert machine.storage.measured == ()
+    assert (machine.memory, machine.storage.measured) == (None, ())
+    assert machine.quantities()[0][0] == "storage.read_gb_s"
 
 
 BREAD = "memory.bandwidth_gb_s"
@@ -52,7 +56,7 @@ WRONG = {
     "missing section": (
         FULL[FULL.index("[host]") : FULL.index("[anchors]")],
         "",
-        "[host] is missing; expected [memory]",
+        "[host] is missing; expected [storage], [host]",
     ),
     "no unit": ("read_gb_s", "read", "storage.read has no unit: write read_gb_s"),
     "no unit, us": ("call_us", "call", "host.call has no unit: write call_us"),
@@ -180,7 +184,7 @@ def test_a_preset_s_name_means_the_preset(tmp_path: Path, monkeypatch: pytest.Mo
         (".", ".: is not a regular file"),
         ("latin", "latin: is not UTF-8 text (at byte 1)"),
         ("large", "large: more than 1 MiB"),
-        ("empty", "empty: [memory] is missing"),
+        ("empty", "empty: [storage] is missing"),
     ],
 )
 def test_files_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, message: str) -> None:

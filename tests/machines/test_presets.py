@@ -34,6 +34,7 @@ def test_each_number_says_where_it_is_from(name: str) -> None:
 def test_numbers_of_one_machine_agree(name: str) -> None:
     machine = load_machine(name)
     memory = machine.memory
+    assert memory is not None
     assert memory.reserve_gib.value < memory.ram_gib.value
     assert memory.copy_gb_s.value < memory.bandwidth_gb_s.value
     assert machine.storage.read_gb_s.value < memory.bandwidth_gb_s.value

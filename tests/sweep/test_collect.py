@@ -5,13 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from flashmoe_sim.api import load_trace
 from flashmoe_sim.ceilings.optimum import ceiling_setup
 from flashmoe_sim.errors import BadInput
+from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
+from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.schema import COUNTS
 from flashmoe_sim.sweep.collect import sweep
+from flashmoe_sim.sweep.plan import plan_setups
+from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
+from flashmoe_sim.timeline.timed import time_replay
 from tests.residency.builders import geometry_of, random_calls, trace_of
 
 BANKS, POLICIES = (2, 4, 7), ("fifo", "lru", "min", "static")
@@ -64,3 +71,37 @@ def test_a_setup_that_does_not_fit_is_refused_before_anything_runs(workloads: li
     with pytest.raises(BadInput, match="bank 9: "):
         sweep(workloads, [*SETUPS, Setup(Bank(slots=9))], progress=lambda done, total: seen.append(done))
     assert seen == []
+
+
+def test_rows_of_machines_are_those_of_single_replays() -> None:
+    """One replay for all machines gives what each gives alone; where the model does not fit there is no speed."""
+    workload = load_trace("gemma-4-26b-phone")
+    setups = plan_setups("16,128", policy="lru", contract="atomic")
+    conditions = Conditions(dense_bytes=2 << 30)
+    machines = [load_machine(name) for name in ("m1-8", "m2-16", "rtx-4090")]
+    rows = sweep([workload], setups, machines=machines, conditions=lambda _: conditions)
+    assert [(row["bank"], row["machine"]) for row in rows] == [
+        (str(setup.bank), machine.name) for setup in setups for machine in machines
+    ]
+    assert len({row["id"] for row in rows}) == len(rows)
+    plain = sweep([workload], setups)
+    for number, row in enumerate(rows):
+        own = plain[number // len(machines)]
+        assert {column.name: row[column.name] for column in COUNTS} == {
+            column.name: own[column.name] for column in COUNTS
+        }
+        setup = setups[number // len(machines)]
+        try:
+            timed = time_replay(
+                workload, setup, replay(workload, setup, record=True), machines[number % len(machines)], conditions
+            )
+        except DoesNotFit:
+            assert (row["tok_s"], row["bottleneck"]) == (None, "does-not-fit")
+            continue
+        assert (row["tok_s"], row["tok_s_lo"], row["tok_s_hi"]) == (
+            timed.timing.tok_s,
+            timed.tok_s_lo,
+            timed.tok_s_hi,
+        )
+        assert row["bottleneck"] in ("consume", "commit", "prefetch")
+    assert {row["bottleneck"] == "does-not-fit" for row in rows} == {True, False}

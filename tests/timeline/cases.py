@@ -15,7 +15,7 @@ AheadOf = tuple[int, int, int, int]
 
 
 def work_of(calls: Sequence[dict[str, int]], ahead: Sequence[AheadOf] = ()) -> Work:
-    """Work from one dict per call; `requests` are refs, and everything else is 0 (n_tokens 1, phase decode) if not given."""
+    """Work from one dict per call; what is not given is 0, but one token, as many refs as requests, and decode."""
 
     def column(name: str, default: int = 0) -> list[int]:
         return [call.get(name, default) for call in calls]
@@ -80,7 +80,7 @@ def random_case(rng: np.random.Generator) -> tuple[Work, Costs]:
         **random_ahead(rng, row, requests - misses),
     )
     slow = 10.0 ** rng.uniform(-1.5, 1.0, 3)  # storage, link, the unit that computes
-    read_s = slow[0] * rng.uniform(0.5, 1.5, (2, rows, lanes))
+    read_s = slow[0] * rng.uniform(0.5, 1.5, (2, rows, lanes)) * 10.0 ** rng.uniform(-1.5, 0.0, (rows, 1))
     upload_s = slow[1] * rng.uniform(0.5, 1.5, rows)
     if rng.random() < 0.3:
         upload_s[rng.random(rows) < rng.choice([0.5, 1.0])] = 0.0

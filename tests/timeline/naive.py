@@ -2,20 +2,22 @@
 
 SimPy decides who goes first: a resource is a queue by priority and then by the time of the request, and what happens at
 one time happens in the order in which it was asked for. Every time is `now` plus a duration, as in the kernel, so that
-times are equal to the last bit. Two rules of the design are about events at the same time, and they come out of the
-order in which the twin asks: chunks of a batch that end together belong to experts in the order of the batch, and late
-experts ask before the misses of their call. All other ties are avoided by durations drawn from a continuous range.
+times are equal to the last bit. Three rules of the design are about events at the same time. Two come out of the order
+in which the twin asks: chunks of a batch that end together belong to experts in the order of the batch, and late
+experts ask before the misses of their call. For the third, an upload in the background asks for the link at the very
+end of the time at which its expert arrives, after all that a call waits for. All other ties are avoided by durations
+drawn from a continuous range.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import simpy
-from numpy.typing import NDArray
 
 from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.names import PARTS
@@ -81,7 +83,7 @@ class Twin:
         self.link = simpy.PriorityResource(self.env, 1)
         self.host = simpy.PriorityResource(self.env, 1)
         self.did: list[tuple[str, float, float]] = []
-        self.ahead: list[Expert] = []
+        self.ahead: defaultdict[int, list[Expert]] = defaultdict(list)  # by the call that uses them
         self.end: list[float] = []
         self.table: list[dict[str, float]] = []
         self.env.run(until=self.env.process(self.everything()))
@@ -107,6 +109,13 @@ class Twin:
         yield self.passing(resource, seconds)
         turn.resource.release(turn.request)
 
+    def end_of_this_time(self) -> simpy.Event:
+        """Comes after everything else that happens now."""
+        event = self.env.event()
+        event._ok, event._value = True, None
+        self.env.schedule(event, priority=2)
+        return event
+
     def new_expert(self, row: int, warm: bool, depth: int, priority: int, used_by: int = -1) -> Expert:
         table = self.costs.warm_chunk_s if warm else self.costs.chunk_s
         return Expert(row, float(table[row, depth - 1]), priority, self.env.event(), used_by)
@@ -123,6 +132,8 @@ class Twin:
         expert.arrived = self.env.now
         upload_s = float(self.costs.upload_s[expert.row])
         if upload_s > 0:
+            if expert.priority == BACKGROUND:
+                yield self.end_of_this_time()
             expert.upload = Turn(self.link, expert.priority)
             yield from self.holding(expert.upload, "link", upload_s)
         expert.uploaded = self.env.now
@@ -172,7 +183,8 @@ class Twin:
                     yield from self.upload_one(expert.row)
         elif self.model != "resident":
             experts = self.issued_after(call, BACKGROUND)
-            self.ahead += experts
+            for expert in experts:
+                self.ahead[expert.used_by].append(expert)
             reads = [self.start_reading(expert) if self.model == "overlap-prefetch" else None for expert in experts]
             for expert, read in zip(experts, reads, strict=True):
                 self.env.process(self.arrive_and_upload(expert, read))
@@ -182,7 +194,7 @@ class Twin:
             yield self.passing("link", float(self.costs.upload_s[row]))
 
     def claimed(self, call: int) -> list[Expert]:
-        late = [expert for expert in self.ahead if expert.used_by == call and not expert.usable.triggered]
+        late = [expert for expert in self.ahead.pop(call, []) if not expert.usable.triggered]
         for expert in late:
             expert.claim()
         return late
@@ -228,7 +240,6 @@ class Twin:
 
     def fetched(self, call: int, row: int, misses: int) -> Events:
         """The models in which all experts are there before any is computed."""
-        installing = self.once
         if self.model in ("sync-install", "k-materialize"):
             table = [self.costs.chunk_s] * (misses - self.work.warm[call]) + [self.costs.warm_chunk_s] * self.work.warm[
                 call
@@ -237,7 +248,7 @@ class Twin:
                 yield from self.during(call, "read", self.serially(float(service[row, 0]), int(self.costs.chunks[row])))
                 if self.model == "sync-install":
                     yield from self.during(call, "upload", self.upload_one(row))
-                yield from self.during(call, "host", installing("host", self.costs.install_s))
+                yield from self.during(call, "host", self.once("host", self.costs.install_s))
             if self.model == "k-materialize":
                 copies = int(self.work.requests[call]) * float(self.costs.upload_s[row])
                 yield from self.during(call, "upload", self.once("link", copies))
@@ -246,7 +257,7 @@ class Twin:
             yield from self.during(call, "read", self.all(reads))
             for _ in range(misses):
                 yield from self.during(call, "upload", self.upload_one(row))
-                yield from self.during(call, "host", installing("host", self.costs.install_s))
+                yield from self.during(call, "host", self.once("host", self.costs.install_s))
         elif self.model == "async-upload":
             experts = self.demand(call)
             reads = [self.start_reading(expert) for expert in experts]
@@ -254,7 +265,7 @@ class Twin:
                 self.env.process(self.arrive_and_upload(expert, read))
             yield from self.during(call, "read", self.all(reads))
             yield from self.during(call, "upload", self.all(expert.usable for expert in experts))
-            yield from self.during(call, "host", installing("host", misses * self.costs.install_s))
+            yield from self.during(call, "host", self.once("host", misses * self.costs.install_s))
 
     def serially(self, seconds: float, times: int) -> Events:
         for _ in range(times):
@@ -320,7 +331,3 @@ class Twin:
             turn = Turn(self.host, DEMAND)
             yield from self.holding(turn, "host", float(self.costs.install_s))
         yield there.put(expert)
-
-
-def end_and_parts(twin: Twin) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    return np.array(twin.end), twin.parts

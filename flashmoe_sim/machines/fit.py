@@ -1,0 +1,91 @@
+"""Fitting: what each unit of work takes, from equations that were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.machines.unknowns import UNKNOWNS
+
+# Columns of length 1 whose difference is shorter than this say the same: no timing is as precise as a thousandth.
+INDISTINCT = 1e-3
+INVOLVED = 0.05
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One measured equation: `seconds` is the sum over `terms` of an unknown's time per unit, times its units.
+
+    relative_sd: standard deviation of the measured time, relative to it.
+    """
+
+    name: str
+    seconds: float
+    relative_sd: float
+    terms: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What was fitted: the time per unit of each parameter.
+
+    value: f64 [parameters]. draws: f64 [draws, parameters], fits of the observations as they might as well have been
+    measured; they keep how the parameters go together. residual: f64 [observations], fitted over measured time, less 1.
+    """
+
+    parameters: tuple[str, ...]
+    observations: tuple[Observation, ...]
+    value: NDArray[np.float64]
+    draws: NDArray[np.float64]
+    residual: NDArray[np.float64]
+
+    def interval(self, parameter: str) -> tuple[float, float, float]:
+        """Lower end of the 90 % interval, value and upper end of a parameter's time per unit."""
+        column = self.parameters.index(parameter)
+        value = float(self.value[column])
+        lo, hi = np.quantile(self.draws[:, column], [0.05, 0.95])
+        return min(float(lo), value), value, max(float(hi), value)
+
+
+def fit(observations: Sequence[Observation], parameters: Sequence[str], *, draws: int = 400, seed: int = 1) -> Fit:
+    """Weighted non-negative least squares: each equation counts as much as it was measured precisely.
+
+    Terms of other parameters are left out, as if they took no time.
+    Raises BadInput, naming the parameters and the runs that would tell them, where the observations do not.
+
+    Source: Lawson and Hanson 1974, chapter 23 (scipy.optimize.nnls). The intervals are a parametric bootstrap (Efron
+    and Tibshirani 1993, section 6.5) with log-normal errors of each observation's `relative_sd`.
+    """
+    from scipy.optimize import nnls
+
+    seconds = np.array([one.seconds for one in observations])
+    spread = np.array([one.relative_sd for one in observations])
+    terms = np.array([[one.terms.get(name, 0.0) for name in parameters] for one in observations])
+    rows = terms.reshape(len(observations), len(parameters)) / (seconds * spread)[:, None]
+    length = np.sqrt((rows**2).sum(axis=0))
+    scaled = rows / np.where(length == 0, 1.0, length)
+    _refuse_what_is_not_told(scaled, parameters)
+    value = nnls(scaled, 1 / spread)[0] / length
+    error = np.random.default_rng(seed).normal(size=(draws, len(observations))) * spread
+    drawn = np.array([nnls(scaled, measured)[0] for measured in np.exp(error) / spread]) / length
+    return Fit(tuple(parameters), tuple(observations), value, drawn, terms @ value / seconds - 1)
+
+
+def _refuse_what_is_not_told(scaled: NDArray[np.float64], parameters: Sequence[str]) -> None:
+    """Raise BadInput where a change of some parameters together changes no equation. scaled: columns of length 1."""
+    _, singular, directions = np.linalg.svd(scaled)
+    present = np.zeros(len(parameters))
+    present[: len(singular)] = singular
+    null = np.abs(directions[present < INDISTINCT])
+    absent = [name for name, column in zip(parameters, scaled.T, strict=True) if not column.any()]
+    if absent:
+        needs = "; ".join(f"{name} needs {UNKNOWNS[name].needs}" for name in absent)
+        raise BadInput(f"no anchor tells {' or '.join(absent)}: {needs}; add one")
+    if len(null):
+        mixed = [name for name, share in zip(parameters, null.max(axis=0), strict=True) if share > INVOLVED]
+        needs = "; ".join(f"{name} needs {UNKNOWNS[name].needs}" for name in mixed)
+        raise BadInput(f"the anchors do not tell {' from '.join(mixed)}: {needs}; add such an anchor")

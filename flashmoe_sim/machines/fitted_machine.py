@@ -1,0 +1,110 @@
+"""From what was fitted to a machine: every number with its interval, source and condition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.machines.anchors import Anchor
+from flashmoe_sim.machines.fit import Fit
+from flashmoe_sim.machines.keys import MEASURED_SPREAD
+from flashmoe_sim.machines.machine import Anchors, Compute, Host, Link, Machine, Quantity, Storage
+from flashmoe_sim.machines.unknowns import UNKNOWNS
+
+# What takes less than this share of every anchor's time could be infinitely fast for all that they tell.
+UNNOTICED = 1e-3
+KNEE = (4.0, 1.0, 16.0)
+
+
+def fitted_machine(
+    found: Fit,
+    anchors: Sequence[Anchor],
+    *,
+    name: str,
+    gpu: bool,
+    unified: bool,
+    condition: str,
+    provenance: Anchors,
+) -> Machine:
+    """The machine with the fitted numbers, and what else its file needs.
+
+    condition: under which the anchors ran: threads, backend, splits.
+    Raises BadInput for a rate that the anchors show no time of.
+    """
+    source = f"fitted on {', '.join(anchor.name for anchor in anchors)} with {provenance.model}"
+    values = {
+        parameter: _rate(found, parameter, source, condition)
+        if UNKNOWNS[parameter].is_rate
+        else Quantity(*_ordered(found.interval(parameter)), source, condition)
+        for parameter in found.parameters
+    }
+    unit = Compute(
+        layer_us=values["layer_us"],
+        knee_tokens=Quantity(*_ordered((KNEE[1], KNEE[0], KNEE[2])), "not told by decoding", condition, True),
+        weights_gb_s=values.get("weights_gb_s"),
+    )
+    none = "in storage.read_gb_s, which the whole time of an install was fitted to"
+    return Machine(
+        name=name,
+        title=f"Fitted on {len(anchors)} anchors of {provenance.model}",
+        unified=unified,
+        storage=Storage(
+            read_gb_s=values["read_gb_s"],
+            request_us=values.get("request_us") or Quantity(0, 0, 0, none, condition),
+            lanes=Quantity(1, 1, 1, "read_gb_s is the rate of all reading threads together", condition),
+        ),
+        host=Host(_call_us(anchors, condition), Quantity(0, 0, 0, none, condition)),
+        link=_link(values["pinned_gb_s"], condition) if "pinned_gb_s" in values else None,
+        gpu=unit if gpu else None,
+        cpu=None if gpu else unit,
+        anchors=provenance,
+    )
+
+
+def _ordered(interval: tuple[float, float, float]) -> tuple[float, float, float]:
+    """From lo, value, hi to value, lo, hi, as a quantity takes them, with as many digits as a person may want."""
+    lo, value, hi = (float(f"{number:.5g}") for number in interval)
+    return value, lo, hi
+
+
+def _rate(found: Fit, parameter: str, source: str, condition: str) -> Quantity:
+    """GB/s from seconds per GB. What the anchors leave open ends where they would no longer notice it."""
+    column = found.parameters.index(parameter)
+    terms = [(one.seconds, one.terms.get(parameter)) for one in found.observations]
+    least = UNNOTICED * min(seconds / units for seconds, units in terms if units)
+    per_gb = float(found.value[column])
+    if per_gb < least:
+        raise BadInput(
+            f"{parameter}: the anchors with more of it are no slower, so that nothing tells it; "
+            f"give others: it needs {UNKNOWNS[parameter].needs}"
+        )
+    draws = np.maximum(found.draws[:, column], least)
+    lo, hi = np.quantile(1 / draws, [0.05, 0.95])
+    if parameter == "read_gb_s":
+        condition = f"the whole reading pool as the anchors saw it, page cache included; {condition}"
+    value = 1 / per_gb
+    return Quantity(*_ordered((min(float(lo), value), value, max(float(hi), value))), source, condition)
+
+
+def _call_us(anchors: Sequence[Anchor], condition: str) -> Quantity:
+    """The host's time for a routed call, from the anchors that resolve slots; the mean where there are several."""
+    streamed = [anchor for anchor in anchors if anchor.call_s and anchor.misses]
+    told = streamed or [anchor for anchor in anchors if anchor.call_s]
+    if not told:
+        return Quantity(0, 0, 0, "in layer_us: the anchors do not tell it apart", condition)
+    each = [anchor.call_s * 1e6 for anchor in told]
+    mean = sum(each) / len(each)
+    lo, hi = min(*each, mean * MEASURED_SPREAD[0]), max(*each, mean * MEASURED_SPREAD[1])
+    names = ", ".join(anchor.name for anchor in told)
+    return Quantity(
+        *_ordered((lo, mean, hi)), f"topk, resolve, slotwr and other of the logs of {names}, a call", condition
+    )
+
+
+def _link(pinned: Quantity, condition: str) -> Link:
+    unpinned = Quantity(
+        pinned.value, pinned.value / 2, pinned.value, "taken as pinned_gb_s: the anchors do not tell", condition, True
+    )
+    return Link(pinned, unpinned, Quantity(0, 0, 0, "in pinned_gb_s", condition))

@@ -1,0 +1,176 @@
+"""A machine from anchors: recorded runs of one machine, or rows of a published table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from flashmoe_sim.errors import BadInput, unknown_name
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.machines.agree import refuse_two_machines
+from flashmoe_sim.machines.anchors import Anchor, anchors_of, find_run_model
+from flashmoe_sim.machines.fit import Fit, fit
+from flashmoe_sim.machines.fitted_machine import fitted_machine
+from flashmoe_sim.machines.machine import Anchors, Machine
+from flashmoe_sim.machines.rows import read_rows
+from flashmoe_sim.machines.runs import read_run
+from flashmoe_sim.machines.unknowns import UNKNOWNS
+
+DISAGREES = 3  # standard deviations
+OPEN = 10  # times the value
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A fitted machine, how it was fitted, and what a person should know of it."""
+
+    machine: Machine
+    fit: Fit
+    anchors: tuple[Anchor, ...]
+    notes: tuple[str, ...]
+
+
+def fit_runs(
+    folders: Sequence[str | Path], *, name: str, command: str, model: str | None = None, parameters: Sequence[str] = ()
+) -> Fitted:
+    """Fit a machine on folders of recorded runs.
+
+    name: of the machine. command: that fits it again. model: that the runs ran; by default that of a manifest.json with
+    the runs or beside them. parameters: to fit beside those that need no further runs.
+    Raises BadInput for runs that cannot be used, are of different machines, or do not tell what is to be fitted.
+    """
+    _check_parameters(parameters)
+    runs = [read_run(folder) for folder in folders]
+    _check_number([str(run.folder.resolve()) for run in runs])
+    refuse_two_machines(runs, io_split_may_differ="request_us" in parameters)
+    geometry = find_run_model(runs, model)
+    anchors = anchors_of(runs, geometry)
+    backend = next((run.log.backend for run in runs if run.log.backend), "")
+    splits = {run.log.routed.io_split for run in runs if run.log.routed}
+    ran = backend or ("a GPU" if _uploads(anchors) else "the CPU")
+    condition = f"{ran} computes, {runs[0].threads} threads, top-{_list(anchor.top_k for anchor in anchors)}"
+    return _fitted(
+        anchors,
+        _chosen(anchors, parameters, geometry),
+        name=name,
+        gpu=bool(backend) or _uploads(anchors),
+        unified=backend == "metal",
+        condition=condition + (f", io-split {_list(splits)}" if splits else ""),
+        provenance=_provenance([str(run.folder) for run in runs], geometry, command),
+    )
+
+
+def fit_rows(
+    table: str | Path,
+    selectors: Sequence[str],
+    *,
+    name: str,
+    command: str,
+    model: str,
+    top_k: int | None = None,
+    parameters: Sequence[str] = (),
+) -> Fitted:
+    """Fit a machine on rows of a table, each chosen by a `COLUMN=VALUE`; see `read_rows`.
+
+    The GPU computes unless the condition of the rows has `-ngl 0` in it.
+    Raises BadInput as `fit_runs` does, and for what is wrong with the table.
+    """
+    _check_parameters(parameters)
+    geometry = load_model(model)
+    _check_number(selectors)
+    anchors = read_rows(table, selectors, geometry, top_k=top_k)
+    return _fitted(
+        anchors,
+        _chosen(anchors, parameters, geometry),
+        name=name,
+        gpu="-ngl 0" not in anchors[0].condition,
+        unified=False,
+        condition=anchors[0].condition,
+        provenance=_provenance([f"{table}: {selector}" for selector in selectors], geometry, command),
+    )
+
+
+def _check_parameters(parameters: Sequence[str]) -> None:
+    for parameter in parameters:
+        if parameter not in UNKNOWNS:
+            raise unknown_name("parameter", parameter, UNKNOWNS)
+
+
+def _check_number(anchors: Sequence[str]) -> None:
+    if len(anchors) < 2:
+        raise BadInput(
+            f"{len(anchors)} anchor{'s' * (len(anchors) != 1)}; expected two or more: the speed of one run does not "
+            "tell what its layers take from what its misses take; give a streamed and an all-hit run"
+        )
+    for anchor in anchors:
+        if anchors.count(anchor) > 1:
+            raise BadInput(f"{anchor}: given twice; give another anchor")
+
+
+def _chosen(anchors: Sequence[Anchor], asked: Sequence[str], model: ModelGeometry | None) -> list[str]:
+    """What is fitted, in the order of the table of unknowns."""
+    chosen = {"layer_us", "read_gb_s", *asked} | ({"pinned_gb_s"} if _uploads(anchors) else set())
+    top_ks = {anchor.top_k for anchor in anchors}
+    if "weights_gb_s" in chosen and (model is None or model.dense_bytes is None):
+        raise BadInput(
+            f"weights_gb_s: {model.name if model else 'the model'} does not tell its weights outside the routed "
+            "experts, which every token streams; give its GGUF as --model"
+        )
+    if len(top_ks) > 1 and "weights_gb_s" not in chosen:
+        raise BadInput(
+            f"the anchors use {_list(top_ks)} experts a token, which take different times to compute; "
+            "give anchors of one top-k, or --parameter weights_gb_s to fit that, too"
+        )
+    return [name for name in UNKNOWNS if name in chosen]
+
+
+def _uploads(anchors: Sequence[Anchor]) -> bool:
+    return any(anchor.installs is not None and anchor.installs.upload_s > 0 for anchor in anchors)
+
+
+def _list(values: Iterable[int]) -> str:
+    return " and ".join(map(str, sorted(set(values))))
+
+
+def _provenance(anchors: Sequence[str], model: ModelGeometry | None, command: str) -> Anchors:
+    name = model.name if model else "a model that was not given"
+    return Anchors(tuple(anchors), name, date.today().isoformat(), command)
+
+
+def _fitted(
+    anchors: Sequence[Anchor],
+    parameters: Sequence[str],
+    *,
+    name: str,
+    gpu: bool,
+    unified: bool,
+    condition: str,
+    provenance: Anchors,
+) -> Fitted:
+    found = fit([one for anchor in anchors for one in anchor.observations], parameters)
+    machine = fitted_machine(
+        found, anchors, name=name, gpu=gpu, unified=unified, condition=condition, provenance=provenance
+    )
+    return Fitted(machine, found, tuple(anchors), (*_open_ends(found), *_disagreements(found)))
+
+
+def _open_ends(found: Fit) -> Iterator[str]:
+    for parameter in found.parameters:
+        lo, value, _ = found.interval(parameter)
+        if UNKNOWNS[parameter].is_rate and lo * OPEN < value:
+            yield (
+                f"{parameter}: the anchors hardly tell its time from none, so that its interval is open upwards; "
+                "it needs anchors further apart"
+            )
+
+
+def _disagreements(found: Fit) -> Iterator[str]:
+    for one, residual in zip(found.observations, found.residual, strict=True):
+        if abs(residual) > DISAGREES * one.relative_sd:
+            yield (
+                f"{one.name} took {one.seconds:.4g} s, {one.seconds * (1 + residual):.4g} s fitted: further off than "
+                "its error allows; the anchors may differ in what the page cache held"
+            )

@@ -1,0 +1,132 @@
+"""Rows of a published table as anchors of a fit."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from math import isfinite
+from pathlib import Path
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.files import regular_file_bytes, unreadable
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.machines.anchors import Anchor
+
+MAX_BYTES = 2**20
+SPEEDS = ("decode_tok_s", "tok_s")
+Row = dict[str, str]
+
+
+def read_rows(path: str | Path, selectors: Sequence[str], model: ModelGeometry, *, top_k: int | None) -> list[Anchor]:
+    """The rows of a CSV file that `COLUMN=VALUE` select, one each.
+
+    The misses of a token are `misses_per_call` times the layers, else what `hit_pct` leaves of top-k experts a layer.
+    top_k: of the runs; by default the column `topk`, else the model's.
+    Raises BadInput for a table without a speed, misses or a condition, a selector of none or several rows, values that
+    are no numbers, and rows measured under different conditions.
+    """
+    file = Path(path)
+    columns, rows = _table(file)
+    speed = next((column for column in SPEEDS if column in columns), None)
+    if speed is None:
+        raise BadInput(f"{file}: no column {' or '.join(SPEEDS)}; found: {', '.join(columns)}; give another table")
+    if "misses_per_call" not in columns and "hit_pct" not in columns:
+        raise BadInput(f"{file}: no column misses_per_call or hit_pct; found: {', '.join(columns)}; give another table")
+    if "condition" not in columns:
+        raise BadInput(f"{file}: no column condition, which tells the machine; found: {', '.join(columns)}; add it")
+    chosen: list[tuple[int, Row]] = []
+    for selector in selectors:
+        number, row = _select(file, columns, rows, selector)
+        if any(number == other for other, _ in chosen):
+            raise BadInput(f"{file}: --row {selector}: line {number} is chosen twice; choose another row")
+        chosen.append((number, row))
+    for number, row in chosen[1:]:
+        if row["condition"] != chosen[0][1]["condition"]:
+            raise BadInput(
+                f"{file}: line {number}: condition is {row['condition']!r}, but {chosen[0][1]['condition']!r} in line "
+                f"{chosen[0][0]}: the rows are of two machines or models; choose rows of one"
+            )
+    return [
+        _anchor(f"{file}: line {number}", selector, row, speed, model, top_k)
+        for selector, (number, row) in zip(selectors, chosen, strict=True)
+    ]
+
+
+def _table(file: Path) -> tuple[list[str], list[tuple[int, Row]]]:
+    kind = "a table as CSV"
+    if regular_file_bytes(file, kind=kind) > MAX_BYTES:
+        raise BadInput(f"{file}: more than {MAX_BYTES // 2**20} MiB; expected {kind}")
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{file}: is not UTF-8 text (at byte {error.start}); expected {kind}") from None
+    except OSError as error:
+        raise unreadable(file, error) from None
+    reader = csv.reader(text.splitlines(keepends=True), strict=True)
+    try:
+        lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if cells]
+    except csv.Error as error:
+        raise BadInput(f"{file}: line {reader.line_num}: not CSV ({error}); expected {kind}") from None
+    if len(lines) < 2:
+        raise BadInput(f"{file}: no rows under its header; expected {kind}")
+    columns = lines[0][1]
+    for number, cells in lines[1:]:
+        if len(cells) != len(columns):
+            raise BadInput(f"{file}: line {number}: {len(cells)} cells; expected {len(columns)}, as in the header")
+    return columns, [(number, dict(zip(columns, cells, strict=True))) for number, cells in lines[1:]]
+
+
+def _select(file: Path, columns: list[str], rows: list[tuple[int, Row]], selector: str) -> tuple[int, Row]:
+    column, equals, value = selector.partition("=")
+    if not equals or column not in columns:
+        raise BadInput(f"{file}: --row {selector}: expected COLUMN=VALUE with a column of {', '.join(columns)}")
+    found = [(number, row) for number, row in rows if _same(row[column], value)]
+    if not found:
+        there = ", ".join(dict.fromkeys(row[column] for _, row in rows))
+        raise BadInput(f"{file}: --row {selector}: no such row; {column} is one of {there}")
+    if len(found) > 1:
+        lines = ", ".join(str(number) for number, _ in found)
+        raise BadInput(f"{file}: --row {selector}: {len(found)} rows (lines {lines}); choose a column that tells them")
+    return found[0]
+
+
+def _same(cell: str, value: str) -> bool:
+    try:
+        return float(cell) == float(value)
+    except ValueError:
+        return cell == value.strip()
+
+
+def _anchor(place: str, selector: str, row: Row, speed: str, model: ModelGeometry, top_k: int | None) -> Anchor:
+    used = top_k or (int(_number(place, row, "topk", least=1)) if "topk" in row else model.top_k)
+    if used > model.top_k:
+        raise BadInput(
+            f"{place}: {used} experts a token, but {model.name} routes at most {model.top_k}; give its model"
+        )
+    layers = list(model.layers.values())
+    if "misses_per_call" in row:
+        per_call = _number(place, row, "misses_per_call", most=used)
+    else:
+        per_call = used * (1 - _number(place, row, "hit_pct", most=100) / 100)
+    streamed = None if model.dense_bytes is None else model.token_cycle_bytes(top_k=used) + model.dense_bytes
+    return Anchor(
+        name=selector,
+        tok_s=_number(place, row, speed, least=1e-6),
+        layers=len(layers),
+        top_k=used,
+        misses=per_call * len(layers),
+        bytes_read=per_call * sum(layer.expert_bytes for layer in layers),
+        reads=per_call * sum(layer.read_ops() for layer in layers),
+        weight_bytes=streamed,
+        condition=row["condition"],
+    )
+
+
+def _number(place: str, row: Row, column: str, *, least: float = 0, most: float = 1e9) -> float:
+    try:
+        value = float(row[column])
+    except ValueError:
+        value = float("nan")
+    if not isfinite(value) or not least <= value <= most:
+        raise BadInput(f"{place}: {column} is {row[column]!r}; expected a number from {least:g} to {most:g}")
+    return value

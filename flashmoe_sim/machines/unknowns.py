@@ -1,0 +1,30 @@
+"""What a fit can find: the numbers of a machine that runs can tell, and which runs tell them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Unknown(NamedTuple):
+    """One number to fit.
+
+    name: its key in a machine's file. What is fitted is the time that one unit of it takes: `us` themselves, and of a
+    rate in `gb_s` the seconds per GB. needs: which runs tell it, for messages.
+    """
+
+    name: str
+    needs: str
+
+    @property
+    def is_rate(self) -> bool:
+        return self.name.endswith("_gb_s")
+
+
+_ALL = (
+    Unknown("layer_us", "an all-hit run (--moe-mode oracle-all-hit) or a stock one"),
+    Unknown("read_gb_s", "a streamed run: mode slot-bank, fewer slots than experts"),
+    Unknown("request_us", "runs with two different chunk sizes: another --moe-cache-io-split"),
+    Unknown("pinned_gb_s", "a run with uploads: a GPU build"),
+    Unknown("weights_gb_s", "runs with two different --moe-topk"),
+)
+UNKNOWNS = {unknown.name: unknown for unknown in _ALL}

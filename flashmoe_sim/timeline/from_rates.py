@@ -1,0 +1,180 @@
+"""Seconds where only a rate is known: work is made that misses as often, and runs on a machine like a replay's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.timeline.assemble import Conditions, Weights, price, room_for_pages, weigh
+from flashmoe_sim.timeline.rates import Rate
+from flashmoe_sim.timeline.run import simulate
+from flashmoe_sim.timeline.timed import interval_of
+from flashmoe_sim.timeline.timing import Timing, timing_of
+from flashmoe_sim.timeline.work import Work
+from flashmoe_sim.trace.routing import PHASE_DECODE
+
+STEPS = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """What a rate comes to on a machine.
+
+    top_k, misses_per_call: of the routed calls that were made. page_cache_share: of the misses, by the page cache.
+    tok_s_lo, tok_s_hi: the 90 % interval of timing.tok_s.
+    """
+
+    rate: Rate
+    top_k: int
+    misses_per_call: float
+    page_cache_share: float
+    timing: Timing
+    tok_s_lo: float
+    tok_s_hi: float
+
+    @property
+    def error(self) -> float | None:
+        """Signed: predicted over measured, less 1."""
+        measured = self.rate.measured_tok_s
+        return None if measured is None else self.timing.tok_s / measured - 1
+
+    def as_row(self) -> dict[str, Any]:
+        """schema.PREDICTED."""
+        rate = self.rate
+        return {
+            "bank": None if rate.bank is None else str(rate.bank),
+            "top_k": self.top_k,
+            "hit_rate": 1 - self.misses_per_call / self.top_k,
+            "misses_per_call": self.misses_per_call,
+            "page_cache_share": self.page_cache_share,
+            "tok_s": self.timing.tok_s,
+            "tok_s_lo": self.tok_s_lo,
+            "tok_s_hi": self.tok_s_hi,
+            "ms_per_token": 1e3 / self.timing.tok_s,
+            "measured_tok_s": rate.measured_tok_s,
+            "measured_tok_s_lo": rate.tok_s_lo,
+            "measured_tok_s_hi": rate.tok_s_hi,
+            "error": self.error,
+        }
+
+
+def made_work(
+    *,
+    layers: int,
+    top_k: int,
+    misses_per_call: float,
+    page_cache_share: float = 0.0,
+    steps: int = STEPS,
+    seed: int = 1,
+) -> Work:
+    """Decoded tokens one by one, each with a routed call in each layer, that miss as often as a table says.
+
+    All requests are equally likely to miss: the misses of a call are binomial, given that those of all calls together
+    come to what misses_per_call says. page_cache_share: likewise, of the misses, those that the page cache serves.
+    """
+    calls = steps * layers
+    draws = np.random.default_rng(seed)
+    requests = np.full(calls, top_k, np.int64)
+    misses = _draw(draws, requests, round(misses_per_call * calls))
+    warm = _draw(draws, misses, round(page_cache_share * int(misses.sum())))
+    nothing = np.zeros(0, np.int64)
+    return Work(
+        row=np.tile(np.arange(layers, dtype=np.int32), steps),
+        step=np.repeat(np.arange(steps, dtype=np.int32), layers),
+        n_tokens=np.ones(calls, np.int32),
+        refs=requests.astype(np.int32),
+        requests=requests.astype(np.int32),
+        misses=misses.astype(np.int32),
+        warm=warm.astype(np.int32),
+        cold=np.zeros(calls, np.int32),
+        phase=np.full(calls, PHASE_DECODE, np.uint8),
+        ahead_after=nothing,
+        ahead_row=nothing.astype(np.int32),
+        ahead_warm=nothing.astype(np.uint8),
+        ahead_used=nothing,
+    )
+
+
+def predict(
+    rates: Sequence[Rate],
+    geometry: ModelGeometry,
+    machine: Machine,
+    conditions: Conditions,
+    *,
+    bank: Bank | None = None,
+    top_k: int | None = None,
+    io_split: int = 4,
+) -> list[Predicted]:
+    """How fast each rate decodes on a machine.
+
+    bank, top_k: of the rates that do not tell; without any, a bank that takes no memory, and the model's experts a
+    token. What serves the misses beside the bank is `page_cache_share`'s guess.
+    Raises BadInput where a bank does not fit the machine, or a call cannot miss that often.
+    """
+    weights = weigh(geometry.name, tuple(geometry.layers.values()), geometry.dense_bytes, conditions)
+    return [
+        _predict(
+            replace(rate, bank=rate.bank or bank, top_k=rate.top_k or top_k or geometry.top_k),
+            geometry,
+            weights,
+            machine,
+            conditions,
+            io_split,
+        )
+        for rate in rates
+    ]
+
+
+def page_cache_share(
+    geometry: ModelGeometry, weights: Weights, machine: Machine, conditions: Conditions, bank: Bank | None, where: str
+) -> float:
+    """The share of the misses that the page cache serves, where nothing but a rate is known.
+
+    As if every expert outside the bank were as likely to miss as any other, and the page cache held as many of them as
+    fit beside the bank: min(1, its bytes / bytes of the experts outside the bank). Real misses favour what was read
+    lately, so the truth is above that; until the page cache has filled it is below.
+    """
+    slots = 0 if bank is None or bank.slots is None else bank.slots
+    budget = 0 if bank is None or bank.budget_bytes is None else bank.budget_bytes
+    inside = sum(layer.expert_bytes * min(slots, layer.n_experts) for layer in weights.layers) + budget
+    try:
+        room = room_for_pages(weights, machine, conditions, bank=str(bank or "none"), bank_bytes=inside)
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from None
+    outside = geometry.routed_bytes - inside
+    return 1.0 if room and outside <= 0 else min(1.0, room / max(outside, 1))
+
+
+def _predict(
+    rate: Rate, geometry: ModelGeometry, weights: Weights, machine: Machine, conditions: Conditions, io_split: int
+) -> Predicted:
+    assert rate.top_k is not None
+    most = min(layer.n_experts for layer in weights.layers)
+    if not 1 <= rate.top_k <= most:
+        raise BadInput(f"{rate.where}: {rate.top_k} experts a token; {geometry.name} has {most} a layer")
+    misses = rate.misses(rate.top_k)
+    share = page_cache_share(geometry, weights, machine, conditions, rate.bank, rate.where)
+    work = made_work(layers=len(weights.layers), top_k=rate.top_k, misses_per_call=misses, page_cache_share=share)
+    timeline = simulate(work, price(weights, machine, conditions, io_split=io_split), conditions.execution)
+    timing = timing_of(timeline, work)
+    lo, hi = interval_of(
+        work,
+        timing,
+        machine,
+        conditions.execution,
+        lambda other: price(weights, other, conditions, io_split=io_split),
+    )
+    return Predicted(rate, rate.top_k, misses, share, timing, lo, hi)
+
+
+def _draw(draws: np.random.Generator, of: NDArray[np.int64], total: int) -> NDArray[np.int64]:
+    """`total` of the things in these bins, each equally likely: how many of each bin."""
+    return draws.multivariate_hypergeometric(of, total, method="marginals")

@@ -1,0 +1,65 @@
+"""The figures of the fidelity report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from flashmoe_sim.report.hit_curve import COLOURS, MARKERS
+from reports.fidelity.page import SPEED
+from reports.fidelity.per_token import PerToken
+from reports.fidelity.prediction import Group
+
+GRID = "#dddddd"
+
+
+def draw(groups: Sequence[Group], shown: PerToken, folder: Path) -> None:
+    """Draw errors.png, and phone.png of the run `shown`."""
+    for name, figure in (("errors", errors(groups)), ("phone", phone(shown))):
+        figure.savefig(folder / f"{name}.png", dpi=110, metadata={"Software": None})
+
+
+def errors(groups: Sequence[Group]) -> Figure:
+    """Signed error of every speed against what was measured."""
+    figure = Figure(figsize=(9, 4.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    panel = figure.add_subplot()
+    panel.axhspan(-10, 10, color="#f2f2f2", zorder=0)
+    panel.axhline(0, color="black", linewidth=0.8)
+    for number, group in enumerate(groups):
+        speeds = [one for one in group.predictions if one.quantity == SPEED]
+        panel.plot(
+            [one.measured for one in speeds],
+            [100 * one.error for one in speeds],
+            linestyle="none",
+            marker=MARKERS[number % len(MARKERS)],
+            color=COLOURS[number % len(COLOURS)],
+            label=group.title,
+        )
+    panel.set_xscale("log")
+    ticks = (1, 2, 5, 10, 20, 50)
+    panel.set_xticks(ticks, [str(tick) for tick in ticks])
+    panel.minorticks_off()
+    panel.set(xlabel="measured, tokens a second", ylabel="error of the predicted speed, %")
+    panel.grid(color=GRID)
+    figure.legend(loc="outside right upper", frameon=False, fontsize=9)
+    return figure
+
+
+def phone(shown: PerToken) -> Figure:
+    """Measured and predicted time of each token."""
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    panel = figure.add_subplot()
+    tokens = np.arange(1, len(shown.measured_ms) + 1)
+    panel.plot(tokens, shown.measured_ms, color=COLOURS[1], linewidth=1.2, label="measured")
+    panel.plot(tokens, shown.predicted_ms, color=COLOURS[0], linewidth=1.2, label="predicted")
+    panel.set_ylim(0, 1.1 * float(np.quantile(shown.measured_ms, 0.99)))
+    panel.set(xlabel="token", ylabel="ms", title=f"{shown.name}, fitted on {shown.fitted_on}")
+    panel.grid(color=GRID)
+    panel.legend(frameon=False)
+    return figure

@@ -1,0 +1,73 @@
+"""The page of the fidelity report, from the predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from reports.fidelity.prediction import Group, Prediction
+
+SPEED = "tok/s"
+HEAD = """# How honest are the seconds?
+
+Every prediction beside what was measured elsewhere: on real runs of the patched runtime, on a phone's per-token times,
+and on tables that others have published. Nothing is fitted on the row that is reported, failures are left in, and no
+number here is typed: `./dev report` makes this page, its figures and [results.csv](results.csv) anew.
+"""
+
+
+def markdown(groups: Sequence[Group]) -> str:
+    """README.md."""
+    every = [one for group in groups for one in group.predictions]
+    parts = [HEAD, "## In short\n", in_short(every), overview(groups)]
+    parts += ["![Signed error of every predicted speed, by what was measured](errors.png)\n"]
+    for group in groups:
+        parts += [f"## {group.title}\n", f"{group.explanation.strip()}\n", table(group.predictions)]
+    parts += [
+        "## The phone, token by token\n",
+        "![Measured and predicted time of each token of one run on the phone](phone.png)\n",
+    ]
+    return "\n".join(parts)
+
+
+def in_short(every: Sequence[Prediction]) -> str:
+    """Errors of all speeds together, and how often the 90 % interval holds what was measured."""
+    speeds = np.array([abs(one.error) for one in every if one.quantity == SPEED])
+    within = [one.lo <= one.measured <= one.hi for one in every if one.lo is not None and one.hi is not None]
+    return (
+        f"Of {len(speeds)} predicted speeds the median error is {np.median(speeds):.1%}, nine in ten are within "
+        f"{np.quantile(speeds, 0.9):.1%}, and the worst is off by {speeds.max():.0%}. Of the {len(within)} that come "
+        f"with a 90 % interval, {sum(within)} were measured inside it ({np.mean(within):.0%}).\n"
+    )
+
+
+def overview(groups: Sequence[Group]) -> str:
+    """A row for each group: how many predictions, and their errors."""
+    lines = ["| what | predictions | median error | worst |", "|---|---|---|---|"]
+    for group in groups:
+        errors = [abs(one.error) for one in group.predictions]
+        lines.append(f"| {group.title} | {len(errors)} | {np.median(errors):.1%} | {max(errors):.1%} |")
+    return "\n".join(lines) + "\n"
+
+
+def table(predictions: Sequence[Prediction]) -> str:
+    """Every prediction of a group."""
+    notes = any(one.note for one in predictions)
+    head = ["predicted", "of", "fitted on", "measured", "predicted", "error", *(["note"] if notes else [])]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for one in predictions:
+        cells = [one.name, one.quantity, one.fitted_on, _measured(one), _predicted(one), f"{one.error:+.1%}"]
+        lines.append(f"| {' | '.join([*cells, one.note] if notes else cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _measured(one: Prediction) -> str:
+    if one.measured_lo is None or one.measured_hi is None:
+        return f"{one.measured:.3g}"
+    return f"{one.measured_lo:.3g} to {one.measured_hi:.3g}"
+
+
+def _predicted(one: Prediction) -> str:
+    interval = "" if one.lo is None or one.hi is None else f" ({one.lo:.3g} to {one.hi:.3g})"
+    return f"{one.predicted:.3g}{interval}"

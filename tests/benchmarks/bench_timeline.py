@@ -1,0 +1,143 @@
+"""How fast seconds are: events a second on one core, and as a ratio to the same events on SimPy.
+
+Run with `python -m tests.benchmarks.bench_timeline`. An event is the start of a read, an upload or a computation. The
+work is a decode of 8 experts a call, of which 2 miss, in 12 reads each, on a machine of 8 lanes; with reads ahead, one
+expert after every call, of which half are used. Every figure is the median of interleaved rounds in thread CPU time,
+and has the checks of work and result in it. Last, what a sweep of 16 banks costs on five machines.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from functools import partial
+
+import numpy as np
+
+from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.residency.replay import replay
+from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.sweep.plan import plan_setup
+from flashmoe_sim.sweep.row import OnMachine
+from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
+from flashmoe_sim.timeline.costs import Costs
+from flashmoe_sim.timeline.execution import EXECUTION_MODELS
+from flashmoe_sim.timeline.names import ON_HOST
+from flashmoe_sim.timeline.run import simulate
+from flashmoe_sim.timeline.timed import time_replay
+from flashmoe_sim.timeline.work import Work
+from tests.benchmarks.bench_replay import TOP_K, medians, router
+from tests.timeline.naive import Twin
+
+ROUNDS, ROUNDS_BESIDE_SIMPY = 7, 3
+ROWS, EXPERTS, MISSES, CHUNKS, LANES = 40, 8, 2, 12, 8
+CALLS, CALLS_BESIDE_SIMPY = 100_000, 2_000
+SWEEP_TOKENS, SWEEP_LAYERS, SWEEP_GOAL_S = 12_000, 60, 30
+MACHINES = ("m3-max-48", "m4-max-128", "m5-max-128", "strix-halo-128", "rtx-5090")
+EVENTS_GOAL, RATIO_GOAL = 5e6, 100
+
+
+def decode(calls: int, *, ahead: bool, seed: int = 1) -> tuple[Work, Costs]:
+    """Work and costs near those of a 40-layer model on a laptop whose storage is the bottleneck."""
+    rng = np.random.default_rng(seed)
+    row = (np.arange(calls) % ROWS).astype(np.int32)
+
+    def all_calls(value: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        return np.full(calls, value, np.int32)
+
+    after = np.arange(calls - 1) if ahead else np.arange(0)
+    work = Work(
+        row=row,
+        step=(np.arange(calls) // ROWS).astype(np.int32),
+        n_tokens=all_calls(1),
+        refs=all_calls(EXPERTS),
+        requests=all_calls(EXPERTS),
+        misses=all_calls(MISSES),
+        warm=all_calls(0),
+        cold=all_calls(0),
+        phase=np.full(calls, 2, np.uint8),
+        ahead_after=after,
+        ahead_row=row[after + 1],
+        ahead_warm=np.zeros(len(after), np.uint8),
+        ahead_used=np.where(rng.random(len(after)) < 0.5, after + 1, -1),
+    )
+    read_s = np.sort(rng.uniform(1e-4, 4e-4, (ROWS, LANES)))
+    costs = Costs(
+        dense_s=rng.uniform(1e-4, 3e-4, ROWS),
+        expert_s=np.full(ROWS, 3e-5),
+        cold_expert_s=np.full(ROWS, 1e-4),
+        knee_tokens=8.0,
+        cold_knee_tokens=4.0,
+        chunks=np.full(ROWS, CHUNKS, np.int32),
+        chunk_s=read_s,
+        warm_chunk_s=read_s / 5,
+        upload_s=np.full(ROWS, 1e-4),
+        call_s=1e-5,
+        install_s=5e-6,
+        merge_s=2e-5,
+        step_s=5e-4,
+    )
+    return work, costs
+
+
+def events_of(work: Work, costs: Costs, name: str) -> int:
+    spans = simulate(work, costs, EXECUTION_MODELS[name], record=True).spans
+    assert spans is not None
+    return int(np.count_nonzero(spans["resource"] != ON_HOST))
+
+
+def ours(work: Work, costs: Costs, name: str) -> None:
+    simulate(work, costs, EXECUTION_MODELS[name])
+
+
+def on_one_core(*, ahead: bool) -> None:
+    work, costs = decode(CALLS, ahead=ahead)
+    print(f"\n{CALLS:,} calls, {'with' if ahead else 'without'} reads ahead; goal {EVENTS_GOAL / 1e6:.0f} M events/s")
+    seconds = medians({name: partial(ours, work, costs, name) for name in EXECUTION_MODELS}, time.thread_time, ROUNDS)
+    for name, took in seconds.items():
+        events = events_of(work, costs, name)
+        print(f"  {name:18}{events / took / 1e6:8.0f} M events/s{took / CALLS * 1e9:8.0f} ns a call")
+
+
+def against_simpy(*, ahead: bool) -> None:
+    work, costs = decode(CALLS_BESIDE_SIMPY, ahead=ahead)
+    print(f"\n{CALLS_BESIDE_SIMPY:,} calls, {'with' if ahead else 'without'} reads ahead, on SimPy; goal x{RATIO_GOAL}")
+    for name in EXECUTION_MODELS:
+        runs = {"there": partial(Twin, work, costs, name), "here": partial(ours, work, costs, name)}
+        seconds = medians(runs, time.thread_time, ROUNDS_BESIDE_SIMPY)
+        rates = [events_of(work, costs, name) / seconds[who] / 1e6 for who in ("there", "here")]
+        print(f"  {name:18}{rates[0]:8.2f} M/s there{rates[1]:8.1f} M/s here  x{rates[1] / rates[0]:6.0f}")
+
+
+def many_machines() -> None:
+    """A sweep's rows with seconds, their intervals and bottlenecks: one replay of a bank serves all machines."""
+    trace = router(SWEEP_TOKENS, layers=SWEEP_LAYERS, seed=2)
+    expert = LayerGeometry(trace.n_experts[0], dict.fromkeys(("gate", "up", "down"), 640 << 10))
+    model = ModelGeometry("router", dict.fromkeys(trace.layers, expert), TOP_K, "", dense_bytes=4 << 30)
+    workload = prepare(trace, model)
+    setups = [plan_setup(16 * number, contract="atomic") for number in range(1, 17)]
+    conditions, machines = Conditions(), [load_machine(name) for name in MACHINES]
+    replays_s = seconds_s = 0.0
+    for setup in [setups[0], *setups]:  # the first once more, to compile and to cut the trace into pools
+        if setup is setups[0]:
+            replays_s = seconds_s = 0.0
+        begin = time.thread_time()
+        replayed = replay(workload, setup, record=True)
+        replays_s += time.thread_time() - begin
+        for machine in machines:
+            with suppress(DoesNotFit):
+                timed = time_replay(workload, setup, replayed, machine, conditions)
+                OnMachine.of(machine, conditions, timed)
+        seconds_s += time.thread_time() - begin
+    print(
+        f"\n{len(setups)} banks x {len(machines)} machines, {SWEEP_TOKENS:,} tokens x {SWEEP_LAYERS} layers, one core: "
+        f"{seconds_s:.1f} s, of which the replays {replays_s:.1f} s   goal {SWEEP_GOAL_S} s"
+    )
+
+
+if __name__ == "__main__":
+    for reads_ahead in (False, True):
+        on_one_core(ahead=reads_ahead)
+        against_simpy(ahead=reads_ahead)
+    many_machines()

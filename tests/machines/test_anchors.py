@@ -1,0 +1,144 @@
+"""Recorded runs as anchors: misses of a token, equations, and what cannot be an anchor."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.machines.anchors import Anchor, Installs, anchors_of
+from flashmoe_sim.machines.fitting import Fitted, fit_runs
+from flashmoe_sim.machines.runs import read_run
+from tests.machines.recorded import GPU, TIMED, copy, edit_log
+
+MODEL = load_model(TIMED / "manifest.json")
+EXPERT = 1_671_168
+
+
+def misses_of_decoded_tokens(trace: Path) -> float:
+    """From the slots that the runtime wrote down: a miss is an expert that its slot did not hold before the call.
+
+    The last 119 steps of these runs are decode, as 120 tokens were asked for and the prompt gives the first.
+    """
+    held: dict[tuple[int, int], int] = {}
+    steps: list[int] = []
+    for line in gzip.decompress(trace.read_bytes()).splitlines():
+        record = json.loads(line)
+        if record["layer"] == 0:
+            steps.append(0)
+        pairs = list(zip(record["experts"], record["slots"], strict=True))
+        missed = [(expert, slot) for expert, slot in pairs if held.get((record["layer"], slot)) != expert]
+        steps[-1] += len(missed)
+        held |= {(record["layer"], slot): expert for expert, slot in missed}
+    return sum(steps[-119:]) / 119
+
+
+@pytest.mark.parametrize("name", ["warm-bank12", "warm-bank24", "warm-bank64"])
+def test_misses_of_a_token(name: str) -> None:
+    run = read_run(TIMED / name)
+    assert run.trace is not None
+    (anchor,) = anchors_of([run], MODEL)
+    assert anchor.misses == pytest.approx(misses_of_decoded_tokens(run.trace))
+    assert (anchor.layers, anchor.top_k, anchor.tok_s) == (12, 8, run.log.decode_tok_s)
+    assert anchor.bytes_read == pytest.approx(anchor.misses * EXPERT)
+    assert anchor.reads == pytest.approx(anchor.misses * 12)
+    assert anchor.installs is not None
+    assert run.log.routed is not None
+    assert anchor.installs.count == run.log.routed.misses
+    assert anchor.installs.bytes_read == run.log.routed.misses * EXPERT
+    assert anchor.installs.reads == run.log.routed.reads
+
+
+def test_without_a_model_the_log_tells_bytes_and_reads() -> None:
+    runs = [read_run(TIMED / name) for name in ("warm-bank12", "warm-allhit")]
+    for told, known in zip(anchors_of(runs, None), anchors_of(runs, MODEL), strict=True):
+        assert (told.layers, told.top_k, told.misses) == (known.layers, known.top_k, known.misses)
+        assert told.bytes_read == pytest.approx(known.bytes_read, rel=1e-5)
+        assert told.reads == pytest.approx(known.reads)
+
+
+def test_weights_that_a_token_streams(tmp_path: Path) -> None:
+    """Experts of all layers by the run's own top-k, and everything else; nothing where the model does not tell that."""
+    runs = [read_run(TIMED / "warm-allhit"), read_run(copy("cold-allhit", tmp_path, topk=2))]
+    dense = replace(MODEL, dense_bytes=10**8)
+    assert [anchor.weight_bytes for anchor in anchors_of(runs, MODEL)] == [None, None]
+    assert [anchor.weight_bytes for anchor in anchors_of(runs, dense)] == [
+        12 * 8 * EXPERT + 10**8,
+        12 * 2 * EXPERT + 10**8,
+    ]
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    other = copy("warm-allhit", tmp_path)
+    anchors = anchors_of([read_run(folder) for folder in (TIMED / "warm-allhit", other, TIMED / "warm-stock")], MODEL)
+    assert [anchor.name for anchor in anchors] == [str(TIMED / "warm-allhit"), str(other), "warm-stock"]
+
+
+def test_equations() -> None:
+    installs = Installs(count=100, bytes_read=2e9, reads=300, read_s=0.5, upload_s=0.2, relative_sd=0.03)
+    anchor = Anchor("a", 10.0, 12, 8, 5, 1e8, 15, 4e9, call_s=1e-4, installs=installs)
+    token, reads, uploads = anchor.observations
+    assert token.seconds == pytest.approx(0.1 - 12e-4)
+    assert token.terms == pytest.approx(
+        {"layer_us": 12e-6, "read_gb_s": 0.1, "request_us": 15e-6, "pinned_gb_s": 0.1, "weights_gb_s": 4}
+    )
+    assert (reads.seconds, reads.terms) == (0.5, {"read_gb_s": 2.0, "request_us": 300e-6})
+    assert (uploads.seconds, uploads.terms, uploads.relative_sd) == (0.2, {"pinned_gb_s": 2.0}, 0.03)
+    assert token.relative_sd == pytest.approx((0.05**2 + 0.01**2 / 12) ** 0.5)
+
+
+def fit(*folders: Path, **options: object) -> Fitted:
+    return fit_runs(folders, name="test", command="", **options)  # type: ignore[arg-type]
+
+
+def test_uploads_make_a_link(tmp_path: Path) -> None:
+    """A fifth of the install time of a GPU build: reads take what is left. Two equations weigh more than one did."""
+    shutil.copy(TIMED / "manifest.json", tmp_path)
+    streamed = edit_log(copy("warm-bank12", tmp_path), "upload=0.000", "upload=1183.4454")
+    fitted = fit(streamed, copy("warm-allhit", tmp_path))
+    machine, plain = fitted.machine, fit(TIMED / "warm-bank12", TIMED / "warm-allhit").machine
+    assert fitted.fit.parameters == ("layer_us", "read_gb_s", "pinned_gb_s")
+    assert (machine.cpu, machine.unified, machine.memory) == (None, False, None)
+    assert machine.gpu is not None
+    assert machine.link is not None
+    assert machine.link.pageable_gb_s.estimated
+    assert machine.link.pinned_gb_s.value == pytest.approx(plain.storage.read_gb_s.value / 0.2, rel=0.03)
+    assert machine.storage.read_gb_s.value == pytest.approx(plain.storage.read_gb_s.value / 0.8, rel=0.03)
+    assert machine.gpu.layer_us.value == pytest.approx(fitted.fit.value[0], rel=1e-4)
+
+
+@pytest.mark.parametrize(("line", "unified"), [(GPU, False), ("ggml_metal_init: allocating\n", True)])
+def test_a_gpu_that_the_logs_name(tmp_path: Path, line: str, unified: bool) -> None:
+    shutil.copy(TIMED / "manifest.json", tmp_path)
+    runs = [copy(name, tmp_path) for name in ("warm-bank12", "warm-allhit")]
+    for run in runs:
+        edit_log(run, "Flash-MoE settings:", f"{line}Flash-MoE settings:")
+    machine = fit(*runs).machine
+    assert (machine.cpu, machine.link, machine.unified) == (None, None, unified)
+
+
+def test_the_cost_of_a_request_from_two_io_splits(tmp_path: Path) -> None:
+    """The same run as if each family had been one read, in 0.01 ms less for each of the nine reads spared."""
+    shutil.copy(TIMED / "manifest.json", tmp_path)
+    other = copy("warm-bank12", tmp_path)
+    for old, new in (
+        ("cache-io-split   = 4", "cache-io-split   = 1"),
+        ("iosplit=4", "iosplit=1"),
+        ("pread=160356", "pread=40089"),
+        ("install=5917.227", f"install={5917.227 - 13363 * 9 * 0.010:.3f}"),
+    ):
+        edit_log(other, old, new)
+    anchors = (TIMED / "warm-bank12", other, TIMED / "warm-allhit")
+    with pytest.raises(BadInput, match="cache-io-split is 1, but 4 in"):
+        fit(*anchors)
+    fitted = fit(*anchors, parameters=["request_us"])
+    assert fitted.fit.parameters == ("layer_us", "read_gb_s", "request_us")
+    assert fitted.machine.storage.request_us.lo < 10 < fitted.machine.storage.request_us.hi
+    with pytest.raises(BadInput, match="the anchors do not tell read_gb_s from request_us"):
+        fit(TIMED / "warm-bank12", TIMED / "warm-allhit", parameters=["request_us"])

@@ -1,0 +1,118 @@
+"""What a machine makes of a model's bytes, and what fits it, by hand; and how sure a speed is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.sweep.plan import plan_setup
+from flashmoe_sim.timeline.assemble import GIB, Conditions, DoesNotFit, costs_of, page_cache_bytes
+from flashmoe_sim.timeline.execution import EXECUTION_MODELS
+from flashmoe_sim.timeline.interval import speed_interval
+from flashmoe_sim.timeline.timed import time_replay
+from tests.residency.builders import geometry_of, one_layer, run, trace_of
+
+EXPERT = 1_000_000
+PLAIN = EXECUTION_MODELS["sync-install"]
+
+
+def workload() -> Workload:
+    return prepare(trace_of(one_layer([[0, 1], [2, 3], [0, 1], [0, 2]]), 8), geometry_of({0: EXPERT}, 8))
+
+
+def machine(**values: float) -> Machine:
+    """The virtual machine with these quantities, such as storage__read_gb_s."""
+    made = load_machine("vm-2core")
+    for path, value in values.items():
+        made = made.varied(path.replace("__", "."), value)
+    return made
+
+
+def test_costs_by_hand() -> None:
+    on = machine(cpu__weights_gb_s=10, cpu__layer_us=300, storage__read_gb_s=0.5, storage__request_us=100)
+    on = on.varied("host.call_us", 7).varied("host.install_us", 11)
+    costs = costs_of(workload(), plan_setup(4), on, Conditions(PLAIN, dense_bytes=20_000_000))
+    assert costs.dense_s.tolist() == pytest.approx([300e-6 + 2e-3])
+    assert costs.expert_s.tolist() == pytest.approx([1e-4])
+    assert (costs.call_s, costs.install_s) == pytest.approx((7e-6, 11e-6))
+    assert costs.chunks.tolist() == [1]  # 1,000,000 bytes are no multiple of 16 KiB, so they are not split
+    assert costs.chunk_s[0, 0] == pytest.approx(100e-6 + 2e-3)
+    assert costs.chunk_s[0, 1] == pytest.approx(100e-6 + 4e-3)
+    assert costs.upload_s.tolist() == [0]  # the CPU computes where the expert was read to
+
+
+def test_a_replay_by_hand() -> None:
+    """Two slots, four calls of two experts: 2 + 2 + 2 + 1 misses, each 2.1 ms; layers and experts 2.5 ms a call."""
+    on = machine(cpu__weights_gb_s=10, cpu__layer_us=300, storage__read_gb_s=0.5, storage__request_us=100)
+    on = replace(on.varied("host.call_us", 0).varied("host.install_us", 0), memory=None)
+    setup, source = plan_setup(2, contract="atomic"), workload()
+    conditions = Conditions(PLAIN, dense_bytes=20_000_000)
+    timed = time_replay(source, setup, run(source, 2, "lru", "atomic", record=True), on, conditions)
+    assert timed.timing.total_s == pytest.approx(7 * 2.1e-3 + 4 * 2.5e-3)
+    assert timed.timing.tok_s == pytest.approx(4 / (7 * 2.1e-3 + 4 * 2.5e-3))
+    assert (timed.storage_bytes, timed.page_cache_bytes) == (7 * EXPERT, 0)
+    assert timed.tok_s_lo is not None
+    assert timed.tok_s_hi is not None
+    assert timed.tok_s_lo < timed.timing.tok_s < timed.tok_s_hi
+
+
+def test_page_cache_is_what_is_left() -> None:
+    source, setup = workload(), plan_setup(4)
+    replayed = run(source, Bank(slots=4), record=True)
+    on = load_machine("vm-2core")
+    assert on.memory is not None
+    free = (on.memory.ram_gib.value - on.memory.reserve_gib.value) * GIB
+    conditions = Conditions(dense_bytes=GIB, kv_bytes=GIB // 2)
+    left = page_cache_bytes(source, setup, replayed, on, conditions)
+    assert left == round(free) - 4 * EXPERT - GIB - GIB // 2
+    assert page_cache_bytes(source, setup, replayed, on, replace(conditions, direct_io=True)) == 0
+    assert page_cache_bytes(source, setup, replayed, replace(on, memory=None), conditions) == 0
+
+
+def test_a_gpu_of_its_own_memory_holds_the_bank() -> None:
+    source, setup = workload(), plan_setup(4)
+    replayed = run(source, Bank(slots=4), record=True)
+    on = load_machine("rtx-4090")
+    assert on.memory is not None
+    free = round((on.memory.ram_gib.value - on.memory.reserve_gib.value) * GIB)
+    assert page_cache_bytes(source, setup, replayed, on, Conditions(dense_bytes=GIB)) == free
+    with pytest.raises(DoesNotFit, match=r"bank 4: 0.0 GiB of slots, 30.0 GiB of dense weights .* GiB on its GPU"):
+        page_cache_bytes(source, setup, replayed, on, Conditions(dense_bytes=30 * GIB))
+
+
+def test_a_speed_without_doubt_has_no_interval() -> None:
+    sure = load_machine("vm-2core")
+    assert speed_interval(5.0, lambda _: 5.0, sure, np.ones(100)) == (5.0, 5.0)
+
+
+def test_causes_add_up_as_squares() -> None:
+    """Two quantities that alone move the logarithm by 0.3 and 0.4 move it by 0.5 together, up and down apart."""
+    on = load_machine("vm-2core")
+    moves = {"storage.read_gb_s": 0.3, "host.call_us": 0.4}
+
+    def speed_on(other: Machine) -> float:
+        now, then = dict(other.quantities()), dict(on.quantities())
+        up = sum(move * (now[path].value > then[path].value) for path, move in moves.items())
+        down = sum(move / 2 * (now[path].value < then[path].value) for path, move in moves.items())
+        return math.exp(up - down)
+
+    lo, hi = speed_interval(1.0, speed_on, on, np.ones(100))
+    assert (lo, hi) == pytest.approx((math.exp(-0.25), math.exp(0.5)))
+
+
+def test_the_luck_of_the_trace_narrows_with_its_length() -> None:
+    on = load_machine("vm-2core")
+    step_s = np.random.default_rng(1).exponential(size=4096) + 1
+    widths = []
+    for steps in (64, 512, 4096):
+        lo, hi = speed_interval(1.0, lambda _: 1.0, on, step_s[:steps])
+        assert lo < 1 < hi
+        widths.append(hi / lo - 1)
+    assert widths[0] > 2 * widths[1] > 4 * widths[2]

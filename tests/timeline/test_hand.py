@@ -1,0 +1,179 @@
+"""Timelines worked out by hand: one call under every execution model, and experts read ahead.
+
+The machine: two lanes, two chunks of 1 s per expert (0.5 s from the page cache), 0.75 s to upload an expert, 1/8 s to
+install it, 0.25 s to compute it (0.5 s on the cold lane); 1 s of dense work and 0.5 s on the host before the experts,
+1/16 s to join two lanes, 2 s of output. The call: four experts, of which three are missing, the last of these in the
+page cache. All times are exact in binary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flashmoe_sim.timeline.execution import EXECUTION_MODELS
+from flashmoe_sim.timeline.names import LATE, ON_LINK, ON_STORAGE, PARTS
+from flashmoe_sim.timeline.run import simulate
+from tests.timeline.cases import costs_of, work_of
+
+MACHINE: dict[str, Any] = {
+    "chunks": 2,
+    "chunk_s": 1.0,
+    "warm_chunk_s": 0.5,
+    "upload_s": 0.75,
+    "install_s": 0.125,
+    "expert_s": 0.25,
+    "cold_expert_s": 0.5,
+    "dense_s": 1.0,
+    "call_s": 0.5,
+    "merge_s": 0.0625,
+    "step_s": 2.0,
+}
+CALL = {"requests": 4, "misses": 3, "warm": 1}
+
+
+def parts_of(name: str, *, n_tokens: int = 1, **given: float) -> dict[str, float]:
+    """The parts of the call that are not 0, less what all models have: dense 1, host 0.5, output 2."""
+    work = work_of([CALL | {"n_tokens": n_tokens}])
+    timeline = simulate(work, costs_of(**(MACHINE | given)), EXECUTION_MODELS[name])
+    parts = dict(zip(PARTS, timeline.parts[0].tolist(), strict=True))
+    assert sum(parts.values()) == timeline.end[0]
+    assert (parts.pop("dense"), parts.pop("output")) == (1.0, 2.0)
+    parts["host"] -= 0.5
+    return {name: seconds for name, seconds in parts.items() if seconds}
+
+
+def test_resident() -> None:
+    assert parts_of("resident") == {"experts": 4 * 0.25}
+
+
+def test_sync_install() -> None:
+    # 2 x 1 s, 2 x 1 s and 2 x 0.5 s one after another, each followed by its upload and its install
+    assert parts_of("sync-install") == {"read": 2.0 + 2.0 + 1.0, "upload": 3 * 0.75, "host": 3 * 0.125, "experts": 1.0}
+
+
+@pytest.mark.parametrize("name", ["parallel-install", "page-cache"])
+def test_parallel_install(name: str) -> None:
+    # lane 0: 1 + 1 + 0.5, lane 1 the same; then the uploads and installs
+    assert parts_of(name) == {"read": 2.5, "upload": 3 * 0.75, "host": 3 * 0.125, "experts": 1.0}
+
+
+def test_async_upload() -> None:
+    # read by 1, 2 and 2.5; uploaded 1..1.75, 2..2.75, 2.75..3.5: one second after the last read; then three installs
+    assert parts_of("async-upload") == {"read": 2.5, "upload": 1.0, "host": 3 * 0.125, "experts": 1.0}
+
+
+def test_overlap_prefetch() -> None:
+    # since the experts are known: the hit 0..0.25; uploads end at 1.75, 2.75 and 3.5, installs 0.125 later
+    # first miss: read until 1 (0.75 waited), upload until 1.75, install until 1.875, computed until 2.125
+    # second: has arrived at 2; upload until 2.75 (0.625 waited), install, computed until 3.125
+    # third: upload until 3.5 (0.375 waited), install, computed until 3.875
+    expected = {"read": 0.75, "upload": 0.75 + 0.625 + 0.375, "host": 3 * 0.125, "experts": 1.0}
+    assert parts_of("overlap-prefetch") == expected
+    assert sum(expected.values()) == 3.875
+
+
+def test_hot_cold() -> None:
+    # the hit takes 0.25 s; three misses 1.5 s on the cold lane at the same time; joining them
+    assert parts_of("hot-cold") == {"experts": 0.25, "cold_lane": 1.25, "merge": 0.0625}
+
+
+def test_prefill_copy_of_a_small_call() -> None:
+    assert parts_of("prefill-copy", n_tokens=31) == {"experts": 0.25, "cold_lane": 1.5}
+
+
+def test_prefill_copy_of_a_batch() -> None:
+    assert parts_of("prefill-copy", n_tokens=32) == {"upload": 3 * 0.75, "experts": 1.0}
+
+
+def test_k_materialize() -> None:
+    # reads and installs as sync-install; then all four experts are copied
+    assert parts_of("k-materialize") == {"read": 5.0, "host": 3 * 0.125, "upload": 4 * 0.75, "experts": 1.0}
+
+
+def test_service_time_is_that_of_the_depth_of_the_batch() -> None:
+    # three misses of two chunks on 8 lanes: six reads in flight, one round
+    costs = costs_of(lanes=8, chunks=2, chunk_s=1.0)
+    costs.chunk_s[0] = [1, 1, 1, 1, 1, 4, 5, 6]
+    timeline = simulate(work_of([{"requests": 3, "misses": 3}]), costs, EXECUTION_MODELS["parallel-install"])
+    assert timeline.end.tolist() == [4.0]
+    # five misses: ten chunks, two rounds of five
+    timeline = simulate(work_of([{"requests": 5, "misses": 5}]), costs, EXECUTION_MODELS["parallel-install"])
+    assert timeline.end.tolist() == [2 * 1.0]
+
+
+def test_many_tokens_cost_more_beyond_the_knee() -> None:
+    # 8 tokens at a knee of 4: dense work twice; 12 references to 2 experts, 6 tokens each: 1.5 times
+    work = work_of([{"requests": 2, "refs": 12, "n_tokens": 8}])
+    timeline = simulate(work, costs_of(dense_s=1.0, expert_s=0.5, knee_tokens=4.0), EXECUTION_MODELS["resident"])
+    assert timeline.end.tolist() == [2.0 + 2 * 0.75]
+
+
+AHEAD_MACHINE = MACHINE | {"lanes": 1, "upload_s": 0.5, "step_s": 0.0}
+
+
+def test_reads_ahead_run_beside_the_next_call_and_behind_its_reads() -> None:
+    # call 0: 1 + 0.5 + 0.25; X and Y are issued at 1.75. Call 1 is ready at 3.25 and uses X, and misses M.
+    # lane: X 1.75..2.75..3.75, M 3.75..4.75..5.75, Y from 5.75 on. link: X 3.75..4.25, M 5.75..6.25; install to 6.375
+    # unit: waits for X until 4.25 (late), computes it until 4.5, waits for M until 6.375, computes it until 6.625
+    work = work_of([{"requests": 1}, {"requests": 2, "misses": 1}], [(0, 0, 0, 1), (0, 0, 0, -1)])
+    timeline = simulate(work, costs_of(**AHEAD_MACHINE), EXECUTION_MODELS["overlap-prefetch"])
+    assert timeline.end.tolist() == [1.75, 6.625]
+    parts = dict(zip(PARTS, timeline.parts[1].tolist(), strict=True))
+    assert [parts[name] for name in ("late", "read", "upload", "host")] == [1.0, 1.25, 0.5, 0.5 + 0.125]
+    assert timeline.busy[ON_STORAGE] == 4.0 + (6.625 - 5.75)  # what Y is read beyond the end does not count
+
+
+def test_reads_ahead_that_have_not_started_are_moved_before_those_of_the_call() -> None:
+    # as above with Y first: Y 1.75..3.75, then at 3.25 X is still waiting: X 3.75..5.75, M 5.75..7.75
+    # link: Y 3.75..4.25, X 5.75..6.25 (computed until 6.5), M 7.75..8.25, installed and computed until 8.625
+    work = work_of([{"requests": 1}, {"requests": 2, "misses": 1}], [(0, 0, 0, -1), (0, 0, 0, 1)])
+    timeline = simulate(work, costs_of(**AHEAD_MACHINE), EXECUTION_MODELS["overlap-prefetch"])
+    assert timeline.end.tolist() == [1.75, 8.625]
+    assert timeline.parts[1, LATE] == 6.25 - 3.25
+
+
+def test_an_upload_in_the_background_that_has_started_is_waited_for() -> None:
+    # two lanes, one read of 4 s per expert; A, B and W, which the page cache serves in 0.5 s, are issued at 1.75
+    # lanes: A and B 1.75..5.75; M, missed by call 1 at 3.25, 5.75..9.75 on the one, W 5.75..6.25 on the other
+    # link: A 5.75..7.25, B 7.25..8.75, W 8.75..10.25, and only then M, until 11.75; installed and computed until 12.125
+    machine = MACHINE | {"chunks": 1, "chunk_s": 4.0, "upload_s": 1.5, "step_s": 0.0}
+    work = work_of([{"requests": 1}, {"requests": 1, "misses": 1}], [(0, 0, warm, -1) for warm in (0, 0, 1)])
+    timeline = simulate(work, costs_of(**machine), EXECUTION_MODELS["overlap-prefetch"])
+    assert timeline.end.tolist() == [1.75, 12.125]
+    parts = dict(zip(PARTS, timeline.parts[1].tolist(), strict=True))
+    assert (parts["read"], parts["upload"]) == (9.75 - 3.25, 11.75 - 9.75)
+
+
+def test_reads_ahead_in_time_cost_nothing() -> None:
+    costs = costs_of(**(AHEAD_MACHINE | {"chunk_s": 0.25}))
+    ahead, without = (
+        simulate(work_of([{"requests": 1}] * 2, experts), costs, EXECUTION_MODELS["overlap-prefetch"])
+        for experts in ([(0, 0, 0, 1)], [])
+    )
+    assert ahead.end.tolist() == without.end.tolist()
+    assert (ahead.busy[ON_STORAGE], ahead.busy[ON_LINK]) == (0.5, 0.5)
+
+
+@pytest.mark.parametrize("name", ["hot-cold", "prefill-copy"])
+def test_promotions_are_uploads_and_a_call_waits_for_those_it_uses(name: str) -> None:
+    # X and Y are issued at 1.75; X 1.75..3.75 on the link; Y is used at 3.25, when X is under way: Y 3.75..5.75
+    work = work_of([{"requests": 1}] * 2, [(0, 0, 0, -1), (0, 0, 0, 1)])
+    timeline = simulate(work, costs_of(**(AHEAD_MACHINE | {"upload_s": 2.0})), EXECUTION_MODELS[name])
+    assert timeline.end.tolist() == [1.75, 5.75 + 0.25]
+    assert timeline.parts[1, LATE] == 5.75 - 3.25
+
+
+@pytest.mark.parametrize("name", ["sync-install", "parallel-install", "async-upload", "page-cache", "k-materialize"])
+def test_reads_ahead_without_a_background_are_waited_for(name: str) -> None:
+    # two lanes: two experts of two chunks in 2 s, then their uploads, of which k-materialize has none
+    work = work_of([{"requests": 0}] * 2, [(-1, 0, 0, -1), (0, 0, 0, 1), (0, 0, 1, -1)])
+    with pytest.raises(ValueError, match="hits of their layer"):
+        simulate(work, costs_of(**MACHINE), EXECUTION_MODELS[name])
+    work = work_of([{"requests": 0}, {"requests": 1}], [(-1, 0, 0, -1), (0, 0, 0, 1), (0, 0, 1, -1)])
+    timeline = simulate(work, costs_of(**(MACHINE | {"upload_s": 1.0})), EXECUTION_MODELS[name])
+    uploads = 0 if name == "k-materialize" else 1
+    before_first, after_first = 1.0 + uploads, 1.0 + 0.5 + 2 * uploads  # cold and warm, 1 s and 0.5 s on both lanes
+    assert timeline.parts[:, PARTS.index("ahead")].tolist() == [before_first + after_first, 0.0]
+    assert timeline.end[0] == before_first + 1.5 + after_first

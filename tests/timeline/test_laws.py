@@ -1,0 +1,118 @@
+"""What must hold of every timeline."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from flashmoe_sim.timeline.costs import Costs
+from flashmoe_sim.timeline.execution import EXECUTION_MODELS
+from flashmoe_sim.timeline.names import ON_STORAGE, RESOURCES
+from flashmoe_sim.timeline.run import simulate
+from flashmoe_sim.timeline.work import Work
+from tests.timeline.cases import costs_of, random_case, work_of
+
+EVERY_MODEL = pytest.mark.parametrize("name", EXECUTION_MODELS)
+
+
+def without_ahead(work: Work) -> Work:
+    return replace(work, **{item.name: getattr(work, item.name)[:0] for item in fields(work) if "ahead" in item.name})
+
+
+@EVERY_MODEL
+def test_all_hits_is_resident(name: str) -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        work, costs = random_case(rng)
+        none = np.zeros_like(work.misses)
+        work = replace(without_ahead(work), misses=none, warm=none)
+        if name == "k-materialize":  # which copies hits too
+            costs = replace(costs, upload_s=np.zeros_like(costs.upload_s))
+        resident = simulate(work, costs, EXECUTION_MODELS["resident"])
+        timeline = simulate(work, costs, EXECUTION_MODELS[name])
+        assert (timeline.end == resident.end).all()
+        assert (timeline.parts == resident.parts).all()
+
+
+@EVERY_MODEL
+def test_more_lanes_are_never_slower(name: str) -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        work, costs = random_case(rng)
+        ends = [
+            simulate(without_ahead(work), lanes_alike(costs, lanes), EXECUTION_MODELS[name]).total_s
+            for lanes in (1, 2, 3, 7)
+        ]
+        assert all(more <= fewer * (1 + 1e-12) for fewer, more in pairwise(ends))
+
+
+def lanes_alike(costs: Costs, lanes: int) -> Costs:
+    """A machine of this many lanes whose reads take the same time at every depth."""
+    read_s = {key: np.repeat(getattr(costs, key)[:, :1], lanes, axis=1) for key in ("chunk_s", "warm_chunk_s")}
+    return replace(costs, **read_s)
+
+
+@EVERY_MODEL
+def test_time_is_accounted_for(name: str) -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        work, costs = random_case(rng)
+        timeline = simulate(work, costs, EXECUTION_MODELS[name])
+        assert timeline.parts.sum(axis=1) == pytest.approx(np.diff(timeline.end, prepend=0.0), rel=1e-12)
+        assert (timeline.parts >= 0).all()
+        assert (timeline.busy <= timeline.total_s * (1 + 1e-12)).all()
+
+
+@EVERY_MODEL
+def test_a_machine_that_costs_nothing_takes_no_time(name: str) -> None:
+    work, _ = random_case(np.random.default_rng(4))
+    timeline = simulate(work, costs_of(rows=3), EXECUTION_MODELS[name])
+    assert not timeline.end.any()
+    assert not timeline.parts.any()
+    assert not timeline.busy.any()
+
+
+@EVERY_MODEL
+def test_no_calls(name: str) -> None:
+    timeline = simulate(work_of([]), costs_of(), EXECUTION_MODELS[name])
+    assert timeline.total_s == 0
+    assert not timeline.busy.any()
+
+
+@EVERY_MODEL
+def test_recorded_runs_are_the_same_and_no_lane_does_two_things_at_once(name: str) -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(30):
+        work, costs = random_case(rng)
+        plain, recorded = (simulate(work, costs, EXECUTION_MODELS[name], record=record) for record in (False, True))
+        assert plain.spans is None
+        assert (recorded.end == plain.end).all()
+        assert (recorded.parts == plain.parts).all()
+        spans = recorded.spans
+        assert spans is not None
+        assert (spans["end"] >= spans["begin"]).all()
+        within = np.minimum(spans["end"], plain.total_s) - spans["begin"]
+        busy = np.bincount(spans["resource"], weights=within, minlength=len(RESOURCES))
+        busy[ON_STORAGE] /= costs.chunk_s.shape[1]
+        assert plain.busy == pytest.approx(busy, rel=1e-12, abs=1e-12)
+        track = spans["resource"].astype(int) * 100 + spans["lane"]
+        for number in np.unique(track):
+            mine = np.sort(spans[track == number], order=["begin", "end"])
+            assert (mine["end"][:-1] <= mine["begin"][1:]).all()
+
+
+def test_work_that_does_not_fit_is_refused() -> None:
+    work, costs = work_of([{"requests": 2, "misses": 1}]), costs_of()
+    resident = EXECUTION_MODELS["resident"]
+    one = np.ones(1, np.int32)
+    with pytest.raises(ValueError, match="rows are in the costs"):
+        simulate(replace(work, row=one), costs, resident)
+    with pytest.raises(ValueError, match="warm <= misses"):
+        simulate(replace(work, warm=2 * one), costs, resident)
+    with pytest.raises(ValueError, match="a later call"):
+        simulate(work_of([{"requests": 1}], [(0, 0, 0, 0)]), costs, resident)
+    with pytest.raises(ValueError, match="not negative"):
+        simulate(work, replace(costs, call_s=-1.0), resident)

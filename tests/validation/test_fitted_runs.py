@@ -1,0 +1,91 @@
+"""A machine fitted on two timed runs, the smallest bank and an all-hit one, predicts the others.
+
+Counts are those of a replay of each run's own trace. Repeats of one configuration
+differ by up to 5 % in tokens a second.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.machines.anchors import SPEED_SD, anchors_of
+from flashmoe_sim.machines.fitting import Fitted, fit_runs
+from flashmoe_sim.machines.runs import read_run
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.residency.replay import replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.timeline.assemble import Conditions
+from flashmoe_sim.timeline.timed import time_replay
+from flashmoe_sim.trace.load import load_trace
+
+TIMED = Path(__file__).parent / "runs" / "runs-timed"
+MODEL = load_model(TIMED / "manifest.json")
+# Signed errors: of tokens a second, and of the time of all installs.
+ERRORS = {
+    "warm-bank24": (-0.008, -0.046),
+    "warm-bank48": (-0.012, -0.040),
+    "warm-bank64": (-0.005, -0.663),
+    "warm-bank64-rep2": (0.029, -0.894),
+    "cold-bank48": (0.032, -0.151),
+}
+
+
+@cache
+def fitted(kind: str) -> Fitted:
+    return fit_runs([TIMED / f"{kind}-bank12", TIMED / f"{kind}-allhit"], name=kind, command="")
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_held_out_run(name: str) -> None:
+    """The timeline with the fitted machine; and the plain sum of layers and reads, which it comes to."""
+    machine = fitted(name.partition("-")[0]).machine
+    assert machine.cpu is not None
+    run = read_run(TIMED / name)
+    (measured,) = anchors_of([run], MODEL)
+    assert measured.installs is not None
+    workload, setup = prepare(load_trace(TIMED / name / "trace.jsonl.gz"), MODEL), Setup(Bank(slots=run.bank))
+    timed = time_replay(workload, setup, replay(workload, setup, record=True), machine, Conditions())
+    read_s = 1 / (machine.storage.read_gb_s.value * 1e9)
+    layer_s = (machine.cpu.layer_us.value + machine.host.call_us.value) * 1e-6
+    assert 1 / timed.timing.tok_s == pytest.approx(12 * layer_s + measured.bytes_read * read_s, rel=1e-6)
+
+    speed_error, install_error = ERRORS[name]
+    assert timed.timing.tok_s / measured.tok_s - 1 == pytest.approx(speed_error, abs=0.001)
+    assert abs(speed_error) < SPEED_SD
+    assert timed.tok_s_lo is not None
+    assert timed.tok_s_hi is not None
+    assert timed.tok_s_lo < measured.tok_s < timed.tok_s_hi
+    assert measured.installs.bytes_read * read_s / measured.installs.read_s - 1 == pytest.approx(
+        install_error, abs=0.001
+    )
+
+
+def test_all_resident() -> None:
+    """A run of the mode `stock` was not an anchor either; it has no slots to resolve."""
+    machine = fitted("warm").machine
+    assert machine.cpu is not None
+    tok_s = 1 / (12 * machine.cpu.layer_us.value * 1e-6)
+    assert tok_s / read_run(TIMED / "warm-stock").log.decode_tok_s - 1 == pytest.approx(0.006, abs=0.001)
+
+
+def test_one_configuration_twice() -> None:
+    """Both installed every expert once and then hit; one evidently read from disk. No machine can predict both."""
+    first, second = (read_run(TIMED / name).log.routed for name in ("warm-bank64", "warm-bank64-rep2"))
+    assert first is not None
+    assert second is not None
+    assert (first.misses, first.reads) == (second.misses, second.reads) == (768, 9216)
+    assert second.install_ms / first.install_ms == pytest.approx(3.17, abs=0.01)
+
+
+def test_anchors_that_do_not_agree_are_told() -> None:
+    agreeing = fitted("warm")
+    assert agreeing.notes == ()
+    names = ("warm-bank12", "warm-allhit", "warm-bank64-rep2")
+    mixed = fit_runs([TIMED / name for name in names], name="mixed", command="")
+    assert [note.partition(":")[0] for note in mixed.notes] == ["warm-bank64-rep2"]
+    assert "reads took 3.148 s, 0.3573 s fitted" in mixed.notes[0]
