@@ -21,14 +21,14 @@ def condition_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--hot", is_flag=True, help="The storage is hot, and reads at its hot_share."),
         click.option("--direct-io", is_flag=True, help="Reads go past the page cache."),
-        click.option("--kv", metavar="SIZE", help="Memory of the context, such as 2GiB.  [default: 0]"),
+        click.option("--kv", metavar="SIZE", help="Memory of the context, such as 2GiB; by default none."),
         click.option(
             "--dense", metavar="SIZE", help="Weights outside the routed experts, where the model does not tell."
         ),
         click.option(
             "--execution",
             metavar="E",
-            help=f"In which order a call is read, uploaded and computed: {EXECUTIONS}.  [default: by policy]",
+            help=f"In which order a call is read, uploaded and computed: {EXECUTIONS}; by default that of the policy's systems.",
         ),
     ):
         function = option(function)

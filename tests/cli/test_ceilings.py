@@ -27,9 +27,9 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_json_is_the_value_of_the_function(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--policy", "fifo", "--prefetch", "markov", "--execution", "overlap-prefetch", "--lookahead", "4"]
-    document = json.loads(printed(capsys, *PHONE, *options, "--hot", "--direct-io", "--kv", "1GiB", "--json"))
+    document = json.loads(printed(capsys, *PHONE, *options, "--hot", "--direct-io", "--kv", "100MiB", "--json"))
     setup = plan_setup(32, policy="fifo", contract="atomic", prefetch="markov")
-    conditions = plan_conditions(setup, execution="overlap-prefetch", dense="2GiB", kv="1GiB", direct_io=True, hot=True)
+    conditions = plan_conditions(setup, execution="overlap-prefetch", dense="2GiB", kv="100MiB", direct_io=True, hot=True)
     workload = load_workload("gemma-4-26b-phone", None)
     found = ceilings(workload, setup, load_machine("phone-ufs4"), conditions, lookahead=4)
     assert document["ceilings"] == json.loads(json.dumps(found.to_dict()))
@@ -67,7 +67,7 @@ def test_this_is_what_replay_says(capsys: pytest.CaptureFixture[str]) -> None:
     [
         "python-256 --bank 64 --machine vm-2core --dense 10MiB --policy static",
         "python-256 --bank 1 --contract atomic --machine rtx-5090 --dense 1MiB",
-        "python-256 --bank 1 --contract sequential --machine vm-2core --dense 7GiB --lookahead 2147483647",
+        "python-256 --bank 1 --contract sequential --machine vm-2core --dense 3GiB --lookahead 2147483647",
         "qwen3-30b-mlx --bank 32 --machine rtx-5090 --dense 1GiB --contract atomic --policy hot-window",
         "deepseek-v2-lite --bank 1GiB --machine m5-max-128 --dense 30GiB --contract atomic --scope global",
         "gpt-oss-120b --bank 16 --machine m2-16 --dense 2GiB --prefetch next-layer --execution overlap-prefetch",
