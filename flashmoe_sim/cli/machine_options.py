@@ -28,7 +28,7 @@ def condition_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--execution",
             metavar="E",
-            help=f"In which order a call is read, uploaded and computed: {EXECUTIONS}; by default that of the policy's systems.",
+            help=f"In which order a call is read, uploaded and computed: {EXECUTIONS}; by default as the policy needs.",
         ),
     ):
         function = option(function)

@@ -66,7 +66,7 @@ def some_calls(work: Work, kept: NDArray[np.bool_]) -> Work:
 
 
 def decoded(work: Work) -> Work:
-    """The calls of decoded steps, or of all where there are none; without those of unknown tokens, where any is known."""
+    """The calls of decoded steps, or of all where there are none; of these, where any tokens are known, those."""
     decode = work.phase == PHASE_DECODE
     if decode.any():
         work = some_calls(work, decode)

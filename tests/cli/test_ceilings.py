@@ -29,7 +29,9 @@ def test_json_is_the_value_of_the_function(capsys: pytest.CaptureFixture[str]) -
     options = ["--policy", "fifo", "--prefetch", "markov", "--execution", "overlap-prefetch", "--lookahead", "4"]
     document = json.loads(printed(capsys, *PHONE, *options, "--hot", "--direct-io", "--kv", "100MiB", "--json"))
     setup = plan_setup(32, policy="fifo", contract="atomic", prefetch="markov")
-    conditions = plan_conditions(setup, execution="overlap-prefetch", dense="2GiB", kv="100MiB", direct_io=True, hot=True)
+    conditions = plan_conditions(
+        setup, execution="overlap-prefetch", dense="2GiB", kv="100MiB", direct_io=True, hot=True
+    )
     workload = load_workload("gemma-4-26b-phone", None)
     found = ceilings(workload, setup, load_machine("phone-ufs4"), conditions, lookahead=4)
     assert document["ceilings"] == json.loads(json.dumps(found.to_dict()))
