@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
-from textwrap import TextWrapper
 from typing import Any
 
 import polars as pl
@@ -12,13 +11,13 @@ import polars as pl
 import flashmoe_sim.api as sim
 from flashmoe_sim.policies.lookahead import Lookahead
 from flashmoe_sim.prefetchers.table import PREFETCHERS
+from reports.filled import wrapped
 from reports.policy_study.figures import STRONGEST
 from reports.policy_study.measure import FIRST_HALF, MIDDLE, PREDICTORS, REVERSE, SHARES
 from reports.policy_study.ranking import HINDSIGHT, ONLINE, against_lru, best_online, ranked
 
 NEAR = 2
 WORTH_FROM = 0.01
-WIDTH = 120
 SHARE = "an eighth of the experts"
 ORDINALS = {2: "a half", 4: "a quarter", 8: "an eighth", 16: "a sixteenth"}
 
@@ -27,7 +26,7 @@ def markdown(results: pl.DataFrame) -> str:
     """README.md; every number in it is of `results`, or of the bundled traces themselves."""
     against = against_lru(results)
     policies, traces = len(ONLINE) + len(HINDSIGHT) - 1, against["trace"].n_unique()  # one is there twice
-    return _wrapped(f"""# Which eviction policy?
+    return wrapped(f"""# Which eviction policy?
 
 All {policies} policies that keep anything, on all {traces} bundled traces, with banks of {ORDINALS[SHARES[0]]} to
 {ORDINALS[SHARES[-1]]} of each layer's experts. `./dev report` makes this page, its figures and
@@ -301,17 +300,3 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]], *, left: Seque
     lines = [head, *rows]
     first, *rest = (f"| {' | '.join(map(str, line))} |" for line in lines)
     return "\n".join((first, f"|{rule}|", *rest))
-
-
-def _wrapped(text: str) -> str:
-    """The text with its paragraphs and points filled to the width; tables, headings and pictures as they are."""
-    blocks = []
-    for block in text.strip().split("\n\n"):
-        if block.startswith(("|", "#", "!")):
-            blocks.append(block)
-            continue
-        lead = "- " if block.startswith("- ") else ""
-        wrap = TextWrapper(WIDTH, subsequent_indent=" " * len(lead), break_on_hyphens=False, break_long_words=False)
-        points = block.removeprefix(lead).split("\n- ")
-        blocks.append("\n".join(wrap.fill(lead + point) for point in points))
-    return "\n\n".join(blocks) + "\n"
