@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -23,10 +24,13 @@ import polars
 
 from flashmoe_sim.ceilings.diagnose import Diagnosis
 from flashmoe_sim.ceilings.diagnose import diagnose as run_diagnose
+from flashmoe_sim.ceilings.speed import Ceilings
+from flashmoe_sim.ceilings.speed import ceilings as run_ceilings
 from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.shape import find_shape
+from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy
@@ -35,9 +39,18 @@ from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.workload import Workload, find_geometry, prepare
 from flashmoe_sim.schema import LAYER_COLUMNS, PREDICTED, frame
 from flashmoe_sim.sweep.collect import sweep as run_sweep
-from flashmoe_sim.sweep.plan import OneBank, OnePolicy, OnePredictor, cut_to_top_ks, plan_setup, plan_setups
+from flashmoe_sim.sweep.plan import (
+    OneBank,
+    OnePolicy,
+    OnePredictor,
+    cut_to_top_ks,
+    plan_conditions,
+    plan_setup,
+    plan_setups,
+)
 from flashmoe_sim.sweep.predictions import HitRates, predict_as_told
-from flashmoe_sim.sweep.row import identity, result_row
+from flashmoe_sim.sweep.row import OnMachine, identity, result_row
+from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
 from flashmoe_sim.trace.load import load_trace as read_trace
@@ -54,6 +67,7 @@ __all__ = [
     "SimError",
     "Workload",
     "catalog",
+    "ceilings",
     "curve",
     "diagnose",
     "inspect",
@@ -67,6 +81,7 @@ __all__ = [
 
 Trace = str | Path | RoutingTrace | Workload
 Model = str | Path | ModelGeometry
+OneMachine = str | Path | Machine
 
 
 def load_trace(trace: Trace, *, model: Model | None = None, lenient: bool = False) -> Workload:
@@ -115,6 +130,12 @@ def replay(
     scope: str = "layer",
     prefetch: OnePredictor = "none",
     io_split: int = 4,
+    machine: OneMachine | None = None,
+    execution: str | None = None,
+    dense: str | int | None = None,
+    kv: str | int | None = None,
+    direct_io: bool = False,
+    hot: bool = False,
     model: Model | None = None,
     by: Literal["trace", "layer"] = "trace",
 ) -> polars.DataFrame:
@@ -126,15 +147,22 @@ def replay(
     (0, 1349)
 
     The default contract is `runtime`, as on the command line, with its slot aliasing (column `aliased_refs`).
-    Raises BadInput for a combination that cannot be, and for a bank that does not fit the trace.
+    machine: a name, a file or a `Machine`: the row then has the speed there too. dense, kv: sizes with their unit
+        (`2GiB`), or bytes. execution: by default that of the systems that have the policy.
+    Raises BadInput for a combination that cannot be, and for a bank that does not fit the trace or the machine.
     """
     setup = plan_setup(bank, policy=policy, contract=contract, scope=scope, prefetch=prefetch, io_split=io_split)
+    conditions = plan_conditions(setup, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
     workload = load_trace(trace, model=model)
-    counts = run_replay(workload, setup).counts
+    replayed = run_replay(workload, setup, record=machine is not None)
     if by == "layer":
         who = identity(workload, setup)
-        return frame([who | row for row in counts.by_layer()], LAYER_COLUMNS)
-    return frame([result_row(workload, setup, counts, best=None)])
+        return frame([who | row for row in replayed.counts.by_layer()], LAYER_COLUMNS)
+    on = None
+    if machine is not None:
+        runs_on = _machine(machine)
+        on = OnMachine.of(runs_on, conditions, time_replay(workload, setup, replayed, runs_on, conditions))
+    return frame([result_row(workload, setup, replayed.counts, best=None, on=on)])
 
 
 def diagnose(
@@ -159,6 +187,42 @@ def diagnose(
     return run_diagnose(load_trace(trace, model=model), setup, seed=seed)
 
 
+def ceilings(
+    trace: Trace,
+    *,
+    machine: OneMachine,
+    bank: OneBank,
+    policy: OnePolicy = "lru",
+    contract: str = "runtime",
+    scope: str = "layer",
+    prefetch: OnePredictor = "none",
+    io_split: int = 4,
+    execution: str | None = None,
+    dense: str | int | None = None,
+    kv: str | int | None = None,
+    direct_io: bool = False,
+    hot: bool = False,
+    lookahead: int = 16,
+    model: Model | None = None,
+) -> Ceilings:
+    """Say how fast a run could be at best on a machine, as `sim ceilings` does; docs/ceilings.md explains.
+
+    >>> found = ceilings("python-256", machine="vm-2core", bank=64, dense="2GiB")
+    >>> found.verdict.kind
+    'consume'
+    >>> [row.name for row in found.rows][:3]
+    ['this', 'stock', 'all-hit']
+
+    machine: a name, a file or a `Machine`. dense, kv: sizes with their unit (`2GiB`), or bytes.
+    execution: by default that of the systems that have the policy. lookahead: steps that the row `lookahead-W` sees.
+    Raises BadInput for a combination that cannot be, and for a bank that does not fit the trace or the machine.
+    """
+    setup = plan_setup(bank, policy=policy, contract=contract, scope=scope, prefetch=prefetch, io_split=io_split)
+    conditions = plan_conditions(setup, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
+    runs_on = _machine(machine)
+    return run_ceilings(load_trace(trace, model=model), setup, runs_on, conditions, lookahead=lookahead)
+
+
 def sweep(
     traces: Trace | Iterable[Trace],
     *,
@@ -170,6 +234,12 @@ def sweep(
     prefetch: OnePredictor | Iterable[OnePredictor] = "none",
     top_k: str | int | Iterable[int] | None = None,
     io_split: int = 4,
+    machine: OneMachine | Iterable[OneMachine] | None = None,
+    execution: str | None = None,
+    dense: str | int | None = None,
+    kv: str | int | None = None,
+    direct_io: bool = False,
+    hot: bool = False,
     model: Model | None = None,
 ) -> polars.DataFrame:
     """Replay traces against banks of many sizes under many policies, on all cores: a row for each, with the optimum.
@@ -184,6 +254,8 @@ def sweep(
     policy, prefetch: `lru,min`, `all`, an object, or a list, in every pair. Under `runtime` and `protected`, `min` is
         counted under `atomic`, without a predictor.
     top_k: cut every trace to this many experts per token, or to each of several.
+    machine: `m3-max-48,rtx-4090`, a file, a `Machine`, or a list: a row for each, with the speed there; null where the
+        model does not fit. The options below it are as for `replay`.
     Raises BadInput, before anything runs, for what cannot be read or cannot be.
     """
     setups = plan_setups(
@@ -197,7 +269,8 @@ def sweep(
     )
     several = [traces] if isinstance(traces, Trace) else traces
     workloads = [cut for trace in several for cut in cut_to_top_ks(load_trace(trace, model=model), top_k)]
-    return frame(run_sweep(workloads, setups))
+    how = partial(plan_conditions, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
+    return frame(run_sweep(workloads, setups, machines=_machines(machine), conditions=how))
 
 
 def curve(
@@ -273,7 +346,7 @@ def predict(
     hit_rate: HitRates | None = None,
     table: str | Path | None = None,
     model: Model | None = None,
-    machine: str | Path | Machine | None = None,
+    machine: OneMachine | None = None,
     bank: OneBank | None = None,
     top_k: int | None = None,
     io_split: int = 4,
@@ -308,3 +381,15 @@ def predict(
         hot=hot,
     )
     return frame([row.as_row() for row in told.rows], PREDICTED)
+
+
+def _machine(given: OneMachine) -> Machine:
+    return given if isinstance(given, Machine) else load_machine(given)
+
+
+def _machines(given: OneMachine | Iterable[OneMachine] | None) -> list[Machine]:
+    if given is None:
+        return []
+    if isinstance(given, OneMachine):
+        return [_machine(one.strip()) for one in given.split(",")] if isinstance(given, str) else [_machine(given)]
+    return [_machine(one) for one in given]

@@ -15,6 +15,7 @@ import polars
 import pytest
 
 import flashmoe_sim.api as sim
+from flashmoe_sim.cli import ceilings as ceilings_verb
 from flashmoe_sim.cli import curve as curve_verb
 from flashmoe_sim.cli import predict as predict_verb
 from flashmoe_sim.cli import replay as replay_verb
@@ -22,6 +23,7 @@ from flashmoe_sim.cli import sweep as sweep_verb
 from flashmoe_sim.cli import trace_synth as synth_verb
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.errors import BadInput
+from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.prefetchers.temporal import Temporal
 from flashmoe_sim.schema import LAYER_COLUMNS, RESULT_COLUMNS, Column
@@ -29,7 +31,7 @@ from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import load_trace
 
 # What is only for terminals, or a function's own first argument.
-ELSEWHERE = {"--out", "--to", "--force", "--lenient", "--json", "--all-layers", "--help"}
+ELSEWHERE = {"--out", "--to", "--force", "--lenient", "--json", "--all-layers", "--timeline", "--help"}
 NAMED = {"--topk": "top_k"}
 
 
@@ -56,10 +58,11 @@ def test_the_examples_of_the_docstrings() -> None:
         (sweep_verb.command, sim.sweep),
         (replay_verb.command, sim.replay),
         (curve_verb.command, sim.curve),
+        (ceilings_verb.command, sim.ceilings),
         (synth_verb.synth, sim.synth),
         (predict_verb.command, sim.predict),
     ],
-    ids=["sweep", "replay", "curve", "synth", "predict"],
+    ids=["sweep", "replay", "curve", "ceilings", "synth", "predict"],
 )
 def test_functions_take_what_the_command_line_takes(verb: Any, function: Any) -> None:
     options = [one for one in verb.params if isinstance(one, click.Option) and one.opts[0] not in ELSEWHERE]
@@ -73,6 +76,13 @@ def test_functions_take_what_the_command_line_takes(verb: Any, function: Any) ->
         assert parameter.kind is parameter.KEYWORD_ONLY
         assert parameter.default == (parameter.empty if option.required else said[option.name]), name
     assert list(known) in (["traces"], ["trace"], ["trace", "by"], [])
+
+
+def test_ceilings_are_those_of_the_command_line(capsys: pytest.CaptureFixture[str], prose: sim.Workload) -> None:
+    words = ["--bank", "32", "--machine", "vm-2core", "--dense", "1GiB", "--kv", "1MiB", "--lookahead", "4"]
+    said = document(capsys, "ceilings", "prose-256", *words)["ceilings"]
+    found = sim.ceilings(prose, bank=32, machine=load_machine("vm-2core"), dense=2**30, kv=2**20, lookahead=4)
+    assert json.loads(json.dumps(found.to_dict())) == said
 
 
 def test_a_sweep_has_the_rows_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,12 +44,15 @@ def bottleneck(work: Work, costs: Costs, execution: ExecutionModel) -> Bottlenec
         return speed_of(tokens, simulate(work, priced, execution).total_s)
 
     now = speed(costs)
-    free = {}
-    for kind, names in FREED.items():
-        nothing: dict[str, Any] = {name: 0.0 * np.asarray(getattr(costs, name)) for name in names}
-        free[kind] = speed(replace(costs, **nothing))
+    free = {kind: speed(without(costs, kind)) for kind in FREED}
     kind = max(free, key=free.__getitem__)
     return Bottleneck(kind if free[kind] > now * (1 + LEAST_GAIN) else "none", now, free)
+
+
+def without(costs: Costs, kind: str) -> Costs:
+    """The costs with those of one kind of FREED at 0."""
+    free: dict[str, Any] = {name: 0.0 * np.asarray(getattr(costs, name)) for name in FREED[kind]}
+    return replace(costs, **free)
 
 
 def speed_of(tokens: int, seconds: float) -> float:

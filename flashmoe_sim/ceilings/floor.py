@@ -66,4 +66,5 @@ def floor_of(work: Work, costs: Costs, execution: ExecutionModel) -> Floor:
 def _best_read_s(costs: Costs, service_s: NDArray[np.float64]) -> NDArray[np.float64]:
     """Seconds of reading one expert where as many reads are in flight as is best, f64 [rows]."""
     in_flight = np.arange(1, service_s.shape[1] + 1)
-    return costs.chunks * (service_s / in_flight).min(axis=1)
+    best_s: NDArray[np.float64] = (service_s / in_flight).min(axis=1)
+    return costs.chunks * best_s

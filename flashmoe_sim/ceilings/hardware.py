@@ -33,7 +33,7 @@ CHANGES: dict[str, Mapping[str, float]] = {
 
 @dataclass(frozen=True)
 class Move:
-    """A speed that a change leads to. gain: how much more that is than the speed of the setup as asked, 0.1 for 10 %."""
+    """A speed that a change leads to. gain: over the speed of the setup as asked, 0.1 for 10 %."""
 
     name: str
     tok_s: float

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flashmoe_sim.ceilings.bottleneck import bottleneck
 from flashmoe_sim.ceilings.floor import Floor, floor_of
@@ -24,9 +24,17 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.stream import ReadAhead
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions, costs_of, room_bytes, weights_of
-from flashmoe_sim.timeline.execution import COPIED_BATCHES, EXECUTION_MODELS, NEVER_AHEAD, RESIDENT, TWO_LANES
+from flashmoe_sim.timeline.execution import (
+    COPIED_BATCHES,
+    EXECUTION_MODELS,
+    NEVER_AHEAD,
+    RESIDENT,
+    TWO_LANES,
+    ExecutionModel,
+)
 from flashmoe_sim.timeline.interval import speed_interval
 from flashmoe_sim.timeline.timed import INTERVAL_STEPS, Timed, last_steps, time_replay
+from flashmoe_sim.timeline.work import Work
 
 GIB = 2**30
 THIS, STOCK, ALL_HIT, FLOOR = "this", "stock", "all-hit", "bandwidth floor"
@@ -92,24 +100,29 @@ def ceilings(
     Raises BadInput for a bank that does not fit the trace or the machine, for a machine that lacks what the execution
     model needs, and where sizes or tokens are not known.
     """
-    if not workload.trace.tokens:
-        raise BadInput(f"{workload.trace.name}: does not tell how many tokens its calls have, so there is no speed")
     resident = replace(conditions, execution=EXECUTION_MODELS["resident"])
     free = costs_of(workload, setup, machine, resident)
     if not (free.dense_s.any() or free.expert_s.any()):
         raise BadInput(f"machine {machine.name}: computing takes no time there; give it layer_us or weights_gb_s")
-    table = _Table(workload, machine)
+    notes: list[str] = []
     own = replay(workload, setup, record=True)
-    this = table.add(THIS, f"The setup as asked, under {conditions.execution.name}.", own, conditions)
     everything = all_hits(own)
-    table.add(STOCK, _stock(workload, machine, conditions, table.notes), everything, resident)
-    table.add(ALL_HIT, "The setup with every expert in its slot: what its hit path allows.", everything, conditions)
-    for name, meaning, other, under in _others(workload, setup, conditions, lookahead, table.notes):
-        table.add(name, meaning, table.replay(other), under)
-    floor = table.add_floor(this, own, conditions)
-    held = bottleneck(this.work, this.costs, conditions.execution)
-    hardware = hardware_moves(workload, own, this.work, machine, conditions)
-    speeds = {row.name: row.tok_s for row in table.rows}
+    this, timed = _row(
+        workload, machine, THIS, f"The setup as asked, under {conditions.execution.name}.", own, conditions
+    )
+    stock, _ = _row(workload, machine, STOCK, _stock(workload, machine, conditions, notes), everything, resident)
+    meaning = "The setup with every expert in its slot: what its hit path allows."
+    all_hit, _ = _row(workload, machine, ALL_HIT, meaning, everything, conditions)
+    rows, last = [this, stock, all_hit], own
+    for other in _others(workload, setup, conditions, lookahead, notes):
+        if other.setup != last.setup:
+            last = replay(workload, other.setup, record=True)
+        rows.append(_row(workload, machine, other.name, other.meaning, last, other.conditions)[0])
+    floor_row, floor = _floor_row(workload, machine, this, timed, setup, conditions)
+    rows.append(floor_row)
+    held = bottleneck(timed.work, timed.costs, conditions.execution)
+    hardware = hardware_moves(workload, own, timed.work, machine, conditions)
+    speeds = {row.name: row.tok_s for row in rows}
     named = {name: speeds[name] for name in (ALL_HIT, OVERLAPPED, "min") if name in speeds}
     return Ceilings(
         trace=workload.trace.name,
@@ -121,9 +134,9 @@ def ceilings(
         machine=machine.name,
         execution=conditions.execution.name,
         verdict=speed_verdict(held, speeds[THIS], named, hardware, conditions.execution),
-        rows=tuple(table.rows),
+        rows=tuple(rows),
         floor=floor,
-        notes=tuple(table.notes),
+        notes=tuple(notes),
     )
 
 
@@ -179,13 +192,11 @@ def _others(
         best = comparable_setup(setup, policy)
         name = policy.spec if policy.name != Lookahead.name else f"{policy.name}-{lookahead}"
         yield _Other(name, meaning, best, conditions)
-        try:
-            prefetched = replace(best, prefetch=Oracle1())
-        except BadInput as error:
-            notes.append(f"{name}{PREFETCHED}: {error}")
-        else:
-            meaning = "The same, the next call's experts read one call ahead, under compute."
-            yield _Other(f"{name}{PREFETCHED}", meaning, prefetched, overlapped)
+        if best.contract in Oracle1.contracts:
+            ahead = replace(best, prefetch=Oracle1())
+            yield _Other(
+                f"{name}{PREFETCHED}", "The same, prefetched one call ahead, under compute.", ahead, overlapped
+            )
 
 
 def _stock(workload: Workload, machine: Machine, conditions: Conditions, notes: list[str]) -> str:
@@ -193,7 +204,7 @@ def _stock(workload: Workload, machine: Machine, conditions: Conditions, notes: 
     assert workload.geometry is not None
     needs = workload.geometry.routed_bytes + weights_of(workload, conditions).total_dense_bytes + conditions.kv_bytes
     room, where = room_bytes(machine)
-    if room == math.inf:
+    if room == np.inf:
         return "Everything resident through the ordinary loader; whether it fits is not known."
     if needs <= room:
         return "Everything resident through the ordinary loader; it fits."
@@ -201,68 +212,55 @@ def _stock(workload: Workload, machine: Machine, conditions: Conditions, notes: 
     return "Everything resident through the ordinary loader; it would not fit."
 
 
-class _Table:
-    """The rows as they are worked out; a setup that two of them share is replayed once."""
+def _row(
+    workload: Workload, machine: Machine, name: str, meaning: str, replayed: Replay, conditions: Conditions
+) -> tuple[Ceiling, Timed]:
+    timed = time_replay(workload, replayed.setup, replayed, machine, conditions)
+    if timed.timing.tok_s is None:
+        raise BadInput(f"{workload.trace.name}: no decoded step whose tokens are known, so there is no speed")
+    assert timed.tok_s_lo is not None
+    assert timed.tok_s_hi is not None
+    assert replayed.stream is not None
+    stream = replayed.stream
+    experts = _brought_in(timed.work, conditions.execution)
+    tokens = workload.trace.tokens
+    row = Ceiling(
+        name=name,
+        meaning=meaning,
+        hit_rate=float(stream.hits.sum() / max(stream.requests.sum(), 1)),
+        reads_per_token=float(experts.sum() / tokens),
+        bytes_per_token=float(experts @ np.array(workload.expert_bytes, np.int64) / tokens),
+        tok_s=timed.timing.tok_s,
+        tok_s_lo=timed.tok_s_lo,
+        tok_s_hi=timed.tok_s_hi,
+        ms_per_token=1e3 / timed.timing.tok_s,
+    )
+    return row, timed
 
-    def __init__(self, workload: Workload, machine: Machine) -> None:
-        self.workload, self.machine = workload, machine
-        self.rows: list[Ceiling] = []
-        self.notes: list[str] = []
-        self._last: Replay | None = None
 
-    def replay(self, setup: Setup) -> Replay:
-        if self._last is None or self._last.setup != setup:
-            self._last = replay(self.workload, setup, record=True)
-        return self._last
+def _brought_in(work: Work, execution: ExecutionModel) -> NDArray[np.int64]:
+    """How many experts of each row are brought to where they are computed: i64 [rows]."""
+    rows = int(work.row.max()) + 1
+    missed = work.misses if execution.serve not in (RESIDENT, TWO_LANES) else np.zeros_like(work.misses)
+    if execution.serve == COPIED_BATCHES:
+        missed = np.where(work.n_tokens >= execution.copy_from_tokens, missed, 0)
+    ahead = work.ahead_row if execution.ahead != NEVER_AHEAD else work.ahead_row[:0]
+    return (np.bincount(work.row, missed, rows) + np.bincount(ahead, minlength=rows)).astype(np.int64)
 
-    def add(self, name: str, meaning: str, replayed: Replay, conditions: Conditions) -> Timed:
-        timed = time_replay(self.workload, replayed.setup, replayed, self.machine, conditions)
-        speed = timed.timing.tok_s, timed.tok_s_lo or 0.0, timed.tok_s_hi or 0.0
-        self._append(name, meaning, replayed, timed, conditions, speed)
-        return timed
 
-    def add_floor(self, this: Timed, own: Replay, conditions: Conditions) -> Floor:
-        """The floor of `this`, with the interval that the machine's numbers give it."""
-        floor = floor_of(this.work, this.costs, conditions.execution)
-        some = last_steps(this.work, INTERVAL_STEPS)
+def _floor_row(
+    workload: Workload, machine: Machine, this: Ceiling, timed: Timed, setup: Setup, conditions: Conditions
+) -> tuple[Ceiling, Floor]:
+    """The floor of `this`, with the interval that the machine's numbers give it."""
+    floor = floor_of(timed.work, timed.costs, conditions.execution)
+    some = last_steps(timed.work, INTERVAL_STEPS)
 
-        def speed_on(other: Machine) -> float:
-            costs = costs_of(self.workload, own.setup, other, conditions)
-            return floor_of(some, costs, conditions.execution).tok_s
+    def speed_on(other: Machine) -> float:
+        return floor_of(some, costs_of(workload, setup, other, conditions), conditions.execution).tok_s
 
-        lo, hi = speed_interval(floor.tok_s, speed_on, self.machine, this.timing.decode_step_s)
-        meaning = f"What {floor.resource.replace('_', ' ')} takes alone, were all else hidden behind it."
-        self._append(FLOOR, meaning, own, this, conditions, (floor.tok_s, lo, hi))
-        return floor
-
-    def _append(
-        self,
-        name: str,
-        meaning: str,
-        replayed: Replay,
-        timed: Timed,
-        conditions: Conditions,
-        speed: tuple[float, float, float],
-    ) -> None:
-        assert self.workload.expert_bytes is not None
-        stream, work, execution = replayed.stream, timed.work, conditions.execution
-        assert stream is not None
-        brought = np.full(len(work.row), execution.serve not in (RESIDENT, TWO_LANES))
-        if execution.serve == COPIED_BATCHES:
-            brought = work.n_tokens >= execution.copy_from_tokens
-        row = np.concatenate([work.row, work.ahead_row])
-        experts = np.concatenate(
-            [work.misses * brought, np.full(len(work.ahead_row), execution.ahead != NEVER_AHEAD, np.int64)]
-        )
-        tokens = self.workload.trace.tokens
-        self.rows.append(
-            Ceiling(
-                name,
-                meaning,
-                float(stream.hits.sum() / max(stream.requests.sum(), 1)),
-                float(experts.sum() / tokens),
-                float(experts @ np.array(self.workload.expert_bytes, np.int64)[row] / tokens),
-                *speed,
-                1e3 / speed[0],
-            )
-        )
+    lo, hi = speed_interval(floor.tok_s, speed_on, machine, timed.timing.decode_step_s)
+    meaning = f"What {floor.resource.replace('_', ' ')} takes alone, were all else hidden behind it."
+    row = replace(
+        this, name=FLOOR, meaning=meaning, tok_s=floor.tok_s, tok_s_lo=lo, tok_s_hi=hi, ms_per_token=1e3 / floor.tok_s
+    )
+    return row, floor

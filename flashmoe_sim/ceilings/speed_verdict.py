@@ -68,10 +68,12 @@ def _cause(held: Bottleneck, execution: ExecutionModel) -> str:
     if held.kind == "prefetch" and execution.serve in (TWO_LANES, COPIED_BATCHES):
         what, free = "Misses computed on the CPU hold", "free misses"
     speed = held.free_tok_s[held.kind]
-    gives = f"{three(speed)} tok/s" if np.isfinite(speed) else "no time at all"
-    return f"{what} it back ({free}: {gives} instead of {three(held.tok_s)})"
+    gives = f"{three(speed)} tok/s instead of {three(held.tok_s)}"
+    if not np.isfinite(speed):
+        gives = f"no limit instead of {three(held.tok_s)} tok/s"
+    return f"{what} it back ({free}: {gives})"
 
 
 def three(number: float) -> str:
-    """Three digits, and no exponent."""
-    return f"{number:.3g}" if number < 1000 else f"{float(f'{number:.3g}'):,.0f}"
+    """Three digits, zeros at the end too, and no exponent."""
+    return f"{number:#.3g}".removesuffix(".") if number < 999.5 else f"{float(f'{number:.3g}'):,.0f}"

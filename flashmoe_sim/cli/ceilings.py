@@ -78,6 +78,8 @@ def command(
 
 
 def _print(found: Ceilings, setup: Setup) -> None:
+    from flashmoe_sim.ceilings.speed_verdict import three
+
     columns = [("", "left"), ("hit %", "right"), ("reads/tok", "right"), ("read/tok", "right")]
     columns += [("tok/s", "right"), ("90 %", "right"), ("ms/tok", "right")]
     rows = [
@@ -86,15 +88,16 @@ def _print(found: Ceilings, setup: Setup) -> None:
             percent(row.hit_rate),
             f"{row.reads_per_token:.1f}",
             size(row.bytes_per_token),
-            f"{row.tok_s:.3g}",
-            f"{row.tok_s_lo:.3g} to {row.tok_s_hi:.3g}",
-            f"{row.ms_per_token:.3g}",
+            three(row.tok_s),
+            f"{three(row.tok_s_lo)} to {three(row.tok_s_hi)}",
+            three(row.ms_per_token),
         )
         for row in found.rows
     ]
+    ahead = "" if found.prefetch == "none" else f", prefetch {found.prefetch}"
     title = (
         f"{found.trace} on {found.machine}: {found.policy}, bank {found.bank} ({bank_meaning(setup)}), contract "
-        f"{found.contract}, {found.execution}"
+        f"{found.contract}{ahead}, {found.execution}"
     )
     notes = [f"bandwidth floor: {found.floor.resource.replace('_', ' ')}", *found.notes]
     print_table(columns, rows, title=title, caption="\n".join(notes))

@@ -241,9 +241,11 @@ def _upload_s(machine: Machine, execution: ExecutionModel, size_bytes: NDArray[n
     """Seconds to bring an expert to where it is computed.
 
     Over the link, from pinned buffers, but from mapped files for what a batch copies. A GPU that shares the memory has
-    the expert copied into its bank. A CPU computes where the expert was read to.
+    the expert copied into its bank, where there is one. A CPU computes where the expert was read to.
     """
     if machine.link is None:
+        if execution.name == "page-cache":
+            return np.zeros(len(size_bytes))
         if machine.memory is not None and (machine.gpu is not None or execution.serve == REBUILT):
             return size_bytes / (machine.memory.copy_gb_s.value * 1e9)
         return np.zeros(len(size_bytes))

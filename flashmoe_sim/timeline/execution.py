@@ -31,6 +31,11 @@ class ExecutionModel:
     min_parallel: int = 2
     copy_from_tokens: int = 32
 
+    @property
+    def reads(self) -> bool:
+        """Whether misses are read; otherwise there are none, or memory holds them where they are computed or copied."""
+        return self.serve not in (RESIDENT, TWO_LANES, COPIED_BATCHES)
+
 
 _MODELS = (
     ExecutionModel(

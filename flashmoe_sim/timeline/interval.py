@@ -12,6 +12,7 @@ from flashmoe_sim.machines.machine import Machine
 
 BLOCK_STEPS = 16
 RESAMPLES = 400
+SIZES = ("memory.ram_gib", "memory.reserve_gib", "gpu.memory_gib")  # settings of a machine, not measurements
 
 
 def speed_interval(
@@ -38,7 +39,7 @@ def speed_interval(
     below, above = _trace_luck(step_s, seed=seed)
     squares = [below * below, above * above]
     for path, quantity in machine.quantities():
-        if path.startswith("memory.") or quantity.lo == quantity.hi:
+        if path in SIZES or quantity.lo == quantity.hi:
             continue
         moves = [math.log(speed_on(machine.varied(path, end))) - here for end in (quantity.lo, quantity.hi)]
         squares[0] += min(*moves, 0.0) ** 2

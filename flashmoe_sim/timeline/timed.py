@@ -91,8 +91,9 @@ def time_replay(
     assert workload.expert_bytes is not None
     size = np.array(workload.expert_bytes, np.int64)
     ahead = size[work.ahead_row]
-    warm = int(work.warm @ size[work.row]) + int(ahead[work.ahead_warm != 0].sum())
-    read = int(work.misses @ size[work.row]) + int(ahead.sum())
+    reads = conditions.execution.reads
+    warm = reads * (int(work.warm @ size[work.row]) + int(ahead[work.ahead_warm != 0].sum()))
+    read = reads * (int(work.misses @ size[work.row]) + int(ahead.sum()))
     return Timed(timing, timeline, work, costs, lo, hi, read - warm, warm)
 
 

@@ -66,12 +66,21 @@ def some_calls(work: Work, kept: NDArray[np.bool_]) -> Work:
 
 
 def decoded(work: Work) -> Work:
-    """The calls of decoded steps; all of them where no phase is known."""
-    kept = work.phase == PHASE_DECODE
-    return some_calls(work, kept) if kept.any() else work
+    """The calls of decoded steps, or of all where there are none; of these, where any tokens are known, those."""
+    decode = work.phase == PHASE_DECODE
+    if decode.any():
+        work = some_calls(work, decode)
+    known = np.repeat(*_by_step(work)) > 0
+    return some_calls(work, known) if known.any() and not known.all() else work
 
 
 def tokens_of(work: Work) -> int:
     """Tokens of all steps: of each, the most that one of its calls has."""
+    return int(_by_step(work)[0].sum())
+
+
+def _by_step(work: Work) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Tokens and calls of each step."""
     first = np.flatnonzero(np.diff(work.step, prepend=-1))
-    return int(np.maximum.reduceat(work.n_tokens, first).sum()) if len(first) else 0
+    tokens = np.maximum.reduceat(work.n_tokens, first) if len(first) else first
+    return tokens.astype(np.int64), np.diff(first, append=len(work.step))

@@ -17,8 +17,8 @@ and on tables that others have published. Nothing is fitted on the row that is r
 number here is typed: `./dev report` makes this page, its figures and [results.csv](results.csv) anew.
 """
 
-PHONE = """One run of those without routes. `c4000` is a cache of 4000 MiB, `l2` two reading lanes, `stream` no cache, `ov`
-reads that overlap with compute.
+PHONE = """One run of those without routes. `c4000` is a cache of 4000 MiB, `l2` two reading lanes, `stream` no cache,
+`ov` reads that overlap with compute.
 
 ![Measured and predicted time of each token of one run on the phone](phone.png)
 """
