@@ -72,7 +72,7 @@ def command(
 
     \b
     Examples:  sim replay python-256 --bank 64 --policy lru --contract runtime
-               sim replay gemma-4-26b --bank 32 --contract atomic --machine m2-16
+               sim replay gpt-oss-120b --bank 32 --machine m3-max-48
     """
     from flashmoe_sim.errors import BadInput
     from flashmoe_sim.machines.load import load_machine

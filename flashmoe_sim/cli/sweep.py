@@ -111,7 +111,7 @@ def command(
     \b
     Examples:  sim sweep --bank 16..256
                sim sweep my.jsonl --model sidecar/ --bank 16,64 --policy lru,min
-               sim sweep gpt-oss-120b --bank 16,32 --contract atomic --dense 2GiB --machine m3-max-48
+               sim sweep gpt-oss-120b --bank 16,32 --machine m3-max-48,rtx-4090
     """
     from flashmoe_sim.cli.progress import replaying
     from flashmoe_sim.machines.load import load_machine

@@ -14,7 +14,10 @@ from flashmoe_sim.cli.trace_what_if import out_option
 from flashmoe_sim.cli.workload import read_trace
 
 
-@click.command(short_help="A trace from a hit curve, a profile, or chance.")
+@click.command(
+    short_help="A trace from a hit curve, a profile, or chance.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.option(
     "--curve",
     metavar="POINTS",
