@@ -13,10 +13,14 @@ MOST_TICKS = 12
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw results, rows of schema.RESULT_COLUMNS, as a PNG: a pair of panels for each of the first 20 traces."""
+    """Draw results, rows of schema.RESULT_COLUMNS, as a PNG: a pair of panels for each of the first 20 traces.
+
+    Rows of several machines have the same counts: those of the first are drawn.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    rows = [row for row in rows if row["machine"] == rows[0]["machine"]]
     traces = list(dict.fromkeys((row["trace_id"], row["trace"]) for row in rows))
     shown = traces[:MOST_TRACES]
     figure = Figure(figsize=(10, 4.2 * len(shown)), layout="constrained")
