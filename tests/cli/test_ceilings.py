@@ -8,10 +8,10 @@ import pytest
 
 from flashmoe_sim.ceilings.speed import ceilings
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.cli.workload import load_workload
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
+from flashmoe_sim.trace.bundled import catalog
 
 PHONE = ("gemma-4-26b-phone", "--bank", "32", "--contract", "atomic", "--machine", "phone-ufs4", "--dense", "2GiB")
 
