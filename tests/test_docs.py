@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from flashmoe_sim import reference, schema
 from flashmoe_sim.cli.main import VERBS
+from flashmoe_sim.geometry import named_model
+from flashmoe_sim.residency.workload import find_geometry
 from flashmoe_sim.trace.bundled import catalog
-from flashmoe_sim.trace.load import FORMATS, find_format
+from flashmoe_sim.trace.load import FORMATS, find_format, load_trace
 from tests.examples import BEGIN, END, refreshed
 
 ROOT = Path(__file__).parents[1]
@@ -57,3 +61,21 @@ def test_every_bundled_trace_is_what_the_catalogue_says() -> None:
         assert entry.path.exists()
         if entry.licence == "MIT":
             assert (entry.path.parent / "LICENSE").exists()
+
+
+def test_every_bundled_trace_runs_on_a_machine() -> None:
+    """All of them tell what a token streams outside the routed experts."""
+    for name in catalog():
+        geometry, trace = find_geometry(name, None), load_trace(name)
+        assert trace.dense_bytes or (geometry and geometry.dense_bytes), name
+
+
+def test_dense_bytes_of_the_catalogue() -> None:
+    """The model of 256 experts: what its manifest leaves between the experts; Qwen3 in MLX: as the named model."""
+    manifest = json.loads(Path(str(catalog()["python-256"].model)).read_text("utf-8"))
+    places = sorted((entry["source_offset"], entry["exact_byte_length"]) for entry in manifest["entries"])
+    between = sum(start - (before + size) for (before, size), (start, _) in pairwise(places))
+    embedding_and_output = 2 * 4096 * 128 * 34 // 32 + 4 * 128
+    first_layer = places[6][0] - sum(places[5])  # as the third: every second layer has attention
+    assert catalog()["python-256"].dense_bytes == between + first_layer + embedding_and_output
+    assert catalog()["qwen3-30b-mlx"].dense_bytes == named_model("qwen3-30b-a3b:mlx-4bit").dense_bytes

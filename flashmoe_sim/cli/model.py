@@ -10,6 +10,7 @@ from flashmoe_sim.cli.common import json_option, print_json, print_table
 from flashmoe_sim.geometry import ModelGeometry, load_model, named_model, named_models
 from flashmoe_sim.geometry.families import ranges
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
+from flashmoe_sim.geometry.named import DENSE_ESTIMATED
 
 MIB, GIB = 2**20, 2**30
 SMALLEST_BANK = 16
@@ -131,6 +132,8 @@ def _print_summary(model: ModelGeometry, io_split: int) -> None:
     sizes = _spread([layer.expert_bytes for layer in model.layers.values()])
     reads = _spread([layer.read_ops(io_split=io_split) for layer in model.layers.values()])
     dense = "not known" if model.dense_bytes is None else f"{model.dense_bytes / GIB:,.2f} GiB"
+    if any(note.startswith(DENSE_ESTIMATED) for note in model.notes):
+        dense = f"~{dense}"
     cycle = f"{model.token_cycle_bytes() / MIB:,.1f} MiB" if model.top_k else "not known"
     rows = [
         ("architecture", model.arch or "not known"),

@@ -18,6 +18,8 @@ _MLX = {"MLX_2BIT": GgmlType(-1, "MLX_2BIT", 64, 20), "MLX_4BIT": GgmlType(-1, "
 _TYPES = {**BY_NAME, **_MLX}
 # What llama.cpp's quantizer takes where a row is not a whole number of K blocks.
 _FALLBACK = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
+# How a note begins that calls the dense bytes of a model estimated.
+DENSE_ESTIMATED = "dense weights estimated"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +27,7 @@ class Quant:
     """Which storage types a quantisation gives the families of an expert.
 
     down_more: the type of `down` in some layers: `down_more_layers`, else those of `more_bits`.
+    dense_gib: the weights outside the routed experts, as a file has them; else dense_bits: the bits of each.
     """
 
     gate_up: str
@@ -33,12 +36,16 @@ class Quant:
     down_more: str = ""
     down_more_layers: str = ""
     dense_gib: float | None = None
+    dense_bits: float = 0.0
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class NamedModel:
-    """The dimensions of a model's routed experts, and its quantisations by name."""
+    """The dimensions of a model's routed experts, its weights outside them, and its quantisations by name.
+
+    dense_params_b: billions of weights outside the routed experts.
+    """
 
     title: str
     arch: str
@@ -49,6 +56,8 @@ class NamedModel:
     width: int
     default: str
     source: str
+    dense_params_b: float
+    dense_source: str
     quants: dict[str, Quant]
     first_moe: int = 0
     fused: bool = False
@@ -95,8 +104,8 @@ def named_model(spec: str) -> ModelGeometry:
         source=f"{model.title}: {model.source}. {quant_name}: {quant.source}",
         arch=model.arch,
         quant=quant_name,
-        dense_bytes=None if quant.dense_gib is None else round(quant.dense_gib * 2**30),
-        notes=(*model.notes, *quant.notes),
+        dense_bytes=_dense_bytes(model, quant),
+        notes=(*model.notes, *quant.notes, *_dense_notes(model, quant)),
     )
 
 
@@ -106,6 +115,19 @@ def more_bits(number: int, blocks: int) -> bool:
     Source: llama.cpp, src/llama-quant.cpp: the first eighth, the last eighth, and every third layer between.
     """
     return number < blocks // 8 or number >= 7 * blocks // 8 or (number - blocks // 8) % 3 == 2
+
+
+def _dense_bytes(model: NamedModel, quant: Quant) -> int:
+    if quant.dense_gib is not None:
+        return round(quant.dense_gib * 2**30)
+    return round(model.dense_params_b * 1e9 * quant.dense_bits / 8)
+
+
+def _dense_notes(model: NamedModel, quant: Quant) -> tuple[str, ...]:
+    if quant.dense_gib is not None:
+        return ()
+    weights = f"{model.dense_params_b:g} billion of {quant.dense_bits:g} bits"
+    return (f"{DENSE_ESTIMATED}: {weights} ({model.dense_source})",)
 
 
 def _layer(model: NamedModel, quant: Quant, number: int) -> LayerGeometry:

@@ -19,6 +19,7 @@ class BundledTrace:
     """A trace of the catalogue.
 
     model: a manifest or the name of a model; None where the trace itself tells what an expert costs.
+    dense_bytes: all weights outside the routed experts; None where the trace or the model tells.
     """
 
     name: str
@@ -27,6 +28,7 @@ class BundledTrace:
     what: str
     origin: str
     licence: str
+    dense_bytes: int | None
 
 
 @cache
@@ -40,7 +42,13 @@ def catalog() -> dict[str, BundledTrace]:
         if model is not None and (folder / model).exists():
             model = str(folder / model)
         found[name] = BundledTrace(
-            name, folder / entry["file"], model, entry["what"], entry["origin"], entry["licence"]
+            name,
+            folder / entry["file"],
+            model,
+            entry["what"],
+            entry["origin"],
+            entry["licence"],
+            entry.get("dense_bytes"),
         )
     return found
 

@@ -77,7 +77,11 @@ def load_trace(
     path, bundled = find_trace(path)
     chosen = FORMATS[format] if format else find_format(path)
     trace = chosen.read(path, lenient=lenient, progress=progress)
-    return trace if bundled is None else trace.with_(name=bundled.name)
+    if bundled is None:
+        return trace
+    if bundled.dense_bytes is not None:
+        trace = trace.with_(dense_bytes=dict.fromkeys(trace.layers, bundled.dense_bytes // len(trace.layers)))
+    return trace.with_(name=bundled.name)
 
 
 def find_format(path: Path) -> TraceFormat:

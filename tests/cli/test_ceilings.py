@@ -11,6 +11,7 @@ from flashmoe_sim.cli.main import main
 from flashmoe_sim.cli.workload import load_workload
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
+from flashmoe_sim.trace.bundled import catalog
 
 PHONE = ("gemma-4-26b-phone", "--bank", "32", "--contract", "atomic", "--machine", "phone-ufs4", "--dense", "2GiB")
 
@@ -87,7 +88,6 @@ def test_it_fits_80_columns(capsys: pytest.CaptureFixture[str], arguments: str) 
         ("python-256 --bank 64", "Missing option '--machine'"),
         ("python-256 --machine vm-2core", "Missing option '--bank'"),
         ("python-256 --bank 64 --machine m99", "unknown machine 'm99'"),
-        ("python-256 --bank 64 --machine vm-2core", "give them (--dense 5GiB)"),
         ("python-256 --bank 64 --machine vm-2core --dense 5", "--dense '5': expected a size with its unit"),
         ("python-256 --bank 64 --machine vm-2core --dense 1GiB --execution fast", "unknown execution model 'fast'"),
         ("python-256 --bank 64 --machine vm-2core --dense 1GiB --execution hot-cold", "needs [gpu] and [cpu]"),
@@ -104,3 +104,11 @@ def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], arguments: st
     assert seen.out == ""
     assert says in seen.err
     assert seen.err.count("\n") == 1
+
+
+def test_a_sidecar_does_not_tell_its_dense_weights(capsys: pytest.CaptureFixture[str]) -> None:
+    entry = catalog()["python-256"]
+    assert (
+        main(["ceilings", str(entry.path), "--model", str(entry.model), "--bank", "64", "--machine", "vm-2core"]) == 2
+    )
+    assert "give them (--dense 5GiB)" in capsys.readouterr().err

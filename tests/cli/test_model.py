@@ -53,13 +53,18 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
         "bytes an expert, mean 2,856,960",
         "ffn_down_exps 884,736 to 1,290,240",
         "routed experts 16.35 GiB",
-        "dense weights not known",
+        "dense weights 0.93 GiB",
         "token cycle 1,046.2 MiB",
         "reads an install (split 4) 9 to 12",
         "24 128 3,059,712 9",
         "64 8.17 50.0%",
     ):
         assert expected in out
+
+
+def test_show_marks_estimated_dense_weights(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "dense weights ~1.33 GiB" in " ".join(run(capsys, "show", "deepseek-v2-lite").split())
+    assert "dense weights ~7.00 GiB" in " ".join(run(capsys, "show", "kimi-k2.5").split())
 
 
 def test_show_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry import ModelGeometry, named_model, named_models
-from flashmoe_sim.geometry.named import more_bits
+from flashmoe_sim.geometry.named import DENSE_ESTIMATED, more_bits
+from flashmoe_sim.trace import load_trace
 
 GB, GIB, MIB, KIB = 10**9, 2**30, 2**20, 2**10
 ALL = [f"{name}:{quant}" for name, model in named_models().items() for quant in model.quants]
@@ -93,6 +94,81 @@ PUBLISHED = [
 @pytest.mark.parametrize(("spec", "measure", "published", "tolerance"), PUBLISHED)
 def test_totals_as_published(spec: str, measure, published: float, tolerance: float) -> None:  # type: ignore[no-untyped-def]
     assert measure(named_model(spec)) == pytest.approx(published, rel=tolerance)
+
+
+# name, billions of weights in all and of a token as published, and those of an embedding that the latter leave out
+ACTIVE = [
+    ("qwen3.5-35b-a3b", 34.66, 3, 0.51),
+    ("qwen3.6-35b-a3b", 34.66, 3, 0.51),
+    ("qwen3.5-122b-a10b", 122.11, 10, 0),
+    ("qwen3.5-397b-a17b", 396.35, 17, 0),
+    ("qwen3-30b-a3b", 30.53, 3.3, 0),
+    ("qwen3-235b-a22b", 235.09, 22, 0),
+    ("gemma-4-26b-a4b", 25.23, 3.8, 0),
+    ("kimi-k2", 1026, 32, 0),
+    ("kimi-k2.5", 1026, 32, 0),
+    ("glm-5.1", 744, 40, 0),
+    ("deepseek-v2-lite", 15.71, 2.4, 0.21),
+    ("gpt-oss-120b", 116.83, 5.13, 0.58),
+    ("olmoe-1b-7b", 6.919, 1.3, 0),
+]
+
+
+@pytest.mark.parametrize(("name", "total", "active", "left_out"), ACTIVE)
+def test_weights_in_all_and_of_a_token_as_published(name: str, total: float, active: float, left_out: float) -> None:
+    entry = named_models()[name]
+    routed = (entry.blocks - entry.first_moe) * entry.experts * 3 * entry.hidden * entry.width / 1e9
+    assert entry.dense_params_b + routed == pytest.approx(total, rel=6e-4)
+    used = entry.dense_params_b + routed * entry.top_k / entry.experts
+    assert used - left_out == pytest.approx(active, rel=0.05)
+
+
+def test_every_model_has_its_published_weights() -> None:
+    assert {name for name, *_ in ACTIVE} == set(named_models())
+
+
+@pytest.mark.parametrize("spec", ALL)
+def test_dense_bytes_of_a_file_or_estimated(spec: str) -> None:
+    name, _, quant_name = spec.partition(":")
+    entry = named_models()[name]
+    quant, model = entry.quants[quant_name], named_model(spec)
+    assert (quant.dense_gib is None) == bool(quant.dense_bits)
+    assert model.dense_bytes is not None
+    assert 3.5 < model.dense_bytes * 8 / (entry.dense_params_b * 1e9) < 16.2
+    if quant.dense_gib is None:
+        assert model.notes[-1].startswith(DENSE_ESTIMATED)
+        assert entry.dense_source in model.notes[-1]
+
+
+# spec, GiB of a whole file as llama-bench prints them, relative tolerance of what is outside its experts
+FILES = [
+    ("qwen3-30b-a3b:q8_0", 30.25, 0.01),
+    ("qwen3-30b-a3b:q6_k", 23.36, 0.01),
+    ("qwen3-30b-a3b:q5_k_m", 20.23, 0.01),
+    ("qwen3-30b-a3b:q4_k_m", 17.28, 0.01),
+    ("qwen3-30b-a3b:q2_k", 10.48, 0.015),
+    ("qwen3.5-35b-a3b:q8_0", 34.36, 0.01),
+    ("qwen3.5-35b-a3b:q6_k", 26.55, 0.01),
+    ("qwen3.5-122b-a10b:q4_k_m", 69.10, 0.01),
+    ("deepseek-v2-lite:q8_0", 15.55, 0.02),
+    ("deepseek-v2-lite:q4_k_m", 9.65, 0.025),
+    ("olmoe-1b-7b:q4_k_m", 4_211_730_432 / GIB, 0.005),
+    ("gpt-oss-120b:mxfp4", 59.02, 0.005),
+]
+
+
+@pytest.mark.parametrize(("spec", "file_gib", "tolerance"), FILES)
+def test_dense_bytes_are_those_of_published_files(spec: str, file_gib: float, tolerance: float) -> None:
+    model = named_model(spec)
+    assert model.dense_bytes == pytest.approx(file_gib * GIB - model.routed_bytes, rel=tolerance)
+
+
+def test_dense_bytes_of_the_gemma_trace() -> None:
+    """What the preamble of the BigMoeOnEdge trace tells of its 30 layers, and the embedding in Q6_K."""
+    layers = load_trace("gemma-4-26b-phone").dense_bytes
+    assert layers is not None
+    embedding = 262_144 * 2816 * 210 // 256
+    assert named_model("gemma-4-26b-a4b").dense_bytes == pytest.approx(sum(layers.values()) + embedding, rel=0.002)
 
 
 def test_256_experts_would_not_fit_the_published_kimi_sidecar() -> None:
