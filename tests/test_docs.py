@@ -13,6 +13,7 @@ from flashmoe_sim import reference, schema
 from flashmoe_sim.cli.main import VERBS
 from flashmoe_sim.geometry import named_model
 from flashmoe_sim.residency.workload import find_geometry
+from flashmoe_sim.timeline.execution import EXECUTION_MODELS
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import FORMATS, find_format, load_trace
 from tests.examples import BEGIN, END, refreshed
@@ -41,6 +42,12 @@ def test_examples_are_put_into_a_page() -> None:
     assert refreshed(filled.replace("\n2\n", "\n1\n").replace("version ", "")) == filled
     with pytest.raises(AssertionError, match="sim curve"):
         refreshed(page.replace("--version", "curve"))
+
+
+def test_the_page_of_seconds_has_every_execution_model() -> None:
+    page = (ROOT / "docs" / "seconds.md").read_text()
+    for model in EXECUTION_MODELS.values():
+        assert f"| `{model.name}` | {model.meaning} | {model.describes} |" in page
 
 
 @pytest.mark.parametrize("verb", VERBS)
