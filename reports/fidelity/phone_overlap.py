@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.timeline.execution import ExecutionModel
+from reports.fidelity.from_table import with_values
 from reports.fidelity.per_token import PerToken
 from reports.fidelity.phone_runs import (
     OVERLAPPED,
@@ -25,7 +26,6 @@ from reports.fidelity.phone_runs import (
     routed_work,
     run,
     step_ms,
-    with_values,
     workload,
 )
 

@@ -28,6 +28,7 @@ from flashmoe_sim.timeline.run import Timeline, simulate
 from flashmoe_sim.timeline.work import Work
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import load_trace
+from reports.fidelity.from_table import with_values
 
 FOLDER = Path(__file__).parents[2] / "tests" / "validation" / "bigmoeonedge"
 TRACES = {"qwen": ("qwen3-30b-phone", "qwen3-30b-a3b"), "gemma": ("gemma-4-26b-phone", "gemma-4-26b-a4b")}
@@ -126,13 +127,6 @@ def phone(*, table: bool) -> Machine:
     if not table:
         machine = replace(machine, storage=replace(machine.storage, measured=()))
     return with_values(machine, {"cpu.layer_us": 0.0, "host.install_us": 0.0, "host.call_us": 0.0})
-
-
-def with_values(machine: Machine, values: dict[str, float]) -> Machine:
-    """The machine with other values of some quantities."""
-    for path, value in values.items():
-        machine = machine.varied(path, value)
-    return machine
 
 
 def run(model: str, work: Work, machine: Machine, execution: ExecutionModel) -> Timeline:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.timeline.work import Work
+from reports.fidelity.from_table import with_values
 from reports.fidelity.per_token import PerToken
 from reports.fidelity.phone_runs import (
     BANK,
@@ -30,7 +31,6 @@ from reports.fidelity.phone_runs import (
     recorded,
     run,
     step_ms,
-    with_values,
     workload,
 )
 
