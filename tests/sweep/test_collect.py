@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from flashmoe_sim.api import load_trace
 from flashmoe_sim.ceilings.optimum import ceiling_setup
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.machine import Anchors
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.replay import replay
@@ -105,3 +108,17 @@ def test_rows_of_machines_are_those_of_single_replays() -> None:
         )
         assert row["bottleneck"] in ("consume", "commit", "prefetch")
     assert {row["bottleneck"] == "does-not-fit" for row in rows} == {True, False}
+
+
+def test_the_id_of_a_machine_is_of_its_numbers() -> None:
+    """A machine of another name, sources and provenance gives the same rows; another number, or interval, others."""
+    workload, setups = load_trace("prose-256"), plan_setups("64")
+    plain = load_machine("vm-2core")
+    said = replace(plain, name="mine", anchors=Anchors(("a run",), "a model", "2026-01-01", "sim machine fit a/path"))
+    quantity = plain.storage.read_gb_s
+    sourced = replace(plain, storage=replace(plain.storage, read_gb_s=replace(quantity, source="elsewhere")))
+    surer = replace(plain, storage=replace(plain.storage, read_gb_s=replace(quantity, lo=quantity.value)))
+    machines = [plain, said, sourced, surer, plain.varied("storage.read_gb_s", 2 * quantity.value)]
+    ids = [row["id"] for row in sweep([workload], setups, machines=machines)]
+    assert ids[0] == ids[1] == ids[2]
+    assert len(set(ids)) == 3
