@@ -244,9 +244,8 @@ def _upload_s(machine: Machine, execution: ExecutionModel, size_bytes: NDArray[n
     the expert copied into its bank, where there is one. A CPU computes where the expert was read to.
     """
     if machine.link is None:
-        if execution.name == "page-cache":
-            return np.zeros(len(size_bytes))
-        if machine.memory is not None and (machine.gpu is not None or execution.serve == REBUILT):
+        copied = execution.has_bank and machine.gpu is not None
+        if machine.memory is not None and (copied or execution.serve == REBUILT):
             return size_bytes / (machine.memory.copy_gb_s.value * 1e9)
         return np.zeros(len(size_bytes))
     rate = machine.link.pageable_gb_s if execution.serve == COPIED_BATCHES else machine.link.pinned_gb_s

@@ -21,6 +21,7 @@ class ExecutionModel:
     serve: how the experts of a call are served. ahead: what becomes of experts read ahead.
     min_parallel: requests of a call from which its two lanes run side by side (`hot-cold`).
     copy_from_tokens: tokens of a call from which the experts it misses are copied to the GPU (`prefill-copy`).
+    has_bank: whether what is read goes on into a slot; otherwise it is computed where it was read to.
     """
 
     name: str
@@ -30,6 +31,7 @@ class ExecutionModel:
     ahead: int
     min_parallel: int = 2
     copy_from_tokens: int = 32
+    has_bank: bool = True
 
     @property
     def reads(self) -> bool:
@@ -93,6 +95,7 @@ _MODELS = (
         "flash-moe, whose only tier is the page cache",
         TOGETHER,
         AWAITED,
+        has_bank=False,
     ),
     ExecutionModel(
         "k-materialize",

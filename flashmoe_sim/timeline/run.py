@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.errors import SimError
 from flashmoe_sim.timeline.costs import Costs
-from flashmoe_sim.timeline.execution import ExecutionModel
+from flashmoe_sim.timeline.execution import NEVER_AHEAD, ExecutionModel
 from flashmoe_sim.timeline.kernel import run
 from flashmoe_sim.timeline.names import N_PARTS, ON_STORAGE, RESOURCES
 from flashmoe_sim.timeline.state import Simulation, new_simulation
-from flashmoe_sim.timeline.work import Work
+from flashmoe_sim.timeline.work import OF_READS_AHEAD, Work
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +45,8 @@ def simulate(work: Work, costs: Costs, execution: ExecutionModel, *, record: boo
     Raises ValueError for work and costs that do not fit together, SimError where the books do not balance.
     """
     _check_work(work, costs)
+    if execution.ahead == NEVER_AHEAD:
+        work = replace(work, **{name: getattr(work, name)[:0] for name in OF_READS_AHEAD})
     room = 0
     if record:  # counts first, since how often lanes and uploads are used is known only at the end
         sim = new_simulation(work, costs, room=0, recording=True)

@@ -44,6 +44,7 @@ class Work:
 
 
 OF_CALLS = ("row", "step", "n_tokens", "refs", "requests", "misses", "warm", "cold", "phase")
+OF_READS_AHEAD = ("ahead_after", "ahead_row", "ahead_warm", "ahead_used")
 
 
 def some_calls(work: Work, kept: NDArray[np.bool_]) -> Work:
