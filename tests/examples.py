@@ -22,7 +22,7 @@ from unittest import mock
 
 import polars
 
-from flashmoe_sim.cli.main import main
+from native_bridge.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- printed by the code above -->", "<!-- end -->"

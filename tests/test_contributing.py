@@ -75,7 +75,7 @@ def test_there_are_five_steps() -> None:
 
 
 def test_the_new_policy_replays(run: Run) -> None:
-    command = "from flashmoe_sim.cli.main import entry; entry()"
+    command = "from native_bridge.cli.main import entry; entry()"
     assert "Evict the expert used last of all (MRU)" in run("-c", command, "policy", "show", "toy")
     asked = ("deepseek-v2-lite", "--bank", "8", "--contract", "atomic", "--policy")
     assert run("-c", command, "replay", *asked, "toy").startswith("deepseek-v2-lite: toy, bank 8 ")

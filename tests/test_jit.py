@@ -222,7 +222,7 @@ def test_a_policy_from_outside_runs(tmp_path: Path) -> None:
         '    kernels = {**Lru.kernels, "choose_victim": choose_victim}\n'
     )
     (tmp_path / "trace.jsonl").write_text("[[0, 0]]\n[[0, 1]]\n[[0, 2]]\n[[0, 0]]\n[[0, 1]]\n")
-    code = "import sys; sys.path.insert(0, ''); from flashmoe_sim.cli.main import entry; entry()"
+    code = "import sys; sys.path.insert(0, ''); from native_bridge.cli.main import entry; entry()"
     command = [sys.executable, "-c", code, "replay", "trace.jsonl", "--bank", "2", "--contract", "atomic", "--policy"]
     hits = []
     for policy in ("my_policies:Newest", "lru"):

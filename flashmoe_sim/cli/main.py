@@ -5,25 +5,34 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import click
 
 from flashmoe_sim.errors import SimError
 
-VERBS = {
-    "sweep": "what a bank would hit, for many bank sizes and policies",
-    "replay": "one trace, one bank, one policy: exact counts, layer by layer",
-    "curve": "the exact hit curve at every bank size, in one pass",
-    "diagnose": "is it the policy or the working set? with a verdict",
-    "ceilings": "how fast it could run at best on a machine, and what holds it back",
-    "predict": "how fast a bank runs where only its hit rate is known",
-    "trace": "inspect, lint, convert, cut, combine and make routing traces",
-    "model": "what a model's experts cost",
-    "machine": "what a machine's memory, storage, link and processors do",
-    "policy": "the eviction policies there are",
-    "prefetch": "the predictors there are, and what they are worth in a bank",
+
+class Verb(NamedTuple):
+    """The module whose `command` it is, and what it does, for `sim --help`."""
+
+    module: str
+    does: str
+
+
+HERE = "flashmoe_sim.cli"
+VERBS: dict[str, Verb] = {
+    "sweep": Verb(f"{HERE}.sweep", "what a bank would hit, for many bank sizes and policies"),
+    "replay": Verb(f"{HERE}.replay", "one trace, one bank, one policy: exact counts, layer by layer"),
+    "curve": Verb(f"{HERE}.curve", "the exact hit curve at every bank size, in one pass"),
+    "diagnose": Verb(f"{HERE}.diagnose", "is it the policy or the working set? with a verdict"),
+    "ceilings": Verb(f"{HERE}.ceilings", "how fast it could run at best on a machine, and what holds it back"),
+    "predict": Verb(f"{HERE}.predict", "how fast a bank runs where only its hit rate is known"),
+    "trace": Verb(f"{HERE}.trace", "inspect, lint, convert, cut, combine and make routing traces"),
+    "model": Verb(f"{HERE}.model", "what a model's experts cost"),
+    "machine": Verb(f"{HERE}.machine", "what a machine's memory, storage, link and processors do"),
+    "policy": Verb(f"{HERE}.policy", "the eviction policies there are"),
+    "prefetch": Verb(f"{HERE}.prefetch", "the predictors there are, and what they are worth in a bank"),
 }
 INTERRUPTED = 130
 
@@ -37,21 +46,22 @@ class Interrupted(SimError):
 class Verbs(click.Group):
     """Loads a verb's module only when the verb is used, so that `sim --help` stays quick."""
 
+    verbs: Mapping[str, Verb] = VERBS
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
+        return list(self.verbs)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
+        if cmd_name not in self.verbs:
             return None
-        module = importlib.import_module(f"flashmoe_sim.cli.{cmd_name}")
-        command: click.Command = module.command
+        command: click.Command = importlib.import_module(self.verbs[cmd_name].module).command
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if not args[0].startswith("-") and args[0] not in VERBS:
-            raise click.UsageError(f"unknown verb {args[0]!r}; known: {', '.join(VERBS)}", ctx)
+        if not args[0].startswith("-") and args[0] not in self.verbs:
+            raise click.UsageError(f"unknown verb {args[0]!r}; known: {', '.join(self.verbs)}", ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -62,7 +72,7 @@ class Verbs(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+            formatter.write_dl([(name, verb.does) for name, verb in self.verbs.items()])
 
 
 @click.command(cls=Verbs, subcommand_metavar="VERB ...", context_settings={"help_option_names": ["-h", "--help"]})
@@ -74,10 +84,13 @@ def sim() -> None:
     """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `sim` with these arguments (the command line's by default) and return the exit code."""
+def main(arguments: Sequence[str] | None = None, *, command: click.Command = sim) -> int:
+    """Run `sim` with these arguments (the command line's by default) and return the exit code.
+
+    command: `sim` itself, or one with more verbs.
+    """
     try:
-        sim.main(args=arguments, prog_name="sim", standalone_mode=False)
+        command.main(args=arguments, prog_name="sim", standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
@@ -102,10 +115,10 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-def entry() -> None:
+def entry(*, command: click.Command = sim) -> None:
     """The console script: `main`, where even a mistake of the program is one line, unless FLASHMOE_TRACEBACK is set."""
     try:
-        code = main()
+        code = main(command=command)
     except Exception as error:
         if os.environ.get("FLASHMOE_TRACEBACK"):
             raise

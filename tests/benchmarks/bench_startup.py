@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROUNDS = 5
-ENTRY = "from flashmoe_sim.cli.main import entry; entry()"
+ENTRY = "from native_bridge.cli.main import entry; entry()"
 
 
 def cpu_seconds(arguments: Sequence[str]) -> float:

@@ -10,7 +10,9 @@ import click
 import pytest
 
 import flashmoe_sim.cli
-from flashmoe_sim.cli.main import VERBS, main, sim
+from flashmoe_sim.cli.main import VERBS
+from native_bridge.cli import main as bridge
+from native_bridge.cli.main import main, sim
 
 HELPERS = {
     "main",
@@ -79,7 +81,7 @@ def test_without_a_verb_the_help_is_shown(capsys: pytest.CaptureFixture[str]) ->
     assert main([]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert all(verb in printed.err for verb in VERBS)
+    assert all(verb in printed.err for verb in bridge.VERBS)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

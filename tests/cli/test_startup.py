@@ -15,9 +15,9 @@ import pytest
 from flashmoe_sim.trace.store import write_store
 from tests.trace.strategies import trace_of
 
-ENTRY = "from flashmoe_sim.cli.main import entry; entry()"
+ENTRY = "from native_bridge.cli.main import entry; entry()"
 HEAVY = ("numba", "numpy", "polars", "scipy", "matplotlib", "pyarrow", "rich", "orjson")
-IMPORTED = "import sys; from flashmoe_sim.cli.main import main; code = main(); print(*sys.modules); sys.exit(code)"
+IMPORTED = "import sys; from native_bridge.cli.main import main; code = main(); print(*sys.modules); sys.exit(code)"
 
 
 def sim(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

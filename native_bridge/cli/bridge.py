@@ -1,0 +1,10 @@
+"""`sim bridge`: the real runtime, and how well its runs were predicted."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Run the patched llama.cpp, and check predictions against it."""
