@@ -1,0 +1,215 @@
+"""llama.cpp through llama-cpp-python's low-level functions: any mixture-of-experts GGUF, on CPU or GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput, SimError
+from native_bridge.capture.ggml import Ggml
+from native_bridge.capture.record import RoutedCall
+from native_bridge.capture.router_tap import PREFIX, RouterTap
+
+INSTALL = "CMAKE_ARGS=-DGGML_NATIVE=OFF pip install 'flashmoe-sim[capture]'"
+ERROR_LEVEL = 3
+
+
+class LlamaCpp:
+    """A model and one sequence of tokens; an `Engine`.
+
+    path: the GGUF file, the first one of a split model.
+    ubatch: tokens of a micro-batch at most.
+    threads: 0 for llama.cpp's own default.
+    gpu_layers: layers on the GPU, -1 for all, where the library was built for one.
+    weights: whether gate weights are recorded.
+    loading: called with the share of the model that is loaded.
+
+    Raises BadInput where the library is missing or cannot load the model.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        ubatch: int = 512,
+        threads: int = 0,
+        gpu_layers: int = 0,
+        weights: bool = True,
+        loading: Callable[[float], None] | None = None,
+    ) -> None:
+        self._lib = _library()
+        self._said: list[str] = []
+        self._logger = self._lib.llama_log_callback(self._log)  # C keeps no reference to it
+        self._lib.llama_log_set(self._logger, None)
+        self._lib.llama_backend_init()
+        self._path, self._ubatch, self._threads, self._gpu_layers = path, ubatch, threads, gpu_layers
+        self._context: Any = None
+        self._stopped: BaseException | None = None
+        self._tap = RouterTap(weights=weights)
+        self._model = self._load(loading)
+        self._vocabulary = self._lib.llama_model_get_vocab(self._model)
+        self._ggml = Ggml(_ggml_library())
+        self._name_offset = -1
+        self._position = 0
+        self._batch = self._lib.llama_batch_init(ubatch, 0, 1)
+        self.trained_context = int(self._lib.llama_model_n_ctx_train(self._model))
+        self.version = str(self._lib.__version__)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lib.llama_batch_free(self._batch)
+        if self._context:
+            self._lib.llama_free(self._context)
+        self._lib.llama_model_free(self._model)
+
+    def tokenize(self, text: str) -> list[int]:
+        raw = text.encode()
+        tokens = (ctypes.c_int32 * (len(raw) + 8))()
+        count = self._lib.llama_tokenize(self._vocabulary, raw, len(raw), tokens, len(tokens), True, True)
+        if count < 0:
+            raise SimError(f"{self._path}: the prompt has more tokens than bytes; the vocabulary is damaged")
+        return list(tokens[:count])
+
+    def begin(self, context: int) -> None:
+        parameters = self._lib.llama_context_default_params()
+        parameters.n_ctx = context
+        parameters.n_batch = parameters.n_ubatch = self._ubatch
+        if self._threads:
+            parameters.n_threads = parameters.n_threads_batch = self._threads
+        parameters.no_perf = True
+        self._callback = self._lib.ggml_backend_sched_eval_callback(self._see)  # C keeps no reference to it
+        parameters.cb_eval = self._callback
+        self._context = self._lib.llama_init_from_model(self._model, parameters)
+        if not self._context:
+            raise BadInput(f"{self._path}: no context of {context} tokens for it{self._reason()}; give a smaller --ctx")
+
+    def evaluate(self, tokens: Sequence[int], *, output: bool) -> list[RoutedCall]:
+        batch = self._batch
+        batch.n_tokens = len(tokens)
+        for i, token in enumerate(tokens):
+            batch.token[i] = token
+            batch.pos[i] = self._position + i
+            batch.n_seq_id[i] = 1
+            batch.seq_id[i][0] = 0
+            batch.logits[i] = output and i == len(tokens) - 1
+        with _ctrl_c_waits(self._stop):
+            code = self._lib.llama_decode(self._context, batch)
+        if self._stopped:
+            raise self._stopped
+        if code:
+            raise SimError(f"{self._path}: llama.cpp could not evaluate {len(tokens)} tokens{self._reason()}")
+        self._position += len(tokens)
+        return self._tap.calls()
+
+    def logits(self) -> NDArray[np.float32]:
+        values = self._lib.llama_get_logits_ith(self._context, -1)
+        return np.ctypeslib.as_array(values, (self._lib.llama_vocab_n_tokens(self._vocabulary),)).copy()
+
+    def is_end(self, token: int) -> bool:
+        return bool(self._lib.llama_vocab_is_eog(self._vocabulary, token))
+
+    def text(self, tokens: Sequence[int]) -> str:
+        piece = ctypes.create_string_buffer(1 << 10)
+        length = ctypes.sizeof(piece)
+        pieces = []
+        for token in tokens:
+            count = self._lib.llama_token_to_piece(self._vocabulary, token, piece, length, 0, False)
+            pieces.append(piece.raw[: max(count, 0)])
+        return b"".join(pieces).decode("utf-8", "replace")
+
+    def _load(self, loading: Callable[[float], None] | None) -> Any:
+        parameters = self._lib.llama_model_default_params()
+        parameters.n_gpu_layers = self._gpu_layers
+        report = self._lib.llama_progress_callback(lambda share, _: self._keep_loading(loading, share))
+        parameters.progress_callback = report
+        with _ctrl_c_waits(self._stop):
+            model = self._lib.llama_model_load_from_file(str(self._path).encode(), parameters)
+        if self._stopped:
+            raise self._stopped
+        if not model:
+            raise BadInput(f"{self._path}: llama.cpp cannot load it{self._reason()}")
+        return model
+
+    def _keep_loading(self, loading: Callable[[float], None] | None, share: float) -> bool:
+        if loading:
+            loading(share)
+        return self._stopped is None
+
+    def _see(self, tensor: int, ask: bool, _: int) -> bool:
+        """llama.cpp asks of each tensor whether its values are wanted, and shows those that are.
+
+        An exception would be lost in C: it is kept, and the evaluation ends.
+        """
+        try:
+            if self._stopped:
+                return False
+            name = self._name(tensor)
+            if not name.startswith(PREFIX) or not self._tap.wants(name):
+                return False
+            if not ask:
+                self._tap.take(name, self._ggml.values(tensor))
+        except Exception as error:
+            self._stop(error)
+            return False
+        return True
+
+    def _name(self, tensor: int) -> bytes:
+        if self._name_offset < 0:
+            self._name_offset = self._ggml.name_at(tensor) - tensor
+        return ctypes.string_at(tensor + self._name_offset)
+
+    def _stop(self, why: BaseException) -> None:
+        self._stopped = self._stopped or why
+
+    def _log(self, level: int, text: bytes, _: int) -> None:
+        if level >= ERROR_LEVEL and text.strip():
+            self._said.append(text.decode("utf-8", "replace").strip())
+
+    def _reason(self) -> str:
+        """What llama.cpp said first of what went wrong."""
+        return f" ({self._said[0]})" if self._said else ""
+
+
+def _library() -> Any:
+    try:
+        import llama_cpp
+    except ModuleNotFoundError:
+        raise BadInput(
+            f"llama-cpp-python is not installed; to capture from GGUF files: {INSTALL} "
+            "(compiles llama.cpp; in a container or virtual machine leave GGML_NATIVE off)"
+        ) from None
+    except (ImportError, OSError, RuntimeError) as error:
+        raise BadInput(f"llama-cpp-python is installed, but broken ({error}); install it again: {INSTALL}") from None
+    return llama_cpp
+
+
+def _ggml_library() -> ctypes.CDLL:
+    from llama_cpp._ggml import libggml
+
+    return libggml
+
+
+@contextmanager
+def _ctrl_c_waits(stop: Callable[[BaseException], None]) -> Iterator[None]:
+    """Tells `stop` of Ctrl-C in the block: as an exception it could come up in a call from C, and be lost."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) in {
+        signal.SIG_IGN,
+        None,
+    }:
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: stop(KeyboardInterrupt()))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
