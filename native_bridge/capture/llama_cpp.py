@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.geometry.gguf import read_gguf
 from native_bridge.capture.ggml import Ggml
 from native_bridge.capture.record import RoutedCall
 from native_bridge.capture.router_tap import PREFIX, RouterTap
@@ -25,14 +27,15 @@ ERROR_LEVEL = 3
 class LlamaCpp:
     """A model and one sequence of tokens; an `Engine`.
 
-    path: the GGUF file, the first one of a split model.
+    path: the GGUF file, or any one of the files a model is split into.
     ubatch: tokens of a micro-batch at most.
-    threads: 0 for llama.cpp's own default.
+    threads: 0 for as many as there are cores.
     gpu_layers: layers on the GPU, -1 for all, where the library was built for one.
     weights: whether gate weights are recorded.
     loading: called with the share of the model that is loaded.
 
-    Raises BadInput where the library is missing or cannot load the model.
+    Raises BadInput where the file is no mixture-of-experts model (which its header tells), or the library is missing or
+    cannot load it.
     """
 
     def __init__(
@@ -45,12 +48,15 @@ class LlamaCpp:
         weights: bool = True,
         loading: Callable[[float], None] | None = None,
     ) -> None:
+        geometry = read_gguf(path)
+        self.architecture = geometry.arch
+        self.n_experts = {number: layer.n_experts for number, layer in geometry.layers.items()}
         self._lib = _library()
         self._said: list[str] = []
         self._logger = self._lib.llama_log_callback(self._log)  # C keeps no reference to it
         self._lib.llama_log_set(self._logger, None)
         self._lib.llama_backend_init()
-        self._path, self._ubatch, self._threads, self._gpu_layers = path, ubatch, threads, gpu_layers
+        self._path, self._ubatch, self._threads, self._gpu_layers = _first(path), ubatch, threads or _cores(), gpu_layers
         self._context: Any = None
         self._stopped: BaseException | None = None
         self._tap = RouterTap(weights=weights)
@@ -61,7 +67,7 @@ class LlamaCpp:
         self._position = 0
         self._batch = self._lib.llama_batch_init(ubatch, 0, 1)
         self.trained_context = int(self._lib.llama_model_n_ctx_train(self._model))
-        self.version = str(self._lib.__version__)
+        self.library = f"llama-cpp-python {self._lib.__version__}"
 
     def __enter__(self) -> Self:
         return self
@@ -84,8 +90,7 @@ class LlamaCpp:
         parameters = self._lib.llama_context_default_params()
         parameters.n_ctx = context
         parameters.n_batch = parameters.n_ubatch = self._ubatch
-        if self._threads:
-            parameters.n_threads = parameters.n_threads_batch = self._threads
+        parameters.n_threads = parameters.n_threads_batch = self._threads
         parameters.no_perf = True
         self._callback = self._lib.ggml_backend_sched_eval_callback(self._see)  # C keeps no reference to it
         parameters.cb_eval = self._callback
@@ -178,6 +183,17 @@ class LlamaCpp:
     def _reason(self) -> str:
         """What llama.cpp said first of what went wrong."""
         return f" ({self._said[0]})" if self._said else ""
+
+
+def _cores() -> int:
+    import psutil
+
+    return psutil.cpu_count(logical=False) or 1
+
+
+def _first(path: Path) -> Path:
+    """Of a split model the file that llama.cpp wants to be given."""
+    return path.with_name(re.sub(r"-\d{5}(-of-\d{5}\.gguf)$", r"-00001\1", path.name))
 
 
 def _library() -> Any:

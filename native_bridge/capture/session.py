@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 from native_bridge.capture.record import RoutedCall, TraceWriter
 
@@ -18,12 +18,22 @@ SAMPLED_FROM = 40
 
 
 class Engine(Protocol):
-    """A loaded model with one sequence.
+    """A loaded model with one sequence of tokens.
 
+    library: what runs it, with its version.
+    architecture: as the model's file names it.
+    n_experts: experts of each layer that has routed ones, keyed by layer number.
     trained_context: tokens it was trained with; 0 where it does not tell.
     """
 
+    library: str
+    architecture: str
+    n_experts: Mapping[int, int]
     trained_context: int
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
 
     def tokenize(self, text: str) -> list[int]: ...
 
@@ -91,6 +101,8 @@ def capture(
             raise BadInput(
                 "the model was run, but no router was seen; it names its tensors otherwise than other models do"
             )
+        for call in calls:
+            _check(call, engine.n_experts)
         write.add(calls, phase=phase)
         evaluated += len(tokens)
         if progress:
@@ -118,6 +130,15 @@ def choose(logits: NDArray[np.float32], temperature: float, random: np.random.Ge
     scaled = logits[likeliest].astype(np.float64) / temperature
     share = np.exp(scaled - scaled.max())
     return int(random.choice(likeliest, p=share / share.sum()))
+
+
+def _check(call: RoutedCall, n_experts: Mapping[int, int]) -> None:
+    """What cannot be: it would mean that something else than a router's choice was read."""
+    most = n_experts.get(call.layer, 0)
+    if call.experts.min() < 0 or call.experts.max() >= most:
+        raise SimError(f"layer {call.layer} asked for experts {call.experts.min()} to {call.experts.max()} of {most}")
+    if call.weights is not None and not np.isfinite(call.weights).all():
+        raise SimError(f"layer {call.layer} computed weights that are no numbers; is the model's file damaged?")
 
 
 def _context(engine: Engine, request: Request, n_prompt: int) -> int:
