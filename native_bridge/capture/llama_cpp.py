@@ -8,8 +8,9 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,9 @@ from native_bridge.capture.record import RoutedCall
 from native_bridge.capture.router_tap import PREFIX, RouterTap
 
 INSTALL = "CMAKE_ARGS=-DGGML_NATIVE=OFF pip install 'flashmoe-sim[capture]'"
-ERROR_LEVEL = 3
+ERROR_LEVEL = 4
+
+_kept_for_c: list[object] = []  # which keeps no references
 
 
 class LlamaCpp:
@@ -51,11 +54,8 @@ class LlamaCpp:
         geometry = read_gguf(path)
         self.architecture = geometry.arch
         self.n_experts = {number: layer.n_experts for number, layer in geometry.layers.items()}
-        self._lib = _library()
-        self._said: list[str] = []
-        self._logger = self._lib.llama_log_callback(self._log)  # C keeps no reference to it
-        self._lib.llama_log_set(self._logger, None)
-        self._lib.llama_backend_init()
+        self._lib, self._said = _library()
+        self._said.clear()
         self._path, self._ubatch, self._threads, self._gpu_layers = _first(path), ubatch, threads or _cores(), gpu_layers
         self._context: Any = None
         self._stopped: BaseException | None = None
@@ -92,7 +92,7 @@ class LlamaCpp:
         parameters.n_batch = parameters.n_ubatch = self._ubatch
         parameters.n_threads = parameters.n_threads_batch = self._threads
         parameters.no_perf = True
-        self._callback = self._lib.ggml_backend_sched_eval_callback(self._see)  # C keeps no reference to it
+        self._callback = self._lib.ggml_backend_sched_eval_callback(self._see)
         parameters.cb_eval = self._callback
         self._context = self._lib.llama_init_from_model(self._model, parameters)
         if not self._context:
@@ -176,10 +176,6 @@ class LlamaCpp:
     def _stop(self, why: BaseException) -> None:
         self._stopped = self._stopped or why
 
-    def _log(self, level: int, text: bytes, _: int) -> None:
-        if level >= ERROR_LEVEL and text.strip():
-            self._said.append(text.decode("utf-8", "replace").strip())
-
     def _reason(self) -> str:
         """What llama.cpp said first of what went wrong."""
         return f" ({self._said[0]})" if self._said else ""
@@ -196,7 +192,9 @@ def _first(path: Path) -> Path:
     return path.with_name(re.sub(r"-\d{5}(-of-\d{5}\.gguf)$", r"-00001\1", path.name))
 
 
-def _library() -> Any:
+@cache
+def _library() -> tuple[Any, list[str]]:
+    """The library, and where it says what went wrong, instead of on stderr."""
     try:
         import llama_cpp
     except ModuleNotFoundError:
@@ -206,13 +204,23 @@ def _library() -> Any:
         ) from None
     except (ImportError, OSError, RuntimeError) as error:
         raise BadInput(f"llama-cpp-python is installed, but broken ({error}); install it again: {INSTALL}") from None
-    return llama_cpp
+    said: list[str] = []
+
+    @llama_cpp.llama_log_callback
+    def log(level: int, text: bytes, _: int) -> None:
+        if level == ERROR_LEVEL and text.strip():
+            said.append(text.decode("utf-8", "replace").strip())
+
+    llama_cpp.llama_log_set(log, None)
+    _kept_for_c.append(log)
+    llama_cpp.llama_backend_init()
+    return llama_cpp, said
 
 
 def _ggml_library() -> ctypes.CDLL:
     from llama_cpp._ggml import libggml
 
-    return libggml
+    return cast(ctypes.CDLL, libggml)
 
 
 @contextmanager
