@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Self, cast
@@ -18,6 +15,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.geometry.gguf import read_gguf
 from native_bridge.capture.ggml import Ggml
+from native_bridge.capture.interrupts import interrupts_wait
 from native_bridge.capture.record import RoutedCall
 from native_bridge.capture.router_tap import PREFIX, RouterTap
 
@@ -56,7 +54,12 @@ class LlamaCpp:
         self.n_experts = {number: layer.n_experts for number, layer in geometry.layers.items()}
         self._lib, self._said = _library()
         self._said.clear()
-        self._path, self._ubatch, self._threads, self._gpu_layers = _first(path), ubatch, threads or _cores(), gpu_layers
+        self._path, self._ubatch, self._threads, self._gpu_layers = (
+            _first(path),
+            ubatch,
+            threads or _cores(),
+            gpu_layers,
+        )
         self._context: Any = None
         self._stopped: BaseException | None = None
         self._tap = RouterTap(weights=weights)
@@ -107,7 +110,7 @@ class LlamaCpp:
             batch.n_seq_id[i] = 1
             batch.seq_id[i][0] = 0
             batch.logits[i] = output and i == len(tokens) - 1
-        with _ctrl_c_waits(self._stop):
+        with interrupts_wait(self._stop):
             code = self._lib.llama_decode(self._context, batch)
         if self._stopped:
             raise self._stopped
@@ -137,7 +140,7 @@ class LlamaCpp:
         parameters.n_gpu_layers = self._gpu_layers
         report = self._lib.llama_progress_callback(lambda share, _: self._keep_loading(loading, share))
         parameters.progress_callback = report
-        with _ctrl_c_waits(self._stop):
+        with interrupts_wait(self._stop):
             model = self._lib.llama_model_load_from_file(str(self._path).encode(), parameters)
         if self._stopped:
             raise self._stopped
@@ -206,13 +209,13 @@ def _library() -> tuple[Any, list[str]]:
         raise BadInput(f"llama-cpp-python is installed, but broken ({error}); install it again: {INSTALL}") from None
     said: list[str] = []
 
-    @llama_cpp.llama_log_callback
     def log(level: int, text: bytes, _: int) -> None:
         if level == ERROR_LEVEL and text.strip():
             said.append(text.decode("utf-8", "replace").strip())
 
-    llama_cpp.llama_log_set(log, None)
-    _kept_for_c.append(log)
+    callback = llama_cpp.llama_log_callback(log)
+    llama_cpp.llama_log_set(callback, None)
+    _kept_for_c.append(callback)
     llama_cpp.llama_backend_init()
     return llama_cpp, said
 
@@ -221,19 +224,3 @@ def _ggml_library() -> ctypes.CDLL:
     from llama_cpp._ggml import libggml
 
     return cast(ctypes.CDLL, libggml)
-
-
-@contextmanager
-def _ctrl_c_waits(stop: Callable[[BaseException], None]) -> Iterator[None]:
-    """Tells `stop` of Ctrl-C in the block: as an exception it could come up in a call from C, and be lost."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) in {
-        signal.SIG_IGN,
-        None,
-    }:
-        yield
-        return
-    before = signal.signal(signal.SIGINT, lambda *_: stop(KeyboardInterrupt()))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

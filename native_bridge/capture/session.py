@@ -26,10 +26,17 @@ class Engine(Protocol):
     trained_context: tokens it was trained with; 0 where it does not tell.
     """
 
-    library: str
-    architecture: str
-    n_experts: Mapping[int, int]
-    trained_context: int
+    @property
+    def library(self) -> str: ...
+
+    @property
+    def architecture(self) -> str: ...
+
+    @property
+    def n_experts(self) -> Mapping[int, int]: ...
+
+    @property
+    def trained_context(self) -> int: ...
 
     def __enter__(self) -> Self: ...
 

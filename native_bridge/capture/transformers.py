@@ -111,8 +111,8 @@ class Transformers:
                 n_experts[layer] = int(getattr(module, "num_experts", 0)) or MAX_EXPERTS
         if not n_experts:
             raise BadInput(
-                f"{folder}: no layer of this model ({self.architecture}) calls routed experts; give a mixture-of-experts "
-                "model that transformers 5 knows, or the model as GGUF"
+                f"{folder}: no layer of this model ({self.architecture}) calls routed experts; give a mixture of "
+                "experts that transformers 5 knows, or the model as GGUF"
             )
         return n_experts
 

@@ -86,6 +86,7 @@ def capture(
     \b
     Example:  sim trace capture --model model.gguf --prompt-file text.txt --tokens 500
     """
+    from native_bridge.capture.interrupts import sigterm_is_ctrl_c
     from native_bridge.capture.opening import open_model
     from native_bridge.capture.record import TraceWriter
     from native_bridge.capture.session import Request
@@ -96,28 +97,33 @@ def capture(
         "program": f"flashmoe-sim {version('flashmoe-sim')}",
         "model": model.name,
         "prompt_sha256": hashlib.sha256(request.prompt.encode()).hexdigest(),
-        **{"ubatch": ubatch, "temperature": temp, "seed": seed},
+        "ubatch": ubatch,
+        "temperature": temp,
+        "seed": seed,
     }
-    with TraceWriter(out, origin=origin, force=force) as writer:
-        begun = perf_counter()
-        with open_model(
-            model, ubatch=ubatch, threads=threads or 0, gpu_layers=gpu_layers, weights=weights
-        ) as engine, capturing() as progress:
+    begun = perf_counter()
+    writer = TraceWriter(out, origin=origin, force=force)
+    try:
+        with (
+            sigterm_is_ctrl_c(),
+            writer,
+            open_model(model, ubatch=ubatch, threads=threads or 0, gpu_layers=gpu_layers, weights=weights) as engine,
+            capturing() as progress,
+        ):
             origin |= {"library": engine.library, "architecture": engine.architecture}
             loaded = perf_counter()
-            try:
-                done = run(engine, request, writer, progress=progress)
-            except KeyboardInterrupt:
-                raise Interrupted(f"interrupted; {out} has the {writer.steps} steps up to there") from None
+            done = run(engine, request, writer, progress=progress)
             seconds = perf_counter() - loaded
-            architecture, n_experts = engine.architecture, engine.n_experts
+    except KeyboardInterrupt:
+        kept = f"{out} has the {writer.steps} steps up to there" if writer.steps else "nothing was written"
+        raise Interrupted(f"interrupted; {kept}") from None
     report = {
         "out": str(out),
         "model": model.name,
-        "architecture": architecture,
+        "architecture": engine.architecture,
         "library": origin["library"],
-        "layers": len(n_experts),
-        "n_experts": max(n_experts.values()),
+        "layers": len(engine.n_experts),
+        "n_experts": max(engine.n_experts.values()),
         "prompt_tokens": done.prompt_tokens,
         "said_tokens": len(done.said),
         "steps": writer.steps,

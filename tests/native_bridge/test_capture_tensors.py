@@ -111,7 +111,13 @@ def test_the_weights_computed_last_count() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["ffn_moe_weights_sum-3", "ffn_moe_weights_sum_clamped-3", "ffn_moe_topk-3 (view)", "ffn_moe_out-3", "ffn_moe_topk"],
+    [
+        "ffn_moe_weights_sum-3",
+        "ffn_moe_weights_sum_clamped-3",
+        "ffn_moe_topk-3 (view)",
+        "ffn_moe_out-3",
+        "ffn_moe_topk",
+    ],
 )
 def test_other_tensors_are_not_wanted(name: str) -> None:
     assert not RouterTap(weights=True).wants(name.encode())

@@ -90,9 +90,17 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str, Callable[[Scores, Any],
     "deepseek_v3": (
         "DeepseekV3",
         {
-            **{"n_routed_experts": 16, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1},
-            **{"moe_intermediate_size": 24, "q_lora_rank": 16, "kv_lora_rank": 16, "num_key_value_heads": 4},
-            **{"qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8},
+            "n_routed_experts": 16,
+            "n_group": 4,
+            "topk_group": 2,
+            "first_k_dense_replace": 1,
+            "moe_intermediate_size": 24,
+            "num_key_value_heads": 4,
+            "q_lora_rank": 16,
+            "kv_lora_rank": 16,
+            "qk_rope_head_dim": 8,
+            "qk_nope_head_dim": 8,
+            "v_head_dim": 8,
         },
         "gate",
         in_groups,
@@ -212,7 +220,9 @@ def test_steps_phases_and_widths(saved: Path, tmp_path: Path) -> None:
 
 def test_the_command(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "trace.jsonl"
-    assert main(["trace", "capture", "--model", str(saved), "--prompt", PROMPT, "--tokens", "2", "--out", str(out)]) == 0
+    assert (
+        main(["trace", "capture", "--model", str(saved), "--prompt", PROMPT, "--tokens", "2", "--out", str(out)]) == 0
+    )
     printed = capsys.readouterr()
     assert printed.err == ""
     assert "16 of the prompt, 2 said" in printed.out
@@ -223,7 +233,7 @@ def test_a_dense_model_and_a_folder_of_something_else(tmp_path: Path) -> None:
     folder = tmp_path / "dense"
     save_tokenizer(folder)
     save_model(folder, "Llama", {name: SHAPE[name] for name in list(SHAPE)[:-1]}, "gate")
-    with pytest.raises(BadInput, match="no layer of this model .llama. calls routed experts"):
+    with pytest.raises(BadInput, match=r"no layer of this model .llama. calls routed experts"):
         Transformers(folder)
     (folder / "config.json").write_text('{"model_type": "nobody-knows"}')
     with pytest.raises(BadInput, match="transformers cannot load it"):
