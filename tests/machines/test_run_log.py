@@ -64,15 +64,14 @@ def test_the_numbers_of_a_log_agree(name: str) -> None:
     log = recorded(name) if name in RECORDED else read_log(text_of(name), mode="slot-bank", where=name)
     routed = log.routed
     if routed is None:
-        assert name in ("warm-stock", "cpu-stock", "prose-ub4-bank16-overflow") or not log.settings
+        assert name in ("warm-stock", "cpu-stock")
         return
     assert routed.misses == routed.cold_installs + routed.evictions
     assert routed.hit_percent == pytest.approx(100 * (1 - routed.misses / routed.requests), abs=0.0501)
     assert routed.reads == routed.sidecar_reads + routed.packed_copies
     assert sum(one.bytes_read for one in log.families.values()) == pytest.approx(routed.bytes_read, abs=0.0251 * GIB)
-    # Microseconds of the parts that the runtime times besides are of no family.
     assert sum(one.install_ms for one in log.families.values()) <= routed.install_ms
-    if len(log.layers) == len({line.layer for line in log.layers}) and sum(x.calls for x in log.layers) == routed.calls:
+    if sum(line.calls for line in log.layers) == routed.calls:  # the log shows all of them
         for key in ("requests", "misses", "cold_installs", "evictions"):
             assert sum(getattr(line, key) for line in log.layers) == getattr(routed, key)
         assert sum(line.bytes_read for line in log.layers) == pytest.approx(routed.bytes_read, abs=0.01 * GIB)
