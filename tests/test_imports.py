@@ -17,6 +17,7 @@ import native_bridge
 PACKAGE = Path(flashmoe_sim.__file__).parent
 BRIDGE = Path(native_bridge.__file__).parent
 ROOT = PACKAGE.parent
+MODULES = {"llama-cpp-python": "llama_cpp"}
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 BRIDGE_SOURCES = sorted(BRIDGE.rglob("*.py"))
 
@@ -71,4 +72,5 @@ def dependencies(*, extras: bool) -> set[str]:
     declared = project["dependencies"]
     if extras:
         declared = declared + [line for lines in project["optional-dependencies"].values() for line in lines]
-    return {re.split("[<>=!~ ]", line)[0].lower() for line in declared} | set(sys.stdlib_module_names)
+    named = {re.split("[<>=!~ ]", line)[0].lower() for line in declared}
+    return {MODULES.get(name, name) for name in named} | set(sys.stdlib_module_names)

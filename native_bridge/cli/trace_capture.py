@@ -84,7 +84,8 @@ def capture(
     whatever bank is to be studied. It is written while the model runs: what is there after an interruption is usable.
 
     \b
-    Example:  sim trace capture --model model.gguf --prompt-file text.txt --tokens 500
+    Example:  sim trace capture --model model.gguf --prompt-file text.txt \\
+              --tokens 500
     """
     from native_bridge.capture.interrupts import sigterm_is_ctrl_c
     from native_bridge.capture.opening import open_model
