@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Self, cast
@@ -22,7 +22,7 @@ from native_bridge.capture.router_tap import PREFIX, RouterTap
 INSTALL = "CMAKE_ARGS=-DGGML_NATIVE=OFF pip install 'flashmoe-sim[capture]'"
 ERROR_LEVEL = 4
 
-_kept_for_c: list[object] = []  # which keeps no references
+_kept_for_c: list[object] = []  # C keeps no references to what it calls
 
 
 class LlamaCpp:
@@ -33,7 +33,6 @@ class LlamaCpp:
     threads: 0 for as many as there are cores.
     gpu_layers: layers on the GPU, -1 for all, where the library was built for one.
     weights: whether gate weights are recorded.
-    loading: called with the share of the model that is loaded.
 
     Raises BadInput where the file is no mixture-of-experts model (which its header tells), or the library is missing or
     cannot load it.
@@ -47,23 +46,19 @@ class LlamaCpp:
         threads: int = 0,
         gpu_layers: int = 0,
         weights: bool = True,
-        loading: Callable[[float], None] | None = None,
     ) -> None:
         geometry = read_gguf(path)
         self.architecture = geometry.arch
         self.n_experts = {number: layer.n_experts for number, layer in geometry.layers.items()}
         self._lib, self._said = _library()
         self._said.clear()
-        self._path, self._ubatch, self._threads, self._gpu_layers = (
-            _first(path),
-            ubatch,
-            threads or _cores(),
-            gpu_layers,
-        )
+        self._path = _first(path)
+        self._ubatch = ubatch
+        self._threads = threads or _cores()
         self._context: Any = None
         self._stopped: BaseException | None = None
         self._tap = RouterTap(weights=weights)
-        self._model = self._load(loading)
+        self._model = self._load(gpu_layers)
         self._vocabulary = self._lib.llama_model_get_vocab(self._model)
         self._ggml = Ggml(_ggml_library())
         self._name_offset = -1
@@ -135,11 +130,11 @@ class LlamaCpp:
             pieces.append(piece.raw[: max(count, 0)])
         return b"".join(pieces).decode("utf-8", "replace")
 
-    def _load(self, loading: Callable[[float], None] | None) -> Any:
+    def _load(self, gpu_layers: int) -> Any:
         parameters = self._lib.llama_model_default_params()
-        parameters.n_gpu_layers = self._gpu_layers
-        report = self._lib.llama_progress_callback(lambda share, _: self._keep_loading(loading, share))
-        parameters.progress_callback = report
+        parameters.n_gpu_layers = gpu_layers
+        goes_on = self._lib.llama_progress_callback(lambda share, _: self._stopped is None)
+        parameters.progress_callback = goes_on
         with interrupts_wait(self._stop):
             model = self._lib.llama_model_load_from_file(str(self._path).encode(), parameters)
         if self._stopped:
@@ -147,11 +142,6 @@ class LlamaCpp:
         if not model:
             raise BadInput(f"{self._path}: llama.cpp cannot load it{self._reason()}")
         return model
-
-    def _keep_loading(self, loading: Callable[[float], None] | None, share: float) -> bool:
-        if loading:
-            loading(share)
-        return self._stopped is None
 
     def _see(self, tensor: int, ask: bool, _: int) -> bool:
         """llama.cpp asks of each tensor whether its values are wanted, and shows those that are.

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.geometry.families import MAX_EXPERTS
 from native_bridge.capture.record import RoutedCall
 
@@ -71,13 +71,16 @@ class Transformers:
         """Nothing is reserved: the cache grows."""
 
     def evaluate(self, tokens: Sequence[int], *, output: bool) -> list[RoutedCall]:
-        with self._torch.inference_mode():
-            result = self._model(
-                input_ids=self._torch.tensor([list(tokens)]),
-                past_key_values=self._cache,
-                use_cache=True,
-                logits_to_keep=1,
-            )
+        try:
+            with self._torch.inference_mode():
+                result = self._model(
+                    input_ids=self._torch.tensor([list(tokens)]),
+                    past_key_values=self._cache,
+                    use_cache=True,
+                    logits_to_keep=1,
+                )
+        except RuntimeError as error:  # memory, mostly
+            raise SimError(f"torch could not evaluate {len(tokens)} tokens ({' '.join(str(error).split())})") from None
         self._cache, self._logits = result.past_key_values, result.logits
         calls, self._calls = self._calls, []
         return calls

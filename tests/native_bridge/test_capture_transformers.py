@@ -145,7 +145,7 @@ def save_model(folder: Path, name: str, shape: dict[str, Any], router: str) -> N
 
 
 def captured(folder: Path, out: Path, *, ubatch: int, weights: bool = True) -> tuple[RoutingTrace, Captured]:
-    with Transformers(folder, weights=weights) as engine, TraceWriter(out, origin={}, force=True) as writer:
+    with Transformers(folder, threads=1, weights=weights) as engine, TraceWriter(out, origin={}, force=True) as writer:
         done = capture(engine, Request(PROMPT, TOKENS, ubatch), writer)
     return load_trace(out), done
 
