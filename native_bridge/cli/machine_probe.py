@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from native_bridge.probe.probe import Probed
 
 MOST_SECONDS = 3600.0
+ERASE = "\r\x1b[K"  # what is on the line
 
 
 @click.command(short_help="A machine of your own, measured: storage, memory and link.")
@@ -75,15 +77,16 @@ def probe(
         sizes = sizes_of(load_model(model))
     else:
         sizes = SIZES if expert_bytes is None else sizes_of_expert(_size("--expert-bytes", expert_bytes))
-    found = measure(
-        folder,
-        sizes,
-        seconds=seconds,
-        most_bytes=_size("--max-bytes", max_bytes),
-        use_fio=use_fio,
-        use_gpu=use_gpu,
-        tell=_progress(seconds),
-    )
+    with _progress(seconds) as tell:
+        found = measure(
+            folder,
+            sizes,
+            seconds=seconds,
+            most_bytes=_size("--max-bytes", max_bytes),
+            use_fio=use_fio,
+            use_gpu=use_gpu,
+            tell=tell,
+        )
     machine = as_machine(found, name=out.stem or "probed", today=date.today())
     write_machine(machine, out, force=force)
     if as_json:
@@ -102,17 +105,22 @@ def _size(option: str, text: str) -> int:
     return parsed
 
 
-def _progress(seconds: float) -> Callable[[str], None]:
-    """Says on stderr what is being done, over itself, and the time left; silent where stderr is not a terminal."""
-    end = time.monotonic() + seconds
+@contextmanager
+def _progress(seconds: float) -> Iterator[Callable[[str], None]]:
+    """Says on stderr what is being done and the time left, over itself; silent where stderr is not a terminal."""
     if not sys.stderr.isatty():
-        return lambda what: None
+        yield lambda what: None
+        return
+    end = time.monotonic() + seconds
 
     def tell(what: str) -> None:
-        left = max(end - time.monotonic(), 0)
-        click.echo(f"\r\x1b[Ksim: {what}, {left:.0f} s left", nl=False, err=True)
+        left_s = max(end - time.monotonic(), 0)
+        click.echo(f"{ERASE}sim: {what}, {left_s:.0f} s left", nl=False, err=True)
 
-    return tell
+    try:
+        yield tell
+    finally:
+        click.echo(ERASE, nl=False, err=True)
 
 
 def _print(found: Probed, machine: Machine) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from native_bridge.host import cpu_name
 
 CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
@@ -43,7 +44,7 @@ def machine_facts(folder: Path) -> Facts:
     limit = min((found for path in CGROUP_LIMITS if (found := _number(path)) is not None), default=memory.total)
     file_system, device = _mounted(folder)
     return Facts(
-        processor=_processor(),
+        processor=cpu_name(),
         cores=len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1,
         ram_bytes=min(memory.total, limit),
         ram_limited=limit < memory.total,
@@ -58,13 +59,6 @@ def _number(path: Path) -> int | None:
     with suppress(OSError, ValueError):
         return int(path.read_text())
     return None
-
-
-def _processor() -> str:
-    with suppress(OSError):
-        if found := re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
-            return found[1].strip()
-    return platform.processor() or platform.machine()
 
 
 def _system() -> str:

@@ -9,12 +9,11 @@ from flashmoe_sim.errors import SimError
 
 
 class FioReads(NamedTuple):
-    """The reads of one group of jobs. p50_s: the median time of one, None where there was none."""
+    """The reads of one group of jobs, all together."""
 
     version: str
     read_bytes: int
     seconds: float
-    p50_s: float | None
 
     @property
     def gb_s(self) -> float:
@@ -32,13 +31,10 @@ def parse_fio(text: str) -> FioReads:
         document, _ = json.JSONDecoder().raw_decode(text, start)
         job: dict[str, Any] = document["jobs"][0]
         error, read = job["error"], job["read"]
-        percentiles = read["clat_ns"].get("percentile", {})
-        p50_ns = percentiles.get("50.000000")
         found = FioReads(
             document["fio version"].removeprefix("fio-"),
             int(read["io_bytes"]),
             int(read["runtime"]) / 1e3,
-            None if p50_ns is None else p50_ns / 1e9,
         )
     except (json.JSONDecodeError, RecursionError):
         raise SimError("fio printed no JSON; expected its report; try --no-fio") from None

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import mmap
 import os
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from native_bridge.probe.estimate import ROUNDS, Estimate, estimate
 from native_bridge.probe.own_reads import Reading, open_cached, read_for
+from native_bridge.probe.threads import bytes_in_threads
 
 MOST_BYTES = 1 << 30  # beyond the last-level cache of nearly every machine
 CACHED_READ_BYTES = 1 << 20
@@ -68,10 +68,13 @@ def measure_memory(
             slice_s = (until - time.monotonic()) / (ROUNDS - number) / 3
             if slice_s <= 0 or not pairs or not cached_bytes:
                 break
+            tell(f"memory, round {number + 1} of {ROUNDS}")
             one.append(_copy_for(pairs, threads=1, seconds=slice_s))
             together.append(_copy_for(pairs, threads=threads, seconds=slice_s))
             end = time.monotonic() + slice_s
-            done, taken_s = read_for(cached, size_bytes=read_bytes, depth=threads, until=end, seed=number, dropped=False)
+            done, taken_s = read_for(
+                cached, size_bytes=read_bytes, depth=threads, until=end, seed=number, dropped=False
+            )
             from_cache.append(done / taken_s / 1e9)
     found = [estimate(rates) if rates else None for rates in (one, together, from_cache)]
     return MemoryFound(threads, buffer_bytes, cached_bytes, *found)
@@ -98,22 +101,11 @@ def _read_start(file: Reading, most_bytes: int, *, until: float) -> int:
 
 def _copy_for(pairs: Sequence[Pair], *, threads: int, seconds: float) -> float:
     """GB/s of copies over all buffers again and again for some seconds, each thread with buffers of its own."""
-    copied_bytes, stop = [0] * threads, threading.Event()
-    started = time.monotonic()
 
-    def run(thread: int) -> None:
+    def copies(thread: int) -> Iterator[int]:
         for source, target in cycle(pairs[thread::threads]):
             np.copyto(target, source)
-            copied_bytes[thread] += len(source)
-            if stop.is_set() or time.monotonic() - started >= seconds:
-                return
+            yield len(source)
 
-    workers = [threading.Thread(target=run, args=(thread,), daemon=True) for thread in range(threads)]
-    try:
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-    finally:
-        stop.set()
-    return sum(copied_bytes) / (time.monotonic() - started) / 1e9
+    copied_bytes, taken_s = bytes_in_threads(copies, threads, until=time.monotonic() + seconds)
+    return copied_bytes / taken_s / 1e9

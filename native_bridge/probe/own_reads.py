@@ -6,7 +6,6 @@ import fcntl
 import mmap
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.errors import BadInput
+from native_bridge.probe.threads import bytes_in_threads
 
 PAGE_BYTES = 4096
 F_NOCACHE = 48  # fcntl.h of macOS
@@ -99,34 +99,17 @@ def read_for(
     once = reading.access == "buffered" and dropped
     if once:
         drop_pages(reading.descriptor)
-    numbers, stop = count(), threading.Event()
-    read_bytes, failed = [0] * depth, []  # type: tuple[list[int], list[OSError]]
+    numbers = count()
 
-    def run(thread: int) -> None:
+    def reads(thread: int) -> Iterator[int]:
         with mmap.mmap(-1, size_bytes) as page_aligned:
             while (number := next(numbers)) < len(places) or not once:
-                try:
-                    read = os.preadv(reading.descriptor, [page_aligned], int(places[number % len(places)]))
-                except OSError as error:
-                    failed.append(error)
-                    return
-                read_bytes[thread] += read
-                if stop.is_set() or time.monotonic() >= until:
-                    return
+                yield os.preadv(reading.descriptor, [page_aligned], int(places[number % len(places)]))
 
-    threads = [threading.Thread(target=run, args=(thread,), daemon=True) for thread in range(depth)]
-    started = time.monotonic()
     try:
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
-    finally:
-        stop.set()
-    seconds = time.monotonic() - started
-    if failed:
-        raise BadInput(f"the file that was written cannot be read ({failed[0].strerror}); is the disk healthy?")
-    return sum(read_bytes), seconds
+        return bytes_in_threads(reads, depth, until=until)
+    except OSError as error:
+        raise BadInput(f"the file that was written cannot be read ({error.strerror}); is the disk healthy?") from None
 
 
 def cached_share(past: Reading, cached: Reading, *, until: float) -> float | None:

@@ -77,6 +77,7 @@ def probe(
             size_bytes=file_bytes(folder, least_bytes=least_bytes, most_bytes=most_bytes),
             least_bytes=least_bytes,
             until=started + seconds * WRITTEN,
+            tell=tell,
         )
         storage = measure_storage(path, sizes, fio=fio, until=started + seconds * STORAGE, tell=tell)
         memory = measure_memory(

@@ -8,7 +8,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -16,18 +16,13 @@ from types import FrameType
 import numpy as np
 
 from flashmoe_sim.cli.common import size
-from flashmoe_sim.errors import BadInput, SimError
-from native_bridge.probe.own_reads import keep_out_of_cache
+from flashmoe_sim.errors import BadInput
+from native_bridge.probe.own_reads import drop_pages, keep_out_of_cache
+from native_bridge.process import Terminated
 
 BLOCK_BYTES = 4 << 20
 SYNC_BYTES = 32 << 20
 PREFIX = ".flashmoe-probe-"
-
-
-class Terminated(SimError):
-    """SIGTERM came."""
-
-    exit_code = 128 + signal.SIGTERM
 
 
 @contextmanager
@@ -72,7 +67,9 @@ def file_bytes(folder: Path, *, least_bytes: int, most_bytes: int) -> int:
     return min(most_bytes, free_bytes // 2) // least_bytes * least_bytes
 
 
-def write_file(path: Path, *, size_bytes: int, least_bytes: int, until: float) -> tuple[int, float]:
+def write_file(
+    path: Path, *, size_bytes: int, least_bytes: int, until: float, tell: Callable[[str], None]
+) -> tuple[int, float]:
     """Write a file that no device can compress; returns its bytes and how many a second reached the device.
 
     It ends early at `until` (of time.monotonic), and then has fewer bytes. Every 32 MiB are forced out, so that no more
@@ -91,7 +88,9 @@ def write_file(path: Path, *, size_bytes: int, least_bytes: int, until: float) -
                 written += done
                 if written % SYNC_BYTES == 0:
                     os.fsync(file.fileno())
+                    tell(f"writing, {size(written)}")
             os.fsync(file.fileno())
+            drop_pages(file.fileno())
     except OSError as error:
         raise BadInput(
             f"{path.parents[1]}: cannot hold a file of {size(size_bytes)}: {error.strerror or error} after "

@@ -28,7 +28,7 @@ from native_bridge.probe.own_reads import (
 DEPTHS = (1, 2, 4, 8)
 SIZES = (64 << 10, 256 << 10, 1 << 20, REFERENCE_BYTES)
 MOST_SIZES = 6
-EVIDENTLY_CACHED = 0.5
+EVIDENTLY_CACHED, PARTLY_CACHED = 0.5, 0.05
 
 Tell = Callable[[str], None]
 
@@ -133,6 +133,10 @@ def measure_storage(path: Path, sizes: Sequence[int], *, fio: str | None, until:
         notes.append(f"{missing} of {len(grid)} sizes and depths were not reached in time; give more --seconds")
     if (fewest := min(map(len, measured.values()))) < ROUNDS:
         notes.append(f"{fewest} of {ROUNDS} rounds of reads in the time there was; give more --seconds")
+    if share is not None and share >= EVIDENTLY_CACHED:
+        notes.append("storage was evidently the page cache or memory: give a --folder on the disk with the experts")
+    elif share is not None and share >= PARTLY_CACHED:
+        notes.append(f"{share:.0%} of the small reads were as quick as from the page cache")
     points = tuple(Point(*point, estimate(rates)) for point, rates in measured.items())
     by = f"fio {fio}, psync" if fio else "own reads in threads"
     return StorageFound(points, by, past.access, share, _request_us(measured), tuple(notes))
