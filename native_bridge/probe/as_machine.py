@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from statistics import median
 
@@ -19,8 +20,7 @@ from flashmoe_sim.machines.machine import (
 )
 from flashmoe_sim.machines.reads import MeasuredRead, ReadTable
 from native_bridge.probe.estimate import Estimate
-from native_bridge.probe.mac import known_bandwidth
-from native_bridge.probe.memory import MemoryFound
+from native_bridge.probe.mac import MacFacts, known_bandwidth
 from native_bridge.probe.probe import Probed
 from native_bridge.probe.storage import StorageFound
 
@@ -43,14 +43,14 @@ def as_machine(found: Probed, *, name: str, today: date) -> Machine:
         layer_us=_unmeasured("gpu.layer_us" if gpu else "cpu.layer_us"),
         knee_tokens=Quantity(*KNEE, UNMEASURED, "not measured", True),
     )
-    unified = found.mac is not None or (found.gpu is not None and found.gpu.integrated)
+    unified = _is_unified(found)
     if found.gpu is not None and not unified:
         memory = Quantity(*(_gib(found.gpu.free_bytes),) * 3, f"{source}, {found.gpu.by}", f"free on {found.gpu.name}")
-        unit = Compute(memory_gib=memory, layer_us=unit.layer_us, knee_tokens=unit.knee_tokens)
+        unit = replace(unit, memory_gib=memory)
     if found.mac is not None and found.mac.wired_limit_mib is not None:
         limit = found.mac.wired_limit_mib / 1024
         memory = Quantity(limit, limit, limit, "sysctl iogpu.wired_limit_mb", found.facts.system)
-        unit = Compute(memory_gib=memory, layer_us=unit.layer_us, knee_tokens=unit.knee_tokens)
+        unit = replace(unit, memory_gib=memory)
     return Machine(
         name=name,
         title=f"{_title(found)}; computing not measured",
@@ -66,7 +66,9 @@ def as_machine(found: Probed, *, name: str, today: date) -> Machine:
 
 def _title(found: Probed) -> str:
     facts = found.facts
-    processor = found.mac.chip if found.mac is not None else f"{facts.processor}, {facts.cores} cores"
+    processor = f"{facts.processor}, {facts.cores} cores"
+    if found.mac is not None:
+        processor = found.mac.chip + (f" ({found.mac.gpu_cores}-core GPU)" if found.mac.gpu_cores else "")
     card = f" with {found.gpu.name}" if found.gpu is not None else ""
     return f"{processor}{card}, {_gib(facts.ram_bytes):.3g} GiB, {facts.system}, {facts.where}"
 
@@ -116,22 +118,20 @@ def _memory(found: Probed, source: str) -> Memory | None:
     if memory.together is None or memory.from_cache is None:
         return None
     ram, taken = _gib(facts.ram_bytes), _gib(facts.ram_bytes - facts.available_bytes)
-    known = known_bandwidth(found.mac) if found.mac is not None else None
-    condition = _copies(memory)
-    bandwidth = memory.together.quantity(f"{source}, numpy", f"{condition}, read and written bytes", factor=2)
-    if known is not None:
+    told = "the limit of the control group" if facts.ram_limited else "told by the system"
+    unified = _is_unified(found)
+    bandwidth = memory.together.quantity(
+        f"{source}, numpy",
+        f"copies of {size(memory.buffer_bytes)}, {memory.threads} threads, bytes read and written"
+        + (", by the CPU alone" if unified else ""),
+        factor=2,
+        estimated=unified,
+    )
+    if found.mac is not None and (known := known_bandwidth(found.mac)) is not None:
         preset, quantity = known
-        bandwidth = Quantity(
-            quantity.value,
-            quantity.lo,
-            quantity.hi,
-            f"preset {preset}: {quantity.source}",
-            quantity.condition,
-            quantity.estimated,
-        )
-    limit = "the limit of the control group" if facts.ram_limited else "told by the system"
+        bandwidth = replace(quantity, source=f"preset {preset}: {quantity.source}")
     return Memory(
-        ram_gib=Quantity(ram, ram, ram, limit, facts.system),
+        ram_gib=Quantity(ram, ram, ram, told, facts.system if found.mac is None else _mac(found.mac, facts.system)),
         bandwidth_gb_s=bandwidth,
         copy_gb_s=memory.from_cache.quantity(
             source, f"{size(memory.cached_bytes)} of a cached file, {memory.threads} threads, reads of 1 MiB"
@@ -142,8 +142,12 @@ def _memory(found: Probed, source: str) -> Memory | None:
     )
 
 
-def _copies(memory: MemoryFound) -> str:
-    return f"copies of {size(memory.buffer_bytes)}, {memory.threads} threads"
+def _mac(mac: MacFacts, system: str) -> str:
+    return system if mac.model is None else f"{mac.model}, {system}"
+
+
+def _is_unified(found: Probed) -> bool:
+    return found.mac is not None or (found.gpu is not None and found.gpu.integrated)
 
 
 def _link(found: Probed, source: str) -> Link | None:

@@ -1,4 +1,4 @@
-"""What macOS says of a Mac: its chip, memory and GPU, from the system's own tools."""
+"""What macOS says of a Mac: its chip and GPU, from the system's own tools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flashmoe_sim.machines.machine import Quantity
 from native_bridge.process import ask
 
 TIMEOUT_S = 20.0
-SYSCTL = ("hw.memsize", "machdep.cpu.brand_string", "iogpu.wired_limit_mb")
+SYSCTL = ("machdep.cpu.brand_string", "iogpu.wired_limit_mb")
 PROFILER = ("system_profiler", "-json", "SPHardwareDataType", "SPDisplaysDataType")
 
 
@@ -28,7 +28,6 @@ class MacFacts:
 
     chip: str
     model: str | None
-    ram_bytes: int | None
     gpu_cores: int | None
     wired_limit_mib: int | None
 
@@ -52,7 +51,6 @@ def parse_mac(sysctl: str, profiler: str) -> MacFacts:
     return MacFacts(
         chip=str(chip or "Mac"),
         model=hardware.get("machine_model"),
-        ram_bytes=_integer(values.get("hw.memsize")),
         gpu_cores=_integer(display.get("sppci_cores")),
         wired_limit_mib=_integer(values.get("iogpu.wired_limit_mb")) or None,  # 0: the system's own limit
     )

@@ -18,7 +18,7 @@ from native_bridge.probe.scratch import file_bytes, leftovers, scratch, write_fi
 from native_bridge.probe.storage import DEPTHS, StorageFound, Tell, measure_storage
 
 # Shares of the seconds after which each stage ends at the latest; one that ends early leaves its time to the next.
-WRITTEN, STORAGE, MEMORY, LINK = 0.2, 0.85, 0.92, 0.98
+WRITTEN, LEAST_WRITTEN, STORAGE, MEMORY, LINK = 0.2, 0.5, 0.85, 0.92, 0.98
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,7 @@ def probe(
             size_bytes=file_bytes(folder, least_bytes=least_bytes, most_bytes=most_bytes),
             least_bytes=least_bytes,
             until=started + seconds * WRITTEN,
+            latest=started + seconds * LEAST_WRITTEN,
             tell=tell,
         )
         storage = measure_storage(path, sizes, fio=fio, until=started + seconds * STORAGE, tell=tell)

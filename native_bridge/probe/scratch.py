@@ -68,19 +68,20 @@ def file_bytes(folder: Path, *, least_bytes: int, most_bytes: int) -> int:
 
 
 def write_file(
-    path: Path, *, size_bytes: int, least_bytes: int, until: float, tell: Callable[[str], None]
+    path: Path, *, size_bytes: int, least_bytes: int, until: float, latest: float, tell: Callable[[str], None]
 ) -> tuple[int, float]:
     """Write a file that no device can compress; returns its bytes and how many a second reached the device.
 
-    It ends early at `until` (of time.monotonic), and then has fewer bytes. Every 32 MiB are forced out, so that no more
-    than those are left to wait for. Raises BadInput where less than `least_bytes` fitted, or were written in time.
+    It ends early at `until` (of time.monotonic) if it has `least_bytes` by then, and else when it has them. Every
+    32 MiB are forced out, so that no more than those are left to wait for. Raises BadInput where they do not fit, or
+    less than `least_bytes` were written at `latest`.
     """
     random = np.random.default_rng()
     written, started = 0, time.monotonic()
     try:
         with path.open("wb", buffering=0) as file:
             keep_out_of_cache(file.fileno())
-            while written < size_bytes and (time.monotonic() < until or written == 0):
+            while written < size_bytes and time.monotonic() < (until if written >= least_bytes else latest):
                 block = random.bytes(min(BLOCK_BYTES, size_bytes - written))
                 done = 0
                 while done < len(block):

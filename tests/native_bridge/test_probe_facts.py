@@ -14,7 +14,7 @@ from native_bridge.probe import facts
 from native_bridge.probe.facts import machine_facts
 from native_bridge.probe.mac import MacFacts, known_bandwidth, parse_mac
 
-SYSCTL = "hw.memsize: 51539607552\nmachdep.cpu.brand_string: Apple M5 Pro\niogpu.wired_limit_mb: 40960\n"
+SYSCTL = "machdep.cpu.brand_string: Apple M5 Pro\niogpu.wired_limit_mb: 40960\n"
 PROFILER = json.dumps(
     {
         "SPDisplaysDataType": [
@@ -39,7 +39,7 @@ PROFILER = json.dumps(
         ],
     }
 )
-MAC = MacFacts("Apple M5 Pro", "Mac17,9", 48 * 2**30, 20, 40960)
+MAC = MacFacts("Apple M5 Pro", "Mac17,9", 20, 40960)
 
 
 def test_a_mac() -> None:
@@ -47,19 +47,21 @@ def test_a_mac() -> None:
     assert parse_mac(SYSCTL.replace("40960", "0"), PROFILER).wired_limit_mib is None
 
 
-@pytest.mark.parametrize("profiler", ["", "no JSON", "[]", "{}", '{"SPHardwareDataType": []}', '{"SPHardwareDataType": [3]}'])
+@pytest.mark.parametrize(
+    "profiler", ["", "no JSON", "[]", "{}", '{"SPHardwareDataType": []}', '{"SPHardwareDataType": [3]}']
+)
 def test_a_mac_that_tells_less(profiler: str) -> None:
-    assert parse_mac(SYSCTL, profiler) == MacFacts("Apple M5 Pro", None, 48 * 2**30, None, 40960)
-    assert parse_mac("sysctl: unknown oid\n", profiler) == MacFacts("Mac", None, None, None, None)
+    assert parse_mac(SYSCTL, profiler) == MacFacts("Apple M5 Pro", None, None, 40960)
+    assert parse_mac("sysctl: unknown oid\n", profiler) == MacFacts("Mac", None, None, None)
 
 
 def test_the_bandwidth_of_a_chip_is_that_of_the_preset_with_as_many_gpu_cores() -> None:
     preset = load_machine("m5-pro-48")
     assert preset.memory is not None
     assert known_bandwidth(MAC) == ("m5-pro-48", preset.memory.bandwidth_gb_s)
-    assert known_bandwidth(MacFacts("Apple M5 Pro", None, None, 16, None)) is None
-    assert known_bandwidth(MacFacts("Apple M5", None, None, 20, None)) is None
-    assert known_bandwidth(MacFacts("Apple M5 Pro", None, None, None, None)) is None
+    assert known_bandwidth(MacFacts("Apple M5 Pro", None, 16, None)) is None
+    assert known_bandwidth(MacFacts("Apple M5", None, 20, None)) is None
+    assert known_bandwidth(MacFacts("Apple M5 Pro", None, None, None)) is None
 
 
 def test_the_file_system_is_that_of_the_last_mount_over_the_folder(

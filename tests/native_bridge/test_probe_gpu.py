@@ -1,4 +1,4 @@
-"""Copies to a CUDA device, with packages that stand in for the real ones: they take exact times on a clock of theirs."""
+"""Copies to a CUDA device, with packages that stand in for the real ones and take exact times on a clock of theirs."""
 
 from __future__ import annotations
 

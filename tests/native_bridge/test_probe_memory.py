@@ -34,9 +34,7 @@ def test_rates_are_bytes_copied_over_their_time(file: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(memory.np, "copyto", slow)
     until = time.monotonic() + 1
-    found = measure_memory(
-        file, threads=3, available_bytes=1 << 40, until=until, tell=silent, most_bytes=3 * MIB // 2
-    )
+    found = measure_memory(file, threads=3, available_bytes=1 << 40, until=until, tell=silent, most_bytes=3 * MIB // 2)
     assert found.buffer_bytes == 3 * MIB // 2
     assert found.cached_bytes == 3 * MIB // 2
     assert found.one is not None

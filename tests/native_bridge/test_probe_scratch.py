@@ -29,9 +29,14 @@ def test_nothing_is_left(tmp_path: Path) -> None:
     with scratch(tmp_path) as place:
         (place / "reads").write_bytes(b"x")
         assert leftovers(tmp_path) == [place]
-    with pytest.raises(KeyboardInterrupt), scratch(tmp_path) as place:
-        (place / "reads").write_bytes(b"x")
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with scratch(tmp_path) as place:
+            (place / "reads").write_bytes(b"x")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -41,10 +46,23 @@ def test_signals(tmp_path: Path, number: int, code: int, stage: str) -> None:
     folder, out = tmp_path / "disk", tmp_path / "mine.toml"
     folder.mkdir()
     size = "8GiB" if stage == "writing" else "32MiB"
-    words = ["machine", "probe", "--folder", str(folder), "--out", str(out), "--max-bytes", size, "--no-fio", "--no-gpu"]
+    words = [
+        "machine",
+        "probe",
+        "--folder",
+        str(folder),
+        "--out",
+        str(out),
+        "--max-bytes",
+        size,
+        "--no-fio",
+        "--no-gpu",
+    ]
     program = "import sys; from native_bridge.cli.main import entry; entry()"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    child = subprocess.Popen([sys.executable, "-c", program, *words], stderr=subprocess.PIPE, env=environment, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, *words], stderr=subprocess.PIPE, env=environment, text=True
+    )
     try:
         deadline = time.monotonic() + 60
         least = 4 * MIB if stage == "writing" else 32 * MIB
@@ -68,7 +86,11 @@ def test_signals(tmp_path: Path, number: int, code: int, stage: str) -> None:
 def test_folders_that_do_not_do(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
-    for folder, says in ((tmp_path / "none", "no such folder"), (file, "is not a folder"), (Path("/proc"), "written in")):
+    for folder, says in (
+        (tmp_path / "none", "no such folder"),
+        (file, "is not a folder"),
+        (Path("/proc"), "written in"),
+    ):
         with pytest.raises(BadInput, match=says), scratch(folder):
             pass
 
@@ -88,7 +110,7 @@ def test_the_file_is_as_large_as_asked_and_cannot_be_compressed(tmp_path: Path) 
     path = tmp_path / "place" / "reads"
     path.parent.mkdir()
     until = time.monotonic() + 60
-    written, bytes_s = write_file(path, size_bytes=5 * MIB, least_bytes=MIB, until=until, tell=silent)
+    written, bytes_s = write_file(path, size_bytes=5 * MIB, least_bytes=MIB, until=until, latest=until, tell=silent)
     assert written == path.stat().st_size == 5 * MIB
     assert bytes_s > 0
     content = path.read_bytes()
@@ -98,10 +120,11 @@ def test_the_file_is_as_large_as_asked_and_cannot_be_compressed(tmp_path: Path) 
 def test_writing_ends_in_time(tmp_path: Path) -> None:
     path = tmp_path / "place" / "reads"
     path.parent.mkdir()
-    written, _ = write_file(path, size_bytes=1 << 40, least_bytes=MIB, until=time.monotonic(), tell=silent)
-    assert written == 4 * MIB
-    with pytest.raises(BadInput, match=r"only 4.00 MiB could be written in time.* 8.00 MiB; give more --seconds"):
-        write_file(path, size_bytes=1 << 40, least_bytes=8 * MIB, until=time.monotonic(), tell=silent)
+    now = time.monotonic()
+    written, _ = write_file(path, size_bytes=1 << 40, least_bytes=6 * MIB, until=now, latest=now + 60, tell=silent)
+    assert written == 8 * MIB
+    with pytest.raises(BadInput, match=r"only 0 B could be written in time.* 6.00 MiB; give more --seconds"):
+        write_file(path, size_bytes=1 << 40, least_bytes=6 * MIB, until=now, latest=now, tell=silent)
 
 
 def test_a_disk_that_becomes_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,9 +132,9 @@ def test_a_disk_that_becomes_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(module.os, "fsync", full)
-    with pytest.raises(BadInput, match=r"No space left on device after 5.00 MiB") as raised, scratch(tmp_path) as place:
+    with pytest.raises(BadInput, match=r"No space left on device after 4.00 MiB") as raised, scratch(tmp_path) as place:
         write_file(
-            place / "reads", size_bytes=5 * MIB, least_bytes=MIB, until=time.monotonic() + 60, tell=silent
+            place / "reads", size_bytes=5 * MIB, least_bytes=MIB, until=0, latest=time.monotonic() + 60, tell=silent
         )
     assert str(raised.value).startswith(f"{tmp_path}: ")
     assert list(tmp_path.iterdir()) == []

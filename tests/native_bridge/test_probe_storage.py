@@ -6,6 +6,7 @@ import errno
 import os
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +86,7 @@ def test_reads_that_fail(file: Path) -> None:
 
 
 def test_what_a_thread_raises_ends_the_others() -> None:
-    def work(thread: int):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    def work(thread: int) -> Iterator[int]:
         while True:
             if thread == 1:
                 raise ValueError("second")
@@ -179,7 +180,7 @@ def test_fio_is_not_started_where_there_is_too_little_time(file: Path) -> None:
 
 
 def test_what_a_request_costs() -> None:
-    """64 KiB at 0.5 GB/s take 131.072 us, at the best rate of the round, 2 GB/s, 32.768; in the second 65.536 less 16.384."""
+    """64 KiB at 0.5 GB/s take 131.072 us, at the best rate of the round, 2 GB/s, 32.768; then 65.536 less 16.384."""
     rates = {(65536, 1): [0.5, 1.0], (65536, 4): [0.8, 1.0], (1 << 20, 1): [2.0, 4.0]}
     found = _request_us(rates)
     assert found.value == pytest.approx((98.304 + 49.152) / 2)
