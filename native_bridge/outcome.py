@@ -8,8 +8,9 @@ import signal
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.run_log import parse_log
+from native_bridge.modes import TRACED
 from native_bridge.process import Finished
-from native_bridge.request import TRACED, RunRequest
+from native_bridge.request import RunRequest
 
 SHOWN = 200
 

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from flashmoe_sim.errors import BadInput, unknown_name
+from flashmoe_sim.geometry.manifest import read_manifest
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT, ModelGeometry
+from native_bridge.modes import BANKED, MODES, ORACLES, PREFETCH, TRACED
 
-BANKED = ("resident-slot-bank", "slot-bank", "oracle-prefetch")
-ORACLES = ("oracle-all-hit", "oracle-prefetch")
-MODES = ("stock", "resident-bank", "resident-slot-bank", "slot-bank", *ORACLES)
-TRACED = ("resident-slot-bank", "slot-bank")
-PREFETCH = {
-    "temporal": "--moe-prefetch-temporal",
-    "predict-prev": "--moe-predict-prev-token",
-    "predict-top1": "--moe-predict-top1-prev",
-}
 MAX_PROMPT_BYTES = 100_000  # Linux takes 128 KiB an argument
 
 
@@ -49,8 +41,8 @@ class RunRequest:
     @property
     def name(self) -> str:
         """The name of its folder among runs of one model and prompt."""
-        parts = [self.mode]
-        parts += [f"bank{self.bank}"] if self.mode in BANKED else []
+        parts = [f"{self.mode}{self.bank}" if self.mode in TRACED else self.mode]
+        parts += [f"bank{self.bank}"] if self.mode == "oracle-prefetch" else []
         parts += [f"ub{self.ubatch}"] if self.ubatch > 1 else []
         parts += [f"topk{self.top_k}"] if self.top_k else []
         parts += [self.prefetch] if self.prefetch is not None else []
@@ -76,8 +68,14 @@ def check_request(request: RunRequest, model: ModelGeometry, *, sidecar: Path | 
     """Raise BadInput where the request is not one that the runtime can do with this model."""
     if request.mode not in MODES:
         raise unknown_name("mode", request.mode, MODES)
-    if request.needs_sidecar and sidecar is None:
-        raise BadInput(f"mode {request.mode} reads experts from a sidecar; give --sidecar")
+    if request.needs_sidecar:
+        if sidecar is None:
+            raise BadInput(f"mode {request.mode} reads experts from a sidecar; give --sidecar")
+        if read_manifest(sidecar).layers != model.layers:
+            raise BadInput(
+                f"{sidecar}: is the sidecar of another model than {model.name}: its layers, experts or their bytes "
+                "differ; give this model's, or write it again"
+            )
     if request.mode in ORACLES and replay is None:
         raise BadInput(f"mode {request.mode} replays a run of slot-bank; add that mode, or give --replay FOLDER")
     if request.top_k > model.top_k > 0:
@@ -133,14 +131,3 @@ def arguments(request: RunRequest, *, model: Path, sidecar: Path | None, trace: 
     context = 256 * -(-(len(request.prompt.encode()) + request.n_predict + 16) // 256)
     words += ["-t", str(request.threads), "-c", str(context), "--no-escape", "--simple-io"]
     return [*words, *request.further, "-p", request.prompt]
-
-
-def requests_of(
-    modes: tuple[str, ...], banks: tuple[int, ...], model: ModelGeometry, make: Callable[[str, int], RunRequest]
-) -> list[RunRequest]:
-    """A request for each mode and bank; one for each mode that has no bank, which is every expert.
-
-    make: the request of a mode and a bank.
-    """
-    experts = max(layer.n_experts for layer in model.layers.values())
-    return [make(mode, bank) for mode in modes for bank in (banks if mode in BANKED else (experts,))]

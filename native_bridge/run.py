@@ -14,18 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.errors import BadInput, SimError
-from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.runs import Run, read_run
 from native_bridge.cache import Cache
 from native_bridge.host import machine_name, temperature_c
+from native_bridge.modes import ORACLES
 from native_bridge.outcome import failure
 from native_bridge.process import Finished, run_child
-from native_bridge.request import ORACLES, RunRequest, arguments, check_request
+from native_bridge.request import RunRequest, arguments, check_request
 from native_bridge.runtime import Runtime
 
 LOG, TRACE, REPLAY, STDOUT, TEXT, FLAGS = "log.txt", "trace.jsonl", "replay.jsonl", "stdout", "text.txt", "run.json"
-MINE = frozenset((LOG, TRACE, f"{TRACE}.gz", TEXT, FLAGS))
+OURS = frozenset((LOG, TRACE, f"{TRACE}.gz", TEXT, FLAGS))
 SETTINGS = ("LLAMA_FLASH_MOE_", "GGML_", "CUDA_VISIBLE_DEVICES")  # of the environment, that change what it does
 
 
@@ -49,7 +50,7 @@ def run_once(
     Raises BadInput before anything is started where the request cannot be done or the folder exists without force.
     Raises SimError where the run fails: its log, what there is of its trace and `failed` in run.json are in the folder.
     """
-    geometry = load_model(model)
+    geometry = read_gguf(model)
     check_request(request, geometry, sidecar=sidecar, replay=replay)
     if request.mode not in runtime.modes:
         raise BadInput(f"{runtime.path}: has no mode {request.mode}; it has {', '.join(runtime.modes) or 'none'}")
@@ -102,7 +103,7 @@ def refuse_folder(folder: Path, *, force: bool) -> None:
         return
     if not folder.is_dir():
         raise BadInput(f"{folder}: is not a folder; choose another name for the run")
-    others = sorted(path.name for path in folder.iterdir() if path.name not in MINE)
+    others = sorted(path.name for path in folder.iterdir() if path.name not in OURS)
     if others:
         raise BadInput(f"{folder}: holds {others[0]}, which no run wrote; choose another folder")
     if any(folder.iterdir()) and not force:
