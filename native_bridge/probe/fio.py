@@ -11,7 +11,7 @@ from native_bridge.probe.fio_json import FioReads, parse_fio
 from native_bridge.process import ask
 
 START_S = 0.35  # what one start of fio takes beside its reads, most of it waiting for its own threads
-LEAST_READS_S = 0.05
+LEAST_READS_S = 0.1
 PATIENCE_S = 5.0
 
 

@@ -88,7 +88,8 @@ def test_reads_take_what_was_measured(tmp_path: Path) -> None:
         seconds = storage.chunk_s(point.size_bytes, point.depth)
         assert point.size_bytes * point.depth / seconds / 1e9 == pytest.approx(point.gb_s.value)
     assert storage.measured[0].source == (
-        "measured by sim machine probe, 2026-08-01, fio 3.33, psync, 1 in flight, direct: 0.45 to 0.6 in 5 rounds"
+        "measured by sim machine probe, 2026-08-01, fio 3.33, psync, 64.0 KiB, 1 in flight, direct: "
+        "0.45 to 0.6 in 5 rounds"
     )
 
 
