@@ -99,8 +99,8 @@ def _storage(found: StorageFound, source: str, where: str) -> Storage:
                 point.size_bytes / 1024,
                 point.depth,
                 float(f"{point.gb_s.value:.4g}"),
-                f"{by}, {size(point.size_bytes)}, {point.depth} in flight, {found.condition}: {interval(point.gb_s)} in "
-                f"{point.gb_s.rounds} rounds",
+                f"{by}, {size(point.size_bytes)}, {point.depth} in flight, {found.condition}: "
+                f"{interval(point.gb_s)} in {point.gb_s.rounds} rounds",
             )
             for point in found.points
         ),
