@@ -33,9 +33,8 @@ KNEE = (4.0, 1.0, 16.0)
 def as_machine(found: Probed, *, name: str, today: date) -> Machine:
     """The machine that a probe found.
 
-    What only runs of a model tell (layer_us, call_us, install_us) is 0 until something measured it, marked as
-    estimated, with an interval up to the most that any preset has; weights_gb_s is left out. With those a machine says
-    what reads take, and nothing of how fast it computes.
+    What only runs of a model tell (layer_us, call_us, install_us) is an estimate until something measured it: the
+    median of the presets, in an interval from nothing to the most that any of them has; weights_gb_s is left out.
     """
     source = f"measured by sim machine probe, {today.isoformat()}"
     gpu = found.gpu is not None or found.mac is not None
@@ -162,11 +161,13 @@ def _link(found: Probed, source: str) -> Link | None:
 
 
 def _unmeasured(path: str) -> Quantity:
-    """Unknown: from nothing to the most that a preset has."""
+    """Unknown: what presets have."""
     presets = [dict(load_machine(name).quantities()) for name in PRESETS]
     told = [preset[path] for preset in presets if path in preset]
-    most, usual = max(one.hi for one in told), median(one.value for one in told)
-    return Quantity(0, 0, most, UNMEASURED, f"not measured; presets: median {usual:g}, at most {most:g}", True)
+    usual, most = median(one.value for one in told), max(one.hi for one in told)
+    return Quantity(
+        usual, 0, most, UNMEASURED, f"median of {len(told)} presets, and at most what one of them has", True
+    )
 
 
 def _gib(size_bytes: float) -> float:
