@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.machines import load_machine
+from flashmoe_sim.machines import PRESETS, load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.write import write_machine
 from native_bridge.probe.as_machine import UNMEASURED, as_machine
@@ -106,9 +106,9 @@ def test_what_only_runs_tell_is_marked(tmp_path: Path) -> None:
     assert machine.cpu is not None
     assert machine.cpu.weights_gb_s is None
     for quantity in (machine.cpu.layer_us, machine.host.call_us, machine.host.install_us):
-        assert (quantity.value, quantity.lo, quantity.estimated, quantity.source) == (0, 0, True, UNMEASURED)
-        assert quantity.hi > 40
-        assert quantity.condition.startswith("not measured; presets: ")
+        assert (quantity.lo, quantity.estimated, quantity.source) == (0, True, UNMEASURED)
+        assert 0 < quantity.value < quantity.hi
+        assert quantity.condition == f"median of {len(PRESETS)} presets, and at most what one of them has"
     assert machine.cpu.layer_us.hi == 1700  # vm-2core's
     assert machine.cpu.knee_tokens.estimated
 
