@@ -34,7 +34,7 @@ def as_machine(found: Probed, *, name: str, today: date) -> Machine:
     """The machine that a probe found.
 
     What only runs of a model tell (layer_us, call_us, install_us) is an estimate until something measured it: the
-    median of the presets, in an interval from nothing to the most that any of them has; weights_gb_s is left out.
+    median of the presets, in an interval from the least to the most that any of them has; weights_gb_s is left out.
     """
     source = f"measured by sim machine probe, {today.isoformat()}"
     gpu = found.gpu is not None or found.mac is not None
@@ -164,9 +164,9 @@ def _unmeasured(path: str) -> Quantity:
     """Unknown: what presets have."""
     presets = [dict(load_machine(name).quantities()) for name in PRESETS]
     told = [preset[path] for preset in presets if path in preset]
-    usual, most = median(one.value for one in told), max(one.hi for one in told)
+    least, usual, most = min(one.lo for one in told), median(one.value for one in told), max(one.hi for one in told)
     return Quantity(
-        usual, 0, most, UNMEASURED, f"median of {len(told)} presets, and at most what one of them has", True
+        usual, 0, most, UNMEASURED, f"median of {len(told)} presets, and what the least and the most have", True
     )
 
 
