@@ -12,6 +12,7 @@ from flashmoe_sim.errors import BadInput
 from flashmoe_sim.machines.run_log import MODES_WITHOUT_SLOTS
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
+from native_bridge.check.failed import failing_call
 from native_bridge.check.folder import RunFolder, RunFolders
 from native_bridge.check.predicted import (
     PREFETCH_MODES,
@@ -25,7 +26,7 @@ from native_bridge.check.printed import SHOWN_LAYERS, Lines
 MODES_OF_REPLAY = ("oracle-all-hit", "oracle-prefetch")
 NEED_A_MODEL = ("install", "resident-slot-bank prime")
 COUNTED = (
-    *("routed", "residency", "repaired", "oracle-all-hit prime"),
+    *("routed", "residency", "repaired", "overflow", "oracle-all-hit prime"),
     *(line for line, _ in PREFETCH_MODES.values()),
     *NEED_A_MODEL,
 )
@@ -82,29 +83,25 @@ def check_counts(folder: RunFolder, among: RunFolders) -> CountCheck:
 
 
 def _check_routed(folder: RunFolder, among: RunFolders) -> CountCheck:
-    run, routed = folder.run, folder.run.log.routed
-    assert routed is not None
-    notes = []
-    if run.mode in MODES_OF_REPLAY:
-        source = among.replayed_by(folder)
-    elif run.trace is not None:
-        source = folder
-    else:
-        twin = among.twin_of(folder)
-        if twin is None:
-            raise BadInput(
-                f"{folder.place}: no trace.jsonl.gz, nor a run beside it that routes the same; record one (--moe-trace)"
-            )
-        source = twin
-    if source is not folder:
-        notes.append(f"counted on the trace of {source.name}")
+    run = folder.run
+    if folder.failure and run.log.overflow is None:
+        raise BadInput(f"{folder.place}: the run failed: {folder.failure}; run it again, or leave it out")
+    source = _source_of_calls(folder, among)
     assert source.run.trace is not None
     trace = load_trace(source.run.trace)
+    notes = [f"counted on the trace of {source.name}"] * (source is not folder)
     if folder.model is None:
         notes.append("no manifest.json with it and no --model: bytes and reads are not compared")
-    predicted = _predict(folder, trace, calls=min(routed.calls, trace.calls))
-    if run.mode in MODES_OF_REPLAY and routed.calls < trace.calls:
-        notes.append(f"the run came to {routed.calls:,} of the {trace.calls:,} calls of the trace")
+    failing = None
+    if run.log.overflow is not None:
+        if run.mode in MODES_OF_REPLAY:
+            return _check_refused(folder, trace, notes)
+        failing, said = failing_call(folder, trace, among)
+        notes.append(said)
+    predicted = _predict(folder, trace, failing)
+    came_to = run.log.routed.calls if run.log.routed else 0
+    if run.mode in MODES_OF_REPLAY and came_to < trace.calls:
+        notes.append(f"the run came to {came_to:,} of the {trace.calls:,} calls of the trace")
     differences = list(_counters_that_differ(folder, predicted.lines))
     slots = 0
     if source is folder and trace.slot is not None and predicted.slot is not None:
@@ -125,22 +122,50 @@ def _check_routed(folder: RunFolder, among: RunFolders) -> CountCheck:
     )
 
 
-def _predict(folder: RunFolder, trace: RoutingTrace, *, calls: int) -> Predicted:
+def _source_of_calls(folder: RunFolder, among: RunFolders) -> RunFolder:
+    """The run whose trace has the calls of this one."""
+    if folder.run.mode in MODES_OF_REPLAY:
+        return among.replayed_by(folder)
+    if folder.run.trace is not None:
+        return folder
+    twin = among.twin_of(folder)
+    if twin is None:
+        raise BadInput(
+            f"{folder.place}: no trace.jsonl.gz, nor a run beside it that routes the same; record one (--moe-trace)"
+        )
+    return twin
+
+
+def _check_refused(folder: RunFolder, trace: RoutingTrace, notes: list[str]) -> CountCheck:
+    """A replay that the runtime refused: the simulator must, too."""
+    try:
+        _predict(folder, trace, None)
+    except BadInput as error:
+        return CountCheck(folder, counters=1, notes=(*notes, f"refused, as predicted: {error}"))
+    refused = Difference(f"{folder.place / 'log.txt'}", f"says {folder.failure!r}", "finds a slot for every expert")
+    return CountCheck(folder, counters=1, differences=(refused,), notes=tuple(notes))
+
+
+def _predict(folder: RunFolder, trace: RoutingTrace, failing: tuple[int, int] | None) -> Predicted:
     run, routed = folder.run, folder.run.log.routed
-    assert routed is not None
-    io_split = max(routed.io_split, 1)
+    io_split = max(routed.io_split, 1) if routed else 1
+    calls = min(routed.calls, trace.calls) if routed else trace.calls
     if run.mode == "oracle-all-hit":
         return predict_all_hit(trace, folder.model, slots=run.bank, calls=calls, io_split=io_split)
     if run.mode == "oracle-prefetch":
         return predict_oracle_prefetch(trace, folder.model, slots=run.bank, calls=calls, io_split=io_split)
-    return predict_slot_bank(
+    predicted = predict_slot_bank(
         trace,
         folder.model,
         slots=run.bank,
         prefetch_flag=next((flag for flag in PREFETCH_MODES if flag in run.extra), ""),
         io_split=io_split,
         from_ram=run.mode == "resident-slot-bank",
+        failing=failing,
     )
+    if failing is not None:
+        predicted.lines["overflow"] = {"layer": str(failing[0]), "slots": str(run.bank)}
+    return predicted
 
 
 def _counters_that_differ(folder: RunFolder, predicted: Lines) -> Iterator[Difference]:
@@ -191,6 +216,8 @@ def _first_slot_that_differs(folder: RunFolder, trace: RoutingTrace, slot: NDArr
 def _check_text(folder: RunFolder, among: RunFolders) -> CountCheck:
     """Nothing is routed: what it generated is that of any run whose experts all have a slot of their own."""
     notes = ("nothing is routed through slots",)
+    if folder.failure:
+        raise BadInput(f"{folder.place}: the run failed: {folder.failure}; run it again, or leave it out")
     if folder.text is None or not folder.is_repeatable:
         return CountCheck(folder, notes=notes)
     same = [one for one in among.others(folder) if one.routing == folder.routing and one.text and _is_whole(one)]

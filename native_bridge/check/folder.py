@@ -64,6 +64,12 @@ class RunFolder:
         return self.told.get("seed") is not None or "--seed" in extra or "-s" in extra
 
     @property
+    def failure(self) -> str:
+        """Why it failed, or empty."""
+        code = self.told.get("rc")
+        return self.run.log.failure or (f"rc is {code}" if code else "")
+
+    @property
     def prefetch_flags(self) -> tuple[str, ...]:
         return tuple(flag for flag in self.run.extra if flag.startswith(("--moe-prefetch", "--moe-predict")))
 
@@ -97,15 +103,16 @@ class RunFolders:
         found = next((one for one in self.others(of) if one.name == Path(named).name), None)
         if found is None:
             raise BadInput(f"{of.place}: replays {named}, which is neither beside it nor given; give its folder, too")
-        if found.run.trace is None:
-            raise BadInput(f"{found.place}: no trace.jsonl.gz, which {of.name} replayed; put it back")
+        if found.run.trace is None or found.failure:
+            raise BadInput(f"{found.place}: failed or has no trace.jsonl.gz, and {of.name} replayed that; put it back")
         return found
 
     def twin_of(self, of: RunFolder) -> RunFolder | None:
         """A run with a trace that routes the same calls through the same slots; None where there is none."""
         for one in self.others(of):
             same = one.routing == of.routing and one.run.bank == of.run.bank
-            if same and one.run.trace and one.is_repeatable and one.prefetch_flags == of.prefetch_flags:
+            whole = one.run.trace is not None and not one.failure
+            if same and whole and one.is_repeatable and one.prefetch_flags == of.prefetch_flags:
                 return one
         return None
 
@@ -132,19 +139,18 @@ def _expand(folder: Path) -> list[Path]:
 
 
 def _open(place: Path, model: str | None) -> RunFolder:
-    run = read_run(place)
-    log = (place / "log.txt").read_bytes().decode("utf-8", "replace")
+    run = read_run(place, failed_too=True)
     told = json.loads((place / "run.json").read_text("utf-8"))
     beside = find_run_model([run], None)
     if model is None:
-        return RunFolder(run, printed_lines(log), told, beside)
+        return RunFolder(run, printed_lines(run.log), told, beside)
     asked = load_model(model)
     if beside is not None and beside.layers != asked.layers:
         raise BadInput(
             f"{place}: the manifest.json with it is of {beside.name}, not of {model}: bytes or layers differ; "
             "check the runs of each model by themselves"
         )
-    return RunFolder(run, printed_lines(log), told, asked)
+    return RunFolder(run, printed_lines(run.log), told, asked)
 
 
 def _readable(parent: Path, model: str | None) -> Iterator[RunFolder]:

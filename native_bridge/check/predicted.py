@@ -49,11 +49,20 @@ class Predicted:
 
 
 def predict_slot_bank(
-    trace: RoutingTrace, model: ModelGeometry | None, *, slots: int, prefetch_flag: str, io_split: int, from_ram: bool
+    trace: RoutingTrace,
+    model: ModelGeometry | None,
+    *,
+    slots: int,
+    prefetch_flag: str,
+    io_split: int,
+    from_ram: bool,
+    failing: tuple[int, int] | None = None,
 ) -> Predicted:
     """The modes `slot-bank` and, from_ram, `resident-slot-bank`.
 
-    prefetch_flag: a key of PREFETCH_MODES, or empty. Raises BadInput where the bank cannot hold a call, as `replay`.
+    prefetch_flag: a key of PREFETCH_MODES, or empty. failing: layer and references of a call after those of the trace
+    that finds no slot: the runtime counts it before it fails. Raises BadInput where the bank cannot hold a call, as
+    `replay` does.
     """
     workload = prepare(trace, model)
     if from_ram and all(slots == workload.trace.n_experts[layer] for layer in trace.layers):
@@ -67,10 +76,11 @@ def predict_slot_bank(
 
     def counted(row: int, calls: int, requests: int, misses: int) -> Counted:
         layer = trace.layers[row]
+        fails = failing is not None and failing[0] == layer and calls == tally.CALLS
         return Counted(
             layer=layer,
-            calls=int(table[row, calls]),
-            refs=int(table[row, tally.REFS]),
+            calls=int(table[row, calls]) + fails,
+            refs=int(table[row, tally.REFS]) + (failing[1] if failing and fails else 0),
             requests=int(table[row, requests]),
             misses=int(table[row, misses]),
             cold=int(table[row, tally.COLD]),
@@ -79,9 +89,11 @@ def predict_slot_bank(
         )
 
     rows = range(len(trace.layers))
-    lines = routed_lines(
-        [counted(row, tally.CALLS, tally.REQUESTS, tally.MISSES) for row in rows], source=source, io_split=io_split
-    )
+    layers = [counted(row, tally.CALLS, tally.REQUESTS, tally.MISSES) for row in rows]
+    if failing is not None and failing[0] not in trace.layers:
+        geometry = model.layers[failing[0]] if model else None
+        layers.append(Counted(failing[0], 1, failing[1], 0, 0, 0, 0, geometry))
+    lines = routed_lines(layers, source=source, io_split=io_split)
     if line:
         ahead = [counted(row, tally.PREFETCH_CALLS, tally.PREFETCH_REQUESTS, tally.PREFETCH_ISSUED) for row in rows]
         lines[line] = ahead_line(ahead, source=source, io_split=io_split)
@@ -155,7 +167,7 @@ def _filled_before(workload: Workload, slots: int) -> Predicted:
         installs = {layer: one.n_experts for layer, one in model.layers.items()}
         lines["resident-slot-bank prime"] = prime_line(installs, model.layers)
         copies = sum(one.n_experts * len(one.family_bytes) for one in model.layers.values())
-        lines["resident-slot-bank prime"]["resident_copy_ops"] = str(copies)
+        lines["resident-slot-bank prime"]["rcopy"] = str(copies)
     return Predicted(lines, trace.expert.astype(np.int32), workload)
 
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flashmoe_sim.geometry.model import LayerGeometry
-from flashmoe_sim.machines.run_log import GIB, MIB
+from flashmoe_sim.machines.run_log import GIB, MIB, LayerLine, Overlap, Prefetch, RunLog
 
 Lines = dict[str, dict[str, str]]
 
 SHOWN_LAYERS = 8  # the log has those that installed longest
-_SUMMARY = "log_runtime_summary: Flash-MoE "
-_REPAIRED = re.compile(r"~?\w*: Flash-MoE oracle-prefetch repaired (\d+) replay records")
-_OVERFLOW = re.compile(r".*Flash-MoE slot-bank overflow in layer (\d+): need more than (\d+) resident experts")
-_FAMILY = re.compile(r"(\w+)=[\d.]+ ms / ([\d.]+) GiB")
-_KEY = re.compile(r"([\w/-]+)=([^\s%]+)")
+FROM_RAM = "resident-packed"
 _FAMILIES = {
     "gate_up": "ffn_gate_up_exps",
     "gate": "ffn_gate_exps",
@@ -25,26 +20,74 @@ _FAMILIES = {
 }
 
 
-def printed_lines(log: str) -> Lines:
-    """Every line of counters, by what it begins with (`routed`, `residency`, `layer 3`, …), and its keys as printed."""
-    lines: Lines = {}
-    for line in log.split("\n"):
-        if line.startswith(_SUMMARY):
-            name, values = _summary(line.removeprefix(_SUMMARY))
-            lines.setdefault(name, {}).update(values)
-        elif repaired := _REPAIRED.match(line):
-            lines["repaired"] = {"records": repaired[1]}
-        elif overflow := _OVERFLOW.match(line):
-            lines.setdefault("overflow", {"layer": overflow[1], "slots": overflow[2]})
+def printed_lines(log: RunLog) -> Lines:
+    """The lines of counters that a log has, by what they begin with, and their numbers as they are printed."""
+    lines: Lines = {f"layer {one.layer}": _layer(one) for one in log.layers}
+    if log.routed is not None:
+        routed = log.routed
+        lines["routed"] = {
+            "src": routed.source,
+            "calls": str(routed.calls),
+            "refs": str(routed.refs),
+            "uniq": str(routed.requests),
+            "hit": f"{routed.hit_percent:.1f}",
+            "miss/call": f"{routed.misses_a_call:.2f}",
+            "bytes": f"{routed.bytes_read / GIB:.2f}",
+            "pread": str(routed.sidecar_reads),
+            "rcopy": str(routed.packed_copies),
+        }
+        lines["residency"] = {"cold": str(routed.cold_installs), "evict": str(routed.evictions)}
+    if log.families:
+        lines["install"] = {name: f"{one.bytes_read / GIB:.2f}" for name, one in log.families.items()}
+    for ahead in (log.prefetch, log.predict):
+        if ahead is not None:
+            lines[ahead.name] = _ahead(ahead)
+    if log.overlap is not None:
+        lines.setdefault(log.overlap.name, {}).update(_overlap(log.overlap))
+    for name, prime in (("oracle-all-hit prime", log.prime), ("resident-slot-bank prime", log.resident_prime)):
+        if prime is not None:
+            lines[name] = {"installs": str(prime.installs), "bytes": f"{prime.bytes_read / GIB:.2f}"}
+    if log.resident_prime is not None:
+        lines["resident-slot-bank prime"]["rcopy"] = str(log.resident_prime.packed_copies)
+    if log.repairs:
+        lines["repaired"] = {"records": str(log.repairs)}
+    if log.overflow is not None:
+        lines["overflow"] = {"layer": str(log.overflow.layer), "slots": str(log.overflow.slots)}
     return lines
 
 
-def _summary(rest: str) -> tuple[str, dict[str, str]]:
-    head = re.split(r" ?[\w/-]+=", rest, maxsplit=1)[0]
-    if head == "install":
-        return head, dict(_FAMILY.findall(rest))
-    values = dict(_KEY.findall(rest))
-    return (f"layer {values['layer']}", values) if not head and "layer" in values else (head, values)
+def _layer(one: LayerLine) -> dict[str, str]:
+    return {
+        "calls": str(one.calls),
+        "uniq": str(one.requests),
+        "hit": f"{one.hit_percent:.1f}",
+        "miss": str(one.misses),
+        "cold": str(one.cold_installs),
+        "evict": str(one.evictions),
+        "peak": str(one.peak),
+        "bytes": f"{one.bytes_read / MIB:.2f}",
+    }
+
+
+def _ahead(one: Prefetch) -> dict[str, str]:
+    return {
+        "calls": str(one.calls),
+        "uniq": str(one.requests),
+        "hit": f"{one.hit_percent:.1f}",
+        "miss": str(one.misses),
+        "bytes": f"{one.bytes_read / GIB:.2f}",
+        "pread": str(one.sidecar_reads),
+        "rcopy": str(one.packed_copies),
+    }
+
+
+def _overlap(one: Overlap) -> dict[str, str]:
+    return {
+        "overlap": f"{one.right}/{one.predicted}",
+        "precision": f"{one.precision_percent:.1f}",
+        "coverage": f"{one.coverage_percent:.1f}",
+        "layers": str(one.calls),
+    }
 
 
 @dataclass(frozen=True)
@@ -136,9 +179,6 @@ def prime_line(installs: Mapping[int, int], geometry: Mapping[int, LayerGeometry
         read = sum(number * geometry[layer].expert_bytes for layer, number in installs.items())
         line["bytes"] = f"{read / GIB:.2f}"
     return line
-
-
-FROM_RAM = "resident-packed"
 
 
 def _reads(layers: Sequence[Counted], source: str, io_split: int) -> dict[str, str]:

@@ -124,6 +124,8 @@ def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
     folder = checked.folder
     nothing = Seconds(folder.run.log.decode_tok_s)
     try:
+        if folder.failure:
+            raise BadInput("the run failed")
         if folder.model is None:
             raise BadInput("no manifest.json with it and no --model: bytes are not known")
         if folder.run.mode == "resident-slot-bank":
@@ -198,7 +200,7 @@ def _with_installs(found: Seconds, folder: RunFolder, checked: CountCheck, machi
 
 def _is_like(one: RunFolder, other: RunFolder) -> bool:
     """Whether both ran the same model on the same machine with the same settings, and reads met the same page cache."""
-    if one.model is None or other.model is None or one.model.layers != other.model.layers:
+    if one.failure or one.model is None or other.model is None or one.model.layers != other.model.layers:
         return False
     if one.cache != other.cache or _top_k(one) != _top_k(other):
         return False
