@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,8 @@ class CountCheck:
 
     slots, calls: references whose slots, and routed calls whose routing, were compared. counters: numbers of the log.
     differences: of the slots the first, of the counters all. aliased: references whose slot belonged to another expert
-    of the call; None where nothing was replayed. unlike: why it could not be compared, or empty.
+    of the call; None where nothing was replayed. unlike: why it could not be compared, or empty. same_text_as: the run
+    that wrote the same, where nothing is routed.
     """
 
     folder: RunFolder
@@ -61,6 +62,7 @@ class CountCheck:
     aliased: int | None = None
     notes: tuple[str, ...] = ()
     unlike: str = ""
+    same_text_as: str = ""
     predicted: Predicted | None = None
 
     @property
@@ -220,13 +222,17 @@ def _check_text(folder: RunFolder, among: RunFolders) -> CountCheck:
         raise BadInput(f"{folder.place}: the run failed: {folder.failure}; run it again, or leave it out")
     if folder.text is None or not folder.is_repeatable:
         return CountCheck(folder, notes=notes)
-    same = [one for one in among.others(folder) if one.routing == folder.routing and one.text and _is_whole(one)]
+    same = [
+        one
+        for one in among.others(folder)
+        if one.routing == folder.routing and one.text and not one.failure and _is_whole(one)
+    ]
     if not same:
         return CountCheck(folder, notes=notes)
     other = min(same, key=lambda one: one.run.mode in MODES_WITHOUT_SLOTS)
-    checked = CountCheck(folder, counters=0, notes=(f"{notes[0]}; its text is that of {other.name}",))
     if other.text == folder.text:
-        return checked
+        said = f"{notes[0]}; its text is that of {other.name}"
+        return CountCheck(folder, notes=(said,), same_text_as=other.name)
     assert other.text is not None
     place = next(
         (i for i, (a, b) in enumerate(zip(folder.text, other.text, strict=False)) if a != b),
@@ -237,7 +243,7 @@ def _check_text(folder: RunFolder, among: RunFolders) -> CountCheck:
         f"wrote {folder.text[place : place + 20]!r}",
         f"expects the text of {other.name}: {other.text[place : place + 20]!r}",
     )
-    return replace(checked, differences=(difference,), notes=notes)
+    return CountCheck(folder, differences=(difference,), notes=notes)
 
 
 def _is_whole(one: RunFolder) -> bool:

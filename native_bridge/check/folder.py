@@ -17,6 +17,7 @@ from flashmoe_sim.machines.runs import Run, read_run
 from native_bridge.check.printed import Lines, printed_lines
 
 CACHE_STATES = ("warm", "cold")
+IO_SPLIT = "--moe-cache-io-split"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,28 +47,36 @@ class RunFolder:
     def cache(self) -> str:
         """What the page cache held: `warm`, `cold`, or empty where nothing tells; by run.json, else by its name."""
         told = self.told.get("cache")
-        if isinstance(told, str) and told:
-            return told
+        if isinstance(told, dict) and told.get("state") in CACHE_STATES:
+            return str(told["state"])
         return next((state for state in CACHE_STATES if self.name.startswith(f"{state}-")), "")
 
     @property
     def routing(self) -> tuple[Any, ...]:
         """What decides the text and so the routing, beside the bank and its aliasing; two that are equal are alike."""
-        extra = [flag for flag in self.run.extra if not flag.startswith("--moe-")]
-        same = ("prompt", "seed")
-        return (*(self.told.get(key) for key in same), *extra, self.run.ubatch, self.run.top_k, self.run.n_predict)
+        extra = list(self.run.extra)
+        if IO_SPLIT in extra:
+            at = extra.index(IO_SPLIT)
+            del extra[at : at + 2]
+        extra = [flag for flag in extra if flag not in self.prefetch_flags]
+        return (self.told.get("prompt"), *extra, self.run.ubatch, self.run.top_k, self.run.n_predict)
 
     @property
     def is_repeatable(self) -> bool:
         """Whether the same flags give the same text."""
-        extra = self.run.extra
-        return self.told.get("seed") is not None or "--seed" in extra or "-s" in extra
+        return "--seed" in self.run.extra or "-s" in self.run.extra
 
     @property
     def failure(self) -> str:
         """Why it failed, or empty."""
         code = self.told.get("rc")
         return self.run.log.failure or (f"rc is {code}" if code else "")
+
+    @property
+    def unfit(self) -> str:
+        """Why its seconds are not what they should be, or empty: it failed, or was not as cold as it was to be."""
+        told = self.told.get("failed")
+        return self.failure or (told if isinstance(told, str) else "")
 
     @property
     def prefetch_flags(self) -> tuple[str, ...]:
@@ -143,7 +152,7 @@ def _open(place: Path, model: str | None) -> RunFolder:
     told = json.loads((place / "run.json").read_text("utf-8"))
     beside = find_run_model([run], None)
     if model is None:
-        return RunFolder(run, printed_lines(run.log), told, beside)
+        return RunFolder(run, printed_lines(run.log), told, beside or _model_told(told))
     asked = load_model(model)
     if beside is not None and beside.layers != asked.layers:
         raise BadInput(
@@ -151,6 +160,17 @@ def _open(place: Path, model: str | None) -> RunFolder:
             "check the runs of each model by themselves"
         )
     return RunFolder(run, printed_lines(run.log), told, asked)
+
+
+def _model_told(told: dict[str, Any]) -> ModelGeometry | None:
+    """The model whose path run.json has, where it is still there."""
+    model = told.get("model")
+    if not isinstance(model, dict):
+        return None
+    for path in (model.get("path"), model.get("sidecar")):  # only the first tells the weights outside the experts
+        if isinstance(path, str) and Path(path).exists():
+            return load_model(Path(path))
+    return None
 
 
 def _readable(parent: Path, model: str | None) -> Iterator[RunFolder]:

@@ -76,7 +76,7 @@ class Machines:
 
     among: RunFolders
     anchors: Sequence[RunFolder] = ()
-    _fitted: dict[tuple[Path, ...], Machine] = field(default_factory=dict)
+    fitted: dict[tuple[Path, ...], Machine] = field(default_factory=dict)
 
     def anchors_for(self, folder: RunFolder) -> list[RunFolder]:
         """Raises BadInput, saying what is missing, where nothing may predict the run."""
@@ -93,11 +93,11 @@ class Machines:
     def fitted_on(self, anchors: Sequence[RunFolder]) -> Machine:
         """Raises BadInput where the anchors do not tell a machine."""
         key = tuple(anchor.place for anchor in anchors)
-        if key not in self._fitted:
+        if key not in self.fitted:
             model = self.among.model
             command = shlex.join(["sim", "machine", "fit", *map(str, key), *(["--model", model] if model else [])])
-            self._fitted[key] = fit_runs(key, name="anchors", command=command, model=model).machine
-        return self._fitted[key]
+            self.fitted[key] = fit_runs(key, name="anchors", command=command, model=model).machine
+        return self.fitted[key]
 
 
 def choose_anchors(runs: Sequence[RunFolder], *, than: str = "") -> list[RunFolder]:
@@ -124,8 +124,8 @@ def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
     folder = checked.folder
     nothing = Seconds(folder.run.log.decode_tok_s)
     try:
-        if folder.failure:
-            raise BadInput("the run failed")
+        if folder.unfit:
+            raise BadInput("the run failed" if folder.failure else folder.unfit)
         if folder.model is None:
             raise BadInput("no manifest.json with it and no --model: bytes are not known")
         if folder.run.mode == "resident-slot-bank":
@@ -200,7 +200,7 @@ def _with_installs(found: Seconds, folder: RunFolder, checked: CountCheck, machi
 
 def _is_like(one: RunFolder, other: RunFolder) -> bool:
     """Whether both ran the same model on the same machine with the same settings, and reads met the same page cache."""
-    if one.failure or one.model is None or other.model is None or one.model.layers != other.model.layers:
+    if one.unfit or one.model is None or other.model is None or one.model.layers != other.model.layers:
         return False
     if one.cache != other.cache or _top_k(one) != _top_k(other):
         return False

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import click
 
+from native_bridge.cli.bridge_check import check
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
     """Run the patched llama.cpp, and check predictions against it."""
+
+
+command.add_command(check)
