@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import re
 from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.cli.common import size
 from flashmoe_sim.trace.atomic import atomic_writer
+from native_bridge.check.figure import draw
 from native_bridge.check.result import Check, RunCheck
 
 TEMPLATE = "page.html.j2"
 MOST_DIFFERENCES = 20
-MOST_LABELS = 14
-WIDE = 8.0  # where speeds differ by more than this factor the axes are logarithmic
 
 
 def write_page(check: Check, out: Path, *, command: str, force: bool = False) -> None:
@@ -37,7 +34,7 @@ def write_page(check: Check, out: Path, *, command: str, force: bool = False) ->
         total=len(check.runs),
         in_short=check.in_short(),
         runs=[_run(one) for one in check.runs],
-        figure=Markup(_figure(check)) if check.predicted else None,  # drawn here, with no text of a file as markup
+        figure=Markup(draw(check)) if check.predicted else None,  # drawn here, with no text of a file as markup
         machines=_machines(check),
         no_seconds=_no_seconds(check),
         facts=_facts(check),
@@ -93,7 +90,7 @@ def _machines(check: Check) -> list[dict[str, Any]]:
             if path.endswith((".layer_us", ".read_gb_s", ".call_us", ".pinned_gb_s")) and one.value
         ]
         if runs:
-            found.append({"anchors": " and ".join(anchors), "numbers": numbers, "runs": ", ".join(runs)})
+            found.append({"anchors": anchors, "numbers": numbers, "runs": ", ".join(runs)})
     return found
 
 
@@ -130,57 +127,3 @@ def _facts_of(one: RunCheck) -> dict[str, str]:
         else "-",
         "cache": folder.cache or "not told",
     }
-
-
-def _figure(check: Check) -> str:
-    """Predicted against measured speed, as SVG."""
-    import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    points = [one.seconds for one in check.predicted if one.seconds.measured_tok_s]
-    names = [one.name for one in check.predicted if one.seconds.measured_tok_s]
-    figure = Figure(figsize=(7.2, 5.2), layout="constrained")
-    FigureCanvasSVG(figure)
-    panel = figure.subplots()
-    ends = [
-        speed for one in points for speed in (one.measured_tok_s, one.tok_s or 0, one.tok_s_lo, one.tok_s_hi) if speed
-    ]
-    least, most = min(ends), max(ends)
-    if most > WIDE * least:
-        panel.set(xscale="log", yscale="log")
-        room = (least / 1.15, most * 1.15)
-    else:
-        room = (least - 0.08 * (most - least), most + 0.08 * (most - least))
-    panel.plot(room, room, color="#999999", linewidth=1, zorder=1, label="predicted = measured")
-    for held, colour, label in (
-        (True, "#0072b2", "measured within the 90 % interval"),
-        (False, "#d55e00", "outside it"),
-    ):
-        some = [one for one in points if (one.held is True) == held]
-        if some:
-            middle = [one.tok_s or 0.0 for one in some]
-            below = [value - (one.tok_s_lo or value) for one, value in zip(some, middle, strict=True)]
-            above = [(one.tok_s_hi or value) - value for one, value in zip(some, middle, strict=True)]
-            panel.errorbar(
-                [one.measured_tok_s for one in some],
-                middle,
-                yerr=[below, above],
-                fmt="o",
-                color=colour,
-                markersize=5,
-                elinewidth=1,
-                label=label,
-            )
-    if len(points) <= MOST_LABELS:
-        for name, one in zip(names, points, strict=True):
-            place = (one.measured_tok_s, one.tok_s or 0.0)
-            panel.annotate(name, place, xytext=(7, -10), textcoords="offset points", fontsize=8, color="#444444")
-    panel.set(xlim=room, ylim=room, xlabel="measured, tokens a second", ylabel="predicted, tokens a second")
-    panel.grid(color="#dddddd", linewidth=0.6)
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.legend(frameon=False, loc="upper left")
-    drawn = io.StringIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "check", "font.family": "sans-serif"}):
-        figure.savefig(drawn, format="svg", metadata={"Date": None})
-    return re.sub(r"^.*?(?=<svg )", "", drawn.getvalue(), flags=re.DOTALL)
