@@ -14,16 +14,22 @@ SLOW_BYTES = 32 << 20
 @contextmanager
 def reading(path: Path) -> Iterator[Callable[[int], None] | None]:
     """Progress over the bytes of a file that is large enough to wait for."""
-    size = os.path.getsize(path) if os.path.isfile(path) else 0
+    with over_bytes(f"reading {path.name}", os.path.getsize(path) if os.path.isfile(path) else 0) as advance:
+        yield advance
+
+
+@contextmanager
+def over_bytes(what: str, size: int) -> Iterator[Callable[[int], None] | None]:
+    """Progress over so many bytes, where they are enough to wait for."""
     if size < SLOW_BYTES:
         yield None
         return
-    with _bar(f"reading {path.name}", size) as update:
+    with _bar(what, size) as update:
         done = 0
 
-        def advance(read_bytes: int) -> None:
+        def advance(count_bytes: int) -> None:
             nonlocal done
-            done += read_bytes
+            done += count_bytes
             update(done, size)
 
         yield advance

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.families import MAX_EXPERTS, MAX_LAYER, missing_notes, ordered, ranges
-from flashmoe_sim.geometry.gguf_header import Header, Tensor, Value, read_header
+from flashmoe_sim.geometry.gguf_files import GgufFile, read_files, stem
+from flashmoe_sim.geometry.gguf_header import Tensor, Value
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 
 _EXPERTS = re.compile(r"blk\.(0|[1-9]\d{0,4})\.(ffn_(?:gate|up|gate_up|down)_exps)\.weight")
-_SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 
 
 def read_gguf(path: str | Path) -> ModelGeometry:
@@ -24,7 +24,7 @@ def read_gguf(path: str | Path) -> ModelGeometry:
     Raises BadInput for a damaged or incomplete model and for one without routed experts.
     """
     path = Path(path)
-    keys, tensors = _read_all(path)
+    keys, tensors = _merged(read_files(path))
     expert_bytes: dict[int, dict[str, int]] = {}
     n_experts: dict[int, int] = {}
     quants: Counter[str] = Counter()
@@ -51,7 +51,7 @@ def read_gguf(path: str | Path) -> ModelGeometry:
     if None in dense:
         notes.append(f"{dense.count(None)} dense tensors have a type unknown to this program: dense bytes not known")
     return ModelGeometry(
-        name=str(keys.get("general.name") or _stem(path)),
+        name=str(keys.get("general.name") or stem(path)),
         layers=layers,
         top_k=top_k,
         source=f"GGUF header {path}",
@@ -62,50 +62,10 @@ def read_gguf(path: str | Path) -> ModelGeometry:
     )
 
 
-def _read_all(path: Path) -> tuple[Mapping[str, Value], Mapping[str, Tensor]]:
+def _merged(files: Sequence[GgufFile]) -> tuple[Mapping[str, Value], Mapping[str, Tensor]]:
     """Keys of the first file and tensors of all the files that belong together."""
-    headers = list(_shards(path, read_header(path)))
-    keys = headers[0].keys
-    tensors: dict[str, Tensor] = {}
-    for header in headers:
-        if twice := tensors.keys() & header.tensors.keys():
-            raise BadInput(f"{path}: tensor {min(twice)!r} is in two of its files; download the model again")
-        tensors.update(header.tensors)
-    promised = keys.get("split.tensors.count")
-    if len(headers) > 1 and isinstance(promised, int) and promised != len(tensors):
-        raise BadInput(
-            f"{path}: {len(tensors)} tensors in its {len(headers)} files, but split.tensors.count is {promised}; "
-            "download the model again"
-        )
-    return keys, tensors
-
-
-def _shards(path: Path, given: Header) -> Iterator[Header]:
-    """The headers of all files of a split model, in order."""
-    named = _SHARD.fullmatch(path.name)
-    count = int(named[3]) if named else 1
-    _check_split(path, given, int(named[2]) if named else 1, count)
-    for number in range(1, count + 1):
-        shard = path.with_name(f"{named[1]}-{number:05}-of-{named[3]}.gguf") if named else path
-        if shard == path:
-            yield given
-            continue
-        if not shard.exists():
-            raise BadInput(f"{shard}: no such file, but {path.name} is one of {count}; download it to the same folder")
-        header = read_header(shard)
-        _check_split(shard, header, number, count)
-        yield header
-
-
-def _check_split(path: Path, header: Header, number: int, count: int) -> None:
-    """Compare the keys of a split file (absent from a whole one) with its name."""
-    said_count = header.keys.get("split.count", 0) or count
-    said_number = header.keys.get("split.no", number - 1)
-    if said_count != count or said_number != number - 1 or not 1 <= number <= count:
-        raise BadInput(
-            f"{path}: split.no is {said_number} and split.count {said_count}, but by its name it is file {number} of "
-            f"{count}, so {number - 1} and {count} are expected; give the files the names they were published with"
-        )
+    tensors = {name: tensor for file in files for name, tensor in file.header.tensors.items()}
+    return files[0].header.keys, tensors
 
 
 def _expert_tensors(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, int, str, Tensor]]:
@@ -170,8 +130,3 @@ def _mtp_notes(arch: str, keys: Mapping[str, Value], layers: Mapping[int, LayerG
         return []
     last = [number for number in layers if number >= blocks - drafting > 0]
     return [f"layers {ranges(last)} only draft tokens ahead; they are counted here like the others"] if last else []
-
-
-def _stem(path: Path) -> str:
-    named = _SHARD.fullmatch(path.name)
-    return named[1] if named else path.stem

@@ -30,15 +30,17 @@ Value = int | float | bool | str
 
 
 class Tensor(NamedTuple):
-    """One tensor of the list: dimensions (the contiguous one first), storage type and bytes.
+    """One tensor of the list: dimensions (the contiguous one first), storage type, bytes and place.
 
     storage, bytes: None where the type is in no table of this program.
+    offset: of its first byte in the file.
     """
 
     ne: tuple[int, ...]
     type_number: int
     storage: GgmlType | None
     bytes: int | None
+    offset: int
 
 
 @dataclass(frozen=True)
@@ -85,16 +87,16 @@ class _Reader:
             value = self._value(self._scalar("I"))
             if value is not None:
                 keys[name] = value
-        tensors: dict[str, Tensor] = {}
-        end = 0
+        in_data: dict[str, Tensor] = {}
         for _ in range(n_tensors):
             start = self.at
             name = self._name("a tensor")
-            if name in tensors:
+            if name in in_data:
                 raise self.wrong(start, f"a second tensor {name!r}; expected one; download the file again")
-            tensors[name], offset = self._tensor(name)
-            end = max(end, offset + (tensors[name].bytes or 0))
-        self._check_end(keys, end)
+            in_data[name] = self._tensor(name)
+        begin = self._data_begin(keys)
+        tensors = {name: tensor._replace(offset=begin + tensor.offset) for name, tensor in in_data.items()}
+        self._check_end(tensors)
         return Header(keys, tensors)
 
     def wrong(self, at: int, text: str) -> BadInput:
@@ -199,8 +201,8 @@ class _Reader:
             )
         self.at = at
 
-    def _tensor(self, name: str) -> tuple[Tensor, int]:
-        """One entry of the list, and where its weights begin in the data section."""
+    def _tensor(self, name: str) -> Tensor:
+        """One entry of the list; its offset is still that in the data section."""
         start = self.at
         dimensions = self._scalar("I")
         if not 1 <= dimensions <= _MAX_DIMENSIONS:
@@ -214,19 +216,21 @@ class _Reader:
             raise self.wrong(start, f"tensor {name!r} has dimensions {list(ne)}; the file is damaged")
         storage = BY_NUMBER.get(type_number)
         if storage is None:
-            return Tensor(ne, type_number, None, None), offset
+            return Tensor(ne, type_number, None, None, offset)
         try:
-            return Tensor(ne, type_number, storage, tensor_bytes(storage, ne)), offset
+            return Tensor(ne, type_number, storage, tensor_bytes(storage, ne), offset)
         except ValueError as error:
             raise self.wrong(start, f"tensor {name!r}: {error}; the file is damaged") from None
 
-    def _check_end(self, keys: Mapping[str, Value], end: int) -> None:
-        """Refuse a file that ends before its last tensor does."""
+    def _data_begin(self, keys: Mapping[str, Value]) -> int:
+        """Where the weights begin: after the list of tensors, aligned."""
         alignment = keys.get("general.alignment", 32)
         if not isinstance(alignment, int) or not 1 <= alignment <= 2**20:
             raise self.wrong(self.at, f"general.alignment is {alignment}; expected 1 to 1048576; the file is damaged")
-        begin = -(-self.at // alignment) * alignment if end else 0
-        if begin + end > self.size:
-            raise self.wrong(
-                self.size, f"the file ends, but its tensors reach to byte {begin + end}; download the rest of it"
-            )
+        return -(-self.at // alignment) * alignment
+
+    def _check_end(self, tensors: Mapping[str, Tensor]) -> None:
+        """Refuse a file that ends before its last tensor does."""
+        end = max((tensor.offset + (tensor.bytes or 0) for tensor in tensors.values()), default=0)
+        if end > self.size:
+            raise self.wrong(self.size, f"the file ends, but its tensors reach to byte {end}; download the rest of it")

@@ -34,12 +34,7 @@ def read_manifest(path: str | Path) -> ModelGeometry:
     and are left out. The files that the manifest names are not opened; a name that leads out of the folder is refused.
     Raises BadInput, naming the entry, for anything else than the patched runtime writes.
     """
-    path = Path(path)
-    if path.is_dir():
-        path = path / FILE_NAME
-        if not path.exists():
-            raise BadInput(f"{path.parent}: no {FILE_NAME} in this folder; give a sidecar's folder, or a GGUF file")
-    document = _parse(path)
+    path, document = manifest_document(path)
     model = document.get("model", {})
     if not isinstance(model, dict):
         raise _wrong(path, "model", model, "an object")
@@ -72,9 +67,18 @@ def read_manifest(path: str | Path) -> ModelGeometry:
     return _geometry(path, document, model, layers, quants, ignored)
 
 
-def _parse(path: Path) -> dict[str, Any]:
+def manifest_document(path: str | Path) -> tuple[Path, dict[str, Any]]:
+    """A manifest as it was parsed, given the file or the folder that holds it, and the path of the file.
+
+    Raises BadInput for anything else than a JSON object.
+    """
     import orjson
 
+    path = Path(path)
+    if path.is_dir():
+        path = path / FILE_NAME
+        if not path.exists():
+            raise BadInput(f"{path.parent}: no {FILE_NAME} in this folder; give a sidecar's folder, or a GGUF file")
     size = regular_file_bytes(path, kind="a sidecar's manifest.json, or of the folder that holds it")
     if size > MAX_MANIFEST_BYTES:
         raise BadInput(
@@ -89,7 +93,7 @@ def _parse(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path}: not JSON ({error}); expected a sidecar's manifest; {_AGAIN}") from None
     if not isinstance(document, dict):
         raise _wrong(path, "the document", document, "an object with `model` and `entries`")
-    return document
+    return path, document
 
 
 def _entries(path: Path, document: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -85,6 +85,8 @@ def read_run(folder: str | Path, *, failed_too: bool = False) -> Run:
     flags = _Flags(path / "run.json")
     if (rc := flags.integer("rc", -(2**31))) != 0 and not failed_too:
         raise BadInput(f"{flags.path}: rc is {rc}: the run failed; run it again, or leave it out")
+    if flags.document.get("failed") is not None and not failed_too:
+        raise BadInput(f"{flags.path}: the run failed: {flags.text('failed')}; run it again, or leave it out")
     mode = flags.text("mode")
     if mode not in MODES:
         raise BadInput(f"{flags.path}: mode is {mode!r}; known: {', '.join(MODES)}")

@@ -1,0 +1,74 @@
+"""The files that a GGUF model is split into, checked to belong together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.gguf_header import Header, read_header
+
+_SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
+
+
+class GgufFile(NamedTuple):
+    """One file of a model, and what its header says."""
+
+    path: Path
+    header: Header
+
+
+def read_files(path: Path) -> tuple[GgufFile, ...]:
+    """The headers of all files of a model in order, given any one of them; the first has the model's keys.
+
+    Raises BadInput for a damaged file, one that is missing or of another model, and a tensor that is there twice.
+    """
+    files = tuple(_shards(path, read_header(path)))
+    names: set[str] = set()
+    for file in files:
+        if twice := names & file.header.tensors.keys():
+            raise BadInput(f"{path}: tensor {min(twice)!r} is in two of its files; download the model again")
+        names.update(file.header.tensors)
+    promised = files[0].header.keys.get("split.tensors.count")
+    if len(files) > 1 and isinstance(promised, int) and promised != len(names):
+        raise BadInput(
+            f"{path}: {len(names)} tensors in its {len(files)} files, but split.tensors.count is {promised}; "
+            "download the model again"
+        )
+    return files
+
+
+def stem(path: Path) -> str:
+    """The name of a model's file without what a split adds to it."""
+    named = _SHARD.fullmatch(path.name)
+    return named[1] if named else path.stem
+
+
+def _shards(path: Path, given: Header) -> Iterator[GgufFile]:
+    """All files of a split model, in order."""
+    named = _SHARD.fullmatch(path.name)
+    count = int(named[3]) if named else 1
+    _check_split(path, given, int(named[2]) if named else 1, count)
+    for number in range(1, count + 1):
+        shard = path.with_name(f"{named[1]}-{number:05}-of-{named[3]}.gguf") if named else path
+        if shard == path:
+            yield GgufFile(path, given)
+            continue
+        if not shard.exists():
+            raise BadInput(f"{shard}: no such file, but {path.name} is one of {count}; download it to the same folder")
+        header = read_header(shard)
+        _check_split(shard, header, number, count)
+        yield GgufFile(shard, header)
+
+
+def _check_split(path: Path, header: Header, number: int, count: int) -> None:
+    """Compare the keys of a split file (absent from a whole one) with its name."""
+    said_count = header.keys.get("split.count", 0) or count
+    said_number = header.keys.get("split.no", number - 1)
+    if said_count != count or said_number != number - 1 or not 1 <= number <= count:
+        raise BadInput(
+            f"{path}: split.no is {said_number} and split.count {said_count}, but by its name it is file {number} of "
+            f"{count}, so {number - 1} and {count} are expected; give the files the names they were published with"
+        )

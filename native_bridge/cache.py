@@ -1,0 +1,130 @@
+"""The page cache before a run: warm, cold, or left as it is; and the proof that cold was cold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.manifest import FILE_NAME
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.machines.run_log import parse_log
+from native_bridge import page_cache
+from native_bridge.confine import confined
+from native_bridge.process import Finished
+from native_bridge.request import RunRequest
+
+READING = ("slot-bank", "oracle-prefetch")
+STATES = ("as it is", "warm", "cold")
+SLACK_BYTES = 450 << 20  # for the program, its graph and its context, as the recorded cold runs had
+WARM_SHARE, COLD_SHARE, FROM_DISK = 0.99, 0.01, 0.5
+
+_AHEAD = re.compile(r"^log_runtime_summary: Flash-MoE (?:prefetch|predict\S*) calls=.* miss=(\d+) ", re.MULTILINE)
+
+
+class Cache:
+    """What is done to the page cache before a run, and what was found.
+
+    state: warm (the source files are read first), cold (they are dropped, and the run is confined to the memory it
+    needs, where the system allows it) or as it is.
+    """
+
+    def __init__(self, state: str) -> None:
+        self.state = state
+        self.found: dict[str, Any] = {}
+
+    @contextmanager
+    def before(
+        self, request: RunRequest, geometry: ModelGeometry, *, model: Path, sidecar: Path | None
+    ) -> Iterator[Path | None]:
+        """Prepare the cache; gives the cgroup that the run belongs in, or None.
+
+        Raises BadInput where it cannot be made what it shall be: a run would silently be another.
+        """
+        self.found = {}
+        files = source_files(request, model=model, sidecar=sidecar)
+        total = page_cache.total_bytes(files)
+        self.found["source_bytes"] = total
+        if self.state == "warm":
+            page_cache.warm(files)
+        elif self.state == "cold":
+            page_cache.drop(files)
+        self.found["resident_before"] = share = page_cache.resident_bytes(files) / max(1, total)
+        if self.state == "warm" and share < WARM_SHARE:
+            raise BadInput(
+                f"--cache warm: {share:.0%} of {_gib(total)} are in the page cache after reading them; "
+                "free memory, or give --cache cold"
+            )
+        if self.state == "cold" and share > COLD_SHARE:
+            raise BadInput(
+                f"--cache cold: {share:.0%} of {_gib(total)} stay in the page cache; end what has the files open, and "
+                "own them (of others' files the system does not tell)"
+            )
+        if self.state != "cold":
+            yield None
+            return
+        limit = SLACK_BYTES + (geometry.dense_bytes or 0)
+        limit += geometry.bank_bytes(request.bank) if request.needs_sidecar else geometry.routed_bytes
+        limit += geometry.routed_bytes if request.mode == "resident-slot-bank" else 0
+        with confined(limit) as group:
+            self.found["confined_to_bytes"] = limit if group is not None else None
+            yield group
+
+    def after(self, request: RunRequest, geometry: ModelGeometry, finished: Finished, log: str) -> str | None:
+        """Why a run that should be cold was not, or None."""
+        if self.state != "cold":
+            return None
+        wanted = self.found["source_bytes"]
+        if request.mode in (*READING, "oracle-all-hit"):
+            wanted = _installs(request, log) * geometry.bank_bytes(1) // len(geometry.layers)
+        share = finished.read_bytes / wanted if wanted else 0.0
+        self.found |= {"wanted_bytes": wanted, "from_disk": round(share, 3)}
+        if share >= FROM_DISK:
+            return None
+        self.found["not_cold"] = True
+        why = (
+            "the page cache refilled: this system lets us make no cgroup to confine it"
+            if self.found["confined_to_bytes"] is None
+            else f"the page cache had the rest, within the {_gib(self.found['confined_to_bytes'])} of its cgroup"
+        )
+        return f"not cold: {share:.0%} of the {_gib(wanted)} it read came from the disk; {why}; take a larger model"
+
+    def facts(self) -> dict[str, Any]:
+        """For run.json."""
+        return {"state": self.state, **self.found}
+
+
+def _installs(request: RunRequest, log: str) -> int:
+    """Experts that were read from the sidecar, before the run, ahead and on demand."""
+    read = parse_log(log, mode=request.mode, where=request.mode)
+    installs = sum(int(count) for count in _AHEAD.findall(log))
+    installs += read.routed.misses if read.routed is not None else 0
+    return installs + (read.prime.installs if read.prime is not None else 0)
+
+
+def source_files(request: RunRequest, *, model: Path, sidecar: Path | None) -> list[Path]:
+    """The files that its experts are read from: the sidecar's, or the model's where all are resident without one."""
+    if not request.needs_sidecar or sidecar is None:
+        return [model]
+    return sidecar_files(sidecar)
+
+
+def sidecar_files(sidecar: Path) -> list[Path]:
+    """The files that a sidecar's manifest names, in order."""
+    import orjson
+
+    manifest = sidecar / FILE_NAME if sidecar.is_dir() else sidecar
+    try:
+        entries = orjson.loads(manifest.read_bytes())["entries"]
+        return sorted({manifest.parent / str(entry["repacked_file"]) for entry in entries})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{manifest}: not a sidecar's manifest ({error}); write the sidecar again") from None
+
+
+def _gib(size: float) -> str:
+    from flashmoe_sim.cli.common import size as shown
+
+    return shown(size)

@@ -1,0 +1,270 @@
+"""`sim bridge run`: the real runtime, in several modes and banks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flashmoe_sim.cli.common import force_option, json_option, message, percent, print_json, print_table, wrapped
+from flashmoe_sim.errors import BadInput, SimError
+from native_bridge.cli.options import runtime_option
+from native_bridge.modes import BANKED, PREFETCH, TRACED
+
+if TYPE_CHECKING:
+    from flashmoe_sim.geometry.model import ModelGeometry
+    from flashmoe_sim.machines.runs import Run
+    from native_bridge.repeats import Planned
+    from native_bridge.request import RunRequest
+
+PROMPT = (
+    "The runtime keeps a small bank of resident experts for every layer. When a token asks for an expert that is not "
+    "in the bank, the bytes are read from disk and copied into a slot before the layer can run."
+)
+path = click.Path(path_type=Path)
+
+
+@click.command(short_help="Run the runtime, in several modes and banks.")
+@runtime_option
+@click.option("--model", type=path, help="The GGUF file; without it the small model that ships with this program.")
+@click.option("--sidecar", type=path, help="The folder of its sidecar; the small model's is made beside the runs.")
+@click.option("--out", required=True, type=path, help="The folder that gets a folder for each run.")
+@click.option("--mode", "modes", default="slot-bank", show_default=True, metavar="A,B,…", help="The modes to run.")
+@click.option("--bank", "banks", metavar="16,24,…", help="Slots of each layer, for the modes that have a bank.")
+@click.option("--topk", "top_k", type=click.IntRange(1), help="Experts a token; by default the model's own.")
+@click.option("--ubatch", type=click.IntRange(1), default=1, show_default=True, help="Tokens of a micro-batch.")
+@click.option(
+    "--prefetch", type=click.Choice(tuple(PREFETCH)), help="The runtime's prefetch, in modes that have a bank."
+)
+@click.option("--io-split", type=click.IntRange(1, 8), help="Chunks that a read is cut into; the runtime's own is 4.")
+@click.option("--prompt", help="The text it goes on from.")
+@click.option("--prompt-file", type=path, help="A file with that text.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of its random choices.")
+@click.option("--tokens", type=click.IntRange(1), default=100, show_default=True, help="Tokens to generate.")
+@click.option("--threads", type=click.IntRange(1), help="Threads that compute; by default the physical cores.")
+@click.option("--gpu-layers", metavar="N", help="Layers on the GPU, as the runtime's -ngl; its own default without it.")
+@click.option("--replay", type=path, help="The run that the oracle modes replay, instead of one of this command.")
+@click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="Times to run all of it.")
+@click.option("--cache", type=click.Choice(["warm", "cold"]), default="warm", show_default=True, help="The page cache.")
+@click.option("--timeout", type=click.FloatRange(1), default=3600.0, show_default=True, help="Seconds a run may take.")
+@force_option
+@json_option
+def run(
+    runtime: str | None,
+    model: Path | None,
+    sidecar: Path | None,
+    out: Path,
+    modes: str,
+    banks: str | None,
+    top_k: int | None,
+    ubatch: int,
+    prefetch: str | None,
+    io_split: int | None,
+    prompt: str | None,
+    prompt_file: Path | None,
+    seed: int,
+    tokens: int,
+    threads: int | None,
+    gpu_layers: str | None,
+    replay: Path | None,
+    repeat: int,
+    cache: str,
+    timeout: float,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Run the patched llama.cpp in every mode given, at every bank given, and keep each run in a folder.
+
+    Modes: stock (all experts resident), resident-bank, resident-slot-bank, slot-bank (experts are read from the
+    sidecar), oracle-all-hit and oracle-prefetch (both replay the trace of a slot-bank run).
+
+    A folder has run.json, log.txt, trace.jsonl.gz and text.txt: what `sim machine fit` and `sim sweep` read.
+
+    With --cache cold the files are dropped from the page cache before every run; one that was not cold after all is
+    refused. With --repeat all runs are made once, then all again.
+
+    \b
+    Example: sim bridge run --out runs --mode stock,slot-bank,oracle-all-hit \\
+                 --bank 16,32
+    """
+    import psutil
+
+    from flashmoe_sim.geometry.gguf import read_gguf
+    from native_bridge.repeats import check_plan, plan, requests_of, run_all
+    from native_bridge.request import RunRequest
+    from native_bridge.runtime import patched_runtime
+
+    described = patched_runtime(runtime)
+    text = _prompt(prompt, prompt_file)
+
+    def make(mode: str, bank: int) -> RunRequest:
+        return RunRequest(
+            mode,
+            bank,
+            text,
+            n_predict=tokens,
+            ubatch=ubatch,
+            batch=max(64, ubatch),
+            top_k=top_k or 0,
+            prefetch=prefetch if mode in TRACED else None,
+            io_split=io_split,
+            seed=seed,
+            threads=threads or psutil.cpu_count(logical=False) or 1,
+            gpu_layers=gpu_layers,
+            prompt_file=prompt_file,
+        )
+
+    model, sidecar = _model(model, sidecar, out)
+    names = tuple(name.strip() for name in modes.split(","))
+    requests = requests_of(names, _banks(banks), read_gguf(model), make)
+    planned = plan(requests, out, repeat=repeat, replay=replay)
+    geometry = check_plan(planned, runtime=described, model=model, sidecar=sidecar, force=force)
+    _announce(planned[: len(requests)], repeat, cache, geometry)
+    outcomes = []
+    with _progress(len(geometry.layers)) as progress:
+        runs = run_all(
+            planned,
+            runtime=described,
+            model=model,
+            sidecar=sidecar,
+            timeout_s=timeout,
+            cache=cache,
+            force=force,
+            progress=progress,
+        )
+        for one, outcome in runs:
+            outcomes.append((one, outcome))
+    failed = [outcome for _, outcome in outcomes if isinstance(outcome, SimError)]
+    if as_json:
+        print_json([_document(one, outcome) for one, outcome in outcomes])
+    elif len(failed) < len(outcomes):
+        _print(outcomes, f"{geometry.name}, {cache} page cache")
+    for error in failed[1:]:
+        message(str(error))
+    if failed:
+        raise failed[0]
+
+
+def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
+    from flashmoe_sim.geometry.files import regular_file_bytes, unreadable
+
+    if prompt_file is None:
+        return PROMPT if prompt is None else prompt
+    if prompt is not None:
+        raise BadInput("--prompt and --prompt-file; give one of them")
+    if regular_file_bytes(prompt_file, kind="a text") > 1 << 20:
+        raise BadInput(f"{prompt_file}: more than 1 MiB; expected a prompt as text")
+    try:
+        return prompt_file.read_text("utf-8")
+    except OSError as error:
+        raise unreadable(prompt_file, error) from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{prompt_file}: byte {error.start} is not UTF-8; expected a prompt as text") from None
+
+
+def _banks(text: str | None) -> tuple[int, ...]:
+    from flashmoe_sim.policies.bank import parse_banks
+
+    banks = parse_banks(text) if text is not None else []
+    if any(bank.slots is None for bank in banks):
+        raise BadInput(f"--bank {text}: the runtime counts a bank in slots of each layer; give such as 16,32")
+    return tuple(bank.size for bank in banks)
+
+
+def _model(model: Path | None, sidecar: Path | None, out: Path) -> tuple[Path, Path | None]:
+    """What to run, and its sidecar: where no model is given, those that ship, the sidecar written beside the runs."""
+    if model is not None:
+        return model, sidecar
+    if sidecar is not None:
+        raise BadInput(f"{sidecar}: a sidecar without its model; give --model, too")
+    from native_bridge.fixture import bundled_model
+    from native_bridge.fixture.sidecar import write_sidecar
+
+    model, sidecar = bundled_model(), out / "sidecar"
+    if not (sidecar / "manifest.json").exists():
+        write_sidecar(model, sidecar)
+    return model, sidecar
+
+
+def _announce(once: Sequence[Planned], repeat: int, cache: str, model: ModelGeometry) -> None:
+    names = ", ".join(one.request.name for one in once)
+    times = f", {repeat} times over" if repeat > 1 else ""
+    plan = f"{len(once) * repeat} runs of {model.name}, page cache {cache}: {names}{times}"
+    for line in wrapped(plan).splitlines():
+        message(line)
+    for request in (one.request for one in once if one.request.mode in BANKED):
+        union = request.ubatch * (request.top_k or model.top_k)
+        if union > request.bank:
+            message(
+                f"{request.name}: {request.ubatch} tokens may ask for {union} experts; a run in which they do fails"
+            )
+
+
+@contextmanager
+def _progress(layers: int) -> Iterator[Any]:
+    """A line on stderr that says what runs, how long, and how far; silent where stderr is not a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+
+    def show(one: Planned, seconds: float, calls: int) -> None:
+        of = one.request.n_predict
+        tokens = f", {calls // max(1, layers):,} steps for a prompt and {of:,} tokens" if calls else ""
+        sys.stderr.write(f"\r\x1b[K{one.folder.name}: {seconds:.0f} s{tokens}")
+        sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        sys.stderr.write("\r\x1b[K")
+
+
+def _print(outcomes: Sequence[tuple[Planned, Run | SimError]], title: str) -> None:
+    """A row for each request, with the median of its repeats."""
+    by_name: dict[str, list[Run]] = {}
+    requests: dict[str, RunRequest] = {}
+    for one, outcome in outcomes:
+        if not isinstance(outcome, SimError):
+            by_name.setdefault(one.request.name, []).append(outcome)
+            requests[one.request.name] = one.request
+    repeated = any(len(runs) > 1 for runs in by_name.values())
+    rows = []
+    for name, runs in by_name.items():
+        speeds = [each.log.decode_tok_s for each in runs]
+        row = [requests[name].mode, _bank(requests[name]), percent(_hit_rate(runs[-1])), f"{median(speeds):.1f}"]
+        row += [f"{min(speeds):.1f} to {max(speeds):.1f}"] if repeated else []
+        rows.append([*row, f"{median(each.log.prompt_tok_s for each in runs):.1f}"])
+    columns = [("mode", "left"), ("bank", "right"), ("hit %", "right"), ("tok/s", "right")]
+    columns += [("lo to hi", "right")] if repeated else []
+    print_table([*columns, ("prompt tok/s", "right")], rows, title=title)
+
+
+def _bank(request: RunRequest) -> str:
+    return str(request.bank) if request.mode in (*BANKED, "oracle-all-hit") else "-"
+
+
+def _hit_rate(run: Run) -> float | None:
+    routed = run.log.routed
+    return 1 - routed.misses / routed.requests if routed is not None and routed.requests else None
+
+
+def _document(one: Planned, outcome: Run | SimError) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "folder": str(one.folder),
+        "mode": one.request.mode,
+        "bank": one.request.bank,
+        "replay_of": str(one.replay) if one.replay is not None else None,
+    }
+    if isinstance(outcome, SimError):
+        return document | {"failed": str(outcome)}
+    return document | {
+        "failed": None,
+        "hit_rate": _hit_rate(outcome),
+        "decode_tok_s": outcome.log.decode_tok_s,
+        "prompt_tok_s": outcome.log.prompt_tok_s,
+    }

@@ -1,0 +1,63 @@
+"""A cgroup that limits the memory of a child, page cache included, where we may make one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+ROOT = Path("/sys/fs/cgroup")
+
+
+@contextmanager
+def confined(limit_bytes: int) -> Iterator[Path | None]:
+    """A cgroup that may hold this many bytes, for the time of the block; None where the system allows none.
+
+    Under cgroup v1 it is made within our own; under v2, where what a group with processes has cannot be divided, beside
+    our own, which takes a part of the tree that is ours, as a login session of systemd has.
+    """
+    group = _make(limit_bytes)
+    try:
+        yield group
+    finally:
+        if group is not None:
+            for _ in range(50):
+                with suppress(OSError):
+                    group.rmdir()
+                    break
+                time.sleep(0.02)  # it is busy until the last process is gone
+
+
+def _make(limit_bytes: int) -> Path | None:
+    for parent, limit in _places():
+        group = parent / f"flashmoe-{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            (group / limit).write_text(str(limit_bytes))
+        except OSError:
+            with suppress(OSError):
+                group.rmdir()
+            continue
+        return group
+    return None
+
+
+def _places() -> list[tuple[Path, str]]:
+    """Where a group may be made, and the name of the file with its limit."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    places = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "memory":
+            places.append((ROOT / "memory" / path.lstrip("/"), "memory.limit_in_bytes"))
+        elif controllers == "" and (ROOT / "cgroup.controllers").exists():
+            places.append(((ROOT / path.lstrip("/")).parent, "memory.max"))
+    return places

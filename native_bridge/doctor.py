@@ -1,0 +1,196 @@
+"""What a machine, a runtime, a model and its sidecar need to be run together, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashmoe_sim.cli.common import size
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.gguf import read_gguf
+from flashmoe_sim.geometry.model import ModelGeometry
+from native_bridge import host
+from native_bridge.confine import confined
+from native_bridge.runtime import GET_ONE, Runtime, describe, find_runtime
+
+VERIFIED_COMMIT = "64e25509b"
+NEEDED = (
+    *("--moe-mode", "--moe-sidecar", "--moe-slot-bank", "--moe-trace", "--moe-trace-harness"),
+    *("--perf", "--no-escape", "--simple-io", "--ignore-eos"),
+)
+USEFUL = (
+    *("--moe-topk", "--moe-cache-io-split", "--moe-prefetch-temporal", "--moe-predict-prev-token"),
+    *("--moe-predict-top1-prev", "--list-devices"),
+)
+PROGRAM_BYTES = 450 << 20  # of the runtime itself, its graph and a short context
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. state: ok, warning or missing; what to do is empty where nothing is."""
+
+    state: str
+    name: str
+    found: str
+    to_do: str = ""
+
+
+def examine(
+    *, runtime: str | None = None, model: Path | None = None, sidecar: Path | None = None, bank: int | None = None
+) -> list[Finding]:
+    """Everything that a run needs, looked at one by one; what cannot be looked at is a finding, too.
+
+    model: a GGUF file, None for the small one that ships. bank: slots a layer that shall fit into memory.
+    """
+    findings = [*_runtime(runtime), *_amx()]
+    if model is None and sidecar is not None:
+        return [*findings, Finding("missing", "model", "a sidecar, but not its model", "give --model, too")]
+    geometry: ModelGeometry | None = None
+    try:
+        if model is None:
+            from native_bridge.fixture import bundled_model
+
+            model = bundled_model()
+        geometry = read_gguf(model)
+    except BadInput as error:
+        findings.append(_missing("model", error))
+    if geometry is not None:
+        assert model is not None
+        findings += [_model(geometry), *_ram(geometry, bank), *_sidecar(geometry, model, sidecar)]
+    return [*findings, _page_cache()]
+
+
+def _runtime(given: str | None) -> Iterator[Finding]:
+    try:
+        runtime = describe(find_runtime(given))
+    except BadInput as error:
+        yield _missing("runtime", error)
+        return
+    yield Finding("ok", "runtime", str(runtime.path))
+    version = f"{runtime.version} ({runtime.commit}), built with {runtime.compiler}"
+    if runtime.commit == VERIFIED_COMMIT:
+        yield Finding("ok", "version", version)
+    else:
+        yield Finding(
+            "warning",
+            "version",
+            version,
+            f"counts were verified with {VERIFIED_COMMIT}; compare them with `sim replay`",
+        )
+    yield Finding("ok", "backends", ", ".join(runtime.backends))
+    devices = [f"{device.name}: {device.description}, {size(device.free_bytes)} free" for device in runtime.devices]
+    yield Finding("ok", "devices", "; ".join(devices) or "the CPU alone")
+    yield from _flags(runtime)
+
+
+def _flags(runtime: Runtime) -> Iterator[Finding]:
+    lacking = [flag for flag in NEEDED if flag not in runtime.flags]
+    if not runtime.modes:
+        yield Finding("missing", "flags", "no --moe-mode: a llama-cli that is not patched", GET_ONE)
+    elif lacking:
+        yield Finding("missing", "flags", f"lacks {', '.join(lacking)}", f"it is another version; {GET_ONE}")
+    else:
+        yield Finding("ok", "modes", ", ".join(runtime.modes))
+    without = [flag for flag in USEFUL if flag not in runtime.flags]
+    if runtime.modes and without:
+        yield Finding("warning", "flags", f"lacks {', '.join(without)}", "runs that need them cannot be made")
+
+
+def _amx() -> Iterator[Finding]:
+    if host.amx_trap():
+        yield Finding(
+            "warning",
+            "processor",
+            f"{host.cpu_name()}: announces AMX, and the system does not grant it",
+            host.AMX_ADVICE,
+        )
+    else:
+        yield Finding("ok", "processor", host.machine_name())
+
+
+def _model(model: ModelGeometry) -> Finding:
+    layers = list(model.layers.values())
+    experts = _range([layer.n_experts for layer in layers])
+    each = sorted({layer.expert_bytes for layer in layers})
+    costs = size(each[0]) if len(each) == 1 else f"{size(each[0])} to {size(each[-1])}"
+    found = (
+        f"{model.name}: {model.arch}, {len(layers)} MoE layers of {experts} experts, top-{model.top_k}, {costs} each"
+    )
+    return Finding("ok", "model", found)
+
+
+def _ram(model: ModelGeometry, bank: int | None) -> Iterator[Finding]:
+    free, dense = host.free_ram_bytes(), model.dense_bytes or 0
+    rest, slot = dense + PROGRAM_BYTES, model.bank_bytes(1)
+    experts = max(layer.n_experts for layer in model.layers.values())
+    fits = min(experts, (free - rest) // slot)
+    if bank is None:
+        if fits < model.top_k:
+            yield _no_memory(free, rest + slot * model.top_k, f"a bank of {model.top_k}", "end other programs")
+        else:
+            yield Finding("ok", "memory", f"{size(free)} free: a bank of up to {fits} of {experts} slots fits")
+        return
+    needs = rest + model.bank_bytes(bank)
+    if bank > experts:
+        yield Finding("missing", "memory", f"a bank of {bank}, but {experts} experts", f"give --bank up to {experts}")
+    elif bank < model.top_k:
+        yield Finding(
+            "missing", "memory", f"a bank of {bank} for top-{model.top_k}", f"give --bank {model.top_k} or more"
+        )
+    elif needs > free:
+        yield _no_memory(
+            free, needs, f"a bank of {bank}", f"give --bank {fits}" if fits >= model.top_k else "add memory"
+        )
+    else:
+        yield Finding("ok", "memory", f"{size(free)} free: a bank of {bank} and the rest take {size(needs)}")
+
+
+def _no_memory(free: int, needs: int, what: str, to_do: str) -> Finding:
+    return Finding("missing", "memory", f"{size(free)} free: {what} and the rest take {size(needs)}", to_do)
+
+
+def _sidecar(geometry: ModelGeometry, model: Path, sidecar: Path | None) -> Iterator[Finding]:
+    if sidecar is None:
+        free, needs = host.free_disk_bytes(Path.cwd()), geometry.routed_bytes
+        found = f"none given: writing one here takes {size(needs)}; {size(free)} are free"
+        if needs > free:
+            yield Finding("missing", "sidecar", found, "free the disk, or write it to another one")
+        else:
+            yield Finding("ok", "sidecar", found)
+        return
+    from native_bridge.fixture.sidecar import verify_sidecar
+
+    try:
+        wrong = verify_sidecar(sidecar, model)
+    except BadInput as error:
+        yield _missing("sidecar", error)
+        return
+    if wrong:
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        yield Finding("missing", "sidecar", f"{sidecar}: {wrong[0]}{more}", "write this model's sidecar again")
+    else:
+        yield Finding("ok", "sidecar", f"{sidecar}: every byte is the model's")
+
+
+def _page_cache() -> Finding:
+    with confined(1 << 30) as group:
+        if group is not None:
+            return Finding("ok", "page cache", "cold runs can be confined to the memory they need")
+    return Finding(
+        "warning",
+        "page cache",
+        "cold runs cannot be confined: no cgroup may be made here",
+        "they are refused where the page cache refills; run as root, or in a session of systemd",
+    )
+
+
+def _missing(name: str, error: BadInput) -> Finding:
+    """A refusal, whose last part says what to do."""
+    found, _, to_do = str(error).rpartition("; ")
+    return Finding("missing", name, found or to_do, to_do if found else "")
+
+
+def _range(numbers: list[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"

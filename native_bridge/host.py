@@ -1,0 +1,107 @@
+"""The machine we are on: memory, disk, processor, temperature, and what is odd about it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+from flashmoe_sim.geometry.files import unreadable
+from native_bridge.process import ask
+
+AMX_ADVICE = "build llama.cpp and llama-cpp-python without native code generation (-DGGML_NATIVE=OFF)"
+_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
+
+
+def machine_name() -> str:
+    """Processor, cores and memory in a line: what tells one machine from another in a run.json."""
+    import psutil
+
+    cores = psutil.cpu_count(logical=True) or 1
+    return f"{cpu_name()}, {cores} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB, {platform.system()}"
+
+
+def cpu_name() -> str:
+    """The processor as the system names it."""
+    if sys.platform == "linux":
+        for line in _lines(Path("/proc/cpuinfo")):
+            key, _, value = line.partition(":")
+            if key.strip() == "model name" and value.strip():
+                return value.strip()
+    elif sys.platform == "darwin":
+        answer = ask(["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"], timeout_s=5)
+        if answer.code == 0 and answer.stdout.strip():
+            return answer.stdout.strip()
+    return platform.processor() or platform.machine()
+
+
+def free_ram_bytes() -> int:
+    """Memory that programs can have without swapping."""
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+def free_disk_bytes(folder: Path) -> int:
+    """Free bytes where this folder is, or will be. Raises BadInput where no parent of it can be reached."""
+    place = folder.absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    try:
+        return shutil.disk_usage(place).free
+    except OSError as error:
+        raise unreadable(place, error) from None
+
+
+def temperature_c() -> dict[str, float]:
+    """Highest temperature of CPU and GPU, in degrees Celsius, where the system tells."""
+    import psutil
+
+    found = {}
+    sensors = psutil.sensors_temperatures() if hasattr(psutil, "sensors_temperatures") else {}
+    cpu = [
+        reading.current
+        for name, readings in sensors.items()
+        if name in ("coretemp", "k10temp", "zenpower", "cpu_thermal")
+        for reading in readings
+    ]
+    if cpu:
+        found["cpu"] = float(max(cpu))
+    if nvidia := shutil.which("nvidia-smi"):
+        query = [nvidia, "--query-gpu=temperature.gpu", "--format=csv,noheader,nounits"]
+        gpu = [float(word) for word in ask(query, timeout_s=10).stdout.split() if word.isdigit()]
+        if gpu:
+            found["gpu"] = max(gpu)
+    return found
+
+
+def amx_trap() -> bool:
+    """Whether the processor announces AMX and the system does not grant it, as some virtual machines do.
+
+    A program built for this very machine then dies of an illegal instruction. Source: the Linux kernel's
+    Documentation/arch/x86/xstate.rst: AMX has to be asked for with arch_prctl(ARCH_REQ_XCOMP_PERM).
+    """
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return False
+    announced = any("amx_tile" in line.split() for line in _lines(Path("/proc/cpuinfo")) if line.startswith("flags"))
+    return announced and not _amx_granted()
+
+
+def _amx_granted() -> bool:
+    libc = ctypes.CDLL(None, use_errno=True)
+    return bool(libc.syscall(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA) == 0)
+
+
+def can_drop_all_caches() -> bool:
+    """Whether the whole page cache may be dropped by us."""
+    return os.access("/proc/sys/vm/drop_caches", os.W_OK)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,246 @@
+"""Child processes: never a shell, a time limit, and nothing of them outlives us."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+from flashmoe_sim.errors import BadInput, SimError
+
+LAUNCH = Path(__file__).with_name("_launch.py")
+MAX_ANSWER_BYTES = 1 << 20
+TICK_S = 0.1
+
+
+class Terminated(SimError):
+    """SIGTERM came while a child ran."""
+
+    exit_code = 128 + signal.SIGTERM
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a child ended. code: its exit code, or minus the number of the signal that ended it.
+
+    timed_out: it was ended because its time was up. read_bytes: what it read from disk, page faults included; 0 where
+    the system does not tell.
+    """
+
+    code: int
+    seconds: float
+    timed_out: bool
+    read_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a short question brought: at most the first MAX_ANSWER_BYTES of each stream."""
+
+    code: int
+    stdout: str
+    stderr: str
+    timed_out: bool
+
+
+def run_child(
+    arguments: Sequence[str],
+    *,
+    output: Path,
+    timeout_s: float,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    watch: Callable[[float], None] | None = None,
+    cgroup: Path | None = None,
+    stdout: Path | None = None,
+) -> Finished:
+    """Run a program to its end, its stdout and stderr together in the file `output`, line by line.
+
+    It has a session and a process group of its own, which end with it, with an exception here (Ctrl-C and SIGTERM are
+    some), and with this process however that dies. environment: instead of ours. folder: where it works.
+    watch: called about ten times a second with the seconds so far. cgroup: the one it is put into before it starts.
+    stdout: a file for a copy of its stdout alone.
+    Raises BadInput where the program cannot be started, and SimError where a file cannot be written.
+    """
+    with _sigterm_raises():
+        try:
+            with output.open("wb", buffering=0) as both, stdout.open("wb") if stdout else nullcontext() as copy:
+                child = _Child(arguments, environment=environment, folder=folder, cgroup=cgroup)
+                out, err = _Lines(both.fileno(), copy), _Lines(both.fileno(), None)
+                finished = child.run((out.take, err.take), timeout_s=timeout_s, watch=watch)
+                out.end()
+                err.end()
+                return finished
+        except OSError as error:
+            raise SimError(f"{output}: cannot be written ({error.strerror or error}); free the disk") from None
+
+
+def ask(arguments: Sequence[str], *, timeout_s: float, environment: Mapping[str, str] | None = None) -> Answer:
+    """What a program prints when it is asked something short, such as its version.
+
+    Raises BadInput where it cannot be started.
+    """
+    heard = bytearray(), bytearray()
+
+    def hear(into: bytearray) -> Callable[[bytes], None]:
+        return lambda data: into.extend(data[: MAX_ANSWER_BYTES - len(into)])
+
+    with _sigterm_raises():
+        child = _Child(arguments, environment=environment)
+        finished = child.run([hear(each) for each in heard], timeout_s=timeout_s)
+    out, err = (each.decode("utf-8", "replace") for each in heard)
+    return Answer(finished.code, out, err, finished.timed_out)
+
+
+class _Child:
+    """A started program, its output in pipes."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+        cgroup: Path | None = None,
+    ) -> None:
+        if os.name != "posix":
+            raise BadInput(
+                "running a runtime needs Linux or macOS; run it there, and read the folders of its runs here"
+            )
+        self.started = time.monotonic()
+        told_alive, self.alive = os.pipe()
+        errors, told_errors = os.pipe()
+        group = "" if cgroup is None else str(cgroup / "cgroup.procs")
+        launch = [sys.executable, "-I", "-S", str(LAUNCH), str(told_alive), str(told_errors), group]
+        try:
+            self.process = subprocess.Popen(
+                [*launch, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                cwd=folder,
+                pass_fds=(told_alive, told_errors),
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            os.close(self.alive)
+            os.close(errors)
+            raise _not_started(arguments[0], getattr(error, "strerror", None) or str(error)) from None
+        finally:
+            os.close(told_alive)
+            os.close(told_errors)
+        try:
+            with open(errors, "rb") as stream:
+                code = stream.read()  # ends when the program replaces the launcher
+        except BaseException:
+            self._end(timed_out=False)
+            raise
+        if code:
+            self._end(timed_out=False)
+            raise _not_started(arguments[0], os.strerror(int(code)))
+
+    def run(
+        self,
+        sinks: Sequence[Callable[[bytes], object]],
+        *,
+        timeout_s: float,
+        watch: Callable[[float], None] | None = None,
+    ) -> Finished:
+        """Give what it prints to the sinks, of stdout and stderr, until it ends or its time is up."""
+        open_sinks = {pipe.fileno(): sink for pipe, sink in zip(self._pipes(), sinks, strict=True)}
+        timed_out = True
+        try:
+            while (passed := time.monotonic() - self.started) < timeout_s:
+                ended = self._has_ended()
+                wait_s = 0.0 if ended else min(timeout_s - passed, TICK_S if open_sinks else TICK_S / 10)
+                ready = select.select(list(open_sinks), [], [], wait_s)[0]
+                for source in ready:
+                    if data := os.read(source, 1 << 16):
+                        open_sinks[source](data)
+                    else:
+                        del open_sinks[source]
+                if ended and not ready:  # what it started may still hold the pipes
+                    timed_out = False
+                    break
+                if watch is not None:
+                    watch(passed)
+        except BaseException:
+            self._end(timed_out=False)
+            raise
+        return self._end(timed_out=timed_out)
+
+    def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        return self.process.stdout, self.process.stderr
+
+    def _has_ended(self) -> bool:
+        """Whether it ended; it stays in the table of processes, so that its group can still be named."""
+        return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def _end(self, *, timed_out: bool) -> Finished:
+        """End whatever is left of its group, and say how it ended."""
+        seconds = time.monotonic() - self.started
+        with suppress(ProcessLookupError, PermissionError):  # macOS refuses to signal a group of which all have ended
+            os.killpg(self.process.pid, signal.SIGKILL)
+        _, status, usage = os.wait4(self.process.pid, 0)
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        for pipe in self._pipes():
+            pipe.close()
+        os.close(self.alive)
+        read_bytes = usage.ru_inblock * 512 if sys.platform == "linux" else 0
+        return Finished(self.process.returncode, seconds, timed_out, read_bytes)
+
+
+class _Lines:
+    """One of two streams that share a file: only whole lines are written, so that neither breaks the other's."""
+
+    def __init__(self, number: int, copy: IO[bytes] | None) -> None:
+        self.number = number
+        self.copy = copy
+        self.held = b""
+
+    def take(self, data: bytes) -> None:
+        if self.copy is not None:
+            self.copy.write(data)
+        whole, newline, self.held = (self.held + data).rpartition(b"\n")
+        self._write(whole + newline)
+
+    def end(self) -> None:
+        self._write(self.held)
+
+    def _write(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self.number, data) :]
+
+
+def _not_started(program: str, why: str) -> BadInput:
+    return BadInput(f"{program}: cannot be started ({why}); give the path of a program that runs on this machine")
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """While it lasts SIGTERM raises Terminated, so that what was begun is ended in order."""
+
+    def terminated(number: int, frame: FrameType | None) -> None:
+        raise Terminated("terminated; what it had started was ended, too")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set it; the child ends with us in any case
+        return
+    before = signal.signal(signal.SIGTERM, terminated)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
