@@ -69,6 +69,4 @@ def _errors(panel: Any, named: list[tuple[str, Seconds]]) -> None:
         panel.plot(100 * (one.tok_s / one.measured_tok_s - 1), row, "o", color=colour, markersize=5)
     panel.axvline(0, color="#999999", linewidth=1, zorder=1)
     panel.set_yticks(range(len(named)), [name for name, _ in named], fontsize=8)
-    panel.set(
-        ylim=(len(named) - 0.4, -0.6), xlabel="error of the prediction and its 90 % interval, %"
-    )
+    panel.set(ylim=(len(named) - 0.4, -0.6), xlabel="error of the prediction and its 90 % interval, %")

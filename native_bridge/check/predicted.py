@@ -72,19 +72,22 @@ def predict_slot_bank(
     setup = Setup(Bank(slots=slots), prefetch=parse_prefetcher(predictor), io_split=io_split)
     replayed = replay(workload, setup, record=True)
     table = replayed.counts.table
-    filled = [len(contents) for contents in replayed.contents]
+    ahead_table, filled = table, np.array([len(contents) for contents in replayed.contents])
+    if line and failing is not None and failing[0] > trace.layer[-1]:
+        ahead_table, filled = _ahead_of_whole_steps(workload, setup, table)
 
     def counted(row: int, calls: int, requests: int, misses: int) -> Counted:
         layer = trace.layers[row]
+        of = table if calls == tally.CALLS else ahead_table
         fails = failing is not None and failing[0] == layer and calls == tally.CALLS
         return Counted(
             layer=layer,
-            calls=int(table[row, calls]) + fails,
-            refs=int(table[row, tally.REFS]) + (failing[1] if failing and fails else 0),
-            requests=int(table[row, requests]),
-            misses=int(table[row, misses]),
-            cold=int(table[row, tally.COLD]),
-            filled=filled[row],
+            calls=int(of[row, calls]) + fails,
+            refs=int(of[row, tally.REFS]) + (failing[1] if failing and fails else 0),
+            requests=int(of[row, requests]),
+            misses=int(of[row, misses]),
+            cold=int(of[row, tally.COLD]),
+            filled=int(filled[row]),
             geometry=_geometry(workload, row),
         )
 
@@ -105,6 +108,24 @@ def predict_slot_bank(
                 compared=sum(len(pool.call) - 1 for pool in workload.layer_pools),
             )
     return Predicted(lines, replayed.slot, workload, replayed)
+
+
+def _ahead_of_whole_steps(
+    workload: Workload, setup: Setup, table: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Counts and filled slots, by layer, of a run that failed within a micro-batch, after which nothing is read ahead.
+
+    table: the counts of all its calls.
+    """
+    trace = workload.trace
+    before = first_calls(trace, int(np.searchsorted(trace.steps, trace.steps[-1])))
+    whole = replay(prepare(before, workload.geometry), setup)
+    rows = [trace.layers.index(layer) for layer in whole.counts.layers]
+    ahead_table = np.zeros_like(table)
+    ahead_table[rows] = whole.counts.table
+    filled = table[:, tally.COLD] - ahead_table[:, tally.COLD]
+    filled[rows] += [len(contents) for contents in whole.contents]
+    return ahead_table, filled
 
 
 def predict_all_hit(

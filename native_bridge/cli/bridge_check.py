@@ -18,30 +18,35 @@ if TYPE_CHECKING:
 
 
 MOST_NAMES = 4
+path = click.Path(path_type=Path)
 
 
 @click.command(short_help="Compare what the runtime did with what is predicted: counts exactly.")
-@click.argument("folders", nargs=-1, type=click.Path(path_type=Path), metavar="[RUN_FOLDER]...")
+@click.argument("folders", nargs=-1, type=path, metavar="[RUN_FOLDER]...")
 @click.option(
     "--model", help="What all of them ran: a manifest, sidecar folder or GGUF file; else a manifest.json by the runs."
 )
-@click.option("--runtime", help="Make the runs first, with this llama-cli; also by FLASHMOE_RUNTIME, without folders.")
-@click.option("--runs", type=click.Path(path_type=Path), help="Where the runs that are made are kept.")
+@click.option(
+    "--runtime", metavar="FILE", help="Make the runs first, with this patched llama-cli; else FLASHMOE_RUNTIME."
+)
+@click.option("--sidecar", type=path, help="The folder of the model's sidecar, for runs that are made; else written.")
+@click.option("--runs", type=path, help="Where the runs that are made are kept.")
 @click.option(
     "--anchor",
     "anchors",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=path,
     metavar="FOLDER",
     help="A run to predict seconds from; give two. Else they are chosen for each run.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Also write a report, a .html that needs nothing else.")
+@click.option("--out", type=path, help="Also write a report, a .html that needs nothing else.")
 @force_option
 @json_option
 def check(
     folders: tuple[Path, ...],
     model: str | None,
     runtime: str | None,
+    sidecar: Path | None,
     runs: Path | None,
     anchors: tuple[Path, ...],
     out: Path | None,
@@ -71,16 +76,19 @@ def check(
         if out.suffix.lower() not in (".html", ".htm"):
             raise BadInput(f"{out}: the report is a web page; give --out a name that ends in .html")
         refuse_existing(out, force=force)
-    command = shlex.join(["sim", "bridge", "check", *_words(folders, model, runtime, runs, anchors, out)])
+    command = shlex.join(["sim", "bridge", "check", *_words(folders, model, runtime, sidecar, runs, anchors, out)])
     if not folders:
         if runtime is None and not os.environ.get("FLASHMOE_RUNTIME"):
             raise BadInput("no RUN_FOLDER; give the folders of runs, or --runtime to make some")
         from native_bridge.check.make import made_runs
 
-        with made_runs(runtime, model=model, runs=runs, force=force, tell=message) as made, replaying() as progress:
+        with (
+            made_runs(runtime, model=model, sidecar=sidecar, runs=runs, force=force, tell=message) as made,
+            replaying() as progress,
+        ):
             checked = check_folders(made.folders, model=str(made.model), anchors=anchors, progress=progress)
-    elif runtime is not None or runs is not None:
-        raise BadInput(f"--{'runtime' if runtime else 'runs'} with RUN_FOLDER: runs are made or given; leave one out")
+    elif runtime is not None or runs is not None or sidecar is not None:
+        raise BadInput("--runtime, --sidecar or --runs with RUN_FOLDER: runs are made or given; leave one of them out")
     else:
         with replaying() as progress:
             checked = check_folders(folders, model=model, anchors=anchors, progress=progress)
@@ -104,12 +112,13 @@ def _words(
     folders: tuple[Path, ...],
     model: str | None,
     runtime: str | None,
+    sidecar: Path | None,
     runs: Path | None,
     anchors: tuple[Path, ...],
     out: Path | None,
 ) -> list[str]:
     words = list(map(str, folders))
-    for option, value in (("--model", model), ("--runtime", runtime), ("--runs", runs)):
+    for option, value in (("--model", model), ("--runtime", runtime), ("--sidecar", sidecar), ("--runs", runs)):
         words += [option, str(value)] if value is not None else []
     for anchor in anchors:
         words += ["--anchor", str(anchor)]
