@@ -65,7 +65,8 @@ def made_runs(
     """Make the runs, and keep them in `runs`, or until the block ends.
 
     runtime: a llama-cli; None for the one that FLASHMOE_RUNTIME names. model: a GGUF file; by default that which ships.
-    sidecar: its folder; by default one is written beside the runs. tell: called with a line before the runs. Raises BadInput for what cannot run, and SimError where a run fails.
+    sidecar: its folder; by default one is written beside the runs. tell: called with a line before the runs.
+    Raises BadInput for what cannot run, and SimError where a run fails.
     """
     described = patched_runtime(runtime)
     path = bundled_model() if model is None else Path(model)

@@ -81,12 +81,12 @@ class Machines:
     def anchors_for(self, folder: RunFolder) -> list[RunFolder]:
         """Raises BadInput, saying what is missing, where nothing may predict the run."""
         if not self.anchors:
-            others = [one for one in self.among.others(folder) if _is_like(one, folder)]
+            others = [one for one in self.among.others(folder) if is_like(one, folder)]
             return choose_anchors(others, than=f"{folder.name} itself")
         if any(one.place.resolve() == folder.place.resolve() for one in self.anchors):
             raise BadInput("it is an anchor")
         for anchor in self.anchors:
-            if not _is_like(anchor, folder):
+            if not is_like(anchor, folder):
                 raise BadInput(f"anchor {anchor.name} is of another machine, cache state, model or top-k")
         return list(self.anchors)
 
@@ -198,14 +198,14 @@ def _with_installs(found: Seconds, folder: RunFolder, checked: CountCheck, machi
     return replace(found, install_s=read_s + upload_s, measured_install_s=routed.install_ms / 1e3)
 
 
-def _is_like(one: RunFolder, other: RunFolder) -> bool:
+def is_like(one: RunFolder, other: RunFolder, *, io_split_may_differ: bool = False) -> bool:
     """Whether both ran the same model on the same machine with the same settings, and reads met the same page cache."""
     if one.unfit or one.model is None or other.model is None or one.model.layers != other.model.layers:
         return False
     if one.cache != other.cache or _top_k(one) != _top_k(other):
         return False
     try:
-        refuse_two_machines([one.run, other.run])
+        refuse_two_machines([one.run, other.run], io_split_may_differ=io_split_may_differ)
     except BadInput:
         return False
     return True
