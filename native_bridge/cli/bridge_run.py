@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import force_option, json_option, message, percent, print_json, print_table, wrapped
+from flashmoe_sim.cli.common import force_option, json_option, message, percent, print_json, print_table
 from flashmoe_sim.errors import BadInput, SimError
 from native_bridge.cli.options import runtime_option
 from native_bridge.modes import BANKED, PREFETCH, TRACED
@@ -195,7 +196,7 @@ def _announce(once: Sequence[Planned], repeat: int, cache: str, model: ModelGeom
     names = ", ".join(one.request.name for one in once)
     times = f", {repeat} times over" if repeat > 1 else ""
     plan = f"{len(once) * repeat} runs of {model.name}, page cache {cache}: {names}{times}"
-    for line in wrapped(plan).splitlines():
+    for line in textwrap.wrap(plan, 75, break_on_hyphens=False):
         message(line)
     for request in (one.request for one in once if one.request.mode in BANKED):
         union = request.ubatch * (request.top_k or model.top_k)
