@@ -43,7 +43,7 @@ def comparison(model: ModelGeometry, *, threads: int) -> list[RunRequest]:
     all_resident = [("stock", experts), ("resident-bank", experts), ("oracle-all-hit", experts)]
     requests = [
         RunRequest(mode, bank, PROMPT, n_predict=TOKENS, threads=threads)
-        for mode, bank in dict.fromkeys([*banked, *all_resident, ("oracle-prefetch", small)])
+        for mode, bank in dict.fromkeys([*banked, *all_resident, ("oracle-prefetch", middle)])
     ]
     return [
         *requests,
@@ -59,13 +59,15 @@ def made_runs(
     model: str | None,
     sidecar: Path | None,
     runs: Path | None,
+    threads: int | None,
     force: bool,
     tell: Callable[[str], None],
 ) -> Iterator[Made]:
     """Make the runs, and keep them in `runs`, or until the block ends.
 
     runtime: a llama-cli; None for the one that FLASHMOE_RUNTIME names. model: a GGUF file; by default that which ships.
-    sidecar: its folder; by default one is written beside the runs. tell: called with a line before the runs.
+    sidecar: its folder; by default one is written beside the runs. threads:
+    that compute; by default the physical cores. tell: called with a line before the runs.
     Raises BadInput for what cannot run, and SimError where a run fails.
     """
     described = patched_runtime(runtime)
@@ -73,7 +75,7 @@ def made_runs(
     with TemporaryDirectory(prefix="flashmoe-check-") as temporary:
         place = runs or Path(temporary)
         geometry = read_gguf(path)
-        planned = plan(comparison(geometry, threads=psutil.cpu_count(logical=False) or 1), place)
+        planned = plan(comparison(geometry, threads=threads or psutil.cpu_count(logical=False) or 1), place)
         if sidecar is None:
             sidecar = place / "sidecar"
             if not (sidecar / "manifest.json").exists():

@@ -31,6 +31,7 @@ path = click.Path(path_type=Path)
 )
 @click.option("--sidecar", type=path, help="The folder of the model's sidecar, for runs that are made; else written.")
 @click.option("--runs", type=path, help="Where the runs that are made are kept.")
+@click.option("--threads", type=click.IntRange(1), help="Threads of runs that are made; else the physical cores.")
 @click.option(
     "--anchor",
     "anchors",
@@ -48,6 +49,7 @@ def check(
     runtime: str | None,
     sidecar: Path | None,
     runs: Path | None,
+    threads: int | None,
     anchors: tuple[Path, ...],
     out: Path | None,
     force: bool,
@@ -76,19 +78,25 @@ def check(
         if out.suffix.lower() not in (".html", ".htm"):
             raise BadInput(f"{out}: the report is a web page; give --out a name that ends in .html")
         refuse_existing(out, force=force)
-    command = shlex.join(["sim", "bridge", "check", *_words(folders, model, runtime, sidecar, runs, anchors, out)])
+    command = shlex.join(
+        ["sim", "bridge", "check", *_words(folders, model, runtime, sidecar, runs, threads, anchors, out)]
+    )
     if not folders:
         if runtime is None and not os.environ.get("FLASHMOE_RUNTIME"):
             raise BadInput("no RUN_FOLDER; give the folders of runs, or --runtime to make some")
         from native_bridge.check.make import made_runs
 
         with (
-            made_runs(runtime, model=model, sidecar=sidecar, runs=runs, force=force, tell=message) as made,
+            made_runs(
+                runtime, model=model, sidecar=sidecar, runs=runs, threads=threads, force=force, tell=message
+            ) as made,
             replaying() as progress,
         ):
             checked = check_folders(made.folders, model=str(made.model), anchors=anchors, progress=progress)
-    elif runtime is not None or runs is not None or sidecar is not None:
-        raise BadInput("--runtime, --sidecar or --runs with RUN_FOLDER: runs are made or given; leave one of them out")
+    elif any(option is not None for option in (runtime, sidecar, runs, threads)):
+        raise BadInput(
+            "--runtime, --sidecar, --runs or --threads with RUN_FOLDER: runs are made or given; leave it out"
+        )
     else:
         with replaying() as progress:
             checked = check_folders(folders, model=model, anchors=anchors, progress=progress)
@@ -114,11 +122,19 @@ def _words(
     runtime: str | None,
     sidecar: Path | None,
     runs: Path | None,
+    threads: int | None,
     anchors: tuple[Path, ...],
     out: Path | None,
 ) -> list[str]:
     words = list(map(str, folders))
-    for option, value in (("--model", model), ("--runtime", runtime), ("--sidecar", sidecar), ("--runs", runs)):
+    given = [
+        ("--model", model),
+        ("--runtime", runtime),
+        ("--sidecar", sidecar),
+        ("--runs", runs),
+        ("--threads", threads),
+    ]
+    for option, value in given:
         words += [option, str(value)] if value is not None else []
     for anchor in anchors:
         words += ["--anchor", str(anchor)]

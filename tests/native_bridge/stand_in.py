@@ -118,7 +118,7 @@ def run(flags: dict[str, str]) -> int:
     sys.stdout.write(f"mode       : Flash-MoE trace harness (raw completion)\n\n\n> {flags['-p']}\n\n{text}")
     sys.stdout.flush()
     for line in log:
-        if line.startswith(("log_", "graph_", "srv ", "Flash-MoE settings", "  ")):
+        if line.startswith(("log_", "~llama_", "graph_", "srv ", "Flash-MoE settings", "  ")):
             sys.stderr.write(line)
     sys.stderr.flush()
     sys.stdout.write("\n\n" + "".join(line for line in log if line.startswith("[ Prompt")) + "\nExiting...\n")

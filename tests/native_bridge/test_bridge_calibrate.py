@@ -22,7 +22,6 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("FLASHMOE_RUNTIME", raising=False)
-    monkeypatch.setenv("PATH", "")
 
 
 def names(*parameters: str, bank: int | None = None) -> list[str]:
@@ -72,7 +71,7 @@ def test_repeats_are_anchors_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("", "no llama-cli on the PATH"),
+        ("--runtime none", "none: no such file"),
         ("{timed}", "a folder without --from; give --from"),
         ("--from {timed}", "runs with a cold and a warm page cache are of two machines; give --cache cold"),
         ("--from {timed}/warm-bank12", "no all-hit or stock run of this machine"),
@@ -109,3 +108,35 @@ def test_another_io_split_tells_a_request(tmp_path: Path) -> None:
     edit_log(place / "warm-bank24", "iosplit=4", "iosplit=1")
     found = anchors_among([place], model=None, cache=None, parameters=["request_us"])
     assert [one.name for one in found] == ["warm-bank12", "warm-allhit", "warm-bank24"]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_runs_that_are_made_first(capsys: pytest.CaptureFixture[str]) -> None:
+    """The stand-in replays recorded runs, so that the machine is that of these."""
+    assert main(["bridge", "calibrate", "--out", "mine.toml", "--repeat", "2", "--json"]) == 0
+    printed = capsys.readouterr()
+    runs = [f"mine-runs/{name}-rep{number}" for number in (1, 2) for name in ("slot-bank12", "oracle-all-hit")]
+    assert json.loads(printed.out)["runs"] == runs
+    assert printed.err == (
+        "sim: 4 runs of tiny-moe-64x8 in mine-runs, page cache warm: slot-bank12, oracle-all-hit, 2 times in turns\n"
+    )
+    mine = load_machine("mine.toml")
+    assert mine.anchors is not None
+    assert mine.anchors.runs == tuple(runs)
+    assert "--model" in mine.anchors.command
+    recorded = [str(RUNS / "runs" / name) for name in ("prose-bank12", "prose-allhit")]
+    assert main(["machine", "fit", *recorded, "--out", "fit.toml"]) == 0
+    assert mine.cpu is not None
+    cpu = load_machine("fit.toml").cpu
+    assert cpu is not None
+    assert mine.cpu.layer_us.value == pytest.approx(cpu.layer_us.value, rel=0.01)
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_model_that_does_not_fit_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("native_bridge.calibrate_runs.free_ram_bytes", lambda: 1 << 20)
+    assert main(["bridge", "calibrate", "--out", "mine.toml"]) == 2
+    assert "for the run whose experts are all resident, and 1.00 MiB of memory are free" in capsys.readouterr().err
+    assert not list(Path().iterdir())

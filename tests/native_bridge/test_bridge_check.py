@@ -161,7 +161,7 @@ def test_page_of_runs_that_differ(tmp_path: Path) -> None:
         ("{timed} --model none.gguf", "'none.gguf': no such file"),
         ("{timed} {tiny} --model {timed}/manifest.json", "bytes or layers differ; check the runs of each model by"),
         ("{timed} --anchor none", "none: no such folder"),
-        ("{timed} --runtime llama-cli", "--runtime, --sidecar or --runs with RUN_FOLDER: runs are made or given"),
+        ("{timed} --runtime llama-cli", "--runs or --threads with RUN_FOLDER: runs are made or given; leave it out"),
         ("--runtime none/llama-cli", "none/llama-cli: no such file"),
     ],
 )
@@ -179,3 +179,35 @@ def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, said: str
     assert printed.err.count("\n") == 1
     assert Path("there.html").read_text() == "mine"
     assert not list(Path().glob("*.part"))
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_runs_that_are_made_first(capsys: pytest.CaptureFixture[str]) -> None:
+    """The stand-in replays recorded runs; its oracle-all-hit is of another trace than it is given, which is found."""
+    assert main(["bridge", "check", "--runs", "made", "--json"]) == 1
+    printed = capsys.readouterr()
+    runs = {run["run"]: run for run in json.loads(printed.out)["runs"]}
+    verdicts = dict.fromkeys(("slot-bank12", "slot-bank24", "slot-bank64", "resident-slot-bank24"), "exact")
+    verdicts |= {"stock": "text", "resident-bank": "text", "oracle-prefetch-bank24": "exact"}
+    verdicts |= {"slot-bank24-temporal": "exact", "slot-bank24-predict-prev": "exact", "oracle-all-hit": "differ"}
+    assert {name: run["verdict"] for name, run in runs.items()} == verdicts
+    (difference,) = runs["oracle-all-hit"]["differences"]
+    assert difference["where"] == "made/oracle-all-hit/log.txt, line `oracle-all-hit prime`, installs"
+    assert difference["runtime"] == "printed 491"
+    assert printed.err.splitlines() == [
+        "sim: 10 runs of tiny-moe-64x8, kept in made",
+        "sim: 1 of 10 runs differ or could not be compared: oracle-all-hit",
+    ]
+    assert Path("made/slot-bank12/trace.jsonl.gz").exists()
+    assert main(["bridge", "check", "--runs", "made"]) == 2
+    assert "made/slot-bank12: exists; give --force to overwrite it" in capsys.readouterr().err
+    assert main(["bridge", "check", "made"]) == 1
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_run_that_fails_while_they_are_made(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN_DOES", "crash")
+    assert main(["bridge", "check", "--runs", "made"]) == 1
+    assert "made/slot-bank12: slot-bank: " in capsys.readouterr().err
