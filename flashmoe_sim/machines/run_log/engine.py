@@ -1,35 +1,31 @@
-"""What llama.cpp itself prints: devices, the build, its own timings; and the runtime's table of `--perf`."""
+"""What llama.cpp itself prints: devices, the build, its own timings."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
 
-from flashmoe_sim.machines.run_log.text import MIB
+from flashmoe_sim.machines.run_log.text import MIB, NUMBER, WHOLE
 
-_ROW = re.compile(r"(\S.*?) +([\d.]+) +([\d.]+) +(\d+) +([\d.]+) +([\d.]+)%")
-_TOTAL = re.compile(r"Routed total +([\d.]+) +100\.0%")
-_PER_TOKEN = re.compile(r"Accumulated per token: ([\d.]+) ms, ([\d.]+) GiB .*")
-_RATE = re.compile(r"  (slot-bank cached expert|Metal replay cache) hit rate: ([\d.]+)%")
-_RULE = re.compile(r"Flash-MoE profile \(.*|Component +ms/layer .*|-+|Legend")
 _PERF = re.compile(
-    r"(?:llama_perf_context_print|common_perf_print): +"
-    r"(load time|prompt eval time|eval time|total time|graphs reused) = +"
-    r"(-?[\d.]+|-?nan|-?inf)(?: ms(?: / +(\d+) (?:tokens|runs))?)?"
+    r"(?:^|llama_perf_context_print:|common_perf_print:) *"
+    r"(load time|prompt eval time|eval time|total time|graphs reused) += +"
+    rf"(?:-?nan|-?inf|{NUMBER})(?: ms(?: / +{WHOLE} (?:tokens|runs))?)?"
 )
 _BACKEND = re.compile(
     r"load_backend: loaded (\w+) backend|ggml_(metal|cuda|hip|vulkan|sycl|opencl)(?:_\w+)?: ", re.IGNORECASE
 )
 _NOT_A_GPU = ("cpu", "blas", "rpc")
+_ID = {"rocm": "ROCm"}
 _FOUND = re.compile(r"ggml_cuda_init: found \d+ (\w+) devices")
-_CUDA_DEVICE = re.compile(r"  Device (\d+): (.+?), (?:compute capability [\d.]+|\S+ \(0x\w+\)), VMM: \w+(.*)")
-_CUDA_MEMORY = re.compile(r"VRAM: (\d+) MiB")
+_CUDA_DEVICE = re.compile(rf"  Device {WHOLE}: (.+?), (?:compute capability [\d.]+|\S+ \(0x\w+\)), VMM: \w+(.*)")
+_CUDA_MEMORY = re.compile(rf"VRAM: {WHOLE} MiB")
 _METAL_DEVICE = re.compile(r"ggml_metal_\w*init: (?:GPU name: +|picking default device: )(.+)")
-_METAL_MEMORY = re.compile(r"ggml_metal_\w*init: recommendedMaxWorkingSetSize += +([\d.]+) MB")
+_METAL_MEMORY = re.compile(rf"ggml_metal_\w*init: recommendedMaxWorkingSetSize += +{NUMBER} MB")
 _METAL_UNIFIED = re.compile(r"ggml_metal_\w*init: has unified memory += (true|false)")
-_VULKAN_DEVICE = re.compile(r"ggml_vulkan: (\d+) = (.+?) \([^()]*\) \| uma: (\d) ")
-_USED_DEVICE = re.compile(r"\w+: using device (\w+) \((.+?)\)(?: \([^()]*\))? - (\d+) MiB free")
-_OFFLOADED = re.compile(r"\w+: offloaded (\d+)/(\d+) layers to GPU")
+_VULKAN_DEVICE = re.compile(rf"ggml_vulkan: {WHOLE} = (.+?) \([^()]*\) \| uma: (\d) ")
+_USED_DEVICE = re.compile(rf"\w+: using device (\w+) \((.+?)\)(?: \([^()]*\))? - {WHOLE} MiB free")
+_OFFLOADED = re.compile(rf"\w+: offloaded {WHOLE}/{WHOLE} layers to GPU")
 _BUILD = re.compile(r"(?:build +: |build_info: |(?:main: )?build: )(\S.*)")
 _CPU = re.compile(r"system_info: (.+)")
 
@@ -48,33 +44,6 @@ class Device:
     memory_mib: float | None = None
     free_mib: int | None = None
     unified: bool | None = None
-
-
-@dataclass(frozen=True)
-class ProfileRow:
-    """One row of the table of `--perf`. mib_a_layer: what the table calls MB. layers: those that routed anything."""
-
-    name: str
-    ms_a_layer: float
-    mib_a_layer: float
-    layers: int
-    ms_a_token: float
-    percent: float
-
-
-@dataclass(frozen=True)
-class Profile:
-    """The table of `--perf`. Its token is the routed calls over the routed layers: prompt and output alike.
-
-    gib_a_token: rounded to 0.01 GiB. hit_percent: of the requests. replay_hit_percent: of Metal's own cache of
-    commands, not of experts. Each is None where the line is not there.
-    """
-
-    rows: tuple[ProfileRow, ...] = ()
-    ms_a_token: float | None = None
-    gib_a_token: float | None = None
-    hit_percent: float | None = None
-    replay_hit_percent: float | None = None
 
 
 @dataclass(frozen=True)
@@ -103,12 +72,11 @@ class Engine:
     devices: tuple[Device, ...] = ()
     gpu_layers: tuple[int, int] | None = None
     perf: Perf | None = None
-    profile: Profile | None = None
 
 
 def take_engine(engine: Engine, line: str) -> Engine | None:
     """With what one line tells; None for a line of no known kind."""
-    if found := _PERF.match(line):
+    if found := _PERF.search(line):
         return replace(engine, perf=_perf(engine.perf or Perf(), *found.groups()))
     if found := _OFFLOADED.match(line):
         return replace(engine, gpu_layers=(int(found[1]), int(found[2])))
@@ -124,28 +92,8 @@ def take_engine(engine: Engine, line: str) -> Engine | None:
     return None if device is None else engine
 
 
-def take_profile(profile: Profile, line: str) -> Profile | None:
-    """With one line of the table, without the function's name; None for a line of no known kind."""
-    if found := _ROW.fullmatch(line):
-        name, *numbers = found.groups()
-        layer_ms, layer_mib, layers, token_ms, percent = map(float, numbers)
-        row = ProfileRow(name, layer_ms, layer_mib, int(layers), token_ms, percent)
-        return replace(profile, rows=(*profile.rows, row))
-    if found := _PER_TOKEN.fullmatch(line):
-        return replace(profile, ms_a_token=float(found[1]), gib_a_token=float(found[2]))
-    if found := _RATE.fullmatch(line):
-        if found[1].startswith("Metal"):
-            return replace(profile, replay_hit_percent=float(found[2]))
-        return replace(profile, hit_percent=float(found[2]))
-    if found := _TOTAL.fullmatch(line):
-        return replace(profile, ms_a_token=float(found[1]))
-    if _RULE.fullmatch(line):
-        return Profile() if line.startswith("Flash-MoE") else profile
-    return None
-
-
-def _perf(perf: Perf, name: str, value: str, count: str | None) -> Perf:
-    number = None if value.lstrip("-") in ("nan", "inf") else float(value)
+def _perf(perf: Perf, name: str, value: str | None, count: str | None) -> Perf:
+    number = None if value is None else float(value)
     whole = None if count is None else int(count)
     if name == "load time":
         return replace(perf, load_ms=number)
@@ -162,7 +110,11 @@ def _device(engine: Engine, line: str) -> Device | None:
     """The device that a line names or says more of."""
     if found := _CUDA_DEVICE.fullmatch(line):
         memory = _CUDA_MEMORY.search(found[3])
-        return Device(f"{engine.backend.upper()}{found[1]}", found[2], float(memory[1]) if memory else None)
+        return Device(
+            f"{_ID.get(engine.backend, engine.backend.upper())}{found[1]}",
+            found[2],
+            float(memory[1]) if memory else None,
+        )
     if found := _METAL_DEVICE.fullmatch(line):
         return Device("Metal", found[1])
     if found := _VULKAN_DEVICE.match(line):

@@ -5,21 +5,21 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-# What only the runtime can have written.
+# What only the runtime can have written. What the model writes may stand before it.
 _CERTAIN = re.compile(
     r"graph_compute: Flash-MoE graph compute failed: (.+)"
-    r"|\w+: error loading model: (.+)"
-    r"|\w+: failed to initialize the context: (.+)"
-    r"|\S+:\d+: (GGML_ASSERT\(.+\) failed)"
+    r"|model_load: error loading model: (.+)"
+    r"|init_from_model: failed to initialize the context: (.+)"
+    r"|(GGML_ASSERT\(.+\) failed)"
     r"|((?:CUDA|ROCm) error: .+)"
     r"|  what\(\):  (.+)"
 )
 # What the model may have written, too.
 _COMPLAINT = re.compile(r"[Ee]rror: (.+)|(Failed to load the model)|(error while handling argument .+)")
 _OVERFLOW = re.compile(
-    r"slot-bank overflow in layer (?P<layer>\d+): need more than (?P<slots>\d+) "
-    r"|needs more than (?P<slots_2>\d+) slots in layer (?P<layer_2>\d+)"
-    r"|needs \d+ slots in layer (?P<layer_3>\d+), but only (?P<slots_3>\d+) are configured"
+    r"slot-bank overflow in layer (?P<layer>\d{1,15}): need more than (?P<slots>\d{1,15}) "
+    r"|needs more than (?P<slots_2>\d{1,15}) slots in layer (?P<layer_2>\d{1,15})"
+    r"|needs \d+ slots in layer (?P<layer_3>\d{1,15}), but only (?P<slots_3>\d{1,15}) are configured"
 )
 
 
@@ -33,7 +33,7 @@ class Overflow:
 
 def failure_of(line: str) -> tuple[str | None, bool]:
     """What went wrong, and whether nobody but the runtime can have written it; None for any other line."""
-    if found := _CERTAIN.match(line):
+    if found := _CERTAIN.search(line):
         return next(group for group in found.groups() if group), True
     if found := _COMPLAINT.match(line):
         return next(group for group in found.groups() if group), False

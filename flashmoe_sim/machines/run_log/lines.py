@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from flashmoe_sim.errors import BadInput
-from flashmoe_sim.machines.run_log.engine import Engine, Profile, take_engine, take_profile
+from flashmoe_sim.machines.run_log.engine import Engine, take_engine
 from flashmoe_sim.machines.run_log.failure import failure_of
+from flashmoe_sim.machines.run_log.profile import Profile, take_profile
 from flashmoe_sim.machines.run_log.routed import LayerLine, layer_of
 from flashmoe_sim.machines.run_log.summary import (
     families_of,
@@ -44,6 +45,7 @@ _NOTICES = (
     "slot-bank virtualized",
     "slot-bank uses span-sanity checks",
     "sparse virtual-bank mapping",
+    "sparse Flash-MoE virtual-bank backing",
     "compact Flash-MoE dense GGUF",
     "come from the Flash-MoE sidecar path",
     "Flash-MoE routed tensor entries",
@@ -77,6 +79,7 @@ class Lines:
     values: dict[str, Any] = field(default_factory=dict)
     layers: dict[int, LayerLine] = field(default_factory=dict)
     engine: Engine = field(default_factory=Engine)
+    profile: Profile = field(default_factory=Profile)
     unread: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     failure: str | None = None
@@ -101,12 +104,8 @@ def _take(lines: Lines, place: str, line: str) -> None:
         return
     if _SUMMARY in line:
         _take_summary(lines, place, line.partition(_SUMMARY)[2])
-    elif _PROFILE in line:
-        profile = take_profile(lines.engine.profile or Profile(), line.partition(_PROFILE)[2])
-        if profile is None:
-            lines.unread.append(line)
-        elif profile != Profile():
-            lines.engine = replace(lines.engine, profile=profile)
+    elif (profile := take_profile(lines.profile, line)) is not None:
+        lines.profile = profile
     elif SPEED.fullmatch(line):
         lines.found["speed"] = place, line
     elif (engine := take_engine(lines.engine, line)) is not None:
@@ -149,5 +148,5 @@ def _take_rest(lines: Lines, line: str) -> None:
         lines.values["oracle_trace"] = trace
     elif (repairs := repairs_of(line)) is not None:
         lines.values["repairs"] = repairs
-    elif "Flash-MoE" in line and not any(notice in line for notice in _NOTICES):
+    elif ("Flash-MoE" in line or _PROFILE in line) and not any(notice in line for notice in _NOTICES):
         lines.unread.append(line)

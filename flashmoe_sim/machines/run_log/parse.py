@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from flashmoe_sim.errors import BadInput
-from flashmoe_sim.machines.run_log.engine import Device, Perf, Profile
+from flashmoe_sim.machines.run_log.engine import Device, Perf
 from flashmoe_sim.machines.run_log.failure import Overflow, overflow_of
 from flashmoe_sim.machines.run_log.lines import SPEED, Lines, read_lines
+from flashmoe_sim.machines.run_log.profile import Profile
 from flashmoe_sim.machines.run_log.routed import LayerLine, Routed, routed_of
 from flashmoe_sim.machines.run_log.summary import Family, OracleTrace, Overlap, Prefetch, Prime, prime_of
 
@@ -100,7 +101,7 @@ def _parse(text: str, *, mode: str, where: str) -> tuple[RunLog, list[str]]:
             prime,
             tuple(lines.layers[layer] for layer in sorted(lines.layers)),
             perf=lines.engine.perf,
-            profile=lines.engine.profile,
+            profile=lines.profile if lines.profile != Profile() else None,
             build=lines.engine.build,
             system_info=lines.engine.system_info,
             devices=lines.engine.devices,

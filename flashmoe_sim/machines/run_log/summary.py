@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass
 
 from flashmoe_sim.errors import BadInput
-from flashmoe_sim.machines.run_log.text import GIB, Fields
+from flashmoe_sim.machines.run_log.text import GIB, NUMBER, WHOLE, Fields
 
-_FAMILY = re.compile(r"\b(gate_up|gate|up|down)=([\d.]+) ms / ([\d.]+) GiB")
-_OVERLAP = re.compile(r"overlap=(\d+)/(\d+) ")
-_TRACE = re.compile(r"loaded Flash-MoE oracle trace (.+) with (\d+) routed calls(?: and (\d+) unique experts .+)?")
-_REPAIRED = re.compile(r"oracle-prefetch repaired (\d+) replay records")
+_FAMILY = re.compile(rf"\b(gate_up|gate|up|down)={NUMBER} ms / {NUMBER} GiB")
+_OVERLAP = re.compile(rf"overlap={WHOLE}/{WHOLE} ")
+_TRACE = re.compile(rf"loaded Flash-MoE oracle trace (.+) with {WHOLE} routed calls(?: and {WHOLE} unique experts .+)?")
+_REPAIRED = re.compile(rf"oracle-prefetch repaired {WHOLE} replay records")
 
 
 @dataclass(frozen=True)

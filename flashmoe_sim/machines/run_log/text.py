@@ -8,11 +8,15 @@ from math import isfinite
 from flashmoe_sim.errors import BadInput
 
 MIB, GIB = 2**20, 2**30
+WHOLE = r"(\d{1,15})"
+NUMBER = r"(\d{1,15}(?:\.\d{1,9})?)"
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_TAKEN_BACK = re.compile(r"[^\x08]?\x08")  # of the loading animation
-_PREFIX = re.compile(r"^(?:\d+\.\d{2}\.\d{3}\.\d{3} )?(?:[IWED] )?")  # minutes.seconds.milli.micro, level
-_VALUE = re.compile(r"([\w/-]+)=(\S+)")
+_TAKEN_BACK = re.compile(r"[^\x08]?\x08")
+# What may stand before it: the loading animation, minutes.seconds.milli.micro, and the level.
+_BEFORE = re.compile(r"^(?:Loading model\.\.\. )?[|/\\-]?(?:\d+\.\d{2}\.\d{3}\.\d{3} )?(?:[IWED] )?")
+_VALUE = re.compile(r"(?<![\w/-])([\w/-]+)=(\S+)")
+_LONGEST = 4096  # what is longer is text, with at most a line of the log at its end
 
 # The names that older versions of the runtime have for the same numbers.
 _OLDER = {
@@ -33,8 +37,8 @@ _OLDER = {
 
 
 def bare(line: str) -> str:
-    """A line as the runtime worded it: no colours of a terminal, no loading animation, no time and level before it."""
-    return _PREFIX.sub("", _TAKEN_BACK.sub("", _COLOUR.sub("", line.removesuffix("\r"))), count=1)
+    """A line as the runtime worded it: no colours of a terminal, no animation, no time and level before it."""
+    return _BEFORE.sub("", _TAKEN_BACK.sub("", _COLOUR.sub("", line.removesuffix("\r")[-_LONGEST:])), count=1)
 
 
 class Fields:
