@@ -68,6 +68,10 @@ class Cache:
         if self.state != "cold":
             yield None
             return
+        cached = page_cache.resident_bytes([model])
+        self.found["dense_bytes_uncached"] = (
+            min(geometry.dense_bytes or 0, max(0, model.stat().st_size - cached)) if request.needs_sidecar else 0
+        )
         limit = SLACK_BYTES + (geometry.dense_bytes or 0)
         limit += geometry.bank_bytes(request.bank) if request.needs_sidecar else geometry.routed_bytes
         limit += geometry.routed_bytes if request.mode == "resident-slot-bank" else 0
@@ -82,7 +86,8 @@ class Cache:
         wanted = self.found["source_bytes"]
         if request.mode in (*READING, "oracle-all-hit"):
             wanted = _installs(request, log) * geometry.bank_bytes(1) // len(geometry.layers)
-        share = finished.read_bytes / wanted if wanted else 0.0
+        read = max(0, finished.read_bytes - self.found["dense_bytes_uncached"])  # of the model, which was not dropped
+        share = read / wanted if wanted else 0.0
         self.found |= {"wanted_bytes": wanted, "from_disk": round(share, 3)}
         if share >= FROM_DISK:
             return None
