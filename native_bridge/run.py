@@ -12,10 +12,11 @@ from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.runs import Run, read_run
-from native_bridge.cache import Cache
+from native_bridge.cache import Cache, model_files
 from native_bridge.host import machine_name, temperature_c
 from native_bridge.modes import ORACLES
 from native_bridge.outcome import failure
+from native_bridge.page_cache import total_bytes
 from native_bridge.process import Finished, Terminated, run_child
 from native_bridge.request import RunRequest, arguments, check_request
 from native_bridge.run_folder import (
@@ -55,7 +56,7 @@ def run_once(
     Raises BadInput before anything is started where the request cannot be done or the folder exists without force.
     Raises SimError where the run fails: its log, what there is of its trace and `failed` in run.json are in the folder.
     """
-    geometry = read_gguf(model)
+    geometry, model = read_gguf(model), model_files(model)[0]
     check_request(request, geometry, sidecar=sidecar, replay=replay)
     if request.mode not in runtime.modes:
         raise BadInput(f"{runtime.path}: has no mode {request.mode}; it has {', '.join(runtime.modes) or 'none'}")
@@ -70,7 +71,7 @@ def run_once(
         document = _document(request, command, runtime, geometry, model, sidecar, replay)
         failed = None
         try:
-            with (cache or Cache("as it is")).before(request, geometry, model=model, sidecar=sidecar) as cgroup:
+            with (cache or Cache("as-is")).before(request, geometry, model=model, sidecar=sidecar) as cgroup:
                 finished = run_child(
                     command,
                     output=work / LOG,
@@ -92,7 +93,7 @@ def run_once(
             failed = cache.after(request, geometry, finished, log)
         document |= {"rc": finished.code, "seconds": round(finished.seconds, 3), "read_bytes": finished.read_bytes}
         document["temperature"]["after"] = temperature_c()
-        document["cache"] = (cache or Cache("as it is")).facts()
+        document["cache"] = (cache or Cache("as-is")).facts()
         if failed is not None:
             document["failed"] = failed
         finish(work, document, request.prompt)
@@ -152,7 +153,7 @@ def _document(
         "runtime": runtime.facts(),
         "model": {
             "path": str(model.absolute()),
-            "bytes": model.stat().st_size,
+            "bytes": total_bytes(model_files(model)),
             "arch": geometry.arch,
             "quant": geometry.quant,
             "layers": len(geometry.layers),

@@ -49,7 +49,13 @@ path = click.Path(path_type=Path)
 @click.option("--gpu-layers", metavar="N", help="Layers on the GPU, as the runtime's -ngl; its own default without it.")
 @click.option("--replay", type=path, help="The run that the oracle modes replay, instead of one of this command.")
 @click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="Times to run all of it.")
-@click.option("--cache", type=click.Choice(["warm", "cold"]), default="warm", show_default=True, help="The page cache.")
+@click.option(
+    "--cache",
+    type=click.Choice(["warm", "cold", "as-is"]),
+    default="warm",
+    show_default=True,
+    help="What is done to the page cache before a run.",
+)
 @click.option("--timeout", type=click.FloatRange(1), default=3600.0, show_default=True, help="Seconds a run may take.")
 @force_option
 @json_option
@@ -84,8 +90,8 @@ def run(
 
     A folder has run.json, log.txt, trace.jsonl.gz and text.txt: what `sim machine fit` and `sim sweep` read.
 
-    With --cache cold the files are dropped from the page cache before every run; one that was not cold after all is
-    refused. With --repeat all runs are made once, then all again.
+    With --cache warm the files of the experts are read before every run; with cold they are dropped from the page
+    cache, and a run that was not cold after all is refused. With --repeat all runs are made once, then all again.
 
     \b
     Example: sim bridge run --out runs --mode stock,slot-bank,oracle-all-hit \\
@@ -119,7 +125,7 @@ def run(
         )
 
     model, sidecar = _model(model, sidecar, out)
-    names = tuple(name.strip() for name in modes.split(","))
+    names = tuple(dict.fromkeys(name.strip() for name in modes.split(",")))
     requests = requests_of(names, _banks(banks), read_gguf(model), make)
     planned = plan(requests, out, repeat=repeat, replay=replay)
     geometry = check_plan(planned, runtime=described, model=model, sidecar=sidecar, force=force)

@@ -65,7 +65,7 @@ def test_what_is_kept_of_where_it_ran(once: Any, tmp_path: Path) -> None:
     assert (document["model"]["layers"], document["model"]["experts"], document["model"]["top_k"]) == (8, 64, 8)
     assert document["machine"]
     assert document["seconds"] > 0
-    assert document["cache"] == {"state": "as it is"}
+    assert document["cache"] == {"state": "as-is"}
 
 
 @pytest.mark.parametrize(
