@@ -27,6 +27,7 @@ from native_bridge.run_folder import (
     finish,
     put,
     refuse_folder,
+    reserve,
     unpack,
     whole_calls,
     work_folder,
@@ -69,6 +70,7 @@ def run_once(
         words = arguments(request, model=model.absolute(), sidecar=sidecar and sidecar.absolute(), trace=trace)
         command = [str(runtime.path), *words]
         document = _document(request, command, runtime, geometry, model, sidecar, replay)
+        reserve(work, document)
         failed = None
         try:
             with (cache or Cache("as-is")).before(request, geometry, model=model, sidecar=sidecar) as cgroup:
@@ -85,7 +87,7 @@ def run_once(
         except SimError as error:
             if isinstance(error, (BadInput, Terminated)) or not (work / LOG).exists():
                 raise
-            finished, failed = Finished(1, 0.0, timed_out=False), str(error)
+            finished, failed = Finished(1, 0.0, timed_out=False), str(error).replace(f"{work}/", "")
         log = (work / LOG).read_bytes().decode("utf-8", "replace")
         calls = whole_calls(work / TRACE)
         failed = failed or failure(request, finished, log, calls=calls, model=geometry)

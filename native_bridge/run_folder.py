@@ -16,6 +16,7 @@ from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.geometry.files import unreadable
 
 LOG, TRACE, REPLAY, STDOUT, TEXT, FLAGS = "log.txt", "trace.jsonl", "replay.jsonl", "stdout", "text.txt", "run.json"
+SPARE_BYTES = 4096
 OURS = frozenset((LOG, TRACE, f"{TRACE}.gz", TEXT, FLAGS))
 
 
@@ -106,10 +107,23 @@ def finish(work: Path, document: dict[str, Any], prompt: str) -> None:
             (work / TEXT).write_bytes(text)
     except OSError:
         packed.unlink(missing_ok=True)
+    with (work / FLAGS).open("r+b") as stream:
+        stream.write(_json(document))
+        stream.truncate()
+
+
+def reserve(work: Path, document: dict[str, Any]) -> None:
+    """Write run.json with room for what is learnt later, so that it can be told even where the run fills the disk."""
     try:
-        (work / FLAGS).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        (work / FLAGS).write_bytes(_json(document) + b" " * SPARE_BYTES)
     except OSError as error:
-        raise SimError(f"{work}: run.json cannot be written ({error.strerror}); free the disk and run again") from None
+        raise BadInput(
+            f"{work.parent}: cannot be written ({error.strerror}); free the disk, or choose another"
+        ) from None
+
+
+def _json(document: dict[str, Any]) -> bytes:
+    return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _text(stdout: bytes, prompt: bytes) -> bytes | None:
