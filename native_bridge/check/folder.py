@@ -70,7 +70,7 @@ class RunFolder:
     def failure(self) -> str:
         """Why it failed, or empty."""
         code = self.told.get("rc")
-        return self.run.log.failure or (f"rc is {code}" if code else "")
+        return (self.run.log.failure or (f"rc is {code}" if code else "")).removesuffix("; run it again")
 
     @property
     def unfit(self) -> str:

@@ -92,19 +92,24 @@ def check_folders(
     """Compare the runs in these folders with what the simulator predicts.
 
     model: of all of them; by default that of the manifest.json with each. anchors: the runs to predict seconds from;
-    by default two are chosen for each run. progress: called after each run with the number done and of all.
+    by default two are chosen for each run. progress: called after the counts of each run with the number done and of
+    all.
     Raises BadInput for a folder that is missing or is no run, and for a run of another model.
     """
     among = open_folders(folders, model=model)
-    machines = Machines(among, open_folders(anchors, model=model).given)
+    compared = []
+    for folder in among.given:
+        compared.append(check_counts(folder, among))
+        if progress is not None:
+            progress(len(compared), len(among.given))
+    differing = frozenset(one.folder.place.resolve() for one in compared if not one.passed)
+    machines = Machines(among, open_folders(anchors, model=model).given, differing)
     places = [one.name for one in among.given]
     runs = []
-    for folder in among.given:
-        counts = check_counts(folder, among)
+    for counts in compared:
+        folder = counts.folder
         name = folder.name if places.count(folder.name) == 1 else f"{folder.place.resolve().parent.name}/{folder.name}"
         runs.append(RunCheck(name, counts, predict_seconds(counts, machines)))
-        if progress is not None:
-            progress(len(runs), len(among.given))
     fitted = {tuple(folder.name for folder in anchors): one for anchors, one in machines.fitted.items()}
     return Check(tuple(runs), fitted)
 

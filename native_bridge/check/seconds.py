@@ -72,16 +72,22 @@ class Machines:
     """The machines fitted so far, by the folders of their anchors.
 
     among: the runs to choose anchors from. anchors: those to use for all; chosen for each run where there are none.
+    differing: folders whose counts differ, which tell nothing.
     """
 
     among: RunFolders
     anchors: Sequence[RunFolder] = ()
+    differing: frozenset[Path] = frozenset()
     fitted: dict[tuple[Path, ...], Machine] = field(default_factory=dict)
 
     def anchors_for(self, folder: RunFolder) -> list[RunFolder]:
         """Raises BadInput, saying what is missing, where nothing may predict the run."""
         if not self.anchors:
-            others = [one for one in self.among.others(folder) if is_like(one, folder)]
+            others = [
+                one
+                for one in self.among.others(folder)
+                if is_like(one, folder) and one.place.resolve() not in self.differing
+            ]
             return choose_anchors(others, than=f"{folder.name} itself")
         if any(one.place.resolve() == folder.place.resolve() for one in self.anchors):
             raise BadInput("it is an anchor")

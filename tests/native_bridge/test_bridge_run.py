@@ -1,10 +1,16 @@
 """`sim bridge run`: plans, repeats, the table, and refusals before anything is started."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from flashmoe_sim.errors import BadInput
@@ -178,3 +184,22 @@ def test_names_of_prefetch_are_only_for_modes_that_have_it(stand_in: Runtime, tm
     assert run("--out", tmp_path, "--mode", "stock,slot-bank", "--bank", 24, "--prefetch", "temporal") == 0
     assert {path.name for path in tmp_path.iterdir()} == {"sidecar", "stock", "slot-bank24-temporal"}
     assert replace(request("stock", 64), prefetch="temporal").name == "stock-temporal"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_leaves_nothing(stand_in: Runtime, tmp_path: Path, number: int, code: int) -> None:
+    program = "from native_bridge.cli.main import entry; entry()"
+    words = [sys.executable, "-c", program, "bridge", "run", "--out", str(tmp_path), "--bank", "24"]
+    us = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env={**os.environ, "STAND_IN_DOES": "hang"})
+    for _ in range(200):
+        if logs := [log for log in tmp_path.glob(".*/log.txt") if "Loading" in log.read_text()]:
+            break
+        time.sleep(0.1)
+    assert logs
+    children = psutil.Process(us.pid).children(recursive=True)
+    us.send_signal(number)
+    assert us.communicate(timeout=20)[1].count("\n") == 2
+    assert us.returncode == code
+    assert [path.name for path in tmp_path.iterdir()] == ["sidecar"]
+    assert len(children) == 2
+    assert psutil.wait_procs(children, timeout=5)[1] == []

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from native_bridge import host
+from native_bridge.process import Answer
 
 CPUINFO = "processor : 0\nmodel name\t: Some Processor\nflags\t\t: fpu sse2 amx_bf16 amx_tile\n"
 
@@ -55,5 +56,7 @@ def test_temperatures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host.shutil, "which", lambda name: None)
     assert host.temperature_c() == {"cpu": 70.25}
     monkeypatch.setattr(host.shutil, "which", lambda name: sys.executable)
-    monkeypatch.setattr(host, "ask", lambda arguments, timeout_s: type("Answer", (), {"stdout": "44\n58\n"}))
+    monkeypatch.setattr(host, "ask", lambda arguments, timeout_s: Answer(0, "44\n58\n", "", False))
     assert host.temperature_c() == {"cpu": 70.25, "gpu": 58.0}
+    monkeypatch.setattr(host, "ask", lambda arguments, timeout_s: Answer(9, "58", "no driver", False))
+    assert host.temperature_c() == {"cpu": 70.25}

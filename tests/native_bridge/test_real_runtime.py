@@ -7,10 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from flashmoe_sim.errors import SimError
+from flashmoe_sim.geometry import read_gguf
 from flashmoe_sim.machines.runs import Run
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.prefetchers.table import parse_prefetcher
+from flashmoe_sim.residency.replay import replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.cache import Cache
 from native_bridge.cli.main import main
@@ -47,6 +54,16 @@ def once(runtime: Runtime, sidecar: Path, tmp_path: Path) -> Iterator[Any]:
     assert not list(tmp_path.glob(".*")), "something half-written is left"
 
 
+def assert_every_slot(run: Run, prefetch: str) -> None:
+    """The simulator gives every slot of every call of a run that was just made."""
+    assert run.trace is not None
+    trace = load_trace(run.trace)
+    setup = Setup(Bank(slots=run.bank), prefetch=parse_prefetcher(prefetch))
+    replayed = replay(prepare(trace, read_gguf(MODEL)), setup, record=True)
+    assert replayed.slot is not None
+    np.testing.assert_array_equal(replayed.slot, trace.slot)
+
+
 def test_all_modes_and_banks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     modes = "stock,resident-bank,resident-slot-bank,slot-bank,oracle-all-hit,oracle-prefetch"
     given = ["--out", str(tmp_path), "--mode", modes, "--bank", "16,64", "--tokens", "30", "--threads", "1"]
@@ -64,6 +81,7 @@ def test_the_trace_and_the_log_agree(once: Any) -> None:
     trace = load_trace(run.trace)
     assert trace.calls == run.log.routed.calls
     assert len(trace.expert) == run.log.routed.refs
+    assert_every_slot(run, "none")
     again = once(replace(REQUEST, mode="resident-slot-bank"))
     assert again.log.routed.misses == run.log.routed.misses
     assert (load_trace(again.trace).slot == trace.slot).all()
@@ -72,6 +90,7 @@ def test_the_trace_and_the_log_agree(once: Any) -> None:
 @pytest.mark.parametrize("prefetch", ["temporal", "predict-prev", "predict-top1"])
 def test_prefetch_top_k_and_split(once: Any, prefetch: str) -> None:
     run = once(replace(REQUEST, prefetch=prefetch, top_k=4, io_split=2))
+    assert_every_slot(run, prefetch)
     assert len(load_trace(run.trace).expert) == 4 * run.log.routed.calls
     assert run.log.routed.io_split == 2
 

@@ -1,5 +1,6 @@
 """One run of the stand-in: the folder it leaves, and what is said where it fails."""
 
+import errno
 import json
 import shutil
 from dataclasses import replace
@@ -65,7 +66,7 @@ def test_what_is_kept_of_where_it_ran(once: Any, tmp_path: Path) -> None:
     assert (document["model"]["layers"], document["model"]["experts"], document["model"]["top_k"]) == (8, 64, 8)
     assert document["machine"]
     assert document["seconds"] > 0
-    assert document["cache"] == {"state": "as it is"}
+    assert document["cache"] == {"state": "as-is"}
 
 
 @pytest.mark.parametrize(
@@ -149,6 +150,24 @@ def test_a_disk_that_is_full_from_the_start(once: Any, tmp_path: Path, monkeypat
     with pytest.raises(SimError, match="No space left on device"):
         once()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_is_full_after_a_while(once: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the log nor a packed trace can be written; run.json has its room from the start."""
+
+    def full(*arguments: Any) -> None:
+        if arguments[-1] != b"\nLoading model... \n":  # what it prints before it writes its trace
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("native_bridge.process._Lines._write", full)
+    monkeypatch.setattr("native_bridge.run_folder.gzip.GzipFile", full)
+    with pytest.raises(
+        SimError, match=r"slot-bank: log.txt: cannot be written \(No space left on device\); free the disk"
+    ):
+        once()
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["log.txt", "run.json", "trace.jsonl"]
+    assert load_trace(tmp_path / "run" / "trace.jsonl").calls > 0
+    assert flags(tmp_path / "run")["rc"] == 1
 
 
 def test_what_cannot_be_started_leaves_nothing(once: Any, stand_in: Runtime, tmp_path: Path) -> None:

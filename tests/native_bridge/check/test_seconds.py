@@ -102,7 +102,9 @@ def test_runs_that_are_unlike_are_no_anchors(tmp_path: Path, changes: dict) -> N
 def test_counts_that_differ_have_no_seconds(tmp_path: Path) -> None:
     place = copies(tmp_path, "warm-bank12", "warm-bank48", "warm-allhit", of="runs-timed")
     edit_log(place / "warm-bank48", "calls=2068", "calls=2069")
-    assert run(check_folders([place]), "warm-bank48").seconds.why_not == "its counts differ"
+    found = check_folders([place])
+    assert run(found, "warm-bank48").seconds.why_not == "its counts differ"
+    assert "no streamed run" in run(found, "warm-bank12").seconds.why_not  # nor is it an anchor
 
 
 def test_a_run_that_was_not_as_cold_as_it_should_be(tmp_path: Path) -> None:
