@@ -179,8 +179,10 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
 def test_an_all_hit_replay_that_was_refused(tmp_path: Path) -> None:
     """The runtime's own words for a bank that is too small; the simulator must refuse it, too."""
     place = copies(tmp_path, "prose-allhit", "prose-bank24")
-    refused = "llama_init_from_model: failed to initialize the context: Flash-MoE oracle-all-hit needs 61 slots in layer 0, but only "
-    (place / "prose-allhit" / "log.txt").write_text(f"{refused}60 are configured\n")
+    (place / "prose-allhit" / "log.txt").write_text(
+        "llama_init_from_model: failed to initialize the context: "
+        "Flash-MoE oracle-all-hit needs 61 slots in layer 0, but only 60 are configured\n"
+    )
     edit_flags(place / "prose-allhit", rc=1, bank=60)
     found = checked(place / "prose-allhit")
     assert found.passed
