@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.gguf_files import read_files
 from flashmoe_sim.geometry.manifest import FILE_NAME
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.run_log import parse_log
@@ -18,7 +19,7 @@ from native_bridge.process import Finished
 from native_bridge.request import RunRequest
 
 READING = ("slot-bank", "oracle-prefetch")
-STATES = ("as it is", "warm", "cold")
+STATES = ("as-is", "warm", "cold")
 SLACK_BYTES = 450 << 20  # for the program, its graph and its context, as the recorded cold runs had
 WARM_SHARE, COLD_SHARE, FROM_DISK = 0.99, 0.01, 0.5
 
@@ -29,7 +30,7 @@ class Cache:
     """What is done to the page cache before a run, and what was found.
 
     state: warm (the source files are read first), cold (they are dropped, and the run is confined to the memory it
-    needs, where the system allows it) or as it is.
+    needs, where the system allows it) or as-is.
     """
 
     def __init__(self, state: str) -> None:
@@ -44,7 +45,9 @@ class Cache:
 
         Raises BadInput where it cannot be made what it shall be: a run would silently be another.
         """
-        self.found = {}
+        if self.state == "as-is":
+            yield None
+            return
         files = source_files(request, model=model, sidecar=sidecar)
         total = page_cache.total_bytes(files)
         self.found["source_bytes"] = total
@@ -56,7 +59,7 @@ class Cache:
         if self.state == "warm" and share < WARM_SHARE:
             raise BadInput(
                 f"--cache warm: {share:.0%} of {_gib(total)} are in the page cache after reading them; "
-                "free memory, or give --cache cold"
+                "free memory, or give --cache as-is"
             )
         if self.state == "cold" and share > COLD_SHARE:
             raise BadInput(
@@ -66,6 +69,9 @@ class Cache:
         if self.state != "cold":
             yield None
             return
+        whole = model_files(model)
+        uncached = max(0, page_cache.total_bytes(whole) - page_cache.resident_bytes(whole))
+        self.found["dense_bytes_uncached"] = min(geometry.dense_bytes or 0, uncached) if request.needs_sidecar else 0
         limit = SLACK_BYTES + (geometry.dense_bytes or 0)
         limit += geometry.bank_bytes(request.bank) if request.needs_sidecar else geometry.routed_bytes
         limit += geometry.routed_bytes if request.mode == "resident-slot-bank" else 0
@@ -80,7 +86,8 @@ class Cache:
         wanted = self.found["source_bytes"]
         if request.mode in (*READING, "oracle-all-hit"):
             wanted = _installs(request, log) * geometry.bank_bytes(1) // len(geometry.layers)
-        share = finished.read_bytes / wanted if wanted else 0.0
+        read = max(0, finished.read_bytes - self.found["dense_bytes_uncached"])  # of the model, which was not dropped
+        share = read / wanted if wanted else 0.0
         self.found |= {"wanted_bytes": wanted, "from_disk": round(share, 3)}
         if share >= FROM_DISK:
             return None
@@ -108,8 +115,13 @@ def _installs(request: RunRequest, log: str) -> int:
 def source_files(request: RunRequest, *, model: Path, sidecar: Path | None) -> list[Path]:
     """The files that its experts are read from: the sidecar's, or the model's where all are resident without one."""
     if not request.needs_sidecar or sidecar is None:
-        return [model]
+        return model_files(model)
     return sidecar_files(sidecar)
+
+
+def model_files(model: Path) -> list[Path]:
+    """The files of a model, given any one of them; the first is what the runtime takes."""
+    return [file.path for file in read_files(model)]
 
 
 def sidecar_files(sidecar: Path) -> list[Path]:

@@ -58,7 +58,7 @@ def examine(
     if geometry is not None:
         assert model is not None
         findings += [_model(geometry), *_ram(geometry, bank), *_sidecar(geometry, model, sidecar)]
-    return [*findings, _page_cache()]
+    return [*findings, *_temperature(), _page_cache()]
 
 
 def _runtime(given: str | None) -> Iterator[Finding]:
@@ -168,9 +168,14 @@ def _sidecar(geometry: ModelGeometry, model: Path, sidecar: Path | None) -> Iter
         return
     if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        yield Finding("missing", "sidecar", f"{sidecar}: {wrong[0]}{more}", "write this model's sidecar again")
+        yield Finding("missing", "sidecar", f"{sidecar}: {wrong[0]}{more}", "write it again: sim model make-sidecar")
     else:
-        yield Finding("ok", "sidecar", f"{sidecar}: every byte is the model's")
+        yield Finding("ok", "sidecar", f"{sidecar}: holds the model's experts")
+
+
+def _temperature() -> Iterator[Finding]:
+    if found := host.temperature_c():
+        yield Finding("ok", "temperature", ", ".join(f"{name} {value:.0f} °C" for name, value in found.items()))
 
 
 def _page_cache() -> Finding:

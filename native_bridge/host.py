@@ -9,6 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.files import unreadable
 from native_bridge.process import ask
 
@@ -32,9 +33,8 @@ def cpu_name() -> str:
             if key.strip() == "model name" and value.strip():
                 return value.strip()
     elif sys.platform == "darwin":
-        answer = ask(["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"], timeout_s=5)
-        if answer.code == 0 and answer.stdout.strip():
-            return answer.stdout.strip()
+        if name := _asked(["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]).strip():
+            return name
     return platform.processor() or platform.machine()
 
 
@@ -72,7 +72,7 @@ def temperature_c() -> dict[str, float]:
         found["cpu"] = float(max(cpu))
     if nvidia := shutil.which("nvidia-smi"):
         query = [nvidia, "--query-gpu=temperature.gpu", "--format=csv,noheader,nounits"]
-        gpu = [float(word) for word in ask(query, timeout_s=10).stdout.split() if word.isdigit()]
+        gpu = [float(word) for word in _asked(query).split() if word.isdigit()]
         if gpu:
             found["gpu"] = max(gpu)
     return found
@@ -98,6 +98,15 @@ def _amx_granted() -> bool:
 def can_drop_all_caches() -> bool:
     """Whether the whole page cache may be dropped by us."""
     return os.access("/proc/sys/vm/drop_caches", os.W_OK)
+
+
+def _asked(arguments: list[str]) -> str:
+    """What a program of the system says; nothing where it cannot be asked."""
+    try:
+        answer = ask(arguments, timeout_s=10)
+    except BadInput:
+        return ""
+    return answer.stdout if answer.code == 0 else ""
 
 
 def _lines(path: Path) -> list[str]:

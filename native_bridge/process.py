@@ -14,9 +14,12 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from flashmoe_sim.errors import BadInput, SimError
+
+if TYPE_CHECKING:
+    from resource import struct_rusage
 
 LAUNCH = Path(__file__).with_name("_launch.py")
 MAX_ANSWER_BYTES = 1 << 20
@@ -118,6 +121,8 @@ class _Child:
                 "running a runtime needs Linux or macOS; run it there, and read the folders of its runs here"
             )
         self.started = time.monotonic()
+        self.seconds = 0.0
+        self.ended: tuple[int, struct_rusage] | None = None
         told_alive, self.alive = os.pipe()
         errors, told_errors = os.pipe()
         group = "" if cgroup is None else str(cgroup / "cgroup.procs")
@@ -170,7 +175,7 @@ class _Child:
                         open_sinks[source](data)
                     else:
                         del open_sinks[source]
-                if ended and not ready:  # what it started may still hold the pipes
+                if ended and not ready:  # what left its group may still hold the pipes
                     timed_out = False
                     break
                 if watch is not None:
@@ -185,22 +190,36 @@ class _Child:
         assert self.process.stderr is not None
         return self.process.stdout, self.process.stderr
 
-    def _has_ended(self) -> bool:
-        """Whether it ended; it stays in the table of processes, so that its group can still be named."""
-        return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    def _has_ended(self, *, wait: bool = False) -> bool:
+        """Whether it ended; what is left of its group then ends, too.
 
-    def _end(self, *, timed_out: bool) -> Finished:
-        """End whatever is left of its group, and say how it ended."""
-        seconds = time.monotonic() - self.started
+        The group can be named as long as the launcher's other half is in it, which waits for us to end.
+        """
+        if self.ended is None:
+            number, status, usage = os.wait4(self.process.pid, 0 if wait else os.WNOHANG)
+            if number == 0:
+                return False
+            self.ended = os.waitstatus_to_exitcode(status), usage
+            self.process.returncode = self.ended[0]
+            self.seconds = time.monotonic() - self.started
+            self._kill()
+        return True
+
+    def _kill(self) -> None:
         with suppress(ProcessLookupError, PermissionError):  # macOS refuses to signal a group of which all have ended
             os.killpg(self.process.pid, signal.SIGKILL)
-        _, status, usage = os.wait4(self.process.pid, 0)
-        self.process.returncode = os.waitstatus_to_exitcode(status)
+
+    def _end(self, *, timed_out: bool) -> Finished:
+        """End it and whatever is left of its group, and say how it ended."""
+        if self.ended is None:
+            self._kill()
+            self._has_ended(wait=True)
         for pipe in self._pipes():
             pipe.close()
         os.close(self.alive)
-        read_bytes = usage.ru_inblock * 512 if sys.platform == "linux" else 0
-        return Finished(self.process.returncode, seconds, timed_out, read_bytes)
+        assert self.ended is not None
+        code, usage = self.ended
+        return Finished(code, self.seconds, timed_out, usage.ru_inblock * 512 if sys.platform == "linux" else 0)
 
 
 class _Lines:

@@ -15,7 +15,8 @@ from native_bridge.cache import Cache
 from native_bridge.modes import BANKED, ORACLES
 from native_bridge.process import Terminated
 from native_bridge.request import RunRequest, check_request
-from native_bridge.run import FLAGS, refuse_folder, run_once
+from native_bridge.run import run_once
+from native_bridge.run_folder import FLAGS, refuse_folder
 from native_bridge.runtime import Runtime
 
 

@@ -70,7 +70,9 @@ def check_request(request: RunRequest, model: ModelGeometry, *, sidecar: Path | 
         raise unknown_name("mode", request.mode, MODES)
     if request.needs_sidecar:
         if sidecar is None:
-            raise BadInput(f"mode {request.mode} reads experts from a sidecar; give --sidecar")
+            raise BadInput(
+                f"mode {request.mode} reads experts from a sidecar; give --sidecar, written by `sim model make-sidecar`"
+            )
         if read_manifest(sidecar).layers != model.layers:
             raise BadInput(
                 f"{sidecar}: is the sidecar of another model than {model.name}: its layers, experts or their bytes "

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
-import shutil
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,16 +12,28 @@ from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.runs import Run, read_run
-from native_bridge.cache import Cache
+from native_bridge.cache import Cache, model_files
 from native_bridge.host import machine_name, temperature_c
 from native_bridge.modes import ORACLES
 from native_bridge.outcome import failure
-from native_bridge.process import Finished, run_child
+from native_bridge.page_cache import total_bytes
+from native_bridge.process import Finished, Terminated, run_child
 from native_bridge.request import RunRequest, arguments, check_request
+from native_bridge.run_folder import (
+    LOG,
+    REPLAY,
+    STDOUT,
+    TRACE,
+    finish,
+    put,
+    refuse_folder,
+    reserve,
+    unpack,
+    whole_calls,
+    work_folder,
+)
 from native_bridge.runtime import Runtime
 
-LOG, TRACE, REPLAY, STDOUT, TEXT, FLAGS = "log.txt", "trace.jsonl", "replay.jsonl", "stdout", "text.txt", "run.json"
-OURS = frozenset((LOG, TRACE, f"{TRACE}.gz", TEXT, FLAGS))
 SETTINGS = ("LLAMA_FLASH_MOE_", "GGML_", "CUDA_VISIBLE_DEVICES")  # of the environment, that change what it does
 
 
@@ -50,22 +57,23 @@ def run_once(
     Raises BadInput before anything is started where the request cannot be done or the folder exists without force.
     Raises SimError where the run fails: its log, what there is of its trace and `failed` in run.json are in the folder.
     """
-    geometry = read_gguf(model)
+    geometry, model = read_gguf(model), model_files(model)[0]
     check_request(request, geometry, sidecar=sidecar, replay=replay)
     if request.mode not in runtime.modes:
         raise BadInput(f"{runtime.path}: has no mode {request.mode}; it has {', '.join(runtime.modes) or 'none'}")
     refuse_folder(folder, force=force)
-    with _work_folder(folder) as work:
+    with work_folder(folder) as work:
         if request.mode in ORACLES:
             assert replay is not None
-            _unpack(replay, work / REPLAY)
+            unpack(replay, work / REPLAY)
         trace = REPLAY if request.mode in ORACLES else TRACE
         words = arguments(request, model=model.absolute(), sidecar=sidecar and sidecar.absolute(), trace=trace)
         command = [str(runtime.path), *words]
         document = _document(request, command, runtime, geometry, model, sidecar, replay)
+        reserve(work, document)
         failed = None
         try:
-            with (cache or Cache("as it is")).before(request, geometry, model=model, sidecar=sidecar) as cgroup:
+            with (cache or Cache("as-is")).before(request, geometry, model=model, sidecar=sidecar) as cgroup:
                 finished = run_child(
                     command,
                     output=work / LOG,
@@ -77,37 +85,24 @@ def run_once(
                     cgroup=cgroup,
                 )
         except SimError as error:
-            if not (work / LOG).exists() or isinstance(error, BadInput):
-                raise  # nothing ran
-            finished, failed = Finished(1, 0.0, timed_out=False), str(error)
+            if isinstance(error, (BadInput, Terminated)) or not (work / LOG).exists():
+                raise
+            finished, failed = Finished(1, 0.0, timed_out=False), str(error).replace(f"{work}/", "")
         log = (work / LOG).read_bytes().decode("utf-8", "replace")
-        calls = _whole_calls(work / TRACE)
+        calls = whole_calls(work / TRACE)
         failed = failed or failure(request, finished, log, calls=calls, model=geometry)
         if failed is None and cache is not None:
             failed = cache.after(request, geometry, finished, log)
         document |= {"rc": finished.code, "seconds": round(finished.seconds, 3), "read_bytes": finished.read_bytes}
         document["temperature"]["after"] = temperature_c()
-        document["cache"] = (cache or Cache("as it is")).facts()
+        document["cache"] = (cache or Cache("as-is")).facts()
         if failed is not None:
             document["failed"] = failed
-        _finish(work, document, request.prompt)
-        _put(work, folder)
+        finish(work, document, request.prompt)
+        put(work, folder)
     if failed is not None:
         raise SimError(f"{folder}: {request.mode}: {failed}")
     return read_run(folder)
-
-
-def refuse_folder(folder: Path, *, force: bool) -> None:
-    """Raise BadInput where the folder of a run exists without force, or holds what no run left."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise BadInput(f"{folder}: is not a folder; choose another name for the run")
-    others = sorted(path.name for path in folder.iterdir() if path.name not in OURS)
-    if others:
-        raise BadInput(f"{folder}: holds {others[0]}, which no run wrote; choose another folder")
-    if any(folder.iterdir()) and not force:
-        raise BadInput(f"{folder}: exists; give --force to overwrite it")
 
 
 class _Watch:
@@ -160,7 +155,7 @@ def _document(
         "runtime": runtime.facts(),
         "model": {
             "path": str(model.absolute()),
-            "bytes": model.stat().st_size,
+            "bytes": total_bytes(model_files(model)),
             "arch": geometry.arch,
             "quant": geometry.quant,
             "layers": len(geometry.layers),
@@ -172,81 +167,3 @@ def _document(
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "temperature": {"before": temperature_c()},
     }
-
-
-@contextmanager
-def _work_folder(folder: Path) -> Iterator[Path]:
-    """A hidden folder beside the run's, gone at the end unless it was renamed."""
-    work = folder.absolute().with_name(f".{folder.name}.{os.getpid()}.part")
-    try:
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir(parents=True)
-    except OSError as error:
-        raise BadInput(f"{folder}: cannot be written ({error.strerror}); choose another place for the run") from None
-    try:
-        yield work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def _unpack(replay: Path, target: Path) -> None:
-    trace = next((path for path in (replay / f"{TRACE}.gz", replay / TRACE) if path.is_file()), None)
-    if trace is None:
-        raise BadInput(f"{replay}: has no {TRACE}.gz to replay; give the folder of a run of slot-bank")
-    try:
-        with gzip.open(trace) if trace.suffix == ".gz" else trace.open("rb") as packed, target.open("wb") as plain:
-            shutil.copyfileobj(packed, plain)
-    except (OSError, EOFError, zlib.error) as error:
-        raise BadInput(f"{trace}: cannot be unpacked ({error}); run slot-bank again, or free the disk") from None
-
-
-def _whole_calls(trace: Path) -> int | None:
-    """The lines of the trace, of which one that was not finished is cut off."""
-    if not trace.exists():
-        return None
-    lines = whole = 0
-    with trace.open("r+b") as stream:
-        while block := stream.read(1 << 22):
-            lines += block.count(b"\n")
-            if (last := block.rfind(b"\n")) >= 0:
-                whole = stream.tell() - len(block) + last + 1
-        stream.truncate(whole)
-    return lines
-
-
-def _finish(work: Path, document: dict[str, Any], prompt: str) -> None:
-    """The trace packed, the text apart, run.json last; on a full disk the trace stays as it is."""
-    text = _text((work / STDOUT).read_bytes() if (work / STDOUT).exists() else b"", prompt.encode())
-    for name in (STDOUT, REPLAY):
-        (work / name).unlink(missing_ok=True)
-    trace, packed = work / TRACE, work / f"{TRACE}.gz"
-    try:
-        if trace.exists():
-            with trace.open("rb") as plain, packed.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, 0) as stream:
-                shutil.copyfileobj(plain, stream)
-            trace.unlink()
-        if text is not None:
-            (work / TEXT).write_bytes(text)
-    except OSError:
-        packed.unlink(missing_ok=True)
-    try:
-        (work / FLAGS).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise SimError(f"{work}: run.json cannot be written ({error.strerror}); free the disk and run again") from None
-
-
-def _text(stdout: bytes, prompt: bytes) -> bytes | None:
-    """What was generated: after the echo of the prompt, up to the line of the speeds."""
-    _, echo, rest = stdout.partition(b"\n> " + prompt + b"\n\n")
-    text, speeds, _ = rest.rpartition(b"\n\n[ Prompt: ")
-    return text if echo and speeds else None
-
-
-def _put(work: Path, folder: Path) -> None:
-    """The finished folder under its name; what was there was a run's, and may be overwritten."""
-    try:
-        if folder.exists():
-            shutil.rmtree(folder)
-        work.rename(folder)
-    except OSError as error:
-        raise SimError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from None

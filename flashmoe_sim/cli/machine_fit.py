@@ -84,9 +84,9 @@ def fit(
         fitted = fit_runs(anchors, name=name, command=command, model=model, parameters=parameters)
     write_machine(fitted.machine, out, force=force)
     if as_json:
-        print_json(_document(fitted, out))
+        print_json(fitted_document(fitted, out))
     else:
-        _print(fitted)
+        print_fitted(fitted)
         message(f"wrote {out}")
 
 
@@ -125,7 +125,8 @@ def _from(fitted: Fitted, parameter: str) -> list[str]:
     return [anchor.name for anchor in fitted.anchors if any(one.terms.get(parameter) for one in anchor.observations)]
 
 
-def _print(fitted: Fitted) -> None:
+def print_fitted(fitted: Fitted) -> None:
+    """What was fitted, on which anchors, and how well it gives them again."""
     machine = fitted.machine
     rows = [
         (path, f"{quantity.value:.4g}", f"{quantity.lo:.4g} to {quantity.hi:.4g}", ", ".join(_from(fitted, parameter)))
@@ -167,7 +168,8 @@ def _shown(anchor: Anchor, one: Observation, residual: float) -> tuple[float, fl
     return each_ms, each_ms * (1 + residual), f"ms an install, {what}"
 
 
-def _document(fitted: Fitted, out: Path) -> dict[str, Any]:
+def fitted_document(fitted: Fitted, out: Path) -> dict[str, Any]:
+    """The same for --json."""
     import numpy as np
 
     found = fitted.fit

@@ -11,7 +11,7 @@ from typing import Any
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.files import regular_file_bytes, unreadable
-from flashmoe_sim.machines.run_log import GIB, MIB, MODES_WITHOUT_SLOTS, RunLog, parse_log
+from flashmoe_sim.machines.run_log import GIB, MIB, MODES_WITHOUT_SLOTS, RunLog, parse_log, read_log
 
 MODES = (*MODES_WITHOUT_SLOTS, "resident-slot-bank", "slot-bank", "oracle-all-hit", "oracle-prefetch")
 MAX_BYTES = 64 * MIB
@@ -66,9 +66,10 @@ class Run:
         return ((size - unit) / installs, (size + unit) / installs) if installs else None
 
 
-def read_run(folder: str | Path) -> Run:
+def read_run(folder: str | Path, *, failed_too: bool = False) -> Run:
     """The run that a folder holds: run.json, log.txt and perhaps trace.jsonl.gz.
 
+    failed_too: also a run that failed; its log then says why, and has what it came to.
     Raises BadInput, naming the file, for a folder without them, a run that failed, and a log that is not whole.
     """
     path = Path(folder)
@@ -82,13 +83,14 @@ def read_run(folder: str | Path) -> Run:
     except OSError as error:
         raise unreadable(path, error) from None
     flags = _Flags(path / "run.json")
-    if (rc := flags.integer("rc", -(2**31))) != 0:
+    if (rc := flags.integer("rc", -(2**31))) != 0 and not failed_too:
         raise BadInput(f"{flags.path}: rc is {rc}: the run failed; run it again, or leave it out")
-    if flags.document.get("failed") is not None:
+    if flags.document.get("failed") is not None and not failed_too:
         raise BadInput(f"{flags.path}: the run failed: {flags.text('failed')}; run it again, or leave it out")
     mode = flags.text("mode")
     if mode not in MODES:
         raise BadInput(f"{flags.path}: mode is {mode!r}; known: {', '.join(MODES)}")
+    read = read_log if failed_too else parse_log
     return Run(
         folder=path,
         mode=mode,
@@ -100,7 +102,7 @@ def read_run(folder: str | Path) -> Run:
         replay_of=flags.text("replay_of") if flags.document.get("replay_of") is not None else None,
         extra=flags.texts("extra"),
         place={key: flags.text(key) for key in ("machine", "host") if key in flags.document},
-        log=parse_log(_text(path / "log.txt", "the log of a run"), mode=mode, where=str(path / "log.txt")),
+        log=read(_text(path / "log.txt", "the log of a run"), mode=mode, where=str(path / "log.txt")),
         trace=trace,
     )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from native_bridge.cli.bridge_calibrate import calibrate
+from native_bridge.cli.bridge_check import check
 from native_bridge.cli.bridge_doctor import doctor
 from native_bridge.cli.bridge_run import run
 
@@ -15,3 +17,5 @@ def command() -> None:
 
 command.add_command(doctor)
 command.add_command(run)
+command.add_command(check)
+command.add_command(calibrate)

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import force_option, json_option, message, percent, print_json, print_table, wrapped
+from flashmoe_sim.cli.common import force_option, json_option, message, print_json
 from flashmoe_sim.errors import BadInput, SimError
 from native_bridge.cli.options import runtime_option
+from native_bridge.cli.run_table import document_of, print_runs
 from native_bridge.modes import BANKED, PREFETCH, TRACED
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
-    from flashmoe_sim.machines.runs import Run
     from native_bridge.repeats import Planned
-    from native_bridge.request import RunRequest
 
 PROMPT = (
     "The runtime keeps a small bank of resident experts for every layer. When a token asks for an expert that is not "
@@ -50,7 +49,13 @@ path = click.Path(path_type=Path)
 @click.option("--gpu-layers", metavar="N", help="Layers on the GPU, as the runtime's -ngl; its own default without it.")
 @click.option("--replay", type=path, help="The run that the oracle modes replay, instead of one of this command.")
 @click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="Times to run all of it.")
-@click.option("--cache", type=click.Choice(["warm", "cold"]), default="warm", show_default=True, help="The page cache.")
+@click.option(
+    "--cache",
+    type=click.Choice(["warm", "cold", "as-is"]),
+    default="warm",
+    show_default=True,
+    help="What is done to the page cache before a run.",
+)
 @click.option("--timeout", type=click.FloatRange(1), default=3600.0, show_default=True, help="Seconds a run may take.")
 @force_option
 @json_option
@@ -85,8 +90,8 @@ def run(
 
     A folder has run.json, log.txt, trace.jsonl.gz and text.txt: what `sim machine fit` and `sim sweep` read.
 
-    With --cache cold the files are dropped from the page cache before every run; one that was not cold after all is
-    refused. With --repeat all runs are made once, then all again.
+    With --cache warm the files of the experts are read before every run; with cold they are dropped from the page
+    cache, and a run that was not cold after all is refused. With --repeat all runs are made once, then all again.
 
     \b
     Example: sim bridge run --out runs --mode stock,slot-bank,oracle-all-hit \\
@@ -120,7 +125,7 @@ def run(
         )
 
     model, sidecar = _model(model, sidecar, out)
-    names = tuple(name.strip() for name in modes.split(","))
+    names = tuple(dict.fromkeys(name.strip() for name in modes.split(",")))
     requests = requests_of(names, _banks(banks), read_gguf(model), make)
     planned = plan(requests, out, repeat=repeat, replay=replay)
     geometry = check_plan(planned, runtime=described, model=model, sidecar=sidecar, force=force)
@@ -141,9 +146,9 @@ def run(
             outcomes.append((one, outcome))
     failed = [outcome for _, outcome in outcomes if isinstance(outcome, SimError)]
     if as_json:
-        print_json([_document(one, outcome) for one, outcome in outcomes])
+        print_json([document_of(one, outcome) for one, outcome in outcomes])
     elif len(failed) < len(outcomes):
-        _print(outcomes, f"{geometry.name}, {cache} page cache")
+        print_runs(outcomes, f"{geometry.name}, {cache} page cache")
     for error in failed[1:]:
         message(str(error))
     if failed:
@@ -194,8 +199,9 @@ def _model(model: Path | None, sidecar: Path | None, out: Path) -> tuple[Path, P
 def _announce(once: Sequence[Planned], repeat: int, cache: str, model: ModelGeometry) -> None:
     names = ", ".join(one.request.name for one in once)
     times = f", {repeat} times over" if repeat > 1 else ""
-    plan = f"{len(once) * repeat} runs of {model.name}, page cache {cache}: {names}{times}"
-    for line in wrapped(plan).splitlines():
+    count = len(once) * repeat
+    plan = f"{count} run{'s' * (count > 1)} of {model.name}, page cache {cache}: {names}{times}"
+    for line in textwrap.wrap(plan, 75, break_on_hyphens=False):
         message(line)
     for request in (one.request for one in once if one.request.mode in BANKED):
         union = request.ubatch * (request.top_k or model.top_k)
@@ -222,49 +228,3 @@ def _progress(layers: int) -> Iterator[Any]:
         yield show
     finally:
         sys.stderr.write("\r\x1b[K")
-
-
-def _print(outcomes: Sequence[tuple[Planned, Run | SimError]], title: str) -> None:
-    """A row for each request, with the median of its repeats."""
-    by_name: dict[str, list[Run]] = {}
-    requests: dict[str, RunRequest] = {}
-    for one, outcome in outcomes:
-        if not isinstance(outcome, SimError):
-            by_name.setdefault(one.request.name, []).append(outcome)
-            requests[one.request.name] = one.request
-    repeated = any(len(runs) > 1 for runs in by_name.values())
-    rows = []
-    for name, runs in by_name.items():
-        speeds = [each.log.decode_tok_s for each in runs]
-        row = [requests[name].mode, _bank(requests[name]), percent(_hit_rate(runs[-1])), f"{median(speeds):.1f}"]
-        row += [f"{min(speeds):.1f} to {max(speeds):.1f}"] if repeated else []
-        rows.append([*row, f"{median(each.log.prompt_tok_s for each in runs):.1f}"])
-    columns = [("mode", "left"), ("bank", "right"), ("hit %", "right"), ("tok/s", "right")]
-    columns += [("lo to hi", "right")] if repeated else []
-    print_table([*columns, ("prompt tok/s", "right")], rows, title=title)
-
-
-def _bank(request: RunRequest) -> str:
-    return str(request.bank) if request.mode in (*BANKED, "oracle-all-hit") else "-"
-
-
-def _hit_rate(run: Run) -> float | None:
-    routed = run.log.routed
-    return 1 - routed.misses / routed.requests if routed is not None and routed.requests else None
-
-
-def _document(one: Planned, outcome: Run | SimError) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "folder": str(one.folder),
-        "mode": one.request.mode,
-        "bank": one.request.bank,
-        "replay_of": str(one.replay) if one.replay is not None else None,
-    }
-    if isinstance(outcome, SimError):
-        return document | {"failed": str(outcome)}
-    return document | {
-        "failed": None,
-        "hit_rate": _hit_rate(outcome),
-        "decode_tok_s": outcome.log.decode_tok_s,
-        "prompt_tok_s": outcome.log.prompt_tok_s,
-    }

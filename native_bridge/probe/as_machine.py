@@ -165,9 +165,8 @@ def _unmeasured(path: str) -> Quantity:
     presets = [dict(load_machine(name).quantities()) for name in PRESETS]
     told = [preset[path] for preset in presets if path in preset]
     least, usual, most = min(one.lo for one in told), median(one.value for one in told), max(one.hi for one in told)
-    return Quantity(
-        usual, 0, most, UNMEASURED, f"median of {len(told)} presets, and what the least and the most have", True
-    )
+    condition = f"median of {len(told)} presets, and what the least and the most have"
+    return Quantity(usual, least, most, UNMEASURED, condition, True)
 
 
 def _gib(size_bytes: float) -> float:

@@ -1,0 +1,116 @@
+"""The runs that a machine is fitted on: made with a real runtime, or chosen among recorded ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.model import ModelGeometry
+from native_bridge.check.folder import RunFolder, open_folders
+from native_bridge.check.seconds import choose_anchors, is_like
+from native_bridge.request import RunRequest
+
+REQUEST_US, WEIGHTS = "request_us", "weights_gb_s"
+OTHER_IO_SPLIT = 1  # beside the runtime's own
+
+
+def calibration(
+    model: ModelGeometry,
+    *,
+    prompt: str,
+    tokens: int,
+    bank: int | None,
+    threads: int,
+    gpu_layers: str | None = None,
+    parameters: Sequence[str] = (),
+) -> list[RunRequest]:
+    """The fewest runs that tell a machine: a streamed one, and the replay of its trace with every expert resident.
+
+    bank: slots of the streamed run; by default a fifth of the experts, so that it misses often. parameters:
+    `request_us` needs the streamed run with another io-split, too, and `weights_gb_s` a run of half the top-k.
+    """
+    experts = max(layer.n_experts for layer in model.layers.values())
+    slots = max(model.top_k, experts // 5) if bank is None else bank
+
+    def make(mode: str, bank: int, *, io_split: int | None = None, top_k: int = 0) -> RunRequest:
+        return RunRequest(
+            mode,
+            bank,
+            prompt,
+            n_predict=tokens,
+            io_split=io_split,
+            top_k=top_k,
+            threads=threads,
+            gpu_layers=gpu_layers,
+        )
+
+    requests = [make("slot-bank", slots), make("oracle-all-hit", experts)]
+    if REQUEST_US in parameters:
+        requests.append(make("slot-bank", slots, io_split=OTHER_IO_SPLIT))
+    if WEIGHTS in parameters:
+        requests.append(make("stock", experts, top_k=max(1, model.top_k // 2)))
+    return requests
+
+
+def anchors_among(
+    folders: Sequence[Path], *, model: str | None, cache: str | None, parameters: Sequence[str] = ()
+) -> list[Path]:
+    """The folders of the recorded runs that tell most of their machine, with the repeats of each.
+
+    cache: which state of the page cache, where the runs are of two. parameters: as for `calibration`.
+    Raises BadInput where the runs are of two machines, models or cache states, or miss one that is needed.
+    """
+    runs = [one for one in open_folders(folders, model=model).given if not one.unfit]
+    states = sorted({one.cache for one in runs if one.cache})
+    if cache is not None:
+        runs = [one for one in runs if one.cache == cache]
+        if not runs:
+            raise BadInput(f"--cache {cache}: none of these runs is; found {' and '.join(states) or 'no state told'}")
+    elif len(states) > 1:
+        raise BadInput(f"runs with a {' and a '.join(states)} page cache are of two machines; give --cache {states[0]}")
+    chosen = choose_anchors(_of_native_top_k(runs))
+    _refuse_others(runs, chosen[0], io_split_may_differ=REQUEST_US in parameters)
+    if REQUEST_US in parameters:
+        chosen += _another(chosen[0], runs, REQUEST_US, "another --moe-cache-io-split", _io_split)
+    if WEIGHTS in parameters:
+        chosen += _another(chosen[1], runs, WEIGHTS, "another --moe-topk", lambda one: one.run.top_k)
+    return list(dict.fromkeys(one.place for anchor in chosen for one in runs if _is_repeat(one, anchor)))
+
+
+def _of_native_top_k(runs: Sequence[RunFolder]) -> list[RunFolder]:
+    """Those with the model's own top-k, where there are any."""
+    return [one for one in runs if not one.run.top_k] or list(runs)
+
+
+def _refuse_others(runs: Sequence[RunFolder], anchor: RunFolder, *, io_split_may_differ: bool) -> None:
+    """Of two machines, nobody would know which one was fitted."""
+    for one in runs:
+        same_k = one.run.top_k == anchor.run.top_k
+        if same_k and not is_like(one, anchor, io_split_may_differ=io_split_may_differ):
+            raise BadInput(
+                f"{one.place}: is of another machine, build or model than {anchor.place}; calibrate each by itself"
+            )
+
+
+def _another(
+    anchor: RunFolder, runs: Sequence[RunFolder], parameter: str, what: str, of: Callable[[RunFolder], int]
+) -> list[RunFolder]:
+    found = [
+        one for one in runs if one.run.mode == anchor.run.mode and of(one) != of(anchor) and not one.prefetch_flags
+    ]
+    if not found:
+        raise BadInput(f"{parameter} needs a run like {anchor.name} with {what}; none of these is")
+    return found[:1]
+
+
+def _io_split(one: RunFolder) -> int:
+    return one.run.log.routed.io_split if one.run.log.routed else 0
+
+
+def _is_repeat(one: RunFolder, anchor: RunFolder) -> bool:
+    """Whether it is the anchor, or the same once more."""
+    if one is anchor:
+        return True
+    same = (one.run.mode, one.run.bank, one.routing) == (anchor.run.mode, anchor.run.bank, anchor.routing)
+    return same and _io_split(one) == _io_split(anchor) and one.prefetch_flags == anchor.prefetch_flags

@@ -1,0 +1,76 @@
+"""The runs of a calibration, made with a real runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+
+from flashmoe_sim.cli.common import size
+from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.geometry.gguf import read_gguf
+from native_bridge.calibrate import calibration
+from native_bridge.check.make import PROMPT, TIMEOUT_S, Made
+from native_bridge.fixture import bundled_model
+from native_bridge.fixture.sidecar import write_sidecar
+from native_bridge.host import free_ram_bytes
+from native_bridge.repeats import check_plan, plan, run_all
+from native_bridge.runtime import patched_runtime
+
+
+def make_anchors(
+    runtime: str | None,
+    *,
+    model: str | None,
+    sidecar: Path | None,
+    place: Path,
+    bank: int | None,
+    cache: str,
+    repeat: int,
+    tokens: int,
+    threads: int | None,
+    gpu_layers: str | None,
+    parameters: Sequence[str],
+    force: bool,
+    tell: Callable[[str], None],
+) -> Made:
+    """Make the runs of `calibration`, each `repeat` times in turns, and keep them in `place`.
+
+    tell: called with a line before the runs. Raises BadInput for what cannot run, such as a model whose experts do not
+    all fit into memory for the all-hit run, and SimError where a run fails.
+    """
+    described = patched_runtime(runtime)
+    path = bundled_model() if model is None else Path(model)
+    geometry = read_gguf(path)
+    needed = geometry.routed_bytes + (geometry.dense_bytes or 0)
+    if needed > free_ram_bytes():
+        raise BadInput(
+            f"{path}: its weights take {size(needed)} for the run whose experts are all resident, and "
+            f"{size(free_ram_bytes())} of memory are free; give a smaller model: the machine is fitted, not it"
+        )
+    requests = calibration(
+        geometry,
+        prompt=PROMPT,
+        tokens=tokens,
+        bank=bank,
+        threads=threads or psutil.cpu_count(logical=False) or 1,
+        gpu_layers=gpu_layers,
+        parameters=parameters,
+    )
+    if sidecar is None:
+        sidecar = place / "sidecar"
+        if not (sidecar / "manifest.json").exists():
+            write_sidecar(path, sidecar)
+    planned = plan(requests, place, repeat=repeat)
+    check_plan(planned, runtime=described, model=path, sidecar=sidecar, force=force)
+    names = ", ".join(request.name for request in requests)
+    times = f", {repeat} times in turns" if repeat > 1 else ""
+    tell(f"{len(planned)} runs of {geometry.name} in {place}, page cache {cache}: {names}{times}")
+    outcomes = run_all(
+        planned, runtime=described, model=path, sidecar=sidecar, timeout_s=TIMEOUT_S, cache=cache, force=force
+    )
+    for _, outcome in outcomes:
+        if isinstance(outcome, SimError):
+            raise outcome
+    return Made([one.folder for one in planned], path)

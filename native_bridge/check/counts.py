@@ -1,0 +1,254 @@
+"""What the simulator predicts of a recorded run against what the runtime did: every slot and every counter, exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.machines.run_log import MODES_WITHOUT_SLOTS
+from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.trace.routing import RoutingTrace
+from native_bridge.check.failed import failing_call
+from native_bridge.check.folder import RunFolder, RunFolders
+from native_bridge.check.predicted import (
+    PREFETCH_MODES,
+    Predicted,
+    predict_all_hit,
+    predict_oracle_prefetch,
+    predict_slot_bank,
+)
+from native_bridge.check.printed import SHOWN_LAYERS, Lines
+
+MODES_OF_REPLAY = ("oracle-all-hit", "oracle-prefetch")
+NEED_A_MODEL = ("install", "resident-slot-bank prime")
+COUNTED = (
+    *("routed", "residency", "repaired", "overflow", "oracle-all-hit prime"),
+    *(line for line, _ in PREFETCH_MODES.values()),
+    *NEED_A_MODEL,
+)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where a run differs, what the runtime did there, and what the simulator says."""
+
+    where: str
+    runtime: str
+    simulator: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: the runtime {self.runtime}, the simulator {self.simulator}"
+
+
+@dataclass(frozen=True, eq=False)
+class CountCheck:
+    """The comparison of one run.
+
+    slots, calls: references whose slots, and routed calls whose routing, were compared. counters: numbers of the log.
+    differences: of the slots the first, of the counters all. aliased: references whose slot belonged to another expert
+    of the call; None where nothing was replayed. unlike: why it could not be compared, or empty. same_text_as: the run
+    that wrote the same, where nothing is routed.
+    """
+
+    folder: RunFolder
+    slots: int = 0
+    calls: int = 0
+    counters: int = 0
+    differences: tuple[Difference, ...] = ()
+    aliased: int | None = None
+    notes: tuple[str, ...] = ()
+    unlike: str = ""
+    same_text_as: str = ""
+    predicted: Predicted | None = None
+
+    @property
+    def passed(self) -> bool:
+        return not self.differences and not self.unlike
+
+    @property
+    def compared(self) -> bool:
+        return bool(self.slots or self.counters)
+
+
+def check_counts(folder: RunFolder, among: RunFolders) -> CountCheck:
+    """Compare one run; what is wrong with it is in the result, never raised."""
+    try:
+        if folder.run.mode in MODES_WITHOUT_SLOTS:
+            return _check_text(folder, among)
+        return _check_routed(folder, among)
+    except BadInput as error:
+        return CountCheck(folder, unlike=str(error))
+
+
+def _check_routed(folder: RunFolder, among: RunFolders) -> CountCheck:
+    run = folder.run
+    if folder.failure and run.log.overflow is None:
+        raise BadInput(f"{folder.place}: the run failed: {folder.failure}; run it again, or leave it out")
+    source = _source_of_calls(folder, among)
+    assert source.run.trace is not None
+    trace = load_trace(source.run.trace)
+    notes = [f"counted on the trace of {source.name}"] * (source is not folder)
+    if folder.model is None:
+        notes.append("no manifest.json with it and no --model: bytes and reads are not compared")
+    failing = None
+    if run.log.overflow is not None:
+        if run.mode in MODES_OF_REPLAY:
+            return _check_refused(folder, trace, notes)
+        failing, said = failing_call(folder, trace, among)
+        notes.append(said)
+    predicted = _predict(folder, trace, failing)
+    came_to = run.log.routed.calls if run.log.routed else 0
+    if run.mode in MODES_OF_REPLAY and came_to < trace.calls:
+        notes.append(f"the run came to {came_to:,} of the {trace.calls:,} calls of the trace")
+    differences = list(_counters_that_differ(folder, predicted.lines))
+    slots = 0
+    if source is folder and trace.slot is not None and predicted.slot is not None:
+        slots = trace.refs
+        if first := _first_slot_that_differs(folder, trace, predicted.slot):
+            differences.insert(0, first)
+    elif source is folder:
+        notes.append("its trace has no slots")
+    return CountCheck(
+        folder,
+        slots=slots,
+        calls=trace.calls if slots else 0,
+        counters=sum(len(values) for name, values in predicted.lines.items() if name in folder.lines),
+        differences=tuple(differences),
+        aliased=predicted.replayed.counts.total()["aliased_refs"] if predicted.replayed else None,
+        notes=tuple(notes),
+        predicted=predicted,
+    )
+
+
+def _source_of_calls(folder: RunFolder, among: RunFolders) -> RunFolder:
+    """The run whose trace has the calls of this one."""
+    if folder.run.mode in MODES_OF_REPLAY:
+        return among.replayed_by(folder)
+    if folder.run.trace is not None:
+        return folder
+    twin = among.twin_of(folder)
+    if twin is None:
+        raise BadInput(
+            f"{folder.place}: no trace.jsonl.gz, nor a run beside it that routes the same; record one (--moe-trace)"
+        )
+    return twin
+
+
+def _check_refused(folder: RunFolder, trace: RoutingTrace, notes: list[str]) -> CountCheck:
+    """A replay that the runtime refused: the simulator must, too."""
+    try:
+        _predict(folder, trace, None)
+    except BadInput as error:
+        return CountCheck(folder, counters=1, notes=(*notes, f"refused, as predicted: {error}"))
+    refused = Difference(f"{folder.place / 'log.txt'}", f"says {folder.failure!r}", "finds a slot for every expert")
+    return CountCheck(folder, counters=1, differences=(refused,), notes=tuple(notes))
+
+
+def _predict(folder: RunFolder, trace: RoutingTrace, failing: tuple[int, int] | None) -> Predicted:
+    run, routed = folder.run, folder.run.log.routed
+    io_split = max(routed.io_split, 1) if routed else 1
+    calls = min(routed.calls, trace.calls) if routed else trace.calls
+    if run.mode == "oracle-all-hit":
+        return predict_all_hit(trace, folder.model, slots=run.bank, calls=calls, io_split=io_split)
+    if run.mode == "oracle-prefetch":
+        return predict_oracle_prefetch(trace, folder.model, slots=run.bank, calls=calls, io_split=io_split)
+    predicted = predict_slot_bank(
+        trace,
+        folder.model,
+        slots=run.bank,
+        prefetch_flag=next((flag for flag in PREFETCH_MODES if flag in run.extra), ""),
+        io_split=io_split,
+        from_ram=run.mode == "resident-slot-bank",
+        failing=failing,
+    )
+    if failing is not None:
+        predicted.lines["overflow"] = {"layer": str(failing[0]), "slots": str(run.bank)}
+    return predicted
+
+
+def _counters_that_differ(folder: RunFolder, predicted: Lines) -> Iterator[Difference]:
+    log = folder.place / "log.txt"
+    layers = [name for name in predicted if name.startswith("layer ")]
+    shown = [name for name in folder.lines if name.startswith("layer ")]
+    if len(shown) != min(len(layers), SHOWN_LAYERS):
+        yield Difference(
+            f"{log}, lines of layers", f"has {len(shown)}", f"expects {min(len(layers), SHOWN_LAYERS)} of {len(layers)}"
+        )
+    for name, values in predicted.items():
+        printed = folder.lines.get(name)
+        if printed is None:
+            if name not in layers:
+                yield Difference(f"{log}, line `{name}`", "printed none", f"expects {_shown(values)}")
+            continue
+        for key, value in values.items():
+            if printed.get(key) != value:
+                yield Difference(
+                    f"{log}, line `{name}`, {key}", f"printed {printed.get(key, 'none')}", f"counts {value}"
+                )
+    unknown = NEED_A_MODEL if folder.model is None else ()
+    for name in sorted(folder.lines.keys() - predicted.keys()):
+        if name in unknown or not (name in COUNTED or name.startswith("layer ")):
+            continue
+        yield Difference(f"{log}, line `{name}`", f"printed {_shown(folder.lines[name])}", "expects none")
+
+
+def _shown(values: dict[str, str]) -> str:
+    return " ".join(f"{key}={value}" for key, value in values.items())
+
+
+def _first_slot_that_differs(folder: RunFolder, trace: RoutingTrace, slot: NDArray[np.int32]) -> Difference | None:
+    assert trace.slot is not None
+    differ = np.flatnonzero(trace.slot != slot)
+    if not len(differ):
+        return None
+    first = int(differ[0])
+    call = int(np.searchsorted(trace.offset, first, side="right")) - 1
+    return Difference(
+        f"{folder.run.trace}, line {call + 1} (layer {trace.layer[call]}), reference {first - trace.offset[call]}, "
+        f"expert {trace.expert[first]}",
+        f"used slot {trace.slot[first]}",
+        f"slot {slot[first]} ({len(differ):,} of {trace.refs:,} slots differ)",
+    )
+
+
+def _check_text(folder: RunFolder, among: RunFolders) -> CountCheck:
+    """Nothing is routed: what it generated is that of any run whose experts all have a slot of their own."""
+    notes = ("nothing is routed through slots",)
+    if folder.failure:
+        raise BadInput(f"{folder.place}: the run failed: {folder.failure}; run it again, or leave it out")
+    if folder.text is None or not folder.is_repeatable:
+        return CountCheck(folder, notes=notes)
+    same = [
+        one
+        for one in among.others(folder)
+        if one.routing == folder.routing and one.text and not one.failure and _is_whole(one)
+    ]
+    if not same:
+        return CountCheck(folder, notes=notes)
+    other = min(same, key=lambda one: one.run.mode in MODES_WITHOUT_SLOTS)
+    if other.text == folder.text:
+        said = f"{notes[0]}; its text is that of {other.name}"
+        return CountCheck(folder, notes=(said,), same_text_as=other.name)
+    assert other.text is not None
+    place = next(
+        (i for i, (a, b) in enumerate(zip(folder.text, other.text, strict=False)) if a != b),
+        min(len(folder.text), len(other.text)),
+    )
+    difference = Difference(
+        f"{folder.place / 'text.txt'}, character {place + 1}",
+        f"wrote {folder.text[place : place + 20]!r}",
+        f"expects the text of {other.name}: {other.text[place : place + 20]!r}",
+    )
+    return CountCheck(folder, differences=(difference,), notes=notes)
+
+
+def _is_whole(one: RunFolder) -> bool:
+    """Whether every expert has a place of its own."""
+    if one.run.mode in MODES_WITHOUT_SLOTS:
+        return True
+    experts = [layer.n_experts for layer in one.model.layers.values()] if one.model else []
+    return bool(experts) and one.run.mode in ("slot-bank", "resident-slot-bank") and one.run.bank >= max(experts)

@@ -1,0 +1,182 @@
+"""Folders of runs as the check takes them: each with its model, and the other runs that tell what it does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.machines.anchors import find_run_model
+from flashmoe_sim.machines.runs import Run, read_run
+from native_bridge.check.printed import Lines, printed_lines
+
+CACHE_STATES = ("warm", "cold")
+IO_SPLIT = "--moe-cache-io-split"
+
+
+@dataclass(frozen=True, eq=False)
+class RunFolder:
+    """A run, what its log printed, all that run.json tells, and the geometry of its model where that is known."""
+
+    run: Run
+    lines: Lines
+    told: dict[str, Any]
+    model: ModelGeometry | None
+
+    @property
+    def name(self) -> str:
+        return self.run.folder.name
+
+    @property
+    def place(self) -> Path:
+        return self.run.folder
+
+    @cached_property
+    def text(self) -> str | None:
+        """What it generated, where that was kept."""
+        file = self.place / "text.txt"
+        return file.read_bytes().decode("utf-8", "replace") if file.is_file() else None
+
+    @property
+    def cache(self) -> str:
+        """What the page cache held: `warm`, `cold`, or empty where nothing tells; by run.json, else by its name."""
+        told = self.told.get("cache")
+        if isinstance(told, dict) and told.get("state") in CACHE_STATES:
+            return str(told["state"])
+        return next((state for state in CACHE_STATES if self.name.startswith(f"{state}-")), "")
+
+    @property
+    def routing(self) -> tuple[Any, ...]:
+        """What decides the text and so the routing, beside the bank and its aliasing; two that are equal are alike."""
+        extra = list(self.run.extra)
+        if IO_SPLIT in extra:
+            at = extra.index(IO_SPLIT)
+            del extra[at : at + 2]
+        extra = [flag for flag in extra if flag not in self.prefetch_flags]
+        return (self.told.get("prompt"), *extra, self.run.ubatch, self.run.top_k, self.run.n_predict)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the same flags give the same text."""
+        return "--seed" in self.run.extra or "-s" in self.run.extra
+
+    @property
+    def failure(self) -> str:
+        """Why it failed, or empty."""
+        code = self.told.get("rc")
+        return (self.run.log.failure or (f"rc is {code}" if code else "")).removesuffix("; run it again")
+
+    @property
+    def unfit(self) -> str:
+        """Why its seconds are not what they should be, or empty: it failed, or was not as cold as it was to be."""
+        told = self.told.get("failed")
+        return self.failure or (told if isinstance(told, str) else "")
+
+    @property
+    def prefetch_flags(self) -> tuple[str, ...]:
+        return tuple(flag for flag in self.run.extra if flag.startswith(("--moe-prefetch", "--moe-predict")))
+
+
+@dataclass
+class RunFolders:
+    """Those given, and those beside them, which are read only when something is looked for among them."""
+
+    given: list[RunFolder]
+    model: str | None = None
+    _beside: dict[Path, list[RunFolder]] = field(default_factory=dict)
+
+    def others(self, of: RunFolder) -> Iterator[RunFolder]:
+        """The runs beside a run, then those given that lie elsewhere."""
+        parent = of.place.resolve().parent
+        if parent not in self._beside:
+            self._beside[parent] = list(_readable(parent, self.model))
+        yield from (one for one in self._beside[parent] if one.place.resolve() != of.place.resolve())
+        yield from (one for one in self.given if one.place.resolve().parent != parent)
+
+    def replayed_by(self, of: RunFolder) -> RunFolder:
+        """The run whose trace was replayed.
+
+        Raises BadInput where run.json does not tell, or the run is neither beside it nor given, or has no trace.
+        """
+        named = of.run.replay_of
+        if named is None:
+            raise BadInput(
+                f"{of.place / 'run.json'}: replay_of is missing: nothing tells whose trace {of.name} replayed"
+            )
+        found = next((one for one in self.others(of) if one.name == Path(named).name), None)
+        if found is None:
+            raise BadInput(f"{of.place}: replays {named}, which is neither beside it nor given; give its folder, too")
+        if found.run.trace is None or found.failure:
+            raise BadInput(f"{found.place}: failed or has no trace.jsonl.gz, and {of.name} replayed that; put it back")
+        return found
+
+    def twin_of(self, of: RunFolder) -> RunFolder | None:
+        """A run with a trace that routes the same calls through the same slots; None where there is none."""
+        for one in self.others(of):
+            same = one.routing == of.routing and one.run.bank == of.run.bank
+            whole = one.run.trace is not None and not one.failure
+            if same and whole and one.is_repeatable and one.prefetch_flags == of.prefetch_flags:
+                return one
+        return None
+
+
+def open_folders(folders: Sequence[Path], *, model: str | None) -> RunFolders:
+    """The runs of these folders; a folder without a run.json stands for the runs in it, in the order of their names.
+
+    model: of all of them. Raises BadInput for a folder that is missing, holds no run, or a run of another model.
+    """
+    given: dict[Path, RunFolder] = {}
+    for folder in folders:
+        for place in _expand(folder):
+            given.setdefault(place.resolve(), _open(place, model))
+    return RunFolders(list(given.values()), model)
+
+
+def _expand(folder: Path) -> list[Path]:
+    if not folder.is_dir() or (folder / "run.json").exists():
+        return [folder]
+    inside = sorted(path.parent for path in folder.glob("*/run.json"))
+    if not inside:
+        raise BadInput(f"{folder}: no run.json in it, and no folder with one; give the folder of a run, or of several")
+    return inside
+
+
+def _open(place: Path, model: str | None) -> RunFolder:
+    run = read_run(place, failed_too=True)
+    told = json.loads((place / "run.json").read_text("utf-8"))
+    beside = find_run_model([run], None)
+    if model is None:
+        return RunFolder(run, printed_lines(run.log), told, beside or _model_told(told))
+    asked = load_model(model)
+    if beside is not None and beside.layers != asked.layers:
+        raise BadInput(
+            f"{place}: the manifest.json with it is of {beside.name}, not of {model}: bytes or layers differ; "
+            "check the runs of each model by themselves"
+        )
+    return RunFolder(run, printed_lines(run.log), told, asked)
+
+
+def _model_told(told: dict[str, Any]) -> ModelGeometry | None:
+    """The model whose path run.json has, where it is still there."""
+    model = told.get("model")
+    if not isinstance(model, dict):
+        return None
+    for path in (model.get("path"), model.get("sidecar")):  # only the first tells the weights outside the experts
+        if isinstance(path, str) and Path(path).exists():
+            return load_model(Path(path))
+    return None
+
+
+def _readable(parent: Path, model: str | None) -> Iterator[RunFolder]:
+    """The runs in a folder, without what is not one: nobody asked for them."""
+    for path in sorted(parent.glob("*/run.json")):
+        try:
+            yield _open(path.parent, model)
+        except BadInput:
+            continue

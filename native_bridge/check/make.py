@@ -1,0 +1,91 @@
+"""The runs of a comparison, made with a real runtime: every mode, on one model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psutil
+
+from flashmoe_sim.errors import SimError
+from flashmoe_sim.geometry.gguf import read_gguf
+from flashmoe_sim.geometry.model import ModelGeometry
+from native_bridge.fixture import bundled_model
+from native_bridge.fixture.sidecar import write_sidecar
+from native_bridge.repeats import check_plan, plan, run_all
+from native_bridge.request import RunRequest
+from native_bridge.runtime import patched_runtime
+
+PROMPT = (
+    "Every layer of the model keeps a few of its experts in a bank of slots, and reads the others when a token asks "
+    "for them. What was read replaces what was not asked for in the longest time. A run is compared call by call."
+)
+TOKENS = 100
+TIMEOUT_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Made:
+    """Folders of runs, in order, and the file of the model that they ran."""
+
+    folders: list[Path]
+    model: Path
+
+
+def comparison(model: ModelGeometry, *, threads: int) -> list[RunRequest]:
+    """Every mode: streamed at a small and a middle bank and at a full one, reading ahead, and all that is resident."""
+    experts = max(layer.n_experts for layer in model.layers.values())
+    small, middle = max(model.top_k, experts // 5), max(model.top_k, 3 * experts // 8)
+    banked = [("slot-bank", small), ("slot-bank", middle), ("slot-bank", experts), ("resident-slot-bank", middle)]
+    all_resident = [("stock", experts), ("resident-bank", experts), ("oracle-all-hit", experts)]
+    requests = [
+        RunRequest(mode, bank, PROMPT, n_predict=TOKENS, threads=threads)
+        for mode, bank in dict.fromkeys([*banked, *all_resident, ("oracle-prefetch", middle)])
+    ]
+    return [
+        *requests,
+        RunRequest("slot-bank", middle, PROMPT, n_predict=TOKENS, threads=threads, prefetch="temporal"),
+        RunRequest("slot-bank", middle, PROMPT, n_predict=TOKENS, threads=threads, prefetch="predict-prev"),
+    ]
+
+
+@contextmanager
+def made_runs(
+    runtime: str | None,
+    *,
+    model: str | None,
+    sidecar: Path | None,
+    runs: Path | None,
+    threads: int | None,
+    force: bool,
+    tell: Callable[[str], None],
+) -> Iterator[Made]:
+    """Make the runs, and keep them in `runs`, or until the block ends.
+
+    runtime: a llama-cli; None for the one that FLASHMOE_RUNTIME names. model: a GGUF file; by default that which ships.
+    sidecar: its folder; by default one is written beside the runs. threads:
+    that compute; by default the physical cores. tell: called with a line before the runs.
+    Raises BadInput for what cannot run, and SimError where a run fails.
+    """
+    described = patched_runtime(runtime)
+    path = bundled_model() if model is None else Path(model)
+    with TemporaryDirectory(prefix="flashmoe-check-") as temporary:
+        place = runs or Path(temporary)
+        geometry = read_gguf(path)
+        planned = plan(comparison(geometry, threads=threads or psutil.cpu_count(logical=False) or 1), place)
+        if sidecar is None:
+            sidecar = place / "sidecar"
+            if not (sidecar / "manifest.json").exists():
+                write_sidecar(path, sidecar)
+        check_plan(planned, runtime=described, model=path, sidecar=sidecar, force=force)
+        tell(f"{len(planned)} runs of {geometry.name}, {'kept in ' + str(place) if runs else 'not kept (--runs)'}")
+        outcomes = run_all(
+            planned, runtime=described, model=path, sidecar=sidecar, timeout_s=TIMEOUT_S, cache="warm", force=force
+        )
+        for _, outcome in outcomes:
+            if isinstance(outcome, SimError):
+                raise outcome
+        yield Made([one.folder for one in planned], path)

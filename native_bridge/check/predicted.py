@@ -1,0 +1,215 @@
+"""What the simulator predicts of a run: every slot, and every counter that its log will print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.prefetchers.table import parse_prefetcher
+from flashmoe_sim.residency import tally
+from flashmoe_sim.residency.replay import Replay, replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.trace.routing import RoutingTrace
+from native_bridge.check.printed import (
+    FROM_RAM,
+    Counted,
+    Lines,
+    ahead_line,
+    overlap_values,
+    prime_line,
+    routed_lines,
+)
+from native_bridge.oracle import oracle_all_hit, oracle_prefetch
+
+# What the runtime calls its prefetch modes: the flag, the line of the log, and the predictor here.
+PREFETCH_MODES = {
+    "--moe-prefetch-temporal": ("prefetch", "temporal"),
+    "--moe-predict-prev-token": ("predict-prev-token", "predict-prev"),
+    "--moe-predict-top1-prev": ("predict-top1-prev", "predict-top1"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """lines: the counters, as the log prints them. slot: i32 [references], or None where the mode keeps no tables.
+
+    workload, replayed: what was replayed, for the seconds; replayed is None in the modes that only hit.
+    """
+
+    lines: Lines
+    slot: NDArray[np.int32] | None
+    workload: Workload
+    replayed: Replay | None = None
+
+
+def predict_slot_bank(
+    trace: RoutingTrace,
+    model: ModelGeometry | None,
+    *,
+    slots: int,
+    prefetch_flag: str,
+    io_split: int,
+    from_ram: bool,
+    failing: tuple[int, int] | None = None,
+) -> Predicted:
+    """The modes `slot-bank` and, from_ram, `resident-slot-bank`.
+
+    prefetch_flag: a key of PREFETCH_MODES, or empty. failing: layer and references of a call after those of the trace
+    that finds no slot: the runtime counts it before it fails. Raises BadInput where the bank cannot hold a call, as
+    `replay` does.
+    """
+    workload = prepare(trace, model)
+    if from_ram and all(slots == workload.trace.n_experts[layer] for layer in trace.layers):
+        return _filled_before(workload, slots)
+    source = FROM_RAM if from_ram else "pread-slot-bank"
+    line, predictor = PREFETCH_MODES.get(prefetch_flag, ("", "none"))
+    setup = Setup(Bank(slots=slots), prefetch=parse_prefetcher(predictor), io_split=io_split)
+    replayed = replay(workload, setup, record=True)
+    table = replayed.counts.table
+    ahead_table, filled = table, np.array([len(contents) for contents in replayed.contents])
+    if line and failing is not None and failing[0] > trace.layer[-1]:
+        ahead_table, filled = _ahead_of_whole_steps(workload, setup, table)
+
+    def counted(row: int, calls: int, requests: int, misses: int) -> Counted:
+        layer = trace.layers[row]
+        of = table if calls == tally.CALLS else ahead_table
+        fails = failing is not None and failing[0] == layer and calls == tally.CALLS
+        return Counted(
+            layer=layer,
+            calls=int(of[row, calls]) + fails,
+            refs=int(of[row, tally.REFS]) + (failing[1] if failing and fails else 0),
+            requests=int(of[row, requests]),
+            misses=int(of[row, misses]),
+            cold=int(of[row, tally.COLD]),
+            filled=int(filled[row]),
+            geometry=_geometry(workload, row),
+        )
+
+    rows = range(len(trace.layers))
+    layers = [counted(row, tally.CALLS, tally.REQUESTS, tally.MISSES) for row in rows]
+    if failing is not None and failing[0] not in trace.layers:
+        geometry = model.layers[failing[0]] if model else None
+        layers.append(Counted(failing[0], 1, failing[1], 0, 0, 0, 0, geometry))
+    lines = routed_lines(layers, source=source, io_split=io_split)
+    if line:
+        ahead = [counted(row, tally.PREFETCH_CALLS, tally.PREFETCH_REQUESTS, tally.PREFETCH_ISSUED) for row in rows]
+        lines[line] = ahead_line(ahead, source=source, io_split=io_split)
+        if line != "prefetch":
+            lines[line] |= overlap_values(
+                right=int(table[:, tally.PREDICTED_RIGHT].sum()),
+                predicted=int(table[:, tally.PREDICTED].sum()),
+                asked=sum(int(pool.requests[1:].sum()) for pool in workload.layer_pools),
+                compared=sum(len(pool.call) - 1 for pool in workload.layer_pools),
+            )
+    return Predicted(lines, replayed.slot, workload, replayed)
+
+
+def _ahead_of_whole_steps(
+    workload: Workload, setup: Setup, table: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Counts and filled slots, by layer, of a run that failed within a micro-batch, after which nothing is read ahead.
+
+    table: the counts of all its calls.
+    """
+    trace = workload.trace
+    before = first_calls(trace, int(np.searchsorted(trace.steps, trace.steps[-1])))
+    whole = replay(prepare(before, workload.geometry), setup)
+    rows = [trace.layers.index(layer) for layer in whole.counts.layers]
+    ahead_table = np.zeros_like(table)
+    ahead_table[rows] = whole.counts.table
+    filled = table[:, tally.COLD] - ahead_table[:, tally.COLD]
+    filled[rows] += [len(contents) for contents in whole.contents]
+    return ahead_table, filled
+
+
+def predict_all_hit(
+    trace: RoutingTrace, model: ModelGeometry | None, *, slots: int, calls: int, io_split: int
+) -> Predicted:
+    """The mode `oracle-all-hit`; calls: as many of the trace as the run came to."""
+    found, workload = oracle_all_hit(trace, slots=slots), prepare(trace, model)
+    played = prepare(first_calls(trace, calls), model)
+    lines = _only_hits(played, lambda layer: 0, source="oracle-all-hit", io_split=io_split)
+    geometry = model.layers if model else None
+    lines["oracle-all-hit prime"] = prime_line(found.installs, geometry)
+    return Predicted(lines, found.slot, workload)
+
+
+def predict_oracle_prefetch(
+    trace: RoutingTrace, model: ModelGeometry | None, *, slots: int, calls: int, io_split: int
+) -> Predicted:
+    """The mode `oracle-prefetch`; calls: as many of the trace as the run came to."""
+    found, workload = oracle_prefetch(trace, slots=slots, calls=calls), prepare(trace, model)
+    played = prepare(first_calls(trace, calls), model)
+    lines = _only_hits(played, lambda layer: found.filled[layer], source="oracle-prefetch", io_split=io_split)
+    ahead = [
+        Counted(layer, 0, 0, 0, found.misses[layer], 0, found.filled[layer], _geometry(workload, row))
+        for row, layer in enumerate(trace.layers)
+    ]
+    totals = ahead_line(ahead, source="oracle-prefetch", io_split=io_split)
+    misses = sum(found.misses.values())
+    totals |= {
+        "calls": str(found.primes),
+        "uniq": str(found.requests),
+        "hit": f"{100 * (found.requests - misses) / found.requests:.1f}",
+    }
+    lines["prefetch"] = totals
+    if found.repairs:
+        lines["repaired"] = {"records": str(found.repairs)}
+    return Predicted(lines, found.slot, workload)
+
+
+def first_calls(trace: RoutingTrace, calls: int) -> RoutingTrace:
+    """The first calls of a trace, without what the recording tells of them beside routing and slots."""
+    if calls >= trace.calls:
+        return trace
+    refs = int(trace.offset[calls])
+    none = dict.fromkeys(("weight", "resident", "phase", "sequence", "step"))
+    return trace.with_(
+        layer=trace.layer[:calls],
+        n_tokens=trace.n_tokens[:calls],
+        offset=trace.offset[: calls + 1],
+        expert=trace.expert[:refs],
+        slot=None if trace.slot is None else trace.slot[:refs],
+        **none,
+    )
+
+
+def _filled_before(workload: Workload, slots: int) -> Predicted:
+    """A bank in RAM with a slot for every expert: at the first call each expert is put into the slot of its number."""
+    trace, model = workload.trace, workload.geometry
+    lines = _only_hits(workload, lambda layer: slots, source=FROM_RAM, io_split=1)
+    if model is not None:
+        installs = {layer: one.n_experts for layer, one in model.layers.items()}
+        lines["resident-slot-bank prime"] = prime_line(installs, model.layers)
+        copies = sum(one.n_experts * len(one.family_bytes) for one in model.layers.values())
+        lines["resident-slot-bank prime"]["rcopy"] = str(copies)
+    return Predicted(lines, trace.expert.astype(np.int32), workload)
+
+
+def _only_hits(workload: Workload, filled: Callable[[int], int], *, source: str, io_split: int) -> Lines:
+    trace = workload.trace
+    refs = np.diff(trace.offset)
+    layers = [
+        Counted(
+            layer=layer,
+            calls=len(pool.call),
+            refs=int(refs[pool.call].sum()),
+            requests=int(pool.requests.sum()),
+            misses=0,
+            cold=0,
+            filled=filled(layer),
+            geometry=_geometry(workload, row),
+        )
+        for row, (layer, pool) in enumerate(zip(trace.layers, workload.layer_pools, strict=True))
+    ]
+    return routed_lines(layers, source=source, io_split=io_split)
+
+
+def _geometry(workload: Workload, row: int) -> LayerGeometry | None:
+    return None if workload.layer_geometry is None else workload.layer_geometry[row]

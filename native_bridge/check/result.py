@@ -1,0 +1,158 @@
+"""The whole check: every run compared and predicted, and what of it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from flashmoe_sim.machines.machine import Machine
+from native_bridge.check.counts import CountCheck, check_counts
+from native_bridge.check.folder import open_folders
+from native_bridge.check.seconds import Machines, Seconds, predict_seconds
+
+SAID = {
+    "differ": "with counts that differ",
+    "unknown": "that could not be compared",
+    "text": "without slots, with the text of another whose experts are all resident",
+    "-": "without slots, and without a text to compare",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class RunCheck:
+    """One run: name is unique among those checked."""
+
+    name: str
+    counts: CountCheck
+    seconds: Seconds
+
+    @property
+    def verdict(self) -> str:
+        """`exact`, `differ`, `unknown` (not compared) or, where nothing is routed, `text` (the same) or `-`."""
+        if self.counts.unlike:
+            return "unknown"
+        if self.counts.differences:
+            return "differ"
+        if self.counts.compared:
+            return "exact"
+        return "text" if self.counts.same_text_as else "-"
+
+    @property
+    def slots(self) -> str:
+        return f"{self.counts.slots:,}" if self.counts.slots else "-"
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """All runs in the order given, and the machines that their seconds were predicted on, by the names of anchors."""
+
+    runs: tuple[RunCheck, ...]
+    machines: dict[tuple[str, ...], Machine]
+
+    @property
+    def failed(self) -> list[RunCheck]:
+        return [one for one in self.runs if not one.counts.passed]
+
+    @property
+    def predicted(self) -> list[RunCheck]:
+        """Those with a speed."""
+        return [one for one in self.runs if one.seconds.tok_s is not None]
+
+    def in_short(self) -> list[str]:
+        """One sentence on counts and, where any speed was predicted, one on seconds."""
+        exact = [one for one in self.runs if one.verdict == "exact"]
+        lines = [
+            f"{len(exact)} of {_number(self.runs, 'run')} exact: {sum(one.counts.slots for one in exact):,} slots of "
+            f"{sum(one.counts.calls for one in exact):,} routed calls and "
+            f"{sum(one.counts.counters for one in exact):,} counters equal."
+        ]
+        for verdict, said in SAID.items():
+            if some := [one for one in self.runs if one.verdict == verdict]:
+                lines.append(f"{_number(some, 'run')} {said}.")
+        errors = [abs(one.seconds.error) for one in self.predicted if one.seconds.error is not None]
+        if errors:
+            held = sum(one.seconds.held is True for one in self.predicted)
+            lines.append(
+                f"{_number(errors, 'speed')} predicted from other runs: median error {median(errors):.1%}, "
+                f"worst {max(errors):.1%}, {held} measured within the 90 % interval."
+            )
+        return lines
+
+
+def check_folders(
+    folders: Sequence[Path],
+    *,
+    model: str | None = None,
+    anchors: Sequence[Path] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> Check:
+    """Compare the runs in these folders with what the simulator predicts.
+
+    model: of all of them; by default that of the manifest.json with each. anchors: the runs to predict seconds from;
+    by default two are chosen for each run. progress: called after the counts of each run with the number done and of
+    all.
+    Raises BadInput for a folder that is missing or is no run, and for a run of another model.
+    """
+    among = open_folders(folders, model=model)
+    compared = []
+    for folder in among.given:
+        compared.append(check_counts(folder, among))
+        if progress is not None:
+            progress(len(compared), len(among.given))
+    differing = frozenset(one.folder.place.resolve() for one in compared if not one.passed)
+    machines = Machines(among, open_folders(anchors, model=model).given, differing)
+    places = [one.name for one in among.given]
+    runs = []
+    for counts in compared:
+        folder = counts.folder
+        name = folder.name if places.count(folder.name) == 1 else f"{folder.place.resolve().parent.name}/{folder.name}"
+        runs.append(RunCheck(name, counts, predict_seconds(counts, machines)))
+    fitted = {tuple(folder.name for folder in anchors): one for anchors, one in machines.fitted.items()}
+    return Check(tuple(runs), fitted)
+
+
+def as_json(check: Check) -> dict[str, Any]:
+    """The document of `sim bridge check --json`."""
+    return {
+        "passed": not check.failed,
+        "in_short": check.in_short(),
+        "runs": [
+            {
+                "run": one.name,
+                "folder": str(one.counts.folder.place),
+                "mode": one.counts.folder.run.mode,
+                "bank": one.counts.folder.run.bank,
+                "verdict": one.verdict,
+                "slots": one.counts.slots,
+                "calls": one.counts.calls,
+                "counters": one.counts.counters,
+                "aliased_refs": one.counts.aliased,
+                "differences": [
+                    {"where": d.where, "runtime": d.runtime, "simulator": d.simulator} for d in one.counts.differences
+                ],
+                "not_compared": one.counts.unlike or None,
+                "notes": list(one.counts.notes),
+                "measured_tok_s": one.seconds.measured_tok_s,
+                "tok_s": one.seconds.tok_s,
+                "ms_per_token": 1e3 / one.seconds.tok_s if one.seconds.tok_s else None,
+                "tok_s_lo": one.seconds.tok_s_lo,
+                "tok_s_hi": one.seconds.tok_s_hi,
+                "error": one.seconds.error,
+                "within_interval": one.seconds.held,
+                "install_s": one.seconds.install_s,
+                "measured_install_s": one.seconds.measured_install_s,
+                "install_error": one.seconds.install_error,
+                "source_bytes": one.seconds.bytes_read,
+                "anchors": list(one.seconds.anchors),
+                "no_seconds": one.seconds.why_not or None,
+            }
+            for one in check.runs
+        ],
+    }
+
+
+def _number(of: Sequence[object], what: str) -> str:
+    return f"{len(of)} {what}{'s' * (len(of) != 1)}"

@@ -1,0 +1,230 @@
+"""Seconds of a recorded run, predicted from other runs of the same machine: never from the run itself."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.machines.agree import refuse_two_machines
+from flashmoe_sim.machines.fitting import fit_runs
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.run_log import MODES_WITHOUT_SLOTS
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.prefetchers.table import parse_prefetcher
+from flashmoe_sim.residency.replay import Replay, replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.timeline.assemble import Conditions, costs_of, work_of
+from flashmoe_sim.timeline.run import simulate
+from flashmoe_sim.timeline.timed import interval_of, time_replay
+from flashmoe_sim.timeline.timing import timing_of
+from native_bridge.check.counts import CountCheck
+from native_bridge.check.folder import RunFolder, RunFolders
+
+ALL_HIT = ("oracle-all-hit", *MODES_WITHOUT_SLOTS)  # the first is best: it resolves slots, as a streamed run does
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """A speed, tokens a second, beside the one measured; None, and why, where nothing predicts it.
+
+    tok_s_lo, tok_s_hi: its 90 % interval. anchors: the runs that the machine was fitted on.
+    install_s, measured_install_s: of all installs that routed calls waited for; None where there were none.
+    bytes_read: from the sidecar, reads ahead included; None where it is not known.
+    """
+
+    measured_tok_s: float
+    tok_s: float | None = None
+    tok_s_lo: float | None = None
+    tok_s_hi: float | None = None
+    anchors: tuple[str, ...] = ()
+    install_s: float | None = None
+    measured_install_s: float | None = None
+    bytes_read: int | None = None
+    why_not: str = ""
+
+    @property
+    def error(self) -> float | None:
+        """Relative, of the speed; positive where it was predicted too fast."""
+        return None if self.tok_s is None else self.tok_s / self.measured_tok_s - 1
+
+    @property
+    def held(self) -> bool | None:
+        """Whether the measured speed is within the interval."""
+        if self.tok_s_lo is None or self.tok_s_hi is None:
+            return None
+        return self.tok_s_lo <= self.measured_tok_s <= self.tok_s_hi
+
+    @property
+    def install_error(self) -> float | None:
+        if self.install_s is None or not self.measured_install_s:
+            return None
+        return self.install_s / self.measured_install_s - 1
+
+
+@dataclass
+class Machines:
+    """The machines fitted so far, by the folders of their anchors.
+
+    among: the runs to choose anchors from. anchors: those to use for all; chosen for each run where there are none.
+    differing: folders whose counts differ, which tell nothing.
+    """
+
+    among: RunFolders
+    anchors: Sequence[RunFolder] = ()
+    differing: frozenset[Path] = frozenset()
+    fitted: dict[tuple[Path, ...], Machine] = field(default_factory=dict)
+
+    def anchors_for(self, folder: RunFolder) -> list[RunFolder]:
+        """Raises BadInput, saying what is missing, where nothing may predict the run."""
+        if not self.anchors:
+            others = [
+                one
+                for one in self.among.others(folder)
+                if is_like(one, folder) and one.place.resolve() not in self.differing
+            ]
+            return choose_anchors(others, than=f"{folder.name} itself")
+        if any(one.place.resolve() == folder.place.resolve() for one in self.anchors):
+            raise BadInput("it is an anchor")
+        for anchor in self.anchors:
+            if not is_like(anchor, folder):
+                raise BadInput(f"anchor {anchor.name} is of another machine, cache state, model or top-k")
+        return list(self.anchors)
+
+    def fitted_on(self, anchors: Sequence[RunFolder]) -> Machine:
+        """Raises BadInput where the anchors do not tell a machine."""
+        key = tuple(anchor.place for anchor in anchors)
+        if key not in self.fitted:
+            model = self.among.model
+            command = shlex.join(["sim", "machine", "fit", *map(str, key), *(["--model", model] if model else [])])
+            self.fitted[key] = fit_runs(key, name="anchors", command=command, model=model).machine
+        return self.fitted[key]
+
+
+def choose_anchors(runs: Sequence[RunFolder], *, than: str = "") -> list[RunFolder]:
+    """The two runs that tell most of a machine: the one that misses most, and one whose experts are all resident.
+
+    than: the run that is not among them, for the message. Raises BadInput where either is missing.
+    """
+    beside = f" beside {than}" * bool(than)
+    streamed = [
+        one
+        for one in runs
+        if one.run.mode == "slot-bank" and one.run.trace and not one.prefetch_flags and _misses_per_call(one)
+    ]
+    if not streamed:
+        raise BadInput(f"no streamed run (slot-bank, with its trace, without prefetch) of this machine{beside}")
+    all_hit = [one for one in runs if one.run.mode in ALL_HIT and not one.prefetch_flags]
+    if not all_hit:
+        raise BadInput(f"no all-hit or stock run of this machine{beside}")
+    return [max(streamed, key=_misses_per_call), min(all_hit, key=lambda one: ALL_HIT.index(one.run.mode))]
+
+
+def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
+    """How fast a run whose counts were compared should have been, by other runs."""
+    folder = checked.folder
+    nothing = Seconds(folder.run.log.decode_tok_s)
+    try:
+        if folder.unfit:
+            raise BadInput("the run failed" if folder.failure else folder.unfit)
+        if folder.model is None:
+            raise BadInput("no manifest.json with it and no --model: bytes are not known")
+        if folder.run.mode == "resident-slot-bank":
+            raise BadInput("its installs are copies from RAM, which no anchor tells")
+        if not checked.passed:
+            raise BadInput("its counts differ")
+        anchors = machines.anchors_for(folder)
+        machine = machines.fitted_on(anchors)
+    except BadInput as error:
+        return replace(nothing, why_not=str(error))
+    found = replace(nothing, anchors=tuple(anchor.name for anchor in anchors))
+    if folder.run.mode in MODES_WITHOUT_SLOTS:
+        return _all_resident(found, machine, layers=len(folder.model.layers))
+    assert checked.predicted is not None
+    workload = checked.predicted.workload
+    if folder.run.mode == "oracle-all-hit":
+        return _all_hit(found, machine, workload)
+    if folder.run.mode == "oracle-prefetch":
+        setup = Setup(Bank(slots=folder.run.bank), prefetch=parse_prefetcher("oracle-1"), io_split=_io_split(folder))
+        return _streamed(found, machine, workload, replay(workload, setup, record=True))
+    assert checked.predicted.replayed is not None
+    return _with_installs(_streamed(found, machine, workload, checked.predicted.replayed), folder, checked, machine)
+
+
+def _streamed(found: Seconds, machine: Machine, workload: Workload, replayed: Replay) -> Seconds:
+    timed = time_replay(workload, replayed.setup, replayed, machine, Conditions())
+    return replace(
+        found,
+        tok_s=timed.timing.tok_s,
+        tok_s_lo=timed.tok_s_lo,
+        tok_s_hi=timed.tok_s_hi,
+        bytes_read=timed.storage_bytes + timed.page_cache_bytes,
+    )
+
+
+def _all_hit(found: Seconds, machine: Machine, workload: Workload) -> Seconds:
+    """The calls of a trace without a miss."""
+    conditions, setup = Conditions(), Setup(Bank(slots=max(workload.n_experts)))
+    work = work_of(workload, replay(workload, setup, record=True), page_cache_bytes=0)
+    none = np.zeros_like(work.misses)
+    work = replace(work, misses=none, warm=none, cold=none)
+    timing = timing_of(simulate(work, costs_of(workload, setup, machine, conditions), conditions.execution), work)
+    assert timing.tok_s is not None
+    lo, hi = interval_of(
+        work, timing, machine, conditions.execution, lambda other: costs_of(workload, setup, other, conditions)
+    )
+    return replace(found, tok_s=timing.tok_s, tok_s_lo=lo, tok_s_hi=hi, bytes_read=0)
+
+
+def _all_resident(found: Seconds, machine: Machine, *, layers: int) -> Seconds:
+    """Every layer takes its time, and there are no slots to resolve."""
+    unit = machine.gpu or machine.cpu
+    assert unit is not None
+    each = unit.layer_us
+    tok_s, lo, hi = (1e6 / layers / us for us in (each.value, each.hi, each.lo))
+    return replace(found, tok_s=tok_s, tok_s_lo=lo, tok_s_hi=hi, bytes_read=0)
+
+
+def _with_installs(found: Seconds, folder: RunFolder, checked: CountCheck, machine: Machine) -> Seconds:
+    """With what the installs took that routed calls waited for."""
+    routed = folder.run.log.routed
+    assert checked.predicted is not None
+    assert checked.predicted.replayed is not None
+    counts = checked.predicted.replayed.counts.total()
+    if routed is None or not counts["misses"]:
+        return found
+    gigabytes = counts["bytes_read"] / 1e9
+    upload_s = gigabytes / machine.link.pinned_gb_s.value if machine.link and routed.upload_ms else 0.0
+    read_s = gigabytes / machine.storage.read_gb_s.value + counts["read_ops"] * machine.storage.request_us.value / 1e6
+    return replace(found, install_s=read_s + upload_s, measured_install_s=routed.install_ms / 1e3)
+
+
+def is_like(one: RunFolder, other: RunFolder, *, io_split_may_differ: bool = False) -> bool:
+    """Whether both ran the same model on the same machine with the same settings, and reads met the same page cache."""
+    if one.unfit or one.model is None or other.model is None or one.model.layers != other.model.layers:
+        return False
+    if one.cache != other.cache or _top_k(one) != _top_k(other):
+        return False
+    try:
+        refuse_two_machines([one.run, other.run], io_split_may_differ=io_split_may_differ)
+    except BadInput:
+        return False
+    return True
+
+
+def _top_k(one: RunFolder) -> int:
+    return one.run.top_k or (one.model.top_k if one.model else 0)
+
+
+def _io_split(one: RunFolder) -> int:
+    return max(one.run.log.routed.io_split, 1) if one.run.log.routed else 1
+
+
+def _misses_per_call(one: RunFolder) -> float:
+    routed = one.run.log.routed
+    return routed.misses / routed.calls if routed else 0.0

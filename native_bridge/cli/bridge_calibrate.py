@@ -1,0 +1,118 @@
+"""`sim bridge calibrate`: a machine from runs that are made for it, or from recorded ones."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from flashmoe_sim.cli.common import force_option, json_option, message, print_json, wrapped
+from flashmoe_sim.errors import BadInput
+from native_bridge.cli.options import runtime_option
+
+path = click.Path(path_type=Path)
+
+
+@click.command(short_help="Fit this machine on runs that are made for it.")
+@click.argument("folders", nargs=-1, type=path, metavar="[RUN_FOLDER]...")
+@click.option("--from", "first", type=path, metavar="RUN_FOLDER", help="Choose among recorded runs; make none.")
+@runtime_option
+@click.option("--model", help="The GGUF file to run; by default the small model that ships, which no disk notices.")
+@click.option("--sidecar", type=path, help="The folder of its sidecar; else it is written beside the runs.")
+@click.option("--out", required=True, type=path, help="The machine's file to write, a .toml.")
+@click.option("--runs", type=path, help="Where the runs are kept; by default beside --out, in NAME-runs.")
+@click.option("--bank", type=click.IntRange(1), help="Slots of the streamed run; by default a fifth of the experts.")
+@click.option("--cache", type=click.Choice(["warm", "cold"]), help="The page cache: of new runs warm by default.")
+@click.option("--repeat", type=click.IntRange(1), default=3, show_default=True, help="Times to make each run.")
+@click.option("--tokens", type=click.IntRange(1), default=100, show_default=True, help="Tokens to generate in each.")
+@click.option("--threads", type=click.IntRange(1), help="Threads that compute; by default the physical cores.")
+@click.option("--gpu-layers", metavar="N", help="Layers on the GPU, as the runtime's -ngl.")
+@click.option("--parameter", "parameters", multiple=True, metavar="NAME", help="A number to fit beside the usual ones.")
+@force_option
+@json_option
+def calibrate(
+    folders: tuple[Path, ...],
+    first: Path | None,
+    runtime: str | None,
+    model: str | None,
+    sidecar: Path | None,
+    out: Path,
+    runs: Path | None,
+    bank: int | None,
+    cache: str | None,
+    repeat: int,
+    tokens: int,
+    threads: int | None,
+    gpu_layers: str | None,
+    parameters: tuple[str, ...],
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Fit the machine we are on, and write it to a file that every --machine takes.
+
+    Two runs tell it: one that streams experts (slot-bank), and the replay of its trace with every expert resident
+    (oracle-all-hit); each is made --repeat times, in turns. --parameter request_us adds the streamed run with another
+    io-split, and weights_gb_s a run with half the experts a token. The runs are kept.
+
+    With --from RUN_FOLDER... nothing is run: the anchors are chosen among recorded runs (a folder of run folders will
+    do), the one that misses most and the best all-hit one, with the repeats of each. Then it is as `sim machine fit`.
+
+    \b
+    Example: sim bridge calibrate --model big.gguf --cache cold --out mine.toml
+             sim bridge calibrate --from runs/ --cache warm --out mine.toml
+    """
+    from flashmoe_sim.cli.machine_fit import fitted_document, print_fitted
+    from flashmoe_sim.machines.fitting import fit_runs
+    from flashmoe_sim.machines.unknowns import UNKNOWNS
+    from flashmoe_sim.machines.write import write_machine
+    from flashmoe_sim.trace.atomic import refuse_existing
+    from native_bridge.calibrate import anchors_among
+
+    refuse_existing(out, force=force)
+    for parameter in parameters:
+        if parameter not in UNKNOWNS:
+            raise BadInput(f"unknown parameter {parameter!r}; known: {', '.join(UNKNOWNS)}")
+    if first is not None:
+        made = [name for name, value in (("--runtime", runtime), ("--runs", runs), ("--bank", bank)) if value]
+        if made:
+            raise BadInput(f"{made[0]} with --from: nothing is run; leave one of them out")
+        anchors = anchors_among([first, *folders], model=model, cache=cache, parameters=parameters)
+    elif folders:
+        raise BadInput(f"{folders[0]}: a folder without --from; give --from {folders[0]} to fit on recorded runs")
+    else:
+        from native_bridge.calibrate_runs import make_anchors
+
+        made_ = make_anchors(
+            runtime,
+            model=model,
+            sidecar=sidecar,
+            place=runs or out.with_name(f"{out.stem}-runs"),
+            bank=bank,
+            cache=cache or "warm",
+            repeat=repeat,
+            tokens=tokens,
+            threads=threads,
+            gpu_layers=gpu_layers,
+            parameters=parameters,
+            force=force,
+            tell=message,
+        )
+        anchors, model = made_.folders, str(made_.model)
+    command = ["sim", "machine", "fit", *map(str, anchors)] + (["--model", model] if model else [])
+    for parameter in parameters:
+        command += ["--parameter", parameter]
+    fitted = fit_runs(
+        anchors,
+        name=out.stem or "fitted",
+        command=shlex.join([*command, "--out", str(out)]),
+        model=model,
+        parameters=parameters,
+    )
+    write_machine(fitted.machine, out, force=force)
+    if as_json:
+        print_json({"runs": [str(anchor) for anchor in anchors]} | fitted_document(fitted, out))
+    else:
+        print_fitted(fitted)
+        click.echo(wrapped(f"fitted on {', '.join(map(str, anchors))}", indent=2))
+        message(f"wrote {out}")

@@ -1,0 +1,194 @@
+"""`sim bridge check`: what the runtime did against what the simulator predicts."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from flashmoe_sim.cli.common import force_option, json_option, message, print_json, print_table, wrapped
+from flashmoe_sim.errors import BadInput, SimError
+
+if TYPE_CHECKING:
+    from native_bridge.check.result import Check, RunCheck
+
+
+MOST_NAMES = 4
+path = click.Path(path_type=Path)
+
+
+@click.command(short_help="Compare what the runtime did with what is predicted: counts exactly.")
+@click.argument("folders", nargs=-1, type=path, metavar="[RUN_FOLDER]...")
+@click.option(
+    "--model", help="What all of them ran: a manifest, sidecar folder or GGUF file; else a manifest.json by the runs."
+)
+@click.option(
+    "--runtime", metavar="FILE", help="Make the runs first, with this patched llama-cli; else FLASHMOE_RUNTIME."
+)
+@click.option("--sidecar", type=path, help="The folder of the model's sidecar, for runs that are made; else written.")
+@click.option("--runs", type=path, help="Where the runs that are made are kept.")
+@click.option("--threads", type=click.IntRange(1), help="Threads of runs that are made; else the physical cores.")
+@click.option(
+    "--anchor",
+    "anchors",
+    multiple=True,
+    type=path,
+    metavar="FOLDER",
+    help="A run to predict seconds from; give two. Else they are chosen for each run.",
+)
+@click.option("--out", type=path, help="Also write a report, a .html that needs nothing else.")
+@force_option
+@json_option
+def check(
+    folders: tuple[Path, ...],
+    model: str | None,
+    runtime: str | None,
+    sidecar: Path | None,
+    runs: Path | None,
+    threads: int | None,
+    anchors: tuple[Path, ...],
+    out: Path | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Compare recorded runs of the patched runtime with what the simulator predicts of them.
+
+    RUN_FOLDER is the folder of a run (run.json, log.txt and trace.jsonl.gz), or one of several such folders. Every slot
+    of every routed call and every counter of the log must be equal; exit 1 where any is not, or a run could not be
+    compared. Seconds are predicted from other runs of the same machine, never from the run itself, and shown with their
+    error; they fail nothing.
+
+    Without folders the runs are made first, in all modes, on --model (a GGUF file; by default the small model that
+    ships), with --runtime or the one that FLASHMOE_RUNTIME names.
+
+    \b
+    Example: sim bridge check runs/ --out check.html
+             sim bridge check --runtime build/bin/llama-cli --runs made/
+    """
+    from flashmoe_sim.cli.progress import replaying
+    from flashmoe_sim.trace.atomic import refuse_existing
+    from native_bridge.check.result import as_json as document
+    from native_bridge.check.result import check_folders
+
+    if out is not None:
+        if out.suffix.lower() not in (".html", ".htm"):
+            raise BadInput(f"{out}: the report is a web page; give --out a name that ends in .html")
+        refuse_existing(out, force=force)
+    command = shlex.join(
+        ["sim", "bridge", "check", *_words(folders, model, runtime, sidecar, runs, threads, anchors, out)]
+    )
+    if not folders:
+        if runtime is None and not os.environ.get("FLASHMOE_RUNTIME"):
+            raise BadInput("no RUN_FOLDER; give the folders of runs, or --runtime to make some")
+        from native_bridge.check.make import made_runs
+
+        with (
+            made_runs(
+                runtime, model=model, sidecar=sidecar, runs=runs, threads=threads, force=force, tell=message
+            ) as made,
+            replaying() as progress,
+        ):
+            checked = check_folders(made.folders, model=str(made.model), anchors=anchors, progress=progress)
+    elif any(option is not None for option in (runtime, sidecar, runs, threads)):
+        raise BadInput(
+            "--runtime, --sidecar, --runs or --threads with RUN_FOLDER: runs are made or given; leave it out"
+        )
+    else:
+        with replaying() as progress:
+            checked = check_folders(folders, model=model, anchors=anchors, progress=progress)
+    if out is not None:
+        from native_bridge.check.page import write_page
+
+        write_page(checked, out, command=command, force=force)
+    if as_json:
+        print_json(document(checked))
+    else:
+        _print(checked)
+        if out is not None:
+            message(f"wrote {out}")
+    if checked.failed:
+        names = [one.name for one in checked.failed]
+        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        raise SimError(f"{len(names)} of {len(checked.runs)} runs differ or could not be compared: {shown}")
+
+
+def _words(
+    folders: tuple[Path, ...],
+    model: str | None,
+    runtime: str | None,
+    sidecar: Path | None,
+    runs: Path | None,
+    threads: int | None,
+    anchors: tuple[Path, ...],
+    out: Path | None,
+) -> list[str]:
+    words = list(map(str, folders))
+    given = [
+        ("--model", model),
+        ("--runtime", runtime),
+        ("--sidecar", sidecar),
+        ("--runs", runs),
+        ("--threads", threads),
+    ]
+    for option, value in given:
+        words += [option, str(value)] if value is not None else []
+    for anchor in anchors:
+        words += ["--anchor", str(anchor)]
+    return words + (["--out", str(out)] if out is not None else [])
+
+
+def _print(checked: Check) -> None:
+    columns = [("run", "left"), ("mode", "left"), ("bank", "right"), ("slots", "right"), ("counts", "right")]
+    columns += [("tok/s", "right"), ("measured", "right"), ("error", "right")]
+    rows = []
+    for one in checked.runs:
+        run, seconds = one.counts.folder.run, one.seconds
+        bank = str(run.bank) if run.log.routed else "-"
+        measured = f"{seconds.measured_tok_s:.4g}" if seconds.measured_tok_s else "-"
+        speed = f"{seconds.tok_s:.4g}" if seconds.tok_s else "-"
+        error = f"{seconds.error:+.1%}" if seconds.error is not None else "-"
+        rows.append(
+            (_broken(one.name, 19), _broken(run.mode, 15), bank, one.slots, one.verdict, speed, measured, error)
+        )
+    print_table(columns, rows)
+    for line in checked.in_short():
+        click.echo(wrapped(line))
+    for one in checked.failed:
+        for line in _failed_lines(one):
+            click.echo(wrapped(line, indent=2))
+    for line in _fitted_on(checked):
+        click.echo(wrapped(line, indent=2))
+
+
+def _failed_lines(one: RunCheck) -> list[str]:
+    if one.counts.unlike:
+        return [f"{one.name}: not compared: {one.counts.unlike}"]
+    first, *others = one.counts.differences
+    return [f"{one.name}: {first}" + (f"; {len(others)} more (--json has all)" if others else "")]
+
+
+def _fitted_on(checked: Check) -> list[str]:
+    """Which runs were predicted from which, and which were not, and why."""
+    groups: dict[str, list[str]] = {}
+    for one in checked.runs:
+        said = f"seconds from {' and '.join(one.seconds.anchors)}" if one.seconds.anchors else ""
+        why = one.seconds.why_not.replace(f" beside {one.counts.folder.name} itself", " beside it")
+        groups.setdefault(said or f"no seconds: {why}", []).append(one.name)
+    return [
+        f"{said}: {', '.join(names[:MOST_NAMES])}" + f" and {len(names) - MOST_NAMES} more" * (len(names) > MOST_NAMES)
+        for said, names in groups.items()
+    ]
+
+
+def _broken(name: str, width: int) -> str:
+    """A name in lines that break at its hyphens."""
+    lines = [""]
+    for part in re.split(r"(?<=-)", name):
+        if lines[-1] and len(lines[-1] + part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)

@@ -1,0 +1,143 @@
+"""The folder of a run: made aside, and put into its place when the run is over."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.geometry.files import unreadable
+
+LOG, TRACE, REPLAY, STDOUT, TEXT, FLAGS = "log.txt", "trace.jsonl", "replay.jsonl", "stdout", "text.txt", "run.json"
+SPARE_BYTES = 4096
+OURS = frozenset((LOG, TRACE, f"{TRACE}.gz", TEXT, FLAGS))
+
+
+def refuse_folder(folder: Path, *, force: bool) -> None:
+    """Raise BadInput where the folder of a run exists without force, or holds what no run left."""
+    if not str(folder).isprintable():
+        raise BadInput(f"{str(folder)!r}: cannot be the name of a run's folder")
+    try:
+        if not folder.exists():
+            return
+        if not folder.is_dir():
+            raise BadInput(f"{folder}: is not a folder; choose another name for the run")
+        names = sorted(path.name for path in folder.iterdir())
+    except OSError as error:
+        raise unreadable(folder, error) from None
+    if others := [name for name in names if name not in OURS]:
+        raise BadInput(f"{folder}: holds {others[0]}, which no run wrote; choose another folder")
+    if names and not force:
+        raise BadInput(f"{folder}: exists; give --force to overwrite it")
+
+
+@contextmanager
+def work_folder(folder: Path) -> Iterator[Path]:
+    """A hidden folder beside the run's, gone at the end unless it was renamed."""
+    work = folder.absolute().with_name(f".{folder.name}.{os.getpid()}.part")
+    try:
+        for old in work.parent.glob(f".{folder.name}.*.part"):
+            if not _is_alive(old.suffixes[-2]):
+                shutil.rmtree(old, ignore_errors=True)
+        work.mkdir(parents=True)
+    except OSError as error:
+        raise BadInput(f"{folder}: cannot be written ({error.strerror}); choose another place for the run") from None
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _is_alive(suffix: str) -> bool:
+    """Whether the process runs whose number ends the name of a folder that was left."""
+    try:
+        os.kill(int(suffix[1:]), 0)
+    except (ValueError, OverflowError, ProcessLookupError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def unpack(replay: Path, target: Path) -> None:
+    """Write the trace of a run's folder to a file. Raises BadInput where it has none, or a damaged one."""
+    trace = next((path for path in (replay / f"{TRACE}.gz", replay / TRACE) if path.is_file()), None)
+    if trace is None:
+        raise BadInput(f"{replay}: has no {TRACE}.gz to replay; give the folder of a run of slot-bank")
+    try:
+        with gzip.open(trace) if trace.suffix == ".gz" else trace.open("rb") as packed, target.open("wb") as plain:
+            shutil.copyfileobj(packed, plain)
+    except (OSError, EOFError, zlib.error) as error:
+        raise BadInput(f"{trace}: cannot be unpacked ({error}); run slot-bank again, or free the disk") from None
+
+
+def whole_calls(trace: Path) -> int | None:
+    """The lines of the trace, of which one that was not finished is cut off."""
+    if not trace.exists():
+        return None
+    lines = whole = 0
+    with trace.open("r+b") as stream:
+        while block := stream.read(1 << 22):
+            lines += block.count(b"\n")
+            if (last := block.rfind(b"\n")) >= 0:
+                whole = stream.tell() - len(block) + last + 1
+        stream.truncate(whole)
+    return lines
+
+
+def finish(work: Path, document: dict[str, Any], prompt: str) -> None:
+    """The trace packed, the text apart, run.json last; on a full disk the trace stays as it is."""
+    text = _text((work / STDOUT).read_bytes() if (work / STDOUT).exists() else b"", prompt.encode())
+    for name in (STDOUT, REPLAY):
+        (work / name).unlink(missing_ok=True)
+    trace, packed = work / TRACE, work / f"{TRACE}.gz"
+    try:
+        if trace.exists():
+            with trace.open("rb") as plain, packed.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, 0) as stream:
+                shutil.copyfileobj(plain, stream)
+            trace.unlink()
+        if text is not None:
+            (work / TEXT).write_bytes(text)
+    except OSError:
+        packed.unlink(missing_ok=True)
+    with (work / FLAGS).open("r+b") as stream:
+        stream.write(_json(document))
+        stream.truncate()
+
+
+def reserve(work: Path, document: dict[str, Any]) -> None:
+    """Write run.json with room for what is learnt later, so that it can be told even where the run fills the disk."""
+    try:
+        (work / FLAGS).write_bytes(_json(document) + b" " * SPARE_BYTES)
+    except OSError as error:
+        raise BadInput(
+            f"{work.parent}: cannot be written ({error.strerror}); free the disk, or choose another"
+        ) from None
+
+
+def _json(document: dict[str, Any]) -> bytes:
+    return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _text(stdout: bytes, prompt: bytes) -> bytes | None:
+    """What was generated: after the echo of the prompt, up to the line of the speeds."""
+    _, echo, rest = stdout.partition(b"\n> " + prompt + b"\n\n")
+    text, speeds, _ = rest.rpartition(b"\n\n[ Prompt: ")
+    return text if echo and speeds else None
+
+
+def put(work: Path, folder: Path) -> None:
+    """Give the finished folder its name; what was there was a run's, and may be overwritten."""
+    try:
+        if folder.exists():
+            shutil.rmtree(folder)
+        work.rename(folder)
+    except OSError as error:
+        raise SimError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from None

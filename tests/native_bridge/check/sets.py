@@ -1,0 +1,45 @@
+"""Copies of recorded runs to damage, with what they need beside them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+RUNS = Path(__file__).parents[2] / "validation" / "runs"
+ALL = sorted(path.parent for path in RUNS.glob("*/*/run.json"))
+
+
+def copies(folder: Path, *names: str, of: str = "runs") -> Path:
+    """Some runs of a set with the set's manifest, in a folder of their own."""
+    target = folder / of
+    target.mkdir()
+    shutil.copy(RUNS / of / "manifest.json", target)
+    for name in names:
+        shutil.copytree(RUNS / of / name, target / name)
+    return target
+
+
+def edit_record(run: Path, line: int, **changes: Any) -> None:
+    """Change a record of the trace; line: from 1."""
+    trace = run / "trace.jsonl.gz"
+    records = gzip.decompress(trace.read_bytes()).splitlines()
+    record = json.loads(records[line - 1])
+    for key, change in changes.items():
+        record[key] = change(record[key])
+    records[line - 1] = json.dumps(record).encode()
+    trace.write_bytes(gzip.compress(b"\n".join(records) + b"\n"))
+
+
+def edit_log(run: Path, old: str, new: str) -> None:
+    log = run / "log.txt"
+    text = log.read_text("utf-8", "replace")
+    assert old in text
+    log.write_text(text.replace(old, new, 1))
+
+
+def edit_flags(run: Path, **changes: Any) -> None:
+    flags = run / "run.json"
+    flags.write_text(json.dumps(json.loads(flags.read_text()) | changes))

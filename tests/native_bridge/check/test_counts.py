@@ -1,0 +1,205 @@
+"""Every recorded run is exact, in every mode; and whatever is damaged is found and named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.errors import BadInput
+from native_bridge.check.counts import CountCheck, check_counts
+from native_bridge.check.folder import open_folders
+from tests.native_bridge.check.sets import ALL, RUNS, copies, edit_flags, edit_log, edit_record
+
+WITHOUT_SLOTS = ("prose-stock", "prose-resident-bank", "warm-stock")
+
+
+def checked(folder: Path, *others: Path) -> CountCheck:
+    among = open_folders([folder, *others], model=None)
+    return check_counts(among.given[0], among)
+
+
+def test_there_are_all_the_runs() -> None:
+    assert len(ALL) == 45
+
+
+@pytest.mark.parametrize("run", ALL, ids=lambda run: f"{run.parent.name}/{run.name}")
+def test_every_recorded_run(run: Path) -> None:
+    found = checked(run)
+    assert found.passed, (found.unlike, *map(str, found.differences))
+    assert found.compared == (run.name not in WITHOUT_SLOTS)
+    if (run / "trace.jsonl.gz").exists():
+        assert found.slots > 100
+    if found.compared:
+        assert found.counters >= 63
+
+
+@pytest.mark.parametrize("run", ["prose-stock", "prose-resident-bank"])
+def test_all_resident_writes_what_a_full_bank_writes(run: str) -> None:
+    assert checked(RUNS / "runs" / run).same_text_as == "prose-bank64"
+
+
+def test_the_oracle_modes_and_the_bank_in_memory_have_no_trace_of_their_own() -> None:
+    for name in ("prose-allhit", "prose-oracle-prefetch-bank16", "prose-resident-slot-bank24"):
+        assert checked(RUNS / "runs" / name).notes == ("counted on the trace of prose-bank24",)
+
+
+def test_the_overflow() -> None:
+    """The failing call is not in the trace: what it asked for is told by a run with a larger bank."""
+    found = checked(RUNS / "runs" / "prose-ub4-bank16-overflow")
+    assert found.notes == ("fails in call 8 (layer 0), as predicted: 23 experts by the trace of prose-ub4-bank40",)
+    assert (found.slots, found.calls) == (120, 8)
+    assert found.predicted is not None
+    assert found.predicted.lines["overflow"] == {"layer": "0", "slots": "16"}
+    assert (found.predicted.lines["routed"]["calls"], found.predicted.lines["routed"]["refs"]) == ("9", "152")
+
+
+def test_an_overflow_alone(tmp_path: Path) -> None:
+    found = checked(copies(tmp_path, "prose-ub4-bank16-overflow") / "prose-ub4-bank16-overflow")
+    assert found.passed
+    assert found.notes == ("fails in call 8; no other run tells what it asks for",)
+
+
+def test_an_overflow_that_is_not_predicted(tmp_path: Path) -> None:
+    """By the longer trace a bank of 30 fails in no call."""
+    place = copies(tmp_path, "prose-ub4-bank16-overflow", "prose-ub4-bank40")
+    edit_flags(place / "prose-ub4-bank16-overflow", bank=30)
+    found = checked(place / "prose-ub4-bank16-overflow")
+    assert (
+        "the runtime failed in call 8, but by the trace of prose-ub4-bank40 a bank of 30 fails in none" in found.unlike
+    )
+
+
+def test_a_slot(tmp_path: Path) -> None:
+    run = copies(tmp_path, "prose-bank24") / "prose-bank24"
+    edit_record(run, 2001, slots=lambda slots: [*slots[:5], (slots[5] + 1) % 24, *slots[6:]])
+    found = checked(run)
+    (difference,) = found.differences
+    assert difference.where.startswith(f"{run / 'trace.jsonl.gz'}, line 2001 (layer ")
+    assert ", reference 5, expert " in difference.where
+    assert difference.simulator.endswith("(1 of 26,992 slots differ)")
+    assert int(difference.runtime.split()[-1]) == (int(difference.simulator.split()[1]) + 1) % 24
+
+
+@pytest.mark.parametrize(
+    ("run", "old", "new", "where"),
+    [
+        ("prose-bank24", "calls=3374", "calls=3375", "line `routed`, calls"),
+        ("prose-bank24", "refs=26992", "refs=26991", "line `routed`, refs"),
+        ("prose-bank24", "hit=68.5%", "hit=68.6%", "line `routed`, hit"),
+        ("prose-bank24", "pread=25527", "pread=25524", "line `routed`, pread"),
+        ("prose-bank24", "bytes=0.10 GiB", "bytes=0.11 GiB", "line `routed`, bytes"),
+        ("prose-bank24", "cold=192 evict=8317", "cold=191 evict=8318", "line `residency`, cold"),
+        ("prose-bank24", "gate=17.035 ms / 0.03", "gate=17.035 ms / 0.04", "line `install`, gate"),
+        ("prose-bank24", "hit=72.4% miss=970", "hit=72.4% miss=971", "line `layer 3`, miss"),
+        ("prose-bank24", "evict=946 peak=24", "evict=946 peak=23", "line `layer 3`, peak"),
+        ("prose-bank24", "bytes=12.08 MiB", "bytes=12.09 MiB", "line `layer 3`, bytes"),
+        ("prose-temporal-bank24", "prefetch calls=3511", "prefetch calls=3510", "line `prefetch`, calls"),
+        ("prose-temporal-bank24", "miss=558", "miss=559", "line `prefetch`, miss"),
+        ("prose-predict-prev-bank24", "overlap=8230", "overlap=8231", "line `predict-prev-token`, overlap"),
+        ("prose-predict-prev-bank24", "coverage=30.6", "coverage=30.7", "line `predict-prev-token`, coverage"),
+    ],
+)
+def test_a_counter(tmp_path: Path, run: str, old: str, new: str, where: str) -> None:
+    place = copies(tmp_path, run) / run
+    edit_log(place, old, new)
+    found = checked(place)
+    assert f"{place / 'log.txt'}, {where}" == found.differences[0].where
+    assert not found.passed
+
+
+@pytest.mark.parametrize(
+    ("run", "old", "new", "where"),
+    [
+        ("prose-allhit", "prime installs=491", "prime installs=490", "line `oracle-all-hit prime`, installs"),
+        ("prose-oracle-prefetch-bank24", "repaired 535", "repaired 534", "line `repaired`, records"),
+        ("prose-oracle-prefetch-bank24", "miss=9015", "miss=9016", "line `prefetch`, miss"),
+        ("prose-resident-slot-bank24", "rcopy=25527", "rcopy=25528", "line `routed`, rcopy"),
+    ],
+)
+def test_a_counter_of_a_run_that_needs_another(tmp_path: Path, run: str, old: str, new: str, where: str) -> None:
+    place = copies(tmp_path, run, "prose-bank24") / run
+    edit_log(place, old, new)
+    (difference,) = checked(place).differences
+    assert difference.where == f"{place / 'log.txt'}, {where}"
+
+
+def test_lines_that_are_missing_or_too_many(tmp_path: Path) -> None:
+    place = copies(tmp_path, "prose-temporal-bank24", "prose-bank24")
+    edit_log(place / "prose-temporal-bank24", "Flash-MoE prefetch ", "Flash-MoE nothing ")
+    assert "line `prefetch`: the runtime printed none" in str(checked(place / "prose-temporal-bank24").differences[0])
+    edit_flags(place / "prose-bank24", extra=["--moe-prefetch-temporal"])
+    assert "line `prefetch`: the runtime printed none" in " ".join(
+        map(str, checked(place / "prose-bank24").differences)
+    )
+    shutil.rmtree(place)
+    place = copies(tmp_path, "prose-temporal-bank24")
+    edit_flags(place / "prose-temporal-bank24", extra=[])
+    assert checked(place / "prose-temporal-bank24").differences[-1].simulator == "expects none"
+
+
+def test_the_trace_of_another_run(tmp_path: Path) -> None:
+    place = copies(tmp_path, "prose-bank24", "prose-bank32", "python-bank16")
+    shutil.copy(place / "prose-bank32" / "trace.jsonl.gz", place / "prose-bank24")
+    found = checked(place / "prose-bank24")
+    assert "line 1 " not in found.differences[0].where
+    assert found.differences[0].where.startswith(str(place / "prose-bank24" / "trace.jsonl.gz"))
+    shutil.copy(RUNS / "runs" / "python-bank32" / "trace.jsonl.gz", place / "python-bank16")
+    edit_flags(place / "python-bank16", bank=32)
+    found = checked(place / "python-bank16")
+    assert found.differences[0].where == f"{place / 'python-bank16' / 'log.txt'}, line `routed`, hit"
+
+
+def test_another_text(tmp_path: Path) -> None:
+    place = copies(tmp_path, "prose-stock", "prose-bank64")
+    text = (place / "prose-stock" / "text.txt").read_text()
+    (place / "prose-stock" / "text.txt").write_text(f"{text[:100]}§{text[101:]}")
+    (difference,) = checked(place / "prose-stock").differences
+    assert difference.where == f"{place / 'prose-stock' / 'text.txt'}, character 101"
+    assert "the text of prose-bank64" in difference.simulator
+
+
+def test_what_cannot_be_compared(tmp_path: Path) -> None:
+    place = copies(tmp_path, "prose-allhit", "prose-resident-slot-bank24", "prose-bank12")
+    for name, said in (
+        ("prose-allhit", "replays prose-bank24, which is neither beside it nor given; give its folder, too"),
+        ("prose-resident-slot-bank24", "no trace.jsonl.gz, nor a run beside it that routes the same; record one"),
+    ):
+        assert said in checked(place / name).unlike
+    assert checked(place / "prose-allhit", RUNS / "runs" / "prose-bank24").passed
+    edit_flags(place / "prose-bank12", rc=-9)
+    assert "the run failed: rc is -9; run it again, or leave it out" in checked(place / "prose-bank12").unlike
+    edit_flags(place / "prose-allhit", replay_of=None)
+    assert "replay_of is missing" in checked(place / "prose-allhit").unlike
+    edit_flags(place / "prose-bank12", rc=0, bank=7)
+    assert "slot-bank overflow" in checked(place / "prose-bank12").unlike
+
+
+def test_an_all_hit_replay_that_was_refused(tmp_path: Path) -> None:
+    """The runtime's own words for a bank that is too small; the simulator must refuse it, too."""
+    place = copies(tmp_path, "prose-allhit", "prose-bank24")
+    (place / "prose-allhit" / "log.txt").write_text(
+        "llama_init_from_model: failed to initialize the context: "
+        "Flash-MoE oracle-all-hit needs 61 slots in layer 0, but only 60 are configured\n"
+    )
+    edit_flags(place / "prose-allhit", rc=1, bank=60)
+    found = checked(place / "prose-allhit")
+    assert found.passed
+    assert "refused, as predicted: trace: layer 0 uses 64 experts and a bank holds 60" in found.notes[-1]
+    edit_flags(place / "prose-allhit", bank=64)
+    assert "finds a slot for every expert" in str(checked(place / "prose-allhit").differences[0])
+
+
+def test_without_a_model_bytes_and_reads_are_left_out(tmp_path: Path) -> None:
+    place = copies(tmp_path, "prose-bank24")
+    (place / "manifest.json").unlink()
+    found = checked(place / "prose-bank24")
+    assert found.passed
+    assert found.notes == ("no manifest.json with it and no --model: bytes and reads are not compared",)
+    assert found.counters == 79 - 3 - 4 - 8  # of the summary, of the families, and of eight layers
+
+
+def test_a_model_that_it_did_not_run() -> None:
+    with pytest.raises(BadInput, match=r"is of tiny, not of .*: bytes or layers differ"):
+        open_folders([RUNS / "runs" / "prose-bank24"], model=str(RUNS / "runs-timed" / "manifest.json"))

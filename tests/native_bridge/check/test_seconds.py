@@ -1,0 +1,114 @@
+"""Seconds from other runs: the errors of the fidelity report, and never a number from the run itself."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from native_bridge.check.result import Check, RunCheck, check_folders
+from tests.native_bridge.check.sets import RUNS, copies, edit_flags, edit_log
+
+TIMED = RUNS / "runs-timed"
+# Signed errors: of tokens a second, and of the time of all installs; as in reports/fidelity.
+ERRORS = {
+    "warm-bank24": (-0.008, -0.046),
+    "warm-bank48": (-0.012, -0.040),
+    "warm-bank64": (-0.005, -0.663),
+    "warm-bank64-rep2": (0.029, -0.894),
+    "cold-bank48": (0.032, -0.151),
+}
+
+
+@cache
+def timed() -> Check:
+    return check_folders([TIMED])
+
+
+def run(check: Check, name: str) -> RunCheck:
+    return next(one for one in check.runs if one.name == name)
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_as_in_the_fidelity_report(name: str) -> None:
+    seconds = run(timed(), name).seconds
+    state = name.partition("-")[0]
+    assert seconds.anchors == (f"{state}-bank12", f"{state}-allhit")
+    assert seconds.error == pytest.approx(ERRORS[name][0], abs=0.001)
+    assert seconds.install_error == pytest.approx(ERRORS[name][1], abs=0.001)
+    assert seconds.held
+
+
+def test_all_resident_and_all_hit() -> None:
+    stock, all_hit = run(timed(), "warm-stock").seconds, run(timed(), "warm-allhit").seconds
+    assert stock.anchors == ("warm-bank12", "warm-allhit")
+    assert stock.error == pytest.approx(0.0055, abs=0.001)
+    assert all_hit.anchors == ("warm-bank12", "warm-stock")
+    assert all_hit.error == pytest.approx(0.048, abs=0.001)
+    assert (stock.bytes_read, stock.install_s, all_hit.bytes_read) == (0, None, 0)
+
+
+def test_no_run_is_predicted_from_itself() -> None:
+    for check in (timed(), check_folders([RUNS / "runs"])):
+        assert check.predicted
+        for one in check.runs:
+            assert one.counts.folder.name not in one.seconds.anchors
+
+
+def test_an_anchor_is_predicted_from_the_next_best() -> None:
+    assert run(timed(), "warm-bank12").seconds.anchors == ("warm-bank24", "warm-allhit")
+    assert run(timed(), "cold-bank12").seconds.anchors == ("cold-bank48", "cold-allhit")
+
+
+def test_bytes_from_the_sidecar_are_exact() -> None:
+    assert run(timed(), "warm-bank12").seconds.bytes_read == 13363 * 1_671_168
+
+
+def test_why_there_is_no_number() -> None:
+    found = check_folders([RUNS / "runs"])
+    for name, why in (
+        ("prose-resident-slot-bank24", "its installs are copies from RAM, which no anchor tells"),
+        ("prose-ub4-bank16-overflow", "the run failed"),
+        ("python-topk4-bank8", "no all-hit or stock run of this machine beside python-topk4-bank8 itself"),
+    ):
+        seconds = run(found, name).seconds
+        assert (seconds.tok_s, seconds.error, seconds.held, seconds.why_not) == (None, None, None, why)
+    assert (
+        run(timed(), "cold-allhit").seconds.why_not
+        == "no all-hit or stock run of this machine beside cold-allhit itself"
+    )
+
+
+def test_given_anchors() -> None:
+    anchors = [TIMED / "warm-bank24", TIMED / "warm-stock"]
+    found = check_folders([TIMED], anchors=anchors)
+    assert run(found, "warm-bank48").seconds.anchors == ("warm-bank24", "warm-stock")
+    assert run(found, "warm-bank24").seconds.why_not == "it is an anchor"
+    assert "anchor warm-bank24 is of another machine, cache state" in run(found, "cold-bank48").seconds.why_not
+    alone = check_folders([TIMED / "warm-bank48"], anchors=anchors[:1])
+    assert "1 anchor; expected two or more" in alone.runs[0].seconds.why_not
+
+
+@pytest.mark.parametrize("changes", [{"threads": 4}, {"machine": "another"}, {"cache": {"state": "cold"}}, {"topk": 4}])
+def test_runs_that_are_unlike_are_no_anchors(tmp_path: Path, changes: dict) -> None:
+    place = copies(tmp_path, "warm-bank12", "warm-bank48", "warm-allhit", "warm-bank64-rep2", of="runs-timed")
+    edit_flags(place / "warm-bank48", machine="this one")
+    assert run(check_folders([place]), "warm-bank48").seconds.anchors == ("warm-bank12", "warm-allhit")
+    edit_flags(place / "warm-allhit", **changes)
+    assert "no all-hit or stock run" in run(check_folders([place]), "warm-bank48").seconds.why_not
+
+
+def test_counts_that_differ_have_no_seconds(tmp_path: Path) -> None:
+    place = copies(tmp_path, "warm-bank12", "warm-bank48", "warm-allhit", of="runs-timed")
+    edit_log(place / "warm-bank48", "calls=2068", "calls=2069")
+    found = check_folders([place])
+    assert run(found, "warm-bank48").seconds.why_not == "its counts differ"
+    assert "no streamed run" in run(found, "warm-bank12").seconds.why_not  # nor is it an anchor
+
+
+def test_a_run_that_was_not_as_cold_as_it_should_be(tmp_path: Path) -> None:
+    place = copies(tmp_path, "warm-bank12", "warm-bank48", "warm-allhit", "warm-bank64-rep2", of="runs-timed")
+    edit_flags(place / "warm-bank48", failed="not cold: 40%")
+    found = run(check_folders([place]), "warm-bank48")
+    assert (found.verdict, found.seconds.why_not) == ("exact", "not cold: 40%")

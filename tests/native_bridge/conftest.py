@@ -1,0 +1,31 @@
+"""The stand-in, the recorded runs it replays, and the small model with its sidecar."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from native_bridge.fixture import bundled_model
+from native_bridge.fixture.sidecar import write_sidecar
+from native_bridge.runtime import Runtime, describe
+
+STAND_IN = Path(__file__).with_name("stand_in.py")
+RECORDED = Path(__file__).parents[1] / "validation" / "runs" / "runs"  # those with a trace
+UNTRACED = Path(__file__).with_name("recorded")
+MODEL = bundled_model()
+PROMPT = "The runtime keeps a small bank."
+
+
+@pytest.fixture(scope="session")
+def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model") / "sidecar"
+    write_sidecar(MODEL, folder)
+    return folder
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Runtime:
+    """A runtime that replays the recorded runs of the small model."""
+    monkeypatch.setenv("FLASHMOE_RUNTIME", str(STAND_IN))
+    monkeypatch.setenv("STAND_IN_RUN", os.pathsep.join(map(str, (RECORDED, UNTRACED))))
+    return describe(STAND_IN)

@@ -1,0 +1,142 @@
+"""`sim bridge calibrate`: which runs it would make, which it chooses among recorded ones, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.machines import load_machine
+from native_bridge.calibrate import anchors_among, calibration
+from native_bridge.cli.main import main
+from tests.native_bridge.check.sets import RUNS, copies, edit_log
+
+TIMED = RUNS / "runs-timed"
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("FLASHMOE_RUNTIME", raising=False)
+
+
+def names(*parameters: str, bank: int | None = None) -> list[str]:
+    model = load_model(TIMED / "manifest.json")
+    return [one.name for one in calibration(model, prompt="x", tokens=9, bank=bank, threads=1, parameters=parameters)]
+
+
+def test_the_runs_that_are_made() -> None:
+    assert names() == ["slot-bank12", "oracle-all-hit"]
+    assert names(bank=20) == ["slot-bank20", "oracle-all-hit"]
+    assert names("request_us") == ["slot-bank12", "oracle-all-hit", "slot-bank12-split1"]
+    assert names("weights_gb_s") == ["slot-bank12", "oracle-all-hit", "stock-topk4"]
+
+
+@pytest.mark.parametrize("cache", ["warm", "cold"])
+def test_the_same_machine_as_from_hand_picked_anchors(capsys: pytest.CaptureFixture[str], cache: str) -> None:
+    assert main(["bridge", "calibrate", "--from", str(TIMED), "--cache", cache, "--out", "mine.toml", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    anchors = [str(TIMED / f"{cache}-{name}") for name in ("bank12", "allhit")]
+    assert document["runs"] == anchors
+    assert main(["machine", "fit", *anchors, "--out", "fit.toml"]) == 0
+    mine, fit = load_machine("mine.toml"), load_machine("fit.toml")
+    assert mine.quantities() == fit.quantities()
+    assert mine.anchors is not None
+    assert mine.anchors.command == f"sim machine fit {' '.join(anchors)} --out mine.toml"
+
+
+def test_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [str(TIMED / name) for name in ("warm-stock", "warm-bank24", "warm-bank12")]
+    assert main(["bridge", "calibrate", "--from", *runs, "--out", "mine.toml"]) == 0
+    printed = capsys.readouterr()
+    lines = [" ".join(line.split()) for line in printed.out.splitlines()]
+    assert max(map(len, printed.out.splitlines())) <= 80
+    assert any(line.startswith("storage.read_gb_s 3.829") for line in lines)
+    assert f"fitted on {runs[2]}, {runs[0]}" in " ".join(printed.out.split()).replace("- ", "-")
+    assert printed.err == "sim: wrote mine.toml\n"
+
+
+def test_repeats_are_anchors_too(tmp_path: Path) -> None:
+    place = copies(tmp_path, "warm-bank12", "warm-bank48", "warm-allhit", "warm-bank64-rep2", of="runs-timed")
+    for name in ("warm-bank12", "warm-allhit"):
+        shutil.copytree(place / name, place / f"{name}-rep2")
+    found = anchors_among([place], model=None, cache=None)
+    assert [one.name for one in found] == ["warm-bank12", "warm-bank12-rep2", "warm-allhit", "warm-allhit-rep2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--runtime none", "none: no such file"),
+        ("{timed}", "a folder without --from; give --from"),
+        ("--from {timed}", "runs with a cold and a warm page cache are of two machines; give --cache cold"),
+        ("--from {timed}/warm-bank12", "no all-hit or stock run of this machine"),
+        ("--from {timed}/warm-stock", "no streamed run (slot-bank, with its trace, without prefetch)"),
+        ("--from {timed}/warm-stock --cache cold", "--cache cold: none of these runs is; found warm"),
+        ("--from {timed}/warm-bank12 {tiny}/prose-stock", "is of another machine, build or model than"),
+        ("--from none", "none: no such folder"),
+        ("--from {timed} --cache warm --parameter none", "unknown parameter 'none'; known: "),
+        ("--from {timed} --cache warm --parameter request_us", "request_us needs a run like warm-bank12 with another"),
+        ("--from {timed} --cache warm --parameter weights_gb_s", "weights_gb_s needs a run like warm-allhit with"),
+        ("--from {timed} --runs here", "--runs with --from: nothing is run; leave one of them out"),
+    ],
+)
+def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, said: str) -> None:
+    given = arguments.format(timed=TIMED, tiny=RUNS / "runs").split()
+    assert main(["bridge", "calibrate", *given, "--out", "mine.toml"]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert printed.err.count("\n") == 1
+    assert not list(Path().iterdir())
+
+
+def test_what_is_there_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.toml").write_text("mine")
+    assert main(["bridge", "calibrate", "--from", str(TIMED), "--cache", "warm", "--out", "mine.toml"]) == 2
+    assert capsys.readouterr().err == "sim: mine.toml: exists; give --force to overwrite it\n"
+    assert Path("mine.toml").read_text() == "mine"
+
+
+def test_another_io_split_tells_a_request(tmp_path: Path) -> None:
+    """A streamed run with another io-split is chosen beside the first; whether the fit finds anything is the fit's."""
+    place = copies(tmp_path, "warm-bank12", "warm-bank24", "warm-allhit", "warm-bank64-rep2", of="runs-timed")
+    edit_log(place / "warm-bank24", "cache-io-split   = 4", "cache-io-split   = 1")
+    edit_log(place / "warm-bank24", "iosplit=4", "iosplit=1")
+    found = anchors_among([place], model=None, cache=None, parameters=["request_us"])
+    assert [one.name for one in found] == ["warm-bank12", "warm-allhit", "warm-bank24"]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_runs_that_are_made_first(capsys: pytest.CaptureFixture[str]) -> None:
+    """The stand-in replays recorded runs, so that the machine is that of these."""
+    assert main(["bridge", "calibrate", "--out", "mine.toml", "--repeat", "2", "--json"]) == 0
+    printed = capsys.readouterr()
+    runs = [f"mine-runs/{name}-rep{number}" for number in (1, 2) for name in ("slot-bank12", "oracle-all-hit")]
+    assert json.loads(printed.out)["runs"] == runs
+    assert printed.err == (
+        "sim: 4 runs of tiny-moe-64x8 in mine-runs, page cache warm: slot-bank12, oracle-all-hit, 2 times in turns\n"
+    )
+    mine = load_machine("mine.toml")
+    assert mine.anchors is not None
+    assert mine.anchors.runs == tuple(runs)
+    assert "--model" in mine.anchors.command
+    recorded = [str(RUNS / "runs" / name) for name in ("prose-bank12", "prose-allhit")]
+    assert main(["machine", "fit", *recorded, "--out", "fit.toml"]) == 0
+    assert mine.cpu is not None
+    cpu = load_machine("fit.toml").cpu
+    assert cpu is not None
+    assert mine.cpu.layer_us.value == pytest.approx(cpu.layer_us.value, rel=0.01)
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_model_that_does_not_fit_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("native_bridge.calibrate_runs.free_ram_bytes", lambda: 1 << 20)
+    assert main(["bridge", "calibrate", "--out", "mine.toml"]) == 2
+    assert "for the run whose experts are all resident, and 1.00 MiB of memory are free" in capsys.readouterr().err
+    assert not list(Path().iterdir())

@@ -1,0 +1,213 @@
+"""`sim bridge check`: the table, the page, the exit code, and one line for whatever cannot be used."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from native_bridge.cli.main import main
+from tests.native_bridge.check.sets import RUNS, copies, edit_log, edit_record
+
+TIMED = str(RUNS / "runs-timed")
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("FLASHMOE_RUNTIME", raising=False)
+
+
+def test_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bridge", "check", TIMED]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert lines[0] == "run mode bank slots counts tok/s measured error"
+    assert "warm-bank24 slot-bank 24 16,544 exact 14.88 15 -0.8%" in lines
+    assert "warm-stock stock - - - 24.43 24.3 +0.5%" in lines
+    assert "9 of 10 runs exact: 111,968 slots of 13,996 routed calls and 707 counters equal." in lines
+    assert "seconds from cold-bank12 and cold-allhit: cold-bank48" in lines
+
+
+def test_every_recorded_run_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bridge", "check", *(str(RUNS / name) for name in ("runs", "runs-256", "runs-timed"))]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "42 of 45 runs exact: 923,508 slots of 110,925 routed calls and 3,250 counters" in out
+    assert "runs/prose-bank16" in out  # there are two of that name
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bridge", "check", f"{TIMED}/warm-bank24", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    (run,) = document["runs"]
+    assert (document["passed"], run["verdict"], run["slots"], run["calls"]) == (True, "exact", 16544, 2068)
+    assert (run["aliased_refs"], run["differences"], run["not_compared"]) == (602, [], None)
+    assert run["anchors"] == ["warm-bank12", "warm-allhit"]
+    assert run["ms_per_token"] == pytest.approx(1e3 / run["tok_s"])
+    assert run["within_interval"] is True
+
+
+def test_a_difference_is_named_and_exits_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = copies(tmp_path, "prose-bank24", "prose-bank32", "prose-allhit")
+    edit_record(place / "prose-bank24", 100, slots=lambda slots: [(slots[0] + 1) % 24, *slots[1:]])
+    edit_log(place / "prose-allhit", "installs=491", "installs=492")
+    shutil.copy(place / "prose-bank24" / "trace.jsonl.gz", place / "prose-bank32")
+    assert main(["bridge", "check", "runs"]) == 1
+    printed = capsys.readouterr()
+    assert printed.err == (
+        "sim: 3 of 3 runs differ or could not be compared: prose-allhit, prose-bank24, prose-bank32\n"
+    )
+    said = " ".join(printed.out.split())
+    assert "prose-bank24: runs/prose-bank24/trace.jsonl.gz, line 100 (layer " in said
+    assert "line `oracle-all-hit prime`, installs: the runtime printed 492, the simulator counts 491" in said
+    assert re.search(r"prose-bank32: runs/prose-bank32/trace.jsonl.gz, line \d+ .*; \d+ more \(--json has all\)", said)
+    assert main(["bridge", "check", "runs", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["passed"] is False
+
+
+def test_seconds_alone_fail_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = copies(tmp_path, "warm-bank12", "warm-bank48", "warm-allhit", "warm-bank64-rep2", of="runs-timed")
+    edit_log(place / "warm-bank48", "Generation: 19.7 t/s", "Generation: 1.9 t/s")
+    assert main(["bridge", "check", "runs-timed/warm-bank48"]) == 0
+    assert "+924" in capsys.readouterr().out
+
+
+class Page(HTMLParser):
+    """Whether a page is whole: tags closed in order, nothing fetched, no scripts."""
+
+    VOID = ("meta", "br", "path", "use", "rect")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag not in ("script", "link", "img", "iframe")
+        for name, value in attrs:
+            assert name not in ("src", "onload", "onclick")
+            assert name not in ("href", "xlink:href") or (value or "").startswith("#")
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def test_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bridge", "check", TIMED, "--out", "check.html"]) == 0
+    assert capsys.readouterr().err == "sim: wrote check.html\n"
+    page = Page(Path("check.html").read_text())
+    for said in (
+        "all counts equal",
+        "warm-bank24 slot-bank 24 1 16,544 79 602 exact",
+        "warm-bank24 14.88 14.18 to 15.7 15 -0.8% 4.49 4.71 -4.6% 16.1 GiB",
+        "storage.read_gb_s 3.841 3.589 to 4.106 warm-bank24, warm-bank48, warm-bank64, warm-bank64-rep2, warm-stock",
+        "cold-allhit no all-hit or stock run of this machine beside cold-allhit itself",
+        "not told 2 none that the log names not told mid 12 of 64 experts cold",
+        f"sim bridge check {TIMED} --out check.html",
+    ):
+        assert said in page.text
+    first = Path("check.html").read_bytes()
+    assert main(["bridge", "check", TIMED, "--out", "check.html", "--force"]) == 0
+    assert Path("check.html").read_bytes() == first
+
+
+def test_page_of_runs_that_differ(tmp_path: Path) -> None:
+    place = copies(tmp_path, "prose-bank24", "prose-allhit")
+    edit_log(place / "prose-bank24", "calls=3374", "calls=<b>3375")
+    (place / "prose-bank24").rename(place / "<i>bank24")
+    edit_log(place / "prose-allhit", "uniq=26992", "uniq=26991")
+    assert main(["bridge", "check", "runs", "--out", "check.html"]) == 1
+    page = Page(Path("check.html").read_text())
+    assert "2 of 2 runs differ or could not be compared" in page.text
+    assert "<i>bank24" in page.text
+    assert "replays prose-bank24, which is neither beside it nor given" in page.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("", "no RUN_FOLDER; give the folders of runs, or --runtime to make some"),
+        ("none", "none: no such folder; give the folder of a run, with run.json and log.txt"),
+        ("file", "file: is not a folder; give the folder of a run"),
+        ("empty", "empty: no run.json in it, and no folder with one; give the folder of a run, or of several"),
+        ("no-log", "no-log/log.txt: no such file; give the path of the log of a run"),
+        ("torn", "torn/run.json: not JSON"),
+        ("{timed} --out check.txt", "check.txt: the report is a web page; give --out a name that ends in .html"),
+        ("{timed} --out there.html", "there.html: exists; give --force to overwrite it"),
+        ("{timed} --out none/check.html", "none/check.html: cannot be written"),
+        ("{timed} --model none.gguf", "'none.gguf': no such file"),
+        ("{timed} {tiny} --model {timed}/manifest.json", "bytes or layers differ; check the runs of each model by"),
+        ("{timed} --anchor none", "none: no such folder"),
+        ("{timed} --runtime llama-cli", "--runs or --threads with RUN_FOLDER: runs are made or given; leave it out"),
+        ("--runtime none/llama-cli", "none/llama-cli: no such file"),
+    ],
+)
+def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, said: str) -> None:
+    Path("file").touch()
+    Path("there.html").write_text("mine")
+    for name, text in (("no-log", (RUNS / "runs" / "prose-bank24" / "run.json").read_text()), ("torn", "{")):
+        Path(name).mkdir()
+        Path(name, "run.json").write_text(text)
+    Path("empty").mkdir()
+    given = arguments.format(timed=TIMED, tiny=RUNS / "runs" / "prose-bank24").split()
+    assert main(["bridge", "check", *given]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert printed.err.count("\n") == 1
+    assert Path("there.html").read_text() == "mine"
+    assert not list(Path().glob("*.part"))
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_runs_that_are_made_first(capsys: pytest.CaptureFixture[str]) -> None:
+    """The stand-in replays recorded runs; its oracle-all-hit is of another trace than it is given, which is found."""
+    assert main(["bridge", "check", "--runs", "made", "--json"]) == 1
+    printed = capsys.readouterr()
+    runs = {run["run"]: run for run in json.loads(printed.out)["runs"]}
+    verdicts = dict.fromkeys(("slot-bank12", "slot-bank24", "slot-bank64", "resident-slot-bank24"), "exact")
+    verdicts |= {"stock": "text", "resident-bank": "text", "oracle-prefetch-bank24": "exact"}
+    verdicts |= {"slot-bank24-temporal": "exact", "slot-bank24-predict-prev": "exact", "oracle-all-hit": "differ"}
+    assert {name: run["verdict"] for name, run in runs.items()} == verdicts
+    (difference,) = runs["oracle-all-hit"]["differences"]
+    assert difference["where"] == "made/oracle-all-hit/log.txt, line `oracle-all-hit prime`, installs"
+    assert difference["runtime"] == "printed 491"
+    assert printed.err.splitlines() == [
+        "sim: 10 runs of tiny-moe-64x8, kept in made",
+        "sim: 1 of 10 runs differ or could not be compared: oracle-all-hit",
+    ]
+    assert Path("made/slot-bank12/trace.jsonl.gz").exists()
+    assert main(["bridge", "check", "--runs", "made"]) == 2
+    assert "made/slot-bank12: exists; give --force to overwrite it" in capsys.readouterr().err
+    assert main(["bridge", "check", "made"]) == 1
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_run_that_fails_while_they_are_made(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN_DOES", "crash")
+    assert main(["bridge", "check", "--runs", "made"]) == 1
+    assert "made/slot-bank12: slot-bank: " in capsys.readouterr().err

@@ -1,0 +1,205 @@
+"""`sim bridge run`: plans, repeats, the table, and refusals before anything is started."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry import read_gguf
+from native_bridge.cli.main import main
+from native_bridge.repeats import plan, requests_of
+from native_bridge.request import RunRequest
+from native_bridge.runtime import Runtime
+from tests.native_bridge.conftest import MODEL, PROMPT, RECORDED
+
+ALL = "stock,resident-bank,resident-slot-bank,slot-bank,oracle-all-hit,oracle-prefetch"
+
+
+def run(*arguments: object) -> int:
+    return main(["bridge", "run", *map(str, arguments)])
+
+
+def request(mode: str, bank: int) -> RunRequest:
+    return RunRequest(mode, bank, PROMPT)
+
+
+def test_modes_without_a_bank_are_planned_once() -> None:
+    requests = requests_of(ALL.split(","), [16, 24], read_gguf(MODEL), request)
+    assert [one.name for one in requests] == [
+        *("stock", "resident-bank", "resident-slot-bank16", "resident-slot-bank24", "slot-bank16", "slot-bank24"),
+        *("oracle-all-hit", "oracle-prefetch-bank16", "oracle-prefetch-bank24"),
+    ]
+    assert {one.bank for one in requests if one.mode in ("stock", "oracle-all-hit")} == {64}
+    with pytest.raises(BadInput, match="mode slot-bank needs a bank; give --bank"):
+        requests_of(["stock", "slot-bank"], [], read_gguf(MODEL), request)
+
+
+def test_repeats_are_interleaved_and_oracles_replay_their_own() -> None:
+    requests = [
+        request("oracle-prefetch", 16),
+        request("oracle-all-hit", 64),
+        request("slot-bank", 16),
+        request("slot-bank", 24),
+    ]
+    planned = plan(requests, Path("out"), repeat=2)
+    assert [one.folder.name for one in planned] == [
+        *("slot-bank16-rep1", "slot-bank24-rep1", "oracle-prefetch-bank16-rep1", "oracle-all-hit-rep1"),
+        *("slot-bank16-rep2", "slot-bank24-rep2", "oracle-prefetch-bank16-rep2", "oracle-all-hit-rep2"),
+    ]
+    replays = {one.folder.name: one.replay and one.replay.name for one in planned}
+    assert replays["oracle-prefetch-bank16-rep2"] == "slot-bank16-rep2"
+    assert replays["oracle-all-hit-rep1"] == "slot-bank24-rep1"
+    assert replays["slot-bank16-rep1"] is None
+    assert plan(requests, Path("out"), replay=Path("mine"))[-1].replay == Path("mine")
+
+
+def test_all_modes_at_once(stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--out", tmp_path, "--mode", ALL, "--bank", "16,24", "--tokens", "300") == 1
+    printed = capsys.readouterr()
+    assert "no recorded run of resident-slot-bank" in printed.err  # at 16 there is none
+    assert "sim: 9 runs of tiny-moe-64x8, page cache warm: stock, resident-bank,\n" in printed.err
+    lines = printed.out.splitlines()
+    assert lines[0] == "tiny-moe-64x8, warm page cache"
+    assert max(map(len, lines)) <= 80
+    assert [line.split() for line in lines[3:11]] == [
+        ["stock", "-", "-", "2163.6", "3595.0"],
+        ["resident-bank", "-", "-", "2179.5", "3543.9"],
+        ["resident-slot-bank", "24", "68.5", "1925.0", "3013.8"],
+        ["slot-bank", "16", "54.2", "1368.5", "1644.2"],
+        ["slot-bank", "24", "68.5", "1090.3", "1521.4"],
+        ["oracle-all-hit", "64", "100.0", "1876.4", "3147.0"],
+        ["oracle-prefetch", "16", "100.0", "1542.1", "1760.9"],
+        ["oracle-prefetch", "24", "100.0", "1632.1", "2619.5"],
+    ]
+    assert json.loads((tmp_path / "oracle-prefetch-bank16" / "run.json").read_text())["replay_of"] == "slot-bank16"
+    assert (tmp_path / "sidecar" / "manifest.json").exists()
+
+
+def test_repeats_have_a_spread(stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--out", tmp_path, "--bank", 24, "--repeat", 2) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[3].split() == [
+        "slot-bank",
+        "24",
+        "68.5",
+        "1090.3",
+        *["1090.3", "to", "1090.3"],
+        "1521.4",
+    ]
+    assert "2 runs of tiny-moe-64x8, page cache warm: slot-bank24, 2 times over" in printed.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sidecar", "slot-bank24-rep1", "slot-bank24-rep2"]
+
+
+def test_json(stand_in: Runtime, sidecar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ("--model", MODEL, "--sidecar", sidecar, "--out", tmp_path)
+    assert run(*where, "--bank", "24,60", "--json") == 1
+    good, bad = json.loads(capsys.readouterr().out)
+    assert good["folder"] == str(tmp_path / "slot-bank24")
+    assert good["hit_rate"] == pytest.approx(1 - 8509 / 26992)
+    assert good["failed"] is None
+    assert "no recorded run" in bad["failed"]
+
+
+def test_a_replay_of_a_failed_run_is_not_started(
+    stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--out", tmp_path, "--bank", 60, "--mode", "slot-bank,oracle-prefetch") == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "oracle-prefetch-bank60: not started: slot-bank60, which it replays, failed" in printed.err
+    assert "no recorded run of slot-bank" in printed.err
+
+
+def test_a_replay_must_be_of_the_same_run(
+    stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompt = json.loads((RECORDED / "prose-bank24" / "run.json").read_text())["prompt"]
+    options = ("--out", tmp_path, "--mode", "oracle-prefetch", "--bank", 24, "--replay", RECORDED / "prose-bank24")
+    assert run(*options) == 2
+    assert "was run with another prompt and another tokens than asked for here" in capsys.readouterr().err
+    assert run(*options, "--prompt", prompt, "--tokens", 300) == 0
+    assert "oracle-prefetch    24  100.0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--mode", "fast"], "unknown mode 'fast'; known: "),
+        (["--bank", "4"], "--bank 4: tiny-moe-64x8 uses 8 experts a token"),
+        (["--bank", "1GiB"], "--bank 1GiB: the runtime counts a bank in slots"),
+        (["--bank", "24", "--prompt", "a", "--prompt-file", "b"], "--prompt and --prompt-file; give one of them"),
+        (["--bank", "24", "--prompt-file", "/nowhere"], "/nowhere: no such file"),
+        (["--bank", "24", "--model", "/nowhere.gguf"], "/nowhere.gguf: no such file"),
+        (["--bank", "24", "--model", str(MODEL)], "mode slot-bank reads experts from a sidecar; give --sidecar"),
+        (["--bank", "24", "--sidecar", "/nowhere"], "a sidecar without its model; give --model, too"),
+        (["--bank", "24", "--mode", "oracle-prefetch"], "replays a run of slot-bank; add that mode"),
+        (["--bank", "24", "--runtime", "/"], "--runtime: /: is a folder, not a program"),
+    ],
+)
+def test_refusals_are_one_line(
+    stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert run("--out", tmp_path / "out", *options) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
+
+
+def test_nothing_is_started_where_a_folder_exists(
+    stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--out", tmp_path, "--bank", 24) == 0
+    assert run("--out", tmp_path, "--bank", "16,24") == 2
+    assert f"{tmp_path / 'slot-bank24'}: exists; give --force to overwrite it" in capsys.readouterr().err
+    assert not (tmp_path / "slot-bank16").exists()
+    assert run("--out", tmp_path, "--bank", "16,24", "--force") == 0
+
+
+def test_a_wide_micro_batch_is_warned_of(stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--out", tmp_path, "--bank", 16, "--ubatch", 4) == 1
+    err = capsys.readouterr().err
+    assert "slot-bank16-ub4: 4 tokens may ask for 32 experts; a run in which they do fails" in err
+    assert "the bank is too small: layer 0 needs more than 16 slots at call 8" in err
+
+
+def test_a_prompt_from_a_file(stand_in: Runtime, tmp_path: Path) -> None:
+    (tmp_path / "prompt").write_text("From a file,\nin two lines.")
+    assert run("--out", tmp_path / "out", "--bank", 24, "--prompt-file", tmp_path / "prompt") == 0
+    document: dict[str, Any] = json.loads((tmp_path / "out" / "slot-bank24" / "run.json").read_text())
+    assert document["prompt"] == document["command"][-1] == "From a file,\nin two lines."
+    assert document["prompt_file"] == str(tmp_path / "prompt")
+
+
+def test_names_of_prefetch_are_only_for_modes_that_have_it(stand_in: Runtime, tmp_path: Path) -> None:
+    assert run("--out", tmp_path, "--mode", "stock,slot-bank", "--bank", 24, "--prefetch", "temporal") == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"sidecar", "stock", "slot-bank24-temporal"}
+    assert replace(request("stock", 64), prefetch="temporal").name == "stock-temporal"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_leaves_nothing(stand_in: Runtime, tmp_path: Path, number: int, code: int) -> None:
+    program = "from native_bridge.cli.main import entry; entry()"
+    words = [sys.executable, "-c", program, "bridge", "run", "--out", str(tmp_path), "--bank", "24"]
+    us = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env={**os.environ, "STAND_IN_DOES": "hang"})
+    for _ in range(200):
+        if logs := [log for log in tmp_path.glob(".*/log.txt") if "Loading" in log.read_text()]:
+            break
+        time.sleep(0.1)
+    assert logs
+    children = psutil.Process(us.pid).children(recursive=True)
+    us.send_signal(number)
+    assert us.communicate(timeout=20)[1].count("\n") == 2
+    assert us.returncode == code
+    assert [path.name for path in tmp_path.iterdir()] == ["sidecar"]
+    assert len(children) == 2
+    assert psutil.wait_procs(children, timeout=5)[1] == []

@@ -1,0 +1,141 @@
+"""`sim bridge doctor`: what is found, what is missing, and what to do."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from native_bridge import host
+from native_bridge.cli.main import main
+from native_bridge.doctor import Finding, examine
+from native_bridge.runtime import Runtime
+from tests.native_bridge.conftest import MODEL
+
+
+def by_name(findings: list[Finding]) -> dict[str, Finding]:
+    return {finding.name: finding for finding in findings}
+
+
+def test_all_is_there(stand_in: Runtime, sidecar: Path) -> None:
+    findings = examine(model=MODEL, sidecar=sidecar, bank=24)
+    found = by_name(findings)
+    assert not [finding for finding in findings if finding.state == "missing"]
+    assert found["version"].found == "8456 (64e25509b), built with GNU 12.2.0 for Linux x86_64"
+    assert found["devices"].found == "the CPU alone"
+    assert found["model"].found == "tiny-moe-64x8: qwen35moe, 8 MoE layers of 64 experts, top-8, 12.8 KiB each"
+    assert found["memory"].found.endswith("a bank of 24 and the rest take 454 MiB")
+    assert found["sidecar"] == Finding("ok", "sidecar", f"{sidecar}: holds the model's experts")
+
+
+def test_a_table_that_fits(stand_in: Runtime, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bridge", "doctor"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert max(map(len, printed.out.splitlines())) <= 80
+    assert "a bank of up to 64 of 64 slots fits" in " ".join(printed.out.split())
+
+
+def test_without_a_runtime(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("FLASHMOE_RUNTIME", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert main(["bridge", "doctor", "--json"]) == 1
+    printed = capsys.readouterr()
+    first = json.loads(printed.out)[0]
+    assert first["state"] == "missing"
+    assert first["found"] == "no llama-cli on the PATH"
+    assert first["to_do"].startswith("build the Flash-MoE fork of llama.cpp")
+    assert printed.err == "sim: missing for a run: runtime; the table says what to do\n"
+
+
+@pytest.mark.parametrize(
+    ("does", "state", "found"),
+    [
+        ("not-patched", "missing", "no --moe-mode: a llama-cli that is not patched"),
+        ("older", "missing", "lacks --moe-trace-harness"),
+        ("has-a-gpu", "ok", "CUDA0: NVIDIA H100 80GB HBM3, 78.1 GiB free"),
+    ],
+)
+def test_what_the_runtime_can_do(
+    stand_in: Runtime, monkeypatch: pytest.MonkeyPatch, does: str, state: str, found: str
+) -> None:
+    monkeypatch.setenv("STAND_IN_DOES", does)
+    assert any(finding.state == state and finding.found == found for finding in examine())
+
+
+def test_an_older_runtime_lacks_what_some_runs_need(stand_in: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAND_IN_DOES", "older")
+    assert Finding("warning", "flags", "lacks --moe-topk", "runs that need them cannot be made") in examine()
+
+
+def test_a_model_that_is_none(stand_in: Runtime, tmp_path: Path, sidecar: Path) -> None:
+    assert by_name(examine(model=tmp_path / "none"))["model"].state == "missing"
+    (tmp_path / "text.gguf").write_text("text")
+    assert by_name(examine(model=tmp_path / "text.gguf"))["model"].to_do == "is it a GGUF file?"
+    assert by_name(examine(sidecar=sidecar))["model"].to_do == "give --model, too"
+
+
+def test_a_model_without_experts(stand_in: Runtime, tmp_path: Path) -> None:
+    import gguf
+    import numpy as np
+
+    writer = gguf.GGUFWriter(tmp_path / "dense.gguf", "llama")
+    writer.add_block_count(1)
+    writer.add_tensor("blk.0.ffn_up.weight", np.zeros((32, 32), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    found = by_name(examine(model=tmp_path / "dense.gguf"))["model"]
+    assert found.state == "missing"
+    assert "not a mixture-of-experts model" in found.found
+
+
+@pytest.mark.parametrize(
+    ("bank", "found", "to_do"),
+    [
+        (65, "a bank of 65, but 64 experts", "give --bank up to 64"),
+        (7, "a bank of 7 for top-8", "give --bank 8 or more"),
+    ],
+)
+def test_a_bank_that_cannot_be(stand_in: Runtime, bank: int, found: str, to_do: str) -> None:
+    assert by_name(examine(bank=bank))["memory"] == Finding("missing", "memory", found, to_do)
+
+
+def test_a_bank_that_does_not_fit(stand_in: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    slot = 8 * 13_056
+    rest = 2_072_960 + (450 << 20)
+    monkeypatch.setattr(host, "free_ram_bytes", lambda: rest + 20 * slot)
+    assert by_name(examine(bank=24))["memory"].to_do == "give --bank 20"
+    assert by_name(examine())["memory"].found.endswith("a bank of up to 20 of 64 slots fits")
+    monkeypatch.setattr(host, "free_ram_bytes", lambda: rest + 7 * slot)
+    assert by_name(examine(bank=24))["memory"].to_do == "add memory"
+    assert by_name(examine())["memory"].state == "missing"
+
+
+def test_a_damaged_sidecar(stand_in: Runtime, sidecar: Path, tmp_path: Path) -> None:
+    shutil.copytree(sidecar, tmp_path / "sidecar")
+    with (tmp_path / "sidecar" / "layer_003.bin").open("r+b") as file:
+        file.write(b"damaged")
+    found = by_name(examine(model=MODEL, sidecar=tmp_path / "sidecar"))["sidecar"]
+    assert found.state == "missing"
+    assert "layer_003.bin" in found.found or "layer 3" in found.found
+    assert by_name(examine(model=MODEL, sidecar=tmp_path / "none"))["sidecar"].state == "missing"
+
+
+def test_no_disk_for_a_sidecar(stand_in: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "free_disk_bytes", lambda folder: 1 << 20)
+    found = by_name(examine())["sidecar"]
+    assert found.state == "missing"
+    assert found.found == "none given: writing one here takes 6.38 MiB; 1.00 MiB are free"
+
+
+def test_what_is_odd_about_the_machine(stand_in: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "amx_trap", lambda: True)
+    monkeypatch.setattr(host, "temperature_c", lambda: {"cpu": 71.0, "gpu": 55.0})
+    monkeypatch.setattr("native_bridge.confine._places", list)
+    found = by_name(examine())
+    assert found["processor"].state == "warning"
+    assert found["processor"].to_do == host.AMX_ADVICE
+    assert found["temperature"].found == "cpu 71 °C, gpu 55 °C"
+    assert found["page cache"].state == "warning"

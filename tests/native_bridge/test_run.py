@@ -1,0 +1,214 @@
+"""One run of the stand-in: the folder it leaves, and what is said where it fails."""
+
+import errno
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.machines.runs import Run, read_run
+from flashmoe_sim.trace.load import load_trace
+from native_bridge.request import RunRequest
+from native_bridge.run import run_once
+from native_bridge.runtime import Runtime
+from tests.native_bridge.conftest import MODEL, PROMPT, RECORDED, STAND_IN, UNTRACED
+
+REQUEST = RunRequest("slot-bank", 24, PROMPT, n_predict=300)
+KEYS = ["rc", "mode", "bank", "ubatch", "batch", "topk", "n_predict", "threads", "prompt", "extra", "replay_of"]
+
+
+@pytest.fixture
+def once(stand_in: Runtime, sidecar: Path, tmp_path: Path) -> Any:
+    def run(request: RunRequest = REQUEST, **options: Any) -> Run:
+        given = {"runtime": stand_in, "model": MODEL, "sidecar": sidecar, "folder": tmp_path / "run", "timeout_s": 20.0}
+        return run_once(request, **(given | options))
+
+    return run
+
+
+def flags(folder: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((folder / "run.json").read_text())
+    return document
+
+
+def test_the_folder_is_like_a_recorded_one(once: Any, tmp_path: Path) -> None:
+    run = once()
+    recorded = read_run(RECORDED / "prose-bank24")
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        "log.txt",
+        "run.json",
+        "text.txt",
+        "trace.jsonl.gz",
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert list(flags(tmp_path / "run"))[: len(KEYS)] == KEYS
+    assert run.log.routed == recorded.log.routed
+    assert run.log.settings == recorded.log.settings
+    assert (run.mode, run.bank, run.ubatch, run.n_predict) == ("slot-bank", 24, 1, 300)
+    ours, theirs = (
+        load_trace(tmp_path / "run" / "trace.jsonl.gz"),
+        load_trace(RECORDED / "prose-bank24" / "trace.jsonl.gz"),
+    )
+    assert (ours.expert == theirs.expert).all()
+
+
+def test_what_is_kept_of_where_it_ran(once: Any, tmp_path: Path) -> None:
+    once()
+    document = flags(tmp_path / "run")
+    assert document["rc"] == 0
+    assert document["command"][0] == str(STAND_IN)
+    assert document["extra"] == ["--ignore-eos", "--seed", "1"]
+    assert document["runtime"]["commit"] == "64e25509b"
+    assert (document["model"]["layers"], document["model"]["experts"], document["model"]["top_k"]) == (8, 64, 8)
+    assert document["machine"]
+    assert document["seconds"] > 0
+    assert document["cache"] == {"state": "as-is"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "bank", "recorded"),
+    [
+        ("stock", 32, UNTRACED / "prose-stock"),
+        ("resident-bank", 64, UNTRACED / "prose-resident-bank"),
+        ("resident-slot-bank", 24, UNTRACED / "prose-resident-slot-bank24"),
+        ("oracle-all-hit", 64, UNTRACED / "prose-allhit"),
+        ("oracle-prefetch", 24, RECORDED / "prose-oracle-prefetch-bank24"),
+    ],
+)
+def test_the_other_modes(once: Any, tmp_path: Path, mode: str, bank: int, recorded: Path) -> None:
+    replayed = mode.startswith("oracle")
+    run = once(replace(REQUEST, mode=mode, bank=bank), replay=RECORDED / "prose-bank24" if replayed else None)
+    assert run.mode == mode
+    assert run.log.routed == read_run(recorded).log.routed
+    if (recorded / "text.txt").exists():
+        assert (tmp_path / "run" / "text.txt").read_bytes() == (recorded / "text.txt").read_bytes()
+    assert (run.trace is None) == (mode != "resident-slot-bank")
+    assert run.replay_of == ("prose-bank24" if replayed else None)
+
+
+def test_a_folder_is_not_overwritten(once: Any, tmp_path: Path) -> None:
+    once()
+    with pytest.raises(BadInput, match=r"run: exists; give --force to overwrite it"):
+        once()
+    once(force=True)
+    (tmp_path / "run" / "notes").write_text("mine")
+    with pytest.raises(BadInput, match=r"run: holds notes, which no run wrote; choose another folder"):
+        once(force=True)
+    assert (tmp_path / "run" / "notes").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("does", "code", "message"),
+    [
+        ("crash", -6, r"it was ended by SIGABRT; it said: ggml.c:1: GGML_ASSERT\(false\) failed"),
+        ("fail", 3, "it ended with code 3; it said: main: error: no such thing as a slot"),
+        ("hang", -9, "it did not end within 2 s and was ended; its last line: Loading model"),
+        ("print-nothing", 0, "it printed nothing and ended with code 0"),
+        ("another-version", 0, "its log is not one that is known, is it of another version"),
+        ("fill-the-disk", 0, "its trace has 1691 of 3374 routed calls; is the disk full"),
+    ],
+)
+def test_a_run_that_fails(
+    once: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, code: int, message: str
+) -> None:
+    monkeypatch.setenv("STAND_IN_DOES", does)
+    with pytest.raises(SimError, match=message) as caught:
+        once(timeout_s=2.0)
+    assert caught.value.exit_code == 1
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert (tmp_path / "run" / "log.txt").exists()
+    assert flags(tmp_path / "run")["rc"] == code
+    with pytest.raises(BadInput, match=r"the run failed|rc is"):
+        read_run(tmp_path / "run")
+    if does in ("crash", "hang", "fail", "fill-the-disk"):
+        trace = load_trace(tmp_path / "run" / "trace.jsonl.gz")
+        assert trace.calls == (3374 if does != "fill-the-disk" else 1691)
+        whole = load_trace(RECORDED / "prose-bank24" / "trace.jsonl.gz")
+        assert (trace.expert == whole.expert[: len(trace.expert)]).all()
+
+
+def test_a_bank_that_is_too_small_for_a_call(once: Any, tmp_path: Path) -> None:
+    with pytest.raises(SimError) as caught:
+        once(replace(REQUEST, bank=16, ubatch=4))
+    assert str(caught.value) == (
+        f"{tmp_path / 'run'}: slot-bank: the bank is too small: layer 0 needs more than 16 slots at call 8, for 4 "
+        "tokens of 8 experts each; --bank 32 always does, a smaller --ubatch (at most 2 always fits)"
+    )
+    assert load_trace(tmp_path / "run" / "trace.jsonl.gz").calls == 8
+
+
+def test_a_disk_that_is_full_from_the_start(once: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any, **options: Any) -> Any:
+        raise SimError("log.txt: cannot be written (No space left on device); free the disk")
+
+    monkeypatch.setattr("native_bridge.run.run_child", full)
+    with pytest.raises(SimError, match="No space left on device"):
+        once()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_is_full_after_a_while(once: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the log nor a packed trace can be written; run.json has its room from the start."""
+
+    def full(*arguments: Any) -> None:
+        if arguments[-1] != b"\nLoading model... \n":  # what it prints before it writes its trace
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("native_bridge.process._Lines._write", full)
+    monkeypatch.setattr("native_bridge.run_folder.gzip.GzipFile", full)
+    with pytest.raises(
+        SimError, match=r"slot-bank: log.txt: cannot be written \(No space left on device\); free the disk"
+    ):
+        once()
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["log.txt", "run.json", "trace.jsonl"]
+    assert load_trace(tmp_path / "run" / "trace.jsonl").calls > 0
+    assert flags(tmp_path / "run")["rc"] == 1
+
+
+def test_what_cannot_be_started_leaves_nothing(once: Any, stand_in: Runtime, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="has no mode slot-bank; it has none"):
+        once(runtime=replace(stand_in, flags={}))
+    with pytest.raises(BadInput, match="no such file"):
+        once(model=tmp_path / "none.gguf")
+    with pytest.raises(BadInput, match=r"has no trace.jsonl.gz to replay"):
+        once(replace(REQUEST, mode="oracle-prefetch"), replay=UNTRACED / "prose-stock")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trace_that_cannot_be_unpacked(once: Any, tmp_path: Path) -> None:
+    shutil.copytree(RECORDED / "prose-bank24", tmp_path / "cut")
+    whole = (tmp_path / "cut" / "trace.jsonl.gz").read_bytes()
+    (tmp_path / "cut" / "trace.jsonl.gz").write_bytes(whole[:1000])
+    with pytest.raises(BadInput, match="cannot be unpacked"):
+        once(replace(REQUEST, mode="oracle-prefetch"), replay=tmp_path / "cut")
+
+
+def test_flags_of_the_environment_are_not_passed_on(once: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLAMA_ARG_MOE_SLOT_BANK", "3")
+    monkeypatch.setenv("LLAMA_FLASH_MOE_DISABLE_GPU_BANK", "1")
+    seen: dict[str, str] = {}
+    run_child = run_once.__globals__["run_child"]
+
+    def spy(*arguments: Any, **options: Any) -> Any:
+        seen.update(options["environment"])
+        return run_child(*arguments, **options)
+
+    monkeypatch.setattr("native_bridge.run.run_child", spy)
+    once()
+    assert "LLAMA_ARG_MOE_SLOT_BANK" not in seen
+    assert seen["LLAMA_FLASH_MOE_DISABLE_GPU_BANK"] == "1"
+    assert flags(tmp_path / "run")["environment"] == {"LLAMA_FLASH_MOE_DISABLE_GPU_BANK": "1"}
+
+
+def test_progress_counts_routed_calls(once: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[float, int]] = []
+    monkeypatch.setenv("STAND_IN_DOES", "hang")
+    with pytest.raises(SimError):
+        once(timeout_s=2.0, progress=lambda seconds, calls: seen.append((seconds, calls)))
+    assert seen[-1][1] == 3374
+    assert [seconds for seconds, _ in seen] == sorted(seconds for seconds, _ in seen)
