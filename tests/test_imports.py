@@ -12,10 +12,14 @@ import pytest
 from importlinter.cli import lint_imports
 
 import flashmoe_sim
+import native_bridge
 
 PACKAGE = Path(flashmoe_sim.__file__).parent
+BRIDGE = Path(native_bridge.__file__).parent
 ROOT = PACKAGE.parent
+MODULES = {"llama-cpp-python": "llama_cpp"}
 SOURCES = sorted(PACKAGE.rglob("*.py"))
+BRIDGE_SOURCES = sorted(BRIDGE.rglob("*.py"))
 
 
 def imported(source: Path) -> set[str]:
@@ -53,7 +57,20 @@ def test_never_imported(forbidden: str) -> None:
 
 
 def test_all_that_is_imported_is_a_dependency() -> None:
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
-    known = {re.split("[<>=!~ ]", line)[0].lower() for line in declared} | set(sys.stdlib_module_names)
     used = {name.split(".")[0] for source in SOURCES for name in imported(source)}
-    assert used - known == {"flashmoe_sim"}
+    assert used - dependencies(extras=False) == {"flashmoe_sim"}
+
+
+def test_all_that_the_bridge_imports_is_a_dependency_or_an_extra() -> None:
+    used = {name.split(".")[0] for source in BRIDGE_SOURCES for name in imported(source)}
+    assert used - dependencies(extras=True) == {"flashmoe_sim", "native_bridge"}
+
+
+def dependencies(*, extras: bool) -> set[str]:
+    """What may be imported: the standard library, what is installed with the program, and what its extras add."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    declared = project["dependencies"]
+    if extras:
+        declared = declared + [line for lines in project["optional-dependencies"].values() for line in lines]
+    named = {re.split("[<>=!~ ]", line)[0].lower() for line in declared}
+    return {MODULES.get(name, name) for name in named} | set(sys.stdlib_module_names)

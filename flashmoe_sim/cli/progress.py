@@ -43,6 +43,13 @@ def replaying() -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
+def capturing() -> Iterator[Callable[[int, int], None]]:
+    """Progress over the tokens of a capture."""
+    with _bar("capturing", None) as update:
+        yield update
+
+
+@contextmanager
 def _bar(what: str, total: int | None) -> Iterator[Callable[[int, int], None]]:
     if not sys.stderr.isatty():
         yield lambda done, total: None

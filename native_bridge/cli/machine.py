@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from flashmoe_sim.cli import machine
 from native_bridge.cli.groups import with_more
+from native_bridge.cli.machine_probe import probe
 
-command = with_more(machine.command)
+command = with_more(machine.command, probe)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import force_option, json_option, print_json, size
+from flashmoe_sim.cli.common import force_option, json_option, message, print_json, size
 from flashmoe_sim.cli.progress import over_bytes
 from flashmoe_sim.errors import BadInput, SimError
 
@@ -36,7 +36,7 @@ model_argument = click.argument("model", type=PATH)
 @click.option("--quant", metavar="TYPE", help="Storage type of the experts: Q8_0, F16, Q4_0 or MXFP4 (Q8_0).")
 @click.option("--seed", type=int, metavar="N", help="Of the random weights (1): the same seed gives the same bytes.")
 @click.option("--out", type=PATH, required=True, metavar="DIR", help="Folder for model.gguf and sidecar/.")
-@click.option("--sidecar/--no-sidecar", default=True, help="Write the sidecar, too. [default: yes]")
+@click.option("--sidecar/--no-sidecar", default=True, show_default=True, help="Write the sidecar, too.")
 @force_option
 @json_option
 def make_fixture(named: str | None, out: Path, sidecar: bool, force: bool, as_json: bool, **numbers: Any) -> None:
@@ -70,9 +70,14 @@ def make_sidecar(model: Path, out: Path, force: bool, as_json: bool) -> None:
     Example: sim model make-sidecar Qwen3.5-35B-A3B-Q4_K_M.gguf --out sidecar
     """
     from flashmoe_sim.geometry.gguf import read_gguf
-    from native_bridge.fixture.sidecar import write_sidecar
+    from native_bridge.fixture.sidecar import STREAMED, write_sidecar
 
-    with over_bytes(f"writing {out}", read_gguf(model).routed_bytes) as advance:
+    geometry = read_gguf(model)
+    if geometry.arch not in STREAMED:
+        message(
+            f"{model}: the runtime streams {', '.join(STREAMED)}; of {geometry.arch} it takes a sidecar only resident"
+        )
+    with over_bytes(f"writing {out}", geometry.routed_bytes) as advance:
         write_sidecar(model, out, force=force, advance=advance)
     _report(model, out, as_json=as_json)
 

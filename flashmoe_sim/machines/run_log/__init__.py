@@ -1,0 +1,30 @@
+"""The log of a run of the patched runtime: its settings, what it counted and what it timed."""
+
+from flashmoe_sim.machines.run_log.engine import Device, Perf
+from flashmoe_sim.machines.run_log.failure import Overflow
+from flashmoe_sim.machines.run_log.parse import MODES_WITHOUT_SLOTS, RunLog, parse_log, read_log
+from flashmoe_sim.machines.run_log.profile import Profile, ProfileRow
+from flashmoe_sim.machines.run_log.routed import LayerLine, Routed
+from flashmoe_sim.machines.run_log.summary import Family, OracleTrace, Overlap, Prefetch, Prime
+from flashmoe_sim.machines.run_log.text import GIB, MIB
+
+__all__ = [
+    "GIB",
+    "MIB",
+    "MODES_WITHOUT_SLOTS",
+    "Device",
+    "Family",
+    "LayerLine",
+    "OracleTrace",
+    "Overflow",
+    "Overlap",
+    "Perf",
+    "Prefetch",
+    "Prime",
+    "Profile",
+    "ProfileRow",
+    "Routed",
+    "RunLog",
+    "parse_log",
+    "read_log",
+]

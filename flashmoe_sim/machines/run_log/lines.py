@@ -1,0 +1,152 @@
+"""A log line by line: which line is of what kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.machines.run_log.engine import Engine, take_engine
+from flashmoe_sim.machines.run_log.failure import failure_of
+from flashmoe_sim.machines.run_log.profile import Profile, take_profile
+from flashmoe_sim.machines.run_log.routed import LayerLine, layer_of
+from flashmoe_sim.machines.run_log.summary import (
+    families_of,
+    oracle_trace_of,
+    overlap_of,
+    prefetch_of,
+    prime_of,
+    repairs_of,
+)
+from flashmoe_sim.machines.run_log.text import bare
+
+SPEED = re.compile(r"\[ Prompt: ([\d.]+) t/s \| Generation: ([\d.]+) t/s \]")
+_SETTING = re.compile(r"  ([\w/-]+(?: [\w-]+)*) *= (.+)")
+_SUMMARY = "log_runtime_summary: Flash-MoE "
+_PROFILE = "log_perf_profile_table: "
+_LAYER = re.compile(r"(?:layer-residency )?layer(?:=| (?=\d))")  # with a space in the lines of debugging
+_KIND = re.compile(r"([\w -]+?)(?: summary| breakdown)? [\w/-]+=")
+
+# Lines that name Flash-MoE and tell nothing that is not read elsewhere.
+_NOTICES = (
+    "Flash-MoE trace harness",
+    "will split expert preads",
+    "mixed slot staging is enabled",
+    "async slot uploads enabled",
+    "resident packed-bank files",
+    "keeps warmup on the routed top-k path",
+    "GPU-bank placement is enabled",
+    "host-backed routed bank path",
+    "ignoring Flash-MoE sidecar",
+    "applied Flash-MoE sidecar overrides",
+    "slot-bank filtered",
+    "slot-bank virtualized",
+    "slot-bank uses span-sanity checks",
+    "sparse virtual-bank mapping",
+    "sparse Flash-MoE virtual-bank backing",
+    "compact Flash-MoE dense GGUF",
+    "come from the Flash-MoE sidecar path",
+    "Flash-MoE routed tensor entries",
+    "defaulting Flash-MoE slot-bank GPU runs",
+    "Flash-MoE sidecar runs keep --fit on",
+)
+
+# Lines that a fit can do without.
+_OPTIONAL: dict[str, tuple[str, Callable[[str, str], object]]] = {
+    "install": ("families", families_of),
+    "prefetch": ("prefetch", prefetch_of),
+    "predict-prev-token": ("predict", prefetch_of),
+    "predict-top1-prev": ("predict", prefetch_of),
+    "overlap": ("overlap", overlap_of),
+    "resident-slot-bank prime": ("resident_prime", prime_of),
+}
+_NEEDED = ("routed", "residency", "oracle-all-hit prime")
+
+
+@dataclass
+class Lines:
+    """What was found so far; where a line is there twice, the last one holds.
+
+    found: place and line, by kind. values: what was read of lines that a fit can do without, by RunLog's names. faults:
+    messages of damaged lines that it cannot. failure: the first certain one; complaint: one that may be the model's.
+    """
+
+    where: str
+    settings: dict[str, str] = field(default_factory=dict)
+    found: dict[str, tuple[str, str]] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    layers: dict[int, LayerLine] = field(default_factory=dict)
+    engine: Engine = field(default_factory=Engine)
+    profile: Profile = field(default_factory=Profile)
+    unread: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    failure: str | None = None
+    complaint: str | None = None
+    in_settings: bool = False
+
+
+def read_lines(text: str, where: str) -> Lines:
+    """Every line of a log. where: its file, for messages."""
+    lines = Lines(where)
+    for number, line in enumerate(text.split("\n"), 1):
+        _take(lines, f"{where}: line {number}", bare(line))
+    return lines
+
+
+def _take(lines: Lines, place: str, line: str) -> None:
+    if lines.in_settings and (setting := _SETTING.fullmatch(line)):
+        lines.settings[setting[1]] = setting[2]
+        return
+    lines.in_settings = line == "Flash-MoE settings:"  # what the model generated may look like one, too
+    if lines.in_settings:
+        return
+    if _SUMMARY in line:
+        _take_summary(lines, place, line.partition(_SUMMARY)[2])
+    elif (profile := take_profile(lines.profile, line)) is not None:
+        lines.profile = profile
+    elif SPEED.fullmatch(line):
+        lines.found["speed"] = place, line
+    elif (engine := take_engine(lines.engine, line)) is not None:
+        lines.engine = engine
+    else:
+        _take_rest(lines, line)
+
+
+def _take_summary(lines: Lines, place: str, rest: str) -> None:
+    """A line of the summary, without the names before it."""
+    kind = found[1] if (found := _KIND.match(rest)) else ""
+    if "overlap=" in rest:
+        kind = "overlap"
+    if _LAYER.match(rest):
+        try:
+            layer = layer_of(place, _LAYER.sub("layer=", rest, count=1))
+            lines.layers[layer.layer] = layer
+        except BadInput as error:
+            lines.faults.append(str(error))
+    elif kind in _NEEDED and not rest.startswith("routed src=prefill"):  # a later version counts prompts apart
+        lines.found[kind] = place, rest
+    elif kind in _OPTIONAL:
+        name, read = _OPTIONAL[kind]
+        try:
+            lines.values[name] = read(place, rest)
+        except BadInput:
+            lines.unread.append(f"{_SUMMARY}{rest}")
+    else:
+        lines.unread.append(f"{_SUMMARY}{rest}")
+
+
+def _take_rest(lines: Lines, line: str) -> None:
+    """A failure, what a replay of a trace prints, and what else names Flash-MoE."""
+    failure, certain = failure_of(line)
+    if failure is not None and certain:
+        lines.failure = lines.failure or failure
+    elif failure is not None:
+        lines.complaint = lines.complaint or failure
+    elif (trace := oracle_trace_of(line)) is not None:
+        lines.values["oracle_trace"] = trace
+    elif (repairs := repairs_of(line)) is not None:
+        lines.values["repairs"] = repairs
+    elif ("Flash-MoE" in line or _PROFILE in line) and not any(notice in line for notice in _NOTICES):
+        lines.unread.append(line)

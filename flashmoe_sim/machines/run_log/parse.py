@@ -1,0 +1,139 @@
+"""A whole log as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.machines.run_log.engine import Device, Perf
+from flashmoe_sim.machines.run_log.failure import Overflow, overflow_of
+from flashmoe_sim.machines.run_log.lines import SPEED, Lines, read_lines
+from flashmoe_sim.machines.run_log.profile import Profile
+from flashmoe_sim.machines.run_log.routed import LayerLine, Routed, routed_of
+from flashmoe_sim.machines.run_log.summary import Family, OracleTrace, Overlap, Prefetch, Prime, prime_of
+
+MODES_WITHOUT_SLOTS = ("stock", "resident", "resident-bank")
+
+
+@dataclass(frozen=True)
+class RunLog:
+    """All that is read from a log; routed is None in the modes that route nothing through slots.
+
+    prompt_tok_s, decode_tok_s: 0 where a run failed. settings: as printed, empty in the mode `stock`. backend: a GPU's,
+    in lower case; empty where no line names one. families: by name (`gate_up`, `gate`, `up`, `down`), empty where
+    nothing was installed. prefetch: of `--moe-prefetch-temporal`, and the reads of `oracle-prefetch`; predict: of
+    `--moe-predict-…`, which overlap judges. prime: of `oracle-all-hit`; resident_prime: of a bank from packed RAM that
+    holds the layer. repairs: records that `oracle-prefetch` had to make resident again. perf and profile: of `--perf`.
+    build, system_info: as printed. gpu_layers: on the GPU, of how many. unread: lines about Flash-MoE that were not
+    understood. failure: what went wrong, in the runtime's words where it has any; None for a run that ended well.
+    overflow: where it was a bank too small.
+    """
+
+    prompt_tok_s: float
+    decode_tok_s: float
+    settings: Mapping[str, str]
+    backend: str
+    routed: Routed | None = None
+    prime: Prime | None = None
+    layers: tuple[LayerLine, ...] = ()
+    families: Mapping[str, Family] = field(default_factory=dict)
+    prefetch: Prefetch | None = None
+    predict: Prefetch | None = None
+    overlap: Overlap | None = None
+    resident_prime: Prime | None = None
+    oracle_trace: OracleTrace | None = None
+    repairs: int = 0
+    perf: Perf | None = None
+    profile: Profile | None = None
+    build: str = ""
+    system_info: str = ""
+    devices: tuple[Device, ...] = ()
+    gpu_layers: tuple[int, int] | None = None
+    unread: tuple[str, ...] = ()
+    failure: str | None = None
+    overflow: Overflow | None = None
+
+
+def parse_log(text: str, *, mode: str, where: str) -> RunLog:
+    """What the log of a run in this mode tells. where: its file, for messages.
+
+    Raises BadInput for a log without its summary or its speed, which a crashed run leaves, or with damaged numbers.
+    """
+    log, faults = _parse(text, mode=mode, where=where)
+    if faults:
+        raise BadInput(faults[0])
+    if log.failure is not None:
+        raise BadInput(f"{where}: {log.failure}: the run failed; run it again")
+    return log
+
+
+def read_log(text: str, *, mode: str, where: str) -> RunLog:
+    """The same as far as the log goes, also of a run that failed: what is missing or damaged is its `failure`."""
+    return _parse(text, mode=mode, where=where)[0]
+
+
+def _parse(text: str, *, mode: str, where: str) -> tuple[RunLog, list[str]]:
+    """The log, and a message for each thing that is missing or damaged and that a fit needs."""
+    lines = read_lines(text, where)
+    faults, prompt_tok_s, decode_tok_s = list(lines.faults), 0.0, 0.0
+    routed = prime = None
+    try:
+        prompt_tok_s, decode_tok_s = _speeds(lines)
+    except BadInput as error:
+        faults.append(str(error))
+    try:
+        routed = None if mode in MODES_WITHOUT_SLOTS else _routed(lines)
+    except BadInput as error:
+        faults.append(str(error))
+    try:
+        prime = prime_of(*lines.found["oracle-all-hit prime"]) if "oracle-all-hit prime" in lines.found else None
+    except BadInput as error:
+        faults.append(str(error))
+    failure = lines.failure or ((lines.complaint or faults[0]) if faults else None)
+    return (
+        RunLog(
+            prompt_tok_s,
+            decode_tok_s,
+            lines.settings,
+            lines.engine.backend,
+            routed,
+            prime,
+            tuple(lines.layers[layer] for layer in sorted(lines.layers)),
+            perf=lines.engine.perf,
+            profile=lines.profile if lines.profile != Profile() else None,
+            build=lines.engine.build,
+            system_info=lines.engine.system_info,
+            devices=lines.engine.devices,
+            gpu_layers=lines.engine.gpu_layers,
+            unread=tuple(lines.unread),
+            failure=failure,
+            overflow=overflow_of(failure) if failure else None,
+            **lines.values,
+        ),
+        faults,
+    )
+
+
+def _speeds(lines: Lines) -> tuple[float, float]:
+    if "speed" not in lines.found:
+        raise BadInput(
+            f"{lines.where}: no line `[ Prompt: … t/s | Generation: … t/s ]`: the run did not finish; run it again"
+        )
+    place, line = lines.found["speed"]
+    match = SPEED.fullmatch(line)
+    assert match is not None
+    try:
+        prompt, decode = map(float, match.groups())
+    except ValueError:
+        raise BadInput(f"{place}: {line}; expected two numbers; run it again") from None
+    if prompt == 0 or decode == 0:
+        raise BadInput(f"{place}: 0 t/s: the run failed; the lines above tell why; run it again")
+    return prompt, decode
+
+
+def _routed(lines: Lines) -> Routed:
+    for name, shown in (("routed", "routed src=…"), ("residency", "residency cold=…")):
+        if name not in lines.found:
+            raise BadInput(f"{lines.where}: no line `Flash-MoE {shown}`: not the whole log of the run; run it again")
+    return routed_of(*lines.found["routed"], *lines.found["residency"])

@@ -1,0 +1,152 @@
+"""The other lines of the runtime's summary: installs by family, reads ahead, and what was installed before the run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.machines.run_log.text import GIB, NUMBER, WHOLE, Fields
+
+_FAMILY = re.compile(rf"\b(gate_up|gate|up|down)={NUMBER} ms / {NUMBER} GiB")
+_OVERLAP = re.compile(rf"overlap={WHOLE}/{WHOLE} ")
+_TRACE = re.compile(rf"loaded Flash-MoE oracle trace (.+) with {WHOLE} routed calls(?: and {WHOLE} unique experts .+)?")
+_REPAIRED = re.compile(rf"oracle-prefetch repaired {WHOLE} replay records")
+
+
+@dataclass(frozen=True)
+class Family:
+    """The installs of one tensor family. bytes_read: rounded to 0.01 GiB by the log."""
+
+    install_ms: float
+    bytes_read: float
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """What was read ahead. name: `prefetch`, or the predicting mode.
+
+    requests: distinct experts that it wanted resident, of which misses were not. calls: one for each layer and
+    micro-batch, and in `oracle-prefetch` for each record and repair. hit_percent: rounded to 0.1. bytes_read: rounded
+    to 0.01 GiB. total_ms has everything in it, install_ms the reads and uploads; source_ms is over all reading threads.
+    """
+
+    name: str
+    calls: int
+    requests: int
+    hit_percent: float
+    misses: int
+    bytes_read: float
+    total_ms: float
+    install_ms: float
+    source_ms: float
+    upload_ms: float
+    sidecar_reads: int
+    packed_copies: int
+
+    @property
+    def reads(self) -> int:
+        return self.sidecar_reads + self.packed_copies
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Predictions beside each layer's next call: of `predicted` experts, `right` were in it. Percents rounded to 0.1.
+
+    calls: those that had a prediction.
+    """
+
+    name: str
+    right: int
+    predicted: int
+    precision_percent: float
+    coverage_percent: float
+    calls: int
+
+
+@dataclass(frozen=True)
+class Prime:
+    """What was installed before the run: by a replay of a trace, or by a bank as large as the layer.
+
+    bytes_read: rounded to 0.01 GiB. source_ms: over all reading threads. packed_copies: 0 where the log does not tell.
+    """
+
+    installs: int
+    bytes_read: float
+    total_ms: float
+    install_ms: float
+    source_ms: float
+    upload_ms: float
+    packed_copies: int
+
+
+@dataclass(frozen=True)
+class OracleTrace:
+    """The trace that was replayed. experts: distinct ones over all layers, None but in the mode `oracle-all-hit`."""
+
+    path: str
+    calls: int
+    experts: int | None
+
+
+def families_of(place: str, line: str) -> dict[str, Family]:
+    found = {name: Family(float(ms), float(gib) * GIB) for name, ms, gib in _FAMILY.findall(line)}
+    if not found:
+        raise BadInput(f"{place}: no `gate=… ms / … GiB`; expected the log of the patched runtime; run it again")
+    return found
+
+
+def prefetch_of(place: str, line: str) -> Prefetch:
+    of = Fields(place, line)
+    return Prefetch(
+        name=line.split(maxsplit=1)[0],
+        calls=of.count("calls"),
+        requests=of.count("uniq"),
+        hit_percent=of.number("hit"),
+        misses=of.count("miss"),
+        bytes_read=of.number("bytes") * GIB,
+        total_ms=of.number("total"),
+        install_ms=of.number("install"),
+        source_ms=of.number("source"),
+        upload_ms=of.number("upload"),
+        sidecar_reads=of.count("pread"),
+        packed_copies=of.count("rcopy"),
+    )
+
+
+def overlap_of(place: str, line: str) -> Overlap:
+    of, counts = Fields(place, line), _OVERLAP.search(line)
+    if counts is None:
+        raise BadInput(f"{place}: no `overlap=…/…`; expected the log of the patched runtime; run it again")
+    right, predicted = map(int, counts.groups())
+    return Overlap(
+        name=line.split(maxsplit=1)[0],
+        right=right,
+        predicted=predicted,
+        precision_percent=of.number("precision"),
+        coverage_percent=of.number("coverage"),
+        calls=of.count("layers"),
+    )
+
+
+def prime_of(place: str, line: str) -> Prime:
+    of = Fields(place, line)
+    return Prime(
+        installs=of.count("installs"),
+        bytes_read=of.number("bytes") * GIB,
+        total_ms=of.number("total"),
+        install_ms=of.number("install"),
+        source_ms=of.number("source"),
+        upload_ms=of.number("upload"),
+        packed_copies=of.count("rcopy") if "rcopy" in of.values else 0,
+    )
+
+
+def oracle_trace_of(line: str) -> OracleTrace | None:
+    found = _TRACE.search(line)
+    return OracleTrace(found[1], int(found[2]), int(found[3]) if found[3] else None) if found else None
+
+
+def repairs_of(line: str) -> int | None:
+    found = _REPAIRED.search(line)
+    return int(found[1]) if found else None

@@ -1,0 +1,74 @@
+"""A line of a log without its colours and its prefix, and the `key=value` in it."""
+
+from __future__ import annotations
+
+import re
+from math import isfinite
+
+from flashmoe_sim.errors import BadInput
+
+MIB, GIB = 2**20, 2**30
+WHOLE = r"(\d{1,15})"
+NUMBER = r"(\d{1,15}(?:\.\d{1,9})?)"
+
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_TAKEN_BACK = re.compile(r"[^\x08]?\x08")
+# What may stand before it: the loading animation, minutes.seconds.milli.micro, and the level.
+_BEFORE = re.compile(r"^(?:Loading model\.\.\. )?[|/\\-]?(?:\d+\.\d{2}\.\d{3}\.\d{3} )?(?:[IWED] )?")
+_VALUE = re.compile(r"(?<![\w/-])([\w/-]+)=(\S+)")
+_LONGEST = 4096  # what is longer is text, with at most a line of the log at its end
+
+# The names that older versions of the runtime have for the same numbers.
+_OLDER = {
+    "unique": "uniq",
+    "misses": "miss",
+    "misses/call": "miss/call",
+    "slot-write": "slotwr",
+    "pread_ops": "pread",
+    "resident_copy_ops": "rcopy",
+    "io-split": "iosplit",
+    "async-upload": "async",
+    "parallel-reads": "preads",
+    "cpu-visible-slot-writes": "cpuvis",
+    "cold-loads": "cold",
+    "evict-loads": "evict",
+    "resident-peak": "peak",
+}
+
+
+def bare(line: str) -> str:
+    """A line as the runtime worded it: no colours of a terminal, no animation, no time and level before it."""
+    return _BEFORE.sub("", _TAKEN_BACK.sub("", _COLOUR.sub("", line.removesuffix("\r")[-_LONGEST:])), count=1)
+
+
+class Fields:
+    """The `key=value` of one line. Where a key is there twice, the last one holds.
+
+    Each raises BadInput, naming the line, for a value that is not what it asks for; unknown keys do not matter.
+    """
+
+    def __init__(self, place: str, line: str) -> None:
+        self.place = place
+        self.values = {_OLDER.get(key, key): value for key, value in _VALUE.findall(line)}
+
+    def number(self, key: str) -> float:
+        text = self.values.get(key)
+        if text is None:
+            raise BadInput(f"{self.place}: no `{key}=`; expected the log of the patched runtime; run it again")
+        try:
+            value = float(text.removesuffix("%"))
+        except ValueError:
+            value = -1.0
+        if not 0 <= value < 1e18 or not isfinite(value):
+            raise BadInput(f"{self.place}: {key}={text}; expected a number from 0; run it again")
+        return value
+
+    def count(self, key: str) -> int:
+        value = self.number(key)
+        if value != int(value):
+            raise BadInput(f"{self.place}: {key}={self.values[key]}; expected a whole number; run it again")
+        return int(value)
+
+    def switch(self, key: str) -> bool | None:
+        """None where the log does not tell."""
+        return {"on": True, "off": False}.get(self.values.get(key, ""))

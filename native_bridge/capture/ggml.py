@@ -1,0 +1,86 @@
+"""Values of ggml's tensors, by pointer.
+
+Only the head of the struct is read (type, buffer, ne, nb: ggml.h), and checked against ggml's own count of bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import SimError
+
+MAX_DIMENSIONS = 4
+TYPES: dict[int, type[np.generic]] = {0: np.float32, 26: np.int32}
+
+
+class TensorHead(ctypes.Structure):
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("buffer", ctypes.c_void_p),
+        ("ne", ctypes.c_int64 * MAX_DIMENSIONS),
+        ("nb", ctypes.c_size_t * MAX_DIMENSIONS),
+    )
+
+
+class Ggml:
+    """The functions of a loaded ggml library that are needed here, with their types."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._name = _function(library, "ggml_get_name", ctypes.c_void_p, ctypes.c_void_p)
+        self._n_bytes = _function(library, "ggml_nbytes", ctypes.c_size_t, ctypes.c_void_p)
+        self._get = _function(
+            library,
+            "ggml_backend_tensor_get",
+            None,
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+            ctypes.c_size_t,
+            ctypes.c_size_t,
+        )
+
+    def name_at(self, tensor: int) -> int:
+        """The address of the tensor's name."""
+        return int(self._name(tensor))
+
+    def values(self, tensor: int) -> NDArray[Any]:
+        """A copy of a computed tensor's values, wherever they are: [ne[3], ne[2], ne[1], ne[0]], i32 or f32.
+
+        Of a view all bytes from its first value to its last are fetched, in one piece: a transfer from a GPU costs more
+        than what lies between the rows.
+
+        Raises SimError for another type, or where the struct is not laid out as it is known here.
+        """
+        head = TensorHead.from_address(tensor)
+        n_bytes = int(self._n_bytes(tensor))
+        ne, nb = list(head.ne), list(head.nb)
+        if 0 in ne:
+            return np.empty(ne[::-1], np.int32)
+        dtype = TYPES.get(head.type)
+        if dtype is None or n_bytes != extent_bytes(ne, nb, np.dtype(dtype).itemsize):
+            raise SimError(
+                f"llama.cpp has a tensor of type {head.type}, {ne} values and {n_bytes} bytes, laid out otherwise than "
+                "this program knows; use the version of llama-cpp-python that the extra 'capture' asks for"
+            )
+        raw = np.empty(n_bytes, np.uint8)
+        self._get(tensor, raw.ctypes.data, 0, n_bytes)
+        return strided(raw, ne, nb, dtype)
+
+
+def extent_bytes(ne: list[int], nb: list[int], item_bytes: int) -> int:
+    """Bytes from the first value to the end of the last."""
+    return item_bytes + sum((count - 1) * stride for count, stride in zip(ne, nb, strict=True))
+
+
+def strided(raw: NDArray[np.uint8], ne: list[int], nb: list[int], dtype: type[np.generic]) -> NDArray[Any]:
+    """The values in bytes that begin with the first one; counts and strides with the fastest dimension first."""
+    return np.ndarray(ne[::-1], dtype, buffer=raw.data, strides=nb[::-1]).copy()
+
+
+def _function(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
+    function = getattr(library, name)
+    function.restype, function.argtypes = result, arguments
+    return function

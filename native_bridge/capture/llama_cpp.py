@@ -1,0 +1,216 @@
+"""llama.cpp through llama-cpp-python's low-level functions: any mixture-of-experts GGUF, on CPU or GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.geometry.gguf import read_gguf
+from native_bridge.capture.ggml import Ggml
+from native_bridge.capture.interrupts import interrupts_wait
+from native_bridge.capture.record import RoutedCall
+from native_bridge.capture.router_tap import PREFIX, RouterTap
+
+INSTALL = "CMAKE_ARGS=-DGGML_NATIVE=OFF pip install 'flashmoe-sim[capture]'"
+ERROR_LEVEL = 4
+
+_kept_for_c: list[object] = []  # C keeps no references to what it calls
+
+
+class LlamaCpp:
+    """A model and one sequence of tokens; an `Engine`.
+
+    path: the GGUF file, or any one of the files a model is split into.
+    ubatch: tokens of a micro-batch at most.
+    threads: 0 for as many as there are cores.
+    gpu_layers: layers on the GPU, -1 for all, where the library was built for one.
+    weights: whether gate weights are recorded.
+
+    Raises BadInput where the file is no mixture-of-experts model (which its header tells), or the library is missing or
+    cannot load it.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        ubatch: int = 512,
+        threads: int = 0,
+        gpu_layers: int = 0,
+        weights: bool = True,
+    ) -> None:
+        geometry = read_gguf(path)
+        self.architecture = geometry.arch
+        self.n_experts = {number: layer.n_experts for number, layer in geometry.layers.items()}
+        self._lib, self._said = _library()
+        self._said.clear()
+        self._path = _first(path)
+        self._ubatch = ubatch
+        self._threads = threads or _cores()
+        self._context: Any = None
+        self._stopped: BaseException | None = None
+        self._tap = RouterTap(weights=weights)
+        self._model = self._load(gpu_layers)
+        self._vocabulary = self._lib.llama_model_get_vocab(self._model)
+        self._ggml = Ggml(_ggml_library())
+        self._name_offset = -1
+        self._position = 0
+        self._batch = self._lib.llama_batch_init(ubatch, 0, 1)
+        self.trained_context = int(self._lib.llama_model_n_ctx_train(self._model))
+        self.library = f"llama-cpp-python {self._lib.__version__}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lib.llama_batch_free(self._batch)
+        if self._context:
+            self._lib.llama_free(self._context)
+        self._lib.llama_model_free(self._model)
+
+    def tokenize(self, text: str) -> list[int]:
+        raw = text.encode()
+        tokens = (ctypes.c_int32 * (len(raw) + 8))()
+        count = self._lib.llama_tokenize(self._vocabulary, raw, len(raw), tokens, len(tokens), True, True)
+        if count < 0:
+            raise SimError(f"{self._path}: the prompt has more tokens than bytes; the vocabulary is damaged")
+        return list(tokens[:count])
+
+    def begin(self, context: int) -> None:
+        parameters = self._lib.llama_context_default_params()
+        parameters.n_ctx = context
+        parameters.n_batch = parameters.n_ubatch = self._ubatch
+        parameters.n_threads = parameters.n_threads_batch = self._threads
+        parameters.no_perf = True
+        self._callback = self._lib.ggml_backend_sched_eval_callback(self._see)
+        parameters.cb_eval = self._callback
+        self._context = self._lib.llama_init_from_model(self._model, parameters)
+        if not self._context:
+            raise BadInput(f"{self._path}: no context of {context} tokens for it{self._reason()}; give a smaller --ctx")
+
+    def evaluate(self, tokens: Sequence[int], *, output: bool) -> list[RoutedCall]:
+        batch = self._batch
+        batch.n_tokens = len(tokens)
+        for i, token in enumerate(tokens):
+            batch.token[i] = token
+            batch.pos[i] = self._position + i
+            batch.n_seq_id[i] = 1
+            batch.seq_id[i][0] = 0
+            batch.logits[i] = output and i == len(tokens) - 1
+        with interrupts_wait(self._stop):
+            code = self._lib.llama_decode(self._context, batch)
+        if self._stopped:
+            raise self._stopped
+        if code:
+            raise SimError(f"{self._path}: llama.cpp could not evaluate {len(tokens)} tokens{self._reason()}")
+        self._position += len(tokens)
+        return self._tap.calls()
+
+    def logits(self) -> NDArray[np.float32]:
+        values = self._lib.llama_get_logits_ith(self._context, -1)
+        return np.ctypeslib.as_array(values, (self._lib.llama_vocab_n_tokens(self._vocabulary),)).copy()
+
+    def is_end(self, token: int) -> bool:
+        return bool(self._lib.llama_vocab_is_eog(self._vocabulary, token))
+
+    def text(self, tokens: Sequence[int]) -> str:
+        piece = ctypes.create_string_buffer(1 << 10)
+        length = ctypes.sizeof(piece)
+        pieces = []
+        for token in tokens:
+            count = self._lib.llama_token_to_piece(self._vocabulary, token, piece, length, 0, False)
+            pieces.append(piece.raw[: max(count, 0)])
+        return b"".join(pieces).decode("utf-8", "replace")
+
+    def _load(self, gpu_layers: int) -> Any:
+        parameters = self._lib.llama_model_default_params()
+        parameters.n_gpu_layers = gpu_layers
+        goes_on = self._lib.llama_progress_callback(lambda share, _: self._stopped is None)
+        parameters.progress_callback = goes_on
+        with interrupts_wait(self._stop):
+            model = self._lib.llama_model_load_from_file(str(self._path).encode(), parameters)
+        if self._stopped:
+            raise self._stopped
+        if not model:
+            raise BadInput(f"{self._path}: llama.cpp cannot load it{self._reason()}")
+        return model
+
+    def _see(self, tensor: int, ask: bool, _: int) -> bool:
+        """llama.cpp asks of each tensor whether its values are wanted, and shows those that are.
+
+        An exception would be lost in C: it is kept, and the evaluation ends.
+        """
+        try:
+            if self._stopped:
+                return False
+            name = self._name(tensor)
+            if not name.startswith(PREFIX) or not self._tap.wants(name):
+                return False
+            if not ask:
+                self._tap.take(name, self._ggml.values(tensor))
+        except Exception as error:
+            self._stop(error)
+            return False
+        return True
+
+    def _name(self, tensor: int) -> bytes:
+        if self._name_offset < 0:
+            self._name_offset = self._ggml.name_at(tensor) - tensor
+        return ctypes.string_at(tensor + self._name_offset)
+
+    def _stop(self, why: BaseException) -> None:
+        self._stopped = self._stopped or why
+
+    def _reason(self) -> str:
+        """What llama.cpp said first of what went wrong."""
+        return f" ({self._said[0]})" if self._said else ""
+
+
+def _cores() -> int:
+    import psutil
+
+    return psutil.cpu_count(logical=False) or 1
+
+
+def _first(path: Path) -> Path:
+    """Of a split model the file that llama.cpp wants to be given."""
+    return path.with_name(re.sub(r"-\d{5}(-of-\d{5}\.gguf)$", r"-00001\1", path.name))
+
+
+@cache
+def _library() -> tuple[Any, list[str]]:
+    """The library, and where it says what went wrong, instead of on stderr."""
+    try:
+        import llama_cpp
+    except ModuleNotFoundError:
+        raise BadInput(
+            f"llama-cpp-python is not installed; to capture from GGUF files: {INSTALL} "
+            "(compiles llama.cpp; in a container or virtual machine leave GGML_NATIVE off)"
+        ) from None
+    except (ImportError, OSError, RuntimeError) as error:
+        raise BadInput(f"llama-cpp-python is installed, but broken ({error}); install it again: {INSTALL}") from None
+    said: list[str] = []
+
+    def log(level: int, text: bytes, _: int) -> None:
+        if level == ERROR_LEVEL and text.strip():
+            said.append(text.decode("utf-8", "replace").strip())
+
+    callback = llama_cpp.llama_log_callback(log)
+    llama_cpp.llama_log_set(callback, None)
+    _kept_for_c.append(callback)
+    llama_cpp.llama_backend_init()
+    return llama_cpp, said
+
+
+def _ggml_library() -> ctypes.CDLL:
+    from llama_cpp._ggml import libggml
+
+    return cast(ctypes.CDLL, libggml)

@@ -1,0 +1,131 @@
+"""The trace of a capture, written while it runs: what has been written stays, and can be read."""
+
+from __future__ import annotations
+
+import gzip
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import orjson
+import zstandard
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.trace.atomic import refuse_existing
+
+FLUSH_BYTES = 64 << 10
+FLUSH_S = 1.0
+
+# One frame or member a flush: a file that ends after any of them is whole.
+PACKERS: Mapping[str, Callable[[bytes], bytes]] = {
+    ".jsonl": bytes,
+    ".jsonl.gz": lambda text: gzip.compress(text, mtime=0),
+    ".jsonl.zst": zstandard.compress,
+}
+
+
+class RoutedCall(NamedTuple):
+    """One router evaluation of one layer.
+
+    experts: i32 [n_tokens, n_expert_used], in router-rank order.
+    weights: f32, likewise: what the experts' outputs are multiplied with; None where not asked for.
+    """
+
+    layer: int
+    experts: NDArray[np.int32]
+    weights: NDArray[np.float32] | None = None
+
+
+class TraceWriter:
+    """Writes routed calls in the runtime's layout, without `slots` and with `phase`, `step` and perhaps `weights`.
+
+    path: plain, or compressed where its name ends in .gz or .zst. It appears, or is replaced, with the first calls.
+    origin: how the trace was made, any JSON; a key of the first record.
+
+    A plain file has every step once it is added, a compressed one at most a second later.
+    Raises BadInput for a name that tells no format, a file that exists without force, and one that cannot be written.
+    """
+
+    def __init__(self, path: Path, *, origin: Mapping[str, Any], force: bool = False) -> None:
+        pack = next((pack for ending, pack in PACKERS.items() if path.name.endswith(ending)), None)
+        if pack is None:
+            raise BadInput(f"{path}: the name tells no format; end it in {', '.join(PACKERS)}")
+        refuse_existing(path, force=force)
+        self.calls = 0
+        self.steps = 0
+        self.written_bytes = 0
+        self._path = path
+        self._pack = pack
+        self._origin = origin
+        self._lines: list[bytes] = []
+        self._flushed_at = -FLUSH_S
+        self._is_new = not path.exists()
+        try:
+            self._file = path.open("ab", buffering=0)  # appending leaves an old trace until there is a new one
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._flush()
+        finally:
+            self._file.close()
+            if self._is_new and not self.written_bytes:
+                self._path.unlink(missing_ok=True)
+
+    def add(self, calls: Sequence[RoutedCall], *, phase: int) -> None:
+        """Write the routed calls of one step.
+
+        Raises BadInput where the disk is full or the file may not grow; what was written before stays.
+        """
+        for call in calls:
+            self._lines.append(self._line(call, phase))
+            self.calls += 1
+        self.steps += 1
+        plain, due = self._pack is bytes, time.monotonic() - self._flushed_at >= FLUSH_S
+        if plain or due or sum(map(len, self._lines)) >= FLUSH_BYTES:
+            self._flush()
+
+    def _line(self, call: RoutedCall, phase: int) -> bytes:
+        n_tokens, n_expert_used = call.experts.shape
+        record: dict[str, Any] = {
+            "seq": self.calls,
+            "layer": call.layer,
+            "n_expert_used": n_expert_used,
+            "n_tokens": n_tokens,
+            "experts": np.ascontiguousarray(call.experts, np.int32).ravel(),
+            "phase": phase,
+            "step": self.steps,
+        }
+        if call.weights is not None:
+            record["weights"] = np.ascontiguousarray(call.weights, np.float32).ravel()
+        if not self.calls:
+            record["origin"] = self._origin
+        return orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
+
+    def _flush(self) -> None:
+        if not self._lines:
+            return
+        left = memoryview(self._pack(b"".join(self._lines)))
+        self._lines.clear()
+        try:
+            if not self.written_bytes:
+                self._file.truncate(0)
+            end = self.written_bytes + len(left)
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            self._file.truncate(self.written_bytes)  # what is half-written would break the compressed file
+            raise self._unwritable(error) from None
+        self.written_bytes = end
+        self._flushed_at = time.monotonic()
+
+    def _unwritable(self, error: OSError) -> BadInput:
+        kept = f"; the trace up to there is kept, {self.written_bytes} bytes" if self.written_bytes else ""
+        return BadInput(f"{self._path}: cannot be written ({error.strerror or error}){kept}")

@@ -1,0 +1,162 @@
+"""Running a model over a prompt and what it says next, and recording every routed call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
+from native_bridge.capture.record import RoutedCall, TraceWriter
+
+# As the runtime's default; without it a model at random temperatures soon says what no text says.
+SAMPLED_FROM = 40
+
+
+class Engine(Protocol):
+    """A loaded model with one sequence of tokens.
+
+    library: what runs it, with its version.
+    architecture: as the model's file names it.
+    n_experts: experts of each layer that has routed ones, keyed by layer number.
+    trained_context: tokens it was trained with; 0 where it does not tell.
+    """
+
+    @property
+    def library(self) -> str: ...
+
+    @property
+    def architecture(self) -> str: ...
+
+    @property
+    def n_experts(self) -> Mapping[int, int]: ...
+
+    @property
+    def trained_context(self) -> int: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def tokenize(self, text: str) -> list[int]: ...
+
+    def begin(self, context: int) -> None:
+        """Make room for this many tokens; before the first evaluation."""
+
+    def evaluate(self, tokens: Sequence[int], *, output: bool) -> list[RoutedCall]:
+        """Append tokens to the sequence in one micro-batch: the routed calls in the order they were computed.
+
+        output: whether `logits` are wanted of the last of them.
+        """
+
+    def logits(self) -> NDArray[np.float32]:
+        """Of the last token evaluated with output: f32 [vocabulary]."""
+
+    def is_end(self, token: int) -> bool: ...
+
+    def text(self, tokens: Sequence[int]) -> str: ...
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to run: a prompt in micro-batches of `ubatch` tokens, then at most `tokens` tokens one by one.
+
+    temperature: 0 takes the likeliest token, more draws from the likeliest 40, with `seed`.
+    context: tokens to make room for; 0 for as many as there will be.
+    """
+
+    prompt: str
+    tokens: int
+    ubatch: int
+    context: int = 0
+    temperature: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Captured:
+    """What was run: tokens of the prompt, and what the model said."""
+
+    prompt_tokens: int
+    said: tuple[int, ...]
+    text: str
+
+
+def capture(
+    engine: Engine, request: Request, write: TraceWriter, *, progress: Callable[[int, int], None] | None = None
+) -> Captured:
+    """Run the request and write a step for each micro-batch of the prompt and for each token said but the last.
+
+    progress: called after each step with the tokens evaluated and those there will be at most.
+
+    The last token said is not evaluated, as in the runtime: nothing is said after it.
+    Raises BadInput for a prompt without tokens, one that does not fit, and a model of which no routed call is seen.
+    """
+    prompt = engine.tokenize(request.prompt)
+    wanted = len(prompt) + request.tokens
+    engine.begin(_context(engine, request, len(prompt)))
+    evaluated = 0
+
+    def step(tokens: Sequence[int], phase: int, *, output: bool) -> None:
+        nonlocal evaluated
+        calls = engine.evaluate(tokens, output=output)
+        if not calls:
+            raise BadInput(
+                "the model was run, but no router was seen; it names its tensors otherwise than other models do"
+            )
+        for call in calls:
+            _check(call, engine.n_experts)
+        write.add(calls, phase=phase)
+        evaluated += len(tokens)
+        if progress:
+            progress(evaluated, wanted - 1 if request.tokens else wanted)
+
+    for begin in range(0, len(prompt), request.ubatch):
+        part = prompt[begin : begin + request.ubatch]
+        step(part, PHASE_PROMPT, output=begin + len(part) == len(prompt))
+    random = np.random.default_rng(request.seed)
+    said: list[int] = []
+    while len(said) < request.tokens:
+        if said:
+            step(said[-1:], PHASE_DECODE, output=True)
+        said.append(choose(engine.logits(), request.temperature, random))
+        if engine.is_end(said[-1]):
+            break
+    return Captured(len(prompt), tuple(said), engine.text(said))
+
+
+def choose(logits: NDArray[np.float32], temperature: float, random: np.random.Generator) -> int:
+    """The next token, of f32 [vocabulary]: the likeliest (the first of equal ones), or one drawn."""
+    if temperature == 0:
+        return int(np.argmax(logits))
+    likeliest = np.argsort(-logits, kind="stable")[:SAMPLED_FROM]
+    scaled = logits[likeliest].astype(np.float64) / temperature
+    share = np.exp(scaled - scaled.max())
+    return int(random.choice(likeliest, p=share / share.sum()))
+
+
+def _check(call: RoutedCall, n_experts: Mapping[int, int]) -> None:
+    """What cannot be: it would mean that something else than a router's choice was read."""
+    most = n_experts.get(call.layer, 0)
+    if call.experts.min() < 0 or call.experts.max() >= most:
+        raise SimError(f"layer {call.layer} asked for experts {call.experts.min()} to {call.experts.max()} of {most}")
+    if call.weights is not None and not np.isfinite(call.weights).all():
+        raise SimError(f"layer {call.layer} computed weights that are no numbers; is the model's file damaged?")
+
+
+def _context(engine: Engine, request: Request, n_prompt: int) -> int:
+    if not n_prompt:
+        raise BadInput("the prompt has no tokens; give a text")
+    needed = n_prompt + request.tokens
+    limit = request.context or engine.trained_context
+    if limit and needed > limit:
+        whose = "--ctx is" if request.context else "the model was trained with"
+        raise BadInput(
+            f"the prompt has {n_prompt} tokens, with {request.tokens} more to come, and {whose} {limit}; "
+            "give a shorter prompt, fewer --tokens or another --ctx"
+        )
+    return request.context or needed

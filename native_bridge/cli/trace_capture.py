@@ -1,0 +1,170 @@
+"""`sim trace capture`: a trace recorded from a model that runs here."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import click
+
+from flashmoe_sim.cli.common import force_option, json_option, print_json, print_table, size
+from flashmoe_sim.cli.main import Interrupted
+from flashmoe_sim.cli.progress import capturing
+from flashmoe_sim.errors import BadInput
+
+
+@click.command(
+    short_help="Record what the routers of a model choose.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option(
+    "--model",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="A GGUF file (any one of a split model), or a folder of the transformers library.",
+)
+@click.option("--prompt", metavar="TEXT", help="The text to begin with, as it is: no chat template is put around it.")
+@click.option("--prompt-file", type=click.Path(path_type=Path), help="A file with that text.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("trace.jsonl.zst"),
+    show_default=True,
+    help="The trace; its name ends in .jsonl, .jsonl.gz or .jsonl.zst.",
+)
+@click.option("--tokens", type=click.IntRange(0), default=128, show_default=True, help="Tokens to decode at most.")
+@click.option(
+    "--ubatch",
+    type=click.IntRange(1, 1 << 16),
+    default=512,
+    show_default=True,
+    metavar="N",
+    help="Tokens of the prompt in a micro-batch: those of one routed call.",
+)
+@click.option(
+    "--ctx", type=click.IntRange(1), metavar="N", help="Tokens to make room for; by default as many as there will be."
+)
+@click.option("--gpu-layers", type=click.IntRange(-1), default=0, metavar="N", help="Layers on the GPU; -1: all.")
+@click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads; the library's own default if not given.")
+@click.option(
+    "--temp",
+    type=click.FloatRange(0),
+    default=0.0,
+    metavar="T",
+    help="0 takes the likeliest token, more draws from the likeliest 40.",
+)
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="Of the draws.")
+@click.option("--weights/--no-weights", default=True, help="Record gate weights, too.")
+@force_option
+@json_option
+def capture(
+    *,
+    model: Path,
+    prompt: str | None,
+    prompt_file: Path | None,
+    out: Path,
+    tokens: int,
+    ubatch: int,
+    ctx: int | None,
+    gpu_layers: int,
+    threads: int | None,
+    temp: float,
+    seed: int,
+    weights: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Run a model over a prompt and what it says next, and record every routed call.
+
+    GGUF files of any mixture-of-experts architecture run in llama.cpp, unpatched, through llama-cpp-python; folders of
+    the transformers library in torch. All experts are computed with their own weights, so the trace is the same
+    whatever bank is to be studied. It is written while the model runs: what is there after an interruption is usable.
+
+    \b
+    Example:  sim trace capture --model model.gguf --prompt-file text.txt \\
+              --tokens 500
+    """
+    from native_bridge.capture.interrupts import sigterm_is_ctrl_c
+    from native_bridge.capture.opening import open_model
+    from native_bridge.capture.record import TraceWriter
+    from native_bridge.capture.session import Request
+    from native_bridge.capture.session import capture as run
+
+    request = Request(_prompt(prompt, prompt_file), tokens, ubatch, ctx or 0, temp, seed)
+    origin: dict[str, Any] = {
+        "program": f"flashmoe-sim {version('flashmoe-sim')}",
+        "model": model.name,
+        "prompt_sha256": hashlib.sha256(request.prompt.encode()).hexdigest(),
+        "ubatch": ubatch,
+        "temperature": temp,
+        "seed": seed,
+    }
+    begun = perf_counter()
+    writer = TraceWriter(out, origin=origin, force=force)
+    try:
+        with (
+            sigterm_is_ctrl_c(),
+            writer,
+            open_model(model, ubatch=ubatch, threads=threads or 0, gpu_layers=gpu_layers, weights=weights) as engine,
+            capturing() as progress,
+        ):
+            origin |= {"library": engine.library, "architecture": engine.architecture}
+            loaded = perf_counter()
+            done = run(engine, request, writer, progress=progress)
+            seconds = perf_counter() - loaded
+    except KeyboardInterrupt:
+        kept = f"{out} has the {writer.steps} steps up to there" if writer.steps else "nothing was written"
+        raise Interrupted(f"interrupted; {kept}") from None
+    report = {
+        "out": str(out),
+        "model": model.name,
+        "architecture": engine.architecture,
+        "library": origin["library"],
+        "layers": len(engine.n_experts),
+        "n_experts": max(engine.n_experts.values()),
+        "prompt_tokens": done.prompt_tokens,
+        "said_tokens": len(done.said),
+        "steps": writer.steps,
+        "calls": writer.calls,
+        "bytes": writer.written_bytes,
+        "load_seconds": loaded - begun,
+        "seconds": seconds,
+        "text": done.text,
+    }
+    if as_json:
+        print_json(report)
+    else:
+        _print(report)
+
+
+def _prompt(text: str | None, file: Path | None) -> str:
+    if (text is None) == (file is None):
+        raise click.UsageError("give the text to begin with: either --prompt or --prompt-file")
+    if file is not None:
+        try:
+            text = file.read_text("utf-8")
+        except FileNotFoundError:
+            raise BadInput(f"{file}: no such file; give a text file") from None
+        except UnicodeDecodeError as error:
+            raise BadInput(f"{file}: is not UTF-8 (byte {error.start}); give a text file") from None
+        except OSError as error:
+            raise BadInput(f"{file}: cannot be read ({error.strerror or error})") from None
+    assert text is not None
+    if not text.strip():
+        raise BadInput("the prompt is empty; give a text")
+    return text
+
+
+def _print(report: dict[str, Any]) -> None:
+    rows = [
+        ("model", f"{report['model']} ({report['architecture']}), in {report['library']}"),
+        ("experts", f"{report['n_experts']:,} in each of {report['layers']:,} layers"),
+        ("tokens", f"{report['prompt_tokens']:,} of the prompt, {report['said_tokens']:,} said"),
+        ("calls", f"{report['calls']:,} in {report['steps']:,} steps"),
+        ("time", f"{report['seconds']:.1f} s, after {report['load_seconds']:.1f} s of loading"),
+        ("trace", f"{report['out']}, {size(report['bytes'])}"),
+    ]
+    print_table((("", "left"), ("", "left")), rows)

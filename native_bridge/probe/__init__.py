@@ -1,0 +1,1 @@
+"""What a machine's storage, memory and link do, measured in a bounded time."""

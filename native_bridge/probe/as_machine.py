@@ -1,0 +1,173 @@
+"""From what a probe found to a machine, with the numbers that it cannot tell marked so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from statistics import median
+
+from flashmoe_sim.cli.common import size
+from flashmoe_sim.machines import PRESETS, load_machine
+from flashmoe_sim.machines.machine import (
+    REFERENCE_BYTES,
+    Compute,
+    Host,
+    Link,
+    Machine,
+    Memory,
+    Quantity,
+    Storage,
+)
+from flashmoe_sim.machines.reads import MeasuredRead, ReadTable
+from native_bridge.probe.estimate import Estimate
+from native_bridge.probe.mac import MacFacts, known_bandwidth
+from native_bridge.probe.probe import Probed
+from native_bridge.probe.storage import StorageFound
+
+GIB = 2**30
+LANES = 4
+UNMEASURED = "not measured: it takes runs of a model; sim bridge calibrate or sim machine fit find it"
+KNEE = (4.0, 1.0, 16.0)
+
+
+def as_machine(found: Probed, *, name: str, today: date) -> Machine:
+    """The machine that a probe found.
+
+    What only runs of a model tell (layer_us, call_us, install_us) is 0 until something measured it, marked as
+    estimated, with an interval up to the most that any preset has; weights_gb_s is left out. With those a machine says
+    what reads take, and nothing of how fast it computes.
+    """
+    source = f"measured by sim machine probe, {today.isoformat()}"
+    gpu = found.gpu is not None or found.mac is not None
+    unit = Compute(
+        layer_us=_unmeasured("gpu.layer_us" if gpu else "cpu.layer_us"),
+        knee_tokens=Quantity(*KNEE, UNMEASURED, "not measured", True),
+    )
+    unified = _is_unified(found)
+    if found.gpu is not None and not unified:
+        memory = Quantity(*(_gib(found.gpu.free_bytes),) * 3, f"{source}, {found.gpu.by}", f"free on {found.gpu.name}")
+        unit = replace(unit, memory_gib=memory)
+    if found.mac is not None and found.mac.wired_limit_mib is not None:
+        limit = found.mac.wired_limit_mib / 1024
+        memory = Quantity(limit, limit, limit, "sysctl iogpu.wired_limit_mb", found.facts.system)
+        unit = replace(unit, memory_gib=memory)
+    return Machine(
+        name=name,
+        title=f"{_title(found)}; computing not measured",
+        unified=unified,
+        storage=_storage(found.storage, source, found.facts.where),
+        host=Host(_unmeasured("host.call_us"), _unmeasured("host.install_us")),
+        memory=_memory(found, source),
+        link=_link(found, source),
+        gpu=unit if gpu else None,
+        cpu=None if gpu else unit,
+    )
+
+
+def _title(found: Probed) -> str:
+    facts = found.facts
+    processor = f"{facts.processor}, {facts.cores} cores"
+    if found.mac is not None:
+        processor = found.mac.chip + (f" ({found.mac.gpu_cores}-core GPU)" if found.mac.gpu_cores else "")
+    card = f" with {found.gpu.name}" if found.gpu is not None else ""
+    return f"{processor}{card}, {_gib(facts.ram_bytes):.3g} GiB, {facts.system}, {facts.where}"
+
+
+def _storage(found: StorageFound, source: str, where: str) -> Storage:
+    """Its table, and read_gb_s as the table has it at 4 MiB and 4 in flight, so that the table stands as measured."""
+    by, estimated = f"{source}, {found.how}", found.is_page_cache
+
+    def rate(which: str) -> float:
+        table = ReadTable(
+            [
+                MeasuredRead(point.size_bytes / 1024, point.depth, getattr(point.gb_s, which), "")
+                for point in found.points
+            ]
+        )
+        return REFERENCE_BYTES * LANES / table.read_s(REFERENCE_BYTES, LANES) / 1e9
+
+    sizes = sorted({point.size_bytes for point in found.points})
+    largest = f"reads of {size(sizes[-1])}, {LANES} in flight, {found.condition}, {where}"
+    smallest = f"reads of {size(sizes[0])}, 1 in flight, {found.condition}, {where}"
+    reference = Estimate(rate("value"), rate("lo"), rate("hi"), min(point.gb_s.rounds for point in found.points))
+    return Storage(
+        read_gb_s=reference.quantity(by, largest, estimated=estimated),
+        request_us=found.request_us.quantity(by, smallest, estimated=estimated),
+        lanes=Quantity(LANES, LANES, LANES, "--moe-cache-io-split 4, not measured", "the patched runtime"),
+        measured=tuple(
+            MeasuredRead(
+                point.size_bytes / 1024,
+                point.depth,
+                float(f"{point.gb_s.value:.4g}"),
+                f"{by}, {size(point.size_bytes)}, {point.depth} in flight, {found.condition}: "
+                f"{interval(point.gb_s)} in {point.gb_s.rounds} rounds",
+            )
+            for point in found.points
+        ),
+    )
+
+
+def interval(estimate: Estimate) -> str:
+    """Its interval for a person."""
+    return f"{estimate.lo:.3g} to {estimate.hi:.3g}"
+
+
+def _memory(found: Probed, source: str) -> Memory | None:
+    """None where there was no time to measure it."""
+    memory, facts = found.memory, found.facts
+    if memory.together is None or memory.from_cache is None:
+        return None
+    ram, taken = _gib(facts.ram_bytes), _gib(facts.ram_bytes - facts.available_bytes)
+    told = "the limit of the control group" if facts.ram_limited else "told by the system"
+    unified = _is_unified(found)
+    bandwidth = memory.together.quantity(
+        f"{source}, numpy",
+        f"copies of {size(memory.buffer_bytes)}, {memory.threads} threads, bytes read and written"
+        + (", by the CPU alone" if unified else ""),
+        factor=2,
+        estimated=unified,
+    )
+    if found.mac is not None and (known := known_bandwidth(found.mac)) is not None:
+        preset, quantity = known
+        bandwidth = replace(quantity, source=f"preset {preset}: {quantity.source}")
+    return Memory(
+        ram_gib=Quantity(ram, ram, ram, told, facts.system if found.mac is None else _mac(found.mac, facts.system)),
+        bandwidth_gb_s=bandwidth,
+        copy_gb_s=memory.from_cache.quantity(
+            source, f"{size(memory.cached_bytes)} of a cached file, {memory.threads} threads, reads of 1 MiB"
+        ),
+        reserve_gib=Quantity(
+            taken, taken * 0.9, taken * 1.1, "RAM less what the system says is available", "when the probe began"
+        ),
+    )
+
+
+def _mac(mac: MacFacts, system: str) -> str:
+    return system if mac.model is None else f"{mac.model}, {system}"
+
+
+def _is_unified(found: Probed) -> bool:
+    return found.mac is not None or (found.gpu is not None and found.gpu.integrated)
+
+
+def _link(found: Probed, source: str) -> Link | None:
+    if found.link is None or found.gpu is None:
+        return None
+    by, condition = f"{source}, {found.gpu.by}", f"copies of 4 and 64 MiB to {found.gpu.name}"
+    return Link(
+        found.link.pinned_gb_s.quantity(by, f"{condition}, pinned"),
+        found.link.pageable_gb_s.quantity(by, f"{condition}, pageable"),
+        found.link.request_us.quantity(by, f"{condition}, pinned, each waited for"),
+    )
+
+
+def _unmeasured(path: str) -> Quantity:
+    """Unknown: from nothing to the most that a preset has."""
+    presets = [dict(load_machine(name).quantities()) for name in PRESETS]
+    told = [preset[path] for preset in presets if path in preset]
+    most, usual = max(one.hi for one in told), median(one.value for one in told)
+    return Quantity(0, 0, most, UNMEASURED, f"not measured; presets: median {usual:g}, at most {most:g}", True)
+
+
+def _gib(size_bytes: float) -> float:
+    return float(f"{size_bytes / GIB:.4g}")

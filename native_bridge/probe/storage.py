@@ -1,0 +1,163 @@
+"""How fast storage reads, by the size of a read and the reads in flight."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.machines.machine import REFERENCE_BYTES
+from native_bridge.probe.estimate import ROUNDS, Estimate, estimate
+from native_bridge.probe.fio import LEAST_READS_S, START_S, fio_reads
+from native_bridge.probe.own_reads import (
+    PAGE_BYTES,
+    Access,
+    Reading,
+    cached_share,
+    open_cached,
+    open_past_cache,
+    read_for,
+)
+
+DEPTHS = (1, 2, 4, 8)
+SIZES = (64 << 10, 256 << 10, 1 << 20, REFERENCE_BYTES)
+MOST_SIZES = 6
+EVIDENTLY_CACHED, PARTLY_CACHED = 0.5, 0.05
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Point:
+    """Reads of one size with so many in flight: GB/s of all of them together, and their time in s."""
+
+    size_bytes: int
+    depth: int
+    gb_s: Estimate
+
+
+@dataclass(frozen=True)
+class StorageFound:
+    """What was measured of storage.
+
+    how: by what. access: how the page cache was kept out. cached_share: of small reads, those as quick as from the page
+    cache; None where there was no time to see. request_us: what a read of the smallest size takes beyond its bytes.
+    """
+
+    points: tuple[Point, ...]
+    how: str
+    access: Access
+    cached_share: float | None
+    request_us: Estimate
+    notes: tuple[str, ...]
+
+    @property
+    def is_page_cache(self) -> bool:
+        """Whether it evidently is memory that was measured, not a device."""
+        return self.cached_share is not None and self.cached_share >= EVIDENTLY_CACHED
+
+    @property
+    def condition(self) -> str:
+        if self.is_page_cache:
+            return f"{self.access}; evidently the page cache or memory, not a device"
+        return "buffered, the file's pages dropped before" if self.access == "buffered" else self.access
+
+
+def sizes_of(model: ModelGeometry) -> tuple[int, ...]:
+    """The reads that an expert of a model takes: each tensor family whole, and in the chunks of io-split 4; and 4 MiB.
+
+    Rounded up to pages, as direct reads have to be; where there are many, those of the first layers.
+    """
+    found: dict[int, None] = {}
+    for layer in model.layers.values():
+        for family_bytes in layer.family_bytes.values():
+            found[_whole_pages(family_bytes)] = None
+            if family_bytes % (4 * PAGE_BYTES) == 0 and family_bytes > 4 * PAGE_BYTES:
+                found[_whole_pages(family_bytes / 4)] = None
+    return tuple(sorted({*list(found)[: MOST_SIZES - 1], REFERENCE_BYTES}))
+
+
+def sizes_of_expert(expert_bytes: int) -> tuple[int, ...]:
+    """Reads of one expert in one piece, and of 4 MiB. Raises BadInput for less than a byte or more than 1 GiB."""
+    if not 1 <= expert_bytes <= 1 << 30:
+        raise BadInput(f"--expert-bytes {expert_bytes}: expected 1 B to 1 GiB")
+    return tuple(sorted({_whole_pages(expert_bytes), REFERENCE_BYTES}))
+
+
+def _whole_pages(size_bytes: float) -> int:
+    return -int(-size_bytes // PAGE_BYTES) * PAGE_BYTES
+
+
+def measure_storage(path: Path, sizes: Sequence[int], *, fio: str | None, until: float, tell: Tell) -> StorageFound:
+    """Read a file at every size and depth in five rounds, each round over all of them in another order.
+
+    fio: its version, to read with it; else this process reads. until: the end, of time.monotonic; what was not measured
+    by then is left out, and a note says so. Raises BadInput where nothing was, and SimError where fio fails.
+    """
+    grid = list(product(sizes, DEPTHS))
+    found: dict[tuple[int, int], list[float]] = {point: [] for point in grid}
+    notes = []
+    with open_past_cache(path) as past, open_cached(path) as cached:
+        share = cached_share(past, cached, until=until)
+        rounds = ROUNDS
+        if fio is not None and past.access == "buffered":
+            notes.append("fio was not used: the file system refuses direct reads, and fio would measure the page cache")
+            fio = None
+        if fio is not None:
+            rounds = min(ROUNDS, int((until - time.monotonic()) / (len(grid) * (START_S + LEAST_READS_S))))
+            if rounds < 1:
+                notes.append("fio was not used: it takes a third of a second for each point; give more --seconds")
+                fio, rounds = None, ROUNDS
+        for number in range(rounds):
+            order = np.random.default_rng(number).permutation(len(grid))
+            for place, index in enumerate(order):
+                points_left = (rounds - number) * len(grid) - place
+                each_s = (until - time.monotonic()) / points_left
+                if each_s <= 0:
+                    break
+                tell(f"storage, round {number + 1} of {rounds}")
+                size_bytes, depth = grid[index]
+                found[grid[index]].append(
+                    _gb_s(past, path, size_bytes, depth, fio=fio, seconds=each_s, seed=number * len(grid) + place)
+                )
+    measured = {point: rates for point, rates in found.items() if rates}
+    if not measured:
+        raise BadInput("no read ended in time; give more --seconds")
+    if missing := len(grid) - len(measured):
+        notes.append(f"{missing} of {len(grid)} sizes and depths were not reached in time; give more --seconds")
+    if (fewest := min(map(len, measured.values()))) < ROUNDS:
+        notes.append(f"{fewest} of {ROUNDS} rounds of reads in the time there was; give more --seconds")
+    if share is not None and share >= EVIDENTLY_CACHED:
+        notes.append("storage was evidently the page cache or memory: give a --folder on the disk with the experts")
+    elif share is not None and share >= PARTLY_CACHED:
+        notes.append(f"{share:.0%} of the small reads were as quick as from the page cache")
+    points = tuple(Point(*point, estimate(rates)) for point, rates in measured.items())
+    by = f"fio {fio}, psync" if fio else "own reads in threads"
+    return StorageFound(points, by, past.access, share, _request_us(measured), tuple(notes))
+
+
+def _gb_s(
+    past: Reading, path: Path, size_bytes: int, depth: int, *, fio: str | None, seconds: float, seed: int
+) -> float:
+    if fio is not None:
+        return fio_reads(path, size_bytes=size_bytes, depth=depth, seconds=max(seconds - START_S, LEAST_READS_S)).gb_s
+    read_bytes, taken_s = read_for(
+        past, size_bytes=size_bytes, depth=depth, until=time.monotonic() + seconds, seed=seed
+    )
+    return read_bytes / taken_s / 1e9
+
+
+def _request_us(measured: dict[tuple[int, int], list[float]]) -> Estimate:
+    """What the smallest read, alone, takes beyond its bytes at the best rate of its round."""
+    smallest, shallowest = min(measured)
+    rounds = []
+    for number, gb_s in enumerate(measured[smallest, shallowest]):
+        best = max(rates[number] for rates in measured.values() if number < len(rates))
+        rounds.append(max(smallest / (gb_s * 1e3) - smallest / (best * 1e3), 0.0))
+    return estimate(rounds)

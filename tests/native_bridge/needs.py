@@ -1,0 +1,17 @@
+"""Tests that need a package of an extra."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+
+import pytest
+
+# CI sets it: there what is missing is a failure, not a test left out.
+REQUIRED = "FLASHMOE_REQUIRE_EXTRAS"
+
+
+def needs(package: str, *, extra: str) -> pytest.MarkDecorator:
+    """Leaves tests out where a package is missing, unless all must run."""
+    missing = find_spec(package) is None and not os.environ.get(REQUIRED)
+    return pytest.mark.skipif(missing, reason=f"needs pip install -e '.[{extra}]'")

@@ -1,0 +1,135 @@
+"""`sim machine probe`: a quick one of this machine, and one line for whatever it cannot use."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.geometry import named_model
+from flashmoe_sim.machines import load_machine
+from native_bridge.cli.main import main
+from native_bridge.probe.own_reads import open_past_cache
+from native_bridge.probe.storage import sizes_of
+
+QUICK = ("--seconds", "2", "--max-bytes", "32MiB", "--no-fio", "--no-gpu")
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    Path("disk").mkdir()
+
+
+def probe(*arguments: str) -> int:
+    return main(["machine", "probe", "--folder", "disk", "--out", "mine.toml", *arguments])
+
+
+def test_a_probe_of_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    started = time.monotonic()
+    assert probe(*QUICK) == 0
+    assert time.monotonic() - started < 10  # two seconds, and what a busy machine takes beside it
+    out, err = capsys.readouterr()
+    assert err == "sim: wrote mine.toml\n"
+    assert max(map(len, out.splitlines())) <= 80
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert "reads 1 in flight 2 in flight 4 in flight 8 in flight" in lines
+    assert {"64.0", "256", "1.00", "4.00"} <= {line.split()[0] for line in lines if line}
+    assert any(line.startswith("storage.read_gb_s") for line in lines)
+    machine = load_machine("mine.toml")
+    assert machine.name == "mine"
+    assert machine.storage.read_gb_s.value > 0
+    assert machine.storage.read_gb_s.source.endswith("own reads in threads")
+    assert {point.lanes for point in machine.storage.measured} == {1, 2, 4, 8}
+    assert list(Path("disk").iterdir()) == []
+    assert sorted(path.name for path in Path.cwd().iterdir()) == ["disk", "mine.toml"]
+    assert main(["replay", "python-256", "--bank", "16", "--machine", "./mine.toml", "--json"]) == 0
+    assert main(["ceilings", "python-256", "--bank", "16", "--machine", "./mine.toml"]) == 2
+    assert "computing takes no time there; give it layer_us or weights_gb_s" in capsys.readouterr().err
+
+
+def test_json_and_the_sizes_of_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert probe(*QUICK, "--model", "qwen3-30b-a3b", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    machine = load_machine("mine.toml")
+    assert document["out"] == "mine.toml"
+    assert document["machine"]["storage"]["read_gb_s"]["value"] == machine.storage.read_gb_s.value
+    points = document["found"]["storage"]["points"]
+    assert {point["size_bytes"] for point in points} == set(sizes_of(named_model("qwen3-30b-a3b")))
+    assert len(points) == len(machine.storage.measured)
+    assert set(points[0]["gb_s"]) == {"value", "lo", "hi", "rounds"}
+    assert document["found"]["written_bytes"] <= 32 << 20
+
+
+def test_what_is_there_is_kept_and_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """The file without --force, and always what a probe left that was killed."""
+    Path("mine.toml").write_text("mine")
+    Path("disk/.flashmoe-probe-abc").mkdir()
+    assert probe(*QUICK) == 2
+    assert capsys.readouterr().err == "sim: mine.toml: exists; give --force to overwrite it\n"
+    assert Path("mine.toml").read_text() == "mine"
+    assert probe(*QUICK, "--force", "--expert-bytes", "64KiB") == 0
+    assert load_machine("mine.toml").name == "mine"
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "note: disk/.flashmoe-probe-abc: from a probe that was killed, or that runs now" in printed
+    assert [path.name for path in Path("disk").iterdir()] == [".flashmoe-probe-abc"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--folder", "none"], "none: no such folder"),
+        (["--folder", "mine.txt"], "mine.txt: is not a folder"),
+        (["--max-bytes", "1MiB"], "--max-bytes 1.00 MiB: too few; these reads need a file of 32.0 MiB"),
+        (["--max-bytes", "8"], "--max-bytes '8': expected a size"),
+        (["--expert-bytes", "-3"], "--expert-bytes '-3': expected a size"),
+        (["--expert-bytes", "64KiB", "--model", "gpt-oss-120b"], "give one of them"),
+        (["--expert-bytes", "0B"], "--expert-bytes 0: expected 1 B to 1 GiB"),
+        (["--model", "none"], "'none'"),
+        (["--seconds", "0"], "0 is not in the range"),
+        (["--seconds", "nan"], "--seconds nan: expected a number from 1 to 3600"),
+        (["--out", "."], "is not a regular file"),
+        (["--out", "none/mine.toml"], "its folder does not exist"),
+    ],
+)
+def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: list[str], says: str) -> None:
+    Path("mine.txt").touch()
+    assert probe(*QUICK, *arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert says in err
+    assert len(err.splitlines()) == 1
+    assert list(Path("disk").iterdir()) == []
+    assert not Path("mine.toml").exists()
+
+
+def test_a_gpu_that_was_asked_for_and_is_not_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("native_bridge.probe.gpu_copies.find_spec", lambda name: None)
+    assert probe(*QUICK, "--gpu") == 2
+    assert "--gpu: no package copies to a CUDA device; where there is one: pip install" in capsys.readouterr().err
+    assert list(Path("disk").iterdir()) == []
+
+
+def test_a_fio_that_prints_nonsense(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("fio", "w") as script:
+        script.write('#!/bin/sh\n[ "$1" = --version ] && echo fio-3.33 || echo hello\n')
+    Path("fio").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{Path.cwd()}:/usr/bin:/bin")
+    with open("disk/whether", "wb") as file:
+        file.write(bytes(4096))
+    with open_past_cache(Path("disk/whether")) as reading:
+        direct = reading.access != "buffered"
+    Path("disk/whether").unlink()
+    arguments = ["--seconds", "6", "--max-bytes", "32MiB", "--no-gpu", "--expert-bytes", "4MiB"]
+    code = probe(*arguments)
+    assert list(Path("disk").iterdir()) == []
+    if direct:
+        assert code == 1
+        assert capsys.readouterr().err == "sim: fio printed no JSON; expected its report; try --no-fio\n"
+    else:
+        assert code == 0
