@@ -131,5 +131,5 @@ def arguments(request: RunRequest, *, model: Path, sidecar: Path | None, trace: 
     words += ["-b", str(request.batch), "-ub", str(request.ubatch), "-n", str(request.n_predict)]
     # A prompt has at most as many tokens as bytes; the context of the model itself may take all memory.
     context = 256 * -(-(len(request.prompt.encode()) + request.n_predict + 16) // 256)
-    words += ["-t", str(request.threads), "-c", str(context), "--no-escape", "--simple-io"]
+    words += ["-t", str(request.threads), "-c", str(context), "--no-escape", "--no-warmup", "--simple-io"]
     return [*words, *request.further, "-p", request.prompt]

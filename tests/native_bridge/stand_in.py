@@ -30,6 +30,7 @@ HELP = """----- common params -----
 -p,    --prompt PROMPT                  the prompt
 --perf, --no-perf                       timings
 -e,    --escape, --no-escape            process escapes
+--warmup, --no-warmup                   a run before
 -m,    --model FNAME                    model path
 -ngl,  --gpu-layers, --n-gpu-layers N   layers in VRAM
 --list-devices                          print list of available devices and exit
@@ -53,7 +54,15 @@ PATCHED = f"""--moe-sidecar PATH                      the sidecar
 --moe-trace-harness                     no chat
 """
 OLDER = PATCHED.replace("--moe-trace-harness", "--moe-harness").replace("--moe-topk", "--moe-k")
-FLAGS_ALONE = {"--moe-trace-harness", "--perf", "--no-escape", "--simple-io", "--ignore-eos", "--moe-prefetch-temporal"}
+FLAGS_ALONE = {
+    "--moe-trace-harness",
+    "--perf",
+    "--no-escape",
+    "--no-warmup",
+    "--simple-io",
+    "--ignore-eos",
+    "--moe-prefetch-temporal",
+}
 FLAGS_ALONE |= {"--moe-predict-prev-token", "--moe-predict-top1-prev"}
 
 

@@ -52,15 +52,15 @@ def wait_for(path: Path) -> str:
 
 def test_both_streams_go_to_the_file(tmp_path: Path) -> None:
     program = "import sys; print('out', flush=True); print('err', file=sys.stderr); sys.exit(3)"
-    finished = run_child(python(program), output=tmp_path / "log", timeout_s=20)
+    finished = run_child(python(program), output=tmp_path / "log", timeout_s=60)
     assert (tmp_path / "log").read_text() == "out\nerr\n"
     assert finished.code == 3
     assert not finished.timed_out
-    assert 0 < finished.seconds < 20
+    assert 0 < finished.seconds < 60
 
 
 def test_arguments_are_no_shell_commands(tmp_path: Path) -> None:
-    run_child(python("import sys; print(sys.argv[1:])", "a b; $HOME *", ""), output=tmp_path / "log", timeout_s=20)
+    run_child(python("import sys; print(sys.argv[1:])", "a b; $HOME *", ""), output=tmp_path / "log", timeout_s=60)
     assert (tmp_path / "log").read_text() == "['a b; $HOME *', '']\n"
 
 
@@ -70,7 +70,7 @@ def test_folder_environment_and_watch(tmp_path: Path) -> None:
     run_child(
         python(program),
         output=tmp_path / "log",
-        timeout_s=20,
+        timeout_s=60,
         environment={"GIVEN": "yes"},
         folder=tmp_path,
         watch=seen.append,
@@ -81,21 +81,21 @@ def test_folder_environment_and_watch(tmp_path: Path) -> None:
 
 
 def test_a_crash_is_its_signal(tmp_path: Path) -> None:
-    finished = run_child(python("import os; os.kill(os.getpid(), 11)"), output=tmp_path / "log", timeout_s=20)
+    finished = run_child(python("import os; os.kill(os.getpid(), 11)"), output=tmp_path / "log", timeout_s=60)
     assert finished.code == -signal.SIGSEGV
 
 
 def test_time_is_up(tmp_path: Path) -> None:
-    finished = run_child(python(FAMILY, str(tmp_path / "pid"), "60"), output=tmp_path / "log", timeout_s=1)
+    finished = run_child(python(FAMILY, str(tmp_path / "pid"), "60"), output=tmp_path / "log", timeout_s=3)
     assert finished.timed_out
     assert finished.code == -signal.SIGKILL
     assert gone(int((tmp_path / "pid").read_text()))
 
 
 def test_what_it_started_ends_with_it(tmp_path: Path) -> None:
-    finished = run_child(python(FAMILY, str(tmp_path / "pid"), "0"), output=tmp_path / "log", timeout_s=20)
+    finished = run_child(python(FAMILY, str(tmp_path / "pid"), "0"), output=tmp_path / "log", timeout_s=60)
     assert finished.code == 0
-    assert finished.seconds < 10
+    assert finished.seconds < 30
     assert gone(int((tmp_path / "pid").read_text()))
 
 
@@ -120,7 +120,7 @@ def test_everything_ends_with_an_exception(tmp_path: Path) -> None:
             raise ValueError("of the caller")
 
     with pytest.raises(ValueError, match="of the caller"):
-        run_child(python(FAMILY, str(tmp_path / "pid"), "60"), output=tmp_path / "log", timeout_s=20, watch=fail)
+        run_child(python(FAMILY, str(tmp_path / "pid"), "60"), output=tmp_path / "log", timeout_s=60, watch=fail)
     assert gone(int((tmp_path / "pid").read_text()))
 
 
@@ -129,7 +129,7 @@ def test_a_full_disk_is_one_line() -> None:
     if not full.exists():
         pytest.skip("this system has no device that is always full")
     with pytest.raises(SimError, match=r"/dev/full: cannot be written \(No space left on device\); free the disk"):
-        run_child(python(HANG), output=full, timeout_s=20)
+        run_child(python(HANG), output=full, timeout_s=60)
 
 
 @pytest.mark.parametrize(
@@ -137,18 +137,18 @@ def test_a_full_disk_is_one_line() -> None:
 )
 def test_a_program_that_cannot_be_started(tmp_path: Path, program: str, why: str) -> None:
     with pytest.raises(BadInput, match=f"cannot be started .*{why}.*; give the path of a program"):
-        run_child([program], output=tmp_path / "log", timeout_s=20)
+        run_child([program], output=tmp_path / "log", timeout_s=60)
 
 
 def test_a_file_that_is_no_program(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no program\n")
     (tmp_path / "text").chmod(0o755)
     with pytest.raises(BadInput, match=r"cannot be started .*Exec format error"):
-        ask([str(tmp_path / "text")], timeout_s=20)
+        ask([str(tmp_path / "text")], timeout_s=60)
 
 
 def test_ask_keeps_the_streams_apart() -> None:
-    answer = ask(python("import sys; print('out'); print('err', file=sys.stderr); sys.exit(2)"), timeout_s=20)
+    answer = ask(python("import sys; print('out'); print('err', file=sys.stderr); sys.exit(2)"), timeout_s=60)
     assert (answer.code, answer.stdout, answer.stderr, answer.timed_out) == (2, "out\n", "err\n", False)
 
 
@@ -162,7 +162,7 @@ def test_ask_is_bounded_in_bytes_and_time() -> None:
 def test_no_open_files_are_left(tmp_path: Path) -> None:
     before = psutil.Process().num_fds()
     for _ in range(3):
-        run_child(python("pass"), output=tmp_path / "log", timeout_s=20)
+        run_child(python("pass"), output=tmp_path / "log", timeout_s=60)
         with pytest.raises(BadInput):
-            ask(["/nowhere/x"], timeout_s=20)
+            ask(["/nowhere/x"], timeout_s=60)
     assert psutil.Process().num_fds() == before

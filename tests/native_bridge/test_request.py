@@ -33,6 +33,7 @@ def test_every_flag_of_a_run_that_streams() -> None:
             "-c",
             "256",
             "--no-escape",
+            "--no-warmup",
             "--simple-io",
             "--moe-predict-prev-token",
             "--moe-cache-io-split",

@@ -24,7 +24,7 @@ KEYS = ["rc", "mode", "bank", "ubatch", "batch", "topk", "n_predict", "threads",
 @pytest.fixture
 def once(stand_in: Runtime, sidecar: Path, tmp_path: Path) -> Any:
     def run(request: RunRequest = REQUEST, **options: Any) -> Run:
-        given = {"runtime": stand_in, "model": MODEL, "sidecar": sidecar, "folder": tmp_path / "run", "timeout_s": 20.0}
+        given = {"runtime": stand_in, "model": MODEL, "sidecar": sidecar, "folder": tmp_path / "run", "timeout_s": 60.0}
         return run_once(request, **(given | options))
 
     return run
@@ -106,7 +106,7 @@ def test_a_folder_is_not_overwritten(once: Any, tmp_path: Path) -> None:
     [
         ("crash", -6, r"it was ended by SIGABRT; it said: ggml.c:1: GGML_ASSERT\(false\) failed"),
         ("fail", 3, "it ended with code 3; it said: main: error: no such thing as a slot"),
-        ("hang", -9, "it did not end within 2 s and was ended; its last line: Loading model"),
+        ("hang", -9, "it did not end within 4 s and was ended; its last line: Loading model"),
         ("print-nothing", 0, "it printed nothing and ended with code 0"),
         ("another-version", 0, "its log is not one that is known, is it of another version"),
         ("fill-the-disk", 0, "its trace has 1691 of 3374 routed calls; is the disk full"),
@@ -117,7 +117,7 @@ def test_a_run_that_fails(
 ) -> None:
     monkeypatch.setenv("STAND_IN_DOES", does)
     with pytest.raises(SimError, match=message) as caught:
-        once(timeout_s=2.0)
+        once(timeout_s=4.0 if does == "hang" else 60.0)
     assert caught.value.exit_code == 1
     assert "\n" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
@@ -209,6 +209,6 @@ def test_progress_counts_routed_calls(once: Any, monkeypatch: pytest.MonkeyPatch
     seen: list[tuple[float, int]] = []
     monkeypatch.setenv("STAND_IN_DOES", "hang")
     with pytest.raises(SimError):
-        once(timeout_s=2.0, progress=lambda seconds, calls: seen.append((seconds, calls)))
+        once(timeout_s=4.0, progress=lambda seconds, calls: seen.append((seconds, calls)))
     assert seen[-1][1] == 3374
     assert [seconds for seconds, _ in seen] == sorted(seconds for seconds, _ in seen)
