@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.errors import BadInput
-from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import PinningPolicy, ScheduledPolicy
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.setup import Setup
@@ -34,7 +33,8 @@ def capacities(workload: Workload, setup: Setup) -> list[Capacity]:
     A bank of slots has `slots` for each layer, at most the layer's experts; a global one has the sum. A bank of bytes
     is shared equally among layers; where the contract needs fixed slots it is rounded down to whole slots.
     Raises BadInput for a bank that the model has no use for, that bytes cannot be divided into, or that cannot hold the
-    largest call of a contract that needs it to.
+    largest call under `protected`. Under `runtime` only a replay tells: aliased experts share a slot, so a call may
+    have more experts than the bank has slots.
     """
     bank, sizes, n_experts = setup.bank, workload.expert_bytes, workload.n_experts
     pools = workload.pools(setup.scope)
@@ -58,8 +58,10 @@ def capacities(workload: Workload, setup: Setup) -> list[Capacity]:
             banks = [Capacity(sum(slots), ones[0], total)]
         else:
             banks = [Capacity(n, one, size) for n, one, size in zip(slots, ones, each, strict=True)]
-    if setup.fixed_slots:
-        _check_unions(workload, pools, banks, bank, setup)
+    if setup.fixed_slots and setup.contract == "protected":
+        for number, (pool, capacity) in enumerate(zip(pools, banks, strict=True)):
+            if pool.largest_call > capacity.room:
+                raise slot_overflow(workload, setup, number, int(np.argmax(pool.requests > capacity.room)), capacity)
     return banks
 
 
@@ -89,15 +91,13 @@ def _byte_banks(budget_bytes: int, sizes: tuple[int, ...], setup: Setup, pools: 
     return banks
 
 
-def _check_unions(workload: Workload, pools: list[Pool], banks: list[Capacity], bank: Bank, setup: Setup) -> None:
-    for pool, capacity in zip(pools, banks, strict=True):
-        largest = pool.largest_call
-        if largest > capacity.room:
-            first = int(np.argmax(pool.requests > capacity.room))
-            call = int(pool.call[first])
-            raise BadInput(
-                f"bank {bank}: call {call} of {workload.trace.name} (layer {int(workload.trace.layer[call])}) asks for "
-                f"{int(pool.requests[first])} distinct experts and a bank holds {capacity.room}: slot-bank overflow; "
-                f"the largest call needs {max(pool.largest_call for pool in pools)} slots "
-                f"(--contract atomic streams the excess)"
-            )
+def slot_overflow(workload: Workload, setup: Setup, number: int, call: int, capacity: Capacity) -> BadInput:
+    """The error for a call, by its place in a pool, that finds no slot in the pool's bank."""
+    pools = workload.pools(setup.scope)
+    at = int(pools[number].call[call])
+    return BadInput(
+        f"bank {setup.bank}: call {at} of {workload.trace.name} (layer {int(workload.trace.layer[at])}) asks for "
+        f"{int(pools[number].requests[call])} distinct experts and a bank holds {capacity.room}: slot-bank overflow; "
+        f"the largest call needs {max(pool.largest_call for pool in pools)} slots "
+        f"(--contract atomic streams the excess)"
+    )

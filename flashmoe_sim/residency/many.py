@@ -43,6 +43,8 @@ def plan_jobs(workload: Workload, setups: Sequence[Setup]) -> list[Job]:
     alone: Banks = {}
     for setup in dict.fromkeys(setups):
         banks = capacities(workload, setup)
+        if setup.contract == "runtime" and setup.fixed_slots and not _holds_every_call(workload, setup, banks):
+            replay(workload, setup)  # only that tells whether every call finds its slots
         workload.profile(setup.policy)
         if _has_stack_pass(workload, setup, banks):
             stacked[setup.policy][setup] = banks
@@ -66,8 +68,12 @@ def plan_jobs(workload: Workload, setups: Sequence[Setup]) -> list[Job]:
 def _has_stack_pass(workload: Workload, setup: Setup, banks: list[Capacity]) -> bool:
     if setup.scope == "global" or setup.bank.slots is None or not isinstance(setup.prefetch, NoPrefetch):
         return False
-    calls_fit = (pool.largest_call <= bank.room for pool, bank in zip(workload.layer_pools, banks, strict=True))
-    return one_pass_policy(setup.policy, setup.contract) and (type(setup.policy) is not Lru or all(calls_fit))
+    calls_fit = type(setup.policy) is not Lru or _holds_every_call(workload, setup, banks)
+    return one_pass_policy(setup.policy, setup.contract) and calls_fit
+
+
+def _holds_every_call(workload: Workload, setup: Setup, banks: list[Capacity]) -> bool:
+    return all(pool.largest_call <= bank.room for pool, bank in zip(workload.pools(setup.scope), banks, strict=True))
 
 
 def _stack_jobs(workload: Workload, group: Banks) -> list[Job]:
@@ -145,7 +151,7 @@ def _walk(workload: Workload, group: Banks, part: range, predicting: Lock) -> di
     for number in part:
         nothing = Recording.of(pools[number], ahead[number], wanted=False)
         for setup, banks in group.items():
-            replay_pool(pools[number], setup, banks[number], ahead[number], tables[setup], nothing)
+            replay_pool(workload, setup, number, banks[number], ahead[number], tables[setup], nothing)
     return {setup: build_counts(workload, setup, banks, tables[setup]) for setup, banks in group.items()}
 
 

@@ -20,9 +20,10 @@ from flashmoe_sim.policies.min_ import Min, MinForced
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency import atomic, deferred, flat, sequential, tally
 from flashmoe_sim.residency.ahead import NOT_READ, Ahead, compare
-from flashmoe_sim.residency.capacity import Capacity
+from flashmoe_sim.residency.capacity import Capacity, slot_overflow
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +53,9 @@ class Recording:
 
 
 def replay_pool(
-    pool: Pool,
+    workload: Workload,
     setup: Setup,
+    number: int,
     bank: Capacity,
     ahead: Ahead,
     counts: NDArray[np.int64],
@@ -61,12 +63,15 @@ def replay_pool(
 ) -> NDArray[np.int32]:
     """Replay a pool from an empty bank; the resident keys at the end, i32, ascending.
 
-    counts: i64 [layers, tally.N_COLUMNS], added to.
-    Raises SimError where the policy's functions break the books.
+    number: the pool's, among those of the setup's scope. counts: i64 [layers, tally.N_COLUMNS], added to.
+    Raises BadInput where a call finds no slot, and SimError where the policy's functions break the books.
     """
+    pool = workload.pools(setup.scope)[number]
     table = np.zeros_like(counts)
     if setup.fixed_slots:
-        held = _replay_deferred(pool, setup, bank, ahead, table, recording)
+        held, overflow = _replay_deferred(pool, setup, bank, ahead, table, recording)
+        if overflow >= 0:
+            raise slot_overflow(workload, setup, number, overflow, bank)
     elif not len(recording.calls) and _flat_serves(setup, bank):
         held = _replay_flat(pool, setup, bank, table)
     else:
@@ -141,7 +146,8 @@ def _replay_deferred(
     ahead: Ahead,
     table: NDArray[np.int64],
     recording: Recording,
-) -> NDArray[np.int32]:
+) -> tuple[NDArray[np.int32], int]:
+    """What is resident at the end, and the call that found no slot, or -1."""
     assert isinstance(setup.policy, EvictingPolicy)
     policy: Any = type(setup.policy)
     slot_key = np.full(bank.room, -1, np.int32)
@@ -167,9 +173,8 @@ def _replay_deferred(
         recording.slot,
         recording.hit,
     )
-    assert overflow < 0, f"call {overflow} found no slot in a bank that holds every call"
     _count_ahead(pool, ahead, slot_key[fresh != 0], table)
-    return np.sort(slot_key[slot_key >= 0])
+    return np.sort(slot_key[slot_key >= 0]), overflow
 
 
 def _replay_undeferred(

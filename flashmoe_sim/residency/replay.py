@@ -60,7 +60,7 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
     for number, (pool, bank) in enumerate(zip(pools, banks, strict=True)):
         recording = Recording.of(pool, ahead[number], wanted=record)
         if masks is None:
-            held = replay_pool(pool, setup, bank, ahead[number], table, recording)
+            held = replay_pool(workload, setup, number, bank, ahead[number], table, recording)
         else:
             repeats = setup.contract == "sequential"
             pinned.replay(

@@ -1,6 +1,5 @@
 """The stand-in, the recorded runs it replays, and the small model with its sidecar."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,7 @@ from native_bridge.fixture.sidecar import write_sidecar
 from native_bridge.runtime import Runtime, describe
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
-RECORDED = Path(__file__).parents[1] / "validation" / "runs" / "runs"  # those with a trace
-UNTRACED = Path(__file__).with_name("recorded")
+RECORDED = Path(__file__).parents[1] / "validation" / "runs" / "runs"
 MODEL = bundled_model()
 PROMPT = "The runtime keeps a small bank."
 
@@ -27,5 +25,5 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Runtime:
     """A runtime that replays the recorded runs of the small model."""
     monkeypatch.setenv("FLASHMOE_RUNTIME", str(STAND_IN))
-    monkeypatch.setenv("STAND_IN_RUN", os.pathsep.join(map(str, (RECORDED, UNTRACED))))
+    monkeypatch.setenv("STAND_IN_RUN", str(RECORDED))
     return describe(STAND_IN)

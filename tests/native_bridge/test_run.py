@@ -15,7 +15,7 @@ from flashmoe_sim.trace.load import load_trace
 from native_bridge.request import RunRequest
 from native_bridge.run import run_once
 from native_bridge.runtime import Runtime
-from tests.native_bridge.conftest import MODEL, PROMPT, RECORDED, STAND_IN, UNTRACED
+from tests.native_bridge.conftest import MODEL, PROMPT, RECORDED, STAND_IN
 
 REQUEST = RunRequest("slot-bank", 24, PROMPT, n_predict=300)
 KEYS = ["rc", "mode", "bank", "ubatch", "batch", "topk", "n_predict", "threads", "prompt", "extra", "replay_of"]
@@ -72,10 +72,10 @@ def test_what_is_kept_of_where_it_ran(once: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "bank", "recorded"),
     [
-        ("stock", 32, UNTRACED / "prose-stock"),
-        ("resident-bank", 64, UNTRACED / "prose-resident-bank"),
-        ("resident-slot-bank", 24, UNTRACED / "prose-resident-slot-bank24"),
-        ("oracle-all-hit", 64, UNTRACED / "prose-allhit"),
+        ("stock", 32, RECORDED / "prose-stock"),
+        ("resident-bank", 64, RECORDED / "prose-resident-bank"),
+        ("resident-slot-bank", 24, RECORDED / "prose-resident-slot-bank24"),
+        ("oracle-all-hit", 64, RECORDED / "prose-allhit"),
         ("oracle-prefetch", 24, RECORDED / "prose-oracle-prefetch-bank24"),
     ],
 )
@@ -176,7 +176,7 @@ def test_what_cannot_be_started_leaves_nothing(once: Any, stand_in: Runtime, tmp
     with pytest.raises(BadInput, match="no such file"):
         once(model=tmp_path / "none.gguf")
     with pytest.raises(BadInput, match=r"has no trace.jsonl.gz to replay"):
-        once(replace(REQUEST, mode="oracle-prefetch"), replay=UNTRACED / "prose-stock")
+        once(replace(REQUEST, mode="oracle-prefetch"), replay=RECORDED / "prose-stock")
     assert list(tmp_path.iterdir()) == []
 
 

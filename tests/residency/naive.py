@@ -557,7 +557,7 @@ def replay(
         if contract == "atomic":
             return atomic(calls, banks, weights, predictions=predictions, stamp=stamp or "first")
         return sequential(calls, banks, weights)
-    for number, (layer, experts, _) in enumerate(calls):
+    for number, (layer, experts, _) in enumerate(calls if contract == "protected" else []):
         if len(set(experts)) > capacity[layer if layer in capacity else -1]:
             raise Overflow(number)
     return deferred(calls, banks, protect=contract == "protected", predictions=predictions, stamp=stamp or "first")

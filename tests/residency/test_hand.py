@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from flashmoe_sim.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.workload import prepare
@@ -66,6 +67,21 @@ def test_protected_on_the_same_trace() -> None:
     assert slots(result, 2) == [[0, 1], [1, 0], [0, 1], [1, 0], [0, 1]]
     assert some(result, *INSTALLS, "aliased", "full_hit_calls") == (10, 4, 6, 2, 4, 0, 0, 0)
     assert contents(result) == [[0, 1]]
+
+
+def test_runtime_serves_a_union_larger_than_the_bank_where_it_aliases() -> None:
+    # [0,1]: empty slots. [2,0,1]: 2 takes slot 0 from 0, which is still listed there, and 1 is resident: three experts
+    # in two slots. [1,2,0]: 1 is resident in slot 1, 2 in slot 0; for 0 there is no slot that is not reserved.
+    calls = one_layer([[0, 1], [2, 0, 1]])
+    result = run(trace_of(calls, 4), 2, "lru", "runtime", record=True)
+    assert result.slot is not None
+    assert result.slot.tolist() == [0, 1, 0, 0, 1]
+    assert some(result, *INSTALLS, "aliased") == (5, 2, 3, 2, 1, 0, 1)
+    says = r"call 2 of .* asks for 3 distinct experts and a bank holds 2: slot-bank overflow"
+    with pytest.raises(BadInput, match=says):
+        run(trace_of([*calls, *one_layer([[1, 2, 0]])], 4), 2, "lru", "runtime")
+    with pytest.raises(BadInput, match=r"call 1 of .* asks for 3 distinct experts and a bank holds 2"):
+        run(trace_of(calls, 4), 2, "lru", "protected")
 
 
 PREFETCHES = ("prefetch_calls", "prefetch_requests", "prefetch_issued", "prefetch_useful", "prefetch_wasted")

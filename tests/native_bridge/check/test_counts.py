@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from flashmoe_sim.errors import BadInput
+from flashmoe_sim.trace.load import load_trace
 from native_bridge.check.counts import CountCheck, check_counts
 from native_bridge.check.folder import open_folders
+from native_bridge.fixture import bundled_model
 from tests.native_bridge.check.sets import ALL, RUNS, copies, edit_flags, edit_log, edit_record
 
 WITHOUT_SLOTS = ("prose-stock", "prose-resident-bank", "warm-stock")
@@ -53,6 +56,18 @@ def test_the_overflow() -> None:
     assert found.predicted is not None
     assert found.predicted.lines["overflow"] == {"layer": "0", "slots": "16"}
     assert (found.predicted.lines["routed"]["calls"], found.predicted.lines["routed"]["refs"]) == ("9", "152")
+
+
+def test_a_call_of_more_experts_than_slots() -> None:
+    """The runtime gets through it where two experts share a slot, and so does the simulator, slot for slot."""
+    run = RUNS.parents[1] / "native_bridge" / "recorded" / "prose-ub4-bank26"
+    among = open_folders([run], model=str(bundled_model()))
+    found = check_counts(among.given[0], among)
+    assert found.passed, (found.unlike, *map(str, found.differences))
+    assert (found.slots, found.calls, found.aliased) == (9712, 486, 431)
+    trace = load_trace(run / "trace.jsonl.gz")
+    unions = [len(set(trace.expert[a:b].tolist())) for a, b in pairwise(trace.offset.tolist())]
+    assert max(unions) == 29 > found.folder.run.bank
 
 
 def test_an_overflow_alone(tmp_path: Path) -> None:
