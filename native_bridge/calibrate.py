@@ -8,7 +8,7 @@ from pathlib import Path
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.model import ModelGeometry
 from native_bridge.check.folder import RunFolder, open_folders
-from native_bridge.check.seconds import choose_anchors, is_like
+from native_bridge.check.seconds import choose_anchors, is_like, is_repeat
 from native_bridge.request import RunRequest
 
 REQUEST_US, WEIGHTS = "request_us", "weights_gb_s"
@@ -75,7 +75,7 @@ def anchors_among(
         chosen += _another(chosen[0], runs, REQUEST_US, "another --moe-cache-io-split", _io_split)
     if WEIGHTS in parameters:
         chosen += _another(chosen[1], runs, WEIGHTS, "another --moe-topk", lambda one: one.run.top_k)
-    return list(dict.fromkeys(one.place for anchor in chosen for one in runs if _is_repeat(one, anchor)))
+    return list(dict.fromkeys(one.place for anchor in chosen for one in runs if is_repeat(one, anchor)))
 
 
 def _of_native_top_k(runs: Sequence[RunFolder]) -> list[RunFolder]:
@@ -106,11 +106,3 @@ def _another(
 
 def _io_split(one: RunFolder) -> int:
     return one.run.log.routed.io_split if one.run.log.routed else 0
-
-
-def _is_repeat(one: RunFolder, anchor: RunFolder) -> bool:
-    """Whether it is the anchor, or the same once more."""
-    if one is anchor:
-        return True
-    same = (one.run.mode, one.run.bank, one.routing) == (anchor.run.mode, anchor.run.bank, anchor.routing)
-    return same and _io_split(one) == _io_split(anchor) and one.prefetch_flags == anchor.prefetch_flags

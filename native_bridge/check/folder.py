@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +21,11 @@ CACHE_STATES = ("warm", "cold")
 IO_SPLIT = "--moe-cache-io-split"
 
 
+def without_repeat(name: str) -> str:
+    """The name that a run shares with its repeats."""
+    return re.sub(r"-rep\d+$", "", name)
+
+
 @dataclass(frozen=True, eq=False)
 class RunFolder:
     """A run, what its log printed, all that run.json tells, and the geometry of its model where that is known."""
@@ -32,6 +38,11 @@ class RunFolder:
     @property
     def name(self) -> str:
         return self.run.folder.name
+
+    @property
+    def without_repeat(self) -> str:
+        """The name that it shares with its repeats."""
+        return without_repeat(self.name)
 
     @property
     def place(self) -> Path:

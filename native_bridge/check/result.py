@@ -10,8 +10,8 @@ from typing import Any
 
 from flashmoe_sim.machines.machine import Machine
 from native_bridge.check.counts import CountCheck, check_counts
-from native_bridge.check.folder import open_folders
-from native_bridge.check.seconds import Machines, Seconds, predict_seconds
+from native_bridge.check.folder import open_folders, without_repeat
+from native_bridge.check.seconds import Machines, Seconds, is_repeat, predict_seconds
 
 SAID = {
     "differ": "with counts that differ",
@@ -40,10 +40,6 @@ class RunCheck:
             return "exact"
         return "text" if self.counts.same_text_as else "-"
 
-    @property
-    def slots(self) -> str:
-        return f"{self.counts.slots:,}" if self.counts.slots else "-"
-
 
 @dataclass(frozen=True, eq=False)
 class Check:
@@ -57,6 +53,19 @@ class Check:
         return [one for one in self.runs if not one.counts.passed]
 
     @property
+    def settings(self) -> list[list[RunCheck]]:
+        """The runs, each with its repeats, which have its seconds; where verdicts differ they are apart."""
+        found: list[list[RunCheck]] = []
+        for one in self.runs:
+            for of in found:
+                if of[0].verdict == one.verdict and is_repeat(of[0].counts.folder, one.counts.folder):
+                    of.append(one)
+                    break
+            else:
+                found.append([one])
+        return found
+
+    @property
     def predicted(self) -> list[RunCheck]:
         """Those with a speed."""
         return [one for one in self.runs if one.seconds.tok_s is not None]
@@ -64,17 +73,20 @@ class Check:
     def in_short(self) -> list[str]:
         """One sentence on counts and, where any speed was predicted, one on seconds."""
         exact = [one for one in self.runs if one.verdict == "exact"]
+        routed = [one for one in self.runs if one.counts.compared or one.counts.unlike]
         lines = [
-            f"{len(exact)} of {_number(self.runs, 'run')} exact: {sum(one.counts.slots for one in exact):,} slots of "
+            f"{len(exact)} of {_number(routed, 'run')} with slots exact: "
+            f"{sum(one.counts.slots for one in exact):,} slots of "
             f"{sum(one.counts.calls for one in exact):,} routed calls and "
             f"{sum(one.counts.counters for one in exact):,} counters equal."
         ]
         for verdict, said in SAID.items():
             if some := [one for one in self.runs if one.verdict == verdict]:
                 lines.append(f"{_number(some, 'run')} {said}.")
-        errors = [abs(one.seconds.error) for one in self.predicted if one.seconds.error is not None]
+        speeds = [of[0].seconds for of in self.settings]
+        errors = [abs(one.error) for one in speeds if one.error is not None]
         if errors:
-            held = sum(one.seconds.held is True for one in self.predicted)
+            held = sum(one.held is True for one in speeds)
             lines.append(
                 f"{_number(errors, 'speed')} predicted from other runs: median error {median(errors):.1%}, "
                 f"worst {max(errors):.1%}, {held} measured within the 90 % interval."
@@ -110,7 +122,10 @@ def check_folders(
         folder = counts.folder
         name = folder.name if places.count(folder.name) == 1 else f"{folder.place.resolve().parent.name}/{folder.name}"
         runs.append(RunCheck(name, counts, predict_seconds(counts, machines)))
-    fitted = {tuple(folder.name for folder in anchors): one for anchors, one in machines.fitted.items()}
+    fitted = {
+        tuple(dict.fromkeys(without_repeat(place.name) for place in anchors)): one
+        for anchors, one in machines.fitted.items()
+    }
     return Check(tuple(runs), fitted)
 
 

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
@@ -33,7 +34,8 @@ ALL_HIT = ("oracle-all-hit", *MODES_WITHOUT_SLOTS)  # the first is best: it reso
 class Seconds:
     """A speed, tokens a second, beside the one measured; None, and why, where nothing predicts it.
 
-    tok_s_lo, tok_s_hi: its 90 % interval. anchors: the runs that the machine was fitted on.
+    measured_tok_s: the median of the run and its repeats. tok_s_lo, tok_s_hi: the 90 % interval of tok_s. anchors: the
+    runs that the machine was fitted on, each with its repeats.
     install_s, measured_install_s: of all installs that routed calls waited for; None where there were none.
     bytes_read: from the sidecar, reads ahead included; None where it is not known.
     """
@@ -83,18 +85,27 @@ class Machines:
     def anchors_for(self, folder: RunFolder) -> list[RunFolder]:
         """Raises BadInput, saying what is missing, where nothing may predict the run."""
         if not self.anchors:
-            others = [
-                one
-                for one in self.among.others(folder)
-                if is_like(one, folder) and one.place.resolve() not in self.differing
-            ]
-            return choose_anchors(others, than=f"{folder.name} itself")
-        if any(one.place.resolve() == folder.place.resolve() for one in self.anchors):
-            raise BadInput("it is an anchor")
+            others = self._like(folder)
+            chosen = choose_anchors([one for one in others if not is_repeat(one, folder)], than=f"{folder.name} itself")
+            return [one for anchor in chosen for one in others if is_repeat(one, anchor)]
+        if any(is_repeat(one, folder) for one in self.anchors):
+            raise BadInput("it is an anchor, or repeats one")
         for anchor in self.anchors:
             if not is_like(anchor, folder):
                 raise BadInput(f"anchor {anchor.name} is of another machine, cache state, model or top-k")
         return list(self.anchors)
+
+    def measured_tok_s(self, folder: RunFolder) -> float:
+        """The median speed of a run and its repeats."""
+        repeats = [one for one in self._like(folder) if is_repeat(one, folder)]
+        return median(one.run.log.decode_tok_s for one in [folder, *repeats])
+
+    def _like(self, folder: RunFolder) -> list[RunFolder]:
+        return [
+            one
+            for one in self.among.others(folder)
+            if is_like(one, folder) and one.place.resolve() not in self.differing
+        ]
 
     def fitted_on(self, anchors: Sequence[RunFolder]) -> Machine:
         """Raises BadInput where the anchors do not tell a machine."""
@@ -128,7 +139,7 @@ def choose_anchors(runs: Sequence[RunFolder], *, than: str = "") -> list[RunFold
 def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
     """How fast a run whose counts were compared should have been, by other runs."""
     folder = checked.folder
-    nothing = Seconds(folder.run.log.decode_tok_s)
+    nothing = Seconds(machines.measured_tok_s(folder))
     try:
         if folder.unfit:
             raise BadInput("the run failed" if folder.failure else folder.unfit)
@@ -142,7 +153,7 @@ def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
         machine = machines.fitted_on(anchors)
     except BadInput as error:
         return replace(nothing, why_not=str(error))
-    found = replace(nothing, anchors=tuple(anchor.name for anchor in anchors))
+    found = replace(nothing, anchors=tuple(dict.fromkeys(anchor.without_repeat for anchor in anchors)))
     if folder.run.mode in MODES_WITHOUT_SLOTS:
         return _all_resident(found, machine, layers=len(folder.model.layers))
     assert checked.predicted is not None
@@ -215,6 +226,15 @@ def is_like(one: RunFolder, other: RunFolder, *, io_split_may_differ: bool = Fal
     except BadInput:
         return False
     return True
+
+
+def is_repeat(one: RunFolder, other: RunFolder) -> bool:
+    """Whether they are the same run, or the same once more."""
+    if one.place.resolve() == other.place.resolve():
+        return True
+    same = (one.run.mode, one.run.bank, one.routing) == (other.run.mode, other.run.bank, other.routing)
+    flags = (one.prefetch_flags, one.cache, one.run.threads) == (other.prefetch_flags, other.cache, other.run.threads)
+    return same and flags and _io_split(one) == _io_split(other)
 
 
 def _top_k(one: RunFolder) -> int:

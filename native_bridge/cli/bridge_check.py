@@ -145,14 +145,26 @@ def _print(checked: Check) -> None:
     columns = [("run", "left"), ("mode", "left"), ("bank", "right"), ("slots", "right"), ("counts", "right")]
     columns += [("tok/s", "right"), ("measured", "right"), ("error", "right")]
     rows = []
-    for one in checked.runs:
+    for of in checked.settings:
+        one = of[0]
         run, seconds = one.counts.folder.run, one.seconds
+        name = _shown(of)
+        slots = sum(each.counts.slots for each in of)
         bank = str(run.bank) if run.log.routed else "-"
         measured = f"{seconds.measured_tok_s:.4g}" if seconds.measured_tok_s else "-"
         speed = f"{seconds.tok_s:.4g}" if seconds.tok_s else "-"
         error = f"{seconds.error:+.1%}" if seconds.error is not None else "-"
         rows.append(
-            (_broken(one.name, 19), _broken(run.mode, 15), bank, one.slots, one.verdict, speed, measured, error)
+            (
+                _broken(name, 19),
+                _broken(run.mode, 15),
+                bank,
+                f"{slots:,}" if slots else "-",
+                one.verdict,
+                speed,
+                measured,
+                error,
+            )
         )
     print_table(columns, rows)
     for line in checked.in_short():
@@ -174,20 +186,29 @@ def _failed_lines(one: RunCheck) -> list[str]:
 def _fitted_on(checked: Check) -> list[str]:
     """Which runs were predicted from which, and which were not, and why."""
     groups: dict[str, list[str]] = {}
-    for one in checked.runs:
+    for of in checked.settings:
+        one = of[0]
         said = f"seconds from {' and '.join(one.seconds.anchors)}" if one.seconds.anchors else ""
         why = one.seconds.why_not.replace(f" beside {one.counts.folder.name} itself", " beside it")
-        groups.setdefault(said or f"no seconds: {why}", []).append(one.name)
+        groups.setdefault(said or f"no seconds: {why}", []).append(_shown(of))
     return [
         f"{said}: {', '.join(names[:MOST_NAMES])}" + f" and {len(names) - MOST_NAMES} more" * (len(names) > MOST_NAMES)
         for said, names in groups.items()
     ]
 
 
+def _shown(repeats: list[RunCheck]) -> str:
+    """The name of a run, or of its repeats together."""
+    from native_bridge.check.folder import without_repeat
+
+    first = repeats[0]
+    return first.name if len(repeats) == 1 else f"{without_repeat(first.name)} x{len(repeats)}"
+
+
 def _broken(name: str, width: int) -> str:
-    """A name in lines that break at its hyphens."""
+    """A name in lines that break at its hyphens and spaces."""
     lines = [""]
-    for part in re.split(r"(?<=-)", name):
+    for part in re.split(r"(?<=[- ])", name):
         if lines[-1] and len(lines[-1] + part) > width:
             lines.append("")
         lines[-1] += part

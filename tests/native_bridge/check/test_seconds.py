@@ -15,8 +15,8 @@ TIMED = RUNS / "runs-timed"
 ERRORS = {
     "warm-bank24": (-0.008, -0.046),
     "warm-bank48": (-0.012, -0.040),
-    "warm-bank64": (-0.005, -0.663),
-    "warm-bank64-rep2": (0.029, -0.894),
+    "warm-bank64": (0.012, -0.663),  # against the median of its two runs, as below; the report has each by itself
+    "warm-bank64-rep2": (0.012, -0.894),
     "cold-bank48": (0.032, -0.151),
 }
 
@@ -84,7 +84,7 @@ def test_given_anchors() -> None:
     anchors = [TIMED / "warm-bank24", TIMED / "warm-stock"]
     found = check_folders([TIMED], anchors=anchors)
     assert run(found, "warm-bank48").seconds.anchors == ("warm-bank24", "warm-stock")
-    assert run(found, "warm-bank24").seconds.why_not == "it is an anchor"
+    assert run(found, "warm-bank24").seconds.why_not == "it is an anchor, or repeats one"
     assert "anchor warm-bank24 is of another machine, cache state" in run(found, "cold-bank48").seconds.why_not
     alone = check_folders([TIMED / "warm-bank48"], anchors=anchors[:1])
     assert "1 anchor; expected two or more" in alone.runs[0].seconds.why_not
