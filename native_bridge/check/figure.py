@@ -6,7 +6,7 @@ import io
 import re
 from typing import Any
 
-from native_bridge.check.result import Check
+from native_bridge.check.result import Check, shown
 from native_bridge.check.seconds import Seconds
 
 WIDE = 8.0  # where speeds differ by more than this factor their axes are logarithmic
@@ -19,7 +19,7 @@ def draw(check: Check) -> str:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    named = [(one.name, one.seconds) for one in check.predicted if one.seconds.measured_tok_s]
+    named = [(shown(of), of[0].seconds) for of in check.predicted if of[0].seconds.measured_tok_s]
     figure = Figure(figsize=(11, max(4.6, 1.2 + 0.21 * len(named))), layout="constrained")
     FigureCanvasSVG(figure)
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.15))

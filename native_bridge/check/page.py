@@ -8,7 +8,7 @@ from typing import Any
 from flashmoe_sim.cli.common import size
 from flashmoe_sim.trace.atomic import atomic_writer
 from native_bridge.check.figure import draw
-from native_bridge.check.result import Check, RunCheck
+from native_bridge.check.result import Check, RunCheck, shown
 
 TEMPLATE = "page.html.j2"
 MOST_DIFFERENCES = 20
@@ -34,6 +34,7 @@ def write_page(check: Check, out: Path, *, command: str, force: bool = False) ->
         total=len(check.runs),
         in_short=check.in_short(),
         runs=[_run(one) for one in check.runs],
+        timed=[_run(of[0]) | {"name": shown(of)} for of in check.predicted],
         figure=Markup(draw(check)) if check.predicted else None,  # drawn here, with no text of a file as markup
         machines=_machines(check),
         no_seconds=_no_seconds(check),
@@ -83,7 +84,7 @@ def _machines(check: Check) -> list[dict[str, Any]]:
     """The machines that were fitted, with their numbers and what was predicted on each."""
     found = []
     for anchors, machine in check.machines.items():
-        runs = [one.name for one in check.runs if one.seconds.anchors == anchors]
+        runs = [shown(of) for of in check.predicted if of[0].seconds.anchors == anchors]
         numbers = [
             (path, f"{one.value:.4g}", f"{one.lo:.4g} to {one.hi:.4g}")
             for path, one in machine.quantities()
@@ -95,7 +96,7 @@ def _machines(check: Check) -> list[dict[str, Any]]:
 
 
 def _no_seconds(check: Check) -> list[tuple[str, str]]:
-    return [(one.name, one.seconds.why_not) for one in check.runs if one.seconds.why_not]
+    return [(shown(of), of[0].seconds.why_not) for of in check.settings if of[0].seconds.why_not]
 
 
 def _facts(check: Check) -> list[dict[str, str]]:

@@ -66,9 +66,9 @@ class Check:
         return found
 
     @property
-    def predicted(self) -> list[RunCheck]:
-        """Those with a speed."""
-        return [one for one in self.runs if one.seconds.tok_s is not None]
+    def predicted(self) -> list[list[RunCheck]]:
+        """Of the settings those with a speed."""
+        return [of for of in self.settings if of[0].seconds.tok_s is not None]
 
     def in_short(self) -> list[str]:
         """One sentence on counts and, where any speed was predicted, one on seconds."""
@@ -83,7 +83,7 @@ class Check:
         for verdict, said in SAID.items():
             if some := [one for one in self.runs if one.verdict == verdict]:
                 lines.append(f"{_number(some, 'run')} {said}.")
-        speeds = [of[0].seconds for of in self.settings]
+        speeds = [of[0].seconds for of in self.predicted]
         errors = [abs(one.error) for one in speeds if one.error is not None]
         if errors:
             held = sum(one.held is True for one in speeds)
@@ -167,6 +167,12 @@ def as_json(check: Check) -> dict[str, Any]:
             for one in check.runs
         ],
     }
+
+
+def shown(repeats: Sequence[RunCheck]) -> str:
+    """The name of a run, or of its repeats together."""
+    first = repeats[0]
+    return first.name if len(repeats) == 1 else f"{without_repeat(first.name)} x{len(repeats)}"
 
 
 def _number(of: Sequence[object], what: str) -> str:

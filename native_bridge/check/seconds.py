@@ -34,9 +34,9 @@ ALL_HIT = ("oracle-all-hit", *MODES_WITHOUT_SLOTS)  # the first is best: it reso
 class Seconds:
     """A speed, tokens a second, beside the one measured; None, and why, where nothing predicts it.
 
-    measured_tok_s: the median of the run and its repeats. tok_s_lo, tok_s_hi: the 90 % interval of tok_s. anchors: the
-    runs that the machine was fitted on, each with its repeats.
-    install_s, measured_install_s: of all installs that routed calls waited for; None where there were none.
+    measured_tok_s, measured_install_s: the median of the run and its repeats. tok_s_lo, tok_s_hi: the 90 % interval of
+    tok_s. anchors: the runs that the machine was fitted on, each with its repeats.
+    install_s: of all installs that routed calls waited for; None where there were none.
     bytes_read: from the sidecar, reads ahead included; None where it is not known.
     """
 
@@ -95,10 +95,9 @@ class Machines:
                 raise BadInput(f"anchor {anchor.name} is of another machine, cache state, model or top-k")
         return list(self.anchors)
 
-    def measured_tok_s(self, folder: RunFolder) -> float:
-        """The median speed of a run and its repeats."""
-        repeats = [one for one in self._like(folder) if is_repeat(one, folder)]
-        return median(one.run.log.decode_tok_s for one in [folder, *repeats])
+    def repeats(self, folder: RunFolder) -> list[RunFolder]:
+        """The run and its repeats."""
+        return [folder, *(one for one in self._like(folder) if is_repeat(one, folder))]
 
     def _like(self, folder: RunFolder) -> list[RunFolder]:
         return [
@@ -139,7 +138,8 @@ def choose_anchors(runs: Sequence[RunFolder], *, than: str = "") -> list[RunFold
 def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
     """How fast a run whose counts were compared should have been, by other runs."""
     folder = checked.folder
-    nothing = Seconds(machines.measured_tok_s(folder))
+    repeats = machines.repeats(folder)
+    nothing = Seconds(median(one.run.log.decode_tok_s for one in repeats))
     try:
         if folder.unfit:
             raise BadInput("the run failed" if folder.failure else folder.unfit)
@@ -164,7 +164,9 @@ def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
         setup = Setup(Bank(slots=folder.run.bank), prefetch=parse_prefetcher("oracle-1"), io_split=_io_split(folder))
         return _streamed(found, machine, workload, replay(workload, setup, record=True))
     assert checked.predicted.replayed is not None
-    return _with_installs(_streamed(found, machine, workload, checked.predicted.replayed), folder, checked, machine)
+    streamed = _streamed(found, machine, workload, checked.predicted.replayed)
+    waited_s = [one.run.log.routed.install_ms / 1e3 for one in repeats if one.run.log.routed]
+    return _with_installs(streamed, checked, machine, measured_s=median(waited_s))
 
 
 def _streamed(found: Seconds, machine: Machine, workload: Workload, replayed: Replay) -> Seconds:
@@ -201,18 +203,17 @@ def _all_resident(found: Seconds, machine: Machine, *, layers: int) -> Seconds:
     return replace(found, tok_s=tok_s, tok_s_lo=lo, tok_s_hi=hi, bytes_read=0)
 
 
-def _with_installs(found: Seconds, folder: RunFolder, checked: CountCheck, machine: Machine) -> Seconds:
+def _with_installs(found: Seconds, checked: CountCheck, machine: Machine, *, measured_s: float) -> Seconds:
     """With what the installs took that routed calls waited for."""
-    routed = folder.run.log.routed
     assert checked.predicted is not None
     assert checked.predicted.replayed is not None
-    counts = checked.predicted.replayed.counts.total()
+    counts, routed = checked.predicted.replayed.counts.total(), checked.folder.run.log.routed
     if routed is None or not counts["misses"]:
         return found
     gigabytes = counts["bytes_read"] / 1e9
     upload_s = gigabytes / machine.link.pinned_gb_s.value if machine.link and routed.upload_ms else 0.0
     read_s = gigabytes / machine.storage.read_gb_s.value + counts["read_ops"] * machine.storage.request_us.value / 1e6
-    return replace(found, install_s=read_s + upload_s, measured_install_s=routed.install_ms / 1e3)
+    return replace(found, install_s=read_s + upload_s, measured_install_s=measured_s)
 
 
 def is_like(one: RunFolder, other: RunFolder, *, io_split_may_differ: bool = False) -> bool:

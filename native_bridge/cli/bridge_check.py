@@ -142,13 +142,15 @@ def _words(
 
 
 def _print(checked: Check) -> None:
+    from native_bridge.check.result import shown
+
     columns = [("run", "left"), ("mode", "left"), ("bank", "right"), ("slots", "right"), ("counts", "right")]
     columns += [("tok/s", "right"), ("measured", "right"), ("error", "right")]
     rows = []
     for of in checked.settings:
         one = of[0]
         run, seconds = one.counts.folder.run, one.seconds
-        name = _shown(of)
+        name = shown(of)
         slots = sum(each.counts.slots for each in of)
         bank = str(run.bank) if run.log.routed else "-"
         measured = f"{seconds.measured_tok_s:.4g}" if seconds.measured_tok_s else "-"
@@ -185,24 +187,18 @@ def _failed_lines(one: RunCheck) -> list[str]:
 
 def _fitted_on(checked: Check) -> list[str]:
     """Which runs were predicted from which, and which were not, and why."""
+    from native_bridge.check.result import shown
+
     groups: dict[str, list[str]] = {}
     for of in checked.settings:
         one = of[0]
         said = f"seconds from {' and '.join(one.seconds.anchors)}" if one.seconds.anchors else ""
         why = one.seconds.why_not.replace(f" beside {one.counts.folder.name} itself", " beside it")
-        groups.setdefault(said or f"no seconds: {why}", []).append(_shown(of))
+        groups.setdefault(said or f"no seconds: {why}", []).append(shown(of))
     return [
         f"{said}: {', '.join(names[:MOST_NAMES])}" + f" and {len(names) - MOST_NAMES} more" * (len(names) > MOST_NAMES)
         for said, names in groups.items()
     ]
-
-
-def _shown(repeats: list[RunCheck]) -> str:
-    """The name of a run, or of its repeats together."""
-    from native_bridge.check.folder import without_repeat
-
-    first = repeats[0]
-    return first.name if len(repeats) == 1 else f"{without_repeat(first.name)} x{len(repeats)}"
 
 
 def _broken(name: str, width: int) -> str:

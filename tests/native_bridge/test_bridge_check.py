@@ -31,6 +31,7 @@ def test_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0] == "run mode bank slots counts tok/s measured error"
     assert "warm-bank24 slot-bank 24 16,544 exact 14.88 15 -0.8%" in lines
     assert "warm-stock stock - - - 24.43 24.3 +0.5%" in lines
+    assert "warm-bank64 x2 slot-bank 64 33,088 exact 24.28 24 +1.2%" in lines  # a run and its repeat
     assert "9 of 9 runs with slots exact: 111,968 slots of 13,996 routed calls and 707" in lines
     assert "seconds from cold-bank12 and cold-allhit: cold-bank48" in lines
 
