@@ -234,6 +234,10 @@ def is_repeat(one: RunFolder, other: RunFolder) -> bool:
     if one.place.resolve() == other.place.resolve():
         return True
     same = (one.run.mode, one.run.bank, one.routing) == (other.run.mode, other.run.bank, other.routing)
+    if one.model is None or other.model is None:
+        same = same and one.place.resolve().parent == other.place.resolve().parent  # one model, as far as one can tell
+    else:
+        same = same and one.model.layers == other.model.layers
     flags = (one.prefetch_flags, one.cache, one.run.threads) == (other.prefetch_flags, other.cache, other.run.threads)
     return same and flags and _io_split(one) == _io_split(other)
 

@@ -42,6 +42,7 @@ def test_every_recorded_run_in_80_columns(capsys: pytest.CaptureFixture[str]) ->
     assert max(map(len, out.splitlines())) <= 80
     assert "42 of 42 runs with slots exact: 923,508 slots of 110,925 routed calls and 3,250" in out
     assert "runs/prose-bank16" in out  # there are two of that name
+    assert "prose-bank16 x2" not in out  # of two models
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
