@@ -27,7 +27,7 @@ TICK_S = 0.1
 
 
 class Terminated(SimError):
-    """SIGTERM came while a child ran."""
+    """SIGTERM came at a moment when something had to be ended in order."""
 
     exit_code = 128 + signal.SIGTERM
 
@@ -75,7 +75,7 @@ def run_child(
     stdout: a file for a copy of its stdout alone.
     Raises BadInput where the program cannot be started, and SimError where a file cannot be written.
     """
-    with _sigterm_raises():
+    with sigterm_raises():
         try:
             with output.open("wb", buffering=0) as both, stdout.open("wb") if stdout else nullcontext() as copy:
                 child = _Child(arguments, environment=environment, folder=folder, cgroup=cgroup)
@@ -98,7 +98,7 @@ def ask(arguments: Sequence[str], *, timeout_s: float, environment: Mapping[str,
     def hear(into: bytearray) -> Callable[[bytes], None]:
         return lambda data: into.extend(data[: MAX_ANSWER_BYTES - len(into)])
 
-    with _sigterm_raises():
+    with sigterm_raises():
         child = _Child(arguments, environment=environment)
         finished = child.run([hear(each) for each in heard], timeout_s=timeout_s)
     out, err = (each.decode("utf-8", "replace") for each in heard)
@@ -249,14 +249,14 @@ def _not_started(program: str, why: str) -> BadInput:
 
 
 @contextmanager
-def _sigterm_raises() -> Iterator[None]:
+def sigterm_raises() -> Iterator[None]:
     """While it lasts SIGTERM raises Terminated, so that what was begun is ended in order."""
 
     def terminated(number: int, frame: FrameType | None) -> None:
-        raise Terminated("terminated; what it had started was ended, too")
+        raise Terminated("terminated; nothing that was started still runs, and nothing was left half-written")
 
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set it; the child ends with us in any case
+        yield  # only the main thread may set it; a child ends with us in any case
         return
     before = signal.signal(signal.SIGTERM, terminated)
     try:

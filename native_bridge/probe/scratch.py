@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import numpy as np
 
 from flashmoe_sim.cli.common import size
 from flashmoe_sim.errors import BadInput
 from native_bridge.probe.own_reads import drop_pages, keep_out_of_cache
-from native_bridge.process import Terminated
+from native_bridge.process import sigterm_raises
 
 BLOCK_BYTES = 4 << 20
 SYNC_BYTES = 32 << 20
@@ -35,7 +32,7 @@ def scratch(folder: Path) -> Iterator[Path]:
         raise BadInput(f"{folder}: no such folder; give one on the disk that experts will be read from")
     if not folder.is_dir():
         raise BadInput(f"{folder}: is not a folder; give one on the disk that experts will be read from")
-    with _sigterm_raises():
+    with sigterm_raises():
         try:
             place = Path(tempfile.mkdtemp(prefix=PREFIX, dir=folder))
         except OSError as error:
@@ -103,19 +100,3 @@ def write_file(
             f"{size(least_bytes)}; give more --seconds"
         )
     return written, written / (time.monotonic() - started)
-
-
-@contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    def terminated(number: int, frame: FrameType | None) -> None:
-        raise Terminated("terminated; nothing was left behind")
-
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set it
-        return
-    before = signal.signal(signal.SIGTERM, terminated)
-    try:
-        yield
-    finally:
-        with suppress(TypeError):  # None: it was set outside Python
-            signal.signal(signal.SIGTERM, before)
