@@ -58,7 +58,8 @@ def fit(observations: Sequence[Observation], parameters: Sequence[str], *, draws
     Raises BadInput, naming the parameters and the runs that would tell them, where the observations do not.
 
     Source: Lawson and Hanson 1974, chapter 23 (scipy.optimize.nnls). The intervals are a parametric bootstrap (Efron
-    and Tibshirani 1993, section 6.5) with log-normal errors of each observation's `relative_sd`.
+    and Tibshirani 1993, section 6.5) with log-normal errors of each observation's `relative_sd`, all of them larger by
+    the Birge ratio (Birge 1932, Physical Review 40, 207) where the observations disagree by more than that.
     """
     from scipy.optimize import nnls
 
@@ -70,9 +71,18 @@ def fit(observations: Sequence[Observation], parameters: Sequence[str], *, draws
     scaled = rows / np.where(length == 0, 1.0, length)
     _refuse_what_is_not_told(scaled, parameters)
     value = nnls(scaled, 1 / spread)[0] / length
-    error = np.random.default_rng(seed).normal(size=(draws, len(observations))) * spread
+    residual = terms @ value / seconds - 1
+    error = (
+        np.random.default_rng(seed).normal(size=(draws, len(observations))) * spread * _birge(residual / spread, value)
+    )
     drawn = np.array([nnls(scaled, measured)[0] for measured in np.exp(error) / spread]) / length
-    return Fit(tuple(parameters), tuple(observations), value, drawn, terms @ value / seconds - 1)
+    return Fit(tuple(parameters), tuple(observations), value, drawn, residual)
+
+
+def _birge(residual_sd: NDArray[np.float64], value: NDArray[np.float64]) -> float:
+    """By how much the residuals, each in its own standard deviations, are larger than these say; at least 1."""
+    spare = len(residual_sd) - np.count_nonzero(value)
+    return max(1.0, float(np.sqrt((residual_sd**2).sum() / spare))) if spare > 0 else 1.0
 
 
 def _refuse_what_is_not_told(scaled: NDArray[np.float64], parameters: Sequence[str]) -> None:
