@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +21,6 @@ READING = ("slot-bank", "oracle-prefetch")
 STATES = ("as-is", "warm", "cold")
 SLACK_BYTES = 450 << 20  # for the program, its graph and its context, as the recorded cold runs had
 WARM_SHARE, COLD_SHARE, FROM_DISK = 0.99, 0.01, 0.5
-
-_AHEAD = re.compile(r"^log_runtime_summary: Flash-MoE (?:prefetch|predict\S*) calls=.* miss=(\d+) ", re.MULTILINE)
 
 
 class Cache:
@@ -107,8 +104,8 @@ class Cache:
 def _installs(request: RunRequest, log: str) -> int:
     """Experts that were read from the sidecar, before the run, ahead and on demand."""
     read = parse_log(log, mode=request.mode, where=request.mode)
-    installs = sum(int(count) for count in _AHEAD.findall(log))
-    installs += read.routed.misses if read.routed is not None else 0
+    counted = (read.routed, read.prefetch, read.predict)
+    installs = sum(one.misses for one in counted if one is not None)
     return installs + (read.prime.installs if read.prime is not None else 0)
 
 

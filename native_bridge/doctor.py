@@ -57,7 +57,7 @@ def examine(
         findings.append(_missing("model", error))
     if geometry is not None:
         assert model is not None
-        findings += [_model(geometry), *_ram(geometry, bank), *_sidecar(geometry, model, sidecar)]
+        findings += [_model(geometry), *_streamed(geometry), *_ram(geometry, bank), *_sidecar(geometry, model, sidecar)]
     return [*findings, *_temperature(), _page_cache()]
 
 
@@ -118,6 +118,18 @@ def _model(model: ModelGeometry) -> Finding:
         f"{model.name}: {model.arch}, {len(layers)} MoE layers of {experts} experts, top-{model.top_k}, {costs} each"
     )
     return Finding("ok", "model", found)
+
+
+def _streamed(model: ModelGeometry) -> Iterator[Finding]:
+    from native_bridge.fixture.sidecar import STREAMED
+
+    if model.arch not in STREAMED:
+        yield Finding(
+            "warning",
+            "architecture",
+            f"the slot bank streams {', '.join(STREAMED)}, not {model.arch}",
+            "run it all resident (stock, resident-bank), or record it with sim trace capture",
+        )
 
 
 def _ram(model: ModelGeometry, bank: int | None) -> Iterator[Finding]:

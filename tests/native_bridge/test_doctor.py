@@ -91,6 +91,26 @@ def test_a_model_without_experts(stand_in: Runtime, tmp_path: Path) -> None:
     assert "not a mixture-of-experts model" in found.found
 
 
+def test_an_architecture_that_the_slot_bank_does_not_stream(stand_in: Runtime, tmp_path: Path) -> None:
+    import gguf
+    import numpy as np
+
+    assert "architecture" not in by_name(examine())
+    writer = gguf.GGUFWriter(tmp_path / "other.gguf", "olmoe")
+    writer.add_block_count(1)
+    writer.add_expert_used_count(2)
+    for family in ("gate", "up", "down"):
+        writer.add_tensor(f"blk.0.ffn_{family}_exps.weight", np.zeros((4, 32, 32), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    found = by_name(examine(model=tmp_path / "other.gguf"))
+    assert found["model"].state == "ok"
+    assert found["architecture"].state == "warning"
+    assert found["architecture"].found.endswith("not olmoe")
+
+
 @pytest.mark.parametrize(
     ("bank", "found", "to_do"),
     [
