@@ -190,6 +190,7 @@ class Lookahead(Told):
         self.steps = steps
         self.coming: dict[int, Next] = {}
         self.last: dict[int, int] = {}
+        self.step: float = -inf  # before the first call nothing is seen
 
     def call(self, step: int) -> None:
         self.step = step
