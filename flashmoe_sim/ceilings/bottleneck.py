@@ -15,7 +15,7 @@ from flashmoe_sim.timeline.work import Work, decoded, tokens_of
 # What each kind of bottleneck is made of. A system that does not read its misses computes them where they lie.
 FREED = {
     "prefetch": ("chunk_s", "warm_chunk_s", "cold_expert_s", "merge_s"),
-    "commit": ("upload_s", "install_s"),
+    "commit": ("upload_s", "install_s", "fill_s"),
     "consume": ("dense_s", "expert_s", "call_s", "step_s"),
 }
 LEAST_GAIN = 1e-9
@@ -26,7 +26,8 @@ class Bottleneck:
     """kind: the one of FREED without which the run is fastest; `none` where the run is as fast without any of them.
 
     `prefetch`: reads of misses and reads ahead, from storage or the page cache; where the CPU computes misses, that.
-    `commit`: uploads and installs. `consume`: what hits take too, which is dense layers, experts and finding slots.
+    `commit`: uploads, installs, and by how much slots take longer that are filled for the first time. `consume`: what
+    hits take too, which is dense layers, experts and finding slots.
     tok_s: decode speed. free_tok_s: without each kind; infinite where nothing else takes time.
     """
 

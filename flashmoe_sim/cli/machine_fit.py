@@ -53,8 +53,9 @@ def fit(
     Or ANCHORS is one CSV file, with a --row for each anchor: columns decode_tok_s or tok_s, misses_per_call or
     hit_pct, and condition.
 
-    Fitted are layer_us and read_gb_s, and pinned_gb_s where there are uploads. --parameter adds request_us (needs
-    runs of two --moe-cache-io-split) or weights_gb_s (of two --moe-topk).
+    Fitted are layer_us and read_gb_s; first_touch_gb_s where an all-hit run tells how long its bank took to fill;
+    and pinned_gb_s where there are uploads. --parameter adds request_us (needs runs of two --moe-cache-io-split) or
+    weights_gb_s (of two --moe-topk).
 
     \b
     Example: sim machine fit runs/bank12 runs/allhit --out mine.toml
@@ -163,8 +164,9 @@ def _shown(anchor: Anchor, one: Observation, residual: float) -> tuple[float, fl
     if what == "token":
         host_s = anchor.layers * anchor.call_s
         return anchor.tok_s, 1 / (one.seconds * (1 + residual) + host_s), "tok/s"
-    assert anchor.installs is not None
-    each_ms = one.seconds / anchor.installs.count * 1e3
+    installs = anchor.primed if what == "prime" else anchor.installs
+    assert installs is not None
+    each_ms = one.seconds / installs.count * 1e3
     return each_ms, each_ms * (1 + residual), f"ms an install, {what}"
 
 

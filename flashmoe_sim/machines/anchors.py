@@ -31,14 +31,16 @@ ANCHOR_MODES = (*MODES_WITHOUT_SLOTS, "slot-bank", "oracle-all-hit")
 
 @dataclass(frozen=True)
 class Installs:
-    """All installs of a run together, and how long they took without and for uploads.
+    """Installs of a run together, and how long they took without and for uploads.
 
+    first_bytes: what of bytes_read went to slots that had held nothing yet.
     relative_sd: of both times, by how evenly the layers installed.
     """
 
     count: int
     bytes_read: float
-    reads: int
+    first_bytes: float
+    reads: float
     read_s: float
     upload_s: float
     relative_sd: float
@@ -48,9 +50,11 @@ class Installs:
 class Anchor:
     """A run, or the row of a table, whose speed is known.
 
-    misses, bytes_read, reads: of one decoded token. weight_bytes: what it streams through the unit that computes,
-    experts and all else; None where the model does not tell. call_s: the host's time for a routed call.
-    layers, top_k: 0 where neither the run nor a model tells. condition: as a table states it, empty for a run.
+    misses, bytes_read, first_bytes, reads: of one decoded token; first_bytes as in `Installs`. weight_bytes: what it
+    streams through the unit that computes, experts and all else; None where the model does not tell. call_s: the host's
+    time for a routed call. installs: those that routed calls waited for; primed: those by which an all-hit run filled
+    its bank in RAM before the first. layers, top_k: 0 where neither the run nor a model tells. condition: as a table
+    states it, empty for a run.
     """
 
     name: str
@@ -59,35 +63,41 @@ class Anchor:
     top_k: int
     misses: float = 0.0
     bytes_read: float = 0.0
+    first_bytes: float = 0.0
     reads: float = 0.0
     weight_bytes: float | None = None
     call_s: float = 0.0
     installs: Installs | None = None
+    primed: Installs | None = None
     condition: str = ""
 
     @property
     def observations(self) -> list[Observation]:
         """Its equations: the time of a token without the host's, and where installs were timed, that of all of them."""
         upload = self.installs is not None and self.installs.upload_s > 0
-        token = _terms(self.bytes_read, self.reads, upload=upload) | {"layer_us": self.layers * 1e-6}
+        token = _terms(self, upload=upload) | {"layer_us": self.layers * 1e-6}
         if self.weight_bytes is not None:
             token["weights_gb_s"] = self.weight_bytes / 1e9
         token_s = 1 / self.tok_s - self.layers * self.call_s
         rounding = SPEED_STEP / sqrt(12) / self.tok_s
         found = [Observation(f"{self.name}: token", token_s, hypot(SPEED_SD, rounding), token)]
-        if self.installs is not None:
-            all_, sd = self.installs, self.installs.relative_sd
-            read = _terms(all_.bytes_read, all_.reads, upload=False)
-            found.append(Observation(f"{self.name}: reads", all_.read_s, sd, read))
-            if upload:
-                terms = {"pinned_gb_s": all_.bytes_read / 1e9}
-                found.append(Observation(f"{self.name}: uploads", all_.upload_s, sd, terms))
+        for what, all_ in (("reads", self.installs), ("prime", self.primed)):
+            if all_ is not None:
+                read = _terms(all_, upload=False)
+                found.append(Observation(f"{self.name}: {what}", all_.read_s, all_.relative_sd, read))
+        if self.installs is not None and upload:
+            terms = {"pinned_gb_s": self.installs.bytes_read / 1e9}
+            found.append(Observation(f"{self.name}: uploads", self.installs.upload_s, self.installs.relative_sd, terms))
         return found
 
 
-def _terms(bytes_read: float, reads: float, *, upload: bool) -> dict[str, float]:
-    moved = {"read_gb_s": bytes_read / 1e9, "request_us": reads * 1e-6}
-    return moved | ({"pinned_gb_s": bytes_read / 1e9} if upload else {})
+def _terms(of: Anchor | Installs, *, upload: bool) -> dict[str, float]:
+    moved = {
+        "read_gb_s": of.bytes_read / 1e9,
+        "first_touch_gb_s": of.first_bytes / 1e9,
+        "request_us": of.reads * 1e-6,
+    }
+    return moved | ({"pinned_gb_s": of.bytes_read / 1e9} if upload else {})
 
 
 def anchors_of(runs: Sequence[Run], model: ModelGeometry | None) -> list[Anchor]:
@@ -105,10 +115,17 @@ def anchors_of(runs: Sequence[Run], model: ModelGeometry | None) -> list[Anchor]
     layers = max(anchor.layers for anchor in anchors)
     native = max((anchor.top_k for anchor, run in zip(anchors, runs, strict=True) if not run.top_k), default=0)
     anchors = [replace(anchor, layers=layers, top_k=anchor.top_k or native) for anchor in anchors]
+    if uploads(anchors):
+        anchors = [replace(anchor, primed=None) for anchor in anchors]
     if not layers or not all(anchor.top_k for anchor in anchors):
         unknown = "the experts of a token" if layers else "the layers"
         raise BadInput(f"{runs[0].folder}: no trace among the anchors tells {unknown}; give --model")
     return anchors
+
+
+def uploads(anchors: Sequence[Anchor]) -> bool:
+    """Whether installs went on into the memory of a GPU."""
+    return any(anchor.installs is not None and anchor.installs.upload_s > 0 for anchor in anchors)
 
 
 def find_run_model(runs: Sequence[Run], given: str | None) -> ModelGeometry | None:
@@ -151,9 +168,32 @@ def _anchor(run: Run, model: ModelGeometry | None, *, name: str) -> Anchor:
     )
     if routed is not None and routed.misses:
         anchor = _streamed(anchor, run, routed, model)
+    anchor = replace(anchor, primed=_primed(run, model))
     if model is not None and model.dense_bytes is not None and anchor.top_k:
         anchor = replace(anchor, weight_bytes=model.token_cycle_bytes(top_k=anchor.top_k) + model.dense_bytes)
     return anchor
+
+
+def _primed(run: Run, model: ModelGeometry | None) -> Installs | None:
+    """What filled the bank of an all-hit run; None where nothing did, or it went on into the memory of a GPU."""
+    prime, routed = run.log.prime, run.log.routed
+    if prime is None or routed is None or not prime.installs or prime.upload_ms or not prime.install_ms:
+        return None
+    bytes_read, reads = prime.bytes_read, 0.0
+    if model is not None:
+        layers = list(model.layers.values())
+        bytes_read = prime.installs * sum(layer.expert_bytes for layer in layers) / len(layers)
+        reads_each = sum(layer.read_ops(io_split=max(routed.io_split, 1)) for layer in layers) / len(layers)
+        reads = prime.installs * reads_each
+    return Installs(
+        count=prime.installs,
+        bytes_read=bytes_read,
+        first_bytes=bytes_read,
+        reads=reads,
+        read_s=prime.install_ms / 1e3,
+        upload_s=0.0,
+        relative_sd=SPEED_SD,
+    )
 
 
 def _streamed(anchor: Anchor, run: Run, routed: Routed, model: ModelGeometry | None) -> Anchor:
@@ -199,11 +239,13 @@ def _streamed(anchor: Anchor, run: Run, routed: Routed, model: ModelGeometry | N
         top_k=anchor.top_k or trace.top_k,
         misses=float(stream.misses[decoded].sum() / steps),
         bytes_read=float((stream.misses * size)[decoded].sum() / steps),
+        first_bytes=float((stream.cold * size)[decoded].sum() / steps),
         reads=float((stream.misses * reads)[decoded].sum() / steps),
         installs=Installs(
             count=routed.misses,
             bytes_read=float((stream.misses * size).sum()),
-            reads=int((stream.misses * reads).sum()),
+            first_bytes=float((stream.cold * size).sum()),
+            reads=float((stream.misses * reads).sum()),
             read_s=read_s,
             upload_s=routed.upload_ms / 1e3,
             relative_sd=SPEED_SD if error is None else max(error, LEAST_INSTALL_SD),

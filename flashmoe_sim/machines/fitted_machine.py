@@ -15,6 +15,7 @@ from flashmoe_sim.machines.unknowns import UNKNOWNS
 
 # What takes less than this share of every anchor's time could be infinitely fast for all that they tell.
 UNNOTICED = 1e-3
+FIRST_TOUCH = "first_touch_gb_s"  # of which a machine may have none
 KNEE = (4.0, 1.0, 16.0)
 
 
@@ -39,6 +40,7 @@ def fitted_machine(
         if UNKNOWNS[parameter].is_rate
         else Quantity(*_ordered(found.interval(parameter)), source, condition)
         for parameter in found.parameters
+        if parameter != FIRST_TOUCH or takes_time(found, parameter)
     }
     unit = Compute(
         layer_us=values["layer_us"],
@@ -55,7 +57,7 @@ def fitted_machine(
             request_us=values.get("request_us") or Quantity(0, 0, 0, none, condition),
             lanes=Quantity(1, 1, 1, "read_gb_s is the rate of all reading threads together", condition),
         ),
-        host=Host(_call_us(anchors, condition), Quantity(0, 0, 0, none, condition)),
+        host=Host(_call_us(anchors, condition), Quantity(0, 0, 0, none, condition), values.get(FIRST_TOUCH)),
         link=_link(values["pinned_gb_s"], condition) if "pinned_gb_s" in values else None,
         gpu=unit if gpu else None,
         cpu=None if gpu else unit,
@@ -69,13 +71,21 @@ def _ordered(interval: tuple[float, float, float]) -> tuple[float, float, float]
     return value, lo, hi
 
 
+def takes_time(found: Fit, parameter: str) -> bool:
+    """Whether the anchors would notice it if a rate were infinitely fast."""
+    return bool(found.value[found.parameters.index(parameter)] >= _least(found, parameter))
+
+
+def _least(found: Fit, parameter: str) -> float:
+    """Seconds per GB that the anchors would no longer notice."""
+    terms = [(one.seconds, one.terms.get(parameter)) for one in found.observations]
+    return UNNOTICED * min(seconds / units for seconds, units in terms if units)
+
+
 def _rate(found: Fit, parameter: str, source: str, condition: str) -> Quantity:
     """GB/s from seconds per GB. What the anchors leave open ends where they would no longer notice it."""
-    column = found.parameters.index(parameter)
-    terms = [(one.seconds, one.terms.get(parameter)) for one in found.observations]
-    least = UNNOTICED * min(seconds / units for seconds, units in terms if units)
-    per_gb = float(found.value[column])
-    if per_gb < least:
+    column, least = found.parameters.index(parameter), _least(found, parameter)
+    if not takes_time(found, parameter):
         raise BadInput(
             f"{parameter}: the anchors with more of it are no slower, so that nothing tells it; "
             f"give others: it needs {UNKNOWNS[parameter].needs}"
@@ -84,7 +94,7 @@ def _rate(found: Fit, parameter: str, source: str, condition: str) -> Quantity:
     lo, hi = np.quantile(1 / draws, [0.05, 0.95])
     if parameter == "read_gb_s":
         condition = f"the whole reading pool as the anchors saw it, page cache included; {condition}"
-    value = 1 / per_gb
+    value = 1 / float(found.value[column])
     return Quantity(*_ordered((min(float(lo), value), value, max(float(hi), value))), source, condition)
 
 

@@ -11,9 +11,9 @@ from flashmoe_sim.errors import BadInput, unknown_name
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.agree import refuse_two_machines
-from flashmoe_sim.machines.anchors import Anchor, anchors_of, find_run_model
+from flashmoe_sim.machines.anchors import Anchor, anchors_of, find_run_model, uploads
 from flashmoe_sim.machines.fit import Fit, fit
-from flashmoe_sim.machines.fitted_machine import fitted_machine
+from flashmoe_sim.machines.fitted_machine import FIRST_TOUCH, fitted_machine, takes_time
 from flashmoe_sim.machines.machine import Anchors, Machine
 from flashmoe_sim.machines.rows import read_rows
 from flashmoe_sim.machines.runs import read_run
@@ -50,13 +50,13 @@ def fit_runs(
     anchors = anchors_of(runs, geometry)
     backend = next((run.log.backend for run in runs if run.log.backend), "")
     splits = {run.log.routed.io_split for run in runs if run.log.routed}
-    ran = backend or ("a GPU" if _uploads(anchors) else "the CPU")
+    ran = backend or ("a GPU" if uploads(anchors) else "the CPU")
     condition = f"{ran} computes, {runs[0].threads} threads, top-{_list(anchor.top_k for anchor in anchors)}"
     return _fitted(
         anchors,
         _chosen(anchors, parameters, geometry),
         name=name,
-        gpu=bool(backend) or _uploads(anchors),
+        gpu=bool(backend) or uploads(anchors),
         unified=backend == "metal",
         condition=condition + (f", io-split {_list(splits)}" if splits else ""),
         provenance=_provenance([str(run.folder) for run in runs], geometry, command),
@@ -112,7 +112,11 @@ def _check_number(anchors: Sequence[str]) -> None:
 
 def _chosen(anchors: Sequence[Anchor], asked: Sequence[str], model: ModelGeometry | None) -> list[str]:
     """What is fitted, in the order of the table of unknowns."""
-    chosen = {"layer_us", "read_gb_s", *asked} | ({"pinned_gb_s"} if _uploads(anchors) else set())
+    chosen = {"layer_us", "read_gb_s", *asked}
+    if uploads(anchors):
+        chosen.add("pinned_gb_s")
+    elif any(anchor.primed for anchor in anchors):
+        chosen.add(FIRST_TOUCH)
     top_ks = {anchor.top_k for anchor in anchors}
     if "weights_gb_s" in chosen and (model is None or model.dense_bytes is None):
         raise BadInput(
@@ -125,10 +129,6 @@ def _chosen(anchors: Sequence[Anchor], asked: Sequence[str], model: ModelGeometr
             "give anchors of one top-k, or --parameter weights_gb_s to fit that, too"
         )
     return [name for name in UNKNOWNS if name in chosen]
-
-
-def _uploads(anchors: Sequence[Anchor]) -> bool:
-    return any(anchor.installs is not None and anchor.installs.upload_s > 0 for anchor in anchors)
 
 
 def _list(values: Iterable[int]) -> str:
@@ -160,7 +160,9 @@ def _fitted(
 def _open_ends(found: Fit) -> Iterator[str]:
     for parameter in found.parameters:
         lo, value, _ = found.interval(parameter)
-        if UNKNOWNS[parameter].is_rate and lo * OPEN < value:
+        if parameter == FIRST_TOUCH and not takes_time(found, parameter):
+            yield f"{parameter}: filling a slot for the first time took no longer than another install; left out"
+        elif UNKNOWNS[parameter].is_rate and lo * OPEN < value:
             yield (
                 f"{parameter}: the anchors hardly tell its time from none, so that its interval is open upwards; "
                 "it needs anchors further apart"

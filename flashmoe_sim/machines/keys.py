@@ -67,6 +67,12 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
     "host": (
         _time("call_us", "resolving the slots of a routed call"),
         _time("install_us", "bookkeeping of an install, beside reading and copying"),
+        Key(
+            "first_touch_gb_s",
+            "rate at which a read's thread is given memory that was never written, on top of the read itself: what "
+            "filling a slot in RAM for the first time costs; no time where it is not given",
+            required=False,
+        ),
     ),
 }
 REQUIRED_SECTIONS = ("storage", "host")

@@ -98,10 +98,11 @@ class Compute:
 
 @dataclass(frozen=True)
 class Host:
-    """The thread that keeps the books of the bank."""
+    """The thread that keeps the books of the bank, and the system that gives the bank its memory."""
 
     call_us: Quantity
     install_us: Quantity
+    first_touch_gb_s: Quantity | None = None
 
 
 @dataclass(frozen=True)

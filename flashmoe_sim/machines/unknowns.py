@@ -23,6 +23,11 @@ class Unknown(NamedTuple):
 _ALL = (
     Unknown("layer_us", "an all-hit run (--moe-mode oracle-all-hit) or a stock one"),
     Unknown("read_gb_s", "a streamed run: mode slot-bank, fewer slots than experts"),
+    Unknown(
+        "first_touch_gb_s",
+        "an all-hit run (--moe-mode oracle-all-hit), whose log tells how long its empty bank took to fill, or streamed "
+        "runs with few and with many slots",
+    ),
     Unknown("request_us", "runs with two different chunk sizes: another --moe-cache-io-split"),
     Unknown("pinned_gb_s", "a run with uploads: a GPU build"),
     Unknown("weights_gb_s", "runs with two different --moe-topk"),

@@ -73,7 +73,7 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
             hit[pool.reference] = recording.hit
             if setup.fixed_slots:
                 slot[pool.reference] = recording.slot
-            reads.append(_read_ahead(pool, ahead[number], recording.used))
+            reads.append(_read_ahead(pool, bank, ahead[number], recording))
     return Replay(
         setup,
         build_counts(workload, setup, banks, table, None if masks is None else _by_layer(pools, masks, len(table))),
@@ -110,14 +110,22 @@ def _replay_scheduled(
     )
 
 
-def _read_ahead(
-    pool: Pool, ahead: Ahead, used: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
-    """What of the predictions was read: after, row, expert and used of a `ReadAhead`."""
-    read = np.flatnonzero(used != NOT_READ)
-    key = ahead.key[read].astype(np.int64)
+def _read_ahead(pool: Pool, bank: Capacity, ahead: Ahead, recording: Recording) -> ReadAhead:
+    """What of the predictions was read."""
+    read = np.flatnonzero(recording.used != NOT_READ)
+    after, key = ahead.after[read], ahead.key[read].astype(np.int64)
     row = pool.key_row[key]
-    return ahead.after[read], row, (key - np.searchsorted(pool.key_row, row)).astype(np.int32), used[read]
+    first_key = np.searchsorted(pool.key_row, np.arange(pool.key_row[-1] + 1))
+    missed = recording.calls[:, tally.STREAM.index(tally.COLD)] * bank.size[first_key[pool.row]]
+    filled = np.concatenate([[0], np.cumsum(missed)])[np.searchsorted(pool.call, after, side="right")]
+    filled += np.cumsum(bank.size[key])
+    return ReadAhead(
+        after,
+        row,
+        (key - first_key[row]).astype(np.int32),
+        recording.used[read],
+        (filled <= bank.room).astype(np.uint8),
+    )
 
 
 def _pinned_keys(workload: Workload, setup: Setup) -> list[NDArray[np.bool_]] | None:

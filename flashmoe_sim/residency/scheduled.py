@@ -54,7 +54,8 @@ def replay(
     key = np.concatenate([np.empty(0, np.int32), *came])
     row = pool.key_row[key]
     expert = key - np.searchsorted(pool.key_row, row).astype(np.int32)
-    return resident, ReadAhead.of([(np.concatenate([np.empty(0, np.int64), *moments]), row, expert, used)])
+    moment = np.concatenate([np.empty(0, np.int64), *moments])
+    return resident, ReadAhead.of([ReadAhead(moment, row, expert, used, np.zeros(len(moment), np.uint8))])
 
 
 @jit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,20 +15,26 @@ class ReadAhead:
 
     after: i64 [reads], the routed call, -1 before the first. row: i32 [reads], the place of the layer in
     `trace.layers`. expert: i32 [reads]. used: i64 [reads], the routed call that first hit it, or -1.
+    cold: u8 [reads], 1 where its bank had never been full; of a bank in bytes as if what came into free room, later
+    too, had come to it one by one.
     """
 
     after: NDArray[np.int64]
     row: NDArray[np.int32]
     expert: NDArray[np.int32]
     used: NDArray[np.int64]
+    cold: NDArray[np.uint8]
 
     @staticmethod
-    def of(reads: list[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]]) -> ReadAhead:
-        """Put those of several pools together: after, row, expert, used of each."""
-        none = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int64)
-        after, row, expert, used = (np.concatenate(parts) for parts in zip(none, *reads, strict=True))
-        order = np.argsort(after, kind="stable")
-        return ReadAhead(after[order], row[order], expert[order], used[order])
+    def of(pools: list[ReadAhead]) -> ReadAhead:
+        """Put those of several pools together."""
+
+        def column(name: str, kind: type) -> NDArray[Any]:
+            return np.concatenate([np.empty(0, kind), *(getattr(one, name) for one in pools)])
+
+        order = np.argsort(column("after", np.int64), kind="stable")
+        kinds = {"after": np.int64, "row": np.int32, "expert": np.int32, "used": np.int64, "cold": np.uint8}
+        return ReadAhead(**{name: column(name, kind)[order] for name, kind in kinds.items()})
 
 
 @dataclass(frozen=True, eq=False)

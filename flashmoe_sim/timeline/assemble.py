@@ -92,6 +92,7 @@ def work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int) -> Wor
         ahead_after=stream.ahead.after,
         ahead_row=stream.ahead.row,
         ahead_warm=ahead_warm,
+        ahead_cold=stream.ahead.cold,
         ahead_used=stream.ahead.used,
     )
 
@@ -165,6 +166,7 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         chunks=chunks,
         chunk_s=np.array([[machine.storage.chunk_s(size, d, hot=conditions.hot) for d in lanes] for size in sizes]),
         warm_chunk_s=np.array([[_copy_s(machine, size * d) for d in lanes] for size in sizes]),
+        fill_s=_fill_s(machine, execution, expert_bytes / chunks),
         upload_s=_upload_s(machine, execution, expert_bytes),
         call_s=0.0 if execution.serve == RESIDENT else machine.host.call_us.value * 1e-6,
         install_s=machine.host.install_us.value * 1e-6,
@@ -235,6 +237,14 @@ def _streamed(unit: Compute, size_bytes: NDArray[np.float64]) -> NDArray[np.floa
 
 def _copy_s(machine: Machine, size_bytes: float) -> float:
     return 0.0 if machine.memory is None else size_bytes / (machine.memory.copy_gb_s.value * 1e9)
+
+
+def _fill_s(machine: Machine, execution: ExecutionModel, chunk_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """By how much a read takes longer where it fills a slot for the first time; only where the bank is in RAM."""
+    rate = machine.host.first_touch_gb_s
+    if rate is None or own_memory(machine) or not execution.has_bank:
+        return np.zeros(len(chunk_bytes))
+    return chunk_bytes / (rate.value * 1e9)
 
 
 def _upload_s(machine: Machine, execution: ExecutionModel, size_bytes: NDArray[np.float64]) -> NDArray[np.float64]:

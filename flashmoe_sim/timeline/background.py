@@ -36,6 +36,8 @@ def issue(sim: Any, call: int, time: float, only_upload: bool) -> None:
         expert.issued = time
         expert.arrived = time
         expert.service_s = sim.read_s[expert.warm, expert.row, (warm_depth if expert.warm else cold_depth) - 1]
+        if expert.cold:
+            expert.service_s += sim.rows[expert.row].fill_s
         if only_upload:
             expert.reads = sim.rows[expert.row].chunks
             all_read(sim, i)

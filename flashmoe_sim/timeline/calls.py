@@ -74,13 +74,15 @@ def install_in_turn(sim: Any, parts: Any, call: int, read: float, misses: int, u
 
 @inlined
 def one_by_one(
-    sim: Any, parts: Any, call: int, ready: float, misses: int, warm: int, row: int, upload_s: float
+    sim: Any, parts: Any, call: int, ready: float, misses: int, warm: int, fills: int, row: int, upload_s: float
 ) -> float:
     """Each miss in turn: its chunks one after another on lane 0, its upload where that takes time, its install."""
     clock = ready
     for i in range(misses):
         is_warm = int(i >= misses - warm)
         service_s, kind = sim.read_s[is_warm, row, 0], IS_WARM_READ if is_warm else IS_READ
+        if i < fills:
+            service_s += sim.rows[row].fill_s
         begin = clock
         for _ in range(sim.rows[row].chunks):
             note(sim, ON_STORAGE, 0, kind, call, clock, clock + service_s)

@@ -19,6 +19,7 @@ class Costs:
     chunks: i32 [rows], reads per expert, at least 1.
     chunk_s: f64 [rows, lanes], service time of one read from storage when 1, 2, … lanes reads are in flight.
     warm_chunk_s: f64 [rows, lanes], the same, served by the page cache.
+    fill_s: f64 [rows], by how much a read takes longer where it fills a slot for the first time.
     upload_s: f64 [rows], copying one expert over the link; 0 where there is no link.
     call_s, install_s: the host thread, per routed call and per install.
     merge_s: joining the two lanes of `hot-cold`.
@@ -33,6 +34,7 @@ class Costs:
     chunks: NDArray[np.int32]
     chunk_s: NDArray[np.float64]
     warm_chunk_s: NDArray[np.float64]
+    fill_s: NDArray[np.float64]
     upload_s: NDArray[np.float64]
     call_s: float
     install_s: float

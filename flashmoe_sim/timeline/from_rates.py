@@ -103,6 +103,7 @@ def made_work(
         ahead_after=nothing,
         ahead_row=nothing.astype(np.int32),
         ahead_warm=nothing.astype(np.uint8),
+        ahead_cold=nothing.astype(np.uint8),
         ahead_used=nothing,
     )
 

@@ -2,7 +2,8 @@
 
 Where the order of events is not obvious, these rules hold:
 
-- A batch is read in the order it has; its misses are cold before warm, experts read ahead as they were issued. All its
+- A batch is read in the order it has; its misses are from storage before the page cache, and those that fill slots for
+  the first time before the others; experts read ahead are as they were issued. All its
   chunks from one tier have the service time of their depth: the lanes, or fewer so that every round has as many. What
   two tiers or two batches have in flight together does not slow either.
 - A call first waits for the late ones of the experts read ahead that it uses. Their reads go before its own.
@@ -127,7 +128,7 @@ def serve_call(
 ) -> float:
     """Run one routed call; returns when its experts have been computed."""
     row, n_tokens = work.row[call], work.n_tokens[call]
-    requests, misses, warm = work.requests[call], work.misses[call], work.warm[call]
+    requests, misses, warm, fills = work.requests[call], work.misses[call], work.warm[call], work.cold[call]
     costs, upload_s = sim.rows[row], sim.rows[row].upload_s
     dense_s = costs.dense_s * max(1.0, n_tokens / knee_tokens)
     tokens_each = work.refs[call] / requests if requests > 0 else 0.0
@@ -146,7 +147,7 @@ def serve_call(
     n, arrived = late, ready
     if serve in (TOGETHER, AS_THEY_ARRIVE, OVERLAPPED):
         n += misses
-        arrived = read_batch(sim, late, misses, warm, row, ready, call)
+        arrived = read_batch(sim, late, misses, warm, fills, row, ready, call)
     elif copying:
         n += misses
         for item in range(late, n):
@@ -163,7 +164,8 @@ def serve_call(
         parts[UPLOAD] += uploaded - arrived
         usable = calls.install(sim, parts, call, uploaded, misses)
     elif serve in (ONE_BY_ONE, REBUILT):
-        usable = calls.one_by_one(sim, parts, call, ready, misses, warm, row, upload_s if serve == ONE_BY_ONE else 0.0)
+        each_s = upload_s if serve == ONE_BY_ONE else 0.0
+        usable = calls.one_by_one(sim, parts, call, ready, misses, warm, fills, row, each_s)
         if serve == REBUILT:
             usable = calls.upload(sim, parts, call, usable, requests, upload_s)
     elif serve == OVERLAPPED:

@@ -71,6 +71,7 @@ class _Calls(NamedTuple):
     requests: NDArray[np.int32]
     misses: NDArray[np.int32]
     warm: NDArray[np.int32]
+    cold: NDArray[np.int32]
 
 
 def _run(
@@ -107,8 +108,9 @@ def _check_work(work: Work, costs: Costs) -> None:
         ),
         "rows are in the costs": not calls or (work.row.min() >= 0 and work.row.max() < rows),
         "steps never decrease": bool((np.diff(work.step) >= 0).all()),
-        "0 <= warm <= misses <= requests <= refs": bool(
-            ((work.warm >= 0) & (work.warm <= work.misses) & (work.misses <= work.requests)).all()
+        "0 <= warm, cold <= misses <= requests <= refs": bool(
+            ((work.warm >= 0) & (work.warm <= work.misses) & (work.cold >= 0) & (work.cold <= work.misses)).all()
+            and (work.misses <= work.requests).all()
             and (work.requests <= work.refs).all()
         ),
         "ahead_after ascends from -1": bool((np.diff(work.ahead_after, prepend=-1) >= 0).all()),

@@ -18,10 +18,11 @@ from flashmoe_sim.timeline.work import Work
 
 # What one row of the model costs; as in `Costs`.
 ROW = np.dtype(
-    [(name, np.float64) for name in ("dense_s", "expert_s", "cold_expert_s", "upload_s")] + [("chunks", np.int64)]
+    [(name, np.float64) for name in ("dense_s", "expert_s", "cold_expert_s", "upload_s", "fill_s")]
+    + [("chunks", np.int64)]
 )
 
-# An expert read ahead, and how far it has come: the first three as in `Work`; when it was issued; the service time of
+# An expert read ahead, and how far it has come: the first four as in `Work`; when it was issued; the service time of
 # one of its reads, and how many of them have started; when the last of those has ended; when its upload ends, inf until
 # that is known; and whether a call waits for it, so that its upload is no longer a background one.
 AHEAD = np.dtype(
@@ -29,6 +30,7 @@ AHEAD = np.dtype(
         ("after", np.int64),
         ("row", np.int64),
         ("warm", np.int64),
+        ("cold", np.int64),
         ("issued", np.float64),
         ("service_s", np.float64),
         ("reads", np.int64),
@@ -95,7 +97,8 @@ def new_simulation(work: Work, costs: Costs, *, room: int, recording: bool) -> S
     for name in ROW.names or ():
         rows[name] = getattr(costs, name)
     ahead = np.zeros(len(work.ahead_after), AHEAD)
-    ahead["after"], ahead["row"], ahead["warm"] = work.ahead_after, work.ahead_row, work.ahead_warm
+    for name in ("after", "row", "warm", "cold"):
+        ahead[name] = getattr(work, f"ahead_{name}")
     ahead["usable"] = np.inf
     by_use = np.argsort(work.ahead_used, kind="stable")[np.count_nonzero(work.ahead_used < 0) :]
     use = work.ahead_used[by_use].astype(np.int64)

@@ -40,8 +40,10 @@ def depth_of(chunks: int, lanes: int) -> int:
 
 
 @inlined
-def read_batch(sim: Any, first: int, misses: int, warm: int, row: int, time: float, call: int) -> float:
+def read_batch(sim: Any, first: int, misses: int, warm: int, fills: int, row: int, time: float, call: int) -> float:
     """Read the misses of a call as one batch, as items from `first` on, the last `warm` of them from the page cache.
+
+    The first `fills` of them fill slots for the first time.
 
     Each chunk in turn starts on the lane that is free first. Returns when all have arrived.
     """
@@ -50,14 +52,20 @@ def read_batch(sim: Any, first: int, misses: int, warm: int, row: int, time: flo
         return time
     cold_s = sim.read_s[0, row, depth_of((misses - warm) * chunks, lanes) - 1]
     warm_s = sim.read_s[1, row, depth_of(warm * chunks, lanes) - 1]
-    alike = not 0 < warm < misses
+    fill_s = sim.rows[row].fill_s
+    alike = not 0 < warm < misses and (not 0 < fills < misses or fill_s == 0.0)
     if alike and all_free(sim, time) and not sim.state[0].recording:
-        rounds_end: float = read_rounds(sim, first, misses, chunks, warm_s if warm > 0 else cold_s, time)
+        service_s = warm_s if warm > 0 else cold_s
+        if fills > 0:
+            service_s += fill_s
+        rounds_end: float = read_rounds(sim, first, misses, chunks, service_s, time)
         return rounds_end
     last = time
     for i in range(misses):
         is_warm = i >= misses - warm
         service_s, kind = (warm_s, IS_WARM_READ) if is_warm else (cold_s, IS_READ)
+        if i < fills:
+            service_s += fill_s
         arrived = time
         for _ in range(chunks):
             arrived = max(arrived, read_on(sim, earliest_lane(sim, time), time, service_s, kind, call))

@@ -19,11 +19,12 @@ class Work:
     n_tokens: tokens of the call; 0 where the recording does not tell.
     refs, requests, misses: references, distinct experts, and those of them that were not resident.
     warm: how many of the misses the page cache serves.
-    cold: how many of the misses were installed where nothing was displaced.
+    cold: how many of the misses were installed where nothing was displaced: the first of them.
     phase: u8 [calls], as in trace/routing.py.
     ahead_after: i64 [ahead], ascending: the routed call after which each expert read ahead was issued, -1: before the
         first.
-    ahead_row: i32 [ahead]. ahead_warm: u8 [ahead], 1 where the page cache serves it.
+    ahead_row: i32 [ahead]. ahead_warm: u8 [ahead], 1 where the page cache serves it. ahead_cold: u8 [ahead], 1 where
+        nothing was displaced.
     ahead_used: i64 [ahead], the routed call whose hit first uses it, after `ahead_after` and of the same row; -1 where
         there is none.
     """
@@ -40,11 +41,12 @@ class Work:
     ahead_after: NDArray[np.int64]
     ahead_row: NDArray[np.int32]
     ahead_warm: NDArray[np.uint8]
+    ahead_cold: NDArray[np.uint8]
     ahead_used: NDArray[np.int64]
 
 
 OF_CALLS = ("row", "step", "n_tokens", "refs", "requests", "misses", "warm", "cold", "phase")
-OF_READS_AHEAD = ("ahead_after", "ahead_row", "ahead_warm", "ahead_used")
+OF_READS_AHEAD = ("ahead_after", "ahead_row", "ahead_warm", "ahead_cold", "ahead_used")
 
 
 def some_calls(work: Work, kept: NDArray[np.bool_]) -> Work:
@@ -62,6 +64,7 @@ def some_calls(work: Work, kept: NDArray[np.bool_]) -> Work:
         ahead_after=np.where(after < 0, after, place[after]),
         ahead_row=work.ahead_row[stays],
         ahead_warm=work.ahead_warm[stays],
+        ahead_cold=work.ahead_cold[stays],
         ahead_used=np.where((used >= 0) & kept[used], place[used], -1),
     )
 

@@ -21,6 +21,7 @@ from flashmoe_sim.residency.replay import Replay, replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions, costs_of, work_of
+from flashmoe_sim.timeline.names import READ, UPLOAD
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.timed import interval_of, time_replay
 from flashmoe_sim.timeline.timing import timing_of
@@ -164,18 +165,20 @@ def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
         setup = Setup(Bank(slots=folder.run.bank), prefetch=parse_prefetcher("oracle-1"), io_split=_io_split(folder))
         return _streamed(found, machine, workload, replay(workload, setup, record=True))
     assert checked.predicted.replayed is not None
-    streamed = _streamed(found, machine, workload, checked.predicted.replayed)
     waited_s = [one.run.log.routed.install_ms / 1e3 for one in repeats if one.run.log.routed]
-    return _with_installs(streamed, checked, machine, measured_s=median(waited_s))
+    found = replace(found, measured_install_s=median(waited_s))
+    return _streamed(found, machine, workload, checked.predicted.replayed)
 
 
 def _streamed(found: Seconds, machine: Machine, workload: Workload, replayed: Replay) -> Seconds:
     timed = time_replay(workload, replayed.setup, replayed, machine, Conditions())
+    waited_s = float(timed.timeline.parts[:, [READ, UPLOAD]].sum())
     return replace(
         found,
         tok_s=timed.timing.tok_s,
         tok_s_lo=timed.tok_s_lo,
         tok_s_hi=timed.tok_s_hi,
+        install_s=waited_s or None,
         bytes_read=timed.storage_bytes + timed.page_cache_bytes,
     )
 
@@ -201,19 +204,6 @@ def _all_resident(found: Seconds, machine: Machine, *, layers: int) -> Seconds:
     each = unit.layer_us
     tok_s, lo, hi = (1e6 / layers / us for us in (each.value, each.hi, each.lo))
     return replace(found, tok_s=tok_s, tok_s_lo=lo, tok_s_hi=hi, bytes_read=0)
-
-
-def _with_installs(found: Seconds, checked: CountCheck, machine: Machine, *, measured_s: float) -> Seconds:
-    """With what the installs took that routed calls waited for."""
-    assert checked.predicted is not None
-    assert checked.predicted.replayed is not None
-    counts, routed = checked.predicted.replayed.counts.total(), checked.folder.run.log.routed
-    if routed is None or not counts["misses"]:
-        return found
-    gigabytes = counts["bytes_read"] / 1e9
-    upload_s = gigabytes / machine.link.pinned_gb_s.value if machine.link and routed.upload_ms else 0.0
-    read_s = gigabytes / machine.storage.read_gb_s.value + counts["read_ops"] * machine.storage.request_us.value / 1e6
-    return replace(found, install_s=read_s + upload_s, measured_install_s=measured_s)
 
 
 def is_like(one: RunFolder, other: RunFolder, *, io_split_may_differ: bool = False) -> bool:

@@ -21,6 +21,7 @@ from flashmoe_sim.machines.machine import (
 from flashmoe_sim.machines.reads import MeasuredRead, ReadTable
 from native_bridge.probe.estimate import Estimate
 from native_bridge.probe.mac import MacFacts, known_bandwidth
+from native_bridge.probe.memory import STEP_BYTES
 from native_bridge.probe.probe import Probed
 from native_bridge.probe.storage import StorageFound
 
@@ -55,7 +56,7 @@ def as_machine(found: Probed, *, name: str, today: date) -> Machine:
         title=f"{_title(found)}; computing not measured",
         unified=unified,
         storage=_storage(found.storage, source, found.facts.where),
-        host=Host(_unmeasured("host.call_us"), _unmeasured("host.install_us")),
+        host=Host(_unmeasured("host.call_us"), _unmeasured("host.install_us"), _first_touch(found, source)),
         memory=_memory(found, source),
         link=_link(found, source),
         gpu=unit if gpu else None,
@@ -138,6 +139,15 @@ def _memory(found: Probed, source: str) -> Memory | None:
         reserve_gib=Quantity(
             taken, taken * 0.9, taken * 1.1, "RAM less what the system says is available", "when the probe began"
         ),
+    )
+
+
+def _first_touch(found: Probed, source: str) -> Quantity | None:
+    """None where there was no time to measure it, and where the bank is not in RAM."""
+    if found.memory.first_touch is None or (found.gpu is not None and not _is_unified(found)):
+        return None
+    return found.memory.first_touch.quantity(
+        source, f"a byte of each page of {size(STEP_BYTES)} of new memory, 1 thread, {found.facts.system}"
     )
 
 

@@ -1,4 +1,4 @@
-"""How fast memory is copied: between buffers, and from the page cache."""
+"""How fast memory is copied, between buffers and from the page cache, and how fast new memory comes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class MemoryFound:
     """GB/s of bytes copied, each of which is read and written.
 
     one, together: numpy's copies with one thread and with `threads`. from_cache: reads of a cached file, with
-    `threads`. None: there was no time. buffer_bytes: what was copied from; cached_bytes: how much of a file was read.
+    `threads`. first_touch: of memory that was never written, what writing a byte of each page brings, with one thread.
+    None: there was no time. buffer_bytes: what was copied from; cached_bytes: how much of a file was read.
     """
 
     threads: int
@@ -37,6 +38,7 @@ class MemoryFound:
     one: Estimate | None
     together: Estimate | None
     from_cache: Estimate | None
+    first_touch: Estimate | None
 
 
 def measure_memory(
@@ -48,7 +50,7 @@ def measure_memory(
     tell: Callable[[str], None],
     most_bytes: int = MOST_BYTES,
 ) -> MemoryFound:
-    """Copy buffers and read a file from the page cache, in five interleaved rounds.
+    """Copy buffers, read a file from the page cache and touch new memory, in five interleaved rounds.
 
     path: the file; as much of it as a buffer has is read into the cache first. Buffers take a quarter of
     `available_bytes` at most. until: the end, of time.monotonic; half of the time goes to the measurement, so that
@@ -59,13 +61,13 @@ def measure_memory(
     tell("memory")
     pairs = _pairs(min(most_bytes, available_bytes // 8), threads, until=started + quarter_s)
     buffer_bytes = sum(len(source) for source, _ in pairs)
-    one, together, from_cache = [], [], []
+    one, together, from_cache, first_touch = [], [], [], []
     with open_cached(path) as whole:
         cached_bytes = _read_start(whole, buffer_bytes, until=started + 2 * quarter_s)
         cached = whole._replace(size_bytes=cached_bytes)
         read_bytes = min(CACHED_READ_BYTES, cached_bytes)
         for number in range(ROUNDS):
-            slice_s = (until - time.monotonic()) / (ROUNDS - number) / 3
+            slice_s = (until - time.monotonic()) / (ROUNDS - number) / 4
             if slice_s <= 0 or not pairs or not cached_bytes:
                 break
             tell(f"memory, round {number + 1} of {ROUNDS}")
@@ -76,7 +78,8 @@ def measure_memory(
                 cached, size_bytes=read_bytes, depth=threads, until=end, seed=number, dropped=False
             )
             from_cache.append(done / taken_s / 1e9)
-    found = [estimate(rates) if rates else None for rates in (one, together, from_cache)]
+            first_touch.append(_touch_for(seconds=slice_s))
+    found = [estimate(rates) if rates else None for rates in (one, together, from_cache, first_touch)]
     return MemoryFound(threads, buffer_bytes, cached_bytes, *found)
 
 
@@ -109,3 +112,18 @@ def _copy_for(pairs: Sequence[Pair], *, threads: int, seconds: float) -> float:
 
     copied_bytes, taken_s = bytes_in_threads(copies, threads, until=time.monotonic() + seconds)
     return copied_bytes / taken_s / 1e9
+
+
+def _touch_for(*, seconds: float) -> float:
+    """GB/s at which a thread is given new memory: the system clears each page once it is written to."""
+    touched_bytes, touching_s = 0, 0.0
+    end = time.monotonic() + seconds
+    while not touched_bytes or time.monotonic() < end:
+        with mmap.mmap(-1, STEP_BYTES) as new:
+            pages = np.frombuffer(new, np.uint8)[:: mmap.PAGESIZE]
+            began = time.perf_counter()
+            pages[:] = 1
+            touching_s += time.perf_counter() - began
+            del pages  # which keeps the mapping open
+        touched_bytes += STEP_BYTES
+    return touched_bytes / touching_s / 1e9

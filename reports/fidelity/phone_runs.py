@@ -111,6 +111,7 @@ def drawn_work(model: str, read_bytes: NDArray[np.float64]) -> Work:
         ahead_after=none,
         ahead_row=none.astype(np.int32),
         ahead_warm=none.astype(np.uint8),
+        ahead_cold=none.astype(np.uint8),
         ahead_used=none,
     )
 

@@ -60,6 +60,7 @@ def decode(calls: int, *, ahead: bool, seed: int = 1) -> tuple[Work, Costs]:
         ahead_after=after,
         ahead_row=row[after + 1],
         ahead_warm=np.zeros(len(after), np.uint8),
+        ahead_cold=np.zeros(len(after), np.uint8),
         ahead_used=np.where(rng.random(len(after)) < 0.5, after + 1, -1),
     )
     read_s = np.sort(rng.uniform(1e-4, 4e-4, (ROWS, LANES)))
@@ -72,6 +73,7 @@ def decode(calls: int, *, ahead: bool, seed: int = 1) -> tuple[Work, Costs]:
         chunks=np.full(ROWS, CHUNKS, np.int32),
         chunk_s=read_s,
         warm_chunk_s=read_s / 5,
+        fill_s=np.zeros(len(read_s)),
         upload_s=np.full(ROWS, 1e-4),
         call_s=1e-5,
         install_s=5e-6,

@@ -33,12 +33,14 @@ def test_table(capsys: pytest.CaptureFixture[str]) -> None:
     out = fit(capsys, STREAMED, ALL_HIT)
     assert max(map(len, out.splitlines())) <= 80
     lines = [" ".join(line.split()) for line in out.splitlines()]
-    assert "cpu.layer_us 3411 3103 to 3684 warm-bank12, warm-allhit" in lines
-    assert "storage.read_gb_s 3.841 3.54 to 4.163 warm-bank12" in lines
+    assert "cpu.layer_us 3416 3143 to 3717 warm-bank12, warm-allhit" in lines
+    assert "storage.read_gb_s 3.87 3.576 to 4.223 warm-bank12, warm-allhit" in lines
+    assert "host.first_touch_gb_s 5.026 4.12 to 6.656 warm-bank12, warm-allhit" in lines
     assert "host.call_us 5.512 4.961 to 6.063 warm-bank12" in lines
-    assert "warm-bank12 tok/s 14 13.35 -4.7%" in lines
-    assert "warm-bank12 ms an install, reads 0.4428 0.4351 -1.7%" in lines
-    assert "warm-allhit tok/s 23.7 24.4 +3.0%" in lines
+    assert "warm-bank12 tok/s 14 13.38 -4.4%" in lines
+    assert "warm-bank12 ms an install, reads 0.4428 0.4354 -1.7%" in lines
+    assert "warm-allhit tok/s 23.7 24.36 +2.8%" in lines
+    assert "warm-allhit ms an install, prime 0.764 0.7643 +0.0%" in lines
 
 
 def test_the_file_says_where_it_is_from(capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,7 +68,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(fit(capsys, STREAMED, ALL_HIT, "--json"))
     machine = load_machine("mine.toml")
     by_name = {row["parameter"]: row for row in document["fitted"]}
-    assert list(by_name) == ["layer_us", "read_gb_s"]
+    assert list(by_name) == ["layer_us", "read_gb_s", "first_touch_gb_s"]
     read = machine.storage.read_gb_s
     assert by_name["read_gb_s"] == {
         "parameter": "read_gb_s",
@@ -74,11 +76,11 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         "value": read.value,
         "lo": read.lo,
         "hi": read.hi,
-        "anchors": ["warm-bank12"],
+        "anchors": ["warm-bank12", "warm-allhit"],
     }
     assert document["machine"]["storage"]["read_gb_s"]["value"] == read.value
     assert document["machine"]["memory"] is None
-    assert [row["of"] for row in document["residuals"]] == ["token", "reads", "token"]
+    assert [row["of"] for row in document["residuals"]] == ["token", "reads", "token", "prime"]
     for row in document["residuals"]:
         assert row["fitted_s"] == pytest.approx(row["measured_s"] * (1 + row["relative"]))
     assert document["correlation"][0][0] == pytest.approx(1)
@@ -129,9 +131,15 @@ RUN_LINES = {
         "anemll_qwen35_35b_bank.csv: a table without --row; choose its rows: --row bank=16",
     ),
     "top-k of runs": ([STREAMED, ALL_HIT, "--topk", "4"], "sim: --topk without --row; a run tells its own top-k"),
-    "no such parameter": ([STREAMED, ALL_HIT, "--parameter", "read"], "sim: unknown parameter 'read'; known: layer_us"),
+    "no such parameter": (
+        [STREAMED, ALL_HIT, "--parameter", "read"],
+        "sim: unknown parameter 'read'; known: first_touch_gb_s, layer_us",
+    ),
     "no such model": ([STREAMED, ALL_HIT, "--model", "none.json"], "sim: 'none.json': no such file"),
-    "two all-hit": ([ALL_HIT, "stock"], "sim: no anchor tells read_gb_s: read_gb_s needs a streamed run"),
+    "two all-hit": (
+        [ALL_HIT, "stock"],
+        "sim: the anchors do not tell read_gb_s from first_touch_gb_s: read_gb_s needs a streamed run",
+    ),
     "one chunk size": (
         [STREAMED, ALL_HIT, "--parameter", "request_us"],
         "sim: the anchors do not tell read_gb_s from request_us: read_gb_s needs a streamed run",

@@ -81,14 +81,18 @@ def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_equations() -> None:
-    installs = Installs(count=100, bytes_read=2e9, reads=300, read_s=0.5, upload_s=0.2, relative_sd=0.03)
-    anchor = Anchor("a", 10.0, 12, 8, 5, 1e8, 15, 4e9, call_s=1e-4, installs=installs)
-    token, reads, uploads = anchor.observations
+    installs = Installs(100, bytes_read=2e9, first_bytes=5e8, reads=300, read_s=0.5, upload_s=0.2, relative_sd=0.03)
+    primed = Installs(50, bytes_read=1e9, first_bytes=1e9, reads=150, read_s=0.4, upload_s=0.0, relative_sd=0.05)
+    anchor = Anchor("a", 10.0, 12, 8, 5, 1e8, 2e7, 15, 4e9, call_s=1e-4, installs=installs, primed=primed)
+    token, reads, prime, uploads = anchor.observations
     assert token.seconds == pytest.approx(0.1 - 12e-4)
     assert token.terms == pytest.approx(
-        {"layer_us": 12e-6, "read_gb_s": 0.1, "request_us": 15e-6, "pinned_gb_s": 0.1, "weights_gb_s": 4}
+        {"layer_us": 12e-6, "read_gb_s": 0.1, "first_touch_gb_s": 0.02, "request_us": 15e-6, "pinned_gb_s": 0.1}
+        | {"weights_gb_s": 4}
     )
-    assert (reads.seconds, reads.terms) == (0.5, {"read_gb_s": 2.0, "request_us": 300e-6})
+    assert (reads.seconds, reads.terms) == (0.5, {"read_gb_s": 2, "first_touch_gb_s": 0.5, "request_us": 300e-6})
+    assert (prime.seconds, prime.terms) == (0.4, {"read_gb_s": 1, "first_touch_gb_s": 1, "request_us": 150e-6})
+    assert (prime.name, prime.relative_sd) == ("a: prime", 0.05)
     assert (uploads.seconds, uploads.terms, uploads.relative_sd) == (0.2, {"pinned_gb_s": 2.0}, 0.03)
     assert token.relative_sd == pytest.approx((0.05**2 + 0.01**2 / 12) ** 0.5)
 
@@ -104,6 +108,7 @@ def test_uploads_make_a_link(tmp_path: Path) -> None:
     fitted = fit(streamed, copy("warm-allhit", tmp_path))
     machine, plain = fitted.machine, fit(TIMED / "warm-bank12", TIMED / "warm-allhit").machine
     assert fitted.fit.parameters == ("layer_us", "read_gb_s", "pinned_gb_s")
+    assert not any(one.name.endswith("prime") for one in fitted.fit.observations)  # the bank is not in RAM
     assert (machine.cpu, machine.unified, machine.memory) == (None, False, None)
     assert machine.gpu is not None
     assert machine.link is not None
@@ -111,6 +116,45 @@ def test_uploads_make_a_link(tmp_path: Path) -> None:
     assert machine.link.pinned_gb_s.value == pytest.approx(plain.storage.read_gb_s.value / 0.2, rel=0.03)
     assert machine.storage.read_gb_s.value == pytest.approx(plain.storage.read_gb_s.value / 0.8, rel=0.03)
     assert machine.gpu.layer_us.value == pytest.approx(fitted.fit.value[0], rel=1e-4)
+
+
+def first_fills(trace: Path) -> int:
+    """From the slots that the runtime wrote down: how many of them ever held an expert."""
+    records = [json.loads(line) for line in gzip.decompress(trace.read_bytes()).splitlines()]
+    return len({(record["layer"], slot) for record in records for slot in record["slots"]})
+
+
+@pytest.mark.parametrize("name", ["warm-bank24", "warm-bank64"])
+def test_slots_filled_for_the_first_time(name: str) -> None:
+    run = read_run(TIMED / name)
+    assert run.trace is not None
+    (anchor,) = anchors_of([run], MODEL)
+    assert anchor.installs is not None
+    assert anchor.installs.first_bytes == first_fills(run.trace) * EXPERT
+    assert anchor.first_bytes <= anchor.bytes_read
+
+
+def test_memory_that_was_never_written_by_what_filled_the_bank_of_an_all_hit_run() -> None:
+    """768 installs in 0.587 s; in the streamed run 13,363 in 5.917 s, 144 of them into slots that had held nothing."""
+    fitted = fit(TIMED / "warm-bank12", TIMED / "warm-allhit")
+    assert fitted.fit.parameters == ("layer_us", "read_gb_s", "first_touch_gb_s")
+    prime = next(one for one in fitted.fit.observations if one.name == "warm-allhit: prime")
+    assert (prime.seconds, prime.terms["first_touch_gb_s"]) == (0.586736, 768 * EXPERT / 1e9)
+    machine = fitted.machine
+    assert machine.host.first_touch_gb_s is not None
+    each_s = 1e-3 * 5917.227 / 13363
+    expected = 768 * EXPERT / 1e9 / (0.586736 - 768 * each_s)
+    assert machine.host.first_touch_gb_s.value == pytest.approx(expected, rel=0.1)
+    assert not fitted.notes
+
+
+def test_a_bank_that_filled_as_fast_as_slots_change(tmp_path: Path) -> None:
+    shutil.copy(TIMED / "manifest.json", tmp_path)
+    prime = "total=586.736 ms install=586.736"
+    all_hit = edit_log(copy("warm-allhit", tmp_path), prime, prime.replace("586.736", "286.736"))
+    fitted = fit(TIMED / "warm-bank12", all_hit)
+    assert fitted.machine.host.first_touch_gb_s is None
+    assert fitted.notes[0].startswith("first_touch_gb_s: filling a slot for the first time took no longer than")
 
 
 @pytest.mark.parametrize(("line", "unified"), [(GPU, False), ("ggml_metal_init: allocating\n", True)])
@@ -121,6 +165,7 @@ def test_a_gpu_that_the_logs_name(tmp_path: Path, line: str, unified: bool) -> N
         edit_log(run, "Flash-MoE settings:", f"{line}Flash-MoE settings:")
     machine = fit(*runs).machine
     assert (machine.cpu, machine.link, machine.unified) == (None, None, unified)
+    assert machine.host.first_touch_gb_s is not None  # a bank in RAM, as it uploads nothing
 
 
 def test_the_cost_of_a_request_from_two_io_splits(tmp_path: Path) -> None:
@@ -138,7 +183,7 @@ def test_the_cost_of_a_request_from_two_io_splits(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cache-io-split is 1, but 4 in"):
         fit(*anchors)
     fitted = fit(*anchors, parameters=["request_us"])
-    assert fitted.fit.parameters == ("layer_us", "read_gb_s", "request_us")
+    assert fitted.fit.parameters == ("layer_us", "read_gb_s", "first_touch_gb_s", "request_us")
     assert fitted.machine.storage.request_us.lo < 10 < fitted.machine.storage.request_us.hi
     with pytest.raises(BadInput, match="the anchors do not tell read_gb_s from request_us"):
         fit(TIMED / "warm-bank12", TIMED / "warm-allhit", parameters=["request_us"])

@@ -79,7 +79,13 @@ def test_quantities_are_in_the_order_of_the_file() -> None:
     ]
     assert paths[4:8] == [f"storage.{key}" for key in ("read_gb_s", "request_us", "lanes", "hot_share")]
     assert paths[11:15] == [f"gpu.{key}" for key in ("memory_gib", "weights_gb_s", "layer_us", "knee_tokens")]
-    assert paths[15:] == ["cpu.layer_us", "cpu.knee_tokens", "host.call_us", "host.install_us"]
+    assert paths[15:] == [
+        "cpu.layer_us",
+        "cpu.knee_tokens",
+        "host.call_us",
+        "host.install_us",
+        "host.first_touch_gb_s",
+    ]
 
 
 def test_varied_changes_one_value() -> None:

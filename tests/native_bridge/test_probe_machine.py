@@ -42,7 +42,7 @@ STORAGE = StorageFound(
 FOUND = Probed(
     facts=Facts("A CPU", 8, 32 * GIB, False, 28 * GIB, "Linux 6.1", "ext4", "/dev/nvme0n1 (A disk)"),
     storage=STORAGE,
-    memory=MemoryFound(8, GIB, GIB, about(10), about(25), about(12)),
+    memory=MemoryFound(8, GIB, GIB, about(10), about(25), about(12), about(3)),
     gpu=None,
     link=None,
     mac=None,
@@ -113,6 +113,13 @@ def test_what_only_runs_tell_is_marked(tmp_path: Path) -> None:
     assert machine.cpu.knee_tokens.estimated
 
 
+def test_new_memory(tmp_path: Path) -> None:
+    first_touch = made(FOUND, tmp_path).host.first_touch_gb_s
+    assert first_touch is not None
+    assert (first_touch.value, first_touch.estimated) == (3, False)
+    assert first_touch.condition == "a byte of each page of 8.00 MiB of new memory, 1 thread, Linux 6.1, 5 rounds"
+
+
 def test_what_is_evidently_memory_is_marked(tmp_path: Path) -> None:
     storage = made(replace(FOUND, storage=replace(STORAGE, cached_share=0.8)), tmp_path).storage
     assert storage.read_gb_s.estimated
@@ -131,6 +138,7 @@ def test_a_graphics_card(tmp_path: Path) -> None:
     assert machine.link.request_us.source == "measured by sim machine probe, 2026-08-01, cupy 14.2.0"
     assert machine.link.pageable_gb_s.condition == "copies of 4 and 64 MiB to A card, pageable, 5 rounds"
     assert " with A card, 32 GiB" in machine.title
+    assert machine.host.first_touch_gb_s is None  # the bank is in its own memory
 
 
 def test_a_gpu_that_shares_the_memory_has_no_link(tmp_path: Path) -> None:
@@ -141,6 +149,7 @@ def test_a_gpu_that_shares_the_memory_has_no_link(tmp_path: Path) -> None:
     assert machine.memory is not None
     assert machine.memory.bandwidth_gb_s.estimated
     assert machine.memory.bandwidth_gb_s.condition.endswith("by the CPU alone, 5 rounds")
+    assert machine.host.first_touch_gb_s is not None
 
 
 def test_a_mac(tmp_path: Path) -> None:
@@ -163,5 +172,6 @@ def test_a_mac(tmp_path: Path) -> None:
 
 
 def test_memory_that_was_not_measured_is_left_out(tmp_path: Path) -> None:
-    less = replace(FOUND.memory, from_cache=None)
-    assert made(replace(FOUND, memory=less), tmp_path).memory is None
+    less = made(replace(FOUND, memory=replace(FOUND.memory, from_cache=None, first_touch=None)), tmp_path)
+    assert less.memory is None
+    assert less.host.first_touch_gb_s is None

@@ -40,16 +40,18 @@ def test_rates_are_bytes_copied_over_their_time(file: Path, monkeypatch: pytest.
     assert found.one is not None
     assert found.together is not None
     assert found.from_cache is not None
+    assert found.first_touch is not None
     most = MIB / 2 / 0.002 / 1e9
     assert 0.05 * most < found.one.value <= most
     assert found.one.value < found.together.value <= 3 * most
     assert found.from_cache.value > 0
+    assert found.first_touch.value > 0
     assert found.one.rounds == 5
 
 
 def test_it_ends_in_time_and_says_nothing_it_did_not_measure(file: Path) -> None:
     found = measure_memory(file, threads=2, available_bytes=1 << 40, until=time.monotonic() - 1, tell=silent)
-    assert (found.one, found.together, found.from_cache) == (None, None, None)
+    assert (found.one, found.together, found.from_cache, found.first_touch) == (None,) * 4
     started = time.monotonic()
     measure_memory(file, threads=2, available_bytes=1 << 28, until=started + 0.2, tell=silent)
     assert time.monotonic() - started < 2

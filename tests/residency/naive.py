@@ -25,6 +25,7 @@ class Overflow(Exception):
     """A miss found no slot."""
 
 
+USED = 3  # in an entry of Result.reads
 PINNING = (
     "demand",
     "static",
@@ -43,7 +44,8 @@ class Result:
     """table: columns of builders.COLUMNS of each layer. stream: the same of each call. slots, hits: of each reference.
 
     contents: the experts held at the end, of each layer, or under -1 of the global bank.
-    reads: after which call, layer, expert and call of the first use (or -1) of everything that was read ahead.
+    reads: after which call, layer, expert, call of the first use (or -1) and whether into free room, of everything that
+        was read ahead.
     """
 
     table: dict[int, Counter[str]]
@@ -142,14 +144,14 @@ class Run:
         whole = {"calls": 1, "refs": len(self.calls[number]), "full_hit_calls": int(not counted["misses"])}
         self.table[self.layer[number]].update(counted | whole)
 
-    def read(self, after: int, expert: Expert) -> int:
-        """An expert was read ahead; which read that is."""
-        self.reads.append([after, *expert, -1])
+    def read(self, after: int, expert: Expert, *, cold: bool = False) -> int:
+        """An expert was read ahead, and into free room if `cold`; which read that is."""
+        self.reads.append([after, *expert, -1, int(cold)])
         return len(self.reads) - 1
 
     def count_use(self, number: int, read: int) -> None:
         """A call hit an expert that was read ahead and is used for the first time."""
-        self.reads[read][-1] = number
+        self.reads[read][USED] = number
         late = self.reads[read][0] == number - 1
         self.table[self.layer[number]].update(prefetch_useful=1, prefetch_late=int(late))
 
@@ -221,7 +223,8 @@ def deferred(
             reserved.add(slot)
             given[expert] = slot
         for slot, expert in queue.items():
-            if slot in bank.held:
+            cold = slot not in bank.held
+            if not cold:
                 done["evictions"] += 1
                 run.table[bank.held[slot][0]]["prefetch_wasted"] += slot in bank.fresh
                 del bank.where[bank.held.pop(slot)]
@@ -230,7 +233,7 @@ def deferred(
             bank.put(slot, expert)
             bank.fresh.pop(slot, None)
             if prefetching:
-                bank.fresh[slot] = run.read(number, expert)
+                bank.fresh[slot] = run.read(number, expert, cold=cold)
         if not prefetching:
             run.slots[number] = [given[expert] for expert in experts]
             run.hits[number] = [expert not in queue.values() for expert in experts]
@@ -291,12 +294,13 @@ def atomic(
                 bank.policy.used(bank.where[expert], expert, bank.now, coming)
                 continue
             bank.policy.missed(expert, bank.now)
-            ends = False
+            ends, displaced = False, False
             while weight(bank) + size[layer] > bank.capacity and not ends:
                 others = [pair for pair in bank.candidates(lambda _: True) if pair[1] not in kept]
                 slot = bank.policy.victim(others) if others else -1
                 ends = slot < 0 or (bank.policy.bypass and bank.policy.declines(slot, coming))
                 if not ends:
+                    displaced = True
                     give_up(bank, slot)
             if ends:
                 requests -= 1
@@ -304,7 +308,7 @@ def atomic(
             slot = bank.free_slot()
             bank.put(slot, expert)
             bank.policy.installed(slot, expert, bank.now, coming)
-            bank.fresh[slot] = run.read(after, expert)
+            bank.fresh[slot] = run.read(after, expert, cold=not displaced)
             kept.add(expert)
             misses += 1
         run.count_prediction(after, layer, requests, misses)
@@ -434,7 +438,7 @@ def scheduled(calls: Sequence[Call], hot: Hot, request_starts: Sequence[int], *,
             run.count(number, requests=len(asked), misses=len(asked - there), bypassed=len(asked - there))
             for expert in fresh.keys() & asked & there:
                 run.table[layer].update(prefetch_useful=1)
-                run.reads[fresh.pop(expert)][-1] = number
+                run.reads[fresh.pop(expert)][USED] = number
             last_call[layer] = number
         hot.after_step([calls[number] for number in step], request_ends=step[-1] + 1 in request_starts)
         after = hot.resident()

@@ -10,8 +10,9 @@ import numpy as np
 from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.work import Work
 
-# Experts read ahead: after which call, row, whether the page cache serves it, the call that uses it.
-AheadOf = tuple[int, int, int, int]
+# Experts read ahead: after which call, row, whether the page cache serves it, the call that uses it; perhaps whether it
+# fills a slot for the first time.
+AheadOf = tuple[int, int, int, int] | tuple[int, int, int, int, int]
 
 
 def work_of(calls: Sequence[dict[str, int]], ahead: Sequence[AheadOf] = ()) -> Work:
@@ -20,7 +21,7 @@ def work_of(calls: Sequence[dict[str, int]], ahead: Sequence[AheadOf] = ()) -> W
     def column(name: str, default: int = 0) -> list[int]:
         return [call.get(name, default) for call in calls]
 
-    after, row, warm, used = zip(*ahead, strict=True) if ahead else ((), (), (), ())
+    after, row, warm, used, cold = zip(*((*one, 0)[:5] for one in ahead), strict=True) if ahead else ((),) * 5
     return Work(
         row=np.array(column("row"), np.int32),
         step=np.array(column("step"), np.int32),
@@ -34,6 +35,7 @@ def work_of(calls: Sequence[dict[str, int]], ahead: Sequence[AheadOf] = ()) -> W
         ahead_after=np.array(after, np.int64),
         ahead_row=np.array(row, np.int32),
         ahead_warm=np.array(warm, np.uint8),
+        ahead_cold=np.array(cold, np.uint8),
         ahead_used=np.array(used, np.int64),
     )
 
@@ -42,7 +44,7 @@ def costs_of(*, rows: int = 1, lanes: int = 2, **given: Any) -> Costs:
     """Costs that are the same for all rows and depths; what is not given takes no time."""
     per_row = {
         name: np.full(rows, float(given.pop(name, 0.0)))
-        for name in ("dense_s", "expert_s", "cold_expert_s", "upload_s")
+        for name in ("dense_s", "expert_s", "cold_expert_s", "upload_s", "fill_s")
     }
     read_s = {name: np.full((rows, lanes), float(given.pop(name, 0.0))) for name in ("chunk_s", "warm_chunk_s")}
     chunks = np.full(rows, given.pop("chunks", 1), np.int32)
@@ -75,7 +77,7 @@ def random_case(rng: np.random.Generator) -> tuple[Work, Costs]:
         requests=requests.astype(np.int32),
         misses=misses.astype(np.int32),
         warm=rng.binomial(misses, rng.choice([0.0, 0.5, 1.0])).astype(np.int32),
-        cold=np.zeros(n_calls, np.int32),
+        cold=rng.binomial(misses, rng.choice([0.0, 0.5, 1.0])).astype(np.int32),
         phase=np.full(n_calls, 2, np.uint8),
         **random_ahead(rng, row, requests - misses),
     )
@@ -93,6 +95,7 @@ def random_case(rng: np.random.Generator) -> tuple[Work, Costs]:
         chunks=rng.integers(1, 6, rows).astype(np.int32),
         chunk_s=read_s[0],
         warm_chunk_s=read_s[1] * rng.uniform(0.05, 1.0),
+        fill_s=slow[0] * rng.choice([0.0, 1.0]) * rng.uniform(0.0, 1.5, rows),
         upload_s=upload_s,
         call_s=float(rng.uniform(0.0, 0.2)),
         install_s=float(rng.uniform(0.01, 0.2)),
@@ -119,5 +122,6 @@ def random_ahead(rng: np.random.Generator, row: Any, hits: Any) -> dict[str, Any
         "ahead_after": np.array(after, np.int64),
         "ahead_row": np.array(rows, np.int32),
         "ahead_warm": np.array(warm, np.uint8),
+        "ahead_cold": rng.integers(0, 2, len(found)).astype(np.uint8),
         "ahead_used": np.array(used, np.int64),
     }

@@ -116,9 +116,13 @@ class Twin:
         self.env.schedule(event, priority=2)
         return event
 
-    def new_expert(self, row: int, warm: bool, depth: int, priority: int, used_by: int = -1) -> Expert:
+    def new_expert(self, row: int, *, warm: bool, fills: bool, depth: int, priority: int, used_by: int = -1) -> Expert:
+        service_s = self.service_s(row, warm=warm, fills=fills, depth=depth)
+        return Expert(row, service_s, priority, self.env.event(), used_by)
+
+    def service_s(self, row: int, *, warm: bool, fills: bool, depth: int) -> float:
         table = self.costs.warm_chunk_s if warm else self.costs.chunk_s
-        return Expert(row, float(table[row, depth - 1]), priority, self.env.event(), used_by)
+        return float(table[row, depth - 1]) + (float(self.costs.fill_s[row]) if fills else 0.0)
 
     def start_reading(self, expert: Expert) -> simpy.Event:
         """Queue for all chunks at once; the event is when all have been read."""
@@ -143,9 +147,16 @@ class Twin:
         """The misses of a call as one batch, on no way yet."""
         row, misses, warm = (int(column[call]) for column in (self.work.row, self.work.misses, self.work.warm))
         chunks = int(self.costs.chunks[row])
-        cold_depth, warm_depth = self.depth((misses - warm) * chunks), self.depth(warm * chunks)
-        cold = [self.new_expert(row, False, cold_depth, DEMAND) for _ in range(misses - warm)]
-        return cold + [self.new_expert(row, True, warm_depth, DEMAND) for _ in range(warm)]
+        depth = {False: self.depth((misses - warm) * chunks), True: self.depth(warm * chunks)}
+        return [
+            self.new_expert(row, warm=is_warm, fills=fills, depth=depth[is_warm], priority=DEMAND)
+            for is_warm, fills in self.kinds(call)
+        ]
+
+    def kinds(self, call: int) -> list[tuple[bool, bool]]:
+        """Of each miss of a call, whether the page cache serves it and whether it fills a slot for the first time."""
+        misses, warm, fills = (int(column[call]) for column in (self.work.misses, self.work.warm, self.work.cold))
+        return [(i >= misses - warm, i < fills) for i in range(misses)]
 
     def depth(self, chunks: int) -> int:
         """The chunks of a round when a batch takes as few rounds as it can, all as large as each other or one less."""
@@ -165,10 +176,11 @@ class Twin:
         return [
             self.new_expert(
                 int(self.work.ahead_row[i]),
-                bool(self.work.ahead_warm[i]),
-                depth[self.work.ahead_warm[i]],
-                priority,
-                int(self.work.ahead_used[i]),
+                warm=bool(self.work.ahead_warm[i]),
+                fills=bool(self.work.ahead_cold[i]),
+                depth=depth[self.work.ahead_warm[i]],
+                priority=priority,
+                used_by=int(self.work.ahead_used[i]),
             )
             for i in places
         ]
@@ -241,11 +253,9 @@ class Twin:
     def fetched(self, call: int, row: int, misses: int) -> Events:
         """The models in which all experts are there before any is computed."""
         if self.model in ("sync-install", "k-materialize"):
-            table = [self.costs.chunk_s] * (misses - self.work.warm[call]) + [self.costs.warm_chunk_s] * self.work.warm[
-                call
-            ]
-            for service in table:
-                yield from self.during(call, "read", self.serially(float(service[row, 0]), int(self.costs.chunks[row])))
+            for is_warm, fills in self.kinds(call):
+                service_s = self.service_s(row, warm=is_warm, fills=fills, depth=1)
+                yield from self.during(call, "read", self.serially(service_s, int(self.costs.chunks[row])))
                 if self.model == "sync-install":
                     yield from self.during(call, "upload", self.upload_one(row))
                 yield from self.during(call, "host", self.once("host", self.costs.install_s))

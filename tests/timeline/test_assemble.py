@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_setup
@@ -46,6 +46,22 @@ def test_costs_by_hand() -> None:
     assert costs.chunk_s[0, 0] == pytest.approx(100e-6 + 2e-3)
     assert costs.chunk_s[0, 1] == pytest.approx(100e-6 + 4e-3)
     assert costs.upload_s.tolist() == [0]  # the CPU computes where the expert was read to
+
+
+def test_memory_that_was_never_written_takes_time_where_the_bank_is_in_ram() -> None:
+    first_touch = Quantity(2, 1, 3, "s", "c")
+
+    def fill_s(name: str, execution: str, rate: Quantity | None) -> list[float]:
+        on = load_machine(name)
+        on = replace(on, host=replace(on.host, first_touch_gb_s=rate))
+        conditions = Conditions(EXECUTION_MODELS[execution], dense_bytes=1)
+        return costs_of(workload(), plan_setup(4), on, conditions).fill_s.tolist()
+
+    assert fill_s("vm-2core", PLAIN.name, first_touch) == pytest.approx([EXPERT / 2e9])
+    assert fill_s("m3-max-48", PLAIN.name, first_touch) == pytest.approx([EXPERT / 2e9])  # whose GPU shares the memory
+    assert fill_s("vm-2core", PLAIN.name, None) == [0]
+    assert fill_s("rtx-4090", PLAIN.name, first_touch) == [0]
+    assert fill_s("vm-2core", "page-cache", first_touch) == [0]
 
 
 def test_a_replay_by_hand() -> None:

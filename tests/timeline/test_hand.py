@@ -33,9 +33,9 @@ MACHINE: dict[str, Any] = {
 CALL = {"requests": 4, "misses": 3, "warm": 1}
 
 
-def parts_of(name: str, *, n_tokens: int = 1, **given: float) -> dict[str, float]:
+def parts_of(name: str, *, n_tokens: int = 1, cold: int = 0, **given: float) -> dict[str, float]:
     """The parts of the call that are not 0, less what all models have: dense 1, host 0.5, output 2."""
-    work = work_of([CALL | {"n_tokens": n_tokens}])
+    work = work_of([CALL | {"n_tokens": n_tokens, "cold": cold}])
     timeline = simulate(work, costs_of(**(MACHINE | given)), EXECUTION_MODELS[name])
     parts = dict(zip(PARTS, timeline.parts[0].tolist(), strict=True))
     assert sum(parts.values()) == timeline.end[0]
@@ -57,6 +57,18 @@ def test_sync_install() -> None:
 def test_parallel_install(name: str) -> None:
     # lane 0: 1 + 1 + 0.5, lane 1 the same; then the uploads and installs
     assert parts_of(name) == {"read": 2.5, "upload": 3 * 0.75, "host": 3 * 0.125, "experts": 1.0}
+
+
+def test_slots_filled_for_the_first_time() -> None:
+    # each read of the first two misses takes 0.25 s more
+    assert parts_of("sync-install", cold=2, fill_s=0.25)["read"] == 2 * 1.25 + 2 * 1.25 + 2 * 0.5
+    assert parts_of("parallel-install", cold=2, fill_s=0.25)["read"] == 1.25 + 1.25 + 0.5
+    assert parts_of("parallel-install", cold=3, fill_s=0.25)["read"] == 1.25 + 1.25 + 0.75
+    # where all misses are alike; and experts read ahead, of which the first fills a slot: both at once, two chunks each
+    work = work_of([{"requests": 2, "misses": 2, "cold": 2}], [(0, 0, 0, -1, 1), (0, 0, 0, -1, 0)])
+    timeline = simulate(work, costs_of(chunks=2, chunk_s=1.0, fill_s=0.25), EXECUTION_MODELS["parallel-install"])
+    parts = dict(zip(PARTS, timeline.parts[0].tolist(), strict=True))
+    assert (parts["read"], parts["ahead"]) == (2 * 1.25, 1.25 + 1.0)
 
 
 def test_async_upload() -> None:

@@ -15,7 +15,7 @@ STEPS = [{"step": step, "n_tokens": tokens, "requests": 2} for step, tokens in (
 
 
 def test_experts_read_ahead_go_with_the_call_that_issued_them() -> None:
-    work = work_of(STEPS, [(-1, 0, 0, 0), (0, 0, 0, 2), (1, 0, 1, -1), (2, 0, 0, 4), (2, 0, 0, 3)])
+    work = work_of(STEPS, [(-1, 0, 0, 0, 1), (0, 0, 0, 2), (1, 0, 1, -1), (2, 0, 0, 4), (2, 0, 0, 3)])
     kept = some_calls(work, np.array([False, False, True, False, True]))
     assert kept.step.tolist() == [2, 5]
     assert kept.ahead_after.tolist() == [0, 0]
@@ -24,6 +24,7 @@ def test_experts_read_ahead_go_with_the_call_that_issued_them() -> None:
     assert first.ahead_after.tolist() == [-1, 0, 1]
     assert first.ahead_used.tolist() == [0, -1, -1]
     assert first.ahead_warm.tolist() == [0, 0, 1]
+    assert first.ahead_cold.tolist() == [1, 0, 0]
 
 
 def test_decoded_steps_are_those_of_that_phase_whose_tokens_are_known() -> None:
