@@ -53,9 +53,9 @@ def fit(
     Or ANCHORS is one CSV file, with a --row for each anchor: columns decode_tok_s or tok_s, misses_per_call or
     hit_pct, and condition.
 
-    Fitted are layer_us and read_gb_s; first_touch_gb_s where an all-hit run tells how long its bank took to fill;
-    and pinned_gb_s where there are uploads. --parameter adds request_us (needs runs of two --moe-cache-io-split) or
-    weights_gb_s (of two --moe-topk).
+    Fitted are layer_us and read_gb_s; resume_us where one run streams and one does not; first_touch_gb_s where an
+    all-hit run tells how long its bank took to fill; and pinned_gb_s where there are uploads. --parameter adds
+    request_us (needs runs of two --moe-cache-io-split) or weights_gb_s (of two --moe-topk).
 
     \b
     Example: sim machine fit runs/bank12 runs/allhit --out mine.toml

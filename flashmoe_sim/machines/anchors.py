@@ -50,11 +50,11 @@ class Installs:
 class Anchor:
     """A run, or the row of a table, whose speed is known.
 
-    misses, bytes_read, first_bytes, reads: of one decoded token; first_bytes as in `Installs`. weight_bytes: what it
-    streams through the unit that computes, experts and all else; None where the model does not tell. call_s: the host's
-    time for a routed call. installs: those that routed calls waited for; primed: those by which an all-hit run filled
-    its bank in RAM before the first. layers, top_k: 0 where neither the run nor a model tells. condition: as a table
-    states it, empty for a run.
+    misses, bytes_read, first_bytes, reads: of one decoded token; first_bytes as in `Installs`. stalled: those of its
+    routed calls that missed. weight_bytes: what it streams through the unit that computes, experts and all else; None
+    where the model does not tell. call_s: the host's time for a routed call. installs: those that routed calls waited
+    for; primed: those by which an all-hit run filled its bank in RAM before the first. layers, top_k: 0 where neither
+    the run nor a model tells. condition: as a table states it, empty for a run.
     """
 
     name: str
@@ -65,6 +65,7 @@ class Anchor:
     bytes_read: float = 0.0
     first_bytes: float = 0.0
     reads: float = 0.0
+    stalled: float = 0.0
     weight_bytes: float | None = None
     call_s: float = 0.0
     installs: Installs | None = None
@@ -75,7 +76,7 @@ class Anchor:
     def observations(self) -> list[Observation]:
         """Its equations: the time of a token without the host's, and where installs were timed, that of all of them."""
         upload = self.installs is not None and self.installs.upload_s > 0
-        token = _terms(self, upload=upload) | {"layer_us": self.layers * 1e-6}
+        token = _terms(self, upload=upload) | {"layer_us": self.layers * 1e-6, "resume_us": self.stalled * 1e-6}
         if self.weight_bytes is not None:
             token["weights_gb_s"] = self.weight_bytes / 1e9
         token_s = 1 / self.tok_s - self.layers * self.call_s
@@ -241,6 +242,7 @@ def _streamed(anchor: Anchor, run: Run, routed: Routed, model: ModelGeometry | N
         bytes_read=float((stream.misses * size)[decoded].sum() / steps),
         first_bytes=float((stream.cold * size)[decoded].sum() / steps),
         reads=float((stream.misses * reads)[decoded].sum() / steps),
+        stalled=float((stream.misses > 0)[decoded].sum() / steps),
         installs=Installs(
             count=routed.misses,
             bytes_read=float((stream.misses * size).sum()),

@@ -57,7 +57,12 @@ def fitted_machine(
             request_us=values.get("request_us") or Quantity(0, 0, 0, none, condition),
             lanes=Quantity(1, 1, 1, "read_gb_s is the rate of all reading threads together", condition),
         ),
-        host=Host(_call_us(anchors, condition), Quantity(0, 0, 0, none, condition), values.get(FIRST_TOUCH)),
+        host=Host(
+            call_us=_call_us(anchors, condition),
+            install_us=Quantity(0, 0, 0, none, condition),
+            resume_us=values.get("resume_us"),
+            first_touch_gb_s=values.get(FIRST_TOUCH),
+        ),
         link=_link(values["pinned_gb_s"], condition) if "pinned_gb_s" in values else None,
         gpu=unit if gpu else None,
         cpu=None if gpu else unit,

@@ -117,6 +117,8 @@ def _chosen(anchors: Sequence[Anchor], asked: Sequence[str], model: ModelGeometr
         chosen.add("pinned_gb_s")
     elif any(anchor.primed for anchor in anchors):
         chosen.add(FIRST_TOUCH)
+    if any(anchor.stalled for anchor in anchors) and any(anchor.installs is None for anchor in anchors):
+        chosen.add("resume_us")
     top_ks = {anchor.top_k for anchor in anchors}
     if "weights_gb_s" in chosen and (model is None or model.dense_bytes is None):
         raise BadInput(

@@ -68,6 +68,13 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         _time("call_us", "resolving the slots of a routed call"),
         _time("install_us", "bookkeeping of an install, beside reading and copying"),
         Key(
+            "resume_us",
+            "what a routed call that waited for reads takes longer than one that did not, as what computes has slept; "
+            "no time where it is not given",
+            required=False,
+            above=False,
+        ),
+        Key(
             "first_touch_gb_s",
             "rate at which a read's thread is given memory that was never written, on top of the read itself: what "
             "filling a slot in RAM for the first time costs; no time where it is not given",

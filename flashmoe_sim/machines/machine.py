@@ -102,6 +102,7 @@ class Host:
 
     call_us: Quantity
     install_us: Quantity
+    resume_us: Quantity | None = None
     first_touch_gb_s: Quantity | None = None
 
 

@@ -28,6 +28,7 @@ _ALL = (
         "an all-hit run (--moe-mode oracle-all-hit), whose log tells how long its empty bank took to fill, or streamed "
         "runs with few and with many slots",
     ),
+    Unknown("resume_us", "a streamed run and one without misses (--moe-mode oracle-all-hit, or stock)"),
     Unknown("request_us", "runs with two different chunk sizes: another --moe-cache-io-split"),
     Unknown("pinned_gb_s", "a run with uploads: a GPU build"),
     Unknown("weights_gb_s", "runs with two different --moe-topk"),

@@ -170,6 +170,7 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         upload_s=_upload_s(machine, execution, expert_bytes),
         call_s=0.0 if execution.serve == RESIDENT else machine.host.call_us.value * 1e-6,
         install_s=machine.host.install_us.value * 1e-6,
+        resume_s=0.0 if machine.host.resume_us is None else machine.host.resume_us.value * 1e-6,
         merge_s=MERGE_S if execution.serve == TWO_LANES else 0.0,
         step_s=0.0,
     )

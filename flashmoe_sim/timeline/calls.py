@@ -19,6 +19,7 @@ from flashmoe_sim.timeline.names import (
     IS_INSTALL,
     IS_MERGE,
     IS_READ,
+    IS_RESUME,
     IS_UPLOAD,
     IS_WARM_READ,
     LATE,
@@ -49,6 +50,14 @@ def install(sim: Any, parts: Any, call: int, begin: float, n: int) -> float:
     if n == 0:
         return begin
     end: float = work_on(sim, ON_HOST, IS_INSTALL, call, begin, n * sim.state[0].install_s)
+    parts[HOST] += end - begin
+    return end
+
+
+@inlined
+def resume(sim: Any, parts: Any, call: int, begin: float) -> float:
+    """A call goes on that waited for its misses."""
+    end: float = work_on(sim, ON_HOST, IS_RESUME, call, begin, sim.state[0].resume_s)
     parts[HOST] += end - begin
     return end
 

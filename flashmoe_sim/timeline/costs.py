@@ -22,6 +22,7 @@ class Costs:
     fill_s: f64 [rows], by how much a read takes longer where it fills a slot for the first time.
     upload_s: f64 [rows], copying one expert over the link; 0 where there is no link.
     call_s, install_s: the host thread, per routed call and per install.
+    resume_s: per routed call that waited for reads, before it computes.
     merge_s: joining the two lanes of `hot-cold`.
     step_s: once per step, after its last call (output layer, sampling).
     """
@@ -38,5 +39,6 @@ class Costs:
     upload_s: NDArray[np.float64]
     call_s: float
     install_s: float
+    resume_s: float
     merge_s: float
     step_s: float

@@ -173,6 +173,9 @@ def serve_call(
     else:
         usable = calls.wait_for_items(sim, parts, late, ready, uploaded)
 
+    if misses > 0 and serve in (ONE_BY_ONE, TOGETHER, AS_THEY_ARRIVE, REBUILT):
+        usable = calls.resume(sim, parts, call, usable)
+
     if serve == TWO_LANES or (serve == COPIED_BATCHES and not copying):
         side_by_side_from = min_parallel if serve == TWO_LANES else requests + 1
         both: float = calls.two_lanes(

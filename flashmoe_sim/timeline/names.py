@@ -31,6 +31,7 @@ KINDS = (
     "upload",
     "upload ahead",
     "install",
+    "resume",
     "output",
 )
 (
@@ -45,5 +46,6 @@ KINDS = (
     IS_UPLOAD,
     IS_UPLOAD_AHEAD,
     IS_INSTALL,
+    IS_RESUME,
     IS_OUTPUT,
 ) = (np.int64(n) for n in range(len(KINDS)))

@@ -61,7 +61,7 @@ SPAN = np.dtype(
 # were, found they a place or not; whether spans are recorded; when the link is free; and the costs of no row.
 STATE = np.dtype(
     [(name, np.int64) for name in ("issued", "read", "uploaded", "queued", "used", "spans", "recording")]
-    + [(name, np.float64) for name in ("link_free", "call_s", "install_s", "merge_s", "step_s")]
+    + [(name, np.float64) for name in ("link_free", "call_s", "install_s", "resume_s", "merge_s", "step_s")]
 )
 
 
@@ -105,7 +105,7 @@ def new_simulation(work: Work, costs: Costs, *, room: int, recording: bool) -> S
     most = int((work.misses + np.bincount(use, minlength=len(work.row))).max(initial=0))
     state = np.zeros(1, STATE)
     state["recording"] = recording
-    for name in ("call_s", "install_s", "merge_s", "step_s"):
+    for name in ("call_s", "install_s", "resume_s", "merge_s", "step_s"):
         state[name] = getattr(costs, name)
     return Simulation(
         rows=rows,

@@ -88,7 +88,8 @@ def _machines(check: Check) -> list[dict[str, Any]]:
         numbers = [
             (path, f"{one.value:.4g}", f"{one.lo:.4g} to {one.hi:.4g}")
             for path, one in machine.quantities()
-            if path.endswith((".layer_us", ".read_gb_s", ".call_us", ".first_touch_gb_s", ".pinned_gb_s")) and one.value
+            if path.endswith((".layer_us", ".read_gb_s", ".call_us", ".resume_us", ".first_touch_gb_s", ".pinned_gb_s"))
+            and one.value
         ]
         if runs:
             found.append({"anchors": anchors, "numbers": numbers, "runs": ", ".join(runs)})

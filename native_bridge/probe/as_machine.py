@@ -56,7 +56,11 @@ def as_machine(found: Probed, *, name: str, today: date) -> Machine:
         title=f"{_title(found)}; computing not measured",
         unified=unified,
         storage=_storage(found.storage, source, found.facts.where),
-        host=Host(_unmeasured("host.call_us"), _unmeasured("host.install_us"), _first_touch(found, source)),
+        host=Host(
+            call_us=_unmeasured("host.call_us"),
+            install_us=_unmeasured("host.install_us"),
+            first_touch_gb_s=_first_touch(found, source),
+        ),
         memory=_memory(found, source),
         link=_link(found, source),
         gpu=unit if gpu else None,

@@ -77,6 +77,7 @@ def decode(calls: int, *, ahead: bool, seed: int = 1) -> tuple[Work, Costs]:
         upload_s=np.full(ROWS, 1e-4),
         call_s=1e-5,
         install_s=5e-6,
+        resume_s=0.0,
         merge_s=2e-5,
         step_s=5e-4,
     )

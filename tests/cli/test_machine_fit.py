@@ -33,9 +33,10 @@ def test_table(capsys: pytest.CaptureFixture[str]) -> None:
     out = fit(capsys, STREAMED, ALL_HIT)
     assert max(map(len, out.splitlines())) <= 80
     lines = [" ".join(line.split()) for line in out.splitlines()]
-    assert "cpu.layer_us 3416 3143 to 3717 warm-bank12, warm-allhit" in lines
+    assert "cpu.layer_us 3416 3124 to 3701 warm-bank12, warm-allhit" in lines
     assert "storage.read_gb_s 3.87 3.576 to 4.223 warm-bank12, warm-allhit" in lines
-    assert "host.first_touch_gb_s 5.026 4.12 to 6.656 warm-bank12, warm-allhit" in lines
+    assert "host.first_touch_gb_s 5.026 4.101 to 6.626 warm-bank12, warm-allhit" in lines
+    assert "host.resume_us 0 0 to 342.3 warm-bank12" in lines
     assert "host.call_us 5.512 4.961 to 6.063 warm-bank12" in lines
     assert "warm-bank12 tok/s 14 13.38 -4.4%" in lines
     assert "warm-bank12 ms an install, reads 0.4428 0.4354 -1.7%" in lines
@@ -68,7 +69,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(fit(capsys, STREAMED, ALL_HIT, "--json"))
     machine = load_machine("mine.toml")
     by_name = {row["parameter"]: row for row in document["fitted"]}
-    assert list(by_name) == ["layer_us", "read_gb_s", "first_touch_gb_s"]
+    assert list(by_name) == ["layer_us", "read_gb_s", "first_touch_gb_s", "resume_us"]
     read = machine.storage.read_gb_s
     assert by_name["read_gb_s"] == {
         "parameter": "read_gb_s",

@@ -43,6 +43,7 @@ knee_tokens = { value = 1, source = "bench", condition = "Q4_0" }
 [host]
 call_us = { value = 65, source = "log", condition = "8 experts" }
 install_us = { value = 2, source = "log", condition = "8 experts" }
+resume_us = { value = 9, source = "log", condition = "8 experts" }
 first_touch_gb_s = { value = 3, source = "log", condition = "8 experts" }
 
 [anchors]

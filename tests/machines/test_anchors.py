@@ -21,22 +21,24 @@ MODEL = load_model(TIMED / "manifest.json")
 EXPERT = 1_671_168
 
 
-def misses_of_decoded_tokens(trace: Path) -> float:
-    """From the slots that the runtime wrote down: a miss is an expert that its slot did not hold before the call.
+def misses_of_decoded_calls(trace: Path) -> tuple[float, float]:
+    """Misses of a decoded token, and those of its calls that missed, from the slots that the runtime wrote down.
 
-    The last 119 steps of these runs are decode, as 120 tokens were asked for and the prompt gives the first.
+    A miss is an expert that its slot did not hold before the call. The last 119 steps of these runs are decode, as 120
+    tokens were asked for and the prompt gives the first.
     """
     held: dict[tuple[int, int], int] = {}
-    steps: list[int] = []
+    steps: list[list[int]] = []
     for line in gzip.decompress(trace.read_bytes()).splitlines():
         record = json.loads(line)
         if record["layer"] == 0:
-            steps.append(0)
+            steps.append([])
         pairs = list(zip(record["experts"], record["slots"], strict=True))
         missed = [(expert, slot) for expert, slot in pairs if held.get((record["layer"], slot)) != expert]
-        steps[-1] += len(missed)
+        steps[-1].append(len(missed))
         held |= {(record["layer"], slot): expert for expert, slot in missed}
-    return sum(steps[-119:]) / 119
+    decoded = [calls for step in steps[-119:] for calls in step]
+    return sum(decoded) / 119, sum(n > 0 for n in decoded) / 119
 
 
 @pytest.mark.parametrize("name", ["warm-bank12", "warm-bank24", "warm-bank64"])
@@ -44,7 +46,7 @@ def test_misses_of_a_token(name: str) -> None:
     run = read_run(TIMED / name)
     assert run.trace is not None
     (anchor,) = anchors_of([run], MODEL)
-    assert anchor.misses == pytest.approx(misses_of_decoded_tokens(run.trace))
+    assert (anchor.misses, anchor.stalled) == pytest.approx(misses_of_decoded_calls(run.trace))
     assert (anchor.layers, anchor.top_k, anchor.tok_s) == (12, 8, run.log.decode_tok_s)
     assert anchor.bytes_read == pytest.approx(anchor.misses * EXPERT)
     assert anchor.reads == pytest.approx(anchor.misses * 12)
@@ -83,12 +85,12 @@ def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
 def test_equations() -> None:
     installs = Installs(100, bytes_read=2e9, first_bytes=5e8, reads=300, read_s=0.5, upload_s=0.2, relative_sd=0.03)
     primed = Installs(50, bytes_read=1e9, first_bytes=1e9, reads=150, read_s=0.4, upload_s=0.0, relative_sd=0.05)
-    anchor = Anchor("a", 10.0, 12, 8, 5, 1e8, 2e7, 15, 4e9, call_s=1e-4, installs=installs, primed=primed)
+    anchor = Anchor("a", 10.0, 12, 8, 5, 1e8, 2e7, 15, 3, 4e9, call_s=1e-4, installs=installs, primed=primed)
     token, reads, prime, uploads = anchor.observations
     assert token.seconds == pytest.approx(0.1 - 12e-4)
     assert token.terms == pytest.approx(
         {"layer_us": 12e-6, "read_gb_s": 0.1, "first_touch_gb_s": 0.02, "request_us": 15e-6, "pinned_gb_s": 0.1}
-        | {"weights_gb_s": 4}
+        | {"weights_gb_s": 4, "resume_us": 3e-6}
     )
     assert (reads.seconds, reads.terms) == (0.5, {"read_gb_s": 2, "first_touch_gb_s": 0.5, "request_us": 300e-6})
     assert (prime.seconds, prime.terms) == (0.4, {"read_gb_s": 1, "first_touch_gb_s": 1, "request_us": 150e-6})
@@ -107,7 +109,7 @@ def test_uploads_make_a_link(tmp_path: Path) -> None:
     streamed = edit_log(copy("warm-bank12", tmp_path), "upload=0.000", "upload=1183.4454")
     fitted = fit(streamed, copy("warm-allhit", tmp_path))
     machine, plain = fitted.machine, fit(TIMED / "warm-bank12", TIMED / "warm-allhit").machine
-    assert fitted.fit.parameters == ("layer_us", "read_gb_s", "pinned_gb_s")
+    assert fitted.fit.parameters == ("layer_us", "read_gb_s", "resume_us", "pinned_gb_s")
     assert not any(one.name.endswith("prime") for one in fitted.fit.observations)  # the bank is not in RAM
     assert (machine.cpu, machine.unified, machine.memory) == (None, False, None)
     assert machine.gpu is not None
@@ -137,7 +139,7 @@ def test_slots_filled_for_the_first_time(name: str) -> None:
 def test_memory_that_was_never_written_by_what_filled_the_bank_of_an_all_hit_run() -> None:
     """768 installs in 0.587 s; in the streamed run 13,363 in 5.917 s, 144 of them into slots that had held nothing."""
     fitted = fit(TIMED / "warm-bank12", TIMED / "warm-allhit")
-    assert fitted.fit.parameters == ("layer_us", "read_gb_s", "first_touch_gb_s")
+    assert fitted.fit.parameters == ("layer_us", "read_gb_s", "first_touch_gb_s", "resume_us")
     prime = next(one for one in fitted.fit.observations if one.name == "warm-allhit: prime")
     assert (prime.seconds, prime.terms["first_touch_gb_s"]) == (0.586736, 768 * EXPERT / 1e9)
     machine = fitted.machine
@@ -146,6 +148,21 @@ def test_memory_that_was_never_written_by_what_filled_the_bank_of_an_all_hit_run
     expected = 768 * EXPERT / 1e9 / (0.586736 - 768 * each_s)
     assert machine.host.first_touch_gb_s.value == pytest.approx(expected, rel=0.1)
     assert not fitted.notes
+
+
+def test_calls_that_wait_for_their_reads() -> None:
+    """In the cold run a token takes longer than the layers of the all-hit run and its reads do: shared by its calls."""
+    run = read_run(TIMED / "cold-bank12")
+    (anchor,) = anchors_of([run], MODEL)
+    machine = fit(TIMED / "cold-bank12", TIMED / "cold-allhit").machine
+    assert machine.cpu is not None
+    assert machine.host.resume_us is not None
+    took_us = 1e6 / anchor.tok_s - 12 * (machine.cpu.layer_us.value + machine.host.call_us.value)
+    read_us = anchor.bytes_read / machine.storage.read_gb_s.value / 1e3
+    assert machine.host.resume_us.value == pytest.approx((took_us - read_us) / anchor.stalled, rel=1e-3)
+    warm = fit(TIMED / "warm-bank12", TIMED / "warm-allhit").machine.host.resume_us
+    assert warm is not None
+    assert warm.lo == warm.value == 0 < warm.hi
 
 
 def test_a_bank_that_filled_as_fast_as_slots_change(tmp_path: Path) -> None:
@@ -183,7 +200,7 @@ def test_the_cost_of_a_request_from_two_io_splits(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cache-io-split is 1, but 4 in"):
         fit(*anchors)
     fitted = fit(*anchors, parameters=["request_us"])
-    assert fitted.fit.parameters == ("layer_us", "read_gb_s", "first_touch_gb_s", "request_us")
+    assert fitted.fit.parameters == ("layer_us", "read_gb_s", "first_touch_gb_s", "resume_us", "request_us")
     assert fitted.machine.storage.request_us.lo < 10 < fitted.machine.storage.request_us.hi
     with pytest.raises(BadInput, match="the anchors do not tell read_gb_s from request_us"):
         fit(TIMED / "warm-bank12", TIMED / "warm-allhit", parameters=["request_us"])

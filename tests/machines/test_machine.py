@@ -84,6 +84,7 @@ def test_quantities_are_in_the_order_of_the_file() -> None:
         "cpu.knee_tokens",
         "host.call_us",
         "host.install_us",
+        "host.resume_us",
         "host.first_touch_gb_s",
     ]
 

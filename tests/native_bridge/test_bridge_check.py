@@ -124,7 +124,7 @@ def test_page(capsys: pytest.CaptureFixture[str]) -> None:
     for said in (
         "all counts equal",
         "warm-bank24 slot-bank 24 1 16,544 79 602 exact",
-        "warm-bank24 14.9 14.02 to 15.83 15 -0.6% 4.56 4.71 -3.3% 16.1 GiB",
+        "warm-bank24 14.9 13.71 to 15.88 15 -0.6% 4.56 4.71 -3.3% 16.1 GiB",
         "storage.read_gb_s 3.87 3.576 to 4.223 warm-bank24, warm-bank48, warm-bank64 x2, warm-stock",
         "cold-allhit no all-hit or stock run of this machine beside cold-allhit itself",
         "not told 2 none that the log names not told mid 12 of 64 experts cold",

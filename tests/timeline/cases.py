@@ -53,6 +53,7 @@ def costs_of(*, rows: int = 1, lanes: int = 2, **given: Any) -> Costs:
         "cold_knee_tokens": 1e9,
         "call_s": 0.0,
         "install_s": 0.0,
+        "resume_s": 0.0,
         "merge_s": 0.0,
         "step_s": 0.0,
     }
@@ -99,6 +100,7 @@ def random_case(rng: np.random.Generator) -> tuple[Work, Costs]:
         upload_s=upload_s,
         call_s=float(rng.uniform(0.0, 0.2)),
         install_s=float(rng.uniform(0.01, 0.2)),
+        resume_s=float(rng.uniform(0.0, 0.2)),
         merge_s=float(rng.uniform(0.0, 0.2)),
         step_s=float(rng.uniform(0.0, 2.0)),
     )

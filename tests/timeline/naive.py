@@ -248,6 +248,8 @@ class Twin:
             yield from self.two_lanes(call, expert_s, cold_s)
         else:
             yield from self.fetched(call, row, misses)
+            if misses and self.model != "resident":
+                yield from self.during(call, "host", self.once("host", costs.resume_s))
             yield from self.during(call, "experts", self.once("compute", requests * expert_s))
 
     def fetched(self, call: int, row: int, misses: int) -> Events:

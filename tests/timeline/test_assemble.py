@@ -38,10 +38,11 @@ def machine(**values: float) -> Machine:
 def test_costs_by_hand() -> None:
     on = machine(cpu__weights_gb_s=10, cpu__layer_us=300, storage__read_gb_s=0.5, storage__request_us=100)
     on = on.varied("host.call_us", 7).varied("host.install_us", 11)
+    on = replace(on, host=replace(on.host, resume_us=Quantity(13, 13, 13, "s", "c")))
     costs = costs_of(workload(), plan_setup(4), on, Conditions(PLAIN, dense_bytes=20_000_000))
     assert costs.dense_s.tolist() == pytest.approx([300e-6 + 2e-3])
     assert costs.expert_s.tolist() == pytest.approx([1e-4])
-    assert (costs.call_s, costs.install_s) == pytest.approx((7e-6, 11e-6))
+    assert (costs.call_s, costs.install_s, costs.resume_s) == pytest.approx((7e-6, 11e-6, 13e-6))
     assert costs.chunks.tolist() == [1]  # 1,000,000 bytes are no multiple of 16 KiB, so they are not split
     assert costs.chunk_s[0, 0] == pytest.approx(100e-6 + 2e-3)
     assert costs.chunk_s[0, 1] == pytest.approx(100e-6 + 4e-3)

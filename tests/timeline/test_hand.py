@@ -71,6 +71,15 @@ def test_slots_filled_for_the_first_time() -> None:
     assert (parts["read"], parts["ahead"]) == (2 * 1.25, 1.25 + 1.0)
 
 
+@pytest.mark.parametrize("name", EXECUTION_MODELS)
+def test_a_call_that_waited_for_reads_resumes_later(name: str) -> None:
+    waits = name in ("sync-install", "parallel-install", "async-upload", "page-cache", "k-materialize")
+    before, after = parts_of(name), parts_of(name, resume_s=0.25)
+    assert after == (before | {"host": before["host"] + 0.25} if waits else before)
+    hits = work_of([{"requests": 4}])
+    assert simulate(hits, costs_of(resume_s=0.25), EXECUTION_MODELS[name]).total_s == 0
+
+
 def test_async_upload() -> None:
     # read by 1, 2 and 2.5; uploaded 1..1.75, 2..2.75, 2.75..3.5: one second after the last read; then three installs
     assert parts_of("async-upload") == {"read": 2.5, "upload": 1.0, "host": 3 * 0.125, "experts": 1.0}

@@ -31,7 +31,7 @@ ERRORS = {
     "warm-bank48": (-0.014, 0.051),
     "warm-bank64": (-0.010, -0.408),
     "warm-bank64-rep2": (0.024, -0.814),
-    "cold-bank48": (0.033, -0.153),
+    "cold-bank48": (-0.029, -0.153),
 }
 
 
@@ -45,6 +45,7 @@ def test_held_out_run(name: str) -> None:
     """The timeline with the fitted machine; and the plain sum of layers and reads, which it comes to."""
     machine = fitted(name.partition("-")[0]).machine
     assert machine.cpu is not None
+    assert machine.host.resume_us is not None
     run = read_run(TIMED / name)
     (measured,) = anchors_of([run], MODEL)
     assert measured.installs is not None
@@ -58,7 +59,9 @@ def test_held_out_run(name: str) -> None:
         return moved.bytes_read / (machine.storage.read_gb_s.value * 1e9) + first_s
 
     layer_s = (machine.cpu.layer_us.value + machine.host.call_us.value) * 1e-6
-    assert 1 / timed.timing.tok_s == pytest.approx(12 * layer_s + installing_s(measured), rel=1e-6)
+    assert 1 / timed.timing.tok_s == pytest.approx(
+        12 * layer_s + measured.stalled * machine.host.resume_us.value * 1e-6 + installing_s(measured), rel=1e-6
+    )
 
     speed_error, install_error = ERRORS[name]
     assert timed.timing.tok_s / measured.tok_s - 1 == pytest.approx(speed_error, abs=0.001)
