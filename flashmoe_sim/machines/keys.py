@@ -76,8 +76,8 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         ),
         Key(
             "first_touch_gb_s",
-            "rate at which a read's thread is given memory that was never written, on top of the read itself: what "
-            "filling a slot in RAM for the first time costs; no time where it is not given",
+            "rate at which each read in flight is given memory that was never written, on top of the read itself: "
+            "what filling a slot in RAM for the first time costs; no time where it is not given",
             required=False,
         ),
     ),

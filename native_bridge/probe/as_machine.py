@@ -21,12 +21,11 @@ from flashmoe_sim.machines.machine import (
 from flashmoe_sim.machines.reads import MeasuredRead, ReadTable
 from native_bridge.probe.estimate import Estimate
 from native_bridge.probe.mac import MacFacts, known_bandwidth
-from native_bridge.probe.memory import STEP_BYTES
+from native_bridge.probe.memory import LANES, STEP_BYTES
 from native_bridge.probe.probe import Probed
 from native_bridge.probe.storage import StorageFound
 
 GIB = 2**30
-LANES = 4
 UNMEASURED = "not measured: it takes runs of a model; sim bridge calibrate or sim machine fit find it"
 KNEE = (4.0, 1.0, 16.0)
 
@@ -151,7 +150,8 @@ def _first_touch(found: Probed, source: str) -> Quantity | None:
     if found.memory.first_touch is None or (found.gpu is not None and not _is_unified(found)):
         return None
     return found.memory.first_touch.quantity(
-        source, f"a byte of each page of {size(STEP_BYTES)} of new memory, 1 thread, {found.facts.system}"
+        source,
+        f"a byte to each page of {size(STEP_BYTES)} of new memory, each of {LANES} threads, {found.facts.system}",
     )
 
 

@@ -117,7 +117,9 @@ def test_new_memory(tmp_path: Path) -> None:
     first_touch = made(FOUND, tmp_path).host.first_touch_gb_s
     assert first_touch is not None
     assert (first_touch.value, first_touch.estimated) == (3, False)
-    assert first_touch.condition == "a byte of each page of 8.00 MiB of new memory, 1 thread, Linux 6.1, 5 rounds"
+    assert (
+        first_touch.condition == "a byte to each page of 8.00 MiB of new memory, each of 4 threads, Linux 6.1, 5 rounds"
+    )
 
 
 def test_what_is_evidently_memory_is_marked(tmp_path: Path) -> None:
