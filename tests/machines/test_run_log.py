@@ -123,6 +123,16 @@ def test_a_prefetching_run() -> None:
     assert (log.profile.hit_percent, log.profile.gib_a_token) == (79.3, 0)
 
 
+@pytest.mark.parametrize("after", ["  mode ", "  n_gpu_layers ", "  metal-disable-mm-id "])
+def test_settings_that_other_output_comes_between(after: str) -> None:
+    """As where the settings go to stderr while the text goes to stdout; and the text may look like settings."""
+    whole = text_of("cpu-temporal")
+    text = "Once\n  upon = a time\n  slot-bank\n  x-y = z\n  mode = of transport\n\n"
+    at = whole.index("\n", whole.index(after)) + 1
+    log = parse_log(whole[:at] + text + whole[at:], mode="slot-bank", where="log.txt")
+    assert log == log_of("cpu-temporal")
+
+
 def test_colours_times_and_levels_are_no_part_of_a_line() -> None:
     plain, coloured = log_of("cpu-temporal"), log_of("cpu-predict")
     assert coloured.settings == plain.settings | {"prefetch-temporal": "off", "predict-prev-token": "on"}

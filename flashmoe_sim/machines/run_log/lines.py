@@ -29,6 +29,15 @@ _PROFILE = "log_perf_profile_table: "
 _LAYER = re.compile(r"(?:layer-residency )?layer(?:=| (?=\d))")  # with a space in the lines of debugging
 _KIND = re.compile(r"([\w -]+?)(?: summary| breakdown)? [\w/-]+=")
 
+# The settings it prints, which are known again where a line of its output came between them.
+_SETTINGS = frozenset(
+    "mode sidecar slot-bank topk-override cache-io-split prefetch-temporal predict-prev-token predict-top1-prev shared-only "
+    "trace-harness n_gpu_layers gpu-bank ds2/kimi-gpu-bank parallel-reads async-upload mixed-slot-buffer metal-slot-decode "
+    "metal-split-glu metal-disable-mm metal-disable-mm-id metal-disable-generic-mm metal-disable-op-mul-mat "
+    "metal-disable-op-mul-mat-id metal-disable-op-get-rows metal-disable-routed metal-routed-only "
+    "metal-disable-routed-post metal-disable-routed-types metal-disable-shared-types cpu-vis-writes".split()
+)
+
 # Lines that name Flash-MoE and tell nothing that is not read elsewhere.
 _NOTICES = (
     "Flash-MoE trace harness",
@@ -96,9 +105,12 @@ def read_lines(text: str, where: str) -> Lines:
 
 
 def _take(lines: Lines, place: str, line: str) -> None:
-    if lines.in_settings and (setting := _SETTING.fullmatch(line)):
-        lines.settings[setting[1]] = setting[2]
-        return
+    if setting := _SETTING.fullmatch(line):
+        name, value = setting.groups()
+        interrupted = lines.settings and name in _SETTINGS and name not in lines.settings
+        if lines.in_settings or interrupted:
+            lines.settings[name] = value
+            return
     lines.in_settings = line == "Flash-MoE settings:"  # what the model generated may look like one, too
     if lines.in_settings:
         return
