@@ -30,13 +30,38 @@ _LAYER = re.compile(r"(?:layer-residency )?layer(?:=| (?=\d))")  # with a space 
 _KIND = re.compile(r"([\w -]+?)(?: summary| breakdown)? [\w/-]+=")
 
 # The settings it prints, which are known again where a line of its output came between them.
-_SETTINGS = frozenset(
-    "mode sidecar slot-bank topk-override cache-io-split prefetch-temporal predict-prev-token predict-top1-prev shared-only "
-    "trace-harness n_gpu_layers gpu-bank ds2/kimi-gpu-bank parallel-reads async-upload mixed-slot-buffer metal-slot-decode "
-    "metal-split-glu metal-disable-mm metal-disable-mm-id metal-disable-generic-mm metal-disable-op-mul-mat "
-    "metal-disable-op-mul-mat-id metal-disable-op-get-rows metal-disable-routed metal-routed-only "
-    "metal-disable-routed-post metal-disable-routed-types metal-disable-shared-types cpu-vis-writes".split()
-)
+_SETTINGS = {
+    "mode",
+    "sidecar",
+    "slot-bank",
+    "topk-override",
+    "cache-io-split",
+    "prefetch-temporal",
+    "predict-prev-token",
+    "predict-top1-prev",
+    "shared-only",
+    "trace-harness",
+    "n_gpu_layers",
+    "gpu-bank",
+    "ds2/kimi-gpu-bank",
+    "parallel-reads",
+    "async-upload",
+    "mixed-slot-buffer",
+    "metal-slot-decode",
+    "metal-split-glu",
+    "metal-disable-mm",
+    "metal-disable-mm-id",
+    "metal-disable-generic-mm",
+    "metal-disable-op-mul-mat",
+    "metal-disable-op-mul-mat-id",
+    "metal-disable-op-get-rows",
+    "metal-disable-routed",
+    "metal-routed-only",
+    "metal-disable-routed-post",
+    "metal-disable-routed-types",
+    "metal-disable-shared-types",
+    "cpu-vis-writes",
+}
 
 # Lines that name Flash-MoE and tell nothing that is not read elsewhere.
 _NOTICES = (
