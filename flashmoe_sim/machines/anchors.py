@@ -73,10 +73,14 @@ class Anchor:
     condition: str = ""
 
     @property
+    def uploads(self) -> bool:
+        """Whether its installs went on into the memory of a GPU."""
+        return self.installs is not None and self.installs.upload_s > 0
+
+    @property
     def observations(self) -> list[Observation]:
         """Its equations: the time of a token without the host's, and where installs were timed, that of all of them."""
-        upload = self.installs is not None and self.installs.upload_s > 0
-        token = _terms(self, upload=upload) | {"layer_us": self.layers * 1e-6, "resume_us": self.stalled * 1e-6}
+        token = _terms(self, upload=self.uploads) | {"layer_us": self.layers * 1e-6, "resume_us": self.stalled * 1e-6}
         if self.weight_bytes is not None:
             token["weights_gb_s"] = self.weight_bytes / 1e9
         token_s = 1 / self.tok_s - self.layers * self.call_s
@@ -86,7 +90,7 @@ class Anchor:
             if all_ is not None:
                 read = _terms(all_, upload=False)
                 found.append(Observation(f"{self.name}: {what}", all_.read_s, all_.relative_sd, read))
-        if self.installs is not None and upload:
+        if self.installs is not None and self.uploads:
             terms = {"pinned_gb_s": self.installs.bytes_read / 1e9}
             found.append(Observation(f"{self.name}: uploads", self.installs.upload_s, self.installs.relative_sd, terms))
         return found
@@ -116,17 +120,12 @@ def anchors_of(runs: Sequence[Run], model: ModelGeometry | None) -> list[Anchor]
     layers = max(anchor.layers for anchor in anchors)
     native = max((anchor.top_k for anchor, run in zip(anchors, runs, strict=True) if not run.top_k), default=0)
     anchors = [replace(anchor, layers=layers, top_k=anchor.top_k or native) for anchor in anchors]
-    if uploads(anchors):
+    if any(anchor.uploads for anchor in anchors):
         anchors = [replace(anchor, primed=None) for anchor in anchors]
     if not layers or not all(anchor.top_k for anchor in anchors):
         unknown = "the experts of a token" if layers else "the layers"
         raise BadInput(f"{runs[0].folder}: no trace among the anchors tells {unknown}; give --model")
     return anchors
-
-
-def uploads(anchors: Sequence[Anchor]) -> bool:
-    """Whether installs went on into the memory of a GPU."""
-    return any(anchor.installs is not None and anchor.installs.upload_s > 0 for anchor in anchors)
 
 
 def find_run_model(runs: Sequence[Run], given: str | None) -> ModelGeometry | None:

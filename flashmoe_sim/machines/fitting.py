@@ -11,7 +11,7 @@ from flashmoe_sim.errors import BadInput, unknown_name
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.agree import refuse_two_machines
-from flashmoe_sim.machines.anchors import Anchor, anchors_of, find_run_model, uploads
+from flashmoe_sim.machines.anchors import Anchor, anchors_of, find_run_model
 from flashmoe_sim.machines.fit import Fit, fit
 from flashmoe_sim.machines.fitted_machine import FIRST_TOUCH, fitted_machine, takes_time
 from flashmoe_sim.machines.machine import Anchors, Machine
@@ -50,13 +50,13 @@ def fit_runs(
     anchors = anchors_of(runs, geometry)
     backend = next((run.log.backend for run in runs if run.log.backend), "")
     splits = {run.log.routed.io_split for run in runs if run.log.routed}
-    ran = backend or ("a GPU" if uploads(anchors) else "the CPU")
+    ran = backend or ("a GPU" if _uploads(anchors) else "the CPU")
     condition = f"{ran} computes, {runs[0].threads} threads, top-{_list(anchor.top_k for anchor in anchors)}"
     return _fitted(
         anchors,
         _chosen(anchors, parameters, geometry),
         name=name,
-        gpu=bool(backend) or uploads(anchors),
+        gpu=bool(backend) or _uploads(anchors),
         unified=backend == "metal",
         condition=condition + (f", io-split {_list(splits)}" if splits else ""),
         provenance=_provenance([str(run.folder) for run in runs], geometry, command),
@@ -113,7 +113,7 @@ def _check_number(anchors: Sequence[str]) -> None:
 def _chosen(anchors: Sequence[Anchor], asked: Sequence[str], model: ModelGeometry | None) -> list[str]:
     """What is fitted, in the order of the table of unknowns."""
     chosen = {"layer_us", "read_gb_s", *asked}
-    if uploads(anchors):
+    if _uploads(anchors):
         chosen.add("pinned_gb_s")
     elif any(anchor.primed for anchor in anchors):
         chosen.add(FIRST_TOUCH)
@@ -131,6 +131,10 @@ def _chosen(anchors: Sequence[Anchor], asked: Sequence[str], model: ModelGeometr
             "give anchors of one top-k, or --parameter weights_gb_s to fit that, too"
         )
     return [name for name in UNKNOWNS if name in chosen]
+
+
+def _uploads(anchors: Sequence[Anchor]) -> bool:
+    return any(anchor.uploads for anchor in anchors)
 
 
 def _list(values: Iterable[int]) -> str:

@@ -69,8 +69,8 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         _time("install_us", "bookkeeping of an install, beside reading and copying"),
         Key(
             "resume_us",
-            "what a routed call that waited for reads takes longer than one that did not, as what computes has slept; "
-            "no time where it is not given",
+            "what a routed call that waited for reads takes longer than one that did not, beside the reads; no time "
+            "where it is not given",
             required=False,
             above=False,
         ),
