@@ -25,10 +25,11 @@ def calibration(
     gpu_layers: str | None = None,
     parameters: Sequence[str] = (),
 ) -> list[RunRequest]:
-    """The fewest runs that tell a machine: a streamed one, and the replay of its trace with every expert resident.
+    """The fewest runs that tell a machine: two streamed ones, and the replay of a trace with every expert resident.
 
-    bank: slots of the streamed run; by default a fifth of the experts, so that it misses often. parameters:
-    `request_us` needs the streamed run with another io-split, too, and `weights_gb_s` a run of half the top-k.
+    bank: slots of the first streamed run; by default a fifth of the experts, so that it misses often. The second has
+    one for every expert, so that each install fills a slot for the first time. parameters: `request_us` needs the first
+    with another io-split, too, and `weights_gb_s` a run of half the top-k.
     """
     experts = max(layer.n_experts for layer in model.layers.values())
     slots = max(model.top_k, experts // 5) if bank is None else bank
@@ -45,7 +46,8 @@ def calibration(
             gpu_layers=gpu_layers,
         )
 
-    requests = [make("slot-bank", slots), make("oracle-all-hit", experts)]
+    requests = [make("slot-bank", each) for each in sorted({slots, experts})]
+    requests.append(make("oracle-all-hit", experts))
     if REQUEST_US in parameters:
         requests.append(make("slot-bank", slots, io_split=OTHER_IO_SPLIT))
     if WEIGHTS in parameters:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import hypot, sqrt
+from pathlib import Path
 
 import numpy as np
 
@@ -25,6 +27,7 @@ from flashmoe_sim.trace.routing import PHASE_DECODE
 # Repeats of one configuration on one machine gave 24.4 and 23.6 tokens a second, and others differed by more.
 SPEED_SD = 0.05
 SPEED_STEP = 0.1  # tokens a second, of the speeds that are printed
+PRIME_SD = 0.1  # filling a whole bank at once took 4 to 30 % less than filling it while decoding
 LEAST_INSTALL_SD = 0.01  # however evenly the layers of one run installed, another run would differ by this
 ANCHOR_MODES = (*MODES_WITHOUT_SLOTS, "slot-bank", "oracle-all-hit")
 
@@ -54,7 +57,8 @@ class Anchor:
     routed calls that missed. weight_bytes: what it streams through the unit that computes, experts and all else; None
     where the model does not tell. call_s: the host's time for a routed call. installs: those that routed calls waited
     for; primed: those by which an all-hit run filled its bank in RAM before the first. layers, top_k: 0 where neither
-    the run nor a model tells. condition: as a table states it, empty for a run.
+    the run nor a model tells. repeats: of the same work among the anchors, itself included. condition: as a table
+    states it, empty for a run.
     """
 
     name: str
@@ -70,6 +74,7 @@ class Anchor:
     call_s: float = 0.0
     installs: Installs | None = None
     primed: Installs | None = None
+    repeats: int = 1
     condition: str = ""
 
     @property
@@ -79,7 +84,11 @@ class Anchor:
 
     @property
     def observations(self) -> list[Observation]:
-        """Its equations: the time of a token without the host's, and where installs were timed, that of all of them."""
+        """Its equations: the time of a token without the host's, and where installs were timed, that of all of them.
+
+        Repeats together weigh as one anchor: they are alike in what a fit does not know, which no number of them makes
+        smaller.
+        """
         token = _terms(self, upload=self.uploads) | {"layer_us": self.layers * 1e-6, "resume_us": self.stalled * 1e-6}
         if self.weight_bytes is not None:
             token["weights_gb_s"] = self.weight_bytes / 1e9
@@ -93,7 +102,7 @@ class Anchor:
         if self.installs is not None and self.uploads:
             terms = {"pinned_gb_s": self.installs.bytes_read / 1e9}
             found.append(Observation(f"{self.name}: uploads", self.installs.upload_s, self.installs.relative_sd, terms))
-        return found
+        return [replace(one, relative_sd=one.relative_sd * sqrt(self.repeats)) for one in found]
 
 
 def _terms(of: Anchor | Installs, *, upload: bool) -> dict[str, float]:
@@ -122,6 +131,12 @@ def anchors_of(runs: Sequence[Run], model: ModelGeometry | None) -> list[Anchor]
     anchors = [replace(anchor, layers=layers, top_k=anchor.top_k or native) for anchor in anchors]
     if any(anchor.uploads for anchor in anchors):
         anchors = [replace(anchor, primed=None) for anchor in anchors]
+    work = [
+        (run.mode, run.bank, anchor.top_k, anchor.misses, anchor.stalled, anchor.reads)
+        for run, anchor in zip(runs, anchors, strict=True)
+    ]
+    times = Counter(work)
+    anchors = [replace(anchor, repeats=times[done]) for anchor, done in zip(anchors, work, strict=True)]
     if not layers or not all(anchor.top_k for anchor in anchors):
         unknown = "the experts of a token" if layers else "the layers"
         raise BadInput(f"{runs[0].folder}: no trace among the anchors tells {unknown}; give --model")
@@ -129,28 +144,32 @@ def anchors_of(runs: Sequence[Run], model: ModelGeometry | None) -> list[Anchor]
 
 
 def find_run_model(runs: Sequence[Run], given: str | None) -> ModelGeometry | None:
-    """The model given, else that of the manifest.json in a run's folder or beside it; None where there is none.
+    """The model given, else that of a run's manifest.json, else what its run.json names; None where there is none.
 
-    Raises BadInput where the runs have manifests whose experts differ.
+    Raises BadInput where the runs are of models whose experts differ.
     """
     if given is not None:
         return load_model(given)
     first: tuple[Run, ModelGeometry] | None = None
     for run in runs:
-        manifest = next(
-            (m for m in (run.folder / "manifest.json", run.folder.parent / "manifest.json") if m.is_file()), None
-        )
-        if manifest is None:
+        source = manifest_of(run) or run.model
+        if source is None:
             continue
-        model = load_model(manifest)
+        model = load_model(source)
         if first is None:
             first = run, model
         elif model.layers != first[1].layers:
             raise BadInput(
-                f"{manifest}: bytes per expert or layers differ from those of {first[0].folder}: "
+                f"{source}: bytes per expert or layers differ from those of {first[0].folder}: "
                 "the anchors are of two models; fit each by itself"
             )
     return first[1] if first else None
+
+
+def manifest_of(run: Run) -> Path | None:
+    """The manifest.json in a run's folder or beside it."""
+    places = (run.folder / "manifest.json", run.folder.parent / "manifest.json")
+    return next((place for place in places if place.is_file()), None)
 
 
 def _anchor(run: Run, model: ModelGeometry | None, *, name: str) -> Anchor:
@@ -192,7 +211,7 @@ def _primed(run: Run, model: ModelGeometry | None) -> Installs | None:
         reads=reads,
         read_s=prime.install_ms / 1e3,
         upload_s=0.0,
-        relative_sd=SPEED_SD,
+        relative_sd=PRIME_SD,
     )
 
 

@@ -21,6 +21,7 @@ from flashmoe_sim.machines.unknowns import UNKNOWNS
 
 DISAGREES = 3  # standard deviations
 OPEN = 10  # times the value
+FIRST_FILLS = 0.25  # by which shares of installs must differ that two streamed runs tell what first fills take
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +116,7 @@ def _chosen(anchors: Sequence[Anchor], asked: Sequence[str], model: ModelGeometr
     chosen = {"layer_us", "read_gb_s", *asked}
     if _uploads(anchors):
         chosen.add("pinned_gb_s")
-    elif any(anchor.primed for anchor in anchors):
+    elif any(anchor.primed for anchor in anchors) or _differ_in_first_fills(anchors):
         chosen.add(FIRST_TOUCH)
     if any(anchor.stalled for anchor in anchors) and any(anchor.installs is None for anchor in anchors):
         chosen.add("resume_us")
@@ -135,6 +136,11 @@ def _chosen(anchors: Sequence[Anchor], asked: Sequence[str], model: ModelGeometr
 
 def _uploads(anchors: Sequence[Anchor]) -> bool:
     return any(anchor.uploads for anchor in anchors)
+
+
+def _differ_in_first_fills(anchors: Sequence[Anchor]) -> bool:
+    shares = [one.installs.first_bytes / one.installs.bytes_read for one in anchors if one.installs is not None]
+    return bool(shares) and max(shares) - min(shares) > FIRST_FILLS
 
 
 def _list(values: Iterable[int]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
@@ -24,7 +25,7 @@ class Run:
 
     bank: slots a layer. top_k: `--moe-topk`, 0 for the model's own. replay_of: the run whose trace it replayed.
     extra: further flags. place: whatever run.json tells of the machine it ran on, by key (`machine`, `host`).
-    trace: the file of its routed calls, or None.
+    trace: the file of its routed calls, or None. model: what run.json names as its model or sidecar and is still there.
     """
 
     folder: Path
@@ -39,6 +40,7 @@ class Run:
     place: Mapping[str, str]
     log: RunLog
     trace: Path | None
+    model: Path | None
 
     @property
     def install_error(self) -> float | None:
@@ -104,7 +106,15 @@ def read_run(folder: str | Path, *, failed_too: bool = False) -> Run:
         place={key: flags.text(key) for key in ("machine", "host") if key in flags.document},
         log=read(_text(path / "log.txt", "the log of a run"), mode=mode, where=str(path / "log.txt")),
         trace=trace,
+        model=_model_told(flags.document.get("model")),
     )
+
+
+def _model_told(told: object) -> Path | None:
+    if not isinstance(told, dict):
+        return None
+    named = (told.get("path"), told.get("sidecar"))  # only the first tells the weights outside the experts
+    return next((Path(path) for path in named if isinstance(path, str) and os.path.exists(path)), None)
 
 
 class _Flags:

@@ -13,7 +13,7 @@ from typing import Any
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.machines.anchors import find_run_model
+from flashmoe_sim.machines.anchors import find_run_model, manifest_of
 from flashmoe_sim.machines.runs import Run, read_run
 from native_bridge.check.printed import Lines, printed_lines
 
@@ -161,27 +161,16 @@ def _expand(folder: Path) -> list[Path]:
 def _open(place: Path, model: str | None) -> RunFolder:
     run = read_run(place, failed_too=True)
     told = json.loads((place / "run.json").read_text("utf-8"))
-    beside = find_run_model([run], None)
-    if model is None:
-        return RunFolder(run, printed_lines(run.log), told, beside or _model_told(told))
-    asked = load_model(model)
-    if beside is not None and beside.layers != asked.layers:
-        raise BadInput(
-            f"{place}: the manifest.json with it is of {beside.name}, not of {model}: bytes or layers differ; "
-            "check the runs of each model by themselves"
-        )
-    return RunFolder(run, printed_lines(run.log), told, asked)
-
-
-def _model_told(told: dict[str, Any]) -> ModelGeometry | None:
-    """The model whose path run.json has, where it is still there."""
-    model = told.get("model")
-    if not isinstance(model, dict):
-        return None
-    for path in (model.get("path"), model.get("sidecar")):  # only the first tells the weights outside the experts
-        if isinstance(path, str) and Path(path).exists():
-            return load_model(Path(path))
-    return None
+    found = find_run_model([run], model)
+    manifest = manifest_of(run)
+    if model is not None and found is not None and manifest is not None:
+        beside = load_model(manifest)
+        if beside.layers != found.layers:
+            raise BadInput(
+                f"{place}: the manifest.json with it is of {beside.name}, not of {model}: bytes or layers differ; "
+                "check the runs of each model by themselves"
+            )
+    return RunFolder(run, printed_lines(run.log), told, found)
 
 
 def _readable(parent: Path, model: str | None) -> Iterator[RunFolder]:

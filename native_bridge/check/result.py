@@ -104,7 +104,7 @@ def check_folders(
     """Compare the runs in these folders with what the simulator predicts.
 
     model: of all of them; by default that of the manifest.json with each. anchors: the runs to predict seconds from;
-    by default two are chosen for each run. progress: called after the counts of each run with the number done and of
+    by default they are chosen for each run. progress: called after the counts of each run with the number done and of
     all.
     Raises BadInput for a folder that is missing or is no run, and for a run of another model.
     """

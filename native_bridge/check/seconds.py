@@ -12,7 +12,7 @@ import numpy as np
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.machines.agree import refuse_two_machines
-from flashmoe_sim.machines.fitting import fit_runs
+from flashmoe_sim.machines.fitting import FIRST_FILLS, fit_runs
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.run_log import MODES_WITHOUT_SLOTS
 from flashmoe_sim.policies.bank import Bank
@@ -118,9 +118,10 @@ class Machines:
 
 
 def choose_anchors(runs: Sequence[RunFolder], *, than: str = "") -> list[RunFolder]:
-    """The two runs that tell most of a machine: the one that misses most, and one whose experts are all resident.
+    """The runs that tell most of a machine: the one that misses most, and one whose experts are all resident.
 
-    than: the run that is not among them, for the message. Raises BadInput where either is missing.
+    A second streamed run follows where it tells what slots take that are filled for the first time.
+    than: the run that is not among them, for the message. Raises BadInput where either of the two is missing.
     """
     beside = f" beside {than}" * bool(than)
     streamed = [
@@ -133,7 +134,11 @@ def choose_anchors(runs: Sequence[RunFolder], *, than: str = "") -> list[RunFold
     all_hit = [one for one in runs if one.run.mode in ALL_HIT and not one.prefetch_flags]
     if not all_hit:
         raise BadInput(f"no all-hit or stock run of this machine{beside}")
-    return [max(streamed, key=_misses_per_call), min(all_hit, key=lambda one: ALL_HIT.index(one.run.mode))]
+    missing = max(streamed, key=_misses_per_call)
+    others = [one for one in streamed if not is_repeat(one, missing) and _io_split(one) == _io_split(missing)]
+    filling = max(others, key=_first_fills, default=missing)
+    tells = _first_fills(filling) - _first_fills(missing) > FIRST_FILLS
+    return [missing, min(all_hit, key=lambda one: ALL_HIT.index(one.run.mode)), *([filling] if tells else [])]
 
 
 def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
@@ -243,3 +248,9 @@ def _io_split(one: RunFolder) -> int:
 def _misses_per_call(one: RunFolder) -> float:
     routed = one.run.log.routed
     return routed.misses / routed.calls if routed else 0.0
+
+
+def _first_fills(one: RunFolder) -> float:
+    """The share of its installs that fill a slot for the first time."""
+    routed = one.run.log.routed
+    return routed.cold_installs / routed.misses if routed and routed.misses else 0.0

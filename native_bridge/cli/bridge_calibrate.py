@@ -22,7 +22,7 @@ path = click.Path(path_type=Path)
 @click.option("--sidecar", type=path, help="The folder of its sidecar; else it is written beside the runs.")
 @click.option("--out", required=True, type=path, help="The machine's file to write, a .toml.")
 @click.option("--runs", type=path, help="Where the runs are kept; by default beside --out, in NAME-runs.")
-@click.option("--bank", type=click.IntRange(1), help="Slots of the streamed run; by default a fifth of the experts.")
+@click.option("--bank", type=click.IntRange(1), help="Slots of the run with few; by default a fifth of the experts.")
 @click.option("--cache", type=click.Choice(["warm", "cold"]), help="The page cache: of new runs warm by default.")
 @click.option("--repeat", type=click.IntRange(1), default=3, show_default=True, help="Times to make each run.")
 @click.option("--tokens", type=click.IntRange(1), default=100, show_default=True, help="Tokens to generate in each.")
@@ -51,12 +51,14 @@ def calibrate(
 ) -> None:
     """Fit the machine we are on, and write it to a file that every --machine takes.
 
-    Two runs tell it: one that streams experts (slot-bank), and the replay of its trace with every expert resident
-    (oracle-all-hit); each is made --repeat times, in turns. --parameter request_us adds the streamed run with another
-    io-split, and weights_gb_s a run with half the experts a token. The runs are kept.
+    Three runs tell it: one that streams experts (slot-bank) through few slots, one with a slot for every expert, and
+    the replay of its trace with all of them resident (oracle-all-hit); each is made --repeat times, in turns.
+    --parameter request_us adds the first with another io-split, and weights_gb_s a run with half the experts a token.
+    The runs are kept.
 
     With --from RUN_FOLDER... nothing is run: the anchors are chosen among recorded runs (a folder of run folders will
-    do), the one that misses most and the best all-hit one, with the repeats of each. Then it is as `sim machine fit`.
+    do): the one that misses most, the best all-hit one and, of the other streamed ones, that which most often fills a
+    slot for the first time, with the repeats of each. Then it is as `sim machine fit`.
 
     \b
     Example: sim bridge calibrate --model big.gguf --cache cold --out mine.toml

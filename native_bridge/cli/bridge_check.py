@@ -38,7 +38,7 @@ path = click.Path(path_type=Path)
     multiple=True,
     type=path,
     metavar="FOLDER",
-    help="A run to predict seconds from; give two. Else they are chosen for each run.",
+    help="A run to predict seconds from; give two or more. Else they are chosen for each run.",
 )
 @click.option("--out", type=path, help="Also write a report, a .html that needs nothing else.")
 @force_option
@@ -192,7 +192,7 @@ def _fitted_on(checked: Check) -> list[str]:
     groups: dict[str, list[str]] = {}
     for of in checked.settings:
         one = of[0]
-        said = f"seconds from {' and '.join(one.seconds.anchors)}" if one.seconds.anchors else ""
+        said = f"seconds from {', '.join(one.seconds.anchors)}" if one.seconds.anchors else ""
         why = one.seconds.why_not.replace(f" beside {one.counts.folder.name} itself", " beside it")
         groups.setdefault(said or f"no seconds: {why}", []).append(shown(of))
     return [

@@ -12,7 +12,7 @@ import pytest
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.machines.anchors import Anchor, Installs, anchors_of
+from flashmoe_sim.machines.anchors import Anchor, Installs, anchors_of, find_run_model
 from flashmoe_sim.machines.fitting import Fitted, fit_runs
 from flashmoe_sim.machines.runs import read_run
 from tests.machines.recorded import GPU, TIMED, copy, edit_log
@@ -148,6 +148,44 @@ def test_memory_that_was_never_written_by_what_filled_the_bank_of_an_all_hit_run
     expected = 768 * EXPERT / 1e9 / (0.586736 - 768 * each_s)
     assert machine.host.first_touch_gb_s.value == pytest.approx(expected, rel=0.1)
     assert not fitted.notes
+
+
+def test_memory_that_was_never_written_by_a_bank_that_fills() -> None:
+    """Without an all-hit run: 768 installs in 0.992 s, each into a slot that had held nothing."""
+    fitted = fit(TIMED / "warm-bank12", TIMED / "warm-stock", TIMED / "warm-bank64")
+    assert fitted.machine.host.first_touch_gb_s is not None
+    each_s = 1e-3 * 5917.227 / 13363
+    expected = 768 * EXPERT / 1e9 / (0.992 - 768 * each_s)
+    assert fitted.machine.host.first_touch_gb_s.value == pytest.approx(expected, rel=0.1)
+    few = fit(TIMED / "warm-bank12", TIMED / "warm-stock", TIMED / "warm-bank48")  # 13 % of its installs
+    assert "first_touch_gb_s" not in few.fit.parameters
+
+
+def test_repeats_weigh_as_one_anchor(tmp_path: Path) -> None:
+    """Runs that did the same were wrong in the same way: two of them tell as little of that as one."""
+    streamed, all_hit = TIMED / "warm-bank12", TIMED / "warm-allhit"
+    shutil.copy(TIMED / "manifest.json", tmp_path)
+    again = [copy(run.name, tmp_path) for run in (streamed, all_hit)]
+    anchors = anchors_of([read_run(run) for run in (streamed, all_hit, again[1])], MODEL)
+    assert [anchor.repeats for anchor in anchors] == [1, 2, 2]
+    first, once = anchors[1].observations[0], replace(anchors[1], repeats=1).observations[0]
+    assert first.relative_sd == pytest.approx(2**0.5 * once.relative_sd)
+    alone, twice = fit(streamed, all_hit).fit, fit(streamed, all_hit, *again).fit
+    assert twice.value == pytest.approx(alone.value)
+    for parameter in ("layer_us", "read_gb_s", "first_touch_gb_s"):
+        assert twice.interval(parameter) == pytest.approx(alone.interval(parameter), rel=0.2)  # alone, they disagree by a tenth more
+
+
+def test_the_model_that_a_run_names(tmp_path: Path) -> None:
+    run = copy("warm-bank12", tmp_path)
+    flags = json.loads((run / "run.json").read_text())
+    for named, found in (
+        ({"path": "gone.gguf", "sidecar": str(TIMED / "manifest.json")}, MODEL),
+        ({"path": "gone.gguf"}, None),
+        ("gone.gguf", None),
+    ):
+        (run / "run.json").write_text(json.dumps(flags | {"model": named}))
+        assert find_run_model([read_run(run)], None) == found
 
 
 def test_calls_that_wait_for_their_reads() -> None:

@@ -30,17 +30,24 @@ def names(*parameters: str, bank: int | None = None) -> list[str]:
 
 
 def test_the_runs_that_are_made() -> None:
-    assert names() == ["slot-bank12", "oracle-all-hit"]
-    assert names(bank=20) == ["slot-bank20", "oracle-all-hit"]
-    assert names("request_us") == ["slot-bank12", "oracle-all-hit", "slot-bank12-split1"]
-    assert names("weights_gb_s") == ["slot-bank12", "oracle-all-hit", "stock-topk4"]
+    usual = ["slot-bank12", "slot-bank64", "oracle-all-hit"]
+    assert names() == usual
+    assert names(bank=20) == ["slot-bank20", *usual[1:]]
+    assert names(bank=64) == usual[1:]
+    assert names("request_us") == [*usual, "slot-bank12-split1"]
+    assert names("weights_gb_s") == [*usual, "stock-topk4"]
 
 
-@pytest.mark.parametrize("cache", ["warm", "cold"])
-def test_the_same_machine_as_from_hand_picked_anchors(capsys: pytest.CaptureFixture[str], cache: str) -> None:
+@pytest.mark.parametrize(
+    ("cache", "names"),
+    [("warm", ["bank12", "allhit", "bank64", "bank64-rep2"]), ("cold", ["bank12", "allhit"])],
+)
+def test_the_same_machine_as_from_hand_picked_anchors(
+    capsys: pytest.CaptureFixture[str], cache: str, names: list[str]
+) -> None:
     assert main(["bridge", "calibrate", "--from", str(TIMED), "--cache", cache, "--out", "mine.toml", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    anchors = [str(TIMED / f"{cache}-{name}") for name in ("bank12", "allhit")]
+    anchors = [str(TIMED / f"{cache}-{name}") for name in names]
     assert document["runs"] == anchors
     assert main(["machine", "fit", *anchors, "--out", "fit.toml"]) == 0
     mine, fit = load_machine("mine.toml"), load_machine("fit.toml")
@@ -65,7 +72,13 @@ def test_repeats_are_anchors_too(tmp_path: Path) -> None:
     for name in ("warm-bank12", "warm-allhit"):
         shutil.copytree(place / name, place / f"{name}-rep2")
     found = anchors_among([place], model=None, cache=None)
-    assert [one.name for one in found] == ["warm-bank12", "warm-bank12-rep2", "warm-allhit", "warm-allhit-rep2"]
+    assert [one.name for one in found] == [
+        "warm-bank12",
+        "warm-bank12-rep2",
+        "warm-allhit",
+        "warm-allhit-rep2",
+        "warm-bank64-rep2",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +120,7 @@ def test_another_io_split_tells_a_request(tmp_path: Path) -> None:
     edit_log(place / "warm-bank24", "cache-io-split   = 4", "cache-io-split   = 1")
     edit_log(place / "warm-bank24", "iosplit=4", "iosplit=1")
     found = anchors_among([place], model=None, cache=None, parameters=["request_us"])
-    assert [one.name for one in found] == ["warm-bank12", "warm-allhit", "warm-bank24"]
+    assert [one.name for one in found] == ["warm-bank12", "warm-allhit", "warm-bank64-rep2", "warm-bank24"]
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -115,16 +128,18 @@ def test_runs_that_are_made_first(capsys: pytest.CaptureFixture[str]) -> None:
     """The stand-in replays recorded runs, so that the machine is that of these."""
     assert main(["bridge", "calibrate", "--out", "mine.toml", "--repeat", "2", "--json"]) == 0
     printed = capsys.readouterr()
-    runs = [f"mine-runs/{name}-rep{number}" for number in (1, 2) for name in ("slot-bank12", "oracle-all-hit")]
+    names = ["slot-bank12", "slot-bank64", "oracle-all-hit"]
+    runs = [f"mine-runs/{name}-rep{number}" for number in (1, 2) for name in names]
     assert json.loads(printed.out)["runs"] == runs
     assert printed.err == (
-        "sim: 4 runs of tiny-moe-64x8 in mine-runs, page cache warm: slot-bank12, oracle-all-hit, 2 times in turns\n"
+        "sim: 6 runs of tiny-moe-64x8 in mine-runs, page cache warm: slot-bank12, slot-bank64, oracle-all-hit, 2 times "
+        "in turns\n"
     )
     mine = load_machine("mine.toml")
     assert mine.anchors is not None
     assert mine.anchors.runs == tuple(runs)
     assert "--model" in mine.anchors.command
-    recorded = [str(RUNS / "runs" / name) for name in ("prose-bank12", "prose-allhit")]
+    recorded = [str(RUNS / "runs" / name) for name in ("prose-bank12", "prose-bank64", "prose-allhit")]
     assert main(["machine", "fit", *recorded, "--out", "fit.toml"]) == 0
     assert mine.cpu is not None
     cpu = load_machine("fit.toml").cpu

@@ -31,7 +31,7 @@ ERRORS = {
     "warm-bank48": (-0.014, 0.051),
     "warm-bank64": (-0.010, -0.408),
     "warm-bank64-rep2": (0.024, -0.814),
-    "cold-bank48": (-0.029, -0.153),
+    "cold-bank48": (-0.027, -0.152),
 }
 
 
@@ -93,5 +93,5 @@ def test_anchors_that_do_not_agree_are_told() -> None:
     assert fitted("warm").notes == ()
     names = ("warm-bank12", "warm-allhit", "warm-bank64-rep2")
     mixed = fit_runs([TIMED / name for name in names], name="mixed", command="")
-    assert [note.partition(":")[0] for note in mixed.notes] == ["first_touch_gb_s", "warm-allhit", "warm-bank64-rep2"]
-    assert "reads took 3.148 s, 0.6841 s fitted" in mixed.notes[2]
+    assert [note.partition(":")[0] for note in mixed.notes] == ["warm-allhit", "warm-bank64-rep2"]
+    assert "reads took 3.148 s, 0.9364 s fitted" in mixed.notes[1]
