@@ -173,7 +173,7 @@ def test_repeats_weigh_as_one_anchor(tmp_path: Path) -> None:
     alone, twice = fit(streamed, all_hit).fit, fit(streamed, all_hit, *again).fit
     assert twice.value == pytest.approx(alone.value)
     for parameter in ("layer_us", "read_gb_s", "first_touch_gb_s"):
-        assert twice.interval(parameter) == pytest.approx(alone.interval(parameter), rel=0.2)  # alone, they disagree by a tenth more
+        assert twice.interval(parameter) == pytest.approx(alone.interval(parameter), rel=0.2)
 
 
 def test_the_model_that_a_run_names(tmp_path: Path) -> None:
