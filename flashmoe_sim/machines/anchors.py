@@ -150,20 +150,21 @@ def find_run_model(runs: Sequence[Run], given: str | None) -> ModelGeometry | No
     """
     if given is not None:
         return load_model(given)
-    first: tuple[Run, ModelGeometry] | None = None
+    sources: dict[Path, Run] = {}
     for run in runs:
-        source = manifest_of(run) or run.model
-        if source is None:
-            continue
-        model = load_model(source)
-        if first is None:
-            first = run, model
-        elif model.layers != first[1].layers:
+        if source := manifest_of(run) or run.model:
+            sources.setdefault(source, run)
+    models = {source: load_model(source) for source in sources}
+    first = next(iter(models), None)
+    if first is None:
+        return None
+    for source, model in models.items():
+        if model.layers != models[first].layers:
             raise BadInput(
-                f"{source}: bytes per expert or layers differ from those of {first[0].folder}: "
+                f"{source}: bytes per expert or layers differ from those of {sources[first].folder}: "
                 "the anchors are of two models; fit each by itself"
             )
-    return first[1] if first else None
+    return models[first]
 
 
 def manifest_of(run: Run) -> Path | None:
