@@ -27,7 +27,7 @@ def test_every_mode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert runs["stock"]["verdict"] == runs["resident-bank"]["verdict"] == "text"
     assert sum(run["slots"] for run in runs.values()) == 6 * runs["slot-bank12"]["slots"] > 50_000
     assert runs["slot-bank12"]["aliased_refs"] > 0
-    assert runs["slot-bank24"]["anchors"] == ["slot-bank12", "oracle-all-hit"]
+    assert runs["slot-bank24"]["anchors"] == ["slot-bank12", "oracle-all-hit", "slot-bank64"]
     assert "all counts equal" in page.read_text()
 
 
@@ -58,4 +58,5 @@ def test_calibrate(tmp_path: Path) -> None:
         "oracle-all-hit",
         "sidecar",
         "slot-bank12",
+        "slot-bank64",
     ]
