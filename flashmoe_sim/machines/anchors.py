@@ -27,7 +27,7 @@ from flashmoe_sim.trace.routing import PHASE_DECODE
 # Repeats of one configuration on one machine gave 24.4 and 23.6 tokens a second, and others differed by more.
 SPEED_SD = 0.05
 SPEED_STEP = 0.1  # tokens a second, of the speeds that are printed
-PRIME_SD = 0.1  # filling a whole bank at once took 4 to 30 % less than filling it while decoding
+PRIME_SD = 0.1  # filling a whole bank at once took 4 to 33 % less than filling it while decoding
 LEAST_INSTALL_SD = 0.01  # however evenly the layers of one run installed, another run would differ by this
 ANCHOR_MODES = (*MODES_WITHOUT_SLOTS, "slot-bank", "oracle-all-hit")
 
