@@ -72,7 +72,6 @@ def _run(one: RunCheck) -> dict[str, Any]:
         "install_measured": f"{seconds.measured_install_s:.3g}" if seconds.measured_install_s else "-",
         "install_error": _signed(seconds.install_error),
         "read": size(seconds.bytes_read) if seconds.bytes_read is not None else "-",
-        "anchors": ", ".join(seconds.anchors),
     }
 
 
