@@ -1,4 +1,4 @@
-"""How sure a predicted speed is: the machine's intervals and the luck of the trace, carried to tok/s."""
+"""How sure a predicted speed is: the machine's intervals, the luck of the trace, and how far two runs differ."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.machines.anchors import SPEED_SD
 from flashmoe_sim.machines.machine import Machine
 
 BLOCK_STEPS = 16
 RESAMPLES = 400
+SD_90 = 1.645  # standard deviations from the middle to either end of a 90 % interval
 SIZES = ("memory.ram_gib", "memory.reserve_gib", "gpu.memory_gib")  # settings of a machine, not measurements
 
 
@@ -23,21 +25,22 @@ def speed_interval(
     *,
     seed: int = 1,
 ) -> tuple[float, float]:
-    """The 90 % interval of a predicted speed, tokens a second.
+    """The 90 % interval of the speed that a run will have, tokens a second.
 
     speed_on: the speed predicted on a machine, in any unit; called with each quantity at the ends of its interval, one
         at a time.
     step_s: f64 [steps], seconds of the decoded steps, resampled in blocks of 16 steps, so that what neighbouring steps
         have in common stays together. seed: of the resampling.
-    Each cause moves the logarithm of the speed by so much, up and down apart; as the causes are independent, their
-    squares add up.
+    A run differs from what is predicted as the runs of a fit do, by SPEED_SD. Each cause moves the logarithm of the
+    speed by so much, up and down apart; as the causes are independent, their squares add up.
 
     Source: one-at-a-time propagation of uncertainty (JCGM 100:2008, 5.1.2); moving-block bootstrap (Kuensch 1989,
     Annals of Statistics 17, 3).
     """
     here = math.log(speed_on(machine))
     below, above = _trace_luck(step_s, seed=seed)
-    squares = [below * below, above * above]
+    run = (SD_90 * SPEED_SD) ** 2
+    squares = [run + below * below, run + above * above]
     for path, quantity in machine.quantities():
         if path in SIZES or quantity.lo == quantity.hi:
             continue

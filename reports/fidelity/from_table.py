@@ -18,6 +18,7 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.timeline.assemble import Conditions, Weights, price, weigh
 from flashmoe_sim.timeline.execution import EXECUTION_MODELS
 from flashmoe_sim.timeline.from_rates import made_work
+from flashmoe_sim.timeline.interval import SD_90
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.timing import Timing, timing_of
 from flashmoe_sim.timeline.work import Work
@@ -26,7 +27,6 @@ from reports.fidelity.prediction import Prediction
 PUBLISHED = Path(__file__).parents[2] / "tests" / "validation" / "published"
 NEWTON_STEPS, NEARLY, BEYOND = 6, 1e-9, 1e-3
 GIB = 2**30
-SD_90 = 1.645  # standard deviations from the middle to either end of a 90 % interval
 
 
 def table(name: str) -> list[dict[str, str]]:

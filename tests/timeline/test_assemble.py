@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from flashmoe_sim.machines.anchors import SPEED_SD
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.policies.bank import Bank
@@ -15,12 +16,13 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_setup
 from flashmoe_sim.timeline.assemble import GIB, Conditions, DoesNotFit, costs_of, page_cache_bytes
 from flashmoe_sim.timeline.execution import EXECUTION_MODELS
-from flashmoe_sim.timeline.interval import speed_interval
+from flashmoe_sim.timeline.interval import SD_90, speed_interval
 from flashmoe_sim.timeline.timed import time_replay
 from tests.residency.builders import geometry_of, one_layer, run, trace_of
 
 EXPERT = 1_000_000
 PLAIN = EXECUTION_MODELS["sync-install"]
+ONE_RUN = SD_90 * SPEED_SD
 
 
 def workload() -> Workload:
@@ -104,13 +106,18 @@ def test_a_gpu_of_its_own_memory_holds_the_bank() -> None:
         page_cache_bytes(source, setup, replayed, on, Conditions(dense_bytes=30 * GIB))
 
 
-def test_a_speed_without_doubt_has_no_interval() -> None:
+def test_a_speed_without_doubt_differs_from_run_to_run() -> None:
     sure = load_machine("vm-2core")
-    assert speed_interval(5.0, lambda _: 5.0, sure, np.ones(100)) == (5.0, 5.0)
+    lo, hi = speed_interval(5.0, lambda _: 5.0, sure, np.ones(100))
+    assert (lo, hi) == pytest.approx((5 * math.exp(-ONE_RUN), 5 * math.exp(ONE_RUN)))
+    assert (round(lo, 2), round(hi, 2)) == (4.61, 5.43)
 
 
 def test_causes_add_up_as_squares() -> None:
-    """Two quantities that alone move the logarithm by 0.3 and 0.4 move it by 0.5 together, up and down apart."""
+    """Two quantities that alone move the logarithm by 0.3 and 0.4 move it by 0.5 together, up and down apart.
+
+    How far one run is from another adds its own square.
+    """
     on = load_machine("vm-2core")
     moves = {"storage.read_gb_s": 0.3, "host.call_us": 0.4}
 
@@ -121,7 +128,7 @@ def test_causes_add_up_as_squares() -> None:
         return math.exp(up - down)
 
     lo, hi = speed_interval(1.0, speed_on, on, np.ones(100))
-    assert (lo, hi) == pytest.approx((math.exp(-0.25), math.exp(0.5)))
+    assert (lo, hi) == pytest.approx((math.exp(-math.hypot(0.25, ONE_RUN)), math.exp(math.hypot(0.5, ONE_RUN))))
 
 
 def test_the_luck_of_the_trace_narrows_with_its_length() -> None:
@@ -131,5 +138,5 @@ def test_the_luck_of_the_trace_narrows_with_its_length() -> None:
     for steps in (64, 512, 4096):
         lo, hi = speed_interval(1.0, lambda _: 1.0, on, step_s[:steps])
         assert lo < 1 < hi
-        widths.append(hi / lo - 1)
+        widths.append(math.sqrt(math.log(hi) ** 2 - ONE_RUN**2))
     assert widths[0] > 2 * widths[1] > 4 * widths[2]
