@@ -53,14 +53,15 @@ def capacities(workload: Workload, setup: Setup) -> list[Capacity]:
         weights = sizes or (None,) * len(slots)
         each = [None if size is None else n * size for n, size in zip(slots, weights, strict=True)]
         total = None if sizes is None else sum(size for size in each if size is not None)
-        ones = [np.ones(pool.keys, np.int64) for pool in pools]
+        one_of = {keys: np.ones(keys, np.int64) for keys in {pool.keys for pool in pools}}
+        ones = [one_of[pool.keys] for pool in pools]
         if setup.scope == "global":
             banks = [Capacity(sum(slots), ones[0], total)]
         else:
             banks = [Capacity(n, one, size) for n, one, size in zip(slots, ones, each, strict=True)]
     if setup.fixed_slots and setup.contract == "protected":
         for number, (pool, capacity) in enumerate(zip(pools, banks, strict=True)):
-            if pool.largest_call > capacity.room:
+            if not pool.calls_fit(capacity.room):
                 raise slot_overflow(workload, setup, number, int(np.argmax(pool.requests > capacity.room)), capacity)
     return banks
 

@@ -38,13 +38,10 @@ class Counts:
                 raise ValueError(
                     f"counts of different configurations: {name} {getattr(self, name)} and {getattr(other, name)}"
                 )
-        unions = np.zeros(max(len(self.unions), len(other.unions)), np.int64)
-        unions[: len(self.unions)] += self.unions
-        unions[: len(other.unions)] += other.unions
         return Counts(
             self.layers,
             self.table + other.table,
-            unions,
+            _added(self.unions, other.unions),
             self.tokens + other.tokens,
             self.slots,
             self.expert_bytes,
@@ -53,8 +50,12 @@ class Counts:
         )
 
     def joined(self, other: Counts) -> Counts:
-        """The counts of one replay from those of two parts of its layers, each with zeros for the other part."""
-        return replace(self, table=self.table + other.table)
+        """The counts of one replay from those of two parts of its layers, each with nothing for the other part."""
+        resident_bytes = None
+        if self.resident_bytes is not None and other.resident_bytes is not None:
+            resident_bytes = self.resident_bytes + other.resident_bytes
+        unions = _added(self.unions, other.unions)
+        return replace(self, table=self.table + other.table, unions=unions, resident_bytes=resident_bytes)
 
     def total(self) -> dict[str, Any]:
         """The columns of schema.COUNTS that a replay knows, over all layers."""
@@ -101,6 +102,13 @@ class Counts:
             return None
         rank = max(int(np.ceil(share * calls)), 1)
         return float(np.searchsorted(np.cumsum(self.unions), rank)) / self.slots
+
+
+def _added(some: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+    total = np.zeros(max(len(some), len(others)), np.int64)
+    total[: len(some)] += some
+    total[: len(others)] += others
+    return total
 
 
 def _columns(counted: NDArray[np.int64], tokens: int) -> dict[str, Any]:

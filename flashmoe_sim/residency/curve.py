@@ -40,23 +40,27 @@ class PoolCurve:
     distinct: int
     smallest: int
 
-    def counts(self, slots: int) -> NDArray[np.int64]:
-        """The counts of a bank of `slots` slots, i64 [tally.N_COLUMNS]."""
-        row = np.zeros(tally.N_COLUMNS, np.int64)
-        requests = int(self.depths.sum())
-        hits = int(self.depths[:slots].sum())
-        bypassed = 0 if self.declined is None else int(self.declined[slots:].sum())
-        cold = min(slots, self.distinct)
-        row[tally.CALLS] = self.calls
-        row[tally.REFS] = self.refs
-        row[tally.REQUESTS] = requests
-        row[tally.HITS] = hits
-        row[tally.MISSES] = requests - hits
-        row[tally.BYPASSED] = bypassed
-        row[tally.COLD] = cold
-        row[tally.EVICTIONS] = requests - hits - bypassed - cold
-        row[tally.FULL_HIT_CALLS] = int(self.deepest[:slots].sum())
+    def counts(self, slots: int | NDArray[np.int64]) -> NDArray[np.int64]:
+        """The counts of a bank of `slots` slots, i64 [tally.N_COLUMNS]; of several, one row for each."""
+        row = np.zeros((*np.shape(slots), tally.N_COLUMNS), np.int64)
+        requests, hits = self.depths.sum(), _before(self.depths, slots)
+        bypassed = 0 if self.declined is None else self.declined.sum() - _before(self.declined, slots)
+        cold = np.minimum(slots, self.distinct)
+        row[..., tally.CALLS] = self.calls
+        row[..., tally.REFS] = self.refs
+        row[..., tally.REQUESTS] = requests
+        row[..., tally.HITS] = hits
+        row[..., tally.MISSES] = requests - hits
+        row[..., tally.BYPASSED] = bypassed
+        row[..., tally.COLD] = cold
+        row[..., tally.EVICTIONS] = requests - hits - bypassed - cold
+        row[..., tally.FULL_HIT_CALLS] = _before(self.deepest, slots)
         return row
+
+
+def _before(numbers: NDArray[np.int64], slots: int | NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sum of the first `slots` numbers."""
+    return np.append(0, np.cumsum(numbers))[slots]
 
 
 def one_pass_policy(policy: Policy, contract: str) -> bool:
@@ -92,12 +96,14 @@ def pool_curve(pool: Pool, policy: Policy, profile: Pool | None = None) -> PoolC
     return PoolCurve(len(pool.call), len(pool.key), depths, deepest, declined, distinct, 1)
 
 
-def pinned_experts(workload: Workload, setup: Setup, banks: list[Capacity]) -> NDArray[np.int64] | None:
-    """How many experts of each layer a static bank holds, i64 [layers]; None for a policy that evicts."""
+def pinned_experts(workload: Workload, setup: Setup, banks: list[Capacity], part: range) -> NDArray[np.int64] | None:
+    """How many experts a static bank holds of each layer in `part`, i64 [layers]; None for a policy that evicts."""
     if not isinstance(setup.policy, Static):
         return None
-    distinct = [np.count_nonzero(pool.requests_by_key) for pool in workload.profile(setup.policy).pools]
-    return np.minimum([bank.room for bank in banks], distinct).astype(np.int64)
+    profile, pinned = workload.profile(setup.policy).pools, np.zeros(len(banks), np.int64)
+    for number in part:
+        pinned[number] = min(banks[number].room, int(np.count_nonzero(profile[number].requests_by_key)))
+    return pinned
 
 
 def hit_curve(workload: Workload, policy: Policy, *, contract: str = "atomic", io_split: int = 4) -> dict[int, Counts]:
@@ -112,10 +118,10 @@ def hit_curve(workload: Workload, policy: Policy, *, contract: str = "atomic", i
         )
     profile = workload.profile(policy).pools
     curves = [pool_curve(pool, policy, seen) for pool, seen in zip(workload.layer_pools, profile, strict=True)]
-    counts = {}
+    counts, every = {}, range(len(curves))
     for slots in range(max(curve.smallest for curve in curves), max(workload.n_experts) + 1):
         setup = Setup(Bank(slots=slots), policy, contract, io_split=io_split)
         banks = capacities(workload, setup)
         table = np.array([curve.counts(bank.room) for curve, bank in zip(curves, banks, strict=True)])
-        counts[slots] = build_counts(workload, setup, banks, table, pinned_experts(workload, setup, banks))
+        counts[slots] = build_counts(workload, setup, banks, table, pinned_experts(workload, setup, banks, every))
     return counts

@@ -10,8 +10,9 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from flashmoe_sim.policies.base import EvictingPolicy
+from flashmoe_sim.policies.base import EvictingPolicy, Policy
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min
 from flashmoe_sim.policies.static import Static
@@ -21,6 +22,7 @@ from flashmoe_sim.residency import nested, recency, tally
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import one_pass_policy, pinned_experts, pool_curve
+from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.pool_replay import Recording, replay_pool
 from flashmoe_sim.residency.replay import build_counts, replay
 from flashmoe_sim.residency.setup import Setup
@@ -29,6 +31,7 @@ from flashmoe_sim.residency.workload import Workload
 Job = Callable[[], dict[Setup, Counts]]
 Banks = dict[Setup, list[Capacity]]
 PARTS = 8
+FEW_SIZES = 16  # for which levels of min take less time than its curve
 
 
 def plan_jobs(workload: Workload, setups: Sequence[Setup]) -> list[Job]:
@@ -57,7 +60,7 @@ def plan_jobs(workload: Workload, setups: Sequence[Setup]) -> list[Job]:
             alone[setup] = banks
     predicting = defaultdict[Prefetcher, Lock](Lock)  # so that no two jobs work out the same predictions
     groups = [
-        *(_stack_jobs(workload, group) for group in stacked.values()),
+        _stack_jobs(workload, stacked),
         *(_list_jobs(workload, group) for group in listed.values()),
         *(_walk_jobs(workload, group, predicting[prefetch]) for (*_, prefetch), group in walked.items()),
         *(_lone_jobs(workload, setup) for setup in alone),
@@ -73,25 +76,52 @@ def _has_stack_pass(workload: Workload, setup: Setup, banks: list[Capacity]) -> 
 
 
 def _holds_every_call(workload: Workload, setup: Setup, banks: list[Capacity]) -> bool:
-    return all(pool.largest_call <= bank.room for pool, bank in zip(workload.pools(setup.scope), banks, strict=True))
+    return all(pool.calls_fit(bank.room) for pool, bank in zip(workload.pools(setup.scope), banks, strict=True))
 
 
-def _stack_jobs(workload: Workload, group: Banks) -> list[Job]:
-    return [partial(_stack_pass, workload, group, part) for part in _parts(len(workload.layer_pools))]
+def _stack_jobs(workload: Workload, groups: dict[Policy, Banks]) -> list[Job]:
+    return [partial(_stack_pass, workload, groups, part) for part in _parts(len(workload.layer_pools)) if groups]
 
 
-def _stack_pass(workload: Workload, group: Banks, part: range) -> dict[Setup, Counts]:
-    """One pass over each layer's calls for a policy with a curve, which holds every size."""
-    policy = next(iter(group)).policy
-    profile = workload.profile(policy).pools
-    curves = {number: pool_curve(workload.layer_pools[number], policy, profile[number]) for number in part}
+def _stack_pass(workload: Workload, groups: dict[Policy, Banks], part: range) -> dict[Setup, Counts]:
+    """One pass over each layer's calls for each policy; a layer is done with while it is in the processor's caches."""
+    tables = {setup: _empty_table(workload) for group in groups.values() for setup in group}
+    for number in part:
+        for policy, group in groups.items():
+            rooms = np.array(sorted({banks[number].room for banks in group.values()}))
+            counted = _counts_by_room(workload, number, policy, rooms)
+            for setup, banks in group.items():
+                tables[setup][number] = counted[banks[number].room]
     results = {}
-    for setup, banks in group.items():
-        table = np.zeros((len(banks), tally.N_COLUMNS), np.int64)
-        for number, curve in curves.items():
-            table[number] = curve.counts(banks[number].room)
-        results[setup] = build_counts(workload, setup, banks, table, pinned_experts(workload, setup, banks))
+    for group in groups.values():
+        for setup, banks in group.items():
+            pinned = pinned_experts(workload, setup, banks, part)
+            results[setup] = build_counts(workload, setup, banks, tables[setup], pinned, part=part)
     return results
+
+
+def _counts_by_room(
+    workload: Workload, number: int, policy: Policy, rooms: NDArray[np.int64]
+) -> dict[int, NDArray[np.int64]]:
+    pool = workload.layer_pools[number]
+    if type(policy) is Min and len(rooms) <= FEW_SIZES:
+        counts = _min_counts(workload, pool, rooms)[:, number]
+    else:
+        counts = pool_curve(pool, policy, workload.profile(policy).pools[number]).counts(rooms)
+    return dict(zip(rooms.tolist(), counts, strict=True))
+
+
+def _min_counts(workload: Workload, pool: Pool, rooms: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The counts of min for each of `rooms`, ascending; i64 [rooms, layers, tally.N_COLUMNS]."""
+    counts = np.zeros((len(rooms), *_empty_table(workload).shape), np.int64)
+    for begin in range(0, len(rooms), nested.MOST_SIZES):
+        some = slice(begin, begin + nested.MOST_SIZES)
+        nested.min_bypass(pool.offset, pool.row, pool.next_call, pool.first_reference, rooms[some], counts[some])
+    return counts
+
+
+def _empty_table(workload: Workload) -> NDArray[np.int64]:
+    return np.zeros((len(workload.trace.layers), tally.N_COLUMNS), np.int64)
 
 
 def _shares_a_list(workload: Workload, setup: Setup, banks: list[Capacity]) -> bool:
@@ -117,12 +147,12 @@ def _list_pass(workload: Workload, group: Banks) -> dict[Setup, Counts]:
     """One walk over all calls with one list of experts, which holds every global bank."""
     (pool,) = workload.global_pools
     sizes, which = np.unique([bank.room for (bank,) in group.values()], return_inverse=True)
-    counts = np.zeros((len(sizes), len(workload.trace.layers), tally.N_COLUMNS), np.int64)
     (bank,) = next(iter(group.values()))
     if isinstance(next(iter(group)).policy, Lru):
+        counts = np.zeros((len(sizes), *_empty_table(workload).shape), np.int64)
         recency.lru(pool.key, pool.offset, pool.row, bank.size, sizes, counts)
     else:
-        nested.min_bypass(pool.key, pool.offset, pool.row, pool.next_call, pool.keys, sizes, counts)
+        counts = _min_counts(workload, pool, sizes)
     return {
         setup: build_counts(workload, setup, banks, counts[number])
         for (setup, banks), number in zip(group.items(), which, strict=True)
@@ -147,12 +177,12 @@ def _walk(workload: Workload, group: Banks, part: range, predicting: Lock) -> di
     pools = workload.pools(first.scope)
     with predicting:
         ahead = workload.ahead(first.prefetch, first.scope)
-    tables = {setup: np.zeros((len(workload.trace.layers), tally.N_COLUMNS), np.int64) for setup in group}
+    tables = {setup: _empty_table(workload) for setup in group}
     for number in part:
         nothing = Recording.of(pools[number], ahead[number], wanted=False)
         for setup, banks in group.items():
             replay_pool(workload, setup, number, banks[number], ahead[number], tables[setup], nothing)
-    return {setup: build_counts(workload, setup, banks, tables[setup]) for setup, banks in group.items()}
+    return {setup: build_counts(workload, setup, banks, tables[setup], part=part) for setup, banks in group.items()}
 
 
 def _lone_jobs(workload: Workload, setup: Setup) -> list[Job]:

@@ -15,7 +15,8 @@ import numpy as np
 from flashmoe_sim._jit import jit
 from flashmoe_sim.policies.base import NEVER
 
-LANES = 8
+LANES = np.uint64(8)
+ONE = np.uint64(1)
 
 
 @jit
@@ -27,27 +28,25 @@ def lru(key: Any, offset: Any, rank: Any, depths: Any, deepest: Any) -> int:
     deepest: i64 [keys + 1], calls by their deepest request.
     """
     keys = len(rank)
-    known = np.zeros(keys, np.uint8)
-    seen = np.full(keys, -1, np.int64)
+    seen = np.full(keys, -1, np.int32)
     member = np.zeros(keys, np.uint32)
     at = np.zeros(keys + LANES, rank.dtype)
     before = np.zeros(keys, rank.dtype)
     distinct = 0
     for call in range(len(offset) - 1):
-        n = 0
-        for r in range(offset[call], offset[call + 1]):
+        n, worst, known = np.uint64(0), 0, distinct
+        for r in range(np.uint64(offset[call]), np.uint64(offset[call + 1])):
             k = key[r]
-            if seen[k] != call:
-                seen[k] = call
-                member[n] = k
-                n += 1
-        worst = 0
-        for i in range(n):
-            k = member[i]
-            at[i] = rank[k]
-            depth = int(rank[k]) if known[k] else keys
-            distinct += 1 - known[k]
-            known[k] = 1
+            if seen[k] == call:
+                continue
+            seen[k] = call
+            member[n] = k
+            at[n] = rank[k]
+            n += ONE
+            depth: Any = np.int64(rank[k])
+            if depth >= known:  # the keys that never occurred are behind all others
+                depth = keys
+                distinct += 1
             depths[depth] += 1
             worst = max(worst, depth)
         deepest[worst] += 1
@@ -57,7 +56,7 @@ def lru(key: Any, offset: Any, rank: Any, depths: Any, deepest: Any) -> int:
         # registers while the loop over all keys runs as vector instructions.
         if n > LANES:
             before[:] = rank
-        for base in range(0, n, LANES):
+        for base in range(np.uint64(0), n, LANES):
             a, b, c, d = at[base], at[base + 1], at[base + 2], at[base + 3]
             e, f, g, h = at[base + 4], at[base + 5], at[base + 6], at[base + 7]
             if n <= LANES:
@@ -69,7 +68,7 @@ def lru(key: Any, offset: Any, rank: Any, depths: Any, deepest: Any) -> int:
                     p = before[k]
                     rank[k] += (a > p) + (b > p) + (c > p) + (d > p) + (e > p) + (f > p) + (g > p) + (h > p)
         for i in range(n):
-            rank[member[i]] = n - 1 - i
+            rank[member[i]] = n - ONE - i
     return distinct
 
 
@@ -104,7 +103,6 @@ def min_bypass(key: Any, offset: Any, upcoming: Any, keys: int, depths: Any, dec
     ascending = np.zeros(largest, np.uint32)
     found = np.zeros(largest, np.uint32)
     settled = np.zeros(largest, np.uint32)
-    one = np.uint64(1)
     held, now = 0, 0
     for call in range(len(offset) - 1):
         begin, end = np.uint64(offset[call]), np.int32(offset[call + 1])
@@ -118,7 +116,7 @@ def min_bypass(key: Any, offset: Any, upcoming: Any, keys: int, depths: Any, dec
             uses[n] = upcoming[r] if upcoming[r] != NEVER else NEVER - now
             request_of[r - begin] = n
             found[n] = keys
-            n += one
+            n += ONE
         for i in range(n):
             rank = np.uint64(0)
             for j in range(n):
@@ -131,14 +129,14 @@ def min_bypass(key: Any, offset: Any, upcoming: Any, keys: int, depths: Any, dec
             place = start
             stood = next_use[place]
             while end <= stood < carried:
-                place += one
+                place += ONE
                 stood = next_use[place]
             settled[i] = place
-            start = place + one
+            start = place + ONE
             while stood >= end:
                 next_use[place] = min(stood, carried)
                 carried = max(stood, carried)
-                place += one
+                place += ONE
                 stood = next_use[place]
             next_use[place] = carried
             if stood >= 0:

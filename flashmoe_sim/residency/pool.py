@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,31 +15,62 @@ from flashmoe_sim.policies.base import NEVER
 from flashmoe_sim.trace.counting import count_requests
 from flashmoe_sim.trace.routing import RoutingTrace
 
+Value = TypeVar("Value")
+
+
+class lazy(Generic[Value]):
+    """A `cached_property` for threads that ask different objects: before Python 3.12 that has one lock for them all."""
+
+    def __init__(self, compute: Callable[[Any], Value]) -> None:
+        self.compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __get__(self, owner: Any, _: type | None = None) -> Value:
+        value = owner.__dict__[self.compute.__name__] = self.compute(owner)
+        return value
+
 
 @dataclass(frozen=True, eq=False)
 class Pool:
     """The calls of one pool.
 
-    key: u32 [references]; expert number, in a global pool counted on over the layers.
-    offset: i64 [calls + 1]; call: i64 [calls], the number of each call in the trace.
+    call: i64 [calls], the number of each call in the trace.
     row: i32 [calls], the layer's place in `trace.layers`; rows: those that occur.
-    step: i32 [calls + 1], the step of each call, and last the number of steps of the trace.
     key_row: i32 [keys], the layer's place for every key.
-    begin: i64 [calls], where the references of each call begin in the trace.
+    steps: the number of steps that the calls are of.
     """
 
-    key: NDArray[np.uint32]
-    offset: NDArray[np.int64]
+    trace: RoutingTrace
     call: NDArray[np.int64]
     row: NDArray[np.int32]
-    step: NDArray[np.int32]
     key_row: NDArray[np.int32]
-    begin: NDArray[np.int64]
+    steps: int
+
+    @lazy
+    def offset(self) -> NDArray[np.int64]:
+        """Where the references of each call begin in the pool, and how many there are; i64 [calls + 1]."""
+        out = np.zeros(len(self.call) + 1, np.int64)
+        _add_lengths(self.trace.offset, self.call, out)
+        return out
+
+    @lazy
+    def step(self) -> NDArray[np.int32]:
+        """The step of each call, and last the number of steps; i32 [calls + 1]."""
+        return np.append(self.trace.steps[self.call], np.int32(self.steps))
+
+    @lazy
+    def key(self) -> NDArray[np.uint32]:
+        """Expert number of each reference, in a global pool counted on over the layers; u32 [references]."""
+        out = np.empty(self.offset[-1], np.uint32)
+        first_key = np.searchsorted(self.key_row, np.arange(self.key_row[-1] + 1)).astype(np.uint32)
+        _gather(self.trace.expert, self.trace.offset, self.call, self.row, first_key, self.offset, out)
+        return out
 
     @property
     def reference(self) -> NDArray[np.int64]:
         """Where each reference stands in the trace, i64 [references]."""
-        return np.arange(len(self.key)) + np.repeat(self.begin - self.offset[:-1], np.diff(self.offset))
+        ahead = self.trace.offset[self.call] - self.offset[:-1]
+        return np.arange(self.offset[-1]) + np.repeat(ahead, np.diff(self.offset))
 
     @property
     def keys(self) -> int:
@@ -60,12 +91,16 @@ class Pool:
         """The first reference to each key, or the number of references where there is none; i64 [keys]."""
         return self._distinct[2]
 
-    @cached_property
+    @lazy
     def largest_call(self) -> int:
         """The most distinct keys of a call."""
         return int(self.requests.max())
 
-    @cached_property
+    def calls_fit(self, slots: int) -> bool:
+        """Whether no call has more distinct keys than that; they are counted only where its references do not tell."""
+        return self.trace.longest_call <= slots or self.largest_call <= slots
+
+    @lazy
     def _distinct(self) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
         by_call = np.zeros(len(self.call), np.int32)
         by_key = np.zeros(self.keys, np.int64)
@@ -73,14 +108,14 @@ class Pool:
         count_requests(self.offset, self.key, np.full(self.keys, -1, np.int64), first, by_call, by_key)
         return by_call, by_key, first
 
-    @cached_property
+    @lazy
     def next_call(self) -> NDArray[np.int32]:
         """For each reference where the next call that asks for its key does so, or NEVER; i32 [references]."""
         out = np.empty(len(self.key), np.int32)
         _next_call(self.key, self.offset, np.full(self.keys, NEVER, np.int32), out)
         return out
 
-    @cached_property
+    @lazy
     def next_reference(self) -> NDArray[np.int32]:
         """For each reference the next one to its key, or NEVER; i32 [references]."""
         out = np.empty(len(self.key), np.int32)
@@ -91,65 +126,49 @@ class Pool:
 
 def build_pools(trace: RoutingTrace, *, scope: Scope = "layer") -> list[Pool]:
     """The pools of a trace: one per layer in the order of `trace.layers`, or one for all."""
-    steps = trace.steps
-    n_steps = steps[-1:] + np.int32(1)
+    steps = int(trace.steps[-1]) + 1
     counts = [trace.n_experts[layer] for layer in trace.layers]
-    row_of_layer = np.zeros(max(trace.layers, default=0) + 1, np.int32)
-    row_of_layer[list(trace.layers)] = np.arange(len(trace.layers))
-    row = row_of_layer[trace.layer]
+    rows = np.arange(len(counts), dtype=np.int32)
+    row_of_layer = np.zeros(max(trace.layers) + 1, np.int32)
+    row_of_layer[list(trace.layers)] = rows
     if scope == "global":
-        base = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
-        key = trace.expert.astype(np.uint32) + np.repeat(base[row], np.diff(trace.offset))
-        key_row = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-        call, step = np.arange(trace.calls), np.concatenate([steps, n_steps])
-        return [Pool(key, trace.offset, call, row, step, key_row, trace.offset[:-1])]
-    first_call = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(counts)))])
+        return [Pool(trace, np.arange(trace.calls), row_of_layer[trace.layer], np.repeat(rows, counts), steps)]
     call = np.empty(trace.calls, np.int64)
-    offset = np.empty(trace.calls + len(counts), np.int64)
-    key = np.empty(trace.refs, np.uint32)
-    first_key = np.zeros(len(counts) + 1, np.int64)
-    _group(row, trace.offset, trace.expert, first_call, first_key, call, offset, key)
-    pools = []
-    for number, n_experts in enumerate(counts):
-        calls = call[first_call[number] : first_call[number + 1]]
-        pools.append(
-            Pool(
-                key=key[first_key[number] : first_key[number + 1]],
-                offset=offset[first_call[number] + number : first_call[number + 1] + number + 1],
-                call=calls,
-                row=np.full(len(calls), number, np.int32),
-                step=np.concatenate([steps[calls], n_steps]),
-                key_row=np.full(n_experts, number, np.int32),
-                begin=trace.offset[calls],
-            )
-        )
-    return pools
+    ends = _group(trace.layer, row_of_layer, np.zeros(len(counts), np.int64), call)
+    return [
+        Pool(trace, calls, np.full(len(calls), row, np.int32), np.full(n_experts, row, np.int32), steps)
+        for row, n_experts, calls in zip(rows, counts, np.split(call, ends[:-1]), strict=True)
+    ]
 
 
 @jit
-def _group(
-    row: Any, begin: Any, expert: Any, first_call: Any, first_key: Any, call: Any, offset: Any, key: Any
-) -> None:
-    """Sort calls by row, keeping their order, and copy their experts together."""
-    rows = len(first_key) - 1
-    for c in range(len(row)):
-        first_key[row[c] + 1] += begin[c + 1] - begin[c]
-    for number in range(rows):
-        first_key[number + 1] += first_key[number]
-        offset[first_call[number] + number] = 0
-    next_call = first_call[:-1].copy()
-    next_key = first_key[:-1].copy()
-    for c in range(len(row)):
-        number = row[c]
+def _group(layer: Any, row_of_layer: Any, calls: Any, call: Any) -> Any:
+    """Sort calls by the row of their layer, keeping their order; return where those of each row end."""
+    for c in range(len(layer)):
+        calls[row_of_layer[layer[c]]] += 1
+    place = np.cumsum(calls) - calls
+    for c in range(len(layer)):
+        row = row_of_layer[layer[c]]
+        call[place[row]] = c
+        place[row] += 1
+    return place
+
+
+@jit
+def _add_lengths(trace_offset: Any, call: Any, offset: Any) -> None:
+    for number in range(len(call)):
+        c = call[number]
+        offset[number + 1] = offset[number] + trace_offset[c + 1] - trace_offset[c]
+
+
+@jit
+def _gather(expert: Any, trace_offset: Any, call: Any, row: Any, first_key: Any, offset: Any, key: Any) -> None:
+    for number in range(len(call)):
+        base = first_key[row[number]]
         # Unsigned, here and below: numba then compiles no test for a negative index into each access.
-        begin_from, begin_at = np.uint64(begin[c]), np.uint64(next_key[number])
-        length = np.uint64(begin[c + 1]) - begin_from
-        for r in range(length):
-            key[begin_at + r] = expert[begin_from + r]
-        next_key[number] += length
-        call[next_call[number]] = c
-        next_call[number] += 1
-        offset[next_call[number] + number] = next_key[number] - first_key[number]
+        begin_from, begin_at = np.uint64(trace_offset[call[number]]), np.uint64(offset[number])
+        for r in range(np.uint64(offset[number + 1]) - begin_at):
+            key[begin_at + r] = base + np.uint32(expert[begin_from + r])
 
 
 @jit

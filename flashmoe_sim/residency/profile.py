@@ -57,12 +57,4 @@ def find_profile(source: str, trace: RoutingTrace, pools: list[Pool]) -> Profile
 def _until(pool: Pool, step: int) -> Pool:
     """The calls before a step."""
     calls = int(np.searchsorted(pool.step[:-1], step))
-    return replace(
-        pool,
-        key=pool.key[: pool.offset[calls]],
-        offset=pool.offset[: calls + 1],
-        call=pool.call[:calls],
-        row=pool.row[:calls],
-        step=np.append(pool.step[:calls], np.int32(step)),
-        begin=pool.begin[:calls],
-    )
+    return replace(pool, call=pool.call[:calls], row=pool.row[:calls], steps=step)

@@ -164,23 +164,27 @@ def build_counts(
     banks: list[Capacity],
     table: NDArray[np.int64],
     pinned_experts: NDArray[np.int64] | None = None,
+    *,
+    part: range | None = None,
 ) -> Counts:
     """Put a counted table, i64 [layers, tally.N_COLUMNS], together with what its rows mean.
 
     pinned_experts: i64 [layers], for a policy that does not evict: the memory is then theirs, not that of all slots.
+    part: the pools that were replayed, where others count the rest; `Counts.joined` puts them together.
     """
     sizes = workload.expert_bytes
+    part = range(len(banks)) if part is None else part
     resident_bytes = None
     if sizes is not None and pinned_experts is not None:
         resident_bytes = int(np.array(sizes) @ pinned_experts)
     elif sizes is not None:
-        resident_bytes = sum(bank.bytes for bank in banks if bank.bytes is not None)
+        resident_bytes = sum(banks[number].bytes or 0 for number in part)
     layers = workload.layer_geometry
     in_slots = setup.bank.slots is not None or setup.fixed_slots
     return Counts(
         layers=workload.trace.layers,
         table=table,
-        unions=workload.unions,
+        unions=workload.unions(setup.scope, part),
         tokens=workload.trace.tokens,
         slots=max(bank.room for bank in banks) if in_slots else 0,
         expert_bytes=sizes,

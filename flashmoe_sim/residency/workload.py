@@ -98,9 +98,16 @@ class Workload:
         return tuple(self.trace.n_experts[layer] for layer in self.trace.layers)
 
     @cached_property
-    def unions(self) -> NDArray[np.int64]:
-        """How many calls ask for 0, 1, 2, … distinct experts."""
-        return np.bincount(np.concatenate([pool.requests for pool in self.layer_pools])).astype(np.int64)
+    def _unions(self) -> dict[tuple[Scope, range], NDArray[np.int64]]:
+        return {}
+
+    def unions(self, scope: Scope, part: range) -> NDArray[np.int64]:
+        """How many calls of some of `pools(scope)` ask for 0, 1, 2, … distinct experts; counted once."""
+        key = (scope, part)
+        if key not in self._unions:
+            requests = np.concatenate([self.pools(scope)[number].requests for number in part])
+            self._unions[key] = np.bincount(requests).astype(np.int64)
+        return self._unions[key]
 
 
 def prepare(trace: RoutingTrace, geometry: ModelGeometry | None = None) -> Workload:

@@ -84,6 +84,11 @@ class RoutingTrace:
         return tuple(np.flatnonzero(np.bincount(self.layer)).tolist())
 
     @cached_property
+    def longest_call(self) -> int:
+        """The most references of a call."""
+        return int(np.diff(self.offset).max(initial=0))
+
+    @cached_property
     def tokens(self) -> int:
         """Tokens of the workload: the most that any one layer saw (the last layer can see fewer)."""
         return int(np.bincount(self.layer, weights=self.n_tokens).max(initial=0))

@@ -18,7 +18,8 @@ from flashmoe_sim.prefetchers.base import Predictions, Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.prefetchers.predict_top1 import PredictTop1
 from flashmoe_sim.residency.counts import Counts
-from flashmoe_sim.residency.many import PARTS, plan_jobs
+from flashmoe_sim.residency.many import FEW_SIZES, PARTS, plan_jobs
+from flashmoe_sim.residency.nested import MOST_SIZES
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
@@ -112,6 +113,30 @@ def test_global_lru_in_bytes_and_slots(steps: int) -> None:
         workload = workload_of(calls, dict.fromkeys(layers, 12), {layer: 16 + 24 * layer for layer in layers})
         banks = [*every_bank(workload), *byte_banks(workload, "global")]
         assert_planned(workload, [Setup(bank, parse_policy("lru"), "atomic", scope="global") for bank in banks])
+
+
+@pytest.mark.parametrize("scope", ["layer", "global"])
+def test_min_at_few_and_many_sizes(scope: str) -> None:
+    """A layer's sizes come from levels or from the curve; more than one walk may serve those of all layers."""
+    n_experts = 2 * MOST_SIZES + 2
+    calls = random_calls(np.random.default_rng(1), n_experts=n_experts, layers=2, steps=90, most_tokens=2, width=6)
+    workload = workload_of(calls, {0: n_experts, 1: n_experts})
+    setups = [Setup(Bank(slots=slots), parse_policy("min"), "atomic", scope=scope) for slots in range(1, n_experts + 1)]
+    assert_planned(workload, setups)
+    assert_planned(workload, setups[3 :: n_experts // FEW_SIZES][:FEW_SIZES])
+
+
+@pytest.mark.parametrize("scope", ["layer", "global"])
+def test_min_with_next_uses_far_apart(scope: str) -> None:
+    """Next uses many words of bits away, among them none at all, are kept in order and found again."""
+    rng = np.random.default_rng(2)
+    rare = [(0, part.tolist(), 1) for part in np.split(rng.permutation(np.arange(40, 64)), 6)]
+    often = [(0, rng.choice(12, 4, replace=False).tolist(), 1) for _ in range(3_000)]
+    calls = [*rare, *often, *rare[:4], *often[:1_500], *rare[1:3], (0, [30, 31], 1), *often[:40]]
+    setups = [
+        Setup(Bank(slots=slots), parse_policy("min"), "atomic", scope=scope) for slots in (1, 4, 8, 12, 14, 20, 36, 64)
+    ]
+    assert_planned(workload_of(calls, {0: 64}), setups)
 
 
 def test_predictions_are_worked_out_once() -> None:
