@@ -54,8 +54,13 @@ class Counts:
         resident_bytes = None
         if self.resident_bytes is not None and other.resident_bytes is not None:
             resident_bytes = self.resident_bytes + other.resident_bytes
-        unions = _added(self.unions, other.unions)
-        return replace(self, table=self.table + other.table, unions=unions, resident_bytes=resident_bytes)
+        return replace(
+            self,
+            table=self.table + other.table,
+            unions=_added(self.unions, other.unions),
+            slots=max(self.slots, other.slots),
+            resident_bytes=resident_bytes,
+        )
 
     def total(self) -> dict[str, Any]:
         """The columns of schema.COUNTS that a replay knows, over all layers."""

@@ -60,7 +60,7 @@ class PoolCurve:
 
 def _before(numbers: NDArray[np.int64], slots: int | NDArray[np.int64]) -> NDArray[np.int64]:
     """The sum of the first `slots` numbers."""
-    return np.append(0, np.cumsum(numbers))[slots]
+    return np.cumsum(numbers)[slots - 1]
 
 
 def one_pass_policy(policy: Policy, contract: str) -> bool:
@@ -84,7 +84,8 @@ def pool_curve(pool: Pool, policy: Policy, profile: Pool | None = None) -> PoolC
         pinnable = pinnable[profile.requests_by_key[pinnable] > 0]
         rank = np.full(pool.keys, pool.keys, np.uint16)
         rank[pinnable] = np.arange(len(pinnable))
-        np.add.at(depths, rank, pool.requests_by_key)
+        depths[: len(pinnable)] = pool.requests_by_key[pinnable]
+        depths[-1] = pool.requests_by_key.sum() - depths.sum()
         one_pass.deepest_calls(pool.key, pool.offset, rank, deepest)
         return PoolCurve(len(pool.call), len(pool.key), depths, deepest, declined=depths, distinct=0, smallest=1)
     if isinstance(policy, Lru):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from threading import Lock
 from typing import Any
 
@@ -85,18 +85,17 @@ def _stack_jobs(workload: Workload, groups: dict[Policy, Banks]) -> list[Job]:
 
 def _stack_pass(workload: Workload, groups: dict[Policy, Banks], part: range) -> dict[Setup, Counts]:
     """One pass over each layer's calls for each policy; a layer is done with while it is in the processor's caches."""
-    tables = {setup: _empty_table(workload) for group in groups.values() for setup in group}
+    wanted = [[(*item, _empty_table(workload)) for item in group.items()] for group in groups.values()]
     for number in part:
-        for policy, group in groups.items():
-            rooms = np.array(sorted({banks[number].room for banks in group.values()}))
+        for policy, group in zip(groups, wanted, strict=True):
+            rooms = np.array(sorted({banks[number].room for _, banks, _ in group}))
             counted = _counts_by_room(workload, number, policy, rooms)
-            for setup, banks in group.items():
-                tables[setup][number] = counted[banks[number].room]
+            for _, banks, table in group:
+                table[number] = counted[banks[number].room]
     results = {}
-    for group in groups.values():
-        for setup, banks in group.items():
-            pinned = pinned_experts(workload, setup, banks, part)
-            results[setup] = build_counts(workload, setup, banks, tables[setup], pinned, part=part)
+    for setup, banks, table in chain.from_iterable(wanted):
+        pinned = pinned_experts(workload, setup, banks, part)
+        results[setup] = build_counts(workload, setup, banks, table, pinned, part=part)
     return results
 
 

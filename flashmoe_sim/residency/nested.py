@@ -92,7 +92,7 @@ def min_bypass(offset: Any, row: Any, upcoming: Any, first: Any, sizes: Any, cou
     begin = 0
     for call in range(len(offset) - 1):
         hits[:] = 0
-        n, worst, top = np.uint64(0), np.uint8(0), furthest[0]
+        n, missed, worst, top = 0, np.uint64(0), np.uint8(0), furthest[0]
         for r in range(np.uint64(offset[call]), np.uint64(offset[call + 1])):
             level = level_at[r]
             if level == REPEATED:
@@ -105,11 +105,12 @@ def min_bypass(offset: Any, row: Any, upcoming: Any, first: Any, sizes: Any, cou
             level_at[use] = 0
             top = max(top, use)
             hits[level] += 1
-            found[n], uses[n] = level, use
-            n += ONE
+            n += 1
+            found[missed], uses[missed] = level, use
+            missed += np.uint64(level > 0)
             worst = max(worst, level)
         furthest[0] = top
-        incoming: Any = np.int64(n)
+        incoming: Any = n
         for level in range(levels):
             held[level] += incoming - hits[level]
             incoming = max(held[level] - room[level], 0)
@@ -123,7 +124,8 @@ def min_bypass(offset: Any, row: Any, upcoming: Any, first: Any, sizes: Any, cou
                 insert(words, busy, level + 1, top)
                 top = remove_furthest(words, busy, level, top)
             furthest[level] = top
-        for i in range(n):
+        declined[0] += n - np.int64(missed)
+        for i in range(missed):
             declined[min(found[i], level_at[uses[i]])] += 1
         requested += hits
         deepest[worst] += 1

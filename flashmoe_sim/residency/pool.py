@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from flashmoe_sim._jit import jit
 from flashmoe_sim.policies.bank import Scope
 from flashmoe_sim.policies.base import NEVER
-from flashmoe_sim.trace.counting import count_requests
 from flashmoe_sim.trace.routing import RoutingTrace
 
 Value = TypeVar("Value")
@@ -30,6 +29,16 @@ class lazy(Generic[Value]):
         return value
 
 
+class Gathered(NamedTuple):
+    """What one walk over the calls of a pool finds; the pool's properties say what it is."""
+
+    offset: NDArray[np.int64]
+    key: NDArray[np.uint32]
+    requests: NDArray[np.int32]
+    requests_by_key: NDArray[np.int64]
+    first_reference: NDArray[np.int64]
+
+
 @dataclass(frozen=True, eq=False)
 class Pool:
     """The calls of one pool.
@@ -37,40 +46,36 @@ class Pool:
     call: i64 [calls], the number of each call in the trace.
     row: i32 [calls], the layer's place in `trace.layers`; rows: those that occur.
     key_row: i32 [keys], the layer's place for every key.
-    steps: the number of steps that the calls are of.
+    refs: references of the calls. steps: the number of steps that the calls are of.
     """
 
     trace: RoutingTrace
     call: NDArray[np.int64]
     row: NDArray[np.int32]
     key_row: NDArray[np.int32]
+    refs: int
     steps: int
 
-    @lazy
+    @property
     def offset(self) -> NDArray[np.int64]:
         """Where the references of each call begin in the pool, and how many there are; i64 [calls + 1]."""
-        out = np.zeros(len(self.call) + 1, np.int64)
-        _add_lengths(self.trace.offset, self.call, out)
-        return out
+        return self._gathered.offset
+
+    @property
+    def key(self) -> NDArray[np.uint32]:
+        """Expert number of each reference, in a global pool counted on over the layers; u32 [references]."""
+        return self._gathered.key
 
     @lazy
     def step(self) -> NDArray[np.int32]:
         """The step of each call, and last the number of steps; i32 [calls + 1]."""
         return np.append(self.trace.steps[self.call], np.int32(self.steps))
 
-    @lazy
-    def key(self) -> NDArray[np.uint32]:
-        """Expert number of each reference, in a global pool counted on over the layers; u32 [references]."""
-        out = np.empty(self.offset[-1], np.uint32)
-        first_key = np.searchsorted(self.key_row, np.arange(self.key_row[-1] + 1)).astype(np.uint32)
-        _gather(self.trace.expert, self.trace.offset, self.call, self.row, first_key, self.offset, out)
-        return out
-
     @property
     def reference(self) -> NDArray[np.int64]:
         """Where each reference stands in the trace, i64 [references]."""
         ahead = self.trace.offset[self.call] - self.offset[:-1]
-        return np.arange(self.offset[-1]) + np.repeat(ahead, np.diff(self.offset))
+        return np.arange(self.refs) + np.repeat(ahead, np.diff(self.offset))
 
     @property
     def keys(self) -> int:
@@ -79,17 +84,17 @@ class Pool:
     @property
     def requests(self) -> NDArray[np.int32]:
         """Distinct keys of each call, i32 [calls]."""
-        return self._distinct[0]
+        return self._gathered.requests
 
     @property
     def requests_by_key(self) -> NDArray[np.int64]:
         """How many calls ask for each key, i64 [keys]."""
-        return self._distinct[1]
+        return self._gathered.requests_by_key
 
     @property
     def first_reference(self) -> NDArray[np.int64]:
         """The first reference to each key, or the number of references where there is none; i64 [keys]."""
-        return self._distinct[2]
+        return self._gathered.first_reference
 
     @lazy
     def largest_call(self) -> int:
@@ -101,25 +106,30 @@ class Pool:
         return self.trace.longest_call <= slots or self.largest_call <= slots
 
     @lazy
-    def _distinct(self) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-        by_call = np.zeros(len(self.call), np.int32)
-        by_key = np.zeros(self.keys, np.int64)
-        first = np.full(self.keys, len(self.key), np.int64)
-        count_requests(self.offset, self.key, np.full(self.keys, -1, np.int64), first, by_call, by_key)
-        return by_call, by_key, first
+    def _gathered(self) -> Gathered:
+        out = Gathered(
+            np.zeros(len(self.call) + 1, np.int64),
+            np.empty(self.refs, np.uint32),
+            np.empty(len(self.call), np.int32),
+            np.zeros(self.keys, np.int64),
+            np.full(self.keys, self.refs, np.int64),
+        )
+        first_key = np.searchsorted(self.key_row, np.arange(self.key_row[-1] + 1))
+        _gather(self.trace.expert, self.trace.offset, self.call, self.row, first_key, *out)
+        return out
 
     @lazy
     def next_call(self) -> NDArray[np.int32]:
         """For each reference where the next call that asks for its key does so, or NEVER; i32 [references]."""
-        out = np.empty(len(self.key), np.int32)
+        out = np.empty(self.refs, np.int32)
         _next_call(self.key, self.offset, np.full(self.keys, NEVER, np.int32), out)
         return out
 
     @lazy
     def next_reference(self) -> NDArray[np.int32]:
         """For each reference the next one to its key, or NEVER; i32 [references]."""
-        out = np.empty(len(self.key), np.int32)
-        each = np.arange(len(self.key) + 1, dtype=np.int64)
+        out = np.empty(self.refs, np.int32)
+        each = np.arange(self.refs + 1, dtype=np.int64)
         _next_call(self.key, each, np.full(self.keys, NEVER, np.int32), out)
         return out
 
@@ -132,43 +142,63 @@ def build_pools(trace: RoutingTrace, *, scope: Scope = "layer") -> list[Pool]:
     row_of_layer = np.zeros(max(trace.layers) + 1, np.int32)
     row_of_layer[list(trace.layers)] = rows
     if scope == "global":
-        return [Pool(trace, np.arange(trace.calls), row_of_layer[trace.layer], np.repeat(rows, counts), steps)]
+        key_row = np.repeat(rows, counts)
+        return [Pool(trace, np.arange(trace.calls), row_of_layer[trace.layer], key_row, trace.refs, steps)]
     call = np.empty(trace.calls, np.int64)
-    ends = _group(trace.layer, row_of_layer, np.zeros(len(counts), np.int64), call)
-    return [
-        Pool(trace, calls, np.full(len(calls), row, np.int32), np.full(n_experts, row, np.int32), steps)
-        for row, n_experts, calls in zip(rows, counts, np.split(call, ends[:-1]), strict=True)
-    ]
+    calls, refs = np.zeros((2, len(counts)), np.int64)
+    _group(trace.layer, trace.offset, row_of_layer, calls, refs, call)
+    pools = []
+    for row, own in enumerate(np.split(call, np.cumsum(calls)[:-1])):
+        own_rows, key_row = np.full(len(own), row, np.int32), np.full(counts[row], row, np.int32)
+        pools.append(Pool(trace, own, own_rows, key_row, int(refs[row]), steps))
+    return pools
 
 
 @jit
-def _group(layer: Any, row_of_layer: Any, calls: Any, call: Any) -> Any:
-    """Sort calls by the row of their layer, keeping their order; return where those of each row end."""
+def _group(layer: Any, trace_offset: Any, row_of_layer: Any, calls: Any, refs: Any, call: Any) -> None:
+    """Sort calls by the row of their layer, keeping their order; count the calls and references of each row."""
     for c in range(len(layer)):
-        calls[row_of_layer[layer[c]]] += 1
+        row = row_of_layer[layer[c]]
+        calls[row] += 1
+        refs[row] += trace_offset[c + 1] - trace_offset[c]
     place = np.cumsum(calls) - calls
     for c in range(len(layer)):
         row = row_of_layer[layer[c]]
         call[place[row]] = c
         place[row] += 1
-    return place
 
 
 @jit
-def _add_lengths(trace_offset: Any, call: Any, offset: Any) -> None:
+def _gather(
+    expert: Any,
+    trace_offset: Any,
+    call: Any,
+    row: Any,
+    first_key: Any,
+    offset: Any,
+    key: Any,
+    requests: Any,
+    requests_by_key: Any,
+    first: Any,
+) -> None:
+    """Copy the references of the calls together, and count what is distinct in each."""
+    last_call = np.full(len(first), -1, np.int32)
+    at = np.uint64(0)
     for number in range(len(call)):
-        c = call[number]
-        offset[number + 1] = offset[number] + trace_offset[c + 1] - trace_offset[c]
-
-
-@jit
-def _gather(expert: Any, trace_offset: Any, call: Any, row: Any, first_key: Any, offset: Any, key: Any) -> None:
-    for number in range(len(call)):
-        base = first_key[row[number]]
+        c, base, distinct = call[number], np.uint32(first_key[row[number]]), 0
         # Unsigned, here and below: numba then compiles no test for a negative index into each access.
-        begin_from, begin_at = np.uint64(trace_offset[call[number]]), np.uint64(offset[number])
-        for r in range(np.uint64(offset[number + 1]) - begin_at):
-            key[begin_at + r] = base + np.uint32(expert[begin_from + r])
+        for r in range(np.uint64(trace_offset[c]), np.uint64(trace_offset[c + 1])):
+            k = base + np.uint32(expert[r])
+            key[at] = k
+            if last_call[k] != number:
+                if last_call[k] < 0:
+                    first[k] = at
+                last_call[k] = number
+                requests_by_key[k] += 1
+                distinct += 1
+            at += np.uint64(1)
+        requests[number] = distinct
+        offset[number + 1] = at
 
 
 @jit

@@ -57,4 +57,4 @@ def find_profile(source: str, trace: RoutingTrace, pools: list[Pool]) -> Profile
 def _until(pool: Pool, step: int) -> Pool:
     """The calls before a step."""
     calls = int(np.searchsorted(pool.step[:-1], step))
-    return replace(pool, call=pool.call[:calls], row=pool.row[:calls], steps=step)
+    return replace(pool, call=pool.call[:calls], row=pool.row[:calls], refs=int(pool.offset[calls]), steps=step)

@@ -186,7 +186,7 @@ def build_counts(
         table=table,
         unions=workload.unions(setup.scope, part),
         tokens=workload.trace.tokens,
-        slots=max(bank.room for bank in banks) if in_slots else 0,
+        slots=max(banks[number].room for number in part) if in_slots else 0,
         expert_bytes=sizes,
         reads_per_install=None if layers is None else tuple(one.read_ops(io_split=setup.io_split) for one in layers),
         resident_bytes=resident_bytes,
