@@ -88,7 +88,8 @@ def min_bypass(offset: Any, row: Any, upcoming: Any, first: Any, sizes: Any, cou
     uses = np.zeros(len(found), np.uint64)
     hits = np.zeros(levels + 2, np.int64)
     of_row = np.zeros((3, levels + 2), np.int64)
-    requested, declined, deepest = of_row[0], of_row[1], of_row[2]
+    # By the smallest bank: requests that it has before the call, those it has before or after, calls that it has whole.
+    requested, kept, deepest = of_row[0], of_row[1], of_row[2]
     begin = 0
     for call in range(len(offset) - 1):
         hits[:] = 0
@@ -124,16 +125,16 @@ def min_bypass(offset: Any, row: Any, upcoming: Any, first: Any, sizes: Any, cou
                 insert(words, busy, level + 1, top)
                 top = remove_furthest(words, busy, level, top)
             furthest[level] = top
-        declined[0] += n - np.int64(missed)
+        kept[0] += n - np.int64(missed)
         for i in range(missed):
-            declined[min(found[i], level_at[uses[i]])] += 1
+            kept[min(found[i], level_at[uses[i]])] += 1
         requested += hits
         deepest[worst] += 1
         if call + 2 == len(offset) or row[call + 1] != row[call]:
-            requests, hit, admitted, whole, holds = requested.sum(), 0, 0, 0, 0
+            requests, hit, has, whole, holds = requested.sum(), 0, 0, 0, 0
             for bank in range(levels):
                 hit += requested[bank]
-                admitted += declined[bank]
+                has += kept[bank]
                 whole += deepest[bank]
                 holds += held[bank]
                 into = counts[bank, row[call]]
@@ -142,9 +143,9 @@ def min_bypass(offset: Any, row: Any, upcoming: Any, first: Any, sizes: Any, cou
                 into[tally.REQUESTS] += requests
                 into[tally.HITS] += hit
                 into[tally.MISSES] += requests - hit
-                into[tally.BYPASSED] += requests - admitted
+                into[tally.BYPASSED] += requests - has
                 into[tally.COLD] += holds - filled[bank]
-                into[tally.EVICTIONS] += admitted - hit - (holds - filled[bank])
+                into[tally.EVICTIONS] += has - hit - (holds - filled[bank])
                 into[tally.FULL_HIT_CALLS] += whole
                 filled[bank] = holds
             of_row[:] = 0
