@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numba
@@ -22,6 +23,7 @@ _caching: Any = caching
 
 _PACKAGE = Path(__file__).parent
 _KEPT_VERSIONS = 4
+_choosing_folder = Lock()  # numba takes it from a variable that all threads share
 
 
 def cache_root() -> Path:
@@ -93,16 +95,17 @@ def inlined(function: Callable[..., Any]) -> Any:
 def _compile(function: Callable[..., Any], *, inline: bool) -> Any:
     ours = function.__module__.startswith("flashmoe_sim.")
     folder = kernel_cache() if ours else None
-    before = _numba.CACHE_DIR
-    _numba.CACHE_DIR = str(folder) if folder else before
-    try:
-        njit: Any = numba.njit  # whose types leave _nrt out: whether arrays are counted, and can be made
-        kernel: Any = njit(nogil=True, forceinline=inline, _nrt=not (inline and ours))(function)
-        if folder is not None:
-            kernel._cache = _KernelCache(function)  # what cache=True does with numba's own
-        return kernel
-    finally:
-        _numba.CACHE_DIR = before
+    njit: Any = numba.njit  # whose types leave _nrt out: whether arrays are counted, and can be made
+    kernel: Any = njit(nogil=True, forceinline=inline, _nrt=not (inline and ours))(function)
+    if folder is not None:
+        with _choosing_folder:
+            before = _numba.CACHE_DIR
+            _numba.CACHE_DIR = str(folder)
+            try:
+                kernel._cache = _KernelCache(function)  # what cache=True does with numba's own
+            finally:
+                _numba.CACHE_DIR = before
+    return kernel
 
 
 def specialise(engine: Callable[..., Any], name: str, *, inline: bool = False, **kernels: Any) -> Any:

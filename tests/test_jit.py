@@ -6,8 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import types
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 
 import flashmoe_sim
 from flashmoe_sim import _jit
+from flashmoe_sim.residency import nested
 
 PACKAGE = Path(flashmoe_sim.__file__).parent
 HELPER = """
@@ -234,3 +237,18 @@ def test_a_policy_from_outside_runs(tmp_path: Path) -> None:
     if cached is not None:
         assert list(cached.rglob("*choose_victim_my_policies*")) == []
         assert list(cached.rglob("*replay_my_policies*")) == []
+
+
+def test_threads_that_compile_at_once_keep_kernels_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder is handed to numba in a variable that all threads share: none may change it under another."""
+    kept = _jit._KernelCache
+
+    def slowly(function: Any) -> Any:
+        time.sleep(0.001)
+        return kept(function)
+
+    monkeypatch.setattr(_jit, "_KernelCache", slowly)
+    with ThreadPoolExecutor(8) as threads:
+        kernels = list(threads.map(_jit.jit, [nested.min_bypass.py_func] * 100))
+    (folder,) = {Path(kernel._cache.cache_path) for kernel in kernels}
+    assert folder.parent == _jit.kernel_cache()
