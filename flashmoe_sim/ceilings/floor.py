@@ -9,14 +9,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.ceilings.bottleneck import speed_of
 from flashmoe_sim.timeline.costs import Costs
-from flashmoe_sim.timeline.execution import (
-    AWAITED,
-    COPIED_BATCHES,
-    IN_BACKGROUND,
-    RESIDENT,
-    TWO_LANES,
-    ExecutionModel,
-)
+from flashmoe_sim.timeline.execution import NEVER_AHEAD, ExecutionModel
 from flashmoe_sim.timeline.names import RESOURCES
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.work import Work, decoded, tokens_of
@@ -44,15 +37,13 @@ def floor_of(work: Work, costs: Costs, execution: ExecutionModel) -> Floor:
     work = decoded(work)
     timeline = simulate(work, costs, execution)
     busy_s = dict(zip(RESOURCES, timeline.busy.tolist(), strict=True))
-    reads_misses = execution.serve not in (RESIDENT, TWO_LANES, COPIED_BATCHES)
-    reads_ahead = execution.ahead in (AWAITED, IN_BACKGROUND)
     rows = len(costs.chunks)
     for name, service_s, missed, served in (
         ("storage", costs.chunk_s, work.misses - work.warm, work.ahead_warm == 0),
         ("page_cache", costs.warm_chunk_s, work.warm, work.ahead_warm != 0),
     ):
-        experts = np.bincount(work.row, missed, rows) * reads_misses
-        experts += np.bincount(work.ahead_row[served], minlength=rows) * reads_ahead
+        experts = np.bincount(work.row, missed, rows) * execution.reads
+        experts += np.bincount(work.ahead_row[served], minlength=rows) * (execution.ahead != NEVER_AHEAD)
         busy_s[name] = min(float(experts @ _best_read_s(costs, service_s)), timeline.total_s)
     resource = max(busy_s, key=busy_s.__getitem__)
     tokens = tokens_of(work)

@@ -24,14 +24,7 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.stream import ReadAhead
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions, costs_of, room_bytes, weights_of
-from flashmoe_sim.timeline.execution import (
-    COPIED_BATCHES,
-    EXECUTION_MODELS,
-    NEVER_AHEAD,
-    RESIDENT,
-    TWO_LANES,
-    ExecutionModel,
-)
+from flashmoe_sim.timeline.execution import COPIED_BATCHES, EXECUTION_MODELS, NEVER_AHEAD, ExecutionModel
 from flashmoe_sim.timeline.interval import speed_interval
 from flashmoe_sim.timeline.timed import INTERVAL_STEPS, Timed, last_steps, time_replay
 from flashmoe_sim.timeline.work import Work
@@ -47,7 +40,7 @@ class Ceiling:
     """One way the run could go. meaning: one sentence.
 
     reads_per_token, bytes_per_token: experts brought to where they are computed, for misses and ahead of time, and
-        their bytes; per token of the workload. Misses that the CPU computes where they lie are not among them.
+        their bytes; per token of the workload. Misses that the CPU computes where they lie in RAM are not among them.
     tok_s: decode speed; tok_s_lo, tok_s_hi: its 90 % interval. ms_per_token: 1000 / tok_s.
     """
 
@@ -104,7 +97,7 @@ def ceilings(
     free = costs_of(workload, setup, machine, resident)
     if not (free.dense_s.any() or free.expert_s.any()):
         raise BadInput(f"machine {machine.name}: computing takes no time there; give it layer_us or weights_gb_s")
-    notes: list[str] = []
+    notes = list(machine.notes)
     own = replay(workload, setup, record=True)
     everything = all_hits(own)
     this, timed = _row(
@@ -181,6 +174,9 @@ def _others(
     else:
         yield _Other(ORACLE, "The next call's experts are read one call ahead, as the setup runs.", oracle, conditions)
         yield _Other(OVERLAPPED, "The same, reads running under compute.", oracle, overlapped)
+    if not conditions.execution.has_bank:
+        notes.append(f"min: {conditions.execution.name} has no bank that a policy could fill")
+        return
     if not optimum_known(workload, setup):
         notes.append("min: not known where experts of different sizes share a bank of bytes")
         return
@@ -215,7 +211,7 @@ def _stock(workload: Workload, machine: Machine, conditions: Conditions, notes: 
 def _row(
     workload: Workload, machine: Machine, name: str, meaning: str, replayed: Replay, conditions: Conditions
 ) -> tuple[Ceiling, Timed]:
-    timed = time_replay(workload, replayed.setup, replayed, machine, conditions)
+    timed = time_replay(workload, replayed.setup, replayed, machine, conditions, must_fit=name != STOCK)
     if timed.timing.tok_s is None:
         raise BadInput(f"{workload.trace.name}: no decoded step whose tokens are known, so there is no speed")
     assert timed.tok_s_lo is not None
@@ -241,9 +237,11 @@ def _row(
 def _brought_in(work: Work, execution: ExecutionModel) -> NDArray[np.int64]:
     """How many experts of each row are brought to where they are computed: i64 [rows]."""
     rows = int(work.row.max()) + 1
-    missed = work.misses if execution.serve not in (RESIDENT, TWO_LANES) else np.zeros_like(work.misses)
+    missed = work.misses * execution.reads
+    if execution.in_place:  # read into RAM, uploaded into a slot, or both
+        missed = np.maximum(work.misses - work.warm, work.installs)
     if execution.serve == COPIED_BATCHES:
-        missed = np.where(work.n_tokens >= execution.copy_from_tokens, missed, 0)
+        missed = np.where(work.n_tokens >= execution.copy_from_tokens, work.misses, missed)
     ahead = work.ahead_row if execution.ahead != NEVER_AHEAD else work.ahead_row[:0]
     return (np.bincount(work.row, missed, rows) + np.bincount(ahead, minlength=rows)).astype(np.int64)
 

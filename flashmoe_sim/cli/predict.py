@@ -82,12 +82,14 @@ def command(
     geometry, runs_on, execution_name = told.geometry, told.machine, told.conditions.execution.name
     if as_json:
         rows = [row.as_row() | {"ms_per_token_by_part": row.timing.part_ms_per_token} for row in told.rows]
-        print_json({"model": geometry.name, "machine": runs_on.name, "execution": execution_name, "rows": rows})
+        found = {"model": geometry.name, "machine": runs_on.name, "execution": execution_name, "rows": rows}
+        print_json(found | {"notes": list(runs_on.notes)})
         return
-    _print(told.rows, title=f"{geometry.name} on {runs_on.name}: {runs_on.title}; {execution_name}")
+    title = f"{geometry.name} on {runs_on.name}: {runs_on.title}; {execution_name}"
+    _print(told.rows, title=title, notes=runs_on.notes)
 
 
-def _print(found: list[Predicted], *, title: str) -> None:
+def _print(found: list[Predicted], *, title: str, notes: tuple[str, ...]) -> None:
     measured = any(row.rate.measured_tok_s is not None for row in found)
     columns = [("bank", "right"), ("top-k", "right"), ("hit %", "right"), ("misses/call", "right")]
     columns += [("page cache %", "right"), ("tok/s", "right"), ("90 %", "right")]
@@ -104,9 +106,8 @@ def _print(found: list[Predicted], *, title: str) -> None:
             f"{row.tok_s_lo:.3g}-{row.tok_s_hi:.3g}",
         ]
         rows.append([*cells, *_measured(row)] if measured else cells)
-    print_table(
-        columns, rows, title=title, caption="page cache: of the misses, if all experts outside the bank are alike"
-    )
+    caption = "page cache: of the misses, if all experts outside the bank are alike"
+    print_table(columns, rows, title=title, caption="; ".join((caption, *notes)))
 
 
 def _measured(row: Predicted) -> list[str]:

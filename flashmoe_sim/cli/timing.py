@@ -64,4 +64,4 @@ def print_timing(timed: Timed, on: OnMachine) -> None:
     rows.append(("read from the page cache", size(timed.page_cache_bytes)))
     title = f"on {on.machine.name}: {on.machine.title}; {on.conditions.execution.name}"
     caption = "in brackets the 90 % interval: the machine, the luck of the trace, and how far one run is from another"
-    print_table((("", "left"), ("", "right")), rows, title=title, caption=caption)
+    print_table((("", "left"), ("", "right")), rows, title=title, caption="; ".join((caption, *on.machine.notes)))

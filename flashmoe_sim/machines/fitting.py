@@ -149,7 +149,7 @@ def _list(values: Iterable[int]) -> str:
 
 def _provenance(anchors: Sequence[str], model: ModelGeometry | None, command: str) -> Anchors:
     name = model.name if model else "a model that was not given"
-    return Anchors(tuple(anchors), name, date.today().isoformat(), command)
+    return Anchors(tuple(anchors), name, date.today().isoformat(), command, model.routed_bytes if model else None)
 
 
 def _fitted(

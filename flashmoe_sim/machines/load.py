@@ -186,14 +186,17 @@ def _measured(where: str, rows: object) -> tuple[MeasuredRead, ...]:
 
 def _anchors(where: str, table: object) -> Anchors:
     known = ("runs", "model", "date", "command")
-    if not isinstance(table, Mapping) or set(table) != set(known):
+    if not isinstance(table, Mapping) or set(table) - {"routed_bytes"} != set(known):
         raise BadInput(f"{where}: anchors is {_shown(table)}; expected a table with {', '.join(known)}")
+    routed = table.get("routed_bytes")
+    if routed is not None and (isinstance(routed, bool) or not isinstance(routed, int) or routed < 1):
+        raise BadInput(f"{where}: anchors.routed_bytes is {_shown(routed)}; expected the bytes of the model's experts")
     runs = table["runs"]
     if not isinstance(runs, list) or not runs or not all(isinstance(run, str) for run in runs):
         raise BadInput(f"{where}: anchors.runs is {_shown(runs)}; expected a list of texts")
     place = f"{where}: anchors"
     return Anchors(
-        tuple(runs), _text(place, table, "model"), _text(place, table, "date"), _text(place, table, "command")
+        tuple(runs), _text(place, table, "model"), _text(place, table, "date"), _text(place, table, "command"), routed
     )
 
 

@@ -10,6 +10,7 @@ from flashmoe_sim.machines.reads import MeasuredRead, ReadTable
 
 MIB = 2**20
 REFERENCE_BYTES = 4 * MIB
+WIDE = 2.0  # times its lower end: an interval from which no speed should be taken without a word
 
 
 @dataclass(frozen=True)
@@ -108,12 +109,16 @@ class Host:
 
 @dataclass(frozen=True)
 class Anchors:
-    """What a machine was fitted on: the runs or rows, the model they ran, the day, and the command that fitted."""
+    """What a machine was fitted on: the runs or rows, the model they ran, the day, and the command that fitted.
+
+    routed_bytes: of all experts of the model, by which it is known again; None if the fit had no model.
+    """
 
     runs: tuple[str, ...]
     model: str
     date: str
     command: str
+    routed_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,19 @@ class Machine:
                 if isinstance(quantity := getattr(part, item.name), Quantity):
                     found.append((f"{section}.{item.name}", quantity))
         return found
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of this machine's seconds must know."""
+        section = "cpu" if self.gpu is None else "gpu"
+        unit = self.gpu or self.cpu
+        rate = unit.weights_gb_s if unit is not None else None
+        if rate is None or not rate.estimated or rate.hi <= WIDE * rate.lo:
+            return ()
+        return (
+            f"{self.name}: {section}.weights_gb_s, how fast it computes, is only an estimate: "
+            f"{rate.value:.3g} GB/s ({rate.lo:.3g} to {rate.hi:.3g})",
+        )
 
     def numbers(self) -> tuple[object, ...]:
         """All that the time of a run depends on, without what it is called and where it is from."""

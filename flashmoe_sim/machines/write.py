@@ -50,6 +50,8 @@ def _lines(machine: Machine) -> Iterator[str]:
         yield "runs = [" + "".join(f"\n    {_text(run)}," for run in machine.anchors.runs) + "\n]"
         for name in ("model", "date", "command"):
             yield f"{name} = {_text(getattr(machine.anchors, name))}"
+        if machine.anchors.routed_bytes is not None:
+            yield f"routed_bytes = {machine.anchors.routed_bytes}"
 
 
 def _quantity(quantity: Quantity, lo: float, hi: float) -> Iterator[str]:

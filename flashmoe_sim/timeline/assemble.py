@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.errors import BadInput
-from flashmoe_sim.geometry.model import LayerGeometry
+from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.machines.machine import Compute, Machine, Memory
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
@@ -21,7 +21,6 @@ from flashmoe_sim.timeline.execution import (
     OVERLAPPED,
     REBUILT,
     RESIDENT,
-    TWO_LANES,
     ExecutionModel,
 )
 from flashmoe_sim.timeline.page_cache import warm_reads
@@ -30,7 +29,6 @@ from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import PHASE_UNKNOWN
 
 GIB = 2**30
-MERGE_S = 65e-6  # per call, as the profile of github.com/adrianhoehne/llama.cpp docs/moe-hot-cache tells
 MOST_SHARED = 0.9
 
 
@@ -58,24 +56,29 @@ class Weights:
     """What the layers of a model weigh, in the order of the costs' rows.
 
     dense_bytes: what every token streams of each layer beside routed experts; None where that is not known.
+    routed_bytes: of all experts of the model.
     """
 
     name: str
     layers: tuple[LayerGeometry, ...]
     dense_bytes: tuple[float, ...] | None
+    routed_bytes: int
 
     @property
     def total_dense_bytes(self) -> int:
         return round(sum(self.dense_bytes or ()))
 
 
-def work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int) -> Work:
-    """What a recorded replay asks of a machine whose page cache has this many bytes."""
+def work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, in_place: bool = False) -> Work:
+    """What a recorded replay asks of a machine whose page cache has this many bytes.
+
+    in_place: every expert was loaded into RAM before the run, as far as it holds them, and is used where it lies.
+    """
     assert replay.stream is not None
     trace, stream = workload.trace, replay.stream
     phases = find_phases(trace)
     if page_cache_bytes and workload.expert_bytes is not None:
-        served = warm_reads(workload, replay, capacity_bytes=page_cache_bytes)
+        served = warm_reads(workload, replay, capacity_bytes=page_cache_bytes, loaded=in_place)
         warm, ahead_warm = served.warm, served.ahead_warm
     else:
         warm, ahead_warm = np.zeros(trace.calls, np.int32), np.zeros(len(stream.ahead.after), np.uint8)
@@ -88,6 +91,7 @@ def work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int) -> Wor
         misses=stream.misses,
         warm=warm,
         cold=stream.cold,
+        installs=stream.misses - stream.bypassed,
         phase=np.full(trace.calls, PHASE_UNKNOWN, np.uint8) if phases is None else phases.of_calls(trace),
         ahead_after=stream.ahead.after,
         ahead_row=stream.ahead.row,
@@ -103,24 +107,34 @@ def costs_of(workload: Workload, setup: Setup, machine: Machine, conditions: Con
 
 
 def weights_of(workload: Workload, conditions: Conditions) -> Weights:
-    """What the layers of the workload weigh, as the conditions, the model or the trace tell.
+    """What the layers of the workload weigh, by the conditions, the model or the trace.
 
-    Raises BadInput where nothing tells what an expert weighs.
+    Raises BadInput if nothing says what an expert weighs, and for a trace without all layers of its model: seconds of a
+    token need them all. Only the last may be missing, as one that drafts tokens is in a model's file and never routed.
     """
     trace, layers = workload.trace, workload.layer_geometry
     if layers is None:
         raise BadInput(f"{trace.name}: seconds need to know what an expert weighs; give --model")
-    recorded, geometry = trace.dense_bytes, workload.geometry
+    geometry = workload.geometry
+    assert geometry is not None
+    modelled = sorted(geometry.layers)
+    if [*trace.layers] not in (modelled, modelled[:-1]):
+        raise BadInput(
+            f"{trace.name}: has {len(layers)} of the {len(modelled)} MoE layers of {geometry.name}, and seconds "
+            "of a token need them all; give a trace of all layers, or leave --machine out to count only"
+        )
+    recorded = trace.dense_bytes
     if recorded is not None and conditions.dense_bytes is None:
-        return Weights(trace.name, layers, tuple(recorded[layer] for layer in trace.layers))
-    known = geometry.dense_bytes if geometry is not None else None
-    return weigh(geometry.name if geometry else trace.name, layers, known, conditions)
+        dense_bytes = tuple(recorded[layer] for layer in trace.layers)
+        return Weights(trace.name, layers, dense_bytes, geometry.routed_bytes)
+    return weigh(geometry, layers, conditions)
 
 
-def weigh(name: str, layers: tuple[LayerGeometry, ...], dense_bytes: int | None, conditions: Conditions) -> Weights:
-    """Layers with the dense bytes of a model, or those of the conditions, shared equally."""
-    total = dense_bytes if conditions.dense_bytes is None else conditions.dense_bytes
-    return Weights(name, layers, None if total is None else (total / len(layers),) * len(layers))
+def weigh(geometry: ModelGeometry, layers: tuple[LayerGeometry, ...], conditions: Conditions) -> Weights:
+    """Layers of a model with its dense bytes, or the conditions' own, shared equally."""
+    total = geometry.dense_bytes if conditions.dense_bytes is None else conditions.dense_bytes
+    each = None if total is None else (total / len(layers),) * len(layers)
+    return Weights(geometry.name, layers, each, geometry.routed_bytes)
 
 
 def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_split: int) -> Costs:
@@ -129,12 +143,15 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     A model that is resident through the ordinary loader has no slots for the host to resolve.
     Where storage, link and GPU share one memory and reads run under compute, the experts computed meanwhile are slowed
     by the share of the memory's bandwidth that the reads take.
-    Raises BadInput where the machine lacks what the execution model needs, or the model's dense bytes are not known.
+    Raises BadInput if the machine lacks what the execution model or computing needs, or the model's dense bytes are not
+    known.
     """
     layers, execution = weights.layers, conditions.execution
     unit = machine.gpu or machine.cpu
     if unit is None:
         raise BadInput(f"machine {machine.name} has neither [gpu] nor [cpu]; add one to its file")
+    if unit.weights_gb_s is None:
+        _check_fitted(weights, machine)
     if weights.dense_bytes is None and unit.weights_gb_s is not None:
         raise BadInput(
             f"{weights.name}: does not tell its weights outside the routed experts, which every token streams; "
@@ -144,11 +161,16 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     expert_bytes = np.array([layer.expert_bytes for layer in layers], np.float64)
     chunks = np.array([layer.read_ops(io_split=io_split) for layer in layers], np.int32)
     cold_expert_s, cold_knee = np.zeros(len(layers)), 1.0
-    if execution.serve in (TWO_LANES, COPIED_BATCHES):
-        if machine.gpu is None or machine.cpu is None or machine.cpu.weights_gb_s is None:
+    if execution.in_place:
+        if machine.gpu is None or machine.cpu is None or machine.cpu.weights_gb_s is None or machine.memory is None:
             raise BadInput(
-                f"machine {machine.name}: {execution.name} computes on a GPU and a CPU, and needs [gpu] and "
-                "[cpu] with weights_gb_s; choose another --execution or another machine"
+                f"machine {machine.name}: {execution.name} computes on a GPU and a CPU, and needs [gpu], "
+                "[cpu] with weights_gb_s, and [memory]; choose another --execution or another machine"
+            )
+        if conditions.direct_io:
+            raise BadInput(
+                f"--direct-io: {execution.name} uses experts where they lie in RAM, which is the page cache; "
+                "leave it out, or choose another --execution"
             )
         cold_expert_s, cold_knee = _streamed(machine.cpu, expert_bytes), machine.cpu.knee_tokens.value
     expert_s = _streamed(unit, expert_bytes)
@@ -165,22 +187,51 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         cold_knee_tokens=cold_knee,
         chunks=chunks,
         chunk_s=np.array([[machine.storage.chunk_s(size, d, hot=conditions.hot) for d in lanes] for size in sizes]),
-        warm_chunk_s=np.array([[_copy_s(machine, size * d) for d in lanes] for size in sizes]),
+        warm_chunk_s=np.array(
+            [[0.0 if execution.in_place else _copy_s(machine, size * d) for d in lanes] for size in sizes]
+        ),
         fill_s=_fill_s(machine, execution, expert_bytes / chunks),
         upload_s=_upload_s(machine, execution, expert_bytes),
         call_s=0.0 if execution.serve == RESIDENT else machine.host.call_us.value * 1e-6,
         install_s=machine.host.install_us.value * 1e-6,
         resume_s=0.0 if machine.host.resume_us is None else machine.host.resume_us.value * 1e-6,
-        merge_s=MERGE_S if execution.serve == TWO_LANES else 0.0,
+        merge_s=0.0,  # in host.call_us, as the systems with two lanes report both together
         step_s=0.0,
     )
 
 
+def _check_fitted(weights: Weights, machine: Machine) -> None:
+    """Raise BadInput unless layer_us of `machine` holds what computing this model takes.
+
+    Only a machine that was fitted on runs of the model has it there; on any other, computing would take no time.
+    """
+    section = "gpu" if machine.gpu is not None else "cpu"
+    if machine.anchors is None:
+        raise BadInput(
+            f"machine {machine.name}: {section}.weights_gb_s is missing, so computing would take no time; add the rate "
+            "(an estimate may have a wide lo and hi), or fit the machine: sim machine fit, sim bridge calibrate"
+        )
+    if machine.anchors.routed_bytes not in (None, weights.routed_bytes):
+        raise BadInput(
+            f"machine {machine.name}: was fitted on {machine.anchors.model}, and its {section}.layer_us holds what "
+            f"computing that takes, not {weights.name}; fit it on runs of this model, or with --parameter weights_gb_s"
+        )
+
+
 def page_cache_bytes(workload: Workload, setup: Setup, replay: Replay, machine: Machine, conditions: Conditions) -> int:
-    """What the page cache of the machine can hold beside the bank of a replay; see `room_for_pages`."""
+    """What the page cache of the machine can hold beside the bank of a replay; see `room_for_pages`.
+
+    With every expert resident, they take the place of the bank.
+    """
     weights = weights_of(workload, conditions)
+    assert workload.geometry is not None
+    resident = conditions.execution.serve == RESIDENT
     return room_for_pages(
-        weights, machine, conditions, bank=str(setup.bank), bank_bytes=replay.counts.resident_bytes or 0
+        weights,
+        machine,
+        conditions,
+        bank="of every expert" if resident else str(setup.bank),
+        bank_bytes=workload.geometry.routed_bytes if resident else replay.counts.resident_bytes or 0,
     )
 
 
@@ -243,7 +294,7 @@ def _copy_s(machine: Machine, size_bytes: float) -> float:
 def _fill_s(machine: Machine, execution: ExecutionModel, chunk_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
     """By how much a read takes longer where it fills a slot for the first time; only where the bank is in RAM."""
     rate = machine.host.first_touch_gb_s
-    if rate is None or own_memory(machine) or not execution.has_bank:
+    if rate is None or own_memory(machine) or not execution.has_bank or execution.in_place:
         return np.zeros(len(chunk_bytes))
     return chunk_bytes / (rate.value * 1e9)
 

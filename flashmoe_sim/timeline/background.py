@@ -17,8 +17,11 @@ from flashmoe_sim.timeline.storage import depth_of, earliest_lane, read_on
 
 
 @inlined
-def issue(sim: Any, call: int, time: float, only_upload: bool) -> None:
-    """Enter the experts issued after `call` into the queues at `time`, as one batch in the order they have."""
+def issue(sim: Any, call: int, time: float, in_place: bool) -> None:
+    """Enter the experts issued after `call` into the queues at `time`, as one batch in the order they have.
+
+    in_place: what RAM holds is uploaded from where it lies, without a read.
+    """
     state = sim.state[0]
     begin = state.issued
     end, cold, warm = begin, 0, 0
@@ -38,7 +41,7 @@ def issue(sim: Any, call: int, time: float, only_upload: bool) -> None:
         expert.service_s = sim.read_s[expert.warm, expert.row, (warm_depth if expert.warm else cold_depth) - 1]
         if expert.cold:
             expert.service_s += sim.rows[expert.row].fill_s
-        if only_upload:
+        if in_place and expert.warm:
             expert.reads = sim.rows[expert.row].chunks
             all_read(sim, i)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.timeline.background import use_link
+from flashmoe_sim.timeline.background import read_before, upload_at, use_link
 from flashmoe_sim.timeline.names import (
     COLD_LANE,
     EXPERTS,
@@ -32,6 +32,7 @@ from flashmoe_sim.timeline.names import (
     UPLOAD,
 )
 from flashmoe_sim.timeline.state import note, sort_items, work_on
+from flashmoe_sim.timeline.storage import read_batch
 
 
 @inlined
@@ -103,14 +104,28 @@ def one_by_one(
 
 
 @inlined
-def wait_for_items(sim: Any, parts: Any, late: int, ready: float, uploaded: float) -> float:
-    """Wait for the first `late` items, then until `uploaded` for the misses behind them."""
+def wait_for_items(sim: Any, parts: Any, late: int, ready: float, arrived: float, uploaded: float) -> float:
+    """Wait for the first `late` items, then for the misses behind them: read by `arrived`, there from `uploaded` on."""
     late_end = ready
     for item in range(late):
         late_end = max(late_end, sim.items[item].uploaded)
     parts[LATE] += late_end - ready
-    parts[UPLOAD] += uploaded - late_end
+    read_end = max(late_end, arrived)
+    parts[READ] += read_end - late_end
+    parts[UPLOAD] += uploaded - read_end
     return uploaded
+
+
+@inlined
+def install_beside(sim: Any, parts: Any, call: int, there: float, both: float, n: int, upload_s: float) -> float:
+    """Upload n misses that RAM holds from `there` on, beside two lanes that end at `both`; then install them."""
+    uploaded = both
+    if upload_s > 0.0:
+        for _ in range(n):
+            uploaded = max(uploaded, upload_at(sim, there, upload_s, call))
+    parts[UPLOAD] += uploaded - both
+    installed: float = install(sim, parts, call, uploaded, n)
+    return installed
 
 
 @inlined
@@ -152,24 +167,36 @@ def two_lanes(
     sim: Any,
     parts: Any,
     call: int,
+    row: int,
     ready: float,
     requests: int,
     misses: int,
+    stored: int,
+    fills: int,
+    first: int,
     expert_s: float,
     cold_expert_s: float,
     min_parallel: int,
-) -> float:
-    """Hits on the GPU and misses on the CPU: side by side where both have work and the call is large enough."""
+) -> tuple[float, float]:
+    """Hits on the GPU and misses on the CPU: side by side if both have work and the call is large enough.
+
+    stored: the misses that RAM does not hold, read as items from `first` on.
+    Returns when the call has been computed, and from when on RAM held all its misses.
+    """
     hot_end: float = compute(sim, parts, call, ready, requests - misses, expert_s)
     if misses == 0:
-        return hot_end
+        return hot_end, ready
     side_by_side = misses < requests and requests >= min_parallel
-    cold_begin = ready if side_by_side else hot_end
-    cold_end = work_on(sim, ON_COLD_LANE, IS_COLD_EXPERTS, call, cold_begin, misses * cold_expert_s)
+    begin = ready if side_by_side else hot_end
+    read_before(sim, begin)
+    there: float = read_batch(sim, first, stored, 0, fills, row, begin, call)
+    cold_end = work_on(sim, ON_COLD_LANE, IS_COLD_EXPERTS, call, there, misses * cold_expert_s)
     both_end: float = max(hot_end, cold_end)
-    parts[COLD_LANE] += both_end - hot_end
+    read_end = max(hot_end, there)
+    parts[READ] += read_end - hot_end
+    parts[COLD_LANE] += both_end - read_end
     if not side_by_side:
-        return both_end
+        return both_end, there
     merged: float = work_on(sim, ON_COMPUTE, IS_MERGE, call, both_end, sim.state[0].merge_s)
     parts[MERGE] += merged - both_end
-    return merged
+    return merged, there

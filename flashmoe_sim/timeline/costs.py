@@ -18,7 +18,7 @@ class Costs:
     knee_tokens, cold_knee_tokens: tokens of a batch up to which computing it takes no longer than one token does.
     chunks: i32 [rows], reads per expert, at least 1.
     chunk_s: f64 [rows, lanes], service time of one read from storage when 1, 2, … lanes reads are in flight.
-    warm_chunk_s: f64 [rows, lanes], the same, served by the page cache.
+    warm_chunk_s: f64 [rows, lanes], the same, served by the page cache; 0 if an expert in RAM is used where it lies.
     fill_s: f64 [rows], by how much a read takes longer where it fills a slot for the first time.
     upload_s: f64 [rows], copying one expert over the link; 0 where there is no link.
     call_s, install_s: the host thread, per routed call and per install.

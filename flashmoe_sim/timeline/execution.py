@@ -35,8 +35,13 @@ class ExecutionModel:
 
     @property
     def reads(self) -> bool:
-        """Whether misses are read; otherwise there are none, or memory holds them where they are computed or copied."""
-        return self.serve not in (RESIDENT, TWO_LANES, COPIED_BATCHES)
+        """Whether a miss may be read; with every expert resident there is none."""
+        return self.serve != RESIDENT
+
+    @property
+    def in_place(self) -> bool:
+        """Whether misses that RAM holds are used where they lie, so that only the others are read, from storage."""
+        return self.serve in (TWO_LANES, COPIED_BATCHES)
 
 
 _MODELS = (
@@ -77,14 +82,14 @@ _MODELS = (
     ),
     ExecutionModel(
         "hot-cold",
-        "The GPU computes hits while the CPU computes misses, and the call waits for the slower lane.",
+        "The GPU computes hits while the CPU computes misses in RAM, and the call waits for the slower lane.",
         "forks of llama.cpp with a hot set on the GPU: a tumbling window, or a profile",
         TWO_LANES,
         UPLOADED_IN_BACKGROUND,
     ),
     ExecutionModel(
         "prefill-copy",
-        "Batches of many tokens copy missing experts to the GPU; smaller calls compute them on the CPU after the hits.",
+        "Batches of many tokens copy missing experts to the GPU; smaller calls compute them in RAM after the hits.",
         "llama.cpp with experts placed on the CPU",
         COPIED_BATCHES,
         UPLOADED_IN_BACKGROUND,

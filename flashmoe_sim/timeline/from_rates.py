@@ -14,7 +14,7 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.timeline.assemble import Conditions, Weights, price, room_for_pages, weigh
-from flashmoe_sim.timeline.execution import COPIED_BATCHES, RESIDENT, TWO_LANES
+from flashmoe_sim.timeline.execution import RESIDENT
 from flashmoe_sim.timeline.rates import Rate
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.timed import interval_of
@@ -23,15 +23,15 @@ from flashmoe_sim.timeline.work import Work
 from flashmoe_sim.trace.routing import PHASE_DECODE
 
 STEPS = 512
-NOT_READ = (RESIDENT, TWO_LANES, COPIED_BATCHES)
 
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
     """What a rate comes to on a machine.
 
-    top_k, misses_per_call: of the routed calls that were made. page_cache_share: of the misses, those
-    that the page cache serves; None where misses are not read.
+    top_k, misses_per_call: of the routed calls that were made.
+    page_cache_share: of the misses, those in the page cache, which serves them or is where they are computed; None if
+        every expert is resident.
     tok_s_lo, tok_s_hi: the 90 % interval of tok_s.
     """
 
@@ -83,6 +83,8 @@ def made_work(
 
     All requests are equally likely to miss: the misses of a call are binomial, given that those of all calls together
     come to what misses_per_call says. page_cache_share: likewise, of the misses, those that the page cache serves.
+    None of them counts as installed, which only takes time where the CPU computes misses: its systems do not install
+    what they miss.
     """
     calls = steps * layers
     draws = np.random.default_rng(seed)
@@ -99,6 +101,7 @@ def made_work(
         misses=misses.astype(np.int32),
         warm=warm.astype(np.int32),
         cold=np.zeros(calls, np.int32),
+        installs=np.zeros(calls, np.int32),
         phase=np.full(calls, PHASE_DECODE, np.uint8),
         ahead_after=nothing,
         ahead_row=nothing.astype(np.int32),
@@ -124,7 +127,7 @@ def predict(
     token. What serves the misses beside the bank is `page_cache_share`'s guess.
     Raises BadInput where a bank does not fit the machine, or a call cannot miss that often.
     """
-    weights = weigh(geometry.name, tuple(geometry.layers.values()), geometry.dense_bytes, conditions)
+    weights = weigh(geometry, tuple(geometry.layers.values()), conditions)
     return [
         _predict(
             replace(rate, bank=rate.bank or bank, top_k=rate.top_k or top_k or geometry.top_k),
@@ -150,6 +153,8 @@ def page_cache_share(
     slots = 0 if bank is None or bank.slots is None else bank.slots
     budget = 0 if bank is None or bank.budget_bytes is None else bank.budget_bytes
     inside = sum(layer.expert_bytes * min(slots, layer.n_experts) for layer in weights.layers) + budget
+    if conditions.execution.serve == RESIDENT:
+        inside = geometry.routed_bytes
     try:
         room = room_for_pages(weights, machine, conditions, bank=str(bank or "none"), bank_bytes=inside)
     except BadInput as error:
@@ -167,7 +172,6 @@ def _predict(
         raise BadInput(f"{rate.where}: {rate.top_k} experts a token; {geometry.name} has {most} a layer")
     misses = rate.misses(rate.top_k)
     share = page_cache_share(geometry, weights, machine, conditions, rate.bank, rate.where)
-    reads = conditions.execution.serve not in NOT_READ
     work = made_work(layers=len(weights.layers), top_k=rate.top_k, misses_per_call=misses, page_cache_share=share)
     timeline = simulate(work, price(weights, machine, conditions, io_split=io_split), conditions.execution)
     timing = timing_of(timeline, work)
@@ -180,7 +184,9 @@ def _predict(
         conditions.execution,
         lambda other: price(weights, other, conditions, io_split=io_split),
     )
-    return Predicted(rate, rate.top_k, misses, share if reads else None, timing, timing.tok_s, lo, hi)
+    return Predicted(
+        rate, rate.top_k, misses, share if conditions.execution.reads else None, timing, timing.tok_s, lo, hi
+    )
 
 
 def _draw(draws: np.random.Generator, of: NDArray[np.int64], total: int) -> NDArray[np.int64]:

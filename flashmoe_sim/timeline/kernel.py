@@ -13,6 +13,8 @@ Where the order of events is not obvious, these rules hold:
   where misses are read one after another, and then uploaded one after another; the output of a step follows them.
 - Where experts are copied into fresh tensors, those read ahead are only read.
 - The output and the joining of two lanes keep the unit busy that computes.
+- What the CPU computes and RAM does not hold is read first, as one batch, and the cold lane begins when all of it is
+  there. Misses that such a call installs are uploaded from then on, beside the two lanes, and the call waits for them.
 """
 
 from __future__ import annotations
@@ -144,13 +146,15 @@ def serve_call(
     background = reads_ahead in (IN_BACKGROUND, UPLOADED_IN_BACKGROUND)
     late = claim(sim, call, ready) if background and len(sim.ahead) > 0 else 0
     copying = serve == COPIED_BATCHES and n_tokens >= copy_from_tokens
+    stored = misses - warm
     n, arrived = late, ready
     if serve in (TOGETHER, AS_THEY_ARRIVE, OVERLAPPED):
         n += misses
         arrived = read_batch(sim, late, misses, warm, fills, row, ready, call)
     elif copying:
         n += misses
-        for item in range(late, n):
+        arrived = read_batch(sim, late, stored, 0, fills, row, ready, call)
+        for item in range(late + stored, n):
             arrive(sim, item, ready)
     uploaded = arrived
     if serve != TOGETHER:
@@ -171,17 +175,32 @@ def serve_call(
     elif serve == OVERLAPPED:
         usable = ready
     else:
-        usable = calls.wait_for_items(sim, parts, late, ready, uploaded)
+        usable = calls.wait_for_items(sim, parts, late, ready, arrived, uploaded)
+        if copying:
+            usable = calls.install(sim, parts, call, usable, work.installs[call])
 
     if misses > 0 and serve in (ONE_BY_ONE, TOGETHER, AS_THEY_ARRIVE, REBUILT):
         usable = calls.resume(sim, parts, call, usable)
 
     if serve == TWO_LANES or (serve == COPIED_BATCHES and not copying):
         side_by_side_from = min_parallel if serve == TWO_LANES else requests + 1
-        both: float = calls.two_lanes(
-            sim, parts, call, usable, requests, misses, expert_s, cold_expert_s, side_by_side_from
+        both, there = calls.two_lanes(
+            sim,
+            parts,
+            call,
+            row,
+            usable,
+            requests,
+            misses,
+            stored,
+            fills,
+            late,
+            expert_s,
+            cold_expert_s,
+            side_by_side_from,
         )
-        return both
+        end: float = calls.install_beside(sim, parts, call, there, both, work.installs[call], upload_s)
+        return end
     computed = requests - n if serve == OVERLAPPED else requests
     clock: float = calls.compute(sim, parts, call, usable, computed, expert_s)
     if serve == OVERLAPPED:

@@ -24,8 +24,10 @@ class WarmReads:
     ahead_warm: NDArray[np.uint8]
 
 
-def warm_reads(workload: Workload, replay: Replay, *, capacity_bytes: int) -> WarmReads:
-    """Serve the reads of a recorded replay from a page cache of `capacity_bytes` that starts empty.
+def warm_reads(workload: Workload, replay: Replay, *, capacity_bytes: int, loaded: bool = False) -> WarmReads:
+    """Serve the reads of a recorded replay from a page cache of `capacity_bytes`.
+
+    It starts empty; or, if `loaded`, as reading every expert once leaves it, in the order of layers and of numbers.
 
     It holds whole experts, the least recently read goes first, and a read of an expert that it does not hold brings
     it in. An expert larger than it is never held. A call's misses are read in the order of their first reference, and
@@ -41,6 +43,8 @@ def warm_reads(workload: Workload, replay: Replay, *, capacity_bytes: int) -> Wa
     base = np.concatenate([[0], np.cumsum(workload.n_experts)])
     row = np.searchsorted(trace.layers, trace.layer)
     size = np.repeat(np.array(workload.expert_bytes, np.int64), workload.n_experts)
+    from_last = np.cumsum(size[::-1])
+    kept = int(np.searchsorted(from_last, capacity_bytes, side="right")) if loaded else 0
     warm = np.zeros(trace.calls, np.int32)
     ahead_warm = np.zeros(len(ahead.after), np.uint8)
     _serve(
@@ -52,6 +56,7 @@ def warm_reads(workload: Workload, replay: Replay, *, capacity_bytes: int) -> Wa
         base[ahead.row] + ahead.expert,
         size,
         capacity_bytes,
+        len(size) - kept,
         warm,
         ahead_warm,
     )
@@ -68,11 +73,13 @@ def _serve(
     ahead_key: Any,
     size: Any,
     capacity: int,
+    first_held: int,
     out_warm: Any,
     out_ahead_warm: Any,
 ) -> None:
     """base: i64 [calls], the key of a call's expert 0. ahead_turn: i64 [calls + 2], reads ahead before each call.
 
+    first_held: the keys from here on are held at the start, the first of them read first.
     The list of what is held is a ring through `older` and `newer` with one more place, `keys`, at its ends.
     """
     keys = len(size)
@@ -80,6 +87,11 @@ def _serve(
     newer[keys] = older[keys] = keys
     asked = np.full(keys, -1, np.int64)
     used = 0
+    for k in range(first_held, keys):
+        newer[k], older[k] = keys, older[keys]
+        newer[older[keys]] = k
+        older[keys] = k
+        used += size[k]
     for call in range(-1, len(base)):
         begin = offset[call] if call >= 0 else 0
         end = offset[call + 1] if call >= 0 else 0

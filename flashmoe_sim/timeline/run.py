@@ -72,6 +72,7 @@ class _Calls(NamedTuple):
     misses: NDArray[np.int32]
     warm: NDArray[np.int32]
     cold: NDArray[np.int32]
+    installs: NDArray[np.int32]
 
 
 def _run(
@@ -108,8 +109,9 @@ def _check_work(work: Work, costs: Costs) -> None:
         ),
         "rows are in the costs": not calls or (work.row.min() >= 0 and work.row.max() < rows),
         "steps never decrease": bool((np.diff(work.step) >= 0).all()),
-        "0 <= warm, cold <= misses <= requests <= refs": bool(
-            ((work.warm >= 0) & (work.warm <= work.misses) & (work.cold >= 0) & (work.cold <= work.misses)).all()
+        "0 <= warm <= misses, 0 <= cold <= installs <= misses <= requests <= refs": bool(
+            ((work.warm >= 0) & (work.warm <= work.misses) & (work.cold >= 0) & (work.cold <= work.installs)).all()
+            and (work.installs <= work.misses).all()
             and (work.misses <= work.requests).all()
             and (work.requests <= work.refs).all()
         ),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from flashmoe_sim.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.base import ScheduledPolicy
 from flashmoe_sim.policies.demand import Demand
@@ -30,7 +31,7 @@ class Timed:
     """A replay in seconds.
 
     tok_s_lo, tok_s_hi: the 90 % interval of timing.tok_s; None where it was not asked for.
-    storage_bytes, page_cache_bytes: what each tier read, ahead of time too.
+    storage_bytes, page_cache_bytes: read from each tier, ahead of time too; what is used where it lies is not read.
     """
 
     timing: Timing
@@ -68,14 +69,23 @@ def time_replay(
     *,
     interval: bool = True,
     record: bool = False,
+    must_fit: bool = True,
 ) -> Timed:
     """Run a recorded replay on a machine; one replay serves any number of machines.
 
-    interval: also work out how sure the speed is, from the last 512 steps. record: keep every resource's spans.
-    Raises BadInput where the model does not fit the machine, or the machine lacks what the execution model needs.
+    interval: also work out the interval of the speed, from the last 512 steps. record: keep every resource's spans.
+    must_fit: whether the experts of `resident` need room, which a ceiling does not.
+    Raises BadInput if the model does not fit the machine, the machine lacks what the execution model needs, or a policy
+    keeps a bank that the execution model does not have.
     """
-    warm_bytes = page_cache_bytes(workload, setup, replay, machine, conditions)
-    work = work_of(workload, replay, page_cache_bytes=warm_bytes)
+    execution = conditions.execution
+    if not execution.has_bank and not isinstance(setup.policy, Demand):
+        raise BadInput(
+            f"policy {setup.policy.spec}: keeps experts in a bank, and {execution.name} has none; "
+            "use --policy demand, or another --execution"
+        )
+    warm_bytes = page_cache_bytes(workload, setup, replay, machine, conditions) if must_fit else 0
+    work = work_of(workload, replay, page_cache_bytes=warm_bytes, in_place=execution.in_place)
     costs = costs_of(workload, setup, machine, conditions)
     timeline = simulate(work, costs, conditions.execution, record=record)
     timing = timing_of(timeline, work)
@@ -91,10 +101,10 @@ def time_replay(
     assert workload.expert_bytes is not None
     size = np.array(workload.expert_bytes, np.int64)
     ahead = size[work.ahead_row]
-    reads = conditions.execution.reads
-    warm = reads * (int(work.warm @ size[work.row]) + int(ahead[work.ahead_warm != 0].sum()))
-    read = reads * (int(work.misses @ size[work.row]) + int(ahead.sum()))
-    return Timed(timing, timeline, work, costs, lo, hi, read - warm, warm)
+    warm = int(work.warm @ size[work.row]) + int(ahead[work.ahead_warm != 0].sum())
+    stored = int(work.misses @ size[work.row]) + int(ahead.sum()) - warm
+    from_pages = execution.reads and not execution.in_place
+    return Timed(timing, timeline, work, costs, lo, hi, execution.reads * stored, from_pages * warm)
 
 
 def interval_of(

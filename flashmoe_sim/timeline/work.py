@@ -20,6 +20,7 @@ class Work:
     refs, requests, misses: references, distinct experts, and those of them that were not resident.
     warm: how many of the misses the page cache serves.
     cold: how many of the misses were installed where nothing was displaced: the first of them.
+    installs: how many of the misses were installed; the others were served without a slot.
     phase: u8 [calls], as in trace/routing.py.
     ahead_after: i64 [ahead], ascending: the routed call after which each expert read ahead was issued, -1: before the
         first.
@@ -37,6 +38,7 @@ class Work:
     misses: NDArray[np.int32]
     warm: NDArray[np.int32]
     cold: NDArray[np.int32]
+    installs: NDArray[np.int32]
     phase: NDArray[np.uint8]
     ahead_after: NDArray[np.int64]
     ahead_row: NDArray[np.int32]
@@ -45,7 +47,7 @@ class Work:
     ahead_used: NDArray[np.int64]
 
 
-OF_CALLS = ("row", "step", "n_tokens", "refs", "requests", "misses", "warm", "cold", "phase")
+OF_CALLS = ("row", "step", "n_tokens", "refs", "requests", "misses", "warm", "cold", "installs", "phase")
 OF_READS_AHEAD = ("ahead_after", "ahead_row", "ahead_warm", "ahead_cold", "ahead_used")
 
 

@@ -196,7 +196,7 @@ def _all_hit(found: Seconds, machine: Machine, workload: Workload) -> Seconds:
     conditions, setup = Conditions(), Setup(Bank(slots=max(workload.n_experts)))
     work = work_of(workload, replay(workload, setup, record=True), page_cache_bytes=0)
     none = np.zeros_like(work.misses)
-    work = replace(work, misses=none, warm=none, cold=none)
+    work = replace(work, misses=none, warm=none, cold=none, installs=none)
     timing = timing_of(simulate(work, costs_of(workload, setup, machine, conditions), conditions.execution), work)
     assert timing.tok_s is not None
     lo, hi = interval_of(

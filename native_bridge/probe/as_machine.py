@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from statistics import median
@@ -33,12 +34,14 @@ KNEE = (4.0, 1.0, 16.0)
 def as_machine(found: Probed, *, name: str, today: date) -> Machine:
     """The machine that a probe found.
 
-    What only runs of a model tell (layer_us, call_us, install_us) is an estimate until something measured it: the
-    median of the presets, in an interval from the least to the most that any of them has; weights_gb_s is left out.
+    What takes runs of a model to measure (layer_us, call_us, install_us, weights_gb_s) is an estimate: the median of
+    the presets, in an interval from the least to the most that any of them has.
     """
     source = f"measured by sim machine probe, {today.isoformat()}"
     gpu = found.gpu is not None or found.mac is not None
+    memory_found = _memory(found, source)
     unit = Compute(
+        weights_gb_s=_weights("gpu" if gpu else "cpu", _is_unified(found), memory_found),
         layer_us=_unmeasured("gpu.layer_us" if gpu else "cpu.layer_us"),
         knee_tokens=Quantity(*KNEE, UNMEASURED, "not measured", True),
     )
@@ -60,7 +63,7 @@ def as_machine(found: Probed, *, name: str, today: date) -> Machine:
             install_us=_unmeasured("host.install_us"),
             first_touch_gb_s=_first_touch(found, source),
         ),
-        memory=_memory(found, source),
+        memory=memory_found,
         link=_link(found, source),
         gpu=unit if gpu else None,
         cpu=None if gpu else unit,
@@ -174,13 +177,37 @@ def _link(found: Probed, source: str) -> Link | None:
     )
 
 
+def _weights(section: str, unified: bool, memory: Memory | None) -> Quantity:
+    """How fast the unit that computes streams weights: the share of the memory's bandwidth that it has in the presets.
+
+    A GPU with a memory of its own, and a machine whose memory was not measured, get the rates of the presets instead.
+    """
+    rates, shares = [], []
+    for preset in map(load_machine, PRESETS):
+        rate = dict(preset.quantities()).get(f"{section}.weights_gb_s")
+        if rate is None or preset.memory is None or (section == "gpu" and preset.unified != unified):
+            continue
+        per = preset.memory.bandwidth_gb_s.value
+        rates.append(rate)
+        shares.append(replace(rate, value=rate.value / per, lo=rate.lo / per, hi=rate.hi / per))
+    if memory is None or (section == "gpu" and not unified):
+        return _middle(rates)
+    share, of = _middle(shares), memory.bandwidth_gb_s
+    condition = f"share of memory.bandwidth_gb_s: {share.condition}"
+    return replace(share, value=share.value * of.value, lo=share.lo * of.lo, hi=share.hi * of.hi, condition=condition)
+
+
 def _unmeasured(path: str) -> Quantity:
     """Unknown: what presets have."""
     presets = [dict(load_machine(name).quantities()) for name in PRESETS]
-    told = [preset[path] for preset in presets if path in preset]
-    least, usual, most = min(one.lo for one in told), median(one.value for one in told), max(one.hi for one in told)
-    condition = f"median of {len(told)} presets, and what the least and the most have"
-    return Quantity(usual, least, most, UNMEASURED, condition, True)
+    return _middle([preset[path] for preset in presets if path in preset])
+
+
+def _middle(known: Sequence[Quantity]) -> Quantity:
+    """An estimate from the quantities of presets."""
+    condition = f"median of {len(known)} presets, and what the least and the most have"
+    usual = median(one.value for one in known)
+    return Quantity(usual, min(one.lo for one in known), max(one.hi for one in known), UNMEASURED, condition, True)
 
 
 def _gib(size_bytes: float) -> float:

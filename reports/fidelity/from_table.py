@@ -70,7 +70,7 @@ def table_run(
     """A row of a table that says how often the bank of a named model missed."""
     geometry = load_model(model)
     conditions = Conditions(EXECUTION_MODELS[execution], dense_bytes=dense_bytes)
-    weights = weigh(geometry.name, tuple(geometry.layers.values()), geometry.dense_bytes, conditions)
+    weights = weigh(geometry, tuple(geometry.layers.values()), conditions)
     work = made_work(
         layers=len(weights.layers),
         top_k=top_k,

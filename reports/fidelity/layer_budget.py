@@ -12,7 +12,7 @@ from functools import cache
 
 from flashmoe_sim.geometry.model import LayerGeometry
 from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.machine import Anchors, Machine
 from flashmoe_sim.timeline.assemble import Conditions, Weights
 from flashmoe_sim.timeline.execution import EXECUTION_MODELS
 from flashmoe_sim.timeline.from_rates import made_work
@@ -20,7 +20,7 @@ from reports.fidelity.from_table import TableRun, column, predicted, table, with
 from reports.fidelity.prediction import Group, prose
 
 MACHINE, LAYERS, TOP_K = "m3-max-48", 60, 4
-TABLE = "flash_moe_layer_ms"
+MODEL, TABLE = "qwen3.5-397b-a17b", "flash_moe_layer_ms"
 # danveloper/flash-moe: before its fused multiply-add kernel; share of the reads that its page cache serves.
 BEFORE_FMA_TOK_S, PAGE_CACHE_SHARE = 3.90, 0.71
 
@@ -38,7 +38,8 @@ def run_of(page_cache_share: float = 0.0) -> TableRun:
     conditions = Conditions(EXECUTION_MODELS["page-cache"])
     layers = (LayerGeometry(512, {"expert": int(expert_bytes)}),) * LAYERS
     work = made_work(layers=LAYERS, top_k=TOP_K, misses_per_call=TOP_K, page_cache_share=page_cache_share)
-    return TableRun(work, Weights("qwen3.5-397b-a17b", layers, (0.0,) * LAYERS), conditions)
+    routed_bytes = sum(layer.n_experts * layer.expert_bytes for layer in layers)
+    return TableRun(work, Weights(MODEL, layers, (0.0,) * LAYERS, routed_bytes), conditions)
 
 
 def machine_of(*, second_command: bool, cold_ms: float, warm_ms: float) -> Machine:
@@ -49,7 +50,12 @@ def machine_of(*, second_command: bool, cold_ms: float, warm_ms: float) -> Machi
     """
     machine, ms = load_machine(MACHINE), column(TABLE, "part", "ms")
     assert machine.cpu is not None
-    machine = replace(machine, gpu=None, cpu=replace(machine.cpu, weights_gb_s=None))
+    machine = replace(
+        machine,
+        gpu=None,
+        cpu=replace(machine.cpu, weights_gb_s=None),
+        anchors=Anchors((TABLE,), MODEL, "", ""),  # whose parts of a layer have computing in them
+    )
     (expert_bytes,) = condition(r"expert ([\d,]+) bytes")
     read_mb = TOP_K * expert_bytes / 1e6
     gpu_ms = ms["attention GPU"] + (ms["second GPU command"] if second_command else 0.0)

@@ -107,6 +107,7 @@ def drawn_work(model: str, read_bytes: NDArray[np.float64]) -> Work:
         misses=misses.ravel(),
         warm=ones * 0,
         cold=ones * 0,
+        installs=ones * 0,
         phase=np.zeros(tokens * layers, np.uint8),
         ahead_after=none,
         ahead_row=none.astype(np.int32),

@@ -56,6 +56,7 @@ def decode(calls: int, *, ahead: bool, seed: int = 1) -> tuple[Work, Costs]:
         misses=all_calls(MISSES),
         warm=all_calls(0),
         cold=all_calls(0),
+        installs=all_calls(0),
         phase=np.full(calls, 2, np.uint8),
         ahead_after=after,
         ahead_row=row[after + 1],

@@ -12,7 +12,7 @@ from flashmoe_sim.ceilings.bottleneck import FREED, bottleneck, without
 from flashmoe_sim.ceilings.speed import Ceilings, ceilings
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.machines.load import load_machine, parse_machine
-from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.machine import Anchors, Machine
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
@@ -266,9 +266,11 @@ knee_tokens = { value = 100, source = "s", condition = "c" }
 """
     )
     machine = parse_machine(fast, where="fast.toml").varied("gpu.weights_gb_s", 0.001).varied("cpu.weights_gb_s", 0.001)
-    table = found(workload_of(one_layer([[0, 1]] * 4)), machine, 1, execution="hot-cold", policy="static")
+    table = found(
+        workload_of(one_layer([[0, 1]] * 4)), machine, 1, execution="hot-cold", policy="static", direct_io=False
+    )
     this, _, all_hit = table.rows[:3]
-    assert this.ms_per_token == pytest.approx(0.25 + 1.0 + 0.065)
+    assert this.ms_per_token == pytest.approx(0.25 + 1.0)
     assert all_hit.ms_per_token == pytest.approx(0.25 + 2.0)
     assert this.reads_per_token == 0
     assert table.verdict.kind == "consume"
@@ -277,7 +279,7 @@ knee_tokens = { value = 100, source = "s", condition = "c" }
 
 def test_misses_on_the_cpu_are_named() -> None:
     workload = workload_of(one_layer(UNIONS), expert_bytes=10**8)
-    table = found(workload, load_machine("rtx-3060"), 1, execution="hot-cold", policy="static")
+    table = found(workload, load_machine("rtx-3060"), 1, execution="hot-cold", policy="static", direct_io=False)
     assert table.verdict.kind == "prefetch"
     assert table.verdict.text.startswith("Misses computed on the CPU hold it back (free misses: ")
 
@@ -322,7 +324,8 @@ def test_bad_input_is_one_line() -> None:
     workload = workload_of(one_layer(UNIONS))
     idle = tiny(gpu__layer_us=0)
     assert idle.gpu is not None
-    idle = replace(idle, gpu=replace(idle.gpu, weights_gb_s=None))
+    fitted = Anchors(("a run",), "a model", "2026-01-01", "sim machine fit")
+    idle = replace(idle, gpu=replace(idle.gpu, weights_gb_s=None), anchors=fitted)
     with pytest.raises(BadInput, match="computing takes no time there"):
         found(workload, idle, 2)
     with pytest.raises(BadInput, match="do not fit tiny, which has 1 GiB on its GPU"):

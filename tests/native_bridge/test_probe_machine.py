@@ -104,13 +104,34 @@ def test_where_4_mib_was_not_reached_the_largest_stands_for_it(tmp_path: Path) -
 def test_what_only_runs_tell_is_marked(tmp_path: Path) -> None:
     machine = made(FOUND, tmp_path)
     assert machine.cpu is not None
-    assert machine.cpu.weights_gb_s is None
     for quantity in (machine.cpu.layer_us, machine.host.call_us, machine.host.install_us):
         assert (quantity.estimated, quantity.source) == (True, UNMEASURED)
         assert 0 < quantity.lo < quantity.value < quantity.hi
         assert quantity.condition == f"median of {len(PRESETS)} presets, and what the least and the most have"
     assert machine.cpu.layer_us.hi == 1700  # vm-2core's
     assert machine.cpu.knee_tokens.estimated
+
+
+def test_computing_is_never_free_but_an_estimate_with_a_wide_interval(tmp_path: Path) -> None:
+    machine = made(FOUND, tmp_path)
+    assert machine.cpu is not None
+    rate = machine.cpu.weights_gb_s
+    assert rate is not None
+    assert (rate.estimated, rate.source) == (True, UNMEASURED)
+    # of 50 GB/s (45 to 60): of the presets, m1-ultra-128's CPU has the least of its memory's bandwidth, 120 of 800 GB/s
+    assert rate.lo == pytest.approx(45 * 120 / 800)
+    assert rate.hi > 2 * rate.lo
+    assert rate.lo < rate.value < 50
+    assert ": cpu.weights_gb_s, how fast it computes, is only an estimate: " in machine.notes[0]
+
+
+def test_a_gpu_of_its_own_memory_computes_at_rates_that_presets_have(tmp_path: Path) -> None:
+    machine = made(replace(FOUND, gpu=CARD, link=LINK), tmp_path)
+    assert machine.gpu is not None
+    rate = machine.gpu.weights_gb_s
+    assert rate is not None
+    assert (rate.lo, rate.hi) == (240, 1600)  # rtx-3060's least, rtx-5090's most
+    assert machine.notes
 
 
 def test_new_memory(tmp_path: Path) -> None:

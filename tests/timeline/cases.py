@@ -31,6 +31,7 @@ def work_of(calls: Sequence[dict[str, int]], ahead: Sequence[AheadOf] = ()) -> W
         misses=np.array(column("misses"), np.int32),
         warm=np.array(column("warm"), np.int32),
         cold=np.array(column("cold"), np.int32),
+        installs=np.array([call.get("installs", call.get("misses", 0)) for call in calls], np.int32),
         phase=np.array(column("phase", 2), np.uint8),
         ahead_after=np.array(after, np.int64),
         ahead_row=np.array(row, np.int32),
@@ -69,6 +70,7 @@ def random_case(rng: np.random.Generator) -> tuple[Work, Costs]:
     step = np.cumsum(np.diff(row, prepend=rows) <= 0) - 1
     requests = rng.integers(0, 7, n_calls)
     misses = rng.binomial(requests, rng.random())
+    installs = rng.binomial(misses, rng.choice([0.0, 0.5, 1.0]))
     many_tokens = rng.random() < 0.3
     work = Work(
         row=row.astype(np.int32),
@@ -78,7 +80,8 @@ def random_case(rng: np.random.Generator) -> tuple[Work, Costs]:
         requests=requests.astype(np.int32),
         misses=misses.astype(np.int32),
         warm=rng.binomial(misses, rng.choice([0.0, 0.5, 1.0])).astype(np.int32),
-        cold=rng.binomial(misses, rng.choice([0.0, 0.5, 1.0])).astype(np.int32),
+        cold=rng.binomial(installs, rng.choice([0.0, 0.5, 1.0])).astype(np.int32),
+        installs=installs.astype(np.int32),
         phase=np.full(n_calls, 2, np.uint8),
         **random_ahead(rng, row, requests - misses),
     )

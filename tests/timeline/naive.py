@@ -2,11 +2,11 @@
 
 SimPy decides who goes first: a resource is a queue by priority and then by the time of the request, and what happens at
 one time happens in the order in which it was asked for. Every time is `now` plus a duration, as in the kernel, so that
-times are equal to the last bit. Three rules of the design are about events at the same time. Two come out of the order
+times are equal to the last bit. Four rules of the design are about events at the same time. Two come out of the order
 in which the twin asks: chunks of a batch that end together belong to experts in the order of the batch, and late
 experts ask before the misses of their call. For the third, an upload in the background asks for the link at the very
-end of the time at which its expert arrives, after all that a call waits for. All other ties are avoided by durations
-drawn from a continuous range.
+end of the time at which its expert arrives, after all that a call waits for. For the fourth, the link is free at the
+very end of the time at which an upload ends. All other ties are avoided by durations drawn from a continuous range.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Expert:
     priority: int
     usable: simpy.Event
     used_by: int = -1
+    in_ram: bool = False
     reads: list[Turn] = field(default_factory=list)
     upload: Turn | None = None
     arrived: float = -1.0
@@ -107,6 +108,14 @@ class Twin:
     def holding(self, turn: Turn, resource: str, seconds: float) -> Events:
         yield turn.come
         yield self.passing(resource, seconds)
+        if resource == "link":
+            self.env.process(self.release_last(turn))
+        else:
+            turn.resource.release(turn.request)
+
+    def release_last(self, turn: Turn) -> Events:
+        """Release at the very end of this time: what a call asks for now goes before what waits in the background."""
+        yield self.end_of_this_time()
         turn.resource.release(turn.request)
 
     def end_of_this_time(self) -> simpy.Event:
@@ -118,7 +127,7 @@ class Twin:
 
     def new_expert(self, row: int, *, warm: bool, fills: bool, depth: int, priority: int, used_by: int = -1) -> Expert:
         service_s = self.service_s(row, warm=warm, fills=fills, depth=depth)
-        return Expert(row, service_s, priority, self.env.event(), used_by)
+        return Expert(row, service_s, priority, self.env.event(), used_by, warm)
 
     def service_s(self, row: int, *, warm: bool, fills: bool, depth: int) -> float:
         table = self.costs.warm_chunk_s if warm else self.costs.chunk_s
@@ -197,7 +206,10 @@ class Twin:
             experts = self.issued_after(call, BACKGROUND)
             for expert in experts:
                 self.ahead[expert.used_by].append(expert)
-            reads = [self.start_reading(expert) if self.model == "overlap-prefetch" else None for expert in experts]
+            reads = [
+                self.start_reading(expert) if self.model == "overlap-prefetch" or not expert.in_ram else None
+                for expert in experts
+            ]
             for expert, read in zip(experts, reads, strict=True):
                 self.env.process(self.arrive_and_upload(expert, read))
 
@@ -290,25 +302,51 @@ class Twin:
         requests, misses = int(self.work.requests[call]), int(self.work.misses[call])
         late = self.claimed(call)
         copying = self.model == "prefill-copy" and self.work.n_tokens[call] >= self.copy_from_tokens
+        row, installs = int(self.work.row[call]), int(self.work.installs[call])
         copies = self.demand(call) if copying else []
-        for expert in copies:
-            self.env.process(self.arrive_and_upload(expert, None))
+        stored = [expert for expert in (copies or self.demand(call)) if not expert.in_ram]
+        reads = [self.start_reading(expert) if not expert.in_ram else None for expert in copies]
+        for expert, read in zip(copies, reads, strict=True):
+            self.env.process(self.arrive_and_upload(expert, read))
         # the uploads of the call's own misses queue up while it waits for the late ones
         yield from self.during(call, "late", self.all(expert.usable for expert in late))
+        yield from self.during(call, "read", self.all(read for read in reads if read is not None))
         yield from self.during(call, "upload", self.all(expert.usable for expert in copies))
         if copying:
+            yield from self.during(call, "host", self.once("host", installs * self.costs.install_s))
             yield from self.during(call, "experts", self.once("compute", requests * expert_s))
             return
         hot_s, cold_lane_s = (requests - misses) * expert_s, misses * cold_s
-        both = 0 < misses < requests
-        if both and self.model == "hot-cold" and requests >= self.min_parallel:
-            cold = self.env.process(self.once("cold_lane", cold_lane_s))
+        in_ram = self.env.event()
+        uploads: list[simpy.Event] = []
+        lane = self.cold_lane(stored, in_ram, cold_lane_s, [row] * installs, uploads)
+        if 0 < misses < requests and self.model == "hot-cold" and requests >= self.min_parallel:
+            cold = self.env.process(lane)
             yield from self.during(call, "experts", self.once("compute", hot_s))
+            yield from self.during(call, "read", self.all([in_ram]))
             yield from self.during(call, "cold_lane", self.all([cold]))
             yield from self.during(call, "merge", self.once("compute", self.costs.merge_s))
         else:
             yield from self.during(call, "experts", self.once("compute", hot_s))
-            yield from self.during(call, "cold_lane", self.once("cold_lane", cold_lane_s))
+            cold = self.env.process(lane)
+            yield from self.during(call, "read", self.all([in_ram]))
+            yield from self.during(call, "cold_lane", self.all([cold]))
+        yield from self.during(call, "upload", self.all(uploads))
+        yield from self.during(call, "host", self.once("host", installs * self.costs.install_s))
+
+    def cold_lane(
+        self, stored: list[Expert], in_ram: simpy.Event, cold_lane_s: float, installs: list[int], out: list[simpy.Event]
+    ) -> Events:
+        """The CPU reads what RAM does not hold, then computes, while what the call installs is uploaded."""
+        yield from self.all([self.start_reading(expert) for expert in stored])
+        in_ram.succeed()
+        out += [self.env.process(self.upload_beside(row)) for row in installs]
+        yield from self.once("cold_lane", cold_lane_s)
+
+    def upload_beside(self, row: int) -> Events:
+        upload_s = float(self.costs.upload_s[row])
+        if upload_s > 0:
+            yield from self.holding(Turn(self.link, DEMAND), "link", upload_s)
 
     def overlapped(self, call: int, expert_s: float) -> Events:
         late = self.claimed(call)

@@ -8,16 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from flashmoe_sim.errors import BadInput
 from flashmoe_sim.machines.anchors import SPEED_SD
 from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.machines.machine import Machine, Quantity
+from flashmoe_sim.machines.machine import Anchors, Machine, Quantity
 from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_setup
 from flashmoe_sim.timeline.assemble import GIB, Conditions, DoesNotFit, costs_of, page_cache_bytes
 from flashmoe_sim.timeline.execution import EXECUTION_MODELS
 from flashmoe_sim.timeline.interval import SD_90, speed_interval
-from flashmoe_sim.timeline.timed import time_replay
+from flashmoe_sim.timeline.names import ON_LINK
+from flashmoe_sim.timeline.timed import Timed, time_replay
 from tests.residency.builders import geometry_of, one_layer, run, trace_of
 
 EXPERT = 1_000_000
@@ -104,6 +107,101 @@ def test_a_gpu_of_its_own_memory_holds_the_bank() -> None:
     assert page_cache_bytes(source, setup, replayed, on, Conditions(dense_bytes=GIB)) == free
     with pytest.raises(DoesNotFit, match=r"bank 4: 0.0 GiB of slots, 30.0 GiB of dense weights .* GiB on its GPU"):
         page_cache_bytes(source, setup, replayed, on, Conditions(dense_bytes=30 * GIB))
+
+
+def seconds_of(
+    on: Machine, execution: str, *, policy: str = "static", bank: int = 4, source: Workload | None = None, **given: int
+) -> Timed:
+    source, setup = source or workload(), plan_setup(bank, policy=policy, contract="atomic")
+    conditions = Conditions(EXECUTION_MODELS[execution], dense_bytes=given.get("dense_bytes", 0))
+    replayed = replay(source, setup, record=True)
+    return time_replay(source, setup, replayed, on, conditions, interval=False)
+
+
+def test_what_the_cpu_computes_is_read_if_ram_does_not_hold_it() -> None:
+    """Two experts are pinned on the GPU; two miss in turn, and are in RAM, or come from storage if it holds but one."""
+    card = load_machine("rtx-3060")
+    source = prepare(trace_of(one_layer([[0, 1], [2, 3]] * 4), 8), workload().geometry)
+    assert card.memory is not None
+    reserve = card.memory.reserve_gib.value
+    enough = seconds_of(card, "hot-cold", bank=2, source=source)
+    little = seconds_of(card.varied("memory.ram_gib", reserve + 1e6 / GIB), "hot-cold", bank=2, source=source)
+    assert (enough.storage_bytes, enough.page_cache_bytes) == (0, 0)
+    assert (little.storage_bytes, little.page_cache_bytes) == (8 * EXPERT, 0)
+    assert little.timing.total_s > enough.timing.total_s
+    more = seconds_of(card.varied("memory.ram_gib", 64), "hot-cold", bank=2, source=source)
+    assert more.timing.total_s == enough.timing.total_s
+
+
+@pytest.mark.parametrize("execution", ["hot-cold", "prefill-copy"])
+def test_what_a_policy_installs_is_uploaded(execution: str) -> None:
+    card = load_machine("rtx-3060")
+    timed = seconds_of(card, execution, policy="lru", bank=2)
+    assert timed.work.installs.sum() == timed.work.misses.sum() == 7
+    assert timed.timeline.busy[ON_LINK] == pytest.approx(7 * timed.costs.upload_s[0])
+    assert not seconds_of(card, execution, policy="static", bank=2).timeline.busy[ON_LINK]
+
+
+def test_everything_resident_needs_room_for_everything() -> None:
+    on = load_machine("rtx-4090")
+    assert seconds_of(on, "resident").timing.tok_s
+    assert on.gpu is not None
+    assert on.gpu.memory_gib is not None
+    room = round(on.gpu.memory_gib.value * GIB) - 8 * EXPERT
+    assert seconds_of(on, "resident", dense_bytes=room).timing.tok_s
+    with pytest.raises(DoesNotFit, match=r"^bank of every expert: 0\.0 GiB of slots, 23\.2 GiB of dense weights"):
+        seconds_of(on, "resident", dense_bytes=room + 1)
+
+
+def test_a_bank_where_there_is_none_is_refused() -> None:
+    with pytest.raises(
+        BadInput, match=r"^policy lru: keeps experts in a bank, and page-cache has none; use --policy de"
+    ):
+        seconds_of(load_machine("vm-2core"), "page-cache", policy="lru")
+    assert seconds_of(load_machine("vm-2core"), "page-cache", policy="demand").timing.tok_s
+
+
+def test_ram_is_needed_to_compute_in_it() -> None:
+    with pytest.raises(BadInput, match=r"needs \[gpu\], \[cpu\] with weights_gb_s, and \[memory\]"):
+        seconds_of(replace(load_machine("rtx-4090"), memory=None), "hot-cold")
+    source, setup = workload(), plan_setup(4, policy="static", contract="atomic")
+    with pytest.raises(BadInput, match=r"^--direct-io: hot-cold uses experts where they lie in RAM"):
+        costs_of(source, setup, load_machine("rtx-4090"), Conditions(EXECUTION_MODELS["hot-cold"], 0, direct_io=True))
+
+
+def test_computing_is_never_free() -> None:
+    """A machine without weights_gb_s must have been fitted on this model, whose layer_us then has computing in it."""
+    on = load_machine("vm-2core")
+    assert on.cpu is not None
+    bare = replace(on, cpu=replace(on.cpu, weights_gb_s=None))
+    with pytest.raises(
+        BadInput, match=r"^machine vm-2core: cpu\.weights_gb_s is missing, so computing would take no t"
+    ):
+        seconds_of(bare, PLAIN.name)
+    for routed_bytes in (None, 8 * EXPERT):
+        fitted = Anchors(("run",), "this model", "2026-01-01", "sim machine fit", routed_bytes)
+        assert seconds_of(replace(bare, anchors=fitted), PLAIN.name).timing.tok_s
+    other = Anchors(("run",), "another model", "2026-01-01", "sim machine fit", 9 * EXPERT)
+    with pytest.raises(BadInput, match=r"^machine vm-2core: was fitted on another model, and its cpu\.layer_us holds"):
+        seconds_of(replace(bare, anchors=other), PLAIN.name)
+    assert seconds_of(replace(on, anchors=other), PLAIN.name).timing.tok_s
+
+
+def test_seconds_need_all_layers_but_a_last_one_that_drafts() -> None:
+    sizes = dict.fromkeys(range(3), EXPERT)
+    calls = [(layer, [0, 1], 1) for _ in range(4) for layer in range(3)]
+
+    def seconds(*layers: int) -> Timed:
+        trace = trace_of([call for call in calls if call[0] in layers], 8)
+        return seconds_of(load_machine("vm-2core"), PLAIN.name, source=prepare(trace, geometry_of(sizes, 8)))
+
+    assert seconds(0, 1, 2).timing.tok_s
+    assert seconds(0, 1).timing.tok_s
+    for some in ((0,), (1, 2), (0, 2)):
+        with pytest.raises(
+            BadInput, match=f"has {len(some)} of the 3 MoE layers of .*leave --machine out to count onl"
+        ):
+            seconds(*some)
 
 
 def test_a_speed_without_doubt_differs_from_run_to_run() -> None:

@@ -31,11 +31,14 @@ MACHINE: dict[str, Any] = {
     "step_s": 2.0,
 }
 CALL = {"requests": 4, "misses": 3, "warm": 1}
+IN_RAM: dict[str, Any] = {"warm": 3, "installs": 0}
 
 
-def parts_of(name: str, *, n_tokens: int = 1, cold: int = 0, **given: float) -> dict[str, float]:
+def parts_of(
+    name: str, *, n_tokens: int = 1, cold: int = 0, warm: int = 1, installs: int = 3, **given: float
+) -> dict[str, float]:
     """The parts of the call that are not 0, less what all models have: dense 1, host 0.5, output 2."""
-    work = work_of([CALL | {"n_tokens": n_tokens, "cold": cold}])
+    work = work_of([CALL | {"n_tokens": n_tokens, "cold": cold, "warm": warm, "installs": installs}])
     timeline = simulate(work, costs_of(**(MACHINE | given)), EXECUTION_MODELS[name])
     parts = dict(zip(PARTS, timeline.parts[0].tolist(), strict=True))
     assert sum(parts.values()) == timeline.end[0]
@@ -97,15 +100,28 @@ def test_overlap_prefetch() -> None:
 
 def test_hot_cold() -> None:
     # the hit takes 0.25 s; three misses 1.5 s on the cold lane at the same time; joining them
-    assert parts_of("hot-cold") == {"experts": 0.25, "cold_lane": 1.25, "merge": 0.0625}
+    assert parts_of("hot-cold", **IN_RAM) == {"experts": 0.25, "cold_lane": 1.25, "merge": 0.0625}
+
+
+def test_hot_cold_reads_what_ram_does_not_hold_and_uploads_what_is_installed() -> None:
+    # two of three misses are read until 2, then the cold lane takes until 3.5, and joining until 3.5625; meanwhile
+    # three uploads, 2..4.25; then three installs
+    expected = {"experts": 0.25, "read": 1.75, "cold_lane": 1.5, "merge": 0.0625, "upload": 0.6875, "host": 0.375}
+    assert parts_of("hot-cold") == expected
 
 
 def test_prefill_copy_of_a_small_call() -> None:
-    assert parts_of("prefill-copy", n_tokens=31) == {"experts": 0.25, "cold_lane": 1.5}
+    assert parts_of("prefill-copy", n_tokens=31, **IN_RAM) == {"experts": 0.25, "cold_lane": 1.5}
+    # the hit until 0.25, two misses read until 2.25, the cold lane until 3.75; uploads 2.25..4.5; installs
+    expected = {"experts": 0.25, "read": 2.0, "cold_lane": 1.5, "upload": 0.75, "host": 0.375}
+    assert parts_of("prefill-copy", n_tokens=31) == expected
 
 
 def test_prefill_copy_of_a_batch() -> None:
-    assert parts_of("prefill-copy", n_tokens=32) == {"upload": 3 * 0.75, "experts": 1.0}
+    assert parts_of("prefill-copy", n_tokens=32, **IN_RAM) == {"upload": 3 * 0.75, "experts": 1.0}
+    # what RAM holds is uploaded until 0.75; the other two are read by 1 and by 2, and uploaded until 1.75 and 2.75
+    expected = {"read": 2.0, "upload": 0.75, "host": 3 * 0.125, "experts": 1.0}
+    assert parts_of("prefill-copy", n_tokens=32) == expected
 
 
 def test_k_materialize() -> None:
@@ -180,10 +196,14 @@ def test_reads_ahead_in_time_cost_nothing() -> None:
 @pytest.mark.parametrize("name", ["hot-cold", "prefill-copy"])
 def test_promotions_are_uploads_and_a_call_waits_for_those_it_uses(name: str) -> None:
     # X and Y are issued at 1.75; X 1.75..3.75 on the link; Y is used at 3.25, when X is under way: Y 3.75..5.75
-    work = work_of([{"requests": 1}] * 2, [(0, 0, 0, -1), (0, 0, 0, 1)])
+    work = work_of([{"requests": 1}] * 2, [(0, 0, 1, -1), (0, 0, 1, 1)])
     timeline = simulate(work, costs_of(**(AHEAD_MACHINE | {"upload_s": 2.0})), EXECUTION_MODELS[name])
     assert timeline.end.tolist() == [1.75, 5.75 + 0.25]
     assert timeline.parts[1, LATE] == 5.75 - 3.25
+    # not in RAM: one lane reads X until 3.75 and Y until 5.75, and Y is uploaded until 7.75
+    work = work_of([{"requests": 1}] * 2, [(0, 0, 0, -1), (0, 0, 0, 1)])
+    timeline = simulate(work, costs_of(**(AHEAD_MACHINE | {"upload_s": 2.0})), EXECUTION_MODELS[name])
+    assert timeline.end.tolist() == [1.75, 7.75 + 0.25]
 
 
 @pytest.mark.parametrize("name", ["sync-install", "parallel-install", "async-upload", "page-cache", "k-materialize"])

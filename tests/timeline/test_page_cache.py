@@ -40,9 +40,15 @@ def read_order(workload: Workload, replay: Replay) -> list[tuple[int | None, tup
     return reads
 
 
-def naive_warm(workload: Workload, replay: Replay, capacity: int) -> tuple[list[int], list[int]]:
+def naive_warm(
+    workload: Workload, replay: Replay, capacity: int, *, loaded: bool = False
+) -> tuple[list[int], list[int]]:
     held: OrderedDict[tuple[int, int], int] = OrderedDict()
     warm, ahead_warm = [0] * workload.trace.calls, []
+    for row, expert in every_expert(workload) if loaded else []:
+        held[row, expert] = workload.expert_bytes[row]
+        while sum(held.values()) > capacity:
+            held.popitem(last=False)
     for call, (row, expert) in read_order(workload, replay):
         there = (row, expert) in held
         if call is None:
@@ -57,8 +63,14 @@ def naive_warm(workload: Workload, replay: Replay, capacity: int) -> tuple[list[
     return warm, ahead_warm
 
 
+def every_expert(workload: Workload) -> list[tuple[int, int]]:
+    """The place of its layer and the number of each expert, as the model's file has them."""
+    return [(row, expert) for row, n in enumerate(workload.n_experts) for expert in range(n)]
+
+
+@pytest.mark.parametrize("loaded", [False, True])
 @pytest.mark.parametrize(("policy", "contract", "prefetch"), SPECS)
-def test_equals_a_plain_lru(policy: str, contract: str, prefetch: str) -> None:
+def test_equals_a_plain_lru(policy: str, contract: str, prefetch: str, loaded: bool) -> None:
     for seed in range(30):
         workload = workload_of(seed)
         most = max(
@@ -67,8 +79,9 @@ def test_equals_a_plain_lru(policy: str, contract: str, prefetch: str) -> None:
         )
         replay = run(workload, Bank(slots=int(most)), policy, contract, prefetch=prefetch, record=True)
         for capacity in (0, 999, 1000, 5000, 20_000, 10**9):
-            found = warm_reads(workload, replay, capacity_bytes=capacity)
-            assert (found.warm.tolist(), found.ahead_warm.tolist()) == naive_warm(workload, replay, capacity)
+            found = warm_reads(workload, replay, capacity_bytes=capacity, loaded=loaded)
+            expected = naive_warm(workload, replay, capacity, loaded=loaded)
+            assert (found.warm.tolist(), found.ahead_warm.tolist()) == expected
 
 
 def test_a_page_cache_that_holds_all_reads_each_expert_once() -> None:
@@ -84,3 +97,5 @@ def test_a_page_cache_that_holds_all_reads_each_expert_once() -> None:
         )
     }
     assert replay.stream.misses.sum() - found.warm.sum() == len(asked)
+    loaded = warm_reads(workload, replay, capacity_bytes=10**9, loaded=True)
+    assert (loaded.warm == replay.stream.misses).all()

@@ -56,7 +56,7 @@ def test_speeds() -> None:
 def test_the_warm_up_ends_with_95_percent_of_the_cold_installs() -> None:
     work = one_prompt_and_four_tokens()
     many = np.full_like(work.misses, 100)
-    work = replace(work, misses=many, requests=many, refs=many)
+    work = replace(work, misses=many, installs=many, requests=many, refs=many)
     cold = np.zeros_like(work.cold)
     cold[[2, 4]] = 19, 1  # in tokens 1 and 2
     assert timed(replace(work, cold=cold), rows=2, dense_s=1.0).warm_up_steps == 1
