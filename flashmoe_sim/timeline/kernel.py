@@ -13,6 +13,7 @@ Where the order of events is not obvious, these rules hold:
   where misses are read one after another, and then uploaded one after another; the output of a step follows them.
 - Where experts are copied into fresh tensors, those read ahead are only read.
 - The output and the joining of two lanes keep the unit busy that computes.
+- A call without tokens takes no time, as if its layer had no call in the step: other architectures record none there.
 """
 
 from __future__ import annotations
@@ -127,6 +128,8 @@ def serve_call(
     parts: Any,
 ) -> float:
     """Run one routed call; returns when its experts have been computed."""
+    if work.refs[call] == 0:
+        return begin
     row, n_tokens = work.row[call], work.n_tokens[call]
     requests, misses, warm, fills = work.requests[call], work.misses[call], work.warm[call], work.cold[call]
     costs, upload_s = sim.rows[row], sim.rows[row].upload_s

@@ -241,7 +241,7 @@ def _prompt_share(trace: RoutingTrace) -> tuple[float | None, bool]:
     if phases is None:
         return None, False
     prompt = phases.of_calls(trace) == PHASE_PROMPT
-    if not trace.tokens or (trace.n_tokens[prompt] == 0).any():
+    if not trace.tokens or (trace.n_tokens[prompt & trace.has_refs] == 0).any():
         return None, phases.recorded
     busiest = max(trace.by_layer, key=lambda view: int(trace.n_tokens[view.call].sum(dtype=np.int64)))
     tokens = trace.n_tokens[busiest.call]
