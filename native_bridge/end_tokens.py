@@ -12,7 +12,7 @@ from typing import TypeGuard
 from flashmoe_sim.geometry.gguf_header import read_header
 
 KEYS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
-# The end of a text that a kind of tokenizer has where the model names none.
+# The end of a text that a kind of tokenizer has if the model names none.
 DEFAULT_EOS = {"llama": 2, "gpt2": 11, "t5": 1, "plamo2": 2}
 TEXTS = frozenset(
     (
@@ -34,9 +34,9 @@ OF_PARTS = (
 
 
 def end_tokens(model: Path) -> tuple[int, ...]:
-    """The tokens of a GGUF model that end a text, ascending; of a split model its first file tells them.
+    """The tokens of a GGUF model that end a text, ascending; a split model has them in its first file.
 
-    Where several texts can stand for one end, the runtime takes one of them; here all are taken.
+    If several texts can stand for one end, the runtime takes one of them; here all are taken.
     Raises BadInput for a file that cannot be read.
     """
     header = read_header(model, strings_of="tokenizer.ggml.tokens")

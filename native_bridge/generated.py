@@ -1,8 +1,9 @@
-"""How many tokens a run generated, which only its routed calls tell."""
+"""How many tokens a run generated: no log says it, but its routed calls do."""
 
 from __future__ import annotations
 
 import re
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ _SHAPE = re.compile(rb'"layer":(\d+),"n_expert_used":(\d+),"n_tokens":(\d+)')
 
 
 def generated(trace: RoutingTrace) -> int | None:
-    """Tokens that a run with this trace generated; None if nothing tells its prompt from what follows.
+    """Tokens that a run with this trace generated; None if its prompt cannot be found.
 
     Each but the last was decoded: the end of the text, if that is what came, is counted, too.
     """
@@ -24,7 +25,9 @@ def generated(trace: RoutingTrace) -> int | None:
 
 def generated_by(trace: Path, calls: int | None) -> int | None:
     """The same by the first `calls` lines of a trace file, all if None: without compiled kernels, and slow."""
-    shapes = np.array(_SHAPE.findall(trace.read_bytes())[:calls], np.int64).reshape(-1, 3)
+    with trace.open("rb") as lines:
+        found = [shape.groups() for line in islice(lines, calls) if (shape := _SHAPE.search(line))]
+    shapes = np.array(found, np.int64).reshape(-1, 3)
     if not len(shapes):
         return None
     layer, used, tokens = shapes.T

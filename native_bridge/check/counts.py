@@ -52,8 +52,8 @@ class CountCheck:
 
     slots, calls: references whose slots, and routed calls whose routing, were compared. counters: numbers of the log.
     differences: of the slots the first, of the counters all. aliased: references whose slot belonged to another expert
-    of the call; None where nothing was replayed. tokens: that the run generated; None if nothing tells. unlike: why it
-    could not be compared, or empty. same_text_as: the run that wrote the same, where nothing is routed.
+    of the call; None where nothing was replayed. tokens: that the run generated; None if its calls do not say. unlike:
+    why it could not be compared, or empty. same_text_as: the run that wrote the same, where nothing is routed.
     """
 
     folder: RunFolder

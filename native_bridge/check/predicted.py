@@ -116,7 +116,7 @@ def _add_ahead(
     source: str,
     table: NDArray[np.int64],
 ) -> None:
-    """Add what the log prints of a prefetch mode; it prints no line of what never happened.
+    """Add what the log prints of a prefetch mode; a log has no line for what never happened.
 
     ahead: what was read ahead, by layer. table: the counts of a replay.
     """

@@ -55,7 +55,7 @@ class Check:
 
     @property
     def settings(self) -> list[list[RunCheck]]:
-        """The runs, each with its repeats, which have its seconds; those of another verdict or use are apart."""
+        """The runs, each with its repeats, which have its seconds; another verdict, or an unfit run, is apart."""
         found: list[list[RunCheck]] = []
         for one in self.runs:
             for of in found:

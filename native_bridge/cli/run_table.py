@@ -27,7 +27,9 @@ def print_runs(outcomes: Sequence[tuple[Planned, Run | SimError]], title: str) -
             by_name.setdefault(one.request.name, []).append(outcome)
             requests[one.request.name] = one.request
     repeated = any(len(runs) > 1 for runs in by_name.values())
-    tokens = {name: [told for each in runs if (told := tokens_of(each)) is not None] for name, runs in by_name.items()}
+    tokens = {
+        name: [count for each in runs if (count := tokens_of(each)) is not None] for name, runs in by_name.items()
+    }
     short = any(min(tokens[name], default=each.n_predict) < each.n_predict for name, each in requests.items())
     rows = []
     for name, runs in by_name.items():
@@ -44,9 +46,9 @@ def print_runs(outcomes: Sequence[tuple[Planned, Run | SimError]], title: str) -
 
 
 def tokens_of(run: Run) -> int | None:
-    """Tokens that it generated; None if its routed calls do not tell."""
-    told = json.loads((run.folder / FLAGS).read_bytes()).get("tokens")
-    return told if isinstance(told, int) else None
+    """Tokens that it generated; None if its routed calls do not say."""
+    tokens = json.loads((run.folder / FLAGS).read_bytes()).get("tokens")
+    return tokens if isinstance(tokens, int) else None
 
 
 def _bank(request: RunRequest) -> str:

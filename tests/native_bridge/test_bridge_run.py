@@ -105,7 +105,7 @@ def test_a_text_that_ended_early(stand_in: Runtime, tmp_path: Path, capsys: pyte
     printed = capsys.readouterr().out.splitlines()
     assert printed[1].split() == ["mode", "bank", "hit", "%", "tok/s", "prompt", "tok/s", "tokens"]
     assert [line.split()[-3:] for line in printed[4:6]] == [["300", "of", "400"]] * 2
-    assert printed[3].split()[-1] == "-"  # nothing tells how many `stock` wrote
+    assert printed[3].split()[-1] == "-"  # nothing says how many `stock` wrote
     assert json.loads((tmp_path / "slot-bank24" / "run.json").read_text())["tokens"] == 300
     assert run(*given, 300, "--force") == 0
     assert "of 300" not in capsys.readouterr().out

@@ -35,7 +35,7 @@ def test_the_small_model() -> None:
         (["a", "b", "c"], {"eos": 2, "eot": 0, "eom": 1}, (0, 1, 2)),
         (["a", "<|im_end|>", "<|endoftext|>", "<|file_sep|>", "<|im_start|>"], {"eos": 1}, (1, 2, 3)),
         (["a", "<end_of_turn>", "<eos>"], {"eos": 2, "bos": 0, "padding": 0, "fim_pad": 0}, (0, 1, 2)),
-        (["a", "b"], {"eos": 9}, ()),  # not a token: the runtime takes that of the kind of tokenizer
+        (["a", "b"], {"eos": 9}, ()),  # not a token: the runtime takes the tokenizer's usual one
         (["a", "<|end|>", "b"], {"eos": 2}, (1, 2)),
         (["a", "<|end|>", "<|return|>", "<|call|>"], {"eos": 2}, (2, 3)),
         (["a", "<|end|>", "<|flush|>", "<|calls|>"], {"eos": 2}, (2, 3)),

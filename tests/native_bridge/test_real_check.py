@@ -40,7 +40,7 @@ def test_every_mode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(run["slots"] for run in runs.values()) == 6 * runs["slot-bank12"]["slots"] > 50_000
     assert runs["slot-bank12"]["aliased_refs"] > 0
     assert all(run["tokens"] == run["tokens_wanted"] for run in runs.values() if run["verdict"] == "exact")
-    # By counts; whether they tell a machine depends on the milliseconds of a busy one.
+    # By counts; whether a machine can be fitted on them depends on the milliseconds of a busy one.
     others = [one for one in open_folders([tmp_path / "made"], model=None).given if one.name != "slot-bank24"]
     assert [one.name for one in choose_anchors(others)] == ["slot-bank12", "oracle-all-hit", "slot-bank64"]
     assert "all counts equal" in page.read_text()
