@@ -8,7 +8,7 @@ from pathlib import Path
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.model import ModelGeometry
 from native_bridge.check.folder import RunFolder, open_folders
-from native_bridge.check.seconds import choose_anchors, is_like, is_repeat
+from native_bridge.check.seconds import choose_anchors, is_like, is_repeat, reads_while_decoding
 from native_bridge.request import RunRequest
 
 REQUEST_US, WEIGHTS = "request_us", "weights_gb_s"
@@ -63,7 +63,8 @@ def anchors_among(
     cache: which state of the page cache, where the runs are of two. parameters: as for `calibration`.
     Raises BadInput where the runs are of two machines, models or cache states, or miss one that is needed.
     """
-    runs = [one for one in open_folders(folders, model=model).given if not one.unfit]
+    given = open_folders(folders, model=model).given
+    runs = [one for one in given if not one.unfit and not reads_while_decoding(one)]
     states = sorted({one.cache for one in runs if one.cache})
     if cache is not None:
         runs = [one for one in runs if one.cache == cache]

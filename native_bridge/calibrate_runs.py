@@ -10,6 +10,7 @@ import psutil
 from flashmoe_sim.cli.common import size
 from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.geometry.gguf import read_gguf
+from flashmoe_sim.machines.run_log import MODES_WITHOUT_SLOTS
 from native_bridge.calibrate import calibration
 from native_bridge.check.make import PROMPT, TIMEOUT_S, Made
 from native_bridge.fixture import bundled_model
@@ -58,6 +59,11 @@ def make_anchors(
         gpu_layers=gpu_layers,
         parameters=parameters,
     )
+    if cache == "cold" and any(request.mode in MODES_WITHOUT_SLOTS for request in requests):
+        raise BadInput(
+            "--parameter weights_gb_s makes a run of stock, whose experts are read while it decodes if the page cache "
+            "is cold; give --cache warm"
+        )
     if sidecar is None:
         sidecar = place / "sidecar"
         if not (sidecar / "manifest.json").exists():

@@ -17,7 +17,7 @@ from native_bridge.runtime import GET_ONE, Runtime, describe, find_runtime
 VERIFIED_COMMIT = "64e25509b"
 NEEDED = (
     *("--moe-mode", "--moe-sidecar", "--moe-slot-bank", "--moe-trace", "--moe-trace-harness"),
-    *("--perf", "--no-escape", "--no-warmup", "--simple-io", "--ignore-eos"),
+    *("--perf", "--no-escape", "--no-warmup", "--simple-io", "--logit-bias"),
 )
 USEFUL = (
     *("--moe-topk", "--moe-cache-io-split", "--moe-prefetch-temporal", "--moe-predict-prev-token"),

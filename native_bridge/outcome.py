@@ -7,7 +7,7 @@ import signal
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.machines.run_log import parse_log
+from flashmoe_sim.machines.run_log import exhausted_of, parse_log
 from native_bridge.modes import TRACED
 from native_bridge.process import Finished
 from native_bridge.request import RunRequest
@@ -16,7 +16,7 @@ SHOWN = 200
 
 _OVERFLOW = re.compile(r"slot-bank overflow in layer (\d+): need more than (\d+)")
 _SAID = re.compile(r"error|fail|throw|assert|abort|exception|overflow|invalid|exhausted|mismatch", re.IGNORECASE)
-_CALLS = re.compile(r"^log_runtime_summary: Flash-MoE routed src=\S+ calls=(\d+) ", re.MULTILINE)
+ROUTED_CALLS = re.compile(r"^log_runtime_summary: Flash-MoE routed src=\S+ calls=(\d+) ", re.MULTILINE)
 
 
 def failure(
@@ -30,6 +30,11 @@ def failure(
         return f"it did not end within {finished.seconds:.0f} s and was ended; {_last(log)}"
     if found := _OVERFLOW.search(log):
         return _overflow(request, int(found[1]), int(found[2]), calls, model)
+    if ended := exhausted_of(log):
+        return (
+            f"the trace that it replays ends after {ended.calls} routed calls, and the text went on; replay a run with "
+            "as many tokens"
+        )
     if finished.code < 0:
         return f"it was ended by {_signal(-finished.code)}; {_last(log)}"
     if not log.strip():
@@ -42,7 +47,7 @@ def failure(
         if said := _said(log):
             return f"it said: {said}"
         return f"its log is not one that is known, is it of another version? {error}"
-    if request.mode in TRACED and (summary := _CALLS.findall(log)) and int(summary[-1]) != calls:
+    if request.mode in TRACED and (summary := ROUTED_CALLS.findall(log)) and int(summary[-1]) != calls:
         return f"its trace has {calls or 0} of {summary[-1]} routed calls; is the disk full? free it and run again"
     return None
 

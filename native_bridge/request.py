@@ -60,8 +60,7 @@ class RunRequest:
         flags = [PREFETCH[self.prefetch]] if self.prefetch is not None else []
         flags += ["--moe-cache-io-split", str(self.io_split)] if self.io_split is not None else []
         flags += ["-ngl", self.gpu_layers] if self.gpu_layers is not None else []
-        # An oracle replays what was routed: it must not go on for longer than the run that it replays.
-        return [*flags, "--ignore-eos", "--seed", str(self.seed), *self.extra]
+        return [*flags, "--seed", str(self.seed), *self.extra]
 
 
 def check_request(request: RunRequest, model: ModelGeometry, *, sidecar: Path | None, replay: Path | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.runs import Run, read_run
 from native_bridge.cache import Cache, model_files
+from native_bridge.end_tokens import go_on_flags
+from native_bridge.generated import generated_by
 from native_bridge.host import machine_name, temperature_c
 from native_bridge.modes import ORACLES
-from native_bridge.outcome import failure
+from native_bridge.outcome import ROUTED_CALLS, failure
 from native_bridge.page_cache import total_bytes
 from native_bridge.process import Finished, Terminated, run_child
 from native_bridge.request import RunRequest, arguments, check_request
@@ -59,6 +62,8 @@ def run_once(
     """
     geometry, model = read_gguf(model), model_files(model)[0]
     check_request(request, geometry, sidecar=sidecar, replay=replay)
+    # An oracle replays what was routed: it must not go on for longer than the run that it replays.
+    request = replace(request, extra=(*go_on_flags(model), *request.extra))
     if request.mode not in runtime.modes:
         raise BadInput(f"{runtime.path}: has no mode {request.mode}; it has {', '.join(runtime.modes) or 'none'}")
     refuse_folder(folder, force=force)
@@ -94,6 +99,7 @@ def run_once(
         if failed is None and cache is not None:
             failed = cache.after(request, geometry, finished, log)
         document |= {"rc": finished.code, "seconds": round(finished.seconds, 3), "read_bytes": finished.read_bytes}
+        document["tokens"] = _generated(work, log, calls) if failed is None else None
         document["temperature"]["after"] = temperature_c()
         document["cache"] = (cache or Cache("as-is")).facts()
         if failed is not None:
@@ -103,6 +109,14 @@ def run_once(
     if failed is not None:
         raise SimError(f"{folder}: {request.mode}: {failed}")
     return read_run(folder)
+
+
+def _generated(work: Path, log: str, calls: int | None) -> int | None:
+    """Tokens that the run generated, by its own trace, or by as much of another as it replayed."""
+    if calls is not None:
+        return generated_by(work / TRACE, calls)
+    replayed = ROUTED_CALLS.findall(log)
+    return generated_by(work / REPLAY, int(replayed[-1])) if replayed and (work / REPLAY).exists() else None
 
 
 class _Watch:

@@ -23,7 +23,8 @@ class Regime:
 
     demand: `call`, the distinct experts of a call over the slots of its layer; or `step`, those of all calls of a step
         over one bank for all layers. In bytes where the bank is.
-    demand_over_bank_p50, demand_over_bank_p99: quantiles over the calls or steps. share_over: share of them above 1.
+    demand_over_bank_p50, demand_over_bank_p99: quantiles over the calls with tokens, or the steps. share_over: share of
+        them above 1.
     top_k: experts a token uses in each layer: of the trace, else of the model, else of the widest token; 0: unknown.
     token_cycle_slots, token_cycle_bytes: what one token asks for: top_k experts of every layer.
     bank_slots, bank_bytes: what the banks hold altogether; None where they are in the other unit, or nothing tells.
@@ -105,12 +106,12 @@ def cliff_of(workload: Workload, setup: Setup) -> Cliff | None:
 
 
 def _demand(pool: Pool, bank: Capacity, setup: Setup) -> NDArray[np.float64]:
-    """What each call of a layer, or each step of all layers, asks for, over what the bank holds."""
+    """What each call with tokens of a layer, or each step of all layers, asks for, over what the bank holds."""
     asked = pool.requests * _size_by_row(pool, bank)[pool.row]
     if setup.scope == "global":
         _, step = np.unique(pool.step[:-1], return_inverse=True)
         asked = np.bincount(step, weights=asked)
-    return asked / max(bank.room, 1)
+    return asked[asked > 0] / max(bank.room, 1)
 
 
 def _size_by_row(pool: Pool, bank: Capacity) -> NDArray[np.int64]:

@@ -45,21 +45,26 @@ class Tensor(NamedTuple):
 
 @dataclass(frozen=True)
 class Header:
-    """Keys with a single value (arrays are skipped) and the tensors by name."""
+    """Keys with a single value and the tensors by name.
+
+    strings: the array of strings that was asked for; other arrays are skipped.
+    """
 
     keys: Mapping[str, Value]
     tensors: Mapping[str, Tensor]
+    strings: tuple[str, ...] = ()
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Path, *, strings_of: str = "") -> Header:
     """Read keys and tensors of one GGUF file.
 
+    strings_of: the key of an array of strings to read, too.
     Raises BadInput, with the byte offset, for a file that is cut short, damaged or of an unknown version.
     """
     size = regular_file_bytes(path, kind="a GGUF file")
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return _Reader(path, content, size).header()
+            return _Reader(path, content, size).header(strings_of)
     except OSError as error:
         raise unreadable(path, error) from None
 
@@ -74,7 +79,7 @@ class _Reader:
         self.at = 0
         self.order = "<"
 
-    def header(self) -> Header:
+    def header(self, strings_of: str) -> Header:
         if self.content[:4] != MAGIC:
             raise self.wrong(0, f"begins with {self.content[:4]!r}; expected {MAGIC!r}; is it a GGUF file?")
         self.at = 4
@@ -82,9 +87,14 @@ class _Reader:
         n_tensors = self._count("tensors", _SMALLEST_TENSOR_BYTES)
         n_keys = self._count("keys", _SMALLEST_KEY_BYTES)
         keys: dict[str, Value] = {}
+        strings: tuple[str, ...] = ()
         for _ in range(n_keys):
             name = self._name("a key")
-            value = self._value(self._scalar("I"))
+            kind = self._scalar("I")
+            begin = self.at
+            value = self._value(kind)
+            if name == strings_of and kind == _ARRAY:
+                strings = self._strings(begin)
             if value is not None:
                 keys[name] = value
         in_data: dict[str, Tensor] = {}
@@ -94,10 +104,10 @@ class _Reader:
             if name in in_data:
                 raise self.wrong(start, f"a second tensor {name!r}; expected one; download the file again")
             in_data[name] = self._tensor(name)
-        begin = self._data_begin(keys)
-        tensors = {name: tensor._replace(offset=begin + tensor.offset) for name, tensor in in_data.items()}
+        data_begin = self._data_begin(keys)
+        tensors = {name: tensor._replace(offset=data_begin + tensor.offset) for name, tensor in in_data.items()}
         self._check_end(tensors)
-        return Header(keys, tensors)
+        return Header(keys, tensors, strings)
 
     def wrong(self, at: int, text: str) -> BadInput:
         return BadInput(f"{self.path}: at byte {at}: {text}")
@@ -200,6 +210,14 @@ class _Reader:
                 "download the file again",
             )
         self.at = at
+
+    def _strings(self, begin: int) -> tuple[str, ...]:
+        """The strings of an array that has been skipped; none of an array of another type."""
+        end, self.at = self.at, begin
+        kind, count = self._scalar("I"), self._scalar("Q")
+        found = tuple(self._text() for _ in range(count)) if kind == _STRING else ()
+        self.at = end
+        return found
 
     def _tensor(self, name: str) -> Tensor:
         """One entry of the list; its offset is still that in the data section."""

@@ -7,19 +7,23 @@ from collections.abc import Iterator, Sequence
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.machines.runs import Run
 
-SETTINGS = ("n_gpu_layers", "cache-io-split", "async-upload", "parallel-reads")
+SETTINGS = (
+    *("n_gpu_layers", "cache-io-split", "async-upload", "parallel-reads", "mixed-slot-buffer", "cpu-vis-writes"),
+    *("gpu-bank", "ds2/kimi-gpu-bank"),
+)
 IO_SPLIT = "cache-io-split"
+BATCHED_READS = "batched reads"  # of parallel reads those with an io-split, too
 
 
 def refuse_two_machines(runs: Sequence[Run], *, io_split_may_differ: bool = False) -> None:
     """Raise BadInput, naming the setting, where two runs differ in what decides their times beside bank and top-k.
 
-    A setting that a run does not tell agrees with any.
+    An unrecorded setting matches any value.
     """
     told: dict[str, tuple[str, Run]] = {}
     for run in runs:
         for setting, value in _settings(run):
-            if setting == IO_SPLIT and io_split_may_differ:
+            if setting in (IO_SPLIT, BATCHED_READS) and io_split_may_differ:
                 continue
             first, other = told.setdefault(setting, (value, run))
             if first != value:
@@ -44,4 +48,8 @@ def _settings(run: Run) -> Iterator[tuple[str, str]]:
     for setting in SETTINGS:
         if setting in run.log.settings:
             yield setting, run.log.settings[setting]
+    if run.log.routed is not None and run.log.routed.batched_reads is not None:
+        yield BATCHED_READS, "on" if run.log.routed.batched_reads else "off"
+    if run.environment is not None:
+        yield "environment", " ".join(f"{key}={value}" for key, value in sorted(run.environment.items())) or "empty"
     yield from run.place.items()

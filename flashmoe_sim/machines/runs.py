@@ -25,7 +25,8 @@ class Run:
 
     bank: slots a layer. top_k: `--moe-topk`, 0 for the model's own. replay_of: the run whose trace it replayed.
     extra: further flags. place: whatever run.json tells of the machine it ran on, by key (`machine`, `host`).
-    trace: the file of its routed calls, or None. model: what run.json names as its model or sidecar and is still there.
+    environment: variables that change what it does, None where run.json does not say. trace: the file of its routed
+    calls, or None. model: what run.json names as its model or sidecar and is still there.
     """
 
     folder: Path
@@ -38,6 +39,7 @@ class Run:
     replay_of: str | None
     extra: tuple[str, ...]
     place: Mapping[str, str]
+    environment: Mapping[str, str] | None
     log: RunLog
     trace: Path | None
     model: Path | None
@@ -104,6 +106,7 @@ def read_run(folder: str | Path, *, failed_too: bool = False) -> Run:
         replay_of=flags.text("replay_of") if flags.document.get("replay_of") is not None else None,
         extra=flags.texts("extra"),
         place={key: flags.text(key) for key in ("machine", "host") if key in flags.document},
+        environment=flags.text_values("environment"),
         log=read(_text(path / "log.txt", "the log of a run"), mode=mode, where=str(path / "log.txt")),
         trace=trace,
         model=_model_told(flags.document.get("model")),
@@ -143,6 +146,12 @@ class _Flags:
         value = self._value(key)
         if not isinstance(value, str) or not value:
             raise BadInput(f"{self.path}: {key} is {_shown(value)}; expected a text")
+        return value
+
+    def text_values(self, key: str) -> Mapping[str, str] | None:
+        value = self.document.get(key)
+        if value is not None and not (isinstance(value, dict) and all(isinstance(one, str) for one in value.values())):
+            raise BadInput(f"{self.path}: {key} is {_shown(value)}; expected an object of texts")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:

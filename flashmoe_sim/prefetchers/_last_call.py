@@ -14,7 +14,7 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 @jit
 def last_calls(row: Any, step: Any, offset: Any, expert: Any, width: int, last: Any, after: Any, out: Any) -> Any:
-    """After every step, for each layer that had a call, predict the experts of its last call.
+    """After every step, for each layer that had a call, predict the experts of its last call, if it asked for any.
 
     width: how many references from the first; 0 for all. last: i64 [layers], filled with -1.
     after: i64 [predictions, 2], set to call and layer; out: i16, set to the experts. Both may be too short: nothing is
@@ -27,7 +27,7 @@ def last_calls(row: Any, step: Any, offset: Any, expert: Any, width: int, last: 
         if call + 1 < calls and step[call + 1] == step[call]:
             continue
         for layer in range(len(last)):
-            if last[layer] < 0:
+            if last[layer] < 0 or offset[last[layer]] == offset[last[layer] + 1]:
                 continue
             begin, end = offset[last[layer]], offset[last[layer] + 1]
             if width:
@@ -47,6 +47,7 @@ def last_calls(row: Any, step: Any, offset: Any, expert: Any, width: int, last: 
 class LastCall(Prefetcher):
     """After every step, each layer prefetches experts of its own last call, in their order.
 
+    After a call without tokens it prefetches none until its next call.
     width: how many of the call's references, from the first; 0 for all.
     """
 

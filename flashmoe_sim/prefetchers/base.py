@@ -24,8 +24,8 @@ class Predictions:
     after: i64 [predictions], the routed call right after which it was made, ascending; -1 before the first.
     row: i32 [predictions], the place in `trace.layers` of the layer that is to read ahead.
     offset: i64 [predictions + 1], where the experts of each begin. expert: i16, the most urgent first; may repeat.
-    target: i64 [predictions], the routed call that each was made for; None where that is the layer's next one, and a
-        later prediction takes the place of an earlier one.
+    target: i64 [predictions], the routed call that each was made for; None if that is the layer's next one, and a
+        later prediction takes the place of an earlier one. A call without tokens is a next one, too.
     """
 
     after: NDArray[np.int64]
@@ -71,5 +71,5 @@ def most_experts(trace: RoutingTrace) -> int:
 
 
 def default_width(trace: RoutingTrace) -> int:
-    """As many experts as a token uses; where that varies, as the mean call asks for."""
-    return trace.top_k or max(round(trace.refs / max(trace.calls, 1)), 1)
+    """As many experts as a token uses; where that varies, as the mean call with tokens asks for."""
+    return trace.top_k or max(round(trace.refs / max(int(trace.has_refs.sum()), 1)), 1)

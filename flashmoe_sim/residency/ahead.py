@@ -79,7 +79,7 @@ def by_pool(predictions: Predictions, pools: list[Pool], n_layers: int) -> list[
         _upcoming(pool.key, pool.offset, turn, offset, key, next_use, upcoming)
         meant = np.full(len(pool.call), -1, np.int64)
         if predictions.target is None:
-            _latest(pool.row, turn, row, np.full(n_layers, -1, np.int64), meant)
+            _latest(pool.row, pool.offset, turn, row, np.full(n_layers, -1, np.int64), meant)
         else:
             meant[np.searchsorted(pool.call, predictions.target[which])] = np.arange(len(which))
         found.append(Ahead(turn, row, offset, np.repeat(after, length), key, upcoming, meant))
@@ -87,11 +87,14 @@ def by_pool(predictions: Predictions, pools: list[Pool], n_layers: int) -> list[
 
 
 @jit
-def _latest(row: Any, turn: Any, ahead_row: Any, latest: Any, out: Any) -> None:
+def _latest(row: Any, offset: Any, turn: Any, ahead_row: Any, latest: Any, out: Any) -> None:
+    """The last prediction for the layer of each call; a call without tokens uses it up."""
     for call in range(len(row)):
         for serving in range(turn[call], turn[call + 1]):
             latest[ahead_row[serving]] = serving
         out[call] = latest[row[call]]
+        if offset[call] == offset[call + 1]:
+            latest[row[call]] = -1
 
 
 @jit

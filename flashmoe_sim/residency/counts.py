@@ -102,11 +102,12 @@ class Counts:
         return None if each is None else sum(int(n) * one for n, one in zip(self.table[:, column], each, strict=True))
 
     def _union_quantile(self, share: float) -> float | None:
-        calls = int(self.unions.sum())
+        asking = self.unions[1:]
+        calls = int(asking.sum())
         if not self.slots or not calls:
             return None
         rank = max(int(np.ceil(share * calls)), 1)
-        return float(np.searchsorted(np.cumsum(self.unions), rank)) / self.slots
+        return float(1 + np.searchsorted(np.cumsum(asking), rank)) / self.slots
 
 
 def _added(some: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:

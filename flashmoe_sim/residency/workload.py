@@ -123,7 +123,8 @@ def prepare(trace: RoutingTrace, geometry: ModelGeometry | None = None) -> Workl
             return Workload(trace, None)
         return Workload(trace, _recorded_geometry(trace))
     largest = np.zeros(max(trace.layers) + 1, np.int64)
-    np.maximum.at(largest, trace.layer, np.maximum.reduceat(trace.expert, trace.offset[:-1]))
+    asking = trace.has_refs  # without the others: of an empty run reduceat takes the element after it
+    np.maximum.at(largest, trace.layer[asking], np.maximum.reduceat(trace.expert, trace.offset[:-1][asking]))
     for layer in trace.layers:
         if layer not in geometry.layers:
             known = f"{min(geometry.layers)}..{max(geometry.layers)}"

@@ -15,6 +15,7 @@ Where the order of events is not obvious, these rules hold:
 - The output and the joining of two lanes keep the unit busy that computes.
 - What the CPU computes and RAM does not hold is read first, as one batch, and the cold lane begins when all of it is
   there. Misses that such a call installs are uploaded from then on, beside the two lanes, and the call waits for them.
+- A call without tokens takes no time, as if its layer had no call in the step: other architectures record none there.
 """
 
 from __future__ import annotations
@@ -129,6 +130,8 @@ def serve_call(
     parts: Any,
 ) -> float:
     """Run one routed call; returns when its experts have been computed."""
+    if work.refs[call] == 0:
+        return begin
     row, n_tokens = work.row[call], work.n_tokens[call]
     requests, misses, warm, fills = work.requests[call], work.misses[call], work.warm[call], work.cold[call]
     costs, upload_s = sim.rows[row], sim.rows[row].upload_s

@@ -32,8 +32,8 @@ COLUMNS = 9
 
 REQUIRED = 1 << LAYER | 1 << N_EXPERT_USED | 1 << N_TOKENS | 1 << EXPERTS
 LARGEST = np.array([2**63 - 1, 2**15 - 1, 2**31 - 1, 2**31 - 1, 2, 2**31 - 1, 2**31 - 1])
-# The shortest line is {"layer":0,"n_expert_used":1,"n_tokens":1,"experts":[0]}, and an id takes two bytes.
-SHORTEST_LINE, SHORTEST_ID = 57, 2
+# The shortest line is {"layer":0,"n_expert_used":1,"n_tokens":0,"experts":[]}, and an id takes two bytes.
+SHORTEST_LINE, SHORTEST_ID = 56, 2
 
 _SEQ = np.frombuffer(b'{"seq":', np.uint8)
 _LAYER = np.frombuffer(b',"layer":', np.uint8)
@@ -61,7 +61,7 @@ def _labelled(data: NDArray[np.uint8], at: int, label: NDArray[np.uint8]) -> tup
 def _fits(layer: int, n_expert_used: int, n_tokens: int) -> bool:
     """Whether the numbers of a call, none of them negative, are in range."""
     small = layer <= LARGEST[LAYER] and n_expert_used <= LARGEST[N_EXPERT_USED] and n_tokens <= LARGEST[N_TOKENS]
-    return bool(small and n_expert_used >= 1 and n_tokens >= 1)
+    return bool(small and n_expert_used >= 1)
 
 
 @jit

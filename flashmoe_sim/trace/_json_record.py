@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import orjson
 
-from flashmoe_sim.trace._json_kernels import KEY_NAMES, LARGEST, N_EXPERT_USED, N_TOKENS, PHASE
+from flashmoe_sim.trace._json_kernels import KEY_NAMES, LARGEST, N_EXPERT_USED, PHASE
 from flashmoe_sim.trace._json_tokens import LARGEST_ID
 
-_SMALLEST = {N_EXPERT_USED: 1, N_TOKENS: 1}
+_SMALLEST = {N_EXPERT_USED: 1}
 _NUMBERS = KEY_NAMES[: len(LARGEST)]
 _REQUIRED = ("layer", "n_expert_used", "n_tokens", "experts")
 _PHASES = {"unknown": 0, "prompt": 1, "decode": 2}

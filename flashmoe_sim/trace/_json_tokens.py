@@ -105,6 +105,9 @@ def ids(data: NDArray[np.uint8], at: int, out: NDArray[np.int16], start: int, lo
     """A list of integers from `lowest` to LARGEST_ID into `out[start:]`: (how many, position after it or -1)."""
     if data[at] != OPEN_LIST:
         return 0, -1
+    after = space(data, at + 1)
+    if data[after] == CLOSE_LIST:
+        return 0, after + 1
     i = start
     while i < len(out):
         at = space(data, at + 1)
@@ -133,6 +136,8 @@ def short_ids(data: NDArray[np.uint8], at: int, out: NDArray[np.int16], start: i
     Branches only on what all good lines do alike, so the processor never guesses how many digits an id has; `|` and `&`
     instead of `or` and `and` keep it to one branch an id (a tenth faster).
     """
+    if count == 0:
+        return at
     last = start + count - 1
     for i in range(start, start + count):
         first = np.int64(data[at]) - ZERO

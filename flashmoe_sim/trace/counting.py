@@ -83,13 +83,16 @@ def count_overlap(
 ) -> tuple[int, int]:
     """Distinct experts of a layer's tokens that the layer's previous token also used, and how many were compared.
 
-    A call whose tokens are unknown is passed over, and the token after it has no previous one.
+    A call whose tokens are unknown is passed over, and the token after it has no previous one. A call without tokens
+    changes nothing.
     last_token: i64 [experts], filled with -1.
     """
     shared, compared, token = 0, 0, 0
     follows = False
     for call in range(len(offset) - 1):
         length, tokens = offset[call + 1] - offset[call], n_tokens[call]
+        if length == 0:
+            continue
         if tokens < 1 or length % tokens != 0:
             follows = False
             continue

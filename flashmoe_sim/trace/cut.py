@@ -72,12 +72,12 @@ def _first_ranks(trace: RoutingTrace, top_k: int) -> RoutingTrace:
     if trace.format in WITHOUT_RANKS:
         raise BadInput(f"{_name(trace)}: {trace.format} does not record the router-rank order, so top-k cannot be cut")
     length = np.diff(trace.offset)
-    unknown = np.flatnonzero((trace.n_tokens < 1) | (length % np.maximum(trace.n_tokens, 1) != 0))
+    unknown = np.flatnonzero(trace.has_refs & (trace.n_tokens < 1) | (length % np.maximum(trace.n_tokens, 1) != 0))
     if len(unknown):
         raise BadInput(f"{_name(trace)}: the tokens of call {unknown[0]} are unknown, so top-k cannot be cut")
-    width = length // trace.n_tokens
-    if (width < top_k).any():
-        narrow = int(np.flatnonzero(width < top_k)[0])
+    width = length // np.maximum(trace.n_tokens, 1)
+    if len(too_narrow := np.flatnonzero(trace.has_refs & (width < top_k))):
+        narrow = int(too_narrow[0])
         raise BadInput(
             f"{_name(trace)}: top-k {top_k}, but call {narrow} has {width[narrow]} experts per token; give at most that"
         )

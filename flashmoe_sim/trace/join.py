@@ -34,7 +34,7 @@ def join_calls(trace: RoutingTrace, calls: NDArray[np.int64], steps: NDArray[np.
     begin = with_end(np.cumsum(length) - length, int(length.sum()))
     reference = ranges(trace.offset[calls], length)
     width = np.where((tokens > 0) & (length % np.maximum(tokens, 1) == 0), length // np.maximum(tokens, 1), 0)
-    narrowest = np.minimum.reduceat(width, first)
+    narrowest = np.minimum.reduceat(np.where(length > 0, width, length.max(initial=1)), first)
     alike = (narrowest > 0) & (narrowest == np.maximum.reduceat(width, first))
     alone = np.diff(with_end(first, len(calls))) == 1
     phase = phases_of(trace)[calls]

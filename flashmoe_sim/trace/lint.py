@@ -123,17 +123,21 @@ def _ids(trace: RoutingTrace, n_experts: Mapping[int, int] | int | None) -> Iter
 
 def _shapes(trace: RoutingTrace) -> Iterator[Finding]:
     length = np.diff(trace.offset)
-    known = trace.n_tokens > 0
+    known, empty = trace.n_tokens > 0, length == 0
     uneven = known & (length % np.maximum(trace.n_tokens, 1) != 0)
     if uneven.any():
         message = f"{_counted(int(uneven.sum()), 'call')} whose references are not a whole number per token"
         yield _at(trace, "error", "wrong-length", uneven, int(uneven.sum()), message, "record the trace again")
-    if (empty := length == 0).any():
-        message = f"{_counted(int(empty.sum()), 'call')} without experts"
-        yield _at(trace, "error", "empty-call", empty, int(empty.sum()), message, "record the trace again")
-    if unknown := int((~known).sum()):
-        message = f"{_counted(unknown, 'call')} of unknown tokens: counted as requests, but not as tokens"
-        yield _at(trace, "info", "unknown-tokens", ~known, unknown, message, "")
+    if (lost := known & empty).any():
+        message = f"{_counted(int(lost.sum()), 'call')} without experts"
+        yield _at(trace, "error", "empty-call", lost, int(lost.sum()), message, "record the trace again")
+    if (idle := ~known & empty).any():
+        message = f"{_counted(int(idle.sum()), 'call')} without tokens: they count as calls and ask for nothing"
+        advice = "as it should be in a prompt: the last layer computes only the output rows"
+        yield _at(trace, "info", "no-tokens", idle, int(idle.sum()), message, advice)
+    if (unknown := ~known & ~empty).any():
+        message = f"{_counted(int(unknown.sum()), 'call')} of unknown tokens: counted as requests, but not as tokens"
+        yield _at(trace, "info", "unknown-tokens", unknown, int(unknown.sum()), message, "")
     repeats = np.zeros(trace.calls, dtype=np.int32)
     last_token = np.full(int(trace.expert.max(initial=0)) + 1, -1, dtype=np.int64)
     count_repeats(trace.offset, trace.n_tokens, trace.expert, last_token, repeats)

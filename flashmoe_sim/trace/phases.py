@@ -40,10 +40,10 @@ class Phases:
 def find_phases(trace: RoutingTrace) -> Phases | None:
     """The phases as recorded, else as they follow from what the last layer computed; None where nothing tells.
 
-    During a prompt the last layer computes only the rows that are output. A step without the last layer, or with more
-    than one token in a call, is therefore a prompt; so is the whole step that ends a run of steps without the last
-    layer, since it holds the prompt's last token. A lone step without the last layer at the end of the trace may
-    merely be cut short: its phase is unknown.
+    During a prompt the last layer computes only the rows that are output: it has no call, or one without tokens, as the
+    architecture has it. A step without the last layer, or with more than one token in a call, is therefore a prompt; so
+    is the whole step that ends a run of steps without the last layer, since it holds the prompt's last token. A lone
+    step without the last layer at the end of the trace may merely be cut short: its phase is unknown.
     """
     if not trace.calls:
         return None
@@ -51,7 +51,7 @@ def find_phases(trace: RoutingTrace) -> Phases | None:
     if trace.phase is not None:
         return Phases(number, trace.phase[first], recorded=True) if trace.phase.any() else None
     lacks_last = np.ones(len(number), dtype=np.bool_)
-    lacks_last[step[trace.layer == trace.layers[-1]]] = False
+    lacks_last[step[(trace.layer == trace.layers[-1]) & trace.has_refs]] = False
     wide = np.zeros(len(number), dtype=np.bool_)
     wide[step[trace.n_tokens > 1]] = True
     if len(trace.layers) < 2 or not (lacks_last | wide).any():

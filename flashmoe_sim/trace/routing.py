@@ -33,7 +33,7 @@ class RoutingTrace:
     """Routed calls in the order they happened, as flat arrays.
 
     layer: i16 [calls], the model's own layer number.
-    n_tokens: i32 [calls], tokens of the call; 0 where the recording does not tell.
+    n_tokens: i32 [calls], tokens of the call; 0 for a call without references, and where the recording does not say.
     offset: i64 [calls + 1], where each call's references start in `expert`.
     expert: i16 [references], token-major, in router-rank order where the recording kept it.
     n_experts: experts of each layer, keyed by layer number.
@@ -77,6 +77,11 @@ class RoutingTrace:
     @property
     def refs(self) -> int:
         return len(self.expert)
+
+    @cached_property
+    def has_refs(self) -> NDArray[np.bool_]:
+        """Which calls ask for experts, bool [calls]: all but those without tokens."""
+        return np.diff(self.offset) > 0
 
     @cached_property
     def layers(self) -> tuple[int, ...]:
@@ -142,7 +147,5 @@ class RoutingTrace:
 
 def infer_n_experts(layer: NDArray[np.int16], expert: NDArray[np.int16]) -> dict[int, int]:
     """For every layer, the smallest power of two that holds the largest id seen in any of them."""
-    if not len(expert):
-        return {}
-    most = 1 << int(expert.max()).bit_length()
+    most = 1 << int(expert.max(initial=0)).bit_length()
     return {int(number): most for number in np.unique(layer)}

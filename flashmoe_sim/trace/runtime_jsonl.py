@@ -2,10 +2,11 @@
 
 {"seq":0,"layer":3,"n_expert_used":8,"n_tokens":1,"experts":[...],"slots":[...]}
 
-`experts` and `slots` have n_expert_used x n_tokens entries, token-major. `seq` and `slots` may be missing; `phase` (0,
-1, 2, "prompt" or "decode"), `sequence`, `step` and `weights` (a number a reference) are understood; any other key is
-ignored. Lines are parsed by compiled kernels, fastest in the runtime's own layout. A line with `weights`, escapes or
-nested unknown values goes through orjson, at a tenth of the speed.
+`experts` and `slots` have n_expert_used x n_tokens entries, token-major. A call without tokens has empty lists: most
+architectures write one for the last layer of a micro-batch that outputs no row. `seq` and `slots` may be missing;
+`phase` (0, 1, 2, "prompt" or "decode"), `sequence`, `step` and `weights` (a number a reference) are understood; any
+other key is ignored. Lines are parsed by compiled kernels, fastest in the runtime's own layout. A line with `weights`,
+escapes or nested unknown values goes through orjson, at a tenth of the speed.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from flashmoe_sim.trace.routing import PHASE_PROMPT, LayerView, RoutingTrace
 
 @dataclass(frozen=True)
 class UnionSizes:
-    """Distinct experts of a routed call, over the calls."""
+    """Distinct experts of a routed call, over the calls with tokens; zeros if there are none."""
 
     mean: float
     p50: int
@@ -61,7 +61,7 @@ class LayerStatistics:
 
 @dataclass(frozen=True)
 class BankUse:
-    """The regime of a bank size: union / slots over the calls, and the calls whose union exceeds the slots."""
+    """The regime of a bank size: union / slots over the calls with tokens, and calls whose union exceeds the slots."""
 
     slots: int
     union_over_slots_p50: float
@@ -213,6 +213,7 @@ def _reuse(view: LayerView, n_experts: int) -> tuple[NDArray[np.int64], int]:
 
 
 def _union_sizes(union: NDArray[np.int32]) -> UnionSizes:
+    union = union[union > 0] if union.any() else union
     p50, p99 = np.quantile(union, (0.5, 0.99), method="inverted_cdf")
     return UnionSizes(mean=float(union.mean()), p50=int(p50), p99=int(p99), max=int(union.max()))
 
@@ -241,7 +242,7 @@ def _prompt_share(trace: RoutingTrace) -> tuple[float | None, bool]:
     if phases is None:
         return None, False
     prompt = phases.of_calls(trace) == PHASE_PROMPT
-    if not trace.tokens or (trace.n_tokens[prompt] == 0).any():
+    if not trace.tokens or (trace.n_tokens[prompt & trace.has_refs] == 0).any():
         return None, phases.recorded
     busiest = max(trace.by_layer, key=lambda view: int(trace.n_tokens[view.call].sum(dtype=np.int64)))
     tokens = trace.n_tokens[busiest.call]

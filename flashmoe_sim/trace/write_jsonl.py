@@ -20,11 +20,11 @@ CALLS_PER_BLOCK = 4096
 def write_jsonl(trace: RoutingTrace, path: Path, *, force: bool = False) -> None:
     """Write one JSON object per call; compressed where the name ends in .gz or .zst. Slots are left out if unknown.
 
-    Raises BadInput where a call's tokens are unknown or do not divide its references, the file exists without force, or
+    Raises BadInput if a call's tokens are unknown or do not divide its references, the file exists without force, or
     it cannot be written.
     """
     length = np.diff(trace.offset)
-    wrong = np.flatnonzero((trace.n_tokens < 1) | (length % np.maximum(trace.n_tokens, 1) != 0))
+    wrong = np.flatnonzero((trace.n_tokens < 1) & trace.has_refs | (length % np.maximum(trace.n_tokens, 1) != 0))
     if len(wrong):
         call = int(wrong[0])
         raise BadInput(
@@ -68,13 +68,15 @@ def _blocks(trace: RoutingTrace) -> Iterator[bytes]:
         return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
 
     expert, slot = np.ascontiguousarray(trace.expert), trace.slot
+    used = np.diff(trace.offset) // np.maximum(trace.n_tokens, 1)
+    for view in trace.by_layer:  # a call without tokens has the width of its layer's others
+        used[view.call] = np.where(used[view.call] > 0, used[view.call], trace.top_k or max(used[view.call].max(), 1))
     lines: list[bytes] = []
     for call in range(trace.calls):
         begin, end = int(trace.offset[call]), int(trace.offset[call + 1])
-        tokens = int(trace.n_tokens[call])
         lines.append(
             b'{"seq":%d,"layer":%d,"n_expert_used":%d,"n_tokens":%d,"experts":%b'
-            % (call, trace.layer[call], (end - begin) // tokens, tokens, listed(expert[begin:end]))
+            % (call, trace.layer[call], used[call], trace.n_tokens[call], listed(expert[begin:end]))
         )
         lines.append(b"}\n" if slot is None else b',"slots":%b}\n' % listed(np.ascontiguousarray(slot[begin:end])))
         if len(lines) >= 2 * CALLS_PER_BLOCK:

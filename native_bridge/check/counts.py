@@ -17,16 +17,18 @@ from native_bridge.check.folder import RunFolder, RunFolders
 from native_bridge.check.predicted import (
     PREFETCH_MODES,
     Predicted,
+    first_calls,
     predict_all_hit,
     predict_oracle_prefetch,
     predict_slot_bank,
 )
 from native_bridge.check.printed import SHOWN_LAYERS, Lines
+from native_bridge.generated import generated
 
 MODES_OF_REPLAY = ("oracle-all-hit", "oracle-prefetch")
 NEED_A_MODEL = ("install", "resident-slot-bank prime")
 COUNTED = (
-    *("routed", "residency", "repaired", "overflow", "oracle-all-hit prime"),
+    *("routed", "residency", "repaired", "overflow", "exhausted", "oracle-all-hit prime"),
     *(line for line, _ in PREFETCH_MODES.values()),
     *NEED_A_MODEL,
 )
@@ -50,8 +52,8 @@ class CountCheck:
 
     slots, calls: references whose slots, and routed calls whose routing, were compared. counters: numbers of the log.
     differences: of the slots the first, of the counters all. aliased: references whose slot belonged to another expert
-    of the call; None where nothing was replayed. unlike: why it could not be compared, or empty. same_text_as: the run
-    that wrote the same, where nothing is routed.
+    of the call; None where nothing was replayed. tokens: that the run generated; None if its calls do not say. unlike:
+    why it could not be compared, or empty. same_text_as: the run that wrote the same, where nothing is routed.
     """
 
     folder: RunFolder
@@ -60,6 +62,7 @@ class CountCheck:
     counters: int = 0
     differences: tuple[Difference, ...] = ()
     aliased: int | None = None
+    tokens: int | None = None
     notes: tuple[str, ...] = ()
     unlike: str = ""
     same_text_as: str = ""
@@ -68,6 +71,11 @@ class CountCheck:
     @property
     def passed(self) -> bool:
         return not self.differences and not self.unlike
+
+    @property
+    def short(self) -> bool:
+        """Whether the run generated fewer tokens than it was asked for, without failing."""
+        return self.tokens is not None and self.tokens < self.folder.run.n_predict
 
     @property
     def compared(self) -> bool:
@@ -86,7 +94,7 @@ def check_counts(folder: RunFolder, among: RunFolders) -> CountCheck:
 
 def _check_routed(folder: RunFolder, among: RunFolders) -> CountCheck:
     run = folder.run
-    if folder.failure and run.log.overflow is None:
+    if folder.failure and run.log.overflow is None and run.log.exhausted is None:
         raise BadInput(f"{folder.place}: the run failed: {folder.failure}; run it again, or leave it out")
     source = _source_of_calls(folder, among)
     assert source.run.trace is not None
@@ -104,6 +112,11 @@ def _check_routed(folder: RunFolder, among: RunFolders) -> CountCheck:
     came_to = run.log.routed.calls if run.log.routed else 0
     if run.mode in MODES_OF_REPLAY and came_to < trace.calls:
         notes.append(f"the run came to {came_to:,} of the {trace.calls:,} calls of the trace")
+    if run.log.exhausted is not None:
+        notes.append(f"it went on after the {trace.calls:,} calls of the trace, and failed: compared up to there")
+    tokens = None if folder.failure else generated(first_calls(trace, came_to))
+    if tokens is not None and tokens < run.n_predict:
+        notes.append(f"it ended after {tokens:,} of {run.n_predict:,} tokens")
     differences = list(_counters_that_differ(folder, predicted.lines))
     slots = 0
     if source is folder and trace.slot is not None and predicted.slot is not None:
@@ -119,6 +132,7 @@ def _check_routed(folder: RunFolder, among: RunFolders) -> CountCheck:
         counters=sum(len(values) for name, values in predicted.lines.items() if name in folder.lines),
         differences=tuple(differences),
         aliased=predicted.replayed.counts.total()["aliased_refs"] if predicted.replayed else None,
+        tokens=tokens,
         notes=tuple(notes),
         predicted=predicted,
     )
@@ -151,11 +165,11 @@ def _check_refused(folder: RunFolder, trace: RoutingTrace, notes: list[str]) -> 
 def _predict(folder: RunFolder, trace: RoutingTrace, failing: tuple[int, int] | None) -> Predicted:
     run, routed = folder.run, folder.run.log.routed
     io_split = max(routed.io_split, 1) if routed else 1
-    calls = min(routed.calls, trace.calls) if routed else trace.calls
-    if run.mode == "oracle-all-hit":
-        return predict_all_hit(trace, folder.model, slots=run.bank, calls=calls, io_split=io_split)
-    if run.mode == "oracle-prefetch":
-        return predict_oracle_prefetch(trace, folder.model, slots=run.bank, calls=calls, io_split=io_split)
+    if run.mode in MODES_OF_REPLAY:
+        predict = predict_all_hit if run.mode == "oracle-all-hit" else predict_oracle_prefetch
+        calls = min(routed.calls, trace.calls) if routed else trace.calls
+        outlived = run.log.exhausted is not None
+        return predict(trace, folder.model, slots=run.bank, calls=calls, io_split=io_split, outlived=outlived)
     predicted = predict_slot_bank(
         trace,
         folder.model,

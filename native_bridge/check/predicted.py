@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,8 +65,6 @@ def predict_slot_bank(
     `replay` does.
     """
     workload = prepare(trace, model)
-    if from_ram and all(slots == workload.trace.n_experts[layer] for layer in trace.layers):
-        return _filled_before(workload, slots)
     source = FROM_RAM if from_ram else "pread-slot-bank"
     line, predictor = PREFETCH_MODES.get(prefetch_flag, ("", "none"))
     setup = Setup(Bank(slots=slots), prefetch=parse_prefetcher(predictor), io_split=io_split)
@@ -92,22 +90,47 @@ def predict_slot_bank(
         )
 
     rows = range(len(trace.layers))
-    layers = [counted(row, tally.CALLS, tally.REQUESTS, tally.MISSES) for row in rows]
-    if failing is not None and failing[0] not in trace.layers:
-        geometry = model.layers[failing[0]] if model else None
-        layers.append(Counted(failing[0], 1, failing[1], 0, 0, 0, 0, geometry))
-    lines = routed_lines(layers, source=source, io_split=io_split)
+    ahead = [counted(row, tally.PREFETCH_CALLS, tally.PREFETCH_REQUESTS, tally.PREFETCH_ISSUED) for row in rows]
+    if from_ram and all(slots == workload.trace.n_experts[layer] for layer in trace.layers):
+        found = _filled_before(workload, slots)
+        ahead = [replace(one, misses=0) for one in ahead]
+    else:
+        layers = [counted(row, tally.CALLS, tally.REQUESTS, tally.MISSES) for row in rows]
+        if failing is not None and failing[0] not in trace.layers:
+            geometry = model.layers[failing[0]] if model else None
+            layers.append(Counted(failing[0], 1, failing[1], 0, 0, 0, 0, geometry))
+        lines = routed_lines(layers, source=source, io_split=io_split)
+        found = Predicted(lines, replayed.slot, workload, replayed)
     if line:
-        ahead = [counted(row, tally.PREFETCH_CALLS, tally.PREFETCH_REQUESTS, tally.PREFETCH_ISSUED) for row in rows]
-        lines[line] = ahead_line(ahead, source=source, io_split=io_split)
-        if line != "prefetch":
-            lines[line] |= overlap_values(
-                right=int(table[:, tally.PREDICTED_RIGHT].sum()),
-                predicted=int(table[:, tally.PREDICTED].sum()),
-                asked=sum(int(pool.requests[1:].sum()) for pool in workload.layer_pools),
-                compared=sum(len(pool.call) - 1 for pool in workload.layer_pools),
-            )
-    return Predicted(lines, replayed.slot, workload, replayed)
+        _add_ahead(found.lines, line, ahead, workload=workload, setup=setup, source=source, table=table)
+    return found
+
+
+def _add_ahead(
+    lines: Lines,
+    line: str,
+    ahead: Sequence[Counted],
+    *,
+    workload: Workload,
+    setup: Setup,
+    source: str,
+    table: NDArray[np.int64],
+) -> None:
+    """Add what the log prints of a prefetch mode; a log has no line for what never happened.
+
+    ahead: what was read ahead, by layer. table: the counts of a replay.
+    """
+    if any(one.calls for one in ahead):
+        lines[line] = ahead_line(ahead, source=source, io_split=setup.io_split)
+    predictions = zip(workload.layer_pools, workload.ahead(setup.prefetch, "layer"), strict=True)
+    judged = [pool.requests[made.meant >= 0] for pool, made in predictions]
+    if line != "prefetch" and any(map(len, judged)):
+        lines[line] = lines.get(line, {}) | overlap_values(
+            right=int(table[:, tally.PREDICTED_RIGHT].sum()),
+            predicted=int(table[:, tally.PREDICTED].sum()),
+            asked=sum(int(requests.sum()) for requests in judged),
+            compared=sum(map(len, judged)),
+        )
 
 
 def _ahead_of_whole_steps(
@@ -118,10 +141,12 @@ def _ahead_of_whole_steps(
     table: the counts of all its calls.
     """
     trace = workload.trace
-    before = first_calls(trace, int(np.searchsorted(trace.steps, trace.steps[-1])))
-    whole = replay(prepare(before, workload.geometry), setup)
-    rows = [trace.layers.index(layer) for layer in whole.counts.layers]
     ahead_table = np.zeros_like(table)
+    whole_calls = int(np.searchsorted(trace.steps, trace.steps[-1]))
+    if not whole_calls:
+        return ahead_table, table[:, tally.COLD]
+    whole = replay(prepare(first_calls(trace, whole_calls), workload.geometry), setup)
+    rows = [trace.layers.index(layer) for layer in whole.counts.layers]
     ahead_table[rows] = whole.counts.table
     filled = table[:, tally.COLD] - ahead_table[:, tally.COLD]
     filled[rows] += [len(contents) for contents in whole.contents]
@@ -129,24 +154,26 @@ def _ahead_of_whole_steps(
 
 
 def predict_all_hit(
-    trace: RoutingTrace, model: ModelGeometry | None, *, slots: int, calls: int, io_split: int
+    trace: RoutingTrace, model: ModelGeometry | None, *, slots: int, calls: int, io_split: int, outlived: bool = False
 ) -> Predicted:
-    """The mode `oracle-all-hit`; calls: as many of the trace as the run came to."""
+    """The mode `oracle-all-hit`; calls: as many of the trace as the run came to; outlived: whether it went on."""
     found, workload = oracle_all_hit(trace, slots=slots), prepare(trace, model)
     played = prepare(first_calls(trace, calls), model)
-    lines = _only_hits(played, lambda layer: 0, source="oracle-all-hit", io_split=io_split)
+    lines = _only_hits(played, lambda layer: 0, source="oracle-all-hit", io_split=io_split, outlived=outlived)
     geometry = model.layers if model else None
     lines["oracle-all-hit prime"] = prime_line(found.installs, geometry)
     return Predicted(lines, found.slot, workload)
 
 
 def predict_oracle_prefetch(
-    trace: RoutingTrace, model: ModelGeometry | None, *, slots: int, calls: int, io_split: int
+    trace: RoutingTrace, model: ModelGeometry | None, *, slots: int, calls: int, io_split: int, outlived: bool = False
 ) -> Predicted:
-    """The mode `oracle-prefetch`; calls: as many of the trace as the run came to."""
+    """The mode `oracle-prefetch`; calls: as many of the trace as the run came to; outlived: whether it went on."""
     found, workload = oracle_prefetch(trace, slots=slots, calls=calls), prepare(trace, model)
     played = prepare(first_calls(trace, calls), model)
-    lines = _only_hits(played, lambda layer: found.filled[layer], source="oracle-prefetch", io_split=io_split)
+    lines = _only_hits(
+        played, lambda layer: found.filled[layer], source="oracle-prefetch", io_split=io_split, outlived=outlived
+    )
     ahead = [
         Counted(layer, 0, 0, 0, found.misses[layer], 0, found.filled[layer], _geometry(workload, row))
         for row, layer in enumerate(trace.layers)
@@ -192,14 +219,19 @@ def _filled_before(workload: Workload, slots: int) -> Predicted:
     return Predicted(lines, trace.expert.astype(np.int32), workload)
 
 
-def _only_hits(workload: Workload, filled: Callable[[int], int], *, source: str, io_split: int) -> Lines:
+def _only_hits(
+    workload: Workload, filled: Callable[[int], int], *, source: str, io_split: int, outlived: bool = False
+) -> Lines:
+    """outlived: whether one more token came after the trace; the runtime counts its first call before it fails."""
     trace = workload.trace
     refs = np.diff(trace.offset)
+    after = trace.layers.index(int(trace.layer[-1])) + 1
+    failing = trace.layers[after % len(trace.layers)] if outlived else None
     layers = [
         Counted(
             layer=layer,
-            calls=len(pool.call),
-            refs=int(refs[pool.call].sum()),
+            calls=len(pool.call) + (layer == failing),
+            refs=int(refs[pool.call].sum()) + (int(refs[pool.call[-1]]) if layer == failing else 0),
             requests=int(pool.requests.sum()),
             misses=0,
             cold=0,
@@ -208,7 +240,10 @@ def _only_hits(workload: Workload, filled: Callable[[int], int], *, source: str,
         )
         for row, (layer, pool) in enumerate(zip(trace.layers, workload.layer_pools, strict=True))
     ]
-    return routed_lines(layers, source=source, io_split=io_split)
+    lines = routed_lines(layers, source=source, io_split=io_split)
+    if failing is not None:
+        lines["exhausted"] = {"layer": str(failing), "calls": str(trace.calls)}
+    return lines
 
 
 def _geometry(workload: Workload, row: int) -> LayerGeometry | None:

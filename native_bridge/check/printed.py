@@ -53,6 +53,8 @@ def printed_lines(log: RunLog) -> Lines:
         lines["repaired"] = {"records": str(log.repairs)}
     if log.overflow is not None:
         lines["overflow"] = {"layer": str(log.overflow.layer), "slots": str(log.overflow.slots)}
+    if log.exhausted is not None:
+        lines["exhausted"] = {"layer": str(log.exhausted.layer), "calls": str(log.exhausted.calls)}
     return lines
 
 

@@ -13,6 +13,7 @@ from native_bridge.check.counts import CountCheck, check_counts
 from native_bridge.check.folder import open_folders, without_repeat
 from native_bridge.check.seconds import Machines, Seconds, is_repeat, predict_seconds
 
+MOST_SHORT = 3
 SAID = {
     "differ": "with counts that differ",
     "unknown": "that could not be compared",
@@ -54,11 +55,13 @@ class Check:
 
     @property
     def settings(self) -> list[list[RunCheck]]:
-        """The runs, each with its repeats, which have its seconds; where verdicts differ they are apart."""
+        """The runs, each with its repeats, which have its seconds; another verdict, or an unfit run, is apart."""
         found: list[list[RunCheck]] = []
         for one in self.runs:
             for of in found:
-                if of[0].verdict == one.verdict and is_repeat(of[0].counts.folder, one.counts.folder):
+                first, folder = of[0].counts.folder, one.counts.folder
+                alike = (of[0].verdict, bool(first.unfit)) == (one.verdict, bool(folder.unfit))
+                if alike and is_repeat(first, folder):
                     of.append(one)
                     break
             else:
@@ -83,6 +86,9 @@ class Check:
         for verdict, said in SAID.items():
             if some := [one for one in self.runs if one.verdict == verdict]:
                 lines.append(f"{_number(some, 'run')} {said}.")
+        if short := [one for one in self.runs if one.counts.short]:
+            names = ", ".join(one.name for one in short[:MOST_SHORT]) + ", …" * (len(short) > MOST_SHORT)
+            lines.append(f"{_number(short, 'run')} ended before all tokens had come: {names}.")
         speeds = [of[0].seconds for of in self.predicted]
         errors = [abs(one.error) for one in speeds if one.error is not None]
         if errors:
@@ -149,6 +155,8 @@ def as_json(check: Check) -> dict[str, Any]:
                     {"where": d.where, "runtime": d.runtime, "simulator": d.simulator} for d in one.counts.differences
                 ],
                 "not_compared": one.counts.unlike or None,
+                "tokens": one.counts.tokens,
+                "tokens_wanted": one.counts.folder.run.n_predict,
                 "notes": list(one.counts.notes),
                 "measured_tok_s": one.seconds.measured_tok_s,
                 "tok_s": one.seconds.tok_s,

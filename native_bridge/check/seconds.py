@@ -97,6 +97,8 @@ class Machines:
         for anchor in self.anchors:
             if not is_like(anchor, folder):
                 raise BadInput(f"anchor {anchor.name} is of another machine, cache state, model or top-k")
+            if reads_while_decoding(anchor):
+                raise BadInput(f"anchor {anchor.name} read its experts while it decoded, from a cold page cache")
         return list(self.anchors)
 
     def repeats(self, folder: RunFolder) -> list[RunFolder]:
@@ -134,7 +136,9 @@ def choose_anchors(runs: Sequence[RunFolder], *, than: str = "") -> list[RunFold
     ]
     if not streamed:
         raise BadInput(f"no streamed run (slot-bank, with its trace, without prefetch) of this machine{beside}")
-    all_hit = [one for one in runs if one.run.mode in ALL_HIT and not one.prefetch_flags]
+    all_hit = [
+        one for one in runs if one.run.mode in ALL_HIT and not one.prefetch_flags and not reads_while_decoding(one)
+    ]
     if not all_hit:
         raise BadInput(f"no all-hit or stock run of this machine{beside}")
     missing = max(streamed, key=_misses_per_call)
@@ -156,6 +160,8 @@ def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
             raise BadInput("no manifest.json with it and no --model: bytes are not known")
         if folder.run.mode == "resident-slot-bank":
             raise BadInput("its installs are copies from RAM, which no anchor tells")
+        if reads_while_decoding(folder):
+            raise BadInput("from a cold page cache it reads its experts while it decodes, which nothing predicts")
         if not checked.passed:
             raise BadInput("its counts differ")
         anchors = machines.anchors_for(folder)
@@ -229,6 +235,10 @@ def is_like(one: RunFolder, other: RunFolder, *, io_split_may_differ: bool = Fal
         return False
     if one.cache != other.cache or _top_k(one) != _top_k(other):
         return False
+    return _agree(one, other, io_split_may_differ=io_split_may_differ)
+
+
+def _agree(one: RunFolder, other: RunFolder, *, io_split_may_differ: bool = False) -> bool:
     try:
         refuse_two_machines([one.run, other.run], io_split_may_differ=io_split_may_differ)
     except BadInput:
@@ -236,10 +246,18 @@ def is_like(one: RunFolder, other: RunFolder, *, io_split_may_differ: bool = Fal
     return True
 
 
+def reads_while_decoding(one: RunFolder) -> bool:
+    """Whether its experts are mapped files, of which nothing was in memory: each is read when it is first used."""
+    mapped = one.run.mode in MODES_WITHOUT_SLOTS and "--no-mmap" not in one.run.extra
+    return mapped and one.cache == "cold"
+
+
 def is_repeat(one: RunFolder, other: RunFolder) -> bool:
-    """Whether they are the same run, or the same once more."""
+    """Whether they are the same run, or the same once more on the same machine, in the same environment."""
     if one.place.resolve() == other.place.resolve():
         return True
+    if not _agree(one, other):
+        return False
     same = (one.run.mode, one.run.bank, one.routing) == (other.run.mode, other.run.bank, other.routing)
     if one.model is None or other.model is None:
         same = same and one.place.resolve().parent == other.place.resolve().parent  # one model, as far as one can tell

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from flashmoe_sim.cli.common import percent, print_table
 from flashmoe_sim.errors import SimError
 from native_bridge.modes import BANKED
+from native_bridge.run_folder import FLAGS
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.runs import Run
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def print_runs(outcomes: Sequence[tuple[Planned, Run | SimError]], title: str) -> None:
-    """A row for each request, with the median of its repeats."""
+    """A row for each request, with the median of its repeats, and its tokens if any run has fewer than it should."""
     by_name: dict[str, list[Run]] = {}
     requests: dict[str, RunRequest] = {}
     for one, outcome in outcomes:
@@ -25,15 +27,28 @@ def print_runs(outcomes: Sequence[tuple[Planned, Run | SimError]], title: str) -
             by_name.setdefault(one.request.name, []).append(outcome)
             requests[one.request.name] = one.request
     repeated = any(len(runs) > 1 for runs in by_name.values())
+    tokens = {
+        name: [count for each in runs if (count := tokens_of(each)) is not None] for name, runs in by_name.items()
+    }
+    short = any(min(tokens[name], default=each.n_predict) < each.n_predict for name, each in requests.items())
     rows = []
     for name, runs in by_name.items():
         speeds = [each.log.decode_tok_s for each in runs]
         row = [requests[name].mode, _bank(requests[name]), percent(_hit_rate(runs[-1])), f"{median(speeds):.1f}"]
         row += [f"{min(speeds):.1f} to {max(speeds):.1f}"] if repeated else []
-        rows.append([*row, f"{median(each.log.prompt_tok_s for each in runs):.1f}"])
+        row += [f"{median(each.log.prompt_tok_s for each in runs):.1f}"]
+        wanted = requests[name].n_predict
+        rows.append([*row, f"{min(tokens[name])} of {wanted}" if tokens[name] else "-"] if short else row)
     columns = [("mode", "left"), ("bank", "right"), ("hit %", "right"), ("tok/s", "right")]
     columns += [("lo to hi", "right")] if repeated else []
-    print_table([*columns, ("prompt tok/s", "right")], rows, title=title)
+    columns += [("prompt tok/s", "right")]
+    print_table([*columns, ("tokens", "right")] if short else columns, rows, title=title)
+
+
+def tokens_of(run: Run) -> int | None:
+    """Tokens that it generated; None if its routed calls do not say."""
+    tokens = json.loads((run.folder / FLAGS).read_bytes()).get("tokens")
+    return tokens if isinstance(tokens, int) else None
 
 
 def _bank(request: RunRequest) -> str:
@@ -58,6 +73,8 @@ def document_of(one: Planned, outcome: Run | SimError) -> dict[str, Any]:
     return document | {
         "failed": None,
         "hit_rate": _hit_rate(outcome),
+        "tokens": tokens_of(outcome),
+        "tokens_wanted": outcome.n_predict,
         "decode_tok_s": outcome.log.decode_tok_s,
         "prompt_tok_s": outcome.log.prompt_tok_s,
     }

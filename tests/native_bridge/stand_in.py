@@ -34,7 +34,7 @@ HELP = """----- common params -----
 -m,    --model FNAME                    model path
 -ngl,  --gpu-layers, --n-gpu-layers N   layers in VRAM
 --list-devices                          print list of available devices and exit
---ignore-eos                            go on after the end
+-l,    --logit-bias TOKEN_ID(+/-)BIAS   how likely a token is
 -s,    --seed SEED                      random seed
 --temp, --temperature N                 temperature
 --top-k N                               top-k
@@ -60,7 +60,6 @@ FLAGS_ALONE = {
     "--no-escape",
     "--no-warmup",
     "--simple-io",
-    "--ignore-eos",
     "--moe-prefetch-temporal",
 }
 FLAGS_ALONE |= {"--moe-predict-prev-token", "--moe-predict-top1-prev"}

@@ -13,8 +13,19 @@ from flashmoe_sim.machines import load_machine
 from native_bridge.calibrate import anchors_among, calibration
 from native_bridge.cli.main import main
 from tests.native_bridge.check.sets import RUNS, copies, edit_log
+from tests.native_bridge.conftest import STAND_IN
 
 TIMED = RUNS / "runs-timed"
+
+
+def test_a_stock_run_from_a_cold_page_cache_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FLASHMOE_RUNTIME", str(STAND_IN))
+    given = ["bridge", "calibrate", "--out", "m.toml", "--cache", "cold", "--parameter", "weights_gb_s"]
+    assert main(given) == 2
+    assert "makes a run of stock, whose experts are read while it decodes" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture(autouse=True)

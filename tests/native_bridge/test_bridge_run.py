@@ -99,6 +99,18 @@ def test_repeats_have_a_spread(stand_in: Runtime, tmp_path: Path, capsys: pytest
     assert sorted(path.name for path in tmp_path.iterdir()) == ["sidecar", "slot-bank24-rep1", "slot-bank24-rep2"]
 
 
+def test_a_text_that_ended_early(stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("--out", tmp_path, "--mode", "stock,slot-bank,oracle-prefetch", "--bank", 24, "--tokens")
+    assert run(*given, 400) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[1].split() == ["mode", "bank", "hit", "%", "tok/s", "prompt", "tok/s", "tokens"]
+    assert [line.split()[-3:] for line in printed[4:6]] == [["300", "of", "400"]] * 2
+    assert printed[3].split()[-1] == "-"  # nothing says how many `stock` wrote
+    assert json.loads((tmp_path / "slot-bank24" / "run.json").read_text())["tokens"] == 300
+    assert run(*given, 300, "--force") == 0
+    assert "of 300" not in capsys.readouterr().out
+
+
 def test_json(stand_in: Runtime, sidecar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = ("--model", MODEL, "--sidecar", sidecar, "--out", tmp_path)
     assert run(*where, "--bank", "24,60", "--json") == 1
@@ -106,6 +118,7 @@ def test_json(stand_in: Runtime, sidecar: Path, tmp_path: Path, capsys: pytest.C
     assert good["folder"] == str(tmp_path / "slot-bank24")
     assert good["hit_rate"] == pytest.approx(1 - 8509 / 26992)
     assert good["failed"] is None
+    assert (good["tokens"], good["tokens_wanted"]) == (300, 100)
     assert "no recorded run" in bad["failed"]
 
 

@@ -39,7 +39,7 @@ def test_every_flag_of_a_run_that_streams() -> None:
             "--moe-cache-io-split",
             "8",
         ),
-        *("-ngl", "all", "--ignore-eos", "--seed", "7", "--temp", "0", "-p", PROMPT),
+        *("-ngl", "all", "--seed", "7", "--temp", "0", "-p", PROMPT),
     ]
 
 

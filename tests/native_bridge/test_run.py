@@ -61,7 +61,7 @@ def test_what_is_kept_of_where_it_ran(once: Any, tmp_path: Path) -> None:
     document = flags(tmp_path / "run")
     assert document["rc"] == 0
     assert document["command"][0] == str(STAND_IN)
-    assert document["extra"] == ["--ignore-eos", "--seed", "1"]
+    assert document["extra"] == ["--seed", "1", "--logit-bias", "0-inf"]
     assert document["runtime"]["commit"] == "64e25509b"
     assert (document["model"]["layers"], document["model"]["experts"], document["model"]["top_k"]) == (8, 64, 8)
     assert document["machine"]

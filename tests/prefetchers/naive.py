@@ -65,7 +65,7 @@ def best(score: Counter[int], width: int) -> list[int]:
 def last_call(past: list[Seen], ended: bool, model: Model, width: int | None) -> Iterator[tuple[int, list[int]]]:
     last = {call.layer: call.experts for call in past}
     if ended:
-        yield from ((layer, last[layer][:width]) for layer in model.layers if layer in last)
+        yield from ((layer, last[layer][:width]) for layer in model.layers if last.get(layer))
 
 
 def hot(past: list[Seen], ended: bool, model: Model, *, width: int) -> Iterator[tuple[int, list[int]]]:
@@ -179,7 +179,7 @@ KNOWING: dict[str, Callable[..., Iterator[Prediction]]] = {
 def predictions(predictor: Prefetcher, trace: RoutingTrace) -> list[Prediction]:
     """What the twin of `predictor` predicts while `trace` runs."""
     calls = seen_calls(trace)
-    width = trace.top_k or max(round(Fraction(trace.refs, trace.calls)), 1)
+    width = trace.top_k or max(round(Fraction(trace.refs, sum(bool(call.experts) for call in calls) or 1)), 1)
     model = Model(sorted({call.layer for call in calls}), dict(trace.n_experts), width)
     parameters: dict[str, Any] = vars(predictor)
     if predictor.name == "none":
@@ -205,13 +205,18 @@ class Accuracy(NamedTuple):
 
 
 def accuracy(calls: list[Seen], made: list[Prediction], targets: Sequence[int] | None = None) -> dict[int, Accuracy]:
-    """Of each layer. targets: the call each prediction is for; None for its layer's next one, and the latest counts."""
+    """Of each layer. targets: the call each prediction is for; None for its layer's next one, and the latest counts.
+
+    A call without tokens is a next one, too: what was predicted before it is not for the call after it.
+    """
     total = {call.layer: Accuracy(0, 0) for call in calls}
     for number, call in enumerate(calls):
+        idle = [place for place, one in enumerate(calls[:number]) if one.layer == call.layer and not one.experts]
+        since = max(idle, default=-1)
         own = [
             experts
             for place, (after, layer, experts) in enumerate(made)
-            if (layer == call.layer and after < number if targets is None else targets[place] == number)
+            if (layer == call.layer and since <= after < number if targets is None else targets[place] == number)
         ]
         if own:
             named, asked = set(own[-1]), set(call.experts)

@@ -33,6 +33,7 @@ def random_trace(seed: int) -> RoutingTrace:
     """Layers with gaps between their numbers, some with fewer experts or calls; several tokens a call, with repeats.
 
     Every third trace records its steps: numbers are left out or come back, and a layer may have two calls in a step.
+    Every fourth has calls without tokens.
     """
     rng = np.random.default_rng(seed)
     n_experts = int(rng.integers(2, 13))
@@ -43,9 +44,10 @@ def random_trace(seed: int) -> RoutingTrace:
         steps=int(rng.integers(1, 20)),
         most_tokens=int(rng.integers(1, 4)),
         missing=float(rng.choice([0.0, 0.3])),
+        idle=0.3 if seed % 4 == 0 else 0.0,
     )
     most = {
-        layer: max(expert for other, experts, _ in calls if other == layer for expert in experts)
+        layer: max((expert for other, experts, _ in calls if other == layer for expert in experts), default=0)
         for layer, _, _ in calls
     }
     trace = trace_of(
@@ -59,7 +61,7 @@ def random_trace(seed: int) -> RoutingTrace:
             step=numbers[np.maximum.accumulate(np.where(changes, np.arange(trace.calls), 0))].astype(np.int32)
         )
     if seed % 2:
-        trace = trace.with_(top_k=len(calls[0][1]) // calls[0][2])
+        trace = trace.with_(top_k=len(calls[0][1]) // max(calls[0][2], 1))
     return trace
 
 

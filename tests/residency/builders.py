@@ -109,8 +109,9 @@ def random_calls(
     most_tokens: int = 1,
     width: int | None = None,
     missing: float = 0.0,
+    idle: float = 0.0,
 ) -> list[Call]:
-    """Random steps: popular and rare experts, calls of up to `most_tokens` tokens, a share of calls missing."""
+    """Random steps: popular and rare experts, calls of up to `most_tokens` tokens, a share missing, or without any."""
     weight = rng.dirichlet(np.full(n_experts, 0.5), size=layers) + 1e-3
     weight /= weight.sum(axis=1, keepdims=True)
     width = width or int(rng.integers(1, min(n_experts, 4) + 1))
@@ -119,7 +120,7 @@ def random_calls(
         for layer in range(layers):
             if rng.random() < missing:
                 continue
-            tokens = int(rng.integers(1, most_tokens + 1))
+            tokens = 0 if idle and rng.random() < idle else int(rng.integers(1, most_tokens + 1))
             experts = [
                 int(expert)
                 for _ in range(tokens)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import ALL_CONTRACTS
 from flashmoe_sim.policies.table import POLICIES, parse_policy
@@ -124,6 +125,12 @@ def test_a_trace_of_another_model() -> None:
     with pytest.raises(BadInput, match="layer 1 asks for expert 3, but toy has 3 experts there"):
         prepare(TRACE, geometry_of({0: 10, 1: 10}, 3))
     assert prepare(TRACE, geometry_of({0: 10, 1: 10, 2: 10}, 64)).n_experts == (64, 64)
+
+
+def test_calls_without_tokens_ask_for_no_expert_of_their_neighbours() -> None:
+    trace = trace_of([(0, [0, 1], 1), (1, [], 0), (0, [0, 3], 1), (1, [0, 1], 1), (1, [], 0)], 4)
+    sizes = {layer: LayerGeometry(experts, {"expert": 10}) for layer, experts in ((0, 4), (1, 2))}
+    assert prepare(trace, ModelGeometry("toy", sizes, 2, "tests")).n_experts == (4, 2)
 
 
 def test_a_trace_without_calls() -> None:

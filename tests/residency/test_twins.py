@@ -45,7 +45,10 @@ PREFETCHING = [
 
 @cache
 def random_workload(seed: int, *, same_size: bool = False) -> Workload:
-    """Up to 4 layers, some with fewer experts or calls than others, of up to 3 tokens a call, repeats included."""
+    """Up to 4 layers, some with fewer experts or calls than others, of up to 3 tokens a call, repeats included.
+
+    The calls of seed 2 have up to 3 tokens or none.
+    """
     rng = np.random.default_rng(seed)
     n_experts = int(rng.integers(3, 13))
     calls = random_calls(
@@ -55,12 +58,14 @@ def random_workload(seed: int, *, same_size: bool = False) -> Workload:
         steps=int(rng.integers(1, 14)),
         most_tokens=int(rng.integers(1, 4)),
         missing=float(rng.choice([0.0, 0.3])),
+        idle=0.3 if seed == 2 else 0.0,
     )
     numbers = sorted({layer for layer, _, _ in calls})
     # The model's layers are numbered with a gap, and need not have the same number of experts.
     number = {layer: 3 + 2 * layer for layer in numbers}
     most = {
-        layer: max(expert for other, experts, _ in calls if other == layer for expert in experts) for layer in numbers
+        layer: max((expert for other, experts, _ in calls if other == layer for expert in experts), default=0)
+        for layer in numbers
     }
     spare = {layer: int(rng.integers(most[layer] + 1, n_experts + 1)) for layer in numbers}
     size = {layer: 48 if same_size else int(rng.integers(1, 9)) * 16 for layer in numbers}

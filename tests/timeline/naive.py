@@ -230,7 +230,8 @@ class Twin:
         self.table = [dict.fromkeys(PARTS, 0.0) for _ in range(calls)]
         yield from self.during(0, "ahead", self.after(-1))
         for call in range(calls):
-            yield from self.one_call(call)
+            if self.work.refs[call] > 0:
+                yield from self.one_call(call)
             yield from self.during(call, "ahead", self.after(call))
             if call == calls - 1 or self.work.step[call + 1] != self.work.step[call]:
                 yield from self.during(call, "output", self.once("compute", self.costs.step_s))

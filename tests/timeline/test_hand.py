@@ -217,4 +217,4 @@ def test_reads_ahead_without_a_background_are_waited_for(name: str) -> None:
     uploads = 0 if name == "k-materialize" else 1
     before_first, after_first = 1.0 + uploads, 1.0 + 0.5 + 2 * uploads  # cold and warm, 1 s and 0.5 s on both lanes
     assert timeline.parts[:, PARTS.index("ahead")].tolist() == [before_first + after_first, 0.0]
-    assert timeline.end[0] == before_first + 1.5 + after_first
+    assert timeline.end[0] == before_first + after_first  # without an expert the call itself takes no time

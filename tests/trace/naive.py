@@ -55,6 +55,8 @@ def overlap(trace: RoutingTrace, layer: int) -> tuple[int, int]:
     shared = compared = 0
     previous: set[int] | None = None
     for _, tokens, experts in calls_of(trace, layer):
+        if not experts:
+            continue
         if tokens < 1 or len(experts) % tokens:
             previous = None
             continue

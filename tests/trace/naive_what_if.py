@@ -65,8 +65,9 @@ def joined(steps: Sequence[Step]) -> Step:
 def _joined(calls: list[Call]) -> Call:
     if len(calls) == 1:
         return calls[0]
-    known = all(call.n_tokens > 0 and len(call.experts) % call.n_tokens == 0 for call in calls)
-    widths = {len(call.experts) // call.n_tokens for call in calls} if known else set()
+    asking = [call for call in calls if call.experts]
+    known = all(call.n_tokens > 0 and len(call.experts) % call.n_tokens == 0 for call in asking)
+    widths = {len(call.experts) // call.n_tokens for call in asking} if known else set()
     phases, sequences = {call.phase for call in calls}, {call.sequence for call in calls}
     return Call(
         calls[0].layer,

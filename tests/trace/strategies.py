@@ -35,6 +35,7 @@ def random_traces(draw: st.DrawFn, *, plain: bool = False) -> RoutingTrace:
     experts = draw(st.integers(1, 12))
     width = rng.integers(1, 5, calls)
     tokens = rng.integers(1, 4, calls).astype(np.int32)
+    tokens[rng.random(calls) < draw(st.sampled_from([0, 0.2]))] = 0  # calls without tokens
     offset = np.cumsum([0, *(width * tokens)], dtype=np.int64)
     references = int(offset[-1])
     layer = rng.integers(0, 4, calls).astype(np.int16)
@@ -75,7 +76,7 @@ def model_traces(draw: st.DrawFn, *, most: int = 4) -> list[RoutingTrace]:
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     layers, experts = draw(st.integers(1, 4)), draw(st.integers(1, 12))
     width = draw(st.integers(1, 4))
-    prompts, recorded, ragged = draw(st.booleans()), draw(st.booleans()), draw(st.booleans())
+    prompts, recorded, ragged, idle = (draw(st.booleans()) for _ in range(4))
 
     def one(number: int) -> RoutingTrace:
         rows = []  # of (step, layer, tokens, width)
@@ -89,7 +90,10 @@ def model_traces(draw: st.DrawFn, *, most: int = 4) -> list[RoutingTrace]:
                 ]
         rows += [(12, layer, 1, width) for layer in range(layers)]
         step, layer, tokens, each = (np.array(column) for column in zip(*rows, strict=True))
-        offset = np.cumsum([0, *(each * np.maximum(tokens, 1))], dtype=np.int64)
+        length = each * np.maximum(tokens, 1)
+        without_tokens = idle & (rng.random(len(layer)) < 0.2) & (step < 12)
+        tokens, length = np.where(without_tokens, 0, tokens), np.where(without_tokens, 0, length)
+        offset = np.cumsum([0, *length], dtype=np.int64)
         references = int(offset[-1])
 
         def maybe(values: np.ndarray) -> np.ndarray | None:

@@ -32,6 +32,12 @@ def test_the_first_ranks_of_every_token() -> None:
     )
 
 
+def test_a_call_without_tokens_has_no_ranks_to_cut() -> None:
+    part = cut(trace_of((0, [1, 2]), (1, []), (0, [3, 4]), n_tokens=[1, 0, 1]), top_k=1)
+    assert part.offset.tolist() == [0, 1, 1, 2]
+    assert part.expert.tolist() == [1, 3]
+
+
 def test_layers() -> None:
     part = cut(TRACE, layers=[1])
     np.testing.assert_array_equal(part.layer, [1, 1, 1])

@@ -6,6 +6,7 @@ from flashmoe_sim.trace.counting import count_repeats
 from flashmoe_sim.trace.lint import Finding, lint
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace
+from flashmoe_sim.trace.statistics import inspect
 from tests.trace import naive
 from tests.trace.strategies import random_traces, trace_of
 
@@ -86,6 +87,10 @@ def test_lengths() -> None:
     assert wrong.severity == "error"
     assert found(trace_of((0, [])), "empty-call")
     assert found(trace_of((0, [1, 2]), n_tokens=[0]).with_(n_tokens=np.zeros(1, dtype=np.int32)), "unknown-tokens")
+    idle = found(trace_of((0, [1, 2]), (1, []), n_tokens=[1, 0]), "no-tokens")
+    assert idle
+    assert (idle.severity, idle.count, idle.call, idle.layer) == ("info", 1, 1, 1)
+    assert not found(trace_of((0, [1, 2]), (1, []), n_tokens=[1, 0]), "unknown-tokens")
     varies = found(trace_of((0, [1, 2]), (0, [1, 2]), (1, [3])), "top-k-varies")
     assert varies
     assert (varies.count, varies.layer) == (1, 1)
@@ -146,6 +151,25 @@ def test_where_the_prompt_ends(trace: RoutingTrace, prompt: list[int], warm_up: 
     assert ends.step == prompt.index(PHASE_DECODE) - 1
     assert found(trace, "missing-layer") is None
     assert found(trace, "warm-up")
+
+
+def test_a_call_without_tokens_is_like_none() -> None:
+    """In the prompt of other architectures the last layer has calls without tokens where NARROW has none."""
+    calls, tokens = [], []
+    for number in range(7):
+        for layer in (0, 1, 2):
+            idle = layer == 2 and number in (0, 2, 3)
+            calls.append((layer, [] if idle else [layer, layer + 1]))
+            tokens.append(int(not idle))
+    trace = trace_of(*calls, n_tokens=tokens)
+    phases, without = find_phases(trace), find_phases(NARROW)
+    assert phases
+    assert without
+    assert phases.phase.tolist() == without.phase.tolist()
+    assert phases.warm_up_steps == without.warm_up_steps == 2
+    assert not {"missing-layer", "fewer-calls"} & {finding.code for finding in lint(trace)}
+    assert inspect(trace).prompt_share == inspect(NARROW).prompt_share == 5 / 7
+    assert inspect(trace).overlap == inspect(NARROW).overlap
 
 
 def test_phases_that_nothing_tells() -> None:

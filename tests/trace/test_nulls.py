@@ -80,7 +80,7 @@ def test_what_stays(null: type, seed: int) -> None:
     for layer, experts, tokens in after:
         assert all(0 <= expert < trace.n_experts[layer] for expert in experts)
         width = len(experts) // max(tokens, 1)
-        assert all(len(set(experts[at : at + width])) == width for at in range(0, len(experts), width))
+        assert all(len(set(experts[at : at + width])) == width for at in range(0, len(experts), width or 1))
 
 
 def test_uniform_keeps_the_repeats_of_each_call_in_place() -> None:

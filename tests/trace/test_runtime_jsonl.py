@@ -70,6 +70,36 @@ def test_line_ends(head: bytes, newline: bytes, tail: bytes) -> None:
         assert parse(content, chunk_bytes=chunk_bytes).equals(twin(LINE + b"\n" + NEXT))
 
 
+IDLE = b'{"seq":2,"layer":5,"n_expert_used":2,"n_tokens":0,"experts":[],"slots":[]}'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        IDLE,
+        b'{"slots":[ ] ,"experts" : [\t],"n_tokens":0,"n_expert_used":2,"layer":5,"seq":2}',
+        IDLE[:-1] + b',"unknown":[]}',
+    ],
+)
+def test_a_call_without_tokens(line: bytes) -> None:
+    """The last layer of a micro-batch that outputs no row, as the runtime writes it."""
+    for content in (b"\n".join([LINE, NEXT, line]), b"\n".join([LINE, NEXT, line, b""])):
+        trace = parse(content)
+        assert trace.equals(twin(content))
+        assert trace.layer.tolist() == [3, 4, 5]
+        assert trace.n_tokens.tolist() == [1, 2, 0]
+        assert trace.offset.tolist() == [0, 2, 6, 6]
+        assert (trace.calls, trace.refs, trace.tokens, trace.top_k, trace.notes) == (3, 6, 2, 2, ())
+        assert trace.content_id != parse(LINE + b"\n" + NEXT).content_id
+
+
+def test_the_shortest_lines_fill_a_chunk() -> None:
+    line = b'{"layer":0,"n_expert_used":1,"n_tokens":0,"experts":[]}\n'
+    trace = parse(99 * line)
+    assert trace.equals(twin(99 * line))
+    assert (trace.calls, trace.n_experts) == (99, {0: 1})
+
+
 def test_largest_numbers() -> None:
     content = b'{"seq":0,"layer":32767,"n_expert_used":3,"n_tokens":1,"experts":[0,32767,1000],"slots":[-1,32767,-1]}\n'
     trace = parse(content)
@@ -145,7 +175,7 @@ def traces(draw: st.DrawFn) -> bytes:
     unknown = draw(st.dictionaries(st.text(max_size=12), JSON_VALUES, max_size=2))
     content = b""
     for seq in range(draw(st.integers(1, 6))):
-        used, tokens = rng.choice([(1, 1), (2, 1), (2, 1), (8, 1), (2, 5)])
+        used, tokens = rng.choice([(1, 1), (2, 1), (2, 1), (8, 1), (2, 5), (2, 0)])
         refs = range(used * tokens)
         row: dict[str, Any] = {
             "seq": seq if rng.random() < 0.95 else rng.randrange(10**6),

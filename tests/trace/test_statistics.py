@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -35,6 +37,14 @@ def test_one_layer_by_hand() -> None:
     assert statistics.prompt_share is None
 
 
+def test_calls_without_tokens_ask_for_nothing() -> None:
+    trace = trace_of((4, [0, 1]), (4, []), (4, [0, 2]), (4, []), n_tokens=[1, 0, 1, 0])
+    asking = trace_of((4, [0, 1]), (4, [0, 2]))
+    found, expected = inspect(trace, banks=[1]), inspect(asking, banks=[1])
+    assert (found.calls, found.union, found.banks) == (4, expected.union, expected.banks)
+    assert found.layers[0] == replace(expected.layers[0], calls=4)
+
+
 @given(random_traces())
 @LITTLE
 def test_equal_to_the_plain_twins(trace: RoutingTrace) -> None:
@@ -55,7 +65,7 @@ def test_equal_to_the_plain_twins(trace: RoutingTrace) -> None:
         assert layer.overlap == (shared / compared if compared else None)
         unions = [len(set(experts)) for _, _, experts in naive.calls_of(trace, layer.layer)]
         assert (layer.requests, layer.union.max) == (sum(unions), max(unions))
-        assert layer.union.p99 == quantile(sorted(unions), 99)
+        assert layer.union.p99 == quantile(sorted(filter(None, unions)) or [0], 99)
     assert statistics.reuse.p99 == quantile(sorted(everything), 99)
     if trace.slot is not None:
         assert aliased_by_call(trace).tolist() == naive.aliased(trace)

@@ -32,6 +32,18 @@ def test_slots_are_left_out_where_unknown(tmp_path: Path) -> None:
     assert b"slots" not in (tmp_path / "a.jsonl").read_bytes()
 
 
+IDLE = b'{"seq":2,"layer":1,"n_expert_used":2,"n_tokens":0,"experts":[],"slots":[]}\n'
+
+
+def test_a_call_without_tokens(tmp_path: Path) -> None:
+    trace = trace_of((0, [7, 58]), (1, [57, 53, 7, 1]), (1, []), n_tokens=[1, 2, 0], slots=[[0, 1], [4, 5, 0, 1], []])
+    for one in (trace, trace.with_(top_k=2)):
+        write_jsonl(one, tmp_path / "a.jsonl", force=True)
+        assert (tmp_path / "a.jsonl").read_bytes() == EXACT + IDLE
+    again = load_trace(tmp_path / "a.jsonl")
+    assert (again.content_id, again.top_k) == (trace.content_id, 2)
+
+
 def test_compressed_by_suffix(tmp_path: Path) -> None:
     import zstandard
 

@@ -21,6 +21,15 @@ _OVERFLOW = re.compile(
     r"|needs more than (?P<slots_2>\d{1,15}) slots in layer (?P<layer_2>\d{1,15})"
     r"|needs \d+ slots in layer (?P<layer_3>\d{1,15}), but only (?P<slots_3>\d{1,15}) are configured"
 )
+_EXHAUSTED = re.compile(r"oracle trace exhausted at layer (\d{1,15}) after (\d{1,15}) routed calls")
+
+
+@dataclass(frozen=True)
+class Exhausted:
+    """A routed call of this layer came after all `calls` of the trace that was replayed."""
+
+    layer: int
+    calls: int
 
 
 @dataclass(frozen=True)
@@ -47,3 +56,9 @@ def overflow_of(failure: str) -> Overflow | None:
         return None
     named = {name.partition("_")[0]: int(value) for name, value in found.groupdict().items() if value is not None}
     return Overflow(**named)
+
+
+def exhausted_of(failure: str) -> Exhausted | None:
+    """Where the trace of a replay ended, if that is what the failure says."""
+    found = _EXHAUSTED.search(failure)
+    return Exhausted(int(found[1]), int(found[2])) if found else None

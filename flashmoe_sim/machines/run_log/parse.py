@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.machines.run_log.engine import Device, Perf
-from flashmoe_sim.machines.run_log.failure import Overflow, overflow_of
+from flashmoe_sim.machines.run_log.failure import Exhausted, Overflow, exhausted_of, overflow_of
 from flashmoe_sim.machines.run_log.lines import SPEED, Lines, read_lines
 from flashmoe_sim.machines.run_log.profile import Profile
 from flashmoe_sim.machines.run_log.routed import LayerLine, Routed, routed_of
@@ -27,7 +27,7 @@ class RunLog:
     holds the layer. repairs: records that `oracle-prefetch` had to make resident again. perf and profile: of `--perf`.
     build, system_info: as printed. gpu_layers: on the GPU, of how many. unread: lines about Flash-MoE that were not
     understood. failure: what went wrong, in the runtime's words where it has any; None for a run that ended well.
-    overflow: where it was a bank too small.
+    overflow: where it was a bank too small. exhausted: where it was a trace that ended before its replay did.
     """
 
     prompt_tok_s: float
@@ -53,6 +53,7 @@ class RunLog:
     unread: tuple[str, ...] = ()
     failure: str | None = None
     overflow: Overflow | None = None
+    exhausted: Exhausted | None = None
 
 
 def parse_log(text: str, *, mode: str, where: str) -> RunLog:
@@ -109,6 +110,7 @@ def _parse(text: str, *, mode: str, where: str) -> tuple[RunLog, list[str]]:
             unread=tuple(lines.unread),
             failure=failure,
             overflow=overflow_of(failure) if failure else None,
+            exhausted=exhausted_of(failure) if failure else None,
             **lines.values,
         ),
         faults,

@@ -15,7 +15,7 @@ ALL = sorted(path.parent for path in RUNS.glob("*/*/run.json"))
 def copies(folder: Path, *names: str, of: str = "runs") -> Path:
     """Some runs of a set with the set's manifest, in a folder of their own."""
     target = folder / of
-    target.mkdir()
+    target.mkdir(parents=True)
     shutil.copy(RUNS / of / "manifest.json", target)
     for name in names:
         shutil.copytree(RUNS / of / name, target / name)

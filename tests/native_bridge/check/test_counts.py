@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.check.counts import CountCheck, check_counts
 from native_bridge.check.folder import open_folders
+from native_bridge.check.predicted import PREFETCH_MODES, first_calls, predict_slot_bank
 from native_bridge.fixture import bundled_model
 from tests.native_bridge.check.sets import ALL, RUNS, copies, edit_flags, edit_log, edit_record
 
 WITHOUT_SLOTS = ("prose-stock", "prose-resident-bank", "warm-stock")
+
+
+RECORDED = RUNS.parents[1] / "native_bridge" / "recorded"  # of the small model, with no manifest beside them
+
+
+def recorded(name: str, place: Path = RECORDED) -> CountCheck:
+    among = open_folders([place / name], model=str(bundled_model()))
+    return check_counts(among.given[0], among)
 
 
 def checked(folder: Path, *others: Path) -> CountCheck:
@@ -60,14 +71,100 @@ def test_the_overflow() -> None:
 
 def test_a_call_of_more_experts_than_slots() -> None:
     """The runtime gets through it where two experts share a slot, and so does the simulator, slot for slot."""
-    run = RUNS.parents[1] / "native_bridge" / "recorded" / "prose-ub4-bank26"
-    among = open_folders([run], model=str(bundled_model()))
-    found = check_counts(among.given[0], among)
+    run = RECORDED / "prose-ub4-bank26"
+    found = recorded("prose-ub4-bank26")
     assert found.passed, (found.unlike, *map(str, found.differences))
     assert (found.slots, found.calls, found.aliased) == (9712, 486, 431)
     trace = load_trace(run / "trace.jsonl.gz")
     unions = [len(set(trace.expert[a:b].tolist())) for a, b in pairwise(trace.offset.tolist())]
     assert max(unions) == 29 > found.folder.run.bank
+
+
+@pytest.mark.parametrize(
+    ("name", "idle"),
+    [("next-bank16", 27), ("next-temporal-bank16", 27), ("next-ub2-predict-prev-bank29", 13)],
+)
+def test_an_architecture_that_writes_calls_without_tokens(name: str, idle: int) -> None:
+    found = recorded(name)
+    assert found.passed, (found.unlike, *map(str, found.differences))
+    trace = load_trace(RECORDED / name / "trace.jsonl.gz")
+    without = np.flatnonzero(~trace.has_refs)
+    assert len(without) == idle
+    assert set(trace.layer[without].tolist()) == {7}
+    assert (found.slots, found.calls) == (trace.refs, trace.calls)
+    assert found.calls == 8 * len(np.unique(trace.steps))  # no layer lacks a call in any step
+    assert found.counters >= 79
+    assert (found.tokens, found.notes) == (16, ())
+    assert recorded("next-oracle-prefetch-bank16").passed
+
+
+def test_calls_without_tokens_are_missed(tmp_path: Path) -> None:
+    """Without them the slots are the same, but not the calls, nor what is read ahead and judged."""
+    name = "next-ub2-predict-prev-bank29"
+    shutil.copytree(RECORDED / name, tmp_path / name)
+    trace = tmp_path / name / "trace.jsonl.gz"
+    lines = [line for line in gzip.decompress(trace.read_bytes()).splitlines() if b'"n_tokens":0' not in line]
+    trace.write_bytes(gzip.compress(b"\n".join(lines) + b"\n"))
+    where = [str(one.where).partition(", ")[2] for one in recorded(name, tmp_path).differences]
+    ahead = {f"line `predict-prev-token`, {counter}" for counter in ("calls", "uniq", "overlap")}
+    assert {"line `routed`, calls", "line `layer 7`, calls", *ahead} <= set(where)
+    assert not any("reference" in one for one in where)
+
+
+@pytest.mark.parametrize(
+    ("name", "counters"), [("sea-outlived-allhit", 79), ("sea-outlived-oracle-prefetch-bank24", 85)]
+)
+def test_a_replay_that_outlives_its_trace_is_compared_up_to_there(name: str, counters: int) -> None:
+    found = recorded(name)
+    assert found.passed, (found.unlike, *map(str, found.differences))
+    assert found.counters == counters
+    assert found.predicted is not None
+    assert found.predicted.lines["exhausted"] == {"layer": "0", "calls": "167"}
+    assert "it went on after the 167 calls of the trace, and failed: compared up to there" in found.notes
+    assert found.tokens is None
+
+
+def test_a_replay_that_says_it_outlived_another_trace(tmp_path: Path) -> None:
+    for name in ("sea-bank24", "sea-outlived-allhit"):
+        shutil.copytree(RECORDED / name, tmp_path / name)
+    edit_log(tmp_path / "sea-outlived-allhit", "at layer 0 after 167", "at layer 0 after 166")
+    (difference,) = recorded("sea-outlived-allhit", tmp_path).differences
+    assert difference.where.endswith("line `exhausted`, calls")
+
+
+def test_predictions_that_were_never_compared() -> None:
+    """The run fails in the first call that one was made for: the log has no line that judges any."""
+    found = recorded("overflow-ub2-predict-prev-bank12")
+    assert found.passed, (found.unlike, *map(str, found.differences))
+    assert found.predicted is not None
+    assert "overlap" not in found.predicted.lines["predict-prev-token"]
+    assert found.predicted.lines["predict-prev-token"]["calls"] == "8"
+
+
+def test_nothing_is_read_ahead_in_a_first_step_that_fails() -> None:
+    trace = first_calls(load_trace(RECORDED / "sea-bank24" / "trace.jsonl.gz"), 3)
+    for flag in PREFETCH_MODES:
+        found = predict_slot_bank(
+            trace, None, slots=24, prefetch_flag=flag, io_split=1, from_ram=False, failing=(3, 16)
+        )
+        assert not found.lines.keys() & {line for line, _ in PREFETCH_MODES.values()}
+
+
+def test_a_full_bank_in_memory_that_reads_ahead() -> None:
+    found = recorded("full-resident-slot-bank64-predict-prev")
+    assert found.passed, (found.unlike, *map(str, found.differences))
+    assert found.predicted is not None
+    line = found.predicted.lines["predict-prev-token"]
+    assert (line["hit"], line["miss"], line["rcopy"]) == ("100.0", "0", "0")
+    assert int(line["calls"]) > 100
+
+
+def test_a_run_that_ended_before_its_tokens_had_come() -> None:
+    found = checked(RUNS / "runs" / "python-topk4-bank32")
+    assert (found.tokens, found.short, found.notes) == (9, True, ("it ended after 9 of 300 tokens",))
+    whole = checked(RUNS / "runs" / "prose-allhit")
+    assert (whole.tokens, whole.short) == (300, False)
+    assert checked(RUNS / "runs" / "prose-stock").tokens is None
 
 
 def test_an_overflow_alone(tmp_path: Path) -> None:

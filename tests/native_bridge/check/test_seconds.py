@@ -109,13 +109,49 @@ def test_given_anchors() -> None:
     assert "1 anchor; expected two or more" in alone.runs[0].seconds.why_not
 
 
-@pytest.mark.parametrize("changes", [{"threads": 4}, {"machine": "another"}, {"cache": {"state": "cold"}}, {"topk": 4}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"threads": 4}, {"machine": "another"}, {"cache": {"state": "cold"}}, {"topk": 4}),
+        {"environment": {"LLAMA_FLASH_MOE_EXPERIMENTAL_PARALLEL_SLOT_READS": "1"}},
+    ],
+)
 def test_runs_that_are_unlike_are_no_anchors(tmp_path: Path, changes: dict) -> None:
     place = copies(tmp_path, "warm-bank12", "warm-bank48", "warm-allhit", "warm-bank64-rep2", of="runs-timed")
-    edit_flags(place / "warm-bank48", machine="this one")
+    edit_flags(place / "warm-bank48", machine="this one", environment={})
     assert run(check_folders([place]), "warm-bank48").seconds.anchors[:2] == ("warm-bank12", "warm-allhit")
     edit_flags(place / "warm-allhit", **changes)
     assert "no all-hit or stock run" in run(check_folders([place]), "warm-bank48").seconds.why_not
+
+
+def test_mapped_experts_on_a_cold_page_cache(tmp_path: Path) -> None:
+    """They are read while the run decodes: the run is neither predicted nor an anchor, unless it maps nothing."""
+    place = copies(tmp_path, "warm-bank12", "warm-bank48", "warm-stock", of="runs-timed")
+    for name in ("warm-bank12", "warm-bank48", "warm-stock"):
+        edit_flags(place / name, cache={"state": "cold"})
+    found = check_folders([place])
+    assert "reads its experts while it decodes" in run(found, "warm-stock").seconds.why_not
+    assert "no all-hit or stock run" in run(found, "warm-bank48").seconds.why_not
+    given = check_folders([place / "warm-bank48"], anchors=[place / "warm-bank12", place / "warm-stock"])
+    assert "anchor warm-stock read its experts while it decoded" in given.runs[0].seconds.why_not
+    edit_flags(place / "warm-stock", extra=["--no-mmap", "--seed", "1"])
+    assert run(check_folders([place]), "warm-bank48").seconds.anchors == ("warm-bank12", "warm-stock")
+
+
+ENVIRONMENT = {"LLAMA_FLASH_MOE_EXPERIMENTAL_PARALLEL_SLOT_READS": "1"}
+
+
+@pytest.mark.parametrize("changes", [{"environment": ENVIRONMENT}, {"machine": "another"}, {"failed": "not cold: 40%"}])
+def test_runs_that_are_unlike_have_rows_of_their_own(tmp_path: Path, changes: dict) -> None:
+    places = [copies(tmp_path / name, "warm-bank12", "warm-bank24", of="runs-timed") for name in ("a", "b")]
+    for place in places:
+        for folder in ("warm-bank12", "warm-bank24"):
+            edit_flags(place / folder, machine="this one", environment={})
+    together = check_folders(places)
+    assert sorted(map(len, together.settings)) == [2, 2]
+    edit_flags(places[1] / "warm-bank12", **changes)
+    apart = check_folders(places)
+    assert sorted(map(len, apart.settings)) == [1, 1, 2]
 
 
 def test_counts_that_differ_have_no_seconds(tmp_path: Path) -> None:
