@@ -132,7 +132,7 @@ CASES = [
     trace("cut.zst", "broken zstd data (Truncated"),
     trace("long-line.gz", ":2: found a line longer than 67108864 bytes"),
     trace("long-first-line.gz", ":1: found a line longer than 67108864 bytes"),
-    trace("long-pairs.gz", "line 1 is longer than 64 MiB"),
+    trace("long-pairs.gz", "line 1 is longer than 1 MiB"),
     trace("digits.gz", "begins with '1111", "no format claims it"),
     # every verb has the same line
     Bad("sweep empty --bank 4", ("sim: empty: is empty",)),
