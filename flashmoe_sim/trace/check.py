@@ -19,8 +19,8 @@ from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace
 
 MOST = (1 << 31) - 1
 MOST_BYTES = 1 << 50
-MOST_NAME = 4096
-MOST_NOTES = 1 << 20
+MOST_NAME = 1 << 16  # a merged trace names what it is made of
+MOST_NOTE = 1 << 20
 
 
 class Bounds(NamedTuple):
@@ -134,7 +134,7 @@ def _check_rest(trace: RoutingTrace) -> None:
     if not isinstance(trace.notes, tuple):
         raise ValueError(f"notes are {_shown(trace.notes)}; a tuple of texts expected")
     for note in trace.notes:
-        _check_text("a note", note, most=MOST_NOTES // len(trace.notes))
+        _check_text("a note", note, most=MOST_NOTE)
 
 
 def _check_text(name: str, text: Any, *, most: int) -> None:

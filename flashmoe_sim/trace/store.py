@@ -79,7 +79,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
         content = stream.read()
     try:
         # One thread: Arrow's own threads abort the process when it ends while they start, as it can on bad input. The
-        # file's own metadata is not looked at: Arrow aborts where that is damaged, and only there.
+        # file's own metadata is not looked at: Arrow aborts if that is damaged.
         table = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False)
         described = (table.schema.metadata or {}).get(METADATA_KEY)
         names = table.column_names
@@ -117,7 +117,7 @@ def _restored(table: Any, names: list[str], about: Any, path: Path) -> RoutingTr
     for name in PER_REFERENCE:
         if name in names:
             if not np.array_equal(_offsets(name, table.column(name)), offset):
-                raise ValueError(f"the lists of {name} are not as long as those of expert")
+                raise ValueError(f"the lists of {name} are not as long as the lists of expert")
             fields[name] = _flat(name, table.column(name), PER_REFERENCE[name].dtype)
     found = {"calls": table.num_rows, "refs": len(fields["expert"])}
     for what, number in found.items():
@@ -142,7 +142,7 @@ def _checksum(trace: RoutingTrace, about: Mapping[str, Any]) -> str:
 
 def _described(trace: RoutingTrace) -> dict[str, Any]:
     about: dict[str, Any] = {"version": VERSION, "calls": trace.calls, "refs": trace.refs, "notes": list(trace.notes)}
-    about |= {name: getattr(trace, name) for name in PLAIN}
+    about |= {name: getattr(trace, name) for name in PLAIN} | {"top_k": int(trace.top_k)}
     return about | {name: _to_pairs(getattr(trace, name)) for name in BY_LAYER}
 
 

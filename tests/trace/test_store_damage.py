@@ -120,7 +120,7 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "name null": ({"name": None}, "name is None"),
     "name list": ({"name": ["t"]}, "name is ['t']"),
     "name surrogate": ({"name": "\ud800"}, "damaged trace store"),
-    "name 2 MB": ({"name": "n" * 2_000_000}, "name has 2,000,000 characters; at most 4,096 expected"),
+    "name 2 MB": ({"name": "n" * 2_000_000}, "name has 2,000,000 characters; at most 65,536 expected"),
     "notes numbers": ({"notes": [1]}, "a note is 1; a text expected"),
     "notes text": ({"notes": "abc"}, "notes are 'abc', a list expected"),
     "notes null": ({"notes": None}, "notes are None, a list expected"),
@@ -144,7 +144,7 @@ COLUMNS: dict[str, tuple[str, Callable[[], pa.Array], str]] = {
     "slot elsewhere": (
         "slot",
         lambda: lists([0, 1, 0, 1, 1, 2], pa.int16(), (1, 3, 2)),
-        "the lists of slot are not as long as those of expert",
+        "the lists of slot are not as long as the lists of expert",
     ),
     "weight nan": (
         "weight",
