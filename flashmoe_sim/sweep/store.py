@@ -69,9 +69,9 @@ def write_results(
                 write(buffer)
                 (new / name).write_bytes(buffer.getvalue())
             draw(rows, new / "results.png")
-            for name in FILES:
-                with (new / name).open("rb") as stream:
-                    keep_mode(folder / name, stream.fileno())
+            for path in new.iterdir():
+                with path.open("rb") as stream:
+                    keep_mode(folder / path.name, stream.fileno())
                     os.fsync(stream.fileno())
             sync_folder(new)
             if not force and any((folder / name).exists() for name in FILES):
@@ -94,8 +94,8 @@ def _move_in(new: Path, folder: Path, old: Path) -> None:
         for name in FILES:
             if (folder / name).exists():
                 os.replace(folder / name, old / name)
-        for name in FILES:
-            os.replace(ready / name, folder / name)
+        for path in [*ready.iterdir()]:
+            os.replace(path, folder / path.name)
     except BaseException:
         for name in FILES:
             if not (ready / name).exists():
