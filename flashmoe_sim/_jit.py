@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pickle
 import shutil
 import sys
 import types
@@ -52,8 +51,11 @@ def kernel_cache() -> Path | None:
     try:
         root = cache_root() / "kernels"
         folder = root / digest.hexdigest()
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not _is_private(root):
+            return None
         if not folder.exists():
-            folder.mkdir(parents=True)
+            folder.mkdir()
             versions = sorted(root.iterdir(), key=lambda entry: entry.stat().st_mtime, reverse=True)
             for old in versions[_KEPT_VERSIONS:]:
                 shutil.rmtree(old, ignore_errors=True)
@@ -62,13 +64,23 @@ def kernel_cache() -> Path | None:
     return folder if os.access(folder, os.W_OK) else None
 
 
+def _is_private(folder: Path) -> bool:
+    """Whether nobody else can write there, after taking their permission away: loading a kernel runs what it says."""
+    status = folder.stat()
+    if status.st_uid != os.getuid():
+        return False
+    if status.st_mode & 0o077:
+        folder.chmod(0o700)
+    return True
+
+
 class _KernelCache(_caching.FunctionCache):  # type: ignore[misc]
     """numba's cache, except that a damaged one is emptied, and that a full disk only means that nothing is kept."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
             return super().load_overload(sig, target_context)
-        except (OSError, EOFError, pickle.UnpicklingError):
+        except Exception:  # what unpickling other bytes than ours raises can be anything
             with suppress(OSError):
                 self.flush()
             return None

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from flashmoe_sim.errors import BadInput, unknown_name
 
 T = TypeVar("T")
+MOST = 2**31 - 1
 
 
 def spec_of(chosen: Any) -> str:
@@ -41,7 +42,7 @@ def parse(kind: str, text: str, known: Mapping[str, type[T]], base: type) -> T:
         raise unknown_name(kind, name, known)
     types = typing.get_type_hints(chosen)
     allowed = [item.name for item in fields(chosen)]  # type: ignore[arg-type]
-    parameters = {}
+    parameters: dict[str, Any] = {}
     for piece in pieces:
         key, equals, value = piece.partition("=")
         if not equals or key not in allowed:
@@ -51,6 +52,8 @@ def parse(kind: str, text: str, known: Mapping[str, type[T]], base: type) -> T:
             parameters[key] = types[key](value)
         except ValueError:
             raise BadInput(f"{kind} {text!r}: {key} is {value!r}, expected {types[key].__name__}") from None
+        if types[key] is int and abs(parameters[key]) > MOST:
+            raise BadInput(f"{kind} {text!r}: {key} is beyond {MOST}, the most that a kernel counts with")
     return chosen(**parameters)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,8 @@ from flashmoe_sim.toy_helper import answer
 def twice(n):
     return 2 * answer(n)
 """
+# What unpickling them raises: UnicodeDecodeError, KeyError, AttributeError, IndexError and more
+RANDOM_BYTES = [random.Random(seed).randbytes(4000) for seed in range(2)] + [b"X\x01\0\0\0\xff.", b"cno\nsuch\n.", b"0"]
 RUN = "from flashmoe_sim.toy_kernel import twice; print(twice(1), len(twice.stats.cache_hits))"
 
 
@@ -125,7 +128,7 @@ caching.IndexDataCacheFile._save_data = no_space
     assert run(package, cache) == ["4", "1"]
 
 
-@pytest.mark.parametrize("damage", [b"", b"\x80", b"not a pickle"])
+@pytest.mark.parametrize("damage", [b"", b"\x80", b"not a pickle", *RANDOM_BYTES])
 def test_a_damaged_cache_is_made_again(package: Path, tmp_path: Path, damage: bytes) -> None:
     """As it is after a power cut: files that are there, and empty."""
     cache = tmp_path / "cache"
@@ -137,6 +140,20 @@ def test_a_damaged_cache_is_made_again(package: Path, tmp_path: Path, damage: by
             path.write_bytes(damage)
         assert run(package, cache) == ["4", "0"]
         assert run(package, cache) == ["4", "1"]
+
+
+def test_the_cache_is_the_user_s_alone(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in it runs: nobody else may write there."""
+    kernels = tmp_path / "cache" / "kernels"
+    kernels.mkdir(parents=True)
+    kernels.chmod(0o777)
+    assert run(package, tmp_path / "cache") == ["4", "0"]
+    assert kernels.stat().st_mode & 0o777 == 0o700
+    assert run(package, tmp_path / "cache") == ["4", "1"]
+    monkeypatch.setattr(os, "getuid", lambda: kernels.stat().st_uid + 1)
+    assert not _jit._is_private(kernels)
+    of_somebody_else = "import os; uid = os.getuid(); os.getuid = lambda: uid + 1;"
+    assert run(package, tmp_path / "cache", of_somebody_else + RUN) == ["4", "0"]
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -15,11 +16,45 @@ lenient_option = click.option(
 )
 
 
+# Control characters, which move a terminal's cursor, set its title or worse; those that turn the direction of writing;
+# line ends that are none; and bytes of a file name that are not UTF-8.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """The text with escapes, as `\\x1b`, for what must not reach a terminal; names and notes come from files."""
+    return _UNPRINTABLE.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
 def print_json(document: Any) -> None:
-    """One JSON document on stdout, keys in the order given."""
+    """One JSON document on stdout, keys in the order given; what is not printable in it becomes JSON's own escapes."""
     import orjson
 
-    sys.stdout.write(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY).decode() + "\n")
+    options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
+    try:
+        text = orjson.dumps(document, option=options).decode()
+    except TypeError:  # a path with bytes that are not UTF-8
+        text = orjson.dumps(_without_halves(document), option=options).decode()
+    sys.stdout.write(_UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+
+
+def _without_halves(value: Any) -> Any:
+    """The document with U+FFFD for each half character of its texts, which JSON cannot hold."""
+    if isinstance(value, dict):
+        return {key: _without_halves(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_halves(item) for item in value]
+    return re.sub("[\ud800-\udfff]", "\ufffd", value) if isinstance(value, str) else value
+
+
+def echo(text: str) -> None:
+    """A text on stdout."""
+    click.echo(printable(text))
 
 
 def print_table(
@@ -34,6 +69,8 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
+    rows = [[printable(text) for text in row] for row in rows]
+    columns = [(printable(heading), side) for heading, side in columns]
     console = Console(highlight=False, markup=False, emoji=False)
     headed = any(heading for heading, _ in columns)
     widths = [max(map(len, cells)) for cells in zip([heading for heading, _ in columns], *rows, strict=True)]
@@ -55,10 +92,10 @@ def print_table(
         table.add_row(*row)
     with console.capture() as captured:
         if title:
-            console.print(Text(title, "bold"))
+            console.print(Text(printable(title), "bold"))
         console.print(table)
         if caption:
-            console.print(Text(caption, "dim"))
+            console.print(Text(printable(caption), "dim"))
     sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n\n")
 
 
@@ -80,9 +117,9 @@ def percent(share: float | None) -> str:
 
 def wrapped(text: str, *, indent: int = 0) -> str:
     """The text in lines of at most 80 columns, those after the first indented."""
-    return click.wrap_text(text, width=80, subsequent_indent=" " * indent)
+    return click.wrap_text(printable(text), width=80, subsequent_indent=" " * indent)
 
 
 def message(text: str) -> None:
     """One line on stderr."""
-    click.echo(f"sim: {text}", err=True)
+    click.echo(printable(f"sim: {text}"), err=True)

@@ -6,10 +6,13 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
+from flashmoe_sim.cli.common import printable
 from flashmoe_sim.errors import SimError
 
 
@@ -89,6 +92,9 @@ def main(arguments: Sequence[str] | None = None, *, command: click.Command = sim
 
     command: `sim` itself, or one with more verbs.
     """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed before the start: the next file opened would take its number
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # for as long as the process runs
     try:
         command.main(args=arguments, prog_name="sim", standalone_mode=False)
         sys.stdout.flush()
@@ -105,18 +111,31 @@ def main(arguments: Sequence[str] | None = None, *, command: click.Command = sim
     except (click.Abort, KeyboardInterrupt):
         return _fail("sim: interrupted", INTERRUPTED)
     except BrokenPipeError:  # whoever reads stdout wants no more of it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_stdout()
         return 1
+    except OSError as error:
+        _forget_stdout()
+        what = f"{error.filename}: {error.strerror}" if error.filename else f"the output cannot be written ({error})"
+        return _fail(f"sim: {what}", 2)
+    except MemoryError:
+        return _fail("sim: not enough memory; give fewer or shorter traces at once, or raise the limit", 2)
     return 0
 
 
+def _forget_stdout() -> None:
+    """Send what is left for stdout nowhere, so that the interpreter does not stumble over it at the end."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _fail(message: str, code: int) -> int:
-    click.echo(" ".join(message.split()), err=True)
+    click.echo(printable(" ".join(message.split())), err=True)
     return code
 
 
 def entry(*, command: click.Command = sim) -> None:
     """The console script: `main`, where even a mistake of the program is one line, unless FLASHMOE_TRACEBACK is set."""
+    os.environ.pop("MPLBACKEND", None)  # pictures go into files; a name that matplotlib does not know would stop it
     try:
         code = main(command=command)
     except Exception as error:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from flashmoe_sim.cli.common import json_option, print_json, print_table
+from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
 from flashmoe_sim.geometry import ModelGeometry, load_model, named_model, named_models
 from flashmoe_sim.geometry.families import ranges
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
@@ -49,7 +49,7 @@ def show(spec: str, io_split: int, as_json: bool) -> None:
     _print_layers(model, io_split)
     _print_banks(model)
     for line in (f"source: {model.source}", *(f"note: {note}" for note in model.notes)):
-        click.echo(click.wrap_text(line, width=80, subsequent_indent="  "))
+        click.echo(wrapped(line, indent=2))
 
 
 @command.command("list")

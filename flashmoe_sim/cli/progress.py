@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from flashmoe_sim.cli.common import printable
+
 SLOW_BYTES = 32 << 20
 
 
@@ -58,11 +60,11 @@ def _bar(what: str, total: int | None) -> Iterator[Callable[[int, int], None]]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f}%"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=5) as progress:
-        task = progress.add_task(what, total=total)
+        task = progress.add_task(printable(what), total=total)
         yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -152,7 +152,7 @@ def command(
         from flashmoe_sim.report.hit_curve import draw
         from flashmoe_sim.sweep.store import write_results
 
-        write_results(rows, out, draw=draw)
+        write_results(rows, out, force=force, draw=draw)
     if as_json:
         print_json({"rows": rows})
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import message, print_json
+from flashmoe_sim.cli.common import echo, message, print_json
 from flashmoe_sim.errors import BadInput
 
 if TYPE_CHECKING:
@@ -45,6 +45,4 @@ def report_written(written: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(written)
         return
-    click.echo(
-        f"{written['out']}: {written['calls']:,} calls, {written['refs']:,} references, {written['bytes']:,} bytes"
-    )
+    echo(f"{written['out']}: {written['calls']:,} calls, {written['refs']:,} references, {written['bytes']:,} bytes")

@@ -25,6 +25,8 @@ def load_model(spec: str | Path) -> ModelGeometry:
     try:
         if path.is_dir():
             return read_manifest(path)
+        if path.is_fifo():
+            raise BadInput(f"{path}: is a pipe; give a sidecar folder, its manifest.json or a GGUF file")
         with path.open("rb") as file:
             magic = file.read(len(MAGIC))
     except (FileNotFoundError, NotADirectoryError, ValueError):

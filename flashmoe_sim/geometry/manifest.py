@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, TypeGuard
 
+from flashmoe_sim import strict_json
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.families import MAX_EXPERTS, MAX_LAYER, ROUTED_FAMILIES, missing_notes, ordered
 from flashmoe_sim.geometry.files import regular_file_bytes, unreadable
@@ -72,8 +73,6 @@ def manifest_document(path: str | Path) -> tuple[Path, dict[str, Any]]:
 
     Raises BadInput for anything else than a JSON object.
     """
-    import orjson
-
     path = Path(path)
     if path.is_dir():
         path = path / FILE_NAME
@@ -86,10 +85,10 @@ def manifest_document(path: str | Path) -> tuple[Path, dict[str, Any]]:
             "is this another file?"
         )
     try:
-        document = orjson.loads(path.read_bytes())
+        document = strict_json.loads(path.read_bytes())
     except OSError as error:
         raise unreadable(path, error) from None
-    except orjson.JSONDecodeError as error:
+    except ValueError as error:
         raise BadInput(f"{path}: not JSON ({error}); expected a sidecar's manifest; {_AGAIN}") from None
     if not isinstance(document, dict):
         raise _wrong(path, "the document", document, "an object with `model` and `entries`")

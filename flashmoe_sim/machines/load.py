@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -16,7 +17,11 @@ from flashmoe_sim.machines.machine import Anchors, Compute, Host, Link, Machine,
 from flashmoe_sim.machines.reads import MeasuredRead
 from flashmoe_sim.machines.table import PRESETS
 
-MAX_BYTES = 2**20
+MAX_BYTES = 2**18
+MOST_DOTS = 16
+_NOT_KEYS = re.compile(
+    r"""\"{3}.*?\"{3}|'{3}.*?'{3}|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+'|\#[^\n]*""", re.DOTALL
+)  # texts and comments; a number may have a dot, too
 _UNITS = ("_gb_s", "_gib", "_us")
 _CLASSES: dict[str, Any] = {
     "memory": Memory,
@@ -53,7 +58,7 @@ def load_machine(name_or_path: str | Path) -> Machine:
         raise BadInput(f"{path}: cannot be read ({error.strerror or error}); give a machine's TOML file") from None
     if len(content) > MAX_BYTES:
         raise BadInput(
-            f"{path}: more than {MAX_BYTES // 2**20} MiB; a machine's file has a few KiB; is it another file?"
+            f"{path}: more than {MAX_BYTES // 2**10} KiB; a machine's file has a few KiB; is it another file?"
         )
     try:
         text = content.decode("utf-8")
@@ -67,6 +72,9 @@ def parse_machine(text: str, *, where: str) -> Machine:
 
     Raises BadInput for anything that is missing, unknown or impossible in it.
     """
+    if any(piece.count(".") > MOST_DOTS for piece in re.split(r"[=,\[\]{}\n]", _NOT_KEYS.sub("", text))):
+        # tomllib's time and memory grow with the square of them
+        raise BadInput(f"{where}: a key of more than {MOST_DOTS} dots; a machine's have one, as storage.read_gb_s")
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from math import sqrt
 from pathlib import Path
 from typing import Any
 
+from flashmoe_sim import strict_json
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.files import regular_file_bytes, unreadable
 from flashmoe_sim.machines.run_log import GIB, MIB, MODES_WITHOUT_SLOTS, RunLog, parse_log, read_log
@@ -83,7 +83,7 @@ def read_run(folder: str | Path, *, failed_too: bool = False) -> Run:
         if not path.is_dir():
             what = "is not a folder" if path.exists() else "no such folder"
             raise BadInput(f"{path}: {what}; give the folder of a run, with run.json and log.txt")
-        trace = next((file for file in (path / "trace.jsonl.gz", path / "trace.jsonl") if file.exists()), None)
+        trace = next((file for file in (path / "trace.jsonl.gz", path / "trace.jsonl") if file.is_file()), None)
     except OSError as error:
         raise unreadable(path, error) from None
     flags = _Flags(path / "run.json")
@@ -117,7 +117,15 @@ def _model_told(told: object) -> Path | None:
     if not isinstance(told, dict):
         return None
     named = (told.get("path"), told.get("sidecar"))  # only the first tells the weights outside the experts
-    return next((Path(path) for path in named if isinstance(path, str) and os.path.exists(path)), None)
+    return next((Path(path) for path in named if isinstance(path, str) and _is_file_or_folder(path)), None)
+
+
+def _is_file_or_folder(path: str) -> bool:
+    """What may be opened: a pipe would be waited for, for ever."""
+    try:
+        return os.path.isfile(path) or os.path.isdir(path)
+    except ValueError:  # a name with a NUL
+        return False
 
 
 class _Flags:
@@ -127,8 +135,8 @@ class _Flags:
         self.path = path
         text = _text(path, "the flags of a run as JSON")
         try:
-            document = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            document = strict_json.loads(text.encode())
+        except ValueError as error:
             raise BadInput(f"{path}: not JSON ({error}); expected the flags of a run; write it again") from None
         if not isinstance(document, dict):
             raise BadInput(f"{path}: is {_shown(document)}; expected an object with the flags of a run")

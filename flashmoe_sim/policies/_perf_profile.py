@@ -8,6 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from flashmoe_sim import strict_json
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.files import regular_file_bytes, unreadable
 
@@ -66,15 +67,13 @@ def read_profile(path: Path) -> dict[int, LayerProfile]:
 
 
 def _parse(path: Path) -> dict[str, Any]:
-    import orjson
-
     if regular_file_bytes(path, kind=KIND) > MOST_BYTES:
         raise BadInput(f"{path}: more than {MOST_BYTES // 2**20} MiB; expected {KIND}; is this another file?")
     try:
-        document = orjson.loads(path.read_bytes())
+        document = strict_json.loads(path.read_bytes())
     except OSError as error:
         raise unreadable(path, error) from None
-    except orjson.JSONDecodeError as error:
+    except ValueError as error:
         raise BadInput(f"{path}: not JSON ({error}); expected {KIND}") from None
     if not isinstance(document, dict):
         raise _wrong(path, "the document", document, "an object with `schema` and `layers`")

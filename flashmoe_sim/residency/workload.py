@@ -20,6 +20,7 @@ from flashmoe_sim.residency.ahead import Ahead, by_pool, nothing_ahead
 from flashmoe_sim.residency.pool import Pool, build_pools
 from flashmoe_sim.residency.profile import Profile, find_profile
 from flashmoe_sim.trace.bundled import find_trace
+from flashmoe_sim.trace.check import check_trace, largest_experts
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
@@ -114,17 +115,17 @@ def prepare(trace: RoutingTrace, geometry: ModelGeometry | None = None) -> Workl
     """Check that `trace` can come from the model `geometry` and put them together.
 
     Without a geometry, what the trace itself tells of expert sizes is used.
-    Raises BadInput for an empty trace, and for a layer, an expert number or a top-k that the model does not have.
+    Raises BadInput for an empty trace, one that is not sound (see `check_trace`), and for a layer, an expert number or
+    a top-k that the model does not have.
     """
     if not trace.refs:
         raise BadInput(f"{trace.name}: no routed calls in it; record or convert the trace again")
+    check_trace(trace, where=trace.name or "trace")
     if geometry is None:
         if trace.expert_bytes is None:
             return Workload(trace, None)
         return Workload(trace, _recorded_geometry(trace))
-    largest = np.zeros(max(trace.layers) + 1, np.int64)
-    asking = trace.has_refs  # without the others: of an empty run reduceat takes the element after it
-    np.maximum.at(largest, trace.layer[asking], np.maximum.reduceat(trace.expert, trace.offset[:-1][asking]))
+    largest = largest_experts(trace)
     for layer in trace.layers:
         if layer not in geometry.layers:
             known = f"{min(geometry.layers)}..{max(geometry.layers)}"

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.schema import frame
+from flashmoe_sim.trace.atomic import keep_mode, lock, sync_folder
 
 FILES = ("results.parquet", "results.csv", "results.png")
+SCRATCH = ".results-"
+READY = "ready"
 
 
 def check_folder(folder: Path, *, force: bool) -> None:
-    """Refuse a folder that cannot be written to, or that holds results unless `force`."""
+    """Refuse a folder that cannot be written to, or that holds results unless `force`.
+
+    What a sweep that was killed left in it is put in order first.
+    """
     try:
+        _finish_killed(folder)
         existing = [name for name in FILES if (folder / name).exists()]
         nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     except OSError as error:
@@ -34,17 +42,24 @@ def check_folder(folder: Path, *, force: bool) -> None:
 
 
 def write_results(
-    rows: Sequence[dict[str, Any]], folder: Path, *, draw: Callable[[Sequence[dict[str, Any]], Path], None]
+    rows: Sequence[dict[str, Any]],
+    folder: Path,
+    *,
+    force: bool = False,
+    draw: Callable[[Sequence[dict[str, Any]], Path], None],
 ) -> None:
     """Write all three files, or leave the folder as it was: they are made in a temporary folder and then moved.
 
-    Raises BadInput where they cannot be written, such as on a full disk.
+    A process that is killed between two moves leaves some of the files away, never files of two sweeps side by side;
+    the next sweep into the folder moves the rest.
+    Raises BadInput if they cannot be written, such as on a full disk, and without force for results that another
+    process wrote in the meantime.
     """
     table = frame(rows)
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".results-", dir=folder) as scratch:
+        with _locked(folder), tempfile.TemporaryDirectory(prefix=SCRATCH, dir=folder) as scratch:
             new, old = Path(scratch, "new"), Path(scratch, "old")
             new.mkdir()
             old.mkdir()
@@ -54,7 +69,15 @@ def write_results(
                 write(buffer)
                 (new / name).write_bytes(buffer.getvalue())
             draw(rows, new / "results.png")
+            for path in new.iterdir():
+                with path.open("rb") as stream:
+                    keep_mode(folder / path.name, stream.fileno())
+                    os.fsync(stream.fileno())
+            sync_folder(new)
+            if not force and any((folder / name).exists() for name in FILES):
+                raise BadInput(f"{folder}: has results by now: another process wrote them; give another folder")
             _move_in(new, folder, old)
+            sync_folder(folder)
     except BaseException as error:
         for place in made:
             with suppress(OSError):
@@ -65,16 +88,45 @@ def write_results(
 
 
 def _move_in(new: Path, folder: Path, old: Path) -> None:
-    """Move all files from `new` to `folder`, and what they replace to `old`; all back again where one cannot be."""
+    """Move all files from `new` to `folder`, and what they replace to `old` first; all back if one cannot be moved."""
+    ready = new.rename(new.with_name(READY))
     try:
         for name in FILES:
             if (folder / name).exists():
                 os.replace(folder / name, old / name)
-            os.replace(new / name, folder / name)
+        for path in [*ready.iterdir()]:
+            os.replace(path, folder / path.name)
     except BaseException:
+        for name in FILES:
+            if not (ready / name).exists():
+                (folder / name).unlink(missing_ok=True)
         for name in FILES:
             if (old / name).exists():
                 os.replace(old / name, folder / name)
-            elif not (new / name).exists():
-                (folder / name).unlink(missing_ok=True)
         raise
+
+
+def _finish_killed(folder: Path) -> None:
+    """Move in what a killed sweep had ready, and remove what it had not."""
+    if not folder.is_dir():
+        return
+    found = [path for path in folder.glob(f"{SCRATCH}*") if path.is_dir() and not path.is_symlink()]
+    left = [path for path in found if {entry.name for entry in path.iterdir()} <= {"new", "old", READY}]
+    if not left:
+        return
+    with _locked(folder, wait=False) as is_ours:
+        for scratch in left if is_ours else ():
+            for name in FILES:
+                if (scratch / READY / name).exists():
+                    os.replace(scratch / READY / name, folder / name)
+            shutil.rmtree(scratch)
+
+
+@contextmanager
+def _locked(folder: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Hold the lock of a folder of results, if it can be had."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        yield lock(descriptor, wait=wait)
+    finally:
+        os.close(descriptor)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
 import numpy as np
 import orjson
 
+from flashmoe_sim import strict_json
 from flashmoe_sim.trace._json_kernels import KEY_NAMES, LARGEST, N_EXPERT_USED, PHASE
 from flashmoe_sim.trace._json_tokens import LARGEST_ID
 
@@ -34,6 +36,8 @@ def read_record(line: bytes) -> dict[str, Any]:
     Raises NotJson for a line that is not one JSON value, BadRecord for one that is no routed call.
     """
     value = _json(line)
+    if strict_json.repeats_a_key(line, value):
+        _refuse_twice(line)
     if not isinstance(value, dict):
         raise BadRecord(f"found {_shown(value)}, expected an object with {', '.join(_REQUIRED)}")
     record = {name: value[name] for name in KEY_NAMES if name in value}
@@ -66,6 +70,18 @@ def _json(line: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise NotJson(f"found bytes that are not UTF-8 (column {error.start + 1}), expected one JSON object") from None
     raise NotJson(f"found invalid JSON ({reason}, column {column}), expected one JSON object")
+
+
+def _refuse_twice(line: bytes) -> None:
+    """Raise BadRecord for a key twice that is understood, also if it is written with escapes; others are ignored."""
+    try:
+        pairs = json.loads(line, object_pairs_hook=list)
+    except RecursionError:
+        raise BadRecord("found values nested too deeply, expected one JSON object") from None
+    keys = [pair[0] for pair in pairs if isinstance(pair, tuple)]
+    for name in KEY_NAMES:
+        if keys.count(name) > 1:
+            raise BadRecord(f'found "{name}" twice, expected each key once')
 
 
 def _shown(value: Any) -> str:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import re
+import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,32 +15,48 @@ from typing import IO
 
 from flashmoe_sim.errors import BadInput
 
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
 
 @contextmanager
 def atomic_writer(path: Path, *, force: bool = False) -> Iterator[IO[bytes]]:
-    """A binary stream whose content replaces `path` when the block ends without an error.
+    """A binary stream whose content becomes the file `path` when the block ends without an error.
 
-    Until then it is a hidden file beside it, removed on any error or interruption.
-    Raises BadInput where `path` exists without force, is not a regular file, or cannot be written.
+    Until then it is a hidden file beside it, removed on any error or interruption, and by the next writer of `path` if
+    the process was killed. A file that is replaced hands on its mode. Without force nothing is replaced, not even a
+    file that appeared in the meantime.
+    Raises BadInput if `path` exists without force, is not a regular file, or cannot be written.
     """
     refuse_existing(path, force=force)
-    target = path.resolve()
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    part = None
     try:
-        with part.open("wb") as stream:
+        target = path.resolve()
+        _remove_left_over(target)
+        part = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+        with part.open("xb") as stream:  # nobody can have put a link there
+            lock(stream.fileno())
+            if force:
+                keep_mode(target, stream.fileno())
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        part.replace(target)
+            if force:
+                part.replace(target)
+            else:
+                rename_new(part, target)
+        sync_folder(target.parent)
+    except FileExistsError:
+        raise BadInput(f"{path}: exists by now: another process wrote it; give --force to overwrite it") from None
     except OSError as error:
         raise BadInput(f"{path}: cannot be written ({error.strerror or error}); nothing was left behind") from None
     finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
+        if part is not None:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """Raise BadInput where `path` exists without force, or is something that must not be replaced."""
+    """Raise BadInput if `path` exists without force, or is something that must not be replaced."""
     try:
         exists, regular = path.exists(), path.is_file()
     except OSError as error:
@@ -44,3 +65,55 @@ def refuse_existing(path: Path, *, force: bool) -> None:
         raise BadInput(f"{path}: is not a regular file; give the path of a file to write")
     if exists and not force:
         raise BadInput(f"{path}: exists; give --force to overwrite it")
+
+
+def lock(descriptor: int, *, wait: bool = True) -> bool:
+    """Lock an open file or folder until it is closed or its process ends; whether that worked.
+
+    False for one that another process has locked (without `wait`), and on file systems without locks.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        return False
+    return True
+
+
+def keep_mode(target: Path, descriptor: int) -> None:
+    """Give an open file the permissions of the file that it will replace, if there is one."""
+    with suppress(FileNotFoundError):
+        os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
+
+
+def rename_new(source: Path, target: Path) -> None:
+    """Rename a file; FileExistsError, in one step with the renaming, if the new name is taken."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if target.exists():  # a file system without links has no way to do both at once
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
+        source.rename(target)
+    else:
+        source.unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Put what was renamed in a folder on the disk, too, if the system can."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _remove_left_over(target: Path) -> None:
+    """Remove the parts that killed processes left: nobody holds their lock."""
+    mine = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.part")
+    for entry in os.scandir(target.parent):
+        if mine.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+            with suppress(OSError), open(entry.path, "rb") as stream:
+                if lock(stream.fileno(), wait=False):
+                    os.unlink(entry.path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,15 @@ from flashmoe_sim.errors import BadInput
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.lines import Skipped, shown
 
+LARGEST_REAL = float(np.finfo(np.float32).max)
+
 _INTEGER = re.compile(rb"-?[0-9]{1,18}")
+_REAL = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column to read: whole numbers low..high, finite numbers where `real`, or one of `words`."""
+    """A column to read: whole numbers low..high, finite 32-bit floats if `real`, or one of `words`."""
 
     name: str
     low: int = 0
@@ -29,10 +32,17 @@ class Column:
     words: Mapping[str, int] = field(default_factory=dict)
 
     @property
+    def dtype(self) -> type[np.generic]:
+        """The smallest that holds every value."""
+        if self.real:
+            return np.float32
+        return np.int16 if self.high <= ID_MAX else np.int32 if self.high < 1 << 31 else np.int64
+
+    @property
     def expected(self) -> str:
         if self.words:
             return "one of " + ", ".join(word for word in self.words if word)
-        return "a number" if self.real else f"a whole number {self.low}..{self.high}"
+        return "a 32-bit float" if self.real else f"a whole number {self.low}..{self.high}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +50,7 @@ class Rows:
     """The rows of a body.
 
     line: i64 [rows], the line number of each row in the file.
-    values: per column i64 [rows], or f64 [rows] where real.
+    values: per column i16, i32 or i64 [rows], or f32 [rows] if real.
     torn: whether a last line without its newline was dropped.
     """
 
@@ -51,19 +61,40 @@ class Rows:
 
 
 def read_rows(
-    body: bytes, *, path: Path, first_line: int, header: Sequence[str], columns: Sequence[Column], lenient: bool
+    blocks: Iterable[bytes],
+    *,
+    path: Path,
+    first_line: int,
+    header: Sequence[str],
+    columns: Sequence[Column],
+    lenient: bool,
 ) -> Rows:
     """The wanted columns of a body whose fields are named by `header`.
 
-    The whole body is tried at once; where anything in it is unusual it is read line by line, so that the line can be
+    blocks: the body, each block of whole lines; the last line of the last can be torn.
+    A whole block is tried at once; if anything in it is unusual it is read line by line, so that the line can be
     named. Fields are not quoted. Empty lines are skipped.
     Raises BadInput with the line number for a malformed line, unless lenient or it is a torn last line.
     """
-    values = _at_once(body, header=header, columns=columns)
-    if values is not None:
-        rows = len(values[columns[0].name])
-        return Rows(np.arange(first_line, first_line + rows, dtype=np.int64), values)
-    return _line_by_line(body, path=path, first_line=first_line, header=header, columns=columns, lenient=lenient)
+    skipped = Skipped(path, lenient=lenient)
+    lines: list[NDArray[np.int64]] = []
+    parts: dict[str, list[NDArray[Any]]] = {column.name: [] for column in columns}
+    number, torn = first_line, False
+    for block in blocks:
+        values = _at_once(block, header=header, columns=columns)
+        if values is None:
+            at, values, torn = _line_by_line(block, first_line=number, header=header, columns=columns, skipped=skipped)
+        else:
+            at = np.arange(number, number + len(values[columns[0].name]), dtype=np.int64)
+        lines.append(at)
+        for column in columns:
+            parts[column.name].append(values[column.name].astype(column.dtype))
+        number += block.count(b"\n")
+    if not any(map(len, lines)):
+        raise BadInput(f"{path}: holds no complete row after its header; {len(header)} columns expected")
+    whole = {column.name: np.concatenate(parts.pop(column.name)) for column in columns}
+    notes = (f"the last line ({number}) is torn and was dropped",) if torn else ()
+    return Rows(np.concatenate(lines), whole, torn, (*notes, *skipped.notes()))
 
 
 def _at_once(body: bytes, *, header: Sequence[str], columns: Sequence[Column]) -> dict[str, NDArray[Any]] | None:
@@ -102,7 +133,7 @@ def _at_once(body: bytes, *, header: Sequence[str], columns: Sequence[Column]) -
             values[column.name] = code[place.to_numpy()]
             continue
         array = np.array(found.to_numpy())
-        if found.null_count or not np.isfinite(array).all():
+        if found.null_count or (column.real and not (np.abs(array) <= LARGEST_REAL).all()):
             return None
         if not column.real and (array.min() < column.low or array.max() > column.high):
             return None
@@ -111,9 +142,9 @@ def _at_once(body: bytes, *, header: Sequence[str], columns: Sequence[Column]) -
 
 
 def _line_by_line(
-    body: bytes, *, path: Path, first_line: int, header: Sequence[str], columns: Sequence[Column], lenient: bool
-) -> Rows:
-    skipped = Skipped(path, lenient=lenient)
+    body: bytes, *, first_line: int, header: Sequence[str], columns: Sequence[Column], skipped: Skipped
+) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]], bool]:
+    """The line numbers and columns of a block, and whether its last line is torn."""
     wanted = [(header.index(column.name), column) for column in columns]
     numbers: list[int] = []
     rows: list[list[float]] = []
@@ -130,14 +161,11 @@ def _line_by_line(
                 torn = True
             else:
                 skipped.line(number, str(error))
-    if not rows:
-        raise BadInput(f"{path}: holds no complete row after its header; {len(header)} columns expected")
     values = {
         column.name: np.array([row[place] for row in rows], dtype=np.float64 if column.real else np.int64)
         for place, column in enumerate(columns)
     }
-    notes = (f"the last line ({first_line + len(lines) - 1}) is torn and was dropped",) if torn else ()
-    return Rows(np.array(numbers, dtype=np.int64), values, torn, (*notes, *skipped.notes()))
+    return np.array(numbers, dtype=np.int64), values, torn
 
 
 def _row(line: bytes, *, fields: int, wanted: Sequence[tuple[int, Column]]) -> list[float]:
@@ -153,11 +181,7 @@ def _value(text: bytes, column: Column) -> float:
         if word in column.words:
             return column.words[word]
     elif column.real:
-        try:
-            number = float(text)
-        except ValueError:
-            number = np.nan
-        if np.isfinite(number):
+        if _REAL.fullmatch(text) and abs(number := float(text)) <= LARGEST_REAL:
             return number
     elif _INTEGER.fullmatch(text) and column.low <= int(text) <= column.high:
         return int(text)

@@ -17,21 +17,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim import strict_json
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.trace.calls import ID_MAX, pair_array, with_end
-from flashmoe_sim.trace.lines import trace_name
+from flashmoe_sim.trace.lines import BOM, trace_name
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 
-MAX_DOCUMENT_BYTES = 1 << 30
+MAX_DOCUMENT_BYTES = 256 << 20  # parsed, a pair takes ten times its text
 REPEATS = 3
-_BEGINNING = re.compile(rb"\s*\{")
+_BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{")
 _TRACE_KEY = re.compile(rb'"trace"\s*:\s*\[')
+_RUNTIME_KEYS = (re.compile(rb'"layer"\s*:'), re.compile(rb'"experts"\s*:'))
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is in this format."""
-    return _BEGINNING.match(head) is not None and _TRACE_KEY.search(head) is not None
+    """Whether a file that begins with these bytes is in this format; a runtime's record may have a key `trace`, too."""
+    if _BEGINNING.match(head) is None or _TRACE_KEY.search(head) is None:
+        return False
+    return not all(key.search(head) for key in _RUNTIME_KEYS)
 
 
 def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
@@ -86,17 +90,15 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
 
 
 def _document(path: Path, progress: Callable[[int], None] | None) -> dict[str, Any]:
-    import orjson
-
     with open_bytes(path) as stream:
-        text = stream.read(MAX_DOCUMENT_BYTES + 1)
+        text = stream.read(MAX_DOCUMENT_BYTES + 1).removeprefix(BOM)
     if len(text) > MAX_DOCUMENT_BYTES:
-        raise BadInput(f"{path}: a JSON document of more than {MAX_DOCUMENT_BYTES >> 30} GiB is not read")
+        raise BadInput(f"{path}: a JSON document of more than {MAX_DOCUMENT_BYTES >> 20} MiB is not read; cut it")
     if progress:
         progress(len(text))
     try:
-        document = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
+        document = strict_json.loads(text)
+    except ValueError as error:
         raise BadInput(f"{path}: not a complete JSON document ({error}); record or copy it again") from None
     if not isinstance(document, dict) or "trace" not in document:
         raise BadInput(f'{path}: no "trace" in the document; expected {{"trace": [[layer, expert], ...], ...}}')

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
 from flashmoe_sim.errors import BadInput
 
-MAX_LINE_BYTES = 64 << 20
+MAX_LINE_BYTES = 1 << 20  # a token's pairs take 40 KB for 100 layers with 32 experts each
+BOM = b"\xef\xbb\xbf"
 
 
 def numbered_lines(
     stream: IO[bytes], *, path: Path, progress: Callable[[int], None] | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Every line with its number from 1; only the last can lack its newline.
+    """Every line with its number from 1; only the last can lack its newline. A byte order mark is left out.
 
     progress: called about once a MiB with the bytes read since the last call.
     Raises BadInput for a line longer than MAX_LINE_BYTES.
@@ -23,6 +25,8 @@ def numbered_lines(
     while line := stream.readline(MAX_LINE_BYTES + 1):
         number += 1
         read += len(line)
+        if number == 1:
+            line = line.removeprefix(BOM)
         if len(line) > MAX_LINE_BYTES:
             raise _too_long(path, number)
         if progress and read >= 1 << 20:
@@ -33,25 +37,26 @@ def numbered_lines(
         progress(read)
 
 
-def remaining_lines(
+def line_blocks(
     stream: IO[bytes], *, path: Path, first_line: int, progress: Callable[[int], None] | None = None
-) -> bytes:
-    """All that is left of the stream, as one string of lines of which the first has the number `first_line`.
+) -> Iterator[bytes]:
+    """What is left of the stream, in blocks of whole lines of about a MiB; only the last can lack its newline.
 
-    Raises BadInput for a line longer than MAX_LINE_BYTES.
+    Raises BadInput for a line longer than MAX_LINE_BYTES, counted from `first_line`.
     """
-    chunks = []
-    number, unended = first_line, 0
+    number, rest = first_line, b""
     while chunk := stream.read(1 << 20):
-        chunks.append(chunk)
-        newline = chunk.rfind(b"\n")
-        unended = unended + len(chunk) if newline < 0 else len(chunk) - newline - 1
-        number += chunk.count(b"\n")
-        if unended > MAX_LINE_BYTES:
+        end = chunk.rfind(b"\n") + 1
+        block, rest = (rest + chunk[:end], chunk[end:]) if end else (b"", rest + chunk)
+        number += block.count(b"\n")
+        if len(rest) > MAX_LINE_BYTES:
             raise _too_long(path, number)
+        if block:
+            yield block
         if progress:
             progress(len(chunk))
-    return b"".join(chunks)
+    if rest:
+        yield rest
 
 
 def _too_long(path: Path, number: int) -> BadInput:
@@ -59,8 +64,9 @@ def _too_long(path: Path, number: int) -> BadInput:
 
 
 def trace_name(path: Path) -> str:
-    """The file's name without the endings of compression and format."""
-    return Path(path.stem).stem if path.suffix in {".gz", ".zst", ".zstd"} else path.stem
+    """The file's name without the endings of compression and format; bytes of it that are not UTF-8 become U+FFFD."""
+    name = Path(path.stem).stem if path.suffix in {".gz", ".zst", ".zstd"} else path.stem
+    return os.fsencode(name).decode("utf-8", "replace")
 
 
 def shown(text: bytes | str, *, width: int = 40) -> str:

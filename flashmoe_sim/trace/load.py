@@ -10,6 +10,7 @@ from typing import Protocol, cast
 
 from flashmoe_sim.errors import BadInput, unknown_name
 from flashmoe_sim.trace.bundled import find_trace
+from flashmoe_sim.trace.check import check_trace
 from flashmoe_sim.trace.lines import shown
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
@@ -77,6 +78,7 @@ def load_trace(
     path, bundled = find_trace(path)
     chosen = FORMATS[format] if format else find_format(path)
     trace = chosen.read(path, lenient=lenient, progress=progress)
+    check_trace(trace, where=str(path))
     if bundled is None:
         return trace
     if bundled.dense_bytes is not None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.trace.calls import with_end
 from flashmoe_sim.trace.cut import WITHOUT_RANKS, shown_layers
-from flashmoe_sim.trace.join import join_calls, phases_of
+from flashmoe_sim.trace.join import LAST_STEP, join_calls, phases_of
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -29,8 +29,8 @@ def union(parts: Sequence[RoutingTrace], *, stagger: int = 0) -> RoutingTrace:
         copies of one trace are then never at the same place, and all are there all the time.
     Raises BadInput for parts of different models.
     """
-    if stagger < 0:
-        raise BadInput(f"stagger {stagger} steps; at least 0 expected")
+    if not 0 <= stagger <= LAST_STEP:
+        raise BadInput(f"stagger {stagger} steps; 0 to {LAST_STEP} expected")
     steps = _steps(parts)
     ahead = stagger * np.arange(len(parts))
     shifted = [(step - shift) % count for step, shift, count in zip(steps, ahead, _counts(steps), strict=True)]
@@ -53,8 +53,8 @@ def interleave(parts: Sequence[RoutingTrace], *, every: int) -> RoutingTrace:
 
     Every part is at least one sequence of its own. Raises as `union`.
     """
-    if every < 1:
-        raise BadInput(f"turns of {every} steps; at least 1 expected")
+    if not 1 <= every <= LAST_STEP:
+        raise BadInput(f"turns of {every} steps; 1 to {LAST_STEP} expected")
     steps = _steps(parts)
     how = f", {every:,} step{'s' if every > 1 else ''} of each in turn"
     return _merged(parts, steps, _in_turns(steps, every), what="interleaving", how=how)

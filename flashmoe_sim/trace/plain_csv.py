@@ -8,6 +8,7 @@ Other columns are not read.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.trace.calls import run_starts, uniform_top_k, with_end
 from flashmoe_sim.trace.csv_rows import Column, Rows, read_rows
-from flashmoe_sim.trace.lines import numbered_lines, remaining_lines, trace_name
+from flashmoe_sim.trace.lines import line_blocks, numbered_lines, shown, trace_name
 from flashmoe_sim.trace.routing import (
     PHASE_DECODE,
     PHASE_PROMPT,
@@ -67,9 +68,9 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     """
     with open_bytes(path) as stream:
         header, first_line = _header(path, stream)
-        body = remaining_lines(stream, path=path, first_line=first_line, progress=progress)
-    columns = [COLUMNS[name] for name in header if name in COLUMNS]
-    rows = read_rows(body, path=path, first_line=first_line, header=header, columns=columns, lenient=lenient)
+        columns = [COLUMNS[name] for name in header if name in COLUMNS]
+        blocks = line_blocks(stream, path=path, first_line=first_line, progress=progress)
+        rows = read_rows(blocks, path=path, first_line=first_line, header=header, columns=columns, lenient=lenient)
     value = rows.values
     keys = [value[name] for name in CALL_KEYS if name in value]
     starts = run_starts(*keys)
@@ -113,9 +114,8 @@ def _header(path: Path, stream: Any) -> tuple[list[str], int]:
         if not line.strip() or line.startswith(b"#"):
             continue
         names = _names(line)
-        for name in sorted(set(names)):
-            if names.count(name) > 1:
-                raise BadInput(f"{path}: line {number}: two columns mean {name!r}; keep one")
+        if twice := sorted(name for name, times in Counter(names).items() if times > 1):
+            raise BadInput(f"{path}: line {number}: two columns mean {shown(twice[0])}; keep one")
         if missing := {"layer", "expert"} - set(names):
             raise BadInput(f"{path}: line {number}: no column {min(missing)!r}; layer and expert are required")
         return names, number + 1
@@ -180,7 +180,8 @@ def _refuse(path: Path, rows: Rows, wrong: NDArray[np.bool_], found: str) -> Non
 def _notes(header: list[str], value: dict[str, NDArray[Any]], n_tokens: NDArray[np.int32]) -> tuple[str, ...]:
     notes = []
     if unread := [name for name in header if name not in COLUMNS]:
-        notes.append(f"columns not read: {', '.join(unread)}")
+        listed = ", ".join(unread)
+        notes.append(f"columns not read: {listed if len(listed) <= 400 else listed[:397] + '...'}")
     if "rank" not in value:
         notes.append("no rank column: the rows of a token are taken to be in router-rank order")
     if "step" not in value and "call" not in value:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.trace.calls import ID_MAX, run_starts, with_end
 from flashmoe_sim.trace.csv_rows import Column, Rows, read_rows
-from flashmoe_sim.trace.lines import Skipped, numbered_lines, remaining_lines, shown, trace_name
+from flashmoe_sim.trace.lines import Skipped, line_blocks, numbered_lines, shown, trace_name
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 
@@ -38,7 +38,7 @@ COLUMNS = (
     Column("residency", high=1),
     Column("expert_bytes", high=MOST_BYTES),
 )
-_BEGINNING = re.compile(rb"# route_trace v([0-9]+)")
+_BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?# route_trace v([0-9]+)")
 _SETTING = re.compile(rb"\b(n_layer|n_expert|n_expert_used|layer|expert_bytes|dense_bytes)=([0-9]{1,15})\b")
 _MODEL = re.compile(rb"\bmodel=(.+?)(?: arch=(\S+).*)?$")
 
@@ -58,9 +58,9 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     with open_bytes(path) as stream:
         lines = numbered_lines(stream, path=path)
         preamble, first_line = _preamble(path, lines)
-        body = remaining_lines(stream, path=path, first_line=first_line, progress=progress)
-    header = [column.name for column in COLUMNS]
-    rows = read_rows(body, path=path, first_line=first_line, header=header, columns=COLUMNS, lenient=lenient)
+        header = [column.name for column in COLUMNS]
+        blocks = line_blocks(stream, path=path, first_line=first_line, progress=progress)
+        rows = read_rows(blocks, path=path, first_line=first_line, header=header, columns=COLUMNS, lenient=lenient)
     kept, notes = _whole_tokens(rows, preamble, path=path, lenient=lenient)
     value = {name: column[kept] for name, column in rows.values.items()}
     if not len(value["layer"]):

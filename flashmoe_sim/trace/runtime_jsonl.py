@@ -5,8 +5,11 @@
 `experts` and `slots` have n_expert_used x n_tokens entries, token-major. A call without tokens has empty lists: most
 architectures write one for the last layer of a micro-batch that outputs no row. `seq` and `slots` may be missing;
 `phase` (0, 1, 2, "prompt" or "decode"), `sequence`, `step` and `weights` (a number a reference) are understood; any
-other key is ignored. Lines are parsed by compiled kernels, fastest in the runtime's own layout. A line with `weights`,
-escapes or nested unknown values goes through orjson, at a tenth of the speed.
+other key is ignored. A key may be written with escapes (`"\\u006cayer"` is `layer`), and must not occur twice; a text
+with half a character (a lone surrogate, `"\\ud800"`) is refused, also under an ignored key.
+
+Lines are parsed by compiled kernels, fastest in the runtime's own layout. A line with `weights`, escapes or nested
+unknown values goes through orjson, at a tenth of the speed.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from flashmoe_sim.trace._json_columns import Columns
 from flashmoe_sim.trace._json_kernels import COLUMNS, KEY_NAMES, KEYS, LINE, SHORTEST_ID, SHORTEST_LINE, parse_lines
 from flashmoe_sim.trace._json_record import BadRecord, NotJson, read_record
 from flashmoe_sim.trace._json_tokens import NEWLINE, PADDING
+from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 
@@ -144,7 +148,7 @@ class JsonlParser:
                 f"{self._path}: found no routed calls in it{why}, expected one JSON object a line; "
                 "record a trace with --moe-trace"
             )
-        return self._columns.finish(format=FORMAT, name=_trace_name(self._path), notes=notes)
+        return self._columns.finish(format=FORMAT, name=trace_name(self._path), notes=notes)
 
     def _is_complete(self, line: bytes) -> bool:
         """Whether a last line without newline has an object, or is so wrong that it must be reported."""
@@ -241,8 +245,3 @@ class JsonlParser:
                 self._weight = np.empty(len(self._expert), np.float32)
             self._weight[ref : ref + count] = record["weights"]
         return count
-
-
-def _trace_name(path: Path) -> str:
-    """The file's name without the endings of compression and format."""
-    return Path(path.stem).stem if path.suffix in {".gz", ".zst", ".zstd"} else path.stem

@@ -10,6 +10,7 @@ else can make sense of. Everything that is not an array is JSON in the file's me
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,24 +18,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim import strict_json
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.trace.atomic import atomic_writer
+from flashmoe_sim.trace.check import BY_LAYER, PER_CALL, PER_REFERENCE, REQUIRED
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 
 VERSION = 1
 MAGIC = b"PAR1"
 METADATA_KEY = b"flashmoe_sim.trace"
+CHECKSUM = "checksum"
 CALLS_PER_ROW_GROUP = 1 << 18
-PER_CALL: dict[str, Any] = {
-    "layer": np.int16,
-    "n_tokens": np.int32,
-    "phase": np.uint8,
-    "sequence": np.int32,
-    "step": np.int32,
-}
-PER_REFERENCE: dict[str, Any] = {"expert": np.int16, "weight": np.float32, "slot": np.int16, "resident": np.uint8}
-BY_LAYER = ("n_experts", "expert_bytes", "dense_bytes")
+PLAIN = ("n_experts_known", "top_k", "format", "name")
 
 
 def sniff(head: bytes) -> bool:
@@ -51,18 +47,20 @@ def write_store(trace: RoutingTrace, path: Path, *, force: bool = False) -> None
     import pyarrow.parquet as pq
 
     arrays, schema = [], []
-    for name, dtype in PER_CALL.items():
+    for name, bounds in PER_CALL.items():
         if (values := getattr(trace, name)) is not None:
-            arrays.append(pa.array(_exact(name, values, dtype)))
+            arrays.append(pa.array(_exact(name, values, bounds.dtype)))
             schema.append(pa.field(name, arrays[-1].type, nullable=False))
     offset = pa.array(_exact("offset", trace.offset, np.int64))
-    for name, dtype in PER_REFERENCE.items():
+    for name, bounds in PER_REFERENCE.items():
         if (values := getattr(trace, name)) is not None:
-            item = pa.field("item", pa.from_numpy_dtype(dtype), nullable=False)
-            lists = pa.LargeListArray.from_arrays(offset, pa.array(_exact(name, values, dtype)), pa.large_list(item))
-            arrays.append(lists)
-            schema.append(pa.field(name, lists.type, nullable=False))
-    metadata = {METADATA_KEY: json.dumps(_described(trace), sort_keys=True).encode()}
+            item = pa.field("item", pa.from_numpy_dtype(bounds.dtype), nullable=False)
+            flat = pa.array(_exact(name, values, bounds.dtype))
+            arrays.append(pa.LargeListArray.from_arrays(offset, flat, pa.large_list(item)))
+            schema.append(pa.field(name, arrays[-1].type, nullable=False))
+    about = _described(trace)
+    about[CHECKSUM] = _checksum(trace, about)
+    metadata = {METADATA_KEY: json.dumps(about, sort_keys=True).encode()}
     table = pa.Table.from_arrays(arrays, schema=pa.schema(schema, metadata=metadata))
     with atomic_writer(path, force=force) as stream:
         pq.write_table(table, stream, compression="zstd", row_group_size=CALLS_PER_ROW_GROUP)
@@ -80,38 +78,85 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     with open_bytes(path) as stream:
         content = stream.read()
     try:
-        # One thread: Arrow's own threads abort the process when it ends while they start, as it can on bad input.
+        # One thread: Arrow's own threads abort the process when it ends while they start, as it can on bad input. The
+        # file's own metadata is not looked at: Arrow aborts if that is damaged.
         table = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False)
-    except (pa.ArrowException, OSError) as error:
+        described = (table.schema.metadata or {}).get(METADATA_KEY)
+        names = table.column_names
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: a damaged Parquet file ({str(error).splitlines()[0]}); write it again") from None
-    described = (table.schema.metadata or {}).get(METADATA_KEY)
     if described is None:
         raise BadInput(f"{path}: a Parquet file, but not a trace store; write one with `sim trace convert`")
     if progress:
         progress(len(content))
     try:
-        return _restored(table, json.loads(described), path)
+        return _restored(table, names, strict_json.loads(described), path)
     except (KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{path}: a damaged trace store ({str(error).splitlines()[0]}); convert it again") from None
+        what = f"no {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
+        raise BadInput(f"{path}: a damaged trace store ({what}); convert it again") from None
 
 
-def _restored(table: Any, about: dict[str, Any], path: Path) -> RoutingTrace:
-    """The trace in a table; KeyError, TypeError or ValueError where the two do not fit together."""
+def _restored(table: Any, names: list[str], about: Any, path: Path) -> RoutingTrace:
+    """The trace in a table; KeyError, TypeError or ValueError if the two do not fit together."""
+    if not isinstance(about["version"], int):
+        raise ValueError(f"version is {about['version']!r}, a number expected")
     if about["version"] > VERSION:
         raise BadInput(
             f"{path}: a trace store of version {about['version']}; this program knows up to {VERSION}: update it"
         )
-    fields: dict[str, Any] = {name: about[name] for name in ("n_experts_known", "top_k", "format", "name")}
-    fields |= {name: _from_pairs(about[name]) for name in BY_LAYER}
-    for name, dtype in PER_CALL.items():
-        if name in table.column_names:
-            fields[name] = table.column(name).to_numpy().astype(dtype)
-    for name, dtype in PER_REFERENCE.items():
-        if name in table.column_names:
-            fields[name] = _flat(table.column(name), about["refs"], dtype)
-    if table.num_rows != about["calls"]:
-        raise ValueError(f"{table.num_rows} calls, {about['calls']} expected")
-    return RoutingTrace(**fields, offset=_offsets(table.column("expert"), about["calls"]), notes=tuple(about["notes"]))
+    if odd := [name for name in names if name not in (*PER_CALL, *PER_REFERENCE) or names.count(name) > 1]:
+        raise ValueError(f"a column {odd[0]!r} that no store has")
+    if missing := [name for name in REQUIRED if name not in names]:
+        raise ValueError(f"no column {missing[0]!r}")
+    fields: dict[str, Any] = {name: about[name] for name in PLAIN}
+    fields |= {name: _from_pairs(name, about[name]) for name in BY_LAYER}
+    for name in PER_CALL:
+        if name in names:
+            fields[name] = _values(name, table.column(name), PER_CALL[name].dtype)
+    offset = _offsets("expert", table.column("expert"))
+    for name in PER_REFERENCE:
+        if name in names:
+            if not np.array_equal(_offsets(name, table.column(name)), offset):
+                raise ValueError(f"the lists of {name} are not as long as the lists of expert")
+            fields[name] = _flat(name, table.column(name), PER_REFERENCE[name].dtype)
+    found = {"calls": table.num_rows, "refs": len(fields["expert"])}
+    for what, number in found.items():
+        if about[what] != number:
+            raise ValueError(f"{number} {what}, {about[what]} expected")
+    if not isinstance(about["notes"], list):
+        raise ValueError(f"notes are {about['notes']!r}, a list expected")
+    trace = RoutingTrace(**fields, offset=offset, notes=tuple(about["notes"]))
+    if CHECKSUM in about and about.pop(CHECKSUM) != _checksum(trace, about):
+        raise ValueError("its checksum is of another content: bytes of it changed after it was written")
+    return trace
+
+
+def _checksum(trace: RoutingTrace, about: Mapping[str, Any]) -> str:
+    """A checksum of everything that is stored: the metadata, and each column with its name."""
+    check = zlib.crc32(json.dumps(about, sort_keys=True).encode())
+    for name in ("offset", *PER_CALL, *PER_REFERENCE):
+        if (values := getattr(trace, name)) is not None:
+            check = zlib.crc32(np.ascontiguousarray(values).data, zlib.crc32(name.encode(), check))
+    return f"{check:08x}"
+
+
+def _described(trace: RoutingTrace) -> dict[str, Any]:
+    about: dict[str, Any] = {"version": VERSION, "calls": trace.calls, "refs": trace.refs, "notes": list(trace.notes)}
+    about |= {name: getattr(trace, name) for name in PLAIN} | {"top_k": int(trace.top_k)}
+    return about | {name: _to_pairs(getattr(trace, name)) for name in BY_LAYER}
+
+
+def _to_pairs(by_layer: Mapping[int, int] | None) -> list[list[int]] | None:
+    return None if by_layer is None else [[int(layer), int(value)] for layer, value in by_layer.items()]
+
+
+def _from_pairs(name: str, pairs: list[tuple[int, int]] | None) -> dict[int, int] | None:
+    if pairs is None:
+        return None
+    by_layer = dict(pairs)
+    if len(by_layer) < len(pairs):
+        raise ValueError(f"{name} names a layer twice")
+    return by_layer
 
 
 def _exact(name: str, values: NDArray[Any], dtype: Any) -> NDArray[Any]:
@@ -120,36 +165,32 @@ def _exact(name: str, values: NDArray[Any], dtype: Any) -> NDArray[Any]:
     return np.ascontiguousarray(values)
 
 
-def _described(trace: RoutingTrace) -> dict[str, Any]:
-    about: dict[str, Any] = {"version": VERSION, "calls": trace.calls, "refs": trace.refs, "notes": list(trace.notes)}
-    about |= {name: getattr(trace, name) for name in ("n_experts_known", "top_k", "format", "name")}
-    return about | {name: _to_pairs(getattr(trace, name)) for name in BY_LAYER}
+def _values(name: str, column: Any, dtype: Any) -> NDArray[Any]:
+    """A column of numbers as an array of our own; ValueError if it has another type, or nulls."""
+    _check_type(name, column, column.type, dtype)
+    return np.array(column.to_numpy())
 
 
-def _to_pairs(by_layer: Mapping[int, int] | None) -> list[list[int]] | None:
-    return None if by_layer is None else [[int(layer), int(value)] for layer, value in by_layer.items()]
+def _flat(name: str, column: Any, dtype: Any) -> NDArray[Any]:
+    """The values of a list column as one array of our own; ValueError if they have another type, or nulls."""
+    found = [chunk.flatten() for chunk in column.chunks]
+    for values in found:
+        _check_type(name, values, values.type, dtype)
+    return np.concatenate([np.empty(0, dtype), *(values.to_numpy() for values in found)])
 
 
-def _from_pairs(pairs: list[list[int]] | None) -> dict[int, int] | None:
-    return None if pairs is None else {int(layer): int(value) for layer, value in pairs}
+def _check_type(name: str, values: Any, found: Any, dtype: Any) -> None:
+    import pyarrow as pa
+
+    if found != pa.from_numpy_dtype(dtype) or values.null_count:
+        raise ValueError(f"{name} is {found} with {values.null_count} nulls, {np.dtype(dtype)} expected")
 
 
-def _flat(column: Any, total: int, dtype: Any) -> NDArray[Any]:
-    """The values of a list column as one array of our own; ValueError where they are not `total`."""
-    out = np.empty(total, dtype=dtype)
-    at = 0
-    for chunk in column.chunks:
-        values = chunk.flatten().to_numpy(zero_copy_only=True)
-        out[at : at + len(values)] = values
-        at += len(values)
-    if at != total:
-        raise ValueError(f"{at} references, {total} expected")
-    return out
+def _offsets(name: str, column: Any) -> NDArray[np.int64]:
+    """Where each list of a column begins in its values, and how many there are; i64 [lists + 1]."""
+    import pyarrow as pa
 
-
-def _offsets(column: Any, calls: int) -> NDArray[np.int64]:
-    offset = np.zeros(calls + 1, dtype=np.int64)
+    if not (pa.types.is_large_list(column.type) or pa.types.is_list(column.type)) or column.null_count:
+        raise ValueError(f"{name} is {column.type} with {column.null_count} nulls, lists expected")
     lengths = [np.diff(chunk.offsets.to_numpy()) for chunk in column.chunks]
-    if lengths:
-        np.cumsum(np.concatenate(lengths), out=offset[1:])
-    return offset
+    return np.concatenate([[0], np.cumsum(np.concatenate([np.empty(0, np.int64), *lengths]))]).astype(np.int64)

@@ -6,6 +6,7 @@ Source: the collectors of nvmoe (`traces/*.tokens.jsonl`), which record decoded 
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from flashmoe_sim.trace.lines import Skipped, numbered_lines, trace_name
 from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace, infer_n_experts
 from flashmoe_sim.trace.source import open_bytes
 
-_BEGINNING = re.compile(rb"\s*\[\s*\[\s*-?[0-9]")
+_BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*\[\s*-?[0-9]")
 
 
 def sniff(head: bytes) -> bool:
@@ -32,7 +33,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     A last line without its newline that is not complete is dropped and noted.
     Raises BadInput with the line number for any other malformed line, unless lenient.
     """
-    blocks: list[NDArray[np.int16]] = []
+    flat, width = array("h"), array("q")  # of all tokens: arrays of their own would take more than their pairs
     skipped = Skipped(path, lenient=lenient)
     torn: tuple[str, ...] = ()
     with open_bytes(path) as stream:
@@ -40,7 +41,9 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
             if not line.strip():
                 continue
             try:
-                blocks.append(_token(line))
+                pairs = _token(line)
+                flat.frombytes(pairs.tobytes())
+                width.append(len(pairs))
             except _NotJson as error:
                 if line.endswith(b"\n"):
                     skipped.line(number, str(error))
@@ -48,10 +51,10 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
                     torn = (f"the last line ({number}) is torn and was dropped",)
             except ValueError as error:
                 skipped.line(number, str(error))
-    if not blocks:
+    if not width:
         raise BadInput(f"{path}: holds no complete token; expected lines of [layer, expert] pairs")
-    pairs = np.concatenate(blocks)
-    token = np.repeat(np.arange(len(blocks), dtype=np.int32), [len(block) for block in blocks])
+    pairs = np.frombuffer(flat, np.int16).reshape(-1, 2)
+    token = np.repeat(np.arange(len(width), dtype=np.int32), np.frombuffer(width, np.int64))
     layer, expert = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
     starts = run_starts(layer, token)
     offset = with_end(starts, len(expert))

@@ -64,7 +64,8 @@ class TraceWriter:
         self._flushed_at = -FLUSH_S
         self._is_new = not path.exists()
         try:
-            self._file = path.open("ab", buffering=0)  # appending leaves an old trace until there is a new one
+            # appending leaves an old trace until there is a new one
+            self._file = path.open("ab" if force else "xb", buffering=0)
         except OSError as error:
             raise self._unwritable(error) from None
 

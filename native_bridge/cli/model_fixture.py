@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import force_option, json_option, message, print_json, size
+from flashmoe_sim.cli.common import echo, force_option, json_option, message, print_json, size
 from flashmoe_sim.cli.progress import over_bytes
 from flashmoe_sim.errors import BadInput, SimError
 
@@ -106,12 +106,12 @@ def verify_sidecar(sidecar: Path, model: Path, full: bool, as_json: bool) -> Non
         print_json({**document, "compared": "every byte" if every else "sampled pages", "findings": findings})
     else:
         for finding in findings:
-            click.echo(finding)
+            echo(finding)
     if findings:
         raise SimError(f"{sidecar}: {len(findings)} finding{'' if len(findings) == 1 else 's'}")
     if not as_json:
         how = "every byte" if every else f"pages of each tensor, {size(compared)}; --full compares every byte"
-        click.echo(f"{sidecar}: verified, {len(geometry.layers)} layers, {size(geometry.routed_bytes)}; compared {how}")
+        echo(f"{sidecar}: verified, {len(geometry.layers)} layers, {size(geometry.routed_bytes)}; compared {how}")
 
 
 def _shape(named: str | None, numbers: dict[str, Any]) -> FixtureShape | None:
@@ -145,13 +145,13 @@ def _report(model: Path, sidecar: Path | None, *, as_json: bool) -> None:
         }
         print_json(document)
         return
-    click.echo(
+    echo(
         f"{model}: {geometry.name}, {len(geometry.layers)} MoE layers of {layer.n_experts} experts, "
         f"top-{geometry.top_k}, {geometry.quant}, {size(model.stat().st_size)}"
     )
     if sidecar:
-        click.echo(f"{sidecar}: {len(geometry.layers)} layer files, {size(geometry.routed_bytes)}")
-    click.echo(f"next: {shlex.join(doctor)}")
+        echo(f"{sidecar}: {len(geometry.layers)} layer files, {size(geometry.routed_bytes)}")
+    echo(f"next: {shlex.join(doctor)}")
 
 
 COMMANDS = (make_fixture, make_sidecar, verify_sidecar)

@@ -132,7 +132,7 @@ CASES = [
     trace("cut.zst", "broken zstd data (Truncated"),
     trace("long-line.gz", ":2: found a line longer than 67108864 bytes"),
     trace("long-first-line.gz", ":1: found a line longer than 67108864 bytes"),
-    trace("long-pairs.gz", "line 1 is longer than 64 MiB"),
+    trace("long-pairs.gz", "line 1 is longer than 1 MiB"),
     trace("digits.gz", "begins with '1111", "no format claims it"),
     # every verb has the same line
     Bad("sweep empty --bank 4", ("sim: empty: is empty",)),
@@ -228,6 +228,12 @@ CASES = [
     sweep("good --bank 4 --out locked", "locked: may not be written to"),
     sweep("good --bank 4 --out locked/results", "locked: may not be written to"),
     # workloads made of traces
+    sweep("--bank 16 --policy lru-k:correlated=10000000000000000000000", "correlated is beyond 2147483647"),
+    sweep("--bank 16 --policy w-tinylfu:sample=9223372036854775807", "sample is beyond 2147483647"),
+    sweep("--bank 16 --prefetch eam:width=10000000000000000000000", "width is beyond 2147483647"),
+    sweep("--bank 16 --prefetch synthetic:steps=-9999999999", "steps is beyond 2147483647"),
+    merge("good good --how union --stagger 10000000000000000000 --out new.parquet", "0 to 2147483647 expected"),
+    merge("good good --how interleave --every 10000000000000000000 --out new.parquet", "1 to 2147483647 expected"),
     merge("good --how union --out new.parquet", "sim trace merge: one trace only; give at least two to merge"),
     merge("--how union --out new.parquet", "Missing argument 'TRACE...'"),
     merge("good good --out new.parquet", "Missing option '--how'", "union, concat, interleave"),

@@ -141,6 +141,8 @@ BAD_DOCUMENTS: dict[str, tuple[Any, str]] = {
     "not UTF-8": (b'{"entries": "\xff"}', "not JSON"),
     "NUL bytes": (bytes(100), "not JSON"),
     "cut short": (b'{"entries": [', "not JSON"),
+    "a key twice": (b'{"entries": [], "entries": []}', "not JSON (key 'entries' occurs twice)"),
+    "a key twice, deep": (b'{"entries": [{"layer": 1, "l\\u0061yer": 2}]}', "key 'layer' occurs twice"),
     "empty": (b"", "is empty"),
     "a list": ([], "the document is []; expected an object"),
     "a number": (7, "the document is 7"),

@@ -183,8 +183,12 @@ def test_a_preset_s_name_means_the_preset(tmp_path: Path, monkeypatch: pytest.Mo
         ("nul\0.toml", "'nul\\x00.toml': cannot be the name of a machine or of its file"),
         (".", ".: is not a regular file"),
         ("latin", "latin: is not UTF-8 text (at byte 1)"),
-        ("large", "large: more than 1 MiB"),
+        ("large", "large: more than 256 KiB"),
         ("empty", "empty: [storage] is missing"),
+        ("dots", "dots: a key of more than 16 dots; a machine's have one, as storage.read_gb_s"),
+        ("header", "header: a key of more than 16 dots"),
+        ("inline", "inline: a key of more than 16 dots"),
+        ("texts", "texts: unknown key 'z'"),
     ],
 )
 def test_files_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, message: str) -> None:
@@ -192,6 +196,13 @@ def test_files_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gi
     Path("latin").write_bytes(b'"\xe9"')
     Path("large").write_bytes(b"#" * 2**20 + "é".encode())
     Path("empty").touch()
+    many = ".a" * 20_000
+    Path("dots").write_text(f'z{many}."b" = 1')
+    Path("header").write_text(f"[z{many}]")
+    Path("inline").write_text(f"storage = {{ z{many} = 1 }}")
+    Path("texts").write_text(
+        f'# {many}\nz = \'a{many}\'  # {many}\ny = """\n"\\"{many}\n"""\nx = [1.5, {"2.5, " * 99}]\n'
+    )
     with pytest.raises(BadInput) as caught:
         load_machine(given)
     assert message in str(caught.value)

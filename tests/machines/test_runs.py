@@ -10,6 +10,7 @@ from statistics import mean, stdev
 import pytest
 
 from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.machines.runs import read_run
 from tests.machines.recorded import GPU, RUNS, SUMMARY, TIMED, copy, edit_log
 
@@ -154,6 +155,33 @@ def test_logs_that_are_not_whole(tmp_path: Path, case: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_key_twice_in_run_json(tmp_path: Path) -> None:
+    folder = copy("warm-bank12", tmp_path)
+    flags = folder / "run.json"
+    flags.write_text(flags.read_text().rstrip().removesuffix("}") + ', "bank": 12}')
+    with pytest.raises(BadInput, match=r"run\.json: not JSON \(key 'bank' occurs twice\)"):
+        read_run(folder)
+
+
+def test_pipes_are_never_waited_for(tmp_path: Path) -> None:
+    """As the trace of a run, as its log, and as the model that run.json names."""
+    folder = copy("warm-bank12", tmp_path)
+    os.mkfifo(tmp_path / "model.gguf")
+    flags = json.loads((folder / "run.json").read_text()) | {"model": {"path": str(tmp_path / "model.gguf")}}
+    (folder / "run.json").write_text(json.dumps(flags))
+    for name in ("trace.jsonl.gz", "trace.jsonl"):
+        (folder / name).unlink(missing_ok=True)
+        os.mkfifo(folder / name)
+    run = read_run(folder)
+    assert (run.trace, run.model) == (None, None)
+    with pytest.raises(BadInput, match=r"model\.gguf: is a pipe; give a sidecar folder"):
+        load_model(tmp_path / "model.gguf")
+    (folder / "log.txt").unlink()
+    os.mkfifo(folder / "log.txt")
+    with pytest.raises(BadInput, match=r"log\.txt: is not a regular file"):
+        read_run(folder)
+
+
 def test_folders_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("x")
@@ -170,7 +198,7 @@ def test_folders_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ("nul\0", "'nul\\x00': cannot be the name of a run's folder"),
         (".", "run.json: no such file; give the path of the flags of a run as JSON"),
         ("list", "list/run.json: is []; expected an object with the flags of a run"),
-        ("torn", "torn/run.json: not JSON (Expecting value: line 1 column 8 (char 7)); expected"),
+        ("torn", "torn/run.json: not JSON (unexpected end of data: line 1 column 8 (char 7)); expected"),
         ("no-log", "no-log/run.json: mode is missing"),
         ("warm-stock", "warm-stock/log.txt: is empty; expected the log of a run"),
         ("warm-bank12", "warm-bank12/log.txt: no such file; give the path of the log of a run"),

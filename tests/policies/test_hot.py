@@ -600,6 +600,7 @@ def test_not_a_profile(tmp_path: Path, layers: Any, says: str) -> None:
     [
         ("", "is empty; expected a profile as --moe-layer-perf-out writes it"),
         ("{", "not JSON ("),
+        ('{"layers": [], "layers": []}', "not JSON (key 'layers' occurs twice)"),
         ("[1]", "the document is [1]; expected an object with `schema` and `layers`"),
         ('{"layers": []}', "schema is None; expected llama.cpp.moe_layer_opt_perf.v1 or llama.cpp.moe_layer_perf.v1"),
         ('{"schema": "v2"}', "schema is 'v2'; expected llama.cpp.moe_layer_opt_perf.v1"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,7 +57,7 @@ def break_last_move(monkeypatch: pytest.MonkeyPatch) -> None:
     move = os.replace
 
     def replace(source: Path, target: Path) -> None:
-        if Path(source).parent.name == "new" and Path(target).name == FILES[-1]:
+        if Path(source).parent.name == store.READY and Path(target).name == FILES[-1]:
             full()
         move(source, target)
 
@@ -83,7 +85,7 @@ def test_a_full_disk_leaves_the_folder_as_it_was(
     if break_it:
         break_it(monkeypatch)
     with pytest.raises(BadInput, match=r"where: No space left on device; nothing was written"):
-        write_results([ROW, EMPTY], folder, draw=draw if break_it else draw_half)
+        write_results([ROW, EMPTY], folder, force=True, draw=draw if break_it else draw_half)
     assert snapshot(tmp_path) == before
     assert sorted(os.listdir(tmp_path)) == (["some"] if existing else [])
 
@@ -128,3 +130,72 @@ def test_a_folder_is_checked_and_not_made(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="already; give another folder"):
         check_folder(tmp_path / "a", force=False)
     check_folder(tmp_path / "a", force=True)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from flashmoe_sim.sweep import store
+folder, content, left = Path(sys.argv[1]), sys.argv[2].encode(), int(sys.argv[3])
+
+class Table:
+    def __init__(self, rows): pass
+    def write_parquet(self, stream): stream.write(content)
+    write_csv = write_parquet
+
+def dying(move):
+    def call(*arguments, **named):
+        global left
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return move(*arguments, **named)
+    return call
+
+store.frame = Table
+os.replace, os.rename, os.rmdir = dying(os.replace), dying(os.rename), dying(os.rmdir)
+store.write_results([], folder, force=True, draw=lambda rows, path: path.write_bytes(content))
+"""
+
+
+@pytest.mark.parametrize("existing", [True, False])
+def test_a_killed_sweep_leaves_no_mixture_and_is_put_in_order(tmp_path: Path, *, existing: bool) -> None:
+    """Killed before each of its moves in turn."""
+    ends = set()
+    for at in range(1, 20):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        (folder / ".results-mine").mkdir()
+        (folder / ".results-mine" / "thesis").touch()
+        if existing:
+            for name in FILES:
+                (folder / name).write_text("old")
+        done = subprocess.run([sys.executable, "-c", KILLED, str(folder), "new", str(at)], check=False)
+        found = {(folder / name).read_text() for name in FILES if (folder / name).exists()}
+        assert len(found) <= 1
+        check_folder(folder, force=True)
+        found = {(folder / name).read_text() if (folder / name).exists() else "" for name in FILES}
+        assert len(found) == 1
+        ends |= found
+        assert sorted(os.listdir(folder)) == sorted([".results-mine", *(FILES if found != {""} else ())])
+        if done.returncode == 0:
+            break
+    assert done.returncode == 0
+    assert at >= 5
+    assert ends == ({"old", "new"} if existing else {"", "new"})
+
+
+def test_results_that_appear_meanwhile_are_kept(tmp_path: Path) -> None:
+    check_folder(tmp_path, force=False)
+    write_results([ROW], tmp_path, draw=draw)
+    before = snapshot(tmp_path)
+    with pytest.raises(BadInput, match="has results by now: another process wrote them; give another folder"):
+        write_results([ROW, EMPTY], tmp_path, draw=draw)
+    assert snapshot(tmp_path) == before
+
+
+def test_results_that_are_replaced_hand_on_their_mode(tmp_path: Path) -> None:
+    write_results([ROW], tmp_path, draw=draw)
+    (tmp_path / "results.csv").chmod(0o600)
+    write_results([ROW], tmp_path, force=True, draw=draw)
+    assert (tmp_path / "results.csv").stat().st_mode & 0o777 == 0o600

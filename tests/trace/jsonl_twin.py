@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from flashmoe_sim.trace._json_kernels import KEY_NAMES
 from flashmoe_sim.trace.routing import RoutingTrace, infer_n_experts
 from flashmoe_sim.trace.runtime_jsonl import JsonlParser
 
@@ -23,9 +24,17 @@ def parse(content: bytes, *, lenient: bool = False, chunk_bytes: int = 1 << 16) 
     return parser.finish()
 
 
+def _row(line: bytes) -> dict[str, Any]:
+    """The object of a line; ValueError for a key twice that is understood."""
+    keys = [key for key, _ in json.loads(line, object_pairs_hook=list)]
+    if any(keys.count(name) > 1 for name in KEY_NAMES):
+        raise ValueError("a key twice")
+    return dict(json.loads(line))
+
+
 def twin(content: bytes) -> RoutingTrace:
     """What reading well-formed content means, in the plainest Python."""
-    rows = [json.loads(line) for line in content.removeprefix(BOM).split(b"\n") if line.strip()]
+    rows = [_row(line) for line in content.removeprefix(BOM).split(b"\n") if line.strip()]
     experts = [expert for row in rows for expert in row["experts"]]
     used = {row["n_expert_used"] for row in rows}
     notes = []

@@ -254,7 +254,7 @@ def test_refusals(parts: list[RoutingTrace], found: str) -> None:
 
 
 def test_refused_numbers() -> None:
-    with pytest.raises(BadInput, match="stagger -1 steps; at least 0"):
+    with pytest.raises(BadInput, match="stagger -1 steps; 0 to 2147483647 expected"):
         union([A, B], stagger=-1)
-    with pytest.raises(BadInput, match="turns of 0 steps; at least 1"):
+    with pytest.raises(BadInput, match="turns of 0 steps; 1 to 2147483647 expected"):
         interleave([A, B], every=0)

@@ -102,7 +102,7 @@ def test_a_torn_last_line_takes_its_token_with_it(path: Path) -> None:
         (2, "0,0,1,0,0,8,0.5,0,0", "line 8: expert 8, but the preamble says n_expert=8"),
         (2, "0,0,1,5,0,1,0.5,0,0", "line 8: layer 5 is not in the preamble"),
         (2, "0,0,1,0,0,2,0.5,0,101", "line 8: expert_bytes 101 in layer 0, but the preamble says 100"),
-        (2, "0,0,1,0,0,2,nan,0,0", "line 8: weight is 'nan', a number expected"),
+        (2, "0,0,1,0,0,2,nan,0,0", "line 8: weight is 'nan', a 32-bit float expected"),
         (2, "0,2,1,0,0,2,0.5,0,0", "line 8: phase is '2', a whole number 0..1 expected"),
         (2, "0,0,1,0,0,2,0.5,2,0", "line 8: residency is '2'"),
         (2, "0,0,1,0,1,2,0.5,0,0", "line 8: slot 1, but rank 0 of 0..1 is next"),

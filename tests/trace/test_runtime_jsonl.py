@@ -53,7 +53,8 @@ BARE = b'"layer":3,"n_expert_used":2,"n_tokens":1,"experts":[7,120]'
         LINE[:-1] + b',"unknown":null,"time":-1.5e-3,"ok":true,"host":"a\\u00e9\xc3\xa9","deep":[{"layer":[[9]]},[]]}',
         LINE[:-1] + b',"when":12.5E+10,"host":"linux [x86], {64}"}',
         b'{"seq":-0,"slots":[-0,1],' + BARE + b"}",
-        b'{"seq":0,"slots":[9,9],"slots":[0,1],' + BARE + b"}",
+        b'{"x":1,"seq":0,"slots":[0,1],"x":2,"y":{"layer":1,"layer":2},' + BARE + b',"x":3}',
+        b'{"x":1,"seq":0,"slots":[0,1],"x":2,' + BARE + b"}",
         b'{"seq":0,"slo\\u0074s":[0,1],' + BARE + b"}",
     ],
 )
@@ -218,6 +219,26 @@ def test_equal_to_the_twin(content: bytes, chunk_bytes: int, cut: int) -> None:
     got, expected = parser.finish(), twin(content)
     assert got.notes == expected.notes
     assert got.equals(expected)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    name=st.sampled_from(KEY_NAMES),
+    escaped=st.integers(-1, 2),
+    value=st.sampled_from(["0", "[0,1]", "null", '"x"', '{"layer":1}']),
+    at=st.integers(0, 11),
+)
+def test_a_key_twice_is_refused_wherever_it_stands(name: str, escaped: int, value: str, at: int) -> None:
+    """Also if one of the two is written with an escape."""
+    items = [f'"{key}":{json.dumps(value)}' for key, value in json.loads(LINE).items()]
+    items += ['"phase":1', '"sequence":0', '"step":0', '"other":1', '"weights":[0.5,1]']
+    key = name if escaped < 0 else f"{name[:escaped]}\\u{ord(name[escaped]):04x}{name[escaped + 1 :]}"
+    items.insert(at, f'"{key}":{value}')
+    line = f"{{{','.join(items)}}}".encode()
+    with pytest.raises(ValueError, match="a key twice"):
+        twin(line)
+    with pytest.raises(BadInput, match=f't.jsonl:1: found "{name}" twice, expected each key once'):
+        parse(line + b"\n")
 
 
 def refuse_lines(data: Any, at: int, end: int, lines: int, *output: Any) -> tuple[int, int, int, int]:

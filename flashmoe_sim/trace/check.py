@@ -1,0 +1,184 @@
+"""The door: what every trace must be before a compiled kernel counts with its numbers.
+
+Kernels do not test bounds, so an expert number that its layer does not have would be written beside an array. Readers,
+the store above all, and traces that are made by hand all pass here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.trace.calls import ID_MAX
+from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace
+
+MOST = (1 << 31) - 1
+MOST_BYTES = 1 << 50
+MOST_NAME = 1 << 16  # a merged trace names what it is made of
+MOST_NOTE = 1 << 20
+
+
+class Bounds(NamedTuple):
+    """The dtype of a column, and the least and the largest whole number in it; a float may be any finite number."""
+
+    dtype: type[np.generic]
+    low: int = 0
+    high: int = MOST
+
+
+PER_CALL = {
+    "layer": Bounds(np.int16, 0, ID_MAX),
+    "n_tokens": Bounds(np.int32),
+    "phase": Bounds(np.uint8, 0, PHASE_DECODE),
+    "sequence": Bounds(np.int32),
+    "step": Bounds(np.int32),
+}
+PER_REFERENCE = {
+    "expert": Bounds(np.int16, 0, ID_MAX),
+    "weight": Bounds(np.float32),
+    "slot": Bounds(np.int16, -1, ID_MAX),
+    "resident": Bounds(np.uint8, 0, 1),
+}
+REQUIRED = ("layer", "n_tokens", "expert")
+BY_LAYER = {"n_experts": Bounds(np.int64, 1, ID_MAX + 1), "expert_bytes": Bounds(np.int64, 1, MOST_BYTES),
+            "dense_bytes": Bounds(np.int64, 0, MOST_BYTES)}  # fmt: skip
+
+
+def check_trace(trace: RoutingTrace, *, where: str) -> None:
+    """Raise BadInput if an array or a number of a trace is not what RoutingTrace says, or outside the trace's bounds.
+
+    where: the file, or the name of a trace that is in no file.
+    """
+    try:
+        _check_arrays(trace)
+        _check_rest(trace)
+        _check_experts(trace)
+        _check_top_k(trace)
+    except ValueError as error:
+        raise BadInput(f"{where}: {error}; record or convert the trace again") from None
+
+
+def largest_experts(trace: RoutingTrace) -> NDArray[np.int64]:
+    """The largest expert number of each layer, i64 [last layer + 1]; -1 for a layer without references."""
+    largest = np.full(int(trace.layer.max(initial=-1)) + 1, -1, np.int64)
+    filled = np.flatnonzero(trace.offset[1:] > trace.offset[:-1])
+    if len(filled):
+        np.maximum.at(largest, trace.layer[filled], np.maximum.reduceat(trace.expert, trace.offset[filled]))
+    return largest
+
+
+def _check_arrays(trace: RoutingTrace) -> None:
+    _check_kind("offset", trace.offset, np.int64, length=len(trace.layer) + 1)
+    for table, length in ((PER_CALL, len(trace.layer)), (PER_REFERENCE, len(trace.expert))):
+        for name, bounds in table.items():
+            values = getattr(trace, name)
+            if values is None and name not in REQUIRED:
+                continue
+            _check_kind(name, values, bounds.dtype, length=length)
+            if length:
+                _check_range(name, values, bounds)
+    offset = trace.offset
+    if offset[0] != 0 or offset[-1] != len(trace.expert):
+        raise ValueError(f"offset goes from {offset[0]} to {offset[-1]}; 0 to {len(trace.expert)} references expected")
+    if (back := offset[1:] < offset[:-1]).any():
+        raise ValueError(f"offset goes back at call {back.argmax()}; the references of a call follow those before it")
+
+
+def _check_kind(name: str, values: Any, dtype: type[np.generic], *, length: int) -> None:
+    if not isinstance(values, np.ndarray) or values.dtype != dtype or values.ndim != 1:
+        found = f"{values.dtype} {list(values.shape)}" if isinstance(values, np.ndarray) else type(values).__name__
+        raise ValueError(f"{name} is {found}; an array of {np.dtype(dtype)} expected")
+    if len(values) != length:
+        raise ValueError(f"{name} has {len(values)} entries; {length} expected")
+
+
+def _check_range(name: str, values: NDArray[Any], bounds: Bounds) -> None:
+    least, most = values.min(), values.max()
+    if bounds.dtype is np.float32:
+        if not (np.isfinite(least) and np.isfinite(most)):  # both are NaN if any value is
+            at = int(np.flatnonzero(~np.isfinite(values))[0])
+            raise ValueError(f"{name} {at} is {values[at]}; a finite number expected")
+    elif least < bounds.low or most > bounds.high:
+        at = int(np.flatnonzero((values < bounds.low) | (values > bounds.high))[0])
+        raise ValueError(f"{name} {at} is {values[at]}; {bounds.low} to {bounds.high} expected")
+
+
+def _check_rest(trace: RoutingTrace) -> None:
+    """What is no array: numbers by layer, top_k, names and notes."""
+    for name, bounds in BY_LAYER.items():
+        by_layer = getattr(trace, name)
+        if by_layer is None and name != "n_experts":
+            continue
+        if not isinstance(by_layer, Mapping):
+            raise ValueError(f"{name} is {_shown(by_layer)}; a number for each layer expected")
+        for layer, value in by_layer.items():
+            if not _whole(layer, 0, ID_MAX):
+                raise ValueError(f"{name} has layer {_shown(layer)}; a whole number 0 to {ID_MAX} expected")
+            if not _whole(value, bounds.low, bounds.high):
+                raise ValueError(
+                    f"{name} of layer {layer} is {_shown(value)}; a whole number {bounds.low} to {bounds.high} expected"
+                )
+        if missing := set(trace.layers) - set(by_layer):
+            raise ValueError(f"{name} says nothing of layer {min(missing)}, which is routed")
+    if not isinstance(trace.n_experts_known, bool):
+        raise ValueError(f"n_experts_known is {_shown(trace.n_experts_known)}; true or false expected")
+    if not _whole(trace.top_k, 0, ID_MAX + 1):
+        raise ValueError(f"top_k is {_shown(trace.top_k)}; a whole number 0 to {ID_MAX + 1} expected")
+    for name in ("format", "name"):
+        _check_text(name, getattr(trace, name), most=MOST_NAME)
+    if not isinstance(trace.notes, tuple):
+        raise ValueError(f"notes are {_shown(trace.notes)}; a tuple of texts expected")
+    for note in trace.notes:
+        _check_text("a note", note, most=MOST_NOTE)
+
+
+def _check_text(name: str, text: Any, *, most: int) -> None:
+    if not isinstance(text, str):
+        raise ValueError(f"{name} is {_shown(text)}; a text expected")
+    if len(text) > most:
+        raise ValueError(f"{name} has {len(text):,} characters; at most {most:,} expected")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError(f"{name} is {_shown(text)}, which has half a character (a lone surrogate)")
+
+
+def _check_experts(trace: RoutingTrace) -> None:
+    if not trace.refs:
+        return
+    if int(trace.expert.max()) < min(trace.n_experts[layer] for layer in trace.layers):
+        return
+    largest = largest_experts(trace)
+    for layer in trace.layers:
+        if largest[layer] >= trace.n_experts[layer]:
+            raise ValueError(
+                f"layer {layer} asks for expert {largest[layer]}; it has {trace.n_experts[layer]}, counted from 0"
+            )
+
+
+def _check_top_k(trace: RoutingTrace) -> None:
+    """Calls whose tokens are known use top_k experts a token; one whose references do not divide is for `lint`."""
+    if not trace.top_k:
+        return
+    tokens, length = trace.n_tokens.astype(np.int64), np.diff(trace.offset)
+    differs = (length != tokens * trace.top_k) & (tokens > 0)
+    if not differs.any():
+        return
+    differs[differs] = length[differs] % tokens[differs] == 0
+    if differs.any():
+        call = int(differs.argmax())
+        raise ValueError(
+            f"top_k is {trace.top_k}, but call {call} has {length[call]} references of {tokens[call]} tokens"
+        )
+
+
+def _whole(value: Any, low: int, high: int) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Integral) and low <= int(value) <= high
+
+
+def _shown(value: Any) -> str:
+    shown = ascii(value)
+    return shown if len(shown) <= 40 else f"{shown[:37]}..."

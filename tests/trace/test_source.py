@@ -1,0 +1,134 @@
+"""Compressed traces that hold far more than their size, and byte order marks."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+
+from flashmoe_sim.errors import BadInput
+from flashmoe_sim.trace import csv_rows, grouped_pairs, source
+from flashmoe_sim.trace.load import load_trace
+
+RECORD = b'{"layer":0,"n_expert_used":1,"n_tokens":1,"experts":[1]}\n'
+ROUTE = (
+    b"# route_trace v1\n# n_layer=1 n_expert=8 n_expert_used=1\n# layer=0 expert_bytes=100 dense_bytes=10\n"
+    b"turn,phase,step,layer,slot,expert,weight,residency,expert_bytes\n"
+)
+REPEATED = {
+    "runtime": (b"", RECORD),
+    "blank lines": (RECORD, b"\n"),
+    "pairs": (b"", b"[[0,1]]\n"),
+    "rows": (b"layer,expert\n", b"0,1\n"),
+    "routes": (ROUTE, b"0,1,0,0,0,1,0.5,0,100\n"),
+    "preamble": (b"# route_trace v1\n", b"# more\n"),
+    "grouped": (b'{"num_groups":1,"experts_per_group":8,"entry_bytes":1,"trace":[[0,1]', b",[0,1]"),
+    "parquet": (b"PAR1", b"\0" * 64),
+    "one line": (b"[[0,1]", b",[0,1]"),
+}
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
+@pytest.mark.parametrize("kind", REPEATED)
+def test_what_unpacks_to_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, pack: object
+) -> None:
+    assert callable(pack)
+    monkeypatch.setattr(source, "SMALL_BYTES", 1 << 20)
+    first, again = REPEATED[kind]
+    path = tmp_path / "a"
+    path.write_bytes(pack(first + again * ((3 << 20) // len(again))))
+    with pytest.raises(BadInput) as error:
+        load_trace(path)
+    if kind == "one line":
+        assert "line 1 is longer than 1 MiB" in str(error.value)
+    else:
+        assert f"{path}: decompresses to more than 1 MiB, over 100 times its size: not a trace" in str(error.value)
+
+
+def test_a_trace_that_repeats_one_token_is_read(tmp_path: Path) -> None:
+    """As long as it is small, or compresses no better than traces do."""
+    path = tmp_path / "a.jsonl.zst"
+    path.write_bytes(zstandard.compress(RECORD * 50_000))
+    assert path.stat().st_size * 1000 < len(RECORD) * 50_000
+    assert load_trace(path).calls == 50_000
+    assert source.most_bytes(1 << 30) > 100 << 30
+
+
+def test_a_document_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grouped_pairs, "MAX_DOCUMENT_BYTES", 1 << 20)
+    path = tmp_path / "a.json"
+    path.write_bytes(b'{"trace":[[0,1]' + b",[0,1]" * 200_000 + b"]}")
+    with pytest.raises(BadInput, match="a JSON document of more than 1 MiB is not read; cut it"):
+        load_trace(path)
+
+
+GROUPED = b'{"num_groups":1,"experts_per_group":8,"entry_bytes":1,"trace":[[0,1],[0,2]]}'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [RECORD, b"[[0,1],[0,2]]\n", b"layer,expert\n0,1\n", ROUTE + b"0,1,0,0,0,1,0.5,0,100\n", GROUPED],
+    ids=["runtime-jsonl", "token-pairs", "plain-csv", "route-csv", "grouped-pairs"],
+)
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(content)
+    without = load_trace(path)
+    path.write_bytes(b"\xef\xbb\xbf" + content)
+    assert load_trace(path).equals(without)
+
+
+def test_a_key_twice_in_grouped_pairs(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(GROUPED[:-1] + b',"entry_bytes":2}')
+    with pytest.raises(BadInput, match="key 'entry_bytes' occurs twice"):
+        load_trace(path)
+
+
+def test_a_record_with_a_key_trace_is_the_runtime_s(tmp_path: Path) -> None:
+    """Keys that are not understood are ignored, whatever they are called."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(RECORD.replace(b"}", b',"trace":[]}') * 2)
+    trace = load_trace(path)
+    assert (trace.format, trace.calls) == ("runtime-jsonl", 2)
+
+
+def test_a_weight_that_no_float_holds(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    for text in ("1e39", "-1e39", "1_0", "inf", "nan"):
+        path.write_text(f"layer,expert,weight\n0,1,0.5\n0,2,{text}\n0,3,1\n")
+        with pytest.raises(BadInput, match=f"line 3: weight is '{text}', a 32-bit float expected"):
+            load_trace(path)
+    path.write_text("layer,expert,weight\n0,1,3.4e38\n0,2,-3.4e38\n")
+    weight = load_trace(path).weight
+    assert weight is not None
+    np.testing.assert_array_equal(weight, np.array([3.4e38, -3.4e38], np.float32))
+
+
+def test_one_unusual_line_makes_only_its_block_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long body is read in blocks, with the line numbers of the whole file."""
+    path = tmp_path / "a.csv"
+    rows = [f"{n},{n % 7}" for n in range(1, 32001)] * 16
+    path.write_text("layer,expert\n" + "\n".join(rows) + "\n")
+    trace = load_trace(path)
+    assert trace.refs == len(rows)
+    slow: list[int] = []
+    line_by_line = csv_rows._line_by_line
+
+    def counted(body: bytes, **named: object) -> object:
+        slow.append(len(body))
+        return line_by_line(body, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(csv_rows, "_line_by_line", counted)
+    rows[400_000] = "5,x"
+    path.write_text("layer,expert\n" + "\n".join(rows) + "\n")
+    with pytest.raises(BadInput, match=r"line 400002: expert is 'x'"):
+        load_trace(path)
+    assert len(slow) == 1
+    assert slow[0] < 3 << 20
+    lenient = load_trace(path, lenient=True)
+    assert lenient.refs == len(rows) - 1
