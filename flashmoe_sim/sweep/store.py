@@ -10,14 +10,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.schema import frame
 
 FILES = ("results.parquet", "results.csv", "results.png")
+OF_FILES = (".csv", ".htm", ".html", ".jpg", ".json", ".parquet", ".pdf", ".png", ".svg", ".tsv", ".txt")
 
 
 def check_folder(folder: Path, *, force: bool) -> None:
-    """Refuse a folder that cannot be written to, or that holds results unless `force`."""
+    """Refuse a folder that cannot be written to, is named like a file, or holds results unless `force`."""
+    if folder.suffix.lower() in OF_FILES and not folder.is_dir():
+        raise BadInput(
+            f"{folder}: is named like a file; --out takes a folder, for {', '.join(FILES)}; give --out {folder.stem}"
+        )
     try:
         existing = [name for name in FILES if (folder / name).exists()]
         nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
@@ -38,7 +43,8 @@ def write_results(
 ) -> None:
     """Write all three files, or leave the folder as it was: they are made in a temporary folder and then moved.
 
-    Raises BadInput where they cannot be written, such as on a full disk.
+    Raises BadInput if they cannot be written, such as on a full disk; SimError if only the picture cannot be drawn,
+    when the others are written and no older picture is left.
     """
     table = frame(rows)
     made = [place for place in (folder, *folder.parents) if not place.exists()]
@@ -53,7 +59,7 @@ def write_results(
                 buffer = io.BytesIO()
                 write(buffer)
                 (new / name).write_bytes(buffer.getvalue())
-            draw(rows, new / "results.png")
+            failed = _drawn(draw, rows, new / "results.png")
             _move_in(new, folder, old)
     except BaseException as error:
         for place in made:
@@ -62,6 +68,21 @@ def write_results(
         if isinstance(error, OSError):
             raise BadInput(f"{folder}: {error.strerror or error}; nothing was written") from None
         raise
+    if failed is not None:
+        problem = f"{type(failed).__name__}: {failed}"
+        raise SimError(f"{folder}: results.png could not be drawn ({problem}); results.parquet and .csv are written")
+
+
+def _drawn(draw: Callable[[Sequence[dict[str, Any]], Path], None], rows: Any, path: Path) -> Exception | None:
+    """Draw the picture; what went wrong with it, if not the disk."""
+    try:
+        draw(rows, path)
+    except OSError:
+        raise
+    except Exception as error:  # whatever matplotlib cannot draw costs no results
+        path.unlink(missing_ok=True)
+        return error
+    return None
 
 
 def _move_in(new: Path, folder: Path, old: Path) -> None:
@@ -70,7 +91,8 @@ def _move_in(new: Path, folder: Path, old: Path) -> None:
         for name in FILES:
             if (folder / name).exists():
                 os.replace(folder / name, old / name)
-            os.replace(new / name, folder / name)
+            if (new / name).exists():
+                os.replace(new / name, folder / name)
     except BaseException:
         for name in FILES:
             if (old / name).exists():

@@ -59,8 +59,9 @@ def _too_long(path: Path, number: int) -> BadInput:
 
 
 def trace_name(path: Path) -> str:
-    """The file's name without the endings of compression and format."""
-    return Path(path.stem).stem if path.suffix in {".gz", ".zst", ".zstd"} else path.stem
+    """The file's name without the endings of compression and format; its folder's for a `trace`, as runs record it."""
+    name = Path(path.stem).stem if path.suffix in {".gz", ".zst", ".zstd"} else path.stem
+    return path.absolute().parent.name or name if name == "trace" else name
 
 
 def shown(text: bytes | str, *, width: int = 40) -> str:

@@ -23,6 +23,7 @@ from flashmoe_sim.trace._json_columns import Columns
 from flashmoe_sim.trace._json_kernels import COLUMNS, KEY_NAMES, KEYS, LINE, SHORTEST_ID, SHORTEST_LINE, parse_lines
 from flashmoe_sim.trace._json_record import BadRecord, NotJson, read_record
 from flashmoe_sim.trace._json_tokens import NEWLINE, PADDING
+from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 
@@ -143,7 +144,7 @@ class JsonlParser:
                 f"{self._path}: found no routed calls in it{why}, expected one JSON object a line; "
                 "record a trace with --moe-trace"
             )
-        return self._columns.finish(format=FORMAT, name=_trace_name(self._path), notes=notes)
+        return self._columns.finish(format=FORMAT, name=trace_name(self._path), notes=notes)
 
     def _is_complete(self, line: bytes) -> bool:
         """Whether a last line without newline has an object, or is so wrong that it must be reported."""
@@ -240,8 +241,3 @@ class JsonlParser:
                 self._weight = np.empty(len(self._expert), np.float32)
             self._weight[ref : ref + count] = record["weights"]
         return count
-
-
-def _trace_name(path: Path) -> str:
-    """The file's name without the endings of compression and format."""
-    return Path(path.stem).stem if path.suffix in {".gz", ".zst", ".zstd"} else path.stem
