@@ -365,7 +365,8 @@ def test_all_is_ranked_by_speed_on_machines() -> None:
 
 
 def test_what_all_leaves_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    parsed = document(capsys, "sweep", "--bank", "16", "--policy", "all", "--prefetch", "temporal")
+    asked = ["sweep", "--bank", "16", "--contract", "runtime"]
+    parsed = document(capsys, *asked, "--policy", "all", "--prefetch", "temporal")
     missing = {name for name in POLICIES if name not in {row["policy"] for row in parsed["rows"]}}
     assert {one["policy"] for one in parsed["left_out"]} == missing
     assert {(one["trace"], one["bank"], one["prefetch"]) for one in parsed["left_out"]} == {(None, None, "temporal")}
@@ -373,7 +374,7 @@ def test_what_all_leaves_out_is_said(capsys: pytest.CaptureFixture[str]) -> None
     assert "bounded-lru" in undefined
     assert "static" not in undefined
     assert any("static:global" in line and "never installs" in line for line in parsed["warnings"])
-    assert main(["sweep", "--bank", "16", "--policy", "lru,static", "--prefetch", "all"]) == 0
+    assert main([*asked, "--policy", "lru,static", "--prefetch", "all"]) == 0
     printed = capsys.readouterr()
     assert " ".join(printed.out.split()).endswith("; left out: static")
     assert "sim: left out: static with 10 predictors: predictor temporal cannot work" in printed.err
@@ -502,7 +503,7 @@ def test_many_rows_of_several_traces_are_summed_up_only(capsys: pytest.CaptureFi
 def test_json_says_what_its_rows_are_and_what_to_beware_of(capsys: pytest.CaptureFixture[str], pairs: Path) -> None:
     with pairs.open("a") as stream:
         stream.write("[[0,")
-    parsed = document(capsys, "sweep", str(pairs), "python-256", "--bank", "2,16")
+    parsed = document(capsys, "sweep", str(pairs), "python-256", "--bank", "2,16", "--contract", "runtime")
     assert list(parsed) == ["identity", "warnings", "left_out", "summary", "rows"]
     identity = parsed["identity"]
     assert identity["trace"] == ["pairs", "python-256"]

@@ -57,7 +57,7 @@ def test_a_trace_with_a_name_of_its_own_is_not_touched() -> None:
 
 def test_what_all_leaves_out_is_given_once_for_all_banks() -> None:
     left_out: list[LeftOut] = []
-    setups = plan_setups("8,16", policy="all", prefetch="eam", left_out=left_out)
+    setups = plan_setups("8,16", policy="all", contract="runtime", prefetch="eam", left_out=left_out)
     assert {one.policy for one in left_out}.isdisjoint(setup.policy.spec for setup in setups)
     assert len({one.policy for one in left_out}) == len(left_out)
     assert {(one.trace, one.bank, one.contract, one.prefetch) for one in left_out} == {(None, None, "runtime", "eam")}
@@ -65,7 +65,7 @@ def test_what_all_leaves_out_is_given_once_for_all_banks() -> None:
 
 def test_none_of_all_is_an_error() -> None:
     with pytest.raises(BadInput, match="policy hot-profile is undefined under the contract runtime"):
-        plan_setups("8,16", policy="hot-profile", prefetch="all", scope="global")
+        plan_setups("8,16", policy="hot-profile", contract="runtime", prefetch="all", scope="global")
 
 
 def test_reasons_are_given_once_for_each_kind() -> None:
