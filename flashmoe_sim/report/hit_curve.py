@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +18,7 @@ MOST_MACHINES = 3
 MOST_COLOURED = 8  # lines with a colour of their own; of more, only the best have one
 BEST_COLOURED = 5
 MOST_TICKS = 12
+MOST_LETTERS = 40  # of a line of text
 PANEL_INCHES = 4.6
 HEIGHTS_INCHES = (4.2, 3.4, 2.8)  # of the panels of one, two and three traces; of more, the last
 
@@ -63,7 +66,9 @@ def draw(rows: Sequence[Row], path: Path) -> None:
                 _draw_speeds(panel, [row for row in of_trace if row["machine"] == machine], styles, banks)
                 executions = {row["execution"] for row in of_trace if row["machine"] == machine}
                 panel.set(title=", ".join([machine, *(executions if len(executions) == 1 else ())]))
+        margin = 0.05 * max(len(banks) - 1, 1)
         for panel in panels.ravel():
+            panel.set_xlim(-margin, len(banks) - 1 + margin)
             panel.grid(color="#dddddd", linewidth=0.6)
             panel.spines[["top", "right"]].set_visible(False)
             panel.set_xticks(range(0, len(banks), -(-len(banks) // MOST_TICKS)), banks[:: -(-len(banks) // MOST_TICKS)])
@@ -74,7 +79,9 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         labels = dict.fromkeys([*(style.label for style in styles.values() if style.colour != GREY), *lines])
         named = {label: lines[label] for label in labels if label in lines and label != UNNAMED}
         figure.legend(named.values(), named.keys(), loc="outside right upper", frameon=False)
-        figure.savefig(path, dpi=144)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing")  # such letters are drawn as boxes
+            figure.savefig(path, dpi=144)
 
 
 def _cut(some: Sequence[Any], all_: Sequence[Any]) -> bool:
@@ -113,7 +120,9 @@ def _styles(rows: Sequence[Row]) -> dict[Key, Style]:
         under = {row["contract"] for row in some}
         other = f" ({', '.join(under)})" if usual not in under else ""
         label = " + ".join(name for name in key if name != "none") + other
-        styles[key] = Style(label, COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)])
+        styles[key] = Style(
+            textwrap.fill(label, MOST_LETTERS), COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        )
     return dict(sorted(styles.items(), key=lambda item: coloured.index(item[0]) if item[0] in coloured else -1))
 
 
@@ -131,7 +140,7 @@ def _worth(rows: Sequence[Row]) -> float:
 def _draw_hits(panel: Any, rows: Sequence[Row], styles: Mapping[Key, Style], banks: list[str], *, title: str) -> None:
     _lines(panel, rows, styles, banks, lambda row: 100 * row["hit_rate"])
     _best(panel, rows, banks, lambda row: _scaled(row["best_hit_rate"], 100))
-    panel.set(title=title, ylabel="hit rate, %", ylim=(0, 102))
+    panel.set(title=textwrap.fill(title, MOST_LETTERS), ylabel="hit rate, %", ylim=(0, 102))
 
 
 def _draw_reads(panel: Any, rows: Sequence[Row], styles: Mapping[Key, Style], banks: list[str]) -> None:

@@ -173,6 +173,15 @@ def test_a_dollar_is_a_dollar(tmp_path: Path, figures: list[Figure]) -> None:
     assert not any(text.get_parse_math() for text in figures[0].legends[0].get_texts())
 
 
+def test_long_names_and_letters_without_a_glyph_leave_the_panels_their_size(
+    tmp_path: Path, figures: list[Figure]
+) -> None:
+    hit_curve.draw([row("16")], tmp_path / "a.png")
+    hit_curve.draw([row("16", "x" * 200, trace="\u540d " * 60)], tmp_path / "b.png")
+    widths = [figure.axes[0].get_position().width for figure in figures]
+    assert widths[1] > 0.8 * widths[0]
+
+
 def test_banks_ascend_though_a_trace_lacks_the_first(tmp_path: Path, figures: list[Figure]) -> None:
     hit_curve.draw([row("8"), row("16"), row("4", trace_id="2", trace="b")], tmp_path / "a.png")
     panel = figures[0].axes[0]
