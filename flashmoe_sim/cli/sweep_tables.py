@@ -54,7 +54,7 @@ def print_rows(
         caption += "; read/tok is without what is prefetched or comes between steps"
     if any(row["prefetch_issued"] and row["hit_rate"] > (row["best_hit_rate"] or 1) for row in rows):
         caption += ", with which a bank can hit more than the best"
-    caption += _left_out([one for one in left_out if one.trace in (None, trace.name)])
+    caption += _left_out([one for one in left_out if one.trace in (None, trace.name)], rows)
     _print(columns, rows, title=title, caption=caption)
     if not timed and not _varies(rows, "prefetch"):
         _print_gap(rows, contract)
@@ -93,7 +93,7 @@ def print_summary(
         )
         if any(row["wins"] is None for row in rows):
             caption += ", but for what knows the future (-)"
-    caption += _left_out(left_out)
+    caption += _left_out(left_out, rows)
     names = ", ".join([*traces[:NAMED_TRACES], *(["..."] if len(traces) > NAMED_TRACES else [])])
     _print(columns, rows, title=f"{len(traces)} traces: {names}{_machine(rows)}", caption=caption)
 
@@ -158,9 +158,15 @@ def _caption(rows: Sequence[Row], setups: Sequence[Setup], contract: str) -> str
     return caption
 
 
-def _left_out(left_out: Sequence[LeftOut]) -> str:
-    policies = ", ".join(dict.fromkeys(one.policy for one in left_out if one.bank is None))
-    banks = ", ".join(dict.fromkeys(one.bank for one in left_out if one.bank is not None))
+def _left_out(left_out: Sequence[LeftOut], rows: Sequence[Row]) -> str:
+    """The banks and policies without some row; "in part" if they have others."""
+
+    def listed(name: str, asked: Sequence[str | None]) -> str:
+        have = {row[name] for row in rows}
+        return ", ".join(f"{one} in part" if one in have else str(one) for one in dict.fromkeys(asked))
+
+    banks = listed("bank", [one.bank for one in left_out if one.bank is not None])
+    policies = listed("policy", [one.policy for one in left_out if one.bank is None])
     named = [*([f"bank {banks}"] if banks else []), *([policies] if policies else [])]
     return f"; left out: {'; '.join(named)}" if named else ""
 
