@@ -14,6 +14,7 @@ policy of your own as a class or an instance, wherever it is defined. Tables hav
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -39,14 +40,15 @@ from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.workload import Workload, find_geometry, prepare
 from flashmoe_sim.schema import LAYER_COLUMNS, PREDICTED, frame
 from flashmoe_sim.sweep.collect import sweep as run_sweep
+from flashmoe_sim.sweep.left_out import LeftOut, reasons
 from flashmoe_sim.sweep.plan import (
     OneBank,
     OnePolicy,
     OnePredictor,
-    cut_to_top_ks,
     plan_conditions,
     plan_setup,
     plan_setups,
+    plan_workloads,
 )
 from flashmoe_sim.sweep.predictions import HitRates, predict_as_told
 from flashmoe_sim.sweep.row import OnMachine, identity, result_row
@@ -256,7 +258,8 @@ def sweep(
     top_k: cut every trace to this many experts per token, or to each of several.
     machine: `m3-max-48,rtx-4090`, a file, a `Machine`, or a list: a row for each, with the speed there; null where the
         model does not fit. The options below it are as for `replay`.
-    Raises BadInput, before anything runs, for what cannot be read or cannot be.
+    Warns of banks that do not fit a trace, and gives the rows of the others.
+    Raises BadInput, before anything runs, for what cannot be read or cannot be, and if no bank fits any trace.
     """
     setups = plan_setups(
         bank,
@@ -267,10 +270,14 @@ def sweep(
         prefetch=prefetch,
         io_split=io_split,
     )
-    several = [traces] if isinstance(traces, Trace) else traces
-    workloads = [cut for trace in several for cut in cut_to_top_ks(load_trace(trace, model=model), top_k)]
+    several = [traces] if isinstance(traces, Trace) else list(traces)
+    workloads = plan_workloads([load_trace(trace, model=model) for trace in several], several, top_ks=top_k)
     how = partial(plan_conditions, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
-    return frame(run_sweep(workloads, setups, machines=_machines(machine), conditions=how))
+    left_out: list[LeftOut] = []
+    rows = run_sweep(workloads, setups, machines=_machines(machine), conditions=how, left_out=left_out)
+    for reason in reasons(left_out):
+        warnings.warn(reason, stacklevel=2)
+    return frame(rows)
 
 
 def curve(

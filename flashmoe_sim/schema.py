@@ -18,6 +18,12 @@ class Column(NamedTuple):
     meaning: str
 
 
+BANK = (
+    Column("bank", "str", "", "slots of each layer, or bytes of all banks together with their unit"),
+    Column("bank_slots", "int", "slots", "slots of each layer; null for a bank in bytes"),
+    Column("bank_bytes", "int", "bytes", "bytes of all banks together; null for a bank in slots"),
+)
+
 IDENTITY = (
     Column("id", "str", "", "hash of everything that changes the answer"),
     Column("trace", "str", "", "name of the trace"),
@@ -27,12 +33,13 @@ IDENTITY = (
     Column("contract", "str", "", "replay contract: when residency is looked up and what may be a victim"),
     Column("prefetch", "str", "", "prefetch predictor"),
     Column("scope", "str", "", "layer: a bank for each layer; global: one bank for all"),
-    Column("bank", "str", "", "slots of each layer, or bytes of all banks together with their unit"),
+    *BANK,
     Column("io_split", "int", "chunks", "most chunks that one tensor family of an expert is read in"),
     Column("version", "str", "", "version of the program"),
 )
 
 COUNTS = (
+    Column("tokens", "int", "tokens", "tokens of the workload"),
     Column("calls", "int", "calls", "routed calls"),
     Column("refs", "int", "references", "expert ids in the routed calls, repeats included"),
     Column("requests", "int", "experts", "distinct experts of each call, summed (sequential: references)"),
@@ -63,8 +70,13 @@ COUNTS = (
     Column("union_over_slots_p50", "float", "1", "median over calls with tokens of requests / slots"),
     Column("union_over_slots_p99", "float", "1", "99th percentile over calls with tokens of requests / slots"),
     Column("resident_bytes", "int", "bytes", "memory of the banks"),
-    Column("best_hit_rate", "float", "1", "hit rate of min with bypass, event-atomic, in the same banks"),
-    Column("best_bytes_per_token", "float", "bytes", "what min with bypass, event-atomic, reads in the same banks"),
+    Column(
+        "best_hit_rate",
+        "float",
+        "1",
+        "hit rate of min with bypass in the same banks, under atomic, or sequential where the row is",
+    ),
+    Column("best_bytes_per_token", "float", "bytes", "bytes that it reads per token of the workload"),
 )
 
 TIMING = (
@@ -81,7 +93,8 @@ TIMING = (
 )
 
 PREDICTED = (
-    Column("bank", "str", "", "slots of each layer, or bytes of all banks together with their unit"),
+    Column("source", "str", "", "the line of the table, or the hit rate as it was given"),
+    *BANK,
     Column("top_k", "int", "experts", "experts that a routed call asks for"),
     Column("hit_rate", "float", "1", "1 - misses_per_call / top_k"),
     Column("misses_per_call", "float", "experts", "experts of a routed call that are not in the bank"),
@@ -99,6 +112,31 @@ PREDICTED = (
     Column("measured_tok_s_lo", "float", "1/s", "lower end in the table"),
     Column("measured_tok_s_hi", "float", "1/s", "upper end in the table"),
     Column("error", "float", "1", "tok_s / measured_tok_s - 1"),
+)
+
+OF_SEVERAL_TRACES = (
+    *BANK,
+    Column("policy", "str", "", "eviction policy with its parameters"),
+    Column("contract", "str", "", "replay contract"),
+    Column("prefetch", "str", "", "prefetch predictor"),
+    Column("scope", "str", "", "layer: a bank for each layer; global: one bank for all"),
+    Column("machine", "str", "", "name of the machine"),
+    Column("execution", "str", "", "execution model"),
+    Column("traces", "int", "traces", "traces with this row"),
+    Column("hit_rate", "float", "1", "mean of their hit rates, each trace counting the same"),
+    Column("hit_rate_min", "float", "1", "lowest of them"),
+    Column("hit_rate_max", "float", "1", "highest of them"),
+    Column("best_hit_rate", "float", "1", "mean of best_hit_rate; null if a trace has none"),
+    Column("tok_s", "float", "1/s", "mean decode speed; null if the model does not fit with some trace"),
+    Column("tok_s_min", "float", "1/s", "lowest decode speed"),
+    Column("tok_s_max", "float", "1/s", "highest decode speed"),
+    Column(
+        "wins",
+        "int",
+        "traces",
+        "traces in which no other row of the bank and machine hits more, or is faster, without knowing the future; "
+        "null for what knows it",
+    ),
 )
 
 RESULT_COLUMNS = IDENTITY + COUNTS + TIMING
@@ -122,12 +160,18 @@ def markdown() -> str:
         "The columns of `results.parquet`, `results.csv`, the rows of `sim sweep --json` and the tables of",
         "`flashmoe_sim.api`, in this order. `counts` of `sim replay --json` and its `layers` have those of the second",
         "table; what is of one layer has its number too, as `layer`. A value is null where the run could not know it:",
-        "bytes without a model, timing without a machine.",
+        "bytes without a model, timing without a machine. `sim sweep --json` also has `identity`, every value of the",
+        "columns that name a row; `warnings`; and `left_out`, the setups without a row, each with its reason.",
     ]
     for title, columns in (("Who", IDENTITY), ("Counts", COUNTS), ("Timing", TIMING)):
-        lines += ["", f"## {title}", "", "| column | type | unit | meaning |", "|---|---|---|---|"]
-        lines += [f"| `{column.name}` | {column.dtype} | {column.unit} | {column.meaning} |" for column in columns]
+        lines += ["", f"## {title}", "", *_table(columns)]
     lines += ["", "## Predicted from rates", "", "`rows` of `sim predict --json`, and the table of `api.predict`.", ""]
-    lines += ["| column | type | unit | meaning |", "|---|---|---|---|"]
-    lines += [f"| `{column.name}` | {column.dtype} | {column.unit} | {column.meaning} |" for column in PREDICTED]
+    lines += _table(PREDICTED)
+    lines += ["", "## Over several traces", "", "`summary` of `sim sweep --json`, if there are several traces.", ""]
+    lines += _table(OF_SEVERAL_TRACES)
     return "\n".join(lines) + "\n"
+
+
+def _table(columns: Sequence[Column]) -> list[str]:
+    rows = [f"| `{column.name}` | {column.dtype} | {column.unit} | {column.meaning} |" for column in columns]
+    return ["| column | type | unit | meaning |", "|---|---|---|---|", *rows]

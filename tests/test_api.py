@@ -272,3 +272,18 @@ def test_a_missing_trace() -> None:
         sim.load_trace("nowhere")
     with pytest.raises(BadInput, match=r"nowhere\.jsonl: no such file"):
         sim.sweep(["prose-256", Path("nowhere.jsonl")], bank=64)
+
+
+def test_a_sweep_warns_of_banks_that_do_not_fit_and_runs_the_others() -> None:
+    with pytest.warns(UserWarning, match="left out of python-256: bank 4 with lru: .*slot-bank overflow"):
+        table = sim.sweep("python-256", bank="4,16", contract="protected")
+    assert table.select("bank", "bank_slots", "bank_bytes").rows() == [("16", 16, None)]
+    with pytest.raises(BadInput, match="slot-bank overflow"):
+        sim.sweep("python-256", bank=4, contract="protected")
+
+
+def test_two_traces_of_a_sweep_have_two_names() -> None:
+    loaded = sim.load_trace("python-256")
+    table = sim.sweep([loaded, "python-256", loaded], bank=16, contract="atomic")
+    assert table["trace"].n_unique() == 3
+    assert table["trace_id"].n_unique() == 1

@@ -50,7 +50,7 @@ def test_a_row_has_every_column_in_order() -> None:
     assert isinstance(replayed.counts, Counts)
     types = {"str": str, "int": int, "float": float}
     unknown = [column.name for column in IDENTITY + COUNTS if type(row[column.name]) is not types[column.dtype]]
-    assert unknown == ["prefetch_precision", "prefetch_recall"]  # there is no predictor
+    assert unknown == ["bank_bytes", "prefetch_precision", "prefetch_recall"]  # in slots, and there is no predictor
     assert {row[column.name] for column in TIMING} == {None}
     best = result_row(workload, replayed.setup, replayed.counts, best=None)
     assert (best["best_hit_rate"], best["best_bytes_per_token"]) == (None, None)

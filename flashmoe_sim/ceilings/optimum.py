@@ -13,13 +13,13 @@ from flashmoe_sim.residency.workload import Workload
 
 
 def ceiling_setup(workload: Workload, setup: Setup) -> Setup | None:
-    """The setup of the best any policy could do in the same banks: min with bypass, event-atomic.
+    """The setup of the best any policy could do in the same banks: min with bypass, with requests of the same meaning.
 
     None for a bank in bytes that experts of different sizes share, where no fast way to the optimum is known.
     """
     if setup.bank.slots is None and shared_by_unequal_experts(workload, setup):
         return None
-    return replace(setup, policy=Min(), contract="atomic", prefetch=NoPrefetch())
+    return comparable_setup(setup, Min())
 
 
 def shared_by_unequal_experts(workload: Workload, setup: Setup) -> bool:

@@ -58,11 +58,17 @@ def echo(text: str) -> None:
 
 
 def print_table(
-    columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], *, title: str = "", caption: str = ""
+    columns: Sequence[tuple[str, str]],
+    rows: Sequence[Sequence[str]],
+    *,
+    title: str = "",
+    caption: str = "",
+    dispensable: Sequence[str] = (),
 ) -> None:
     """A table as wide as the terminal at most; `columns` are (heading, "left" or "right"), all headings empty for none.
 
-    Where it is tight the columns move together, and what is on the left is broken into lines; nothing is cut off.
+    If it is tight, the columns move together; then those with the headings `dispensable` are left out, the first of
+    them first, and the caption names them; then what is on the left is broken into lines. No cell is cut off.
     """
     from rich import box
     from rich.console import Console
@@ -73,7 +79,17 @@ def print_table(
     columns = [(printable(heading), side) for heading, side in columns]
     console = Console(highlight=False, markup=False, emoji=False)
     headed = any(heading for heading, _ in columns)
-    widths = [max(map(len, cells)) for cells in zip([heading for heading, _ in columns], *rows, strict=True)]
+    headings = [heading for heading, _ in columns]
+    widths = [max(map(len, cells)) for cells in zip(headings, *rows, strict=True)]
+    kept = list(range(len(columns)))
+    for heading in dispensable:
+        if sum(widths[number] for number in kept) + len(kept) - 1 > console.width:
+            kept = [number for number in kept if headings[number] != heading]
+    if left_out := [heading for number, heading in enumerate(headings) if number not in kept]:
+        caption += f"; too wide for here: {', '.join(left_out)}"
+    columns = [columns[number] for number in kept]
+    rows = [[row[number] for number in kept] for row in rows]
+    widths = [widths[number] for number in kept]
     tight = columns[-1][1] == "right" and sum(widths) + 2 * (len(widths) - 1) > console.width
     gap = 1 if tight else 2
     table = Table(

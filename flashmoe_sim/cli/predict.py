@@ -86,17 +86,21 @@ def command(
         print_json(found | {"notes": list(runs_on.notes)})
         return
     title = f"{geometry.name} on {runs_on.name}: {runs_on.title}; {execution_name}"
-    _print(told.rows, title=title, notes=runs_on.notes)
+    _print(told.rows, lines=table is not None, title=title, notes=runs_on.notes)
 
 
-def _print(found: list[Predicted], *, title: str, notes: tuple[str, ...]) -> None:
+def _print(found: list[Predicted], *, lines: bool, title: str, notes: tuple[str, ...]) -> None:
+    """lines: whether the rates are lines of a table, shown by number if several have the same bank and top-k."""
+    numbered = lines and len({(row.rate.bank, row.top_k) for row in found}) < len(found)
     measured = any(row.rate.measured_tok_s is not None for row in found)
-    columns = [("bank", "right"), ("top-k", "right"), ("hit %", "right"), ("misses/call", "right")]
+    columns = [("line", "right")] if numbered else []
+    columns += [("bank", "right"), ("top-k", "right"), ("hit %", "right"), ("misses/call", "right")]
     columns += [("page cache %", "right"), ("tok/s", "right"), ("90 %", "right")]
     columns += [("measured", "right"), ("error", "right")] if measured else []
     rows = []
     for row in found:
-        cells = [
+        cells = [row.rate.where.rpartition(" ")[2]] if numbered else []
+        cells += [
             "-" if row.rate.bank is None else str(row.rate.bank),
             str(row.top_k),
             percent(1 - row.misses_per_call / row.top_k),

@@ -13,45 +13,19 @@ from flashmoe_sim.cli.common import (
     json_option,
     lenient_option,
     message,
-    percent,
     print_json,
-    print_table,
-    size,
 )
 from flashmoe_sim.cli.machine_options import condition_options
-from flashmoe_sim.cli.workload import bank_meaning, load_workload, prefetches_option, setup_options
+from flashmoe_sim.cli.workload import load_workload, prefetches_option, setup_options
 
 if TYPE_CHECKING:
     from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.residency.workload import Workload
+    from flashmoe_sim.sweep.left_out import LeftOut
 
-COLUMNS = (
-    ("bank", "right"),
-    ("policy", "left"),
-    ("hits", "right"),
-    ("misses", "right"),
-    ("evicted", "right"),
-    ("hit %", "right"),
-    ("best %", "right"),
-    ("read/tok", "right"),
-    ("memory", "right"),
-)
-COLUMNS_OF_PREDICTORS = (
-    *COLUMNS[:2],
-    ("predictor", "left"),
-    *(column for column in COLUMNS[2:-1] if column[0] != "evicted"),
-    ("ahead/tok", "right"),
-)
-COLUMNS_OF_MACHINES = (
-    *COLUMNS[:2],
-    ("machine", "left"),
-    ("hit %", "right"),
-    ("read/tok", "right"),
-    ("memory", "right"),
-    ("tok/s", "right"),
-    ("90 % interval", "right"),
-)
 LISTED_BANKS = 12
+MOST_ROWS = 60  # of the tables of several traces; of more, only the summary is printed
+IDENTITY = ("trace", "model", "bank", "policy", "prefetch", "contract", "scope", "machine", "execution")
 
 
 @click.command(name="sweep", context_settings={"help_option_names": ["-h", "--help"]})
@@ -77,7 +51,7 @@ LISTED_BANKS = 12
 )
 @condition_options
 @click.option(
-    "--out", type=click.Path(path_type=Path), metavar="DIR", help="Write results.parquet, .csv and .png there."
+    "--out", type=click.Path(path_type=Path), metavar="DIR", help="Write results.parquet, .csv and .png to this folder."
 )
 @force_option
 @lenient_option
@@ -106,7 +80,9 @@ def command(
 ) -> None:
     """Say what banks of many sizes would hit, and how far that is from the best any policy could do.
 
-    TRACE is a file, or a name from `sim trace catalog`; without one the first of the catalogue is used.
+    TRACE is a file, or a name from `sim trace catalog`; without one the first of the catalogue is used. Several traces
+    get one more table, over all of them; of more than 60 rows, only that one is printed. Banks that cannot hold a call
+    are left out, with the reason; it is an error only if no bank can.
 
     \b
     Examples:  sim sweep --bank 16..256
@@ -116,9 +92,11 @@ def command(
     from flashmoe_sim.cli.progress import replaying
     from flashmoe_sim.machines.load import load_machine
     from flashmoe_sim.sweep.collect import sweep
-    from flashmoe_sim.sweep.plan import cut_to_top_ks, plan_conditions, plan_setups
+    from flashmoe_sim.sweep.left_out import reasons
+    from flashmoe_sim.sweep.plan import plan_conditions, plan_setups, plan_workloads
     from flashmoe_sim.trace.bundled import catalog
 
+    left_out: list[LeftOut] = []
     setups = plan_setups(
         bank,
         bank_step=bank_step,
@@ -127,6 +105,7 @@ def command(
         scope=scope,
         prefetch=prefetch,
         io_split=io_split,
+        left_out=left_out,
     )
     runs_on = [load_machine(name.strip()) for name in machines.split(",")] if machines else []
     how = partial(plan_conditions, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
@@ -134,38 +113,61 @@ def command(
         from flashmoe_sim.sweep.store import check_folder
 
         check_folder(out, force=force)
-    workloads = [
-        cut
-        for trace in traces or [next(iter(catalog()))]
-        for cut in cut_to_top_ks(load_workload(trace, model, lenient=lenient), top_ks)
-    ]
+    named = traces or (next(iter(catalog())),)
+    loaded = [load_workload(trace, model, lenient=lenient) for trace in named]
+    workloads = plan_workloads(loaded, named, top_ks=top_ks)
     plan = f"banks {_listed(setups)}; {_count(len(setups), 'setup')} x {_count(len(workloads), 'trace')}"
     with replaying() as update:
 
         def progress(done: int, total: int) -> None:
             if not done:
-                message(plan)  # not before: every setup fits every trace now
+                message(plan)  # not before: it is known now that some setup fits
             update(done, total)
 
-        rows = sweep(workloads, setups, machines=runs_on, conditions=how, progress=progress)
-    if out is not None:
-        from flashmoe_sim.report.hit_curve import draw
-        from flashmoe_sim.sweep.store import write_results
+        rows = sweep(workloads, setups, machines=runs_on, conditions=how, progress=progress, left_out=left_out)
+    ranks = "all" in [policy.strip() for policy in policies.split(",")]
+    warnings = [*reasons(left_out), *_aliasing(rows), *(note for machine in runs_on for note in machine.notes)]
+    try:
+        if as_json:
+            notes = [f"{workload.trace.name}: {note}" for workload in workloads for note in workload.trace.notes]
+            print_json(_document(rows, left_out, [*notes, *warnings]))
+        else:
+            _print(rows, workloads, setups=setups, contract=contract, left_out=left_out, ranks=ranks)
+        for warning in warnings:
+            message(warning)
+    finally:  # a reader of the table that wants no more of it costs no results
+        if out is not None:
+            from flashmoe_sim.report.hit_curve import draw
+            from flashmoe_sim.sweep.store import write_results
 
-        write_results(rows, out, force=force, draw=draw)
-    if as_json:
-        print_json({"rows": rows})
-    else:
-        for number, workload in enumerate(workloads):
-            of_workload = len(setups) * max(len(runs_on), 1)
-            own = rows[number * of_workload : (number + 1) * of_workload]
-            if runs_on:
-                _print_speeds(workload, own, contract)
-                continue
-            _print_rows(workload, _ranked(own) if policies == "all" else own, setups, contract)
-    _warn_of_aliasing(rows)
-    if out is not None:
-        message(f"wrote results.parquet, results.csv and results.png to {out}")
+            write_results(rows, out, force=force, draw=draw)
+            message(f"wrote results.parquet, results.csv and results.png to {out}")
+
+
+def _document(rows: list[dict[str, Any]], left_out: list[LeftOut], warnings: list[str]) -> dict[str, Any]:
+    """What `--json` prints. identity: the values of each column that says what a row is of."""
+    from flashmoe_sim.sweep.summary import over_traces
+
+    identity = {name: list(dict.fromkeys(row[name] for row in rows)) for name in IDENTITY}
+    several = {"summary": over_traces(rows)} if len(identity["trace"]) > 1 else {}
+    skipped = [one._asdict() for one in left_out]
+    return {"identity": identity, "warnings": warnings, "left_out": skipped, **several, "rows": rows}
+
+
+def _print(rows: list[dict[str, Any]], workloads: list[Workload], *, ranks: bool, **asked: Any) -> None:
+    from flashmoe_sim.cli.sweep_tables import print_rows, print_summary, ranked
+    from flashmoe_sim.sweep.summary import over_traces
+
+    traces = list(dict.fromkeys(row["trace"] for row in rows))
+    if len(traces) == 1 or len(rows) <= MOST_ROWS:
+        for workload in workloads:
+            if own := [row for row in rows if row["trace"] == workload.trace.name]:
+                print_rows(workload, ranked(own) if ranks else own, **asked)
+    if len(traces) > 1:
+        summary = over_traces(rows)
+        print_summary(ranked(summary) if ranks else summary, traces, **asked)
+        if len(rows) > MOST_ROWS:
+            message(f"{len(rows)} rows: too many to print; --out DIR or --json has them")
 
 
 def _listed(setups: list[Setup]) -> str:
@@ -179,113 +181,13 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _print_rows(workload: Workload, rows: list[dict[str, Any]], setups: list[Setup], contract: str) -> None:
-    trace = workload.trace
-    predictors = list(dict.fromkeys(setup.prefetch.spec for setup in setups if setup.contract == contract))
-    several = len(predictors) > 1
-    model = workload.geometry.name if workload.geometry else "unknown model, so no bytes: give --model"
-    title = f"{trace.name}: {trace.tokens:,} tokens, {len(trace.layers)} layers ({model})"
-    cells = [
-        (
-            row["bank"],
-            row["policy"] + ("*" if row["contract"] != contract else ""),
-            *([row["prefetch"]] if several else []),
-            f"{row['hits']:,}",
-            f"{row['misses']:,}",
-            *([] if several else [f"{row['evictions']:,}"]),
-            percent(row["hit_rate"]),
-            percent(row["best_hit_rate"]),
-            size(row["bytes_per_token"]),
-            size(_ahead_per_token(row, trace.tokens) if several else row["resident_bytes"]),
-        )
-        for row in rows
-    ]
-    prefetching = "" if several or predictors in ([], ["none"]) else f", prefetch {predictors[0]}"
-    caption = f"bank: {bank_meaning(setups[0])}; contract {contract}{prefetching}; best: min with bypass, event-atomic"
-    if any(row["contract"] != contract for row in rows):
-        caption += "; *: under atomic"
-    if any(row["policy"].startswith(("static", "hot-profile")) for row in rows):
-        caption += "; static banks and hot profiles are loaded before the run"
-    if any(row["prefetch_issued"] for row in rows):
-        caption += "; read/tok is without what is prefetched or comes between steps"
-    if any(row["prefetch_issued"] and row["hit_rate"] > (row["best_hit_rate"] or 1) for row in rows):
-        caption += ", with which a bank can hit more than the best"
-    print_table(COLUMNS_OF_PREDICTORS if several else COLUMNS, cells, title=title, caption=caption)
-    if not several:
-        _print_gap(rows, contract)
-
-
-def _print_speeds(workload: Workload, rows: list[dict[str, Any]], contract: str) -> None:
-    """A row for each machine, with the speed; of banks that do not fit a machine, that they do not."""
-    cells = [
-        (
-            row["bank"],
-            row["policy"] + ("*" if row["contract"] != contract else ""),
-            row["machine"],
-            percent(row["hit_rate"]),
-            size(row["bytes_per_token"]),
-            size(row["resident_bytes"]),
-            "-" if row["tok_s"] is None else f"{row['tok_s']:.3g}",
-            "does not fit" if row["tok_s"] is None else f"{row['tok_s_lo']:.3g} to {row['tok_s_hi']:.3g}",
-        )
-        for row in rows
-    ]
-    executions = ", ".join(dict.fromkeys(row["execution"] for row in rows))
-    caption = f"contract {contract}; {executions}"
-    if any(row["contract"] != contract for row in rows):
-        caption += "; *: under atomic"
-    title = f"{workload.trace.name}: {workload.trace.tokens:,} tokens, {len(workload.trace.layers)} layers"
-    print_table(COLUMNS_OF_MACHINES, cells, title=title, caption=caption)
-
-
-def _ranked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of each bank with the most hits first; equal ones stay as they were."""
-    banks = list(dict.fromkeys(row["bank"] for row in rows))
-    return sorted(rows, key=lambda row: (banks.index(row["bank"]), -row["hits"]))
-
-
-def _print_gap(rows: list[dict[str, Any]], contract: str) -> None:
-    """What parts LRU from the optimum in each bank, where the rows tell: choosing victims, and admitting every miss."""
-    from flashmoe_sim.policies.base import EvictingPolicy
-    from flashmoe_sim.policies.table import POLICIES
-
-    cells = []
-    for bank in dict.fromkeys(row["bank"] for row in rows):
-        of_bank = {row["policy"]: row for row in rows if row["bank"] == bank}
-        if not {"lru", "min", "min:forced"} <= of_bank.keys():
-            return
-        lru, forced, best = (of_bank[name]["misses"] for name in ("lru", "min:forced", "min"))
-        online = [
-            row
-            for name, row in of_bank.items()
-            if name in POLICIES and issubclass(POLICIES[name], EvictingPolicy) and not POLICIES[name].hindsight
-        ]
-        first = min(online, key=lambda row: row["misses"])
-        gap = lru - best
-        parts = [percent(part / gap if gap else None) for part in (lru - forced, forced - best, lru - first["misses"])]
-        points = f"{100 * gap / of_bank['lru']['requests']:.1f}"
-        cells.append((bank, percent(of_bank["lru"]["hit_rate"]), points, *parts[:2], first["policy"], parts[2]))
-    columns = [("bank", "right"), ("lru %", "right"), ("to min", "right"), ("victims %", "right")]
-    columns += [("admitting %", "right"), ("best without hindsight", "left"), ("closes %", "right")]
-    print_table(
-        columns,
-        cells,
-        title="What parts lru from the optimum",
-        caption="to min: points of hit rate; of these, what better victims would give (min:forced) and what not "
-        f"admitting every miss would (min, event-atomic); the rest under {contract}",
-    )
-
-
-def _ahead_per_token(row: dict[str, Any], tokens: int) -> float | None:
-    return row["prefetch_bytes"] / tokens if tokens and row["prefetch_bytes"] is not None else None
-
-
-def _warn_of_aliasing(rows: list[dict[str, Any]]) -> None:
+def _aliasing(rows: list[dict[str, Any]]) -> list[str]:
     aliased = [row for row in rows if row["aliased_refs"]]
-    if aliased:
-        worst = max(aliased, key=lambda row: row["aliased_refs"] / row["requests"])
-        message(
-            f"slot aliasing in {len(aliased)} of {len(rows)} rows, at worst {worst['aliased_refs']:,} of "
-            f"{worst['requests']:,} requests (bank {worst['bank']}): there the runtime computes experts with the wrong "
-            "weights; --contract protected shows the banks without it"
-        )
+    if not aliased:
+        return []
+    worst = max(aliased, key=lambda row: row["aliased_refs"] / row["requests"])
+    return [
+        f"slot aliasing in {len(aliased)} of {len(rows)} rows, at worst {worst['aliased_refs']:,} of "
+        f"{worst['requests']:,} requests (bank {worst['bank']}): there the runtime computes experts with the wrong "
+        "weights; --contract protected shows the banks without it"
+    ]

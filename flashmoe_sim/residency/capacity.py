@@ -70,14 +70,15 @@ def _byte_banks(budget_bytes: int, sizes: tuple[int, ...], setup: Setup, pools: 
     share = budget_bytes if setup.scope == "global" else budget_bytes // len(sizes)
     if isinstance(setup.policy, PinningPolicy | ScheduledPolicy):
         return [Capacity(share, np.array(sizes, np.int64)[pool.key_row], share) for pool in pools]
+    if share < max(sizes):
+        least_bytes = max(sizes) * (1 if setup.scope == "global" else len(sizes))
+        raise BadInput(
+            f"bank {setup.bank}: {share} bytes for a bank do not hold one expert of {max(sizes)} bytes; "
+            f"give at least --bank {-(-least_bytes // 2**20)}MiB"
+        )
     banks = []
     for pool in pools:
         size = np.array(sizes, np.int64)[pool.key_row]
-        if share < int(size.max()):
-            raise BadInput(
-                f"bank {setup.bank}: {share} bytes for a bank do not hold one expert of {int(size.max())} bytes; "
-                f"give at least --bank {-(-int(size.max()) * (budget_bytes // share) // 2**20)}MiB"
-            )
         if not setup.fixed_slots:
             all_bytes = int(size.sum())
             banks.append(Capacity(min(share, all_bytes), size, min(share, all_bytes)))

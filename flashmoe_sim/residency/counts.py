@@ -135,7 +135,7 @@ def _columns(counted: NDArray[np.int64], tokens: int) -> dict[str, Any]:
         "prefetch_useful": tally.PREFETCH_USEFUL,
         "prefetch_late": tally.PREFETCH_LATE,
     }
-    row: dict[str, Any] = {name: int(counted[column]) for name, column in names.items()}
+    row: dict[str, Any] = {"tokens": tokens} | {name: int(counted[column]) for name, column in names.items()}
     calls, requests = row["calls"], row["requests"]
     predicted, right = int(counted[tally.PREDICTED]), int(counted[tally.PREDICTED_RIGHT])
     row["prefetch_precision"] = right / predicted if predicted else None

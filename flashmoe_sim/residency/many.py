@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.errors import BadInput
 from flashmoe_sim.policies.base import EvictingPolicy, Policy
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min
@@ -34,20 +35,30 @@ PARTS = 8
 FEW_SIZES = 16  # for which levels of min take less time than its curve
 
 
-def plan_jobs(workload: Workload, setups: Sequence[Setup]) -> list[Job]:
+def plan_jobs(
+    workload: Workload, setups: Sequence[Setup], *, refused: dict[Setup, BadInput] | None = None
+) -> list[Job]:
     """Independent jobs that together count every setup exactly as `replay` does.
 
     A setup may come from several jobs, each for some of the layers: `Counts.joined` puts them together.
     What bank sizes share depends on the policy: a stack pass over each layer, one list for all global banks,
     a walk from layer to layer, or nothing, where it does not evict.
-    Raises BadInput, before any job runs, for a setup that does not fit the workload.
+    refused: takes the setups whose banks do not fit the workload, and why; nothing counts them.
+    Raises BadInput, before any job runs, for a profile that does not fit the workload, and for a bank that does not
+        fit if `refused` is not given.
     """
     stacked, listed, walked = (defaultdict[Any, Banks](dict) for _ in range(3))
     alone: Banks = {}
     for setup in dict.fromkeys(setups):
-        banks = capacities(workload, setup)
-        if setup.contract == "runtime" and setup.fixed_slots and not _holds_every_call(workload, setup, banks):
-            replay(workload, setup)  # only that tells whether every call finds its slots
+        try:
+            banks = capacities(workload, setup)
+            if setup.contract == "runtime" and setup.fixed_slots and not _holds_every_call(workload, setup, banks):
+                replay(workload, setup)  # only a replay shows whether every call finds its slots
+        except BadInput as error:
+            if refused is None:
+                raise
+            refused[setup] = error
+            continue
         workload.profile(setup.policy)
         if _has_stack_pass(workload, setup, banks):
             stacked[setup.policy][setup] = banks

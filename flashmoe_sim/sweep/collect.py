@@ -9,12 +9,14 @@ from functools import partial
 from typing import Any
 
 from flashmoe_sim.ceilings.optimum import ceiling_setup
+from flashmoe_sim.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.many import Job, plan_jobs
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.sweep.left_out import LeftOut
 from flashmoe_sim.sweep.row import OnMachine, result_row
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
 from flashmoe_sim.timeline.timed import default_execution, time_replay
@@ -28,6 +30,7 @@ def sweep(
     conditions: Callable[[Setup], Conditions] | None = None,
     threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    left_out: list[LeftOut] | None = None,
 ) -> list[dict[str, Any]]:
     """The rows of schema.RESULT_COLUMNS for every workload, setup and machine, in that order.
 
@@ -35,17 +38,29 @@ def sweep(
     with its policy do, if not given.
     threads: by default as many as there are cores.
     progress: called with the number of finished jobs and of all jobs, first before any runs.
-    Raises BadInput, before anything runs, where a setup does not fit a workload.
+    left_out: takes the setups whose banks do not fit a workload; the others run.
+    Raises BadInput, before anything runs, for a setup that does not fit a workload; with `left_out`, if none fits any.
     """
     jobs: list[tuple[int, Job]] = []
     timings: list[Callable[[], tuple[Counts, list[OnMachine]]]] = []
     ceilings = [{setup: ceiling_setup(workload, setup) for setup in setups} for workload in workloads]
+    refused: list[dict[Setup, BadInput]] = [{} for _ in workloads]
     for number, workload in enumerate(workloads):
         wanted = [found for found in ceilings[number].values() if found is not None]
+        refusing = None if left_out is None else refused[number]
         if machines:
-            plan_jobs(workload, setups)  # refuses what does not fit
-            timings += [partial(_time, workload, setup, machines, conditions) for setup in setups]
-        jobs += [(number, job) for job in plan_jobs(workload, wanted if machines else [*setups, *wanted])]
+            plan_jobs(workload, setups, refused=refusing)
+            fitting = [setup for setup in setups if setup not in refused[number]]
+            timings += [partial(_time, workload, setup, machines, conditions) for setup in fitting]
+        counted_setups = wanted if machines else [*setups, *wanted]
+        jobs += [(number, job) for job in plan_jobs(workload, counted_setups, refused=refusing)]
+    for workload, errors in zip(workloads, refused, strict=True):
+        for setup in dict.fromkeys(setups):
+            if setup in errors and left_out is not None:
+                left_out.append(LeftOut.of(setup, str(errors[setup]), trace=workload.trace.name))
+    first_error = next((error for errors in refused for error in errors.values()), None)
+    if first_error and all(setup in errors for errors in refused for setup in setups):
+        raise first_error
     counts: list[dict[Setup, Counts]] = [{} for _ in workloads]
     if progress:
         progress(0, len(jobs) + len(timings))
@@ -68,10 +83,12 @@ def sweep(
         pool.shutdown(wait=False, cancel_futures=True)
     rows = []
     in_order = iter(timed)
-    for workload, counted, best in zip(workloads, counts, ceilings, strict=True):
+    for workload, counted, best, errors in zip(workloads, counts, ceilings, refused, strict=True):
         for setup in setups:
+            if setup in errors:
+                continue
             ceiling = best[setup]
-            of_best = None if ceiling is None else counted[ceiling]
+            of_best = None if ceiling is None else counted.get(ceiling)
             if not machines:
                 rows.append(result_row(workload, setup, counted[setup], best=of_best))
                 continue

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from flashmoe_sim.errors import BadInput
@@ -16,9 +17,11 @@ from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
 from flashmoe_sim.residency.setup import FIXED_SLOT_CONTRACTS, Setup
 from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.sweep.left_out import LeftOut
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.execution import parse_execution
 from flashmoe_sim.timeline.timed import default_execution
+from flashmoe_sim.trace.bundled import find_trace
 from flashmoe_sim.trace.cut import cut
 
 One = TypeVar("One")
@@ -77,13 +80,15 @@ def plan_setups(
     scope: str = "layer",
     prefetch: OnePredictor | Iterable[OnePredictor] = "none",
     io_split: int = 4,
+    left_out: list[LeftOut] | None = None,
 ) -> list[Setup]:
     """A setup for every bank, policy and predictor, in that order: `16..256` and `lru,min`, or lists.
 
     policy, prefetch: `all` means those that can be under the contract, and one with the other. `min` with bypass is the
         ceiling of the banks: where the contract is `runtime` or `protected`, it is counted under `atomic`, without a
         predictor.
-    Raises BadInput for words that mean nothing, and for a combination that cannot be.
+    left_out: takes what of `all` cannot be, and why.
+    Raises BadInput for words that mean nothing, and for a combination that cannot be, or if none of `all` can.
     """
     banks = parse_banks(bank if isinstance(bank, str) else ",".join(map(str, _each(bank))), step=bank_step)
     chosen = list(dict.fromkeys(_policy(one) for one in _named(policy, POLICIES)))
@@ -92,7 +97,7 @@ def plan_setups(
         raise BadInput("no policies given; give at least one, such as lru")
     for right in (NoPrefetch(),) if prefetch == ALL else predictors:  # for some policy
         plan_setup(banks[0], contract=contract, scope=scope, prefetch=right, io_split=io_split)
-    setups = []
+    setups, impossible = [], []
     for one in banks:
         for rule in chosen:
             ceiling = type(rule) is Min and contract in FIXED_SLOT_CONTRACTS
@@ -102,9 +107,14 @@ def plan_setups(
                     setups.append(
                         plan_setup(one, policy=rule, contract=under, scope=scope, prefetch=ahead, io_split=io_split)
                     )
-                except BadInput:
+                except BadInput as error:
                     if ALL not in (policy, prefetch):
                         raise
+                    impossible.append(LeftOut(None, None, rule.spec, under, ahead.spec, str(error)))
+    if not setups:
+        raise BadInput(impossible[0].reason)
+    if left_out is not None:
+        left_out += dict.fromkeys(impossible)
     return setups
 
 
@@ -119,6 +129,56 @@ def plan_predictors(prefetch: OnePredictor | Iterable[OnePredictor]) -> list[Pre
     return chosen
 
 
+def plan_workloads(
+    loaded: Sequence[Workload], sources: Sequence[Any], *, top_ks: str | int | Iterable[int] | None = None
+) -> list[Workload]:
+    """The workloads of a sweep, each with a name of its own, and cut to each of `top_ks` experts per token.
+
+    sources: what each was read from: a file or a name from the catalogue; anything else for a trace made in memory.
+    Raises BadInput as `cut_to_top_ks` does.
+    """
+    parts = [cut_to_top_ks(workload, top_ks) for workload in _named_apart(loaded, sources)]
+    return _named_apart(
+        [part for some in parts for part in some],
+        [source for some, source in zip(parts, sources, strict=True) for _ in some],
+    )
+
+
+def _named_apart(workloads: Sequence[Workload], sources: Sequence[Any]) -> list[Workload]:
+    """The workloads, each with its own name: the folders go before a name that several share, or a number after it."""
+    names = [workload.trace.name for workload in workloads]
+    found = [
+        find_trace(source)[0].absolute() if isinstance(source, str | Path) else Path(name)
+        for source, name in zip(sources, names, strict=True)
+    ]
+    above = [
+        file.parent.parts[1:-1] if file.parent.name == name else file.parent.parts[1:]
+        for file, name in zip(found, names, strict=True)
+    ]
+    longer, depth = list(names), 0
+    while depth < max(map(len, above), default=0) and (shared := _shared(longer, found)):
+        depth += 1
+        for number in shared:
+            longer[number] = "/".join([*above[number][-depth:], names[number]])
+    apart: dict[str, Workload] = {}
+    for workload, shared_name in zip(workloads, longer, strict=True):
+        name, count = shared_name, 1
+        while name in apart:
+            count += 1
+            name = f"{shared_name} ({count})"
+        same = name == workload.trace.name
+        apart[name] = workload if same else Workload(workload.trace.with_(name=name), workload.geometry)
+    return list(apart.values())
+
+
+def _shared(names: Sequence[str], files: Sequence[Path]) -> list[int]:
+    """The places of names that several files have."""
+    having: dict[str, set[Path]] = {}
+    for name, file in zip(names, files, strict=True):
+        having.setdefault(name, set()).add(file)
+    return [number for number, name in enumerate(names) if len(having[name]) > 1]
+
+
 def cut_to_top_ks(workload: Workload, top_ks: str | int | Iterable[int] | None) -> list[Workload]:
     """The workload cut to each of these experts per token (`4,8`), named after it; itself for None.
 
@@ -130,11 +190,7 @@ def cut_to_top_ks(workload: Workload, top_ks: str | int | Iterable[int] | None) 
     wanted = list(dict.fromkeys(piece.strip() for piece in pieces))
     if not all(re.fullmatch("0*[1-9][0-9]{0,8}", piece) for piece in wanted):
         raise BadInput(f"top-k {','.join(pieces)!r}: expected numbers of experts per token, such as 4,8")
-    name = workload.trace.name
-    return [
-        prepare(cut(workload.trace, top_k=int(piece)).with_(name=f"{name}, top-{piece}"), workload.geometry)
-        for piece in wanted
-    ]
+    return [prepare(cut(workload.trace, top_k=int(piece)), workload.geometry) for piece in wanted]
 
 
 def _size(option: str, given: str | int) -> int:

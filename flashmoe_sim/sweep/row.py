@@ -70,7 +70,8 @@ def identity(workload: Workload, setup: Setup) -> dict[str, Any]:
         hashed = known | {"policy": replace(setup.policy, profile="").spec + content}
     digest = hashlib.blake2b(repr((sorted(hashed.items()), workload.n_experts, families)).encode(), digest_size=8)
     model = workload.geometry.name if workload.geometry else None
-    return {"id": digest.hexdigest(), "trace": workload.trace.name, "model": model, **known}
+    size = {"bank_slots": setup.bank.slots, "bank_bytes": setup.bank.budget_bytes}
+    return {"id": digest.hexdigest(), "trace": workload.trace.name, "model": model, **known, **size}
 
 
 def result_row(

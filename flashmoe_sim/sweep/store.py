@@ -11,20 +11,25 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.schema import frame
 from flashmoe_sim.trace.atomic import keep_mode, lock, sync_folder
 
 FILES = ("results.parquet", "results.csv", "results.png")
 SCRATCH = ".results-"
 READY = "ready"
+OF_FILES = (".csv", ".htm", ".html", ".jpg", ".json", ".parquet", ".pdf", ".png", ".svg", ".tsv", ".txt")
 
 
 def check_folder(folder: Path, *, force: bool) -> None:
-    """Refuse a folder that cannot be written to, or that holds results unless `force`.
+    """Refuse a folder that cannot be written to, is named like a file, or holds results unless `force`.
 
     What a sweep that was killed left in it is put in order first.
     """
+    if folder.suffix.lower() in OF_FILES and not folder.is_dir():
+        raise BadInput(
+            f"{folder}: is named like a file; --out takes a folder, for {', '.join(FILES)}; give --out {folder.stem}"
+        )
     try:
         _finish_killed(folder)
         existing = [name for name in FILES if (folder / name).exists()]
@@ -53,7 +58,8 @@ def write_results(
     A process that is killed between two moves leaves some of the files away, never files of two sweeps side by side;
     the next sweep into the folder moves the rest.
     Raises BadInput if they cannot be written, such as on a full disk, and without force for results that another
-    process wrote in the meantime.
+    process wrote in the meantime; SimError if only the picture cannot be drawn, when the others are written and no
+    older picture is left.
     """
     table = frame(rows)
     made = [place for place in (folder, *folder.parents) if not place.exists()]
@@ -68,7 +74,7 @@ def write_results(
                 buffer = io.BytesIO()
                 write(buffer)
                 (new / name).write_bytes(buffer.getvalue())
-            draw(rows, new / "results.png")
+            failed = _drawn(draw, rows, new / "results.png")
             for path in new.iterdir():
                 with path.open("rb") as stream:
                     keep_mode(folder / path.name, stream.fileno())
@@ -85,6 +91,21 @@ def write_results(
         if isinstance(error, OSError):
             raise BadInput(f"{folder}: {error.strerror or error}; nothing was written") from None
         raise
+    if failed is not None:
+        problem = f"{type(failed).__name__}: {failed}"
+        raise SimError(f"{folder}: results.png could not be drawn ({problem}); results.parquet and .csv are written")
+
+
+def _drawn(draw: Callable[[Sequence[dict[str, Any]], Path], None], rows: Any, path: Path) -> Exception | None:
+    """Draw the picture; what went wrong with it, if not the disk."""
+    try:
+        draw(rows, path)
+    except OSError:
+        raise
+    except Exception as error:  # whatever matplotlib cannot draw costs no results
+        path.unlink(missing_ok=True)
+        return error
+    return None
 
 
 def _move_in(new: Path, folder: Path, old: Path) -> None:

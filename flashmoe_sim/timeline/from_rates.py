@@ -54,7 +54,10 @@ class Predicted:
         """schema.PREDICTED."""
         rate = self.rate
         return {
+            "source": rate.where,
             "bank": None if rate.bank is None else str(rate.bank),
+            "bank_slots": None if rate.bank is None else rate.bank.slots,
+            "bank_bytes": None if rate.bank is None else rate.bank.budget_bytes,
             "top_k": self.top_k,
             "hit_rate": 1 - self.misses_per_call / self.top_k,
             "misses_per_call": self.misses_per_call,

@@ -21,7 +21,7 @@ def cut(
     layers: Collection[int] | None = None,
     steps: tuple[int | None, int | None] | None = None,
 ) -> RoutingTrace:
-    """The part of a trace that is asked for; what was done is added to the notes.
+    """The part of a trace that is asked for; what was done is added to the name and the notes.
 
     top_k: keep the first ranks of every token; recorded slots and residency are dropped, as they describe another run.
     layers: keep these. steps: keep those in [begin, end), None being the trace's own; they are counted from 0 again.
@@ -38,20 +38,23 @@ def _some_calls(
     trace: RoutingTrace, *, layers: Collection[int] | None, steps: tuple[int | None, int | None] | None
 ) -> RoutingTrace:
     kept = np.ones(trace.calls, dtype=np.bool_)
-    notes = list(trace.notes)
+    name, notes = _name(trace), list(trace.notes)
     if layers is not None:
         if missing := sorted(set(layers) - set(trace.layers)):
             raise BadInput(
                 f"{_name(trace)}: layer {missing[0]} is not in the trace; it has {shown_layers(trace.layers)}"
             )
         kept &= np.isin(trace.layer, list(layers))
-        notes.append(f"cut to layers {shown_layers(sorted(set(layers)))}")
+        name += f", layers {shown_layers(set(layers))}"
+        notes.append(f"cut to layers {shown_layers(set(layers))}")
     if steps is not None:
         begin, end = steps
         kept &= trace.steps >= (0 if begin is None else begin)
         if end is not None:
             kept &= trace.steps < end
-        notes.append(f"cut to steps {'' if begin is None else begin}:{'' if end is None else end}")
+        span = f"{'' if begin is None else begin}:{'' if end is None else end}"
+        name += f", steps {span}"
+        notes.append(f"cut to steps {span}")
         if begin and trace.slot is not None:
             notes.append("the recorded slots begin with a bank that is already filled")
     if not kept.any():
@@ -61,7 +64,7 @@ def _some_calls(
     if phase is None and (phases := find_phases(trace)) is not None:
         phase = phases.of_calls(trace)
     step = trace.steps[kept]
-    trace = trace.with_(phase=phase, step=trace.steps, notes=tuple(notes), **_of_layers(trace, layers))
+    trace = trace.with_(phase=phase, step=trace.steps, name=name, notes=tuple(notes), **_of_layers(trace, layers))
     cut_to = _select(trace, calls=kept, references=np.repeat(kept, np.diff(trace.offset)))
     return cut_to.with_(step=step - step.min())
 
@@ -85,7 +88,8 @@ def _first_ranks(trace: RoutingTrace, top_k: int) -> RoutingTrace:
     notes = [*trace.notes, f"cut to the first {top_k} ranks of every token"]
     if trace.slot is not None or trace.resident is not None:
         notes.append("recorded slots and residency were dropped: they describe the run before the cut")
-    trace = trace.with_(slot=None, resident=None, top_k=top_k, notes=tuple(notes))
+    name = f"{_name(trace)}, top-{top_k}"
+    trace = trace.with_(slot=None, resident=None, top_k=top_k, name=name, notes=tuple(notes))
     return _select(trace, calls=np.ones(trace.calls, dtype=np.bool_), references=rank < top_k)
 
 

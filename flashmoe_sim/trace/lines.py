@@ -64,8 +64,12 @@ def _too_long(path: Path, number: int) -> BadInput:
 
 
 def trace_name(path: Path) -> str:
-    """The file's name without the endings of compression and format; bytes of it that are not UTF-8 become U+FFFD."""
+    """The file's name without the endings of compression and format; its folder's for a `trace`, as runs record it.
+
+    Bytes of it that are not UTF-8 become U+FFFD.
+    """
     name = Path(path.stem).stem if path.suffix in {".gz", ".zst", ".zstd"} else path.stem
+    name = path.absolute().parent.name or name if name == "trace" else name
     return os.fsencode(name).decode("utf-8", "replace")
 
 

@@ -20,6 +20,7 @@ HELPERS = {
     "machine_fit",
     "machine_options",
     "progress",
+    "sweep_tables",
     "timing",
     "trace_out",
     "trace_synth",

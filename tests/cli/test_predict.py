@@ -123,3 +123,14 @@ def test_bad_input_is_one_line(
     assert printed.out == ""
     assert printed.err.startswith(message)
     assert printed.err.count("\n") == 1
+
+
+def test_lines_of_one_bank_and_top_k_are_numbered(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    table = tmp_path / "modes.csv"
+    table.write_text("mode,bank,hit_pct\na,16,50\nb,16,50\n")
+    assert main(["predict", *MODEL, "--table", str(table), "--topk", "4"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line[:4].strip().isdigit()]
+    assert [row[:3] for row in rows] == [["2", "16", "4"], ["3", "16", "4"]]
+    found = document(capsys, *MODEL, "--table", str(table), "--topk", "4")["rows"]
+    assert [row["source"] for row in found] == [f"{table}: line 2", f"{table}: line 3"]
+    assert [(row["bank"], row["bank_slots"], row["bank_bytes"]) for row in found] == [("16", 16, None)] * 2

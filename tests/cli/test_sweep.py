@@ -17,6 +17,7 @@ import pytest
 
 from flashmoe_sim.cli.common import print_table
 from flashmoe_sim.cli.main import main
+from flashmoe_sim.cli.sweep_tables import ranked
 from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.schema import COUNTS, IDENTITY, RESULT_COLUMNS, TIMING
@@ -69,8 +70,8 @@ def test_json_rows_have_the_columns_of_the_schema(capsys: pytest.CaptureFixture[
     for row in rows:
         assert list(row) == [column.name for column in RESULT_COLUMNS]
         for column in (*IDENTITY, *COUNTS):
-            accuracy = column.name in ("prefetch_precision", "prefetch_recall")  # there is no predictor
-            assert type(row[column.name]) is (type(None) if accuracy else types[column.dtype]), column.name
+            unknown = column.name in ("bank_bytes", "prefetch_precision", "prefetch_recall")  # slots, no predictor
+            assert type(row[column.name]) is (type(None) if unknown else types[column.dtype]), column.name
         assert all(row[column.name] is None for column in TIMING)
         assert row["hits"] + row["misses"] == row["requests"]
         assert row["hit_rate"] <= row["best_hit_rate"]
@@ -199,7 +200,7 @@ def test_a_trace_of_no_known_model(capsys: pytest.CaptureFixture[str], pairs: Pa
     parsed = document(capsys, "sweep", str(pairs), "--bank", "4")["rows"][0]
     unknown = {"model", "bytes_read", "bytes_per_token", "read_ops", "resident_bytes", "best_bytes_per_token"}
     unknown |= {"prefetch_bytes", "prefetch_read_ops", "prefetch_wasted_bytes"} | {column.name for column in TIMING}
-    unknown |= {"prefetch_precision", "prefetch_recall"}  # without a predictor
+    unknown |= {"prefetch_precision", "prefetch_recall", "bank_bytes"}  # without a predictor; a bank in slots
     assert {name for name, value in parsed.items() if value is None} == unknown
 
 
@@ -297,3 +298,281 @@ def test_progress_is_shown_on_a_terminal(pairs: Path) -> None:
     assert b"replaying" in shown
     assert b"banks 4; 1 setup x 1 trace" in shown
     assert b"\x1b" not in table
+
+
+RUNS = Path(__file__).parents[1] / "validation" / "runs"
+MICRO_BATCHES = RUNS / "runs" / "prose-ub8-bank64" / "trace.jsonl.gz"
+
+
+def cells_of(out: str, heading: str) -> list[list[str]]:
+    """The cells below the first line with this heading, up to the line that is not indented like them."""
+    lines = out.splitlines()
+    first = next(number for number, line in enumerate(lines) if heading in line.split())
+    rows = []
+    for line in lines[first + 2 :]:
+        if not line[:1].isspace() and not line[:1].isdigit():
+            break
+        rows.append(line.split())
+    return rows
+
+
+@pytest.mark.parametrize("columns", ["80", "100", "140"])
+def test_no_two_rows_on_machines_look_alike(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    asked = ["sweep", "prose-256", "--bank", "16,32", "--contract", "protected", "--dense", "1MiB"]
+    asked += ["--policy", "lru,demand", "--prefetch", "all", "--machine", "vm-2core,m2-16"]
+    assert main(asked) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= int(columns)
+    rows = cells_of(out, "predictor")
+    assert len({tuple(row[:5]) for row in rows}) == len(rows) == 2 * 2 * (len(PREFETCHERS) + 1)
+    head = next(line for line in out.splitlines() if "predictor" in line).split()
+    assert head[:5] == ["bank", "policy", "predictor", "machine", "execution"]
+    assert "tok/s" in head
+    if columns == "140":
+        assert {"best", "read/tok", "ahead/tok", "memory"} <= set(head)
+        assert "too wide" not in out
+    else:
+        assert "too wide for here: " in " ".join(out.split())
+
+
+def test_what_does_not_vary_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["sweep", "prose-256", "--bank", "16,32", "--contract", "protected", "--dense", "1MiB"]
+    assert main([*asked, "--prefetch", "oracle-1", "--machine", "vm-2core"]) == 0
+    out = capsys.readouterr().out
+    head = next(line for line in out.splitlines() if "tok/s" in line)
+    assert not {"predictor", "machine", "execution"} & set(head.split())
+    assert "(tiny256) on vm-2core\n" in out
+    assert "contract protected, prefetch oracle-1, parallel-install; best" in " ".join(out.split())
+    assert "ahead/tok" in head
+
+
+def test_all_is_ranked_by_speed_on_machines() -> None:
+    same = {"bank": "16", "hit_rate": 0.5}
+    asked = [("a", "m1", 3.0), ("a", "m2", None), ("b", "m1", 5.0), ("b", "m2", 1.0)]
+    rows = [same | {"policy": policy, "machine": machine, "tok_s": speed} for policy, machine, speed in asked]
+    found = [(row["policy"], row["machine"]) for row in ranked(rows)]
+    assert found == [("b", "m1"), ("a", "m1"), ("b", "m2"), ("a", "m2")]
+    unknown = {"machine": None, "tok_s": None}
+    hits = [
+        unknown | {"bank": bank, "policy": policy, "hit_rate": rate}
+        for bank in ("8", "16")
+        for policy, rate in (("a", 0.25), ("b", 0.75), ("c", 0.25))
+    ]
+    assert [row["policy"] for row in ranked(hits)] == ["b", "a", "c"] * 2
+
+
+def test_what_all_leaves_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["sweep", "--bank", "16", "--contract", "runtime"]
+    parsed = document(capsys, *asked, "--policy", "all", "--prefetch", "temporal")
+    missing = {name for name in POLICIES if name not in {row["policy"] for row in parsed["rows"]}}
+    assert {one["policy"] for one in parsed["left_out"]} == missing
+    assert {(one["trace"], one["bank"], one["prefetch"]) for one in parsed["left_out"]} == {(None, None, "temporal")}
+    undefined = next(line for line in parsed["warnings"] if "undefined under" in line)
+    assert "bounded-lru" in undefined
+    assert "static" not in undefined
+    assert any("static:global" in line and "never installs" in line for line in parsed["warnings"])
+    assert main([*asked, "--policy", "lru,static", "--prefetch", "all"]) == 0
+    printed = capsys.readouterr()
+    assert " ".join(printed.out.split()).endswith("; left out: static in part")
+    assert "sim: left out: static with 10 predictors: predictor temporal cannot work" in printed.err
+
+
+def test_nothing_that_all_names_can_be(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["sweep", "--bank", "8,16", "--policy", "hot-profile", "--prefetch", "all", "--scope", "global"]
+    assert main([*asked, "--contract", "runtime"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("sim: policy hot-profile is undefined under the contract runtime; use --contract")
+
+
+def test_banks_that_overflow_are_left_out_and_the_others_run(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["sweep", "python-256", "--policy", "lru,static", "--contract", "protected"]
+    assert main([*asked, "--bank", "4..24"]) == 0
+    printed = capsys.readouterr()
+    rows = cells_of(printed.out, "policy")
+    assert [row[0] for row in rows if row[1] == "lru"] == ["8", "10", "12", "14", "16", "18", "20", "22", "24"]
+    assert [row[0] for row in rows if row[1] == "static"][:2] == ["4", "6"]
+    assert " ".join(printed.out.split()).endswith("; left out: bank 4 in part, 6 in part")
+    assert "sim: left out of python-256: bank 4, 6 with lru: bank 4: call " in printed.err
+    assert "slot-bank overflow; the largest call needs 8 slots" in printed.err
+    parsed = document(capsys, *asked, "--bank", "4,16,257")
+    assert [(one["bank"], one["policy"]) for one in parsed["left_out"]] == [
+        ("4", "lru"),
+        ("257", "lru"),
+        ("257", "static"),
+    ]
+    assert {one["trace"] for one in parsed["left_out"]} == {"python-256"}
+    assert [row["bank"] for row in parsed["rows"]] == ["4", "16", "16"]
+    assert sum("left out of python-256" in line for line in parsed["warnings"]) == 2
+
+
+def test_banks_of_which_none_fits_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "python-256", "--bank", "4,6", "--contract", "protected"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("sim: bank 4: call ")
+    assert printed.err.count("\n") == 1
+
+
+def test_banks_that_overflow_one_trace_run_on_the_other(capsys: pytest.CaptureFixture[str], pairs: Path) -> None:
+    parsed = document(capsys, "sweep", "python-256", str(pairs), "--bank", "4", "--contract", "protected")
+    assert [row["trace"] for row in parsed["rows"]] == ["pairs"]
+    assert [one["trace"] for one in parsed["left_out"]] == ["python-256"]
+    asked = ["--bank", "4,8", "--contract", "protected", "--dense", "1MiB", "--machine", "vm-2core"]
+    parsed = document(capsys, "sweep", "python-256", *asked)
+    assert [(row["bank"], row["tok_s"] > 0) for row in parsed["rows"]] == [("8", True)]
+
+
+@pytest.mark.parametrize("scope", ["layer", "global"])
+def test_fewer_bytes_than_layers_are_one_line(capsys: pytest.CaptureFixture[str], scope: str) -> None:
+    assert main(["sweep", "python-256", "--bank", "1B", "--scope", scope]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.endswith("bytes for a bank do not hold one expert of 13056 bytes; give at least --bank 1MiB\n")
+    assert main(["sweep", "python-256", "--bank", "1MiB", "--scope", scope, "--contract", "atomic"]) == 0
+
+
+def test_the_best_counts_requests_as_the_rows_do(capsys: pytest.CaptureFixture[str]) -> None:
+    """Under sequential, one reference at a time: min is at its own ceiling, and lru is not above."""
+    asked = ["sweep", str(MICRO_BATCHES), "--bank", "8,64", "--policy", "lru,min", "--contract", "sequential"]
+    rows = document(capsys, *asked)["rows"]
+    assert all(row["hit_rate"] <= row["best_hit_rate"] for row in rows)
+    assert all(row["hit_rate"] == row["best_hit_rate"] for row in rows if row["policy"] == "min")
+    assert main(asked) == 0
+    assert "best: min with bypass, by reference" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_bank_has_numbers_beside_its_text(capsys: pytest.CaptureFixture[str]) -> None:
+    row = document(capsys, "sweep", "python-256", "--bank", "16")["rows"][0]
+    assert (row["bank"], row["bank_slots"], row["bank_bytes"]) == ("16", 16, None)
+    row = document(capsys, "sweep", "python-256", "--bank", "3MiB", "--contract", "atomic")["rows"][0]
+    assert (row["bank"], row["bank_slots"], row["bank_bytes"]) == ("3MiB", None, 3 << 20)
+
+
+def test_traces_of_one_name_have_names_of_their_own(
+    capsys: pytest.CaptureFixture[str], pairs: Path, tmp_path: Path
+) -> None:
+    """A recorded run is named by its folder; files of one name get their folders; one file twice, a number."""
+    content = pairs.read_bytes()
+    files = [tmp_path / name for name in ("a/trace.jsonl", "b/trace.jsonl", "a/x.jsonl", "b/x.jsonl", "c/b/x.jsonl")]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    asked = ["sweep", *map(str, [*files, files[0]]), "--bank", "4", "--contract", "atomic"]
+    rows = document(capsys, *asked)["rows"]
+    expected = ["a", "b", "a/x", f"{tmp_path.name}/b/x", "c/b/x", "a (2)"]
+    assert [row["trace"] for row in rows] == expected
+    assert main(asked) == 0
+    out = capsys.readouterr().out
+    assert all(f"\n{name}: 30 tokens" in f"\n{out}" for name in expected)
+
+
+def test_several_traces_have_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["sweep", "python-256", "prose-256", "--bank", "16,64", "--policy", "lru,min", "--contract", "atomic"]
+    parsed = document(capsys, *asked)
+    rates = [row["hit_rate"] for row in parsed["rows"] if (row["bank"], row["policy"]) == ("16", "lru")]
+    first = parsed["summary"][0]
+    assert (first["bank"], first["bank_slots"], first["policy"], first["traces"]) == ("16", 16, "lru", 2)
+    assert first["hit_rate"] == pytest.approx(sum(rates) / 2)
+    assert (first["hit_rate_min"], first["hit_rate_max"], first["wins"]) == (min(rates), max(rates), 2)
+    assert parsed["summary"][1]["wins"] is None  # min knows the future
+    assert main(asked) == 0
+    out = capsys.readouterr().out
+    assert out.count("tokens, ") == 2
+    assert "2 traces: python-256, prose-256\n" in out
+    assert [row[:2] for row in cells_of(out[out.index("2 traces") :], "wins")] == [
+        ["16", "lru"],
+        ["16", "min"],
+        ["64", "lru"],
+        ["64", "min"],
+    ]
+    assert "summary" not in document(capsys, "sweep", "python-256", "--bank", "16")
+
+
+def test_many_rows_of_several_traces_are_summed_up_only(capsys: pytest.CaptureFixture[str], pairs: Path) -> None:
+    asked = ["sweep", str(pairs), str(pairs), "--bank", "2..8", "--bank-step", "1", "--contract", "atomic"]
+    assert main([*asked, "--policy", "lru,fifo,clock,random,demand"]) == 0
+    printed = capsys.readouterr()
+    assert "tokens, " not in printed.out
+    assert printed.out.startswith("2 traces: pairs, pairs (2)\n")
+    assert "sim: 70 rows: too many to print; --out DIR or --json has them\n" in printed.err
+
+
+def test_json_says_what_its_rows_are_and_what_to_beware_of(capsys: pytest.CaptureFixture[str], pairs: Path) -> None:
+    with pairs.open("a") as stream:
+        stream.write("[[0,")
+    parsed = document(capsys, "sweep", str(pairs), "python-256", "--bank", "2,16", "--contract", "runtime")
+    assert list(parsed) == ["identity", "warnings", "left_out", "summary", "rows"]
+    identity = parsed["identity"]
+    assert identity["trace"] == ["pairs", "python-256"]
+    assert (identity["bank"], identity["contract"], identity["machine"]) == (["2", "16"], ["runtime"], [None])
+    assert any("pairs: the last line (31) is torn" in line for line in parsed["warnings"])
+    assert any(line.startswith("slot aliasing in ") for line in parsed["warnings"])
+    assert any("left out of pairs: bank 16" in line for line in parsed["warnings"])
+
+
+@pytest.mark.parametrize("name", ["o.html", "a/o.csv", "O.PNG"])
+def test_out_is_a_folder_not_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
+    out = tmp_path / name
+    assert main(["sweep", "--bank", "16", "--out", str(out)]) == 2
+    printed = capsys.readouterr()
+    assert "is named like a file; --out takes a folder" in printed.err
+    assert (printed.err.count("\n"), printed.out, list(tmp_path.iterdir())) == (1, "", [])
+    assert main(["sweep", "--bank", "128", "--out", str(tmp_path / "v1.2")]) == 0
+
+
+def test_names_with_dollars_are_drawn_as_they_are(
+    capsys: pytest.CaptureFixture[str], pairs: Path, tmp_path: Path
+) -> None:
+    odd = pairs.rename(tmp_path / r"a $\foo$ b.jsonl")
+    out = tmp_path / "o"
+    assert main(["sweep", str(odd), "--bank", "4", "--contract", "atomic", "--out", str(out)]) == 0
+    assert capsys.readouterr().out.startswith(r"a $\foo$ b: 30 tokens")
+    assert (out / "results.png").read_bytes().startswith(PNG)
+
+
+def test_a_picture_that_cannot_be_drawn_loses_no_results(
+    capsys: pytest.CaptureFixture[str], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise ValueError("no such glyph")
+
+    out = tmp_path / "o"
+    asked = ["sweep", str(pairs), "--contract", "atomic", "--out", str(out)]
+    assert main([*asked, "--bank", "4"]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr("flashmoe_sim.report.hit_curve.draw", broken)
+    assert main([*asked, "--bank", "8", "--force"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out.startswith("pairs: 30 tokens")
+    assert printed.err.splitlines()[-1] == (
+        f"sim: {out}: results.png could not be drawn (ValueError: no such glyph); results.parquet and .csv are written"
+    )
+    assert sorted(path.name for path in out.iterdir()) == ["results.csv", "results.parquet"]
+    assert polars.read_parquet(out / "results.parquet")["bank"].to_list() == ["8"]
+
+
+def test_a_reader_that_stops_early_costs_no_results(pairs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "o"
+    arguments = ["sweep", str(pairs), "--bank", "4", "--contract", "atomic", "--json", "--out", str(out)]
+    read, write = os.pipe()
+    os.close(read)
+    subprocess.run([sys.executable, "-c", COMMAND, *arguments], check=False, stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert (out / "results.parquet").exists()
+
+
+def test_columns_that_do_not_fit_are_left_out_and_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = (("bank", "right"), ("hits", "right"), ("memory", "right"))
+    cells = [("16", "1,000", "1.20 MiB")]
+    for width, left_out in (("19", ""), ("18", "memory"), ("10", "memory"), ("9", "hits, memory")):
+        monkeypatch.setenv("COLUMNS", width)
+        print_table(columns, cells, caption="below", dispensable=("memory", "hits"))
+        head, *lines = capsys.readouterr().out.splitlines()
+        assert head.split() == [heading for heading, _ in columns if heading not in left_out]
+        said = " ".join(lines)
+        assert said.endswith(f"below; too wide for here: {left_out} " if left_out else "below ")

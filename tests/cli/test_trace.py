@@ -107,6 +107,7 @@ def test_cut(trace: Path, tmp_path: Path) -> None:
     part, whole = load_trace(out), load_trace(trace)
     assert (part.calls, part.refs, part.top_k, part.tokens) == (130, 130, 1, 10)
     assert part.layers == (*range(12), 20)
+    assert part.name == f"{whole.name}, layers 0-11,20, steps 5:15, top-1"
     np.testing.assert_array_equal(part.expert[:12], whole.expert[5 * 2 * LAYERS :][:24:2])
 
 

@@ -14,7 +14,7 @@ import polars
 import pytest
 
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.schema import RESULT_COLUMNS
 from flashmoe_sim.sweep import store
 from flashmoe_sim.sweep.store import FILES, check_folder, write_results
@@ -91,6 +91,23 @@ def test_a_full_disk_leaves_the_folder_as_it_was(
 
 
 @pytest.mark.parametrize("existing", [True, False])
+def test_a_picture_that_cannot_be_drawn_keeps_the_rest(tmp_path: Path, existing: bool) -> None:
+    """The data are new, and no picture of older data stays beside them."""
+
+    def half(rows: Any, path: Path) -> None:
+        path.write_bytes(b"half a pic")
+        raise ValueError("no glyph")
+
+    folder = tmp_path / "results"
+    if existing:
+        write_results([ROW], folder, draw=draw)
+    with pytest.raises(SimError, match=r"could not be drawn \(ValueError: no glyph\); results.parquet and .csv are"):
+        write_results([ROW, EMPTY], folder, draw=half)
+    assert sorted(os.listdir(folder)) == ["results.csv", "results.parquet"]
+    assert polars.read_parquet(folder / "results.parquet").height == 2
+
+
+@pytest.mark.parametrize("existing", [True, False])
 def test_an_interruption_leaves_the_folder_as_it_was(tmp_path: Path, existing: bool) -> None:
     def interrupted(rows: Any, path: Path) -> None:
         raise KeyboardInterrupt
@@ -113,7 +130,7 @@ def test_a_full_disk_is_one_line(
     assert main(["sweep", "--bank", "64", "--contract", "protected", "--out", str(out)]) == 2
     printed = capsys.readouterr()
     assert printed.err.splitlines()[1:] == [f"sim: {out}: No space left on device; nothing was written"]
-    assert printed.out == ""
+    assert printed.out.startswith("python-256: 1,026 tokens")  # what was computed is not lost with the disk
     assert not out.exists()
 
 
@@ -121,6 +138,14 @@ def test_a_folder_where_a_file_should_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "results.csv").mkdir()
     with pytest.raises(BadInput, match=r"results\.csv: is not a file; give another folder"):
         check_folder(tmp_path, force=True)
+
+
+def test_a_folder_named_like_a_file_is_refused_unless_it_is_there(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"o\.html: is named like a file; --out takes a folder.*give --out o$"):
+        check_folder(tmp_path / "o.html", force=True)
+    check_folder(tmp_path / "v1.2", force=False)
+    (tmp_path / "o.html").mkdir()
+    check_folder(tmp_path / "o.html", force=False)
 
 
 def test_a_folder_is_checked_and_not_made(tmp_path: Path) -> None:

@@ -106,3 +106,11 @@ def test_refusals(trace: RoutingTrace, options: dict[str, object], found: str) -
 def test_layers_as_ranges() -> None:
     assert shown_layers([20, 0, 1, 2, 5]) == "0-2,5,20"
     assert shown_layers([]) == ""
+
+
+def test_the_name_says_what_was_cut() -> None:
+    named = TRACE.with_(name="whole")
+    assert cut(named, top_k=1).name == "whole, top-1"
+    assert cut(named, layers=[1, 0]).name == "whole, layers 0-1"
+    assert cut(named, steps=(1, None), layers=[0], top_k=2).name == "whole, layers 0, steps 1:, top-2"
+    assert cut(TRACE, steps=(None, 2)).name == "trace, steps :2"

@@ -1,0 +1,210 @@
+"""The tables of `sim sweep`: rows of one trace, one row over several, and what parts LRU from the optimum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from flashmoe_sim.cli.common import percent, print_table, size
+from flashmoe_sim.cli.workload import bank_meaning
+
+if TYPE_CHECKING:
+    from flashmoe_sim.residency.setup import Setup
+    from flashmoe_sim.residency.workload import Workload
+    from flashmoe_sim.sweep.left_out import LeftOut
+
+Row = dict[str, Any]
+Column = tuple[str, str, Callable[[Row], str]]
+
+VARYING = (("predictor", "prefetch"), ("machine", "machine"), ("execution", "execution"))
+NAMED_TRACES = 8
+DISPENSABLE = ("memory", "evicted", "misses", "hits", "read/tok", "lowest", "highest", "ahead/tok", "best %")
+
+
+def print_rows(
+    workload: Workload,
+    rows: Sequence[Row],
+    *,
+    setups: Sequence[Setup],
+    contract: str,
+    left_out: Sequence[LeftOut],
+) -> None:
+    """The rows of one trace; a column whose values are all alike is said in the heading or below."""
+    trace, timed = workload.trace, rows[0]["machine"] is not None
+    columns = _who(rows, contract)
+    if not timed:
+        columns += [_count("hits", "hits"), _count("misses", "misses"), _count("evicted", "evictions")]
+    columns += [
+        ("hit %", "right", lambda row: percent(row["hit_rate"])),
+        ("best %", "right", lambda row: percent(row["best_hit_rate"])),
+        ("read/tok", "right", lambda row: size(row["bytes_per_token"])),
+    ]
+    if any(row["prefetch_issued"] for row in rows):
+        columns.append(("ahead/tok", "right", _ahead_per_token))
+    columns.append(("memory", "right", lambda row: size(row["resident_bytes"])))
+    if timed:
+        columns += [("tok/s", "right", lambda row: _speed(row["tok_s"])), ("90 % interval", "right", _interval)]
+    model = workload.geometry.name if workload.geometry else "unknown model, so no bytes: give --model"
+    title = f"{trace.name}: {trace.tokens:,} tokens, {len(trace.layers)} layers ({model}){_machine(rows)}"
+    caption = _caption(rows, setups, contract)
+    if any(row["policy"].startswith(("static", "hot-profile")) for row in rows):
+        caption += "; static banks and hot profiles are loaded before the run"
+    if any(row["prefetch_issued"] for row in rows):
+        caption += "; read/tok is without what is prefetched or comes between steps"
+    if any(row["prefetch_issued"] and row["hit_rate"] > (row["best_hit_rate"] or 1) for row in rows):
+        caption += ", with which a bank can hit more than the best"
+    caption += _left_out([one for one in left_out if one.trace in (None, trace.name)], rows)
+    _print(columns, rows, title=title, caption=caption)
+    if not timed and not _varies(rows, "prefetch"):
+        _print_gap(rows, contract)
+
+
+def print_summary(
+    rows: Sequence[Row],
+    traces: Sequence[str],
+    *,
+    setups: Sequence[Setup],
+    contract: str,
+    left_out: Sequence[LeftOut],
+) -> None:
+    """One table for all traces; rows: schema.OF_SEVERAL_TRACES."""
+    timed = rows[0]["machine"] is not None
+    columns = _who(rows, contract)
+    if len({row["traces"] for row in rows}) > 1:
+        columns.append(_count("traces", "traces"))
+    columns += [
+        ("hit %", "right", lambda row: percent(row["hit_rate"])),
+        ("best %", "right", lambda row: percent(row["best_hit_rate"])),
+    ]
+    if timed:
+        columns.append(("tok/s", "right", lambda row: _speed(row["tok_s"])))
+        columns.append(("lowest", "right", lambda row: _speed(row["tok_s_min"])))
+        columns.append(("highest", "right", lambda row: _speed(row["tok_s_max"])))
+    else:
+        columns.append(("lowest", "right", lambda row: percent(row["hit_rate_min"])))
+        columns.append(("highest", "right", lambda row: percent(row["hit_rate_max"])))
+    what = "speed" if timed else "hit rate"
+    caption = _caption(rows, setups, contract) + f"; means over the traces, and the lowest and highest {what}"
+    if len({(row["bank"], row["machine"]) for row in rows}) < len(rows):
+        columns.append(("wins", "right", lambda row: "-" if row["wins"] is None else str(row["wins"])))
+        caption += (
+            f"; wins: traces in which nothing else of the bank {'and machine ' if timed else ''}has a higher {what}"
+        )
+        if any(row["wins"] is None for row in rows):
+            caption += ", but for what knows the future (-)"
+    caption += _left_out(left_out, rows)
+    names = ", ".join([*traces[:NAMED_TRACES], *(["..."] if len(traces) > NAMED_TRACES else [])])
+    _print(columns, rows, title=f"{len(traces)} traces: {names}{_machine(rows)}", caption=caption)
+
+
+def ranked(rows: Sequence[Row]) -> list[Row]:
+    """The rows of each bank and machine with the fastest first, or the most hits; equal ones stay as they were."""
+    places = {(row["bank"], row["machine"]): number for number, row in reversed(list(enumerate(rows)))}
+    return sorted(rows, key=lambda row: (places[row["bank"], row["machine"]], -(row["tok_s"] or 0), -row["hit_rate"]))
+
+
+def _who(rows: Sequence[Row], contract: str) -> list[Column]:
+    """The columns that name a row; * stands for a contract other than the one asked for."""
+    columns: list[Column] = [
+        ("bank", "right", lambda row: row["bank"]),
+        ("policy", "left", lambda row: row["policy"] + "*" * (row["contract"] != contract)),
+    ]
+    own = [row for row in rows if row["contract"] == contract]
+    for heading, name in VARYING:
+        if _varies(own if name == "prefetch" else rows, name):
+            columns.append((heading, "left", itemgetter(name)))
+    return columns
+
+
+def _varies(rows: Sequence[Row], name: str) -> bool:
+    return len({row[name] for row in rows}) > 1
+
+
+def _count(heading: str, name: str) -> Column:
+    return heading, "right", lambda row: f"{row[name]:,}"
+
+
+def _ahead_per_token(row: Row) -> str:
+    return size(row["prefetch_bytes"] / row["tokens"] if row["tokens"] and row["prefetch_bytes"] is not None else None)
+
+
+def _speed(tok_s: float | None) -> str:
+    return "-" if tok_s is None else f"{tok_s:.3g}"
+
+
+def _interval(row: Row) -> str:
+    if row["bottleneck"] == "does-not-fit":
+        return "does not fit"
+    return "-" if row["tok_s_lo"] is None else f"{row['tok_s_lo']:.3g} to {row['tok_s_hi']:.3g}"
+
+
+def _machine(rows: Sequence[Row]) -> str:
+    machine = rows[0]["machine"]
+    return "" if machine is None or _varies(rows, "machine") else f" on {machine}"
+
+
+def _caption(rows: Sequence[Row], setups: Sequence[Setup], contract: str) -> str:
+    own = [row for row in rows if row["contract"] == contract]
+    caption = f"bank: {bank_meaning(setups[0])}; contract {contract}"
+    if own and not _varies(own, "prefetch") and own[0]["prefetch"] != "none":
+        caption += f", prefetch {own[0]['prefetch']}"
+    if rows[0]["execution"] is not None and not _varies(rows, "execution"):
+        caption += f", {rows[0]['execution']}"
+    if any(row["best_hit_rate"] is not None for row in rows):
+        caption += f"; best: min with bypass, {'by reference' if contract == 'sequential' else 'event-atomic'}"
+    if len(own) < len(rows):
+        caption += "; *: under atomic"
+    return caption
+
+
+def _left_out(left_out: Sequence[LeftOut], rows: Sequence[Row]) -> str:
+    """The banks and policies without some row; "in part" if they have others."""
+
+    def listed(name: str, asked: Sequence[str | None]) -> str:
+        have = {row[name] for row in rows}
+        return ", ".join(f"{one} in part" if one in have else str(one) for one in dict.fromkeys(asked))
+
+    banks = listed("bank", [one.bank for one in left_out if one.bank is not None])
+    policies = listed("policy", [one.policy for one in left_out if one.bank is None])
+    named = [*([f"bank {banks}"] if banks else []), *([policies] if policies else [])]
+    return f"; left out: {'; '.join(named)}" if named else ""
+
+
+def _print(columns: Sequence[Column], rows: Sequence[Row], *, title: str, caption: str) -> None:
+    cells = [[cell(row) for _, _, cell in columns] for row in rows]
+    headings = [(heading, side) for heading, side, _ in columns]
+    print_table(headings, cells, title=title, caption=caption, dispensable=DISPENSABLE)
+
+
+def _print_gap(rows: Sequence[Row], contract: str) -> None:
+    """What parts LRU from the optimum in each bank, if the rows say: choosing victims, and admitting every miss."""
+    from flashmoe_sim.policies.base import EvictingPolicy
+    from flashmoe_sim.policies.table import POLICIES
+
+    cells = []
+    for bank in dict.fromkeys(row["bank"] for row in rows):
+        of_bank = {row["policy"]: row for row in rows if row["bank"] == bank}
+        if not {"lru", "min", "min:forced"} <= of_bank.keys():
+            return
+        lru, forced, best = (of_bank[name]["misses"] for name in ("lru", "min:forced", "min"))
+        online = [
+            row
+            for name, row in of_bank.items()
+            if name in POLICIES and issubclass(POLICIES[name], EvictingPolicy) and not POLICIES[name].hindsight
+        ]
+        first = min(online, key=lambda row: row["misses"])
+        optimum = of_bank["min"]["contract"]
+        gap = lru - best
+        parts = [percent(part / gap if gap else None) for part in (lru - forced, forced - best, lru - first["misses"])]
+        points = f"{100 * gap / of_bank['lru']['requests']:.1f}"
+        cells.append((bank, percent(of_bank["lru"]["hit_rate"]), points, *parts[:2], first["policy"], parts[2]))
+    columns = [("bank", "right"), ("lru %", "right"), ("to min", "right"), ("victims %", "right")]
+    columns += [("admitting %", "right"), ("best without hindsight", "left"), ("closes %", "right")]
+    print_table(
+        columns,
+        cells,
+        title="What parts lru from the optimum",
+        caption="to min: points of hit rate; of these, what better victims would give (min:forced) and what not "
+        f"admitting every miss would (min, under {optimum}); the rest under {contract}",
+    )

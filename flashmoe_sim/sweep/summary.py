@@ -1,0 +1,73 @@
+"""One row over several traces: means, ranges, and in how many a setup is first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from flashmoe_sim.policies.table import POLICIES
+from flashmoe_sim.prefetchers.table import PREFETCHERS
+from flashmoe_sim.schema import OF_SEVERAL_TRACES
+
+SHARED = ("bank", "bank_slots", "bank_bytes", "policy", "contract", "prefetch", "scope", "machine", "execution")
+
+Row = Mapping[str, Any]
+
+
+def over_traces(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rows of schema.OF_SEVERAL_TRACES, in the order in which each setup and machine first comes.
+
+    rows: schema.RESULT_COLUMNS, in which each trace has a name of its own.
+    """
+    alike: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        alike.setdefault(tuple(row[name] for name in SHARED), []).append(row)
+    best = _best(rows)
+    found = []
+    for shared, group in alike.items():
+        hits, speeds, ceilings = ([row[name] for row in group] for name in ("hit_rate", "tok_s", "best_hit_rate"))
+        timed = all(speed is not None for speed in speeds)
+        values = dict(zip(SHARED, shared, strict=True)) | {
+            "traces": len(group),
+            "hit_rate": fmean(hits),
+            "hit_rate_min": min(hits),
+            "hit_rate_max": max(hits),
+            "best_hit_rate": None if None in ceilings else fmean(ceilings),
+            "tok_s": fmean(speeds) if timed else None,
+            "tok_s_min": min(speeds) if timed else None,
+            "tok_s_max": max(speeds) if timed else None,
+            "wins": None if foresees(group[0]) else sum(_wins(row, best) for row in group),
+        }
+        found.append({column.name: values[column.name] for column in OF_SEVERAL_TRACES})
+    return found
+
+
+def foresees(row: Row) -> bool:
+    """Whether the policy or the predictor knows the future; a policy with a profile of its own does not."""
+    policy, predictor = (row[name].split(":")[0] for name in ("policy", "prefetch"))
+    knows = policy in POLICIES and POLICIES[policy].hindsight and "profile=" not in row["policy"]
+    return knows or (predictor in PREFETCHERS and PREFETCHERS[predictor].hindsight)
+
+
+def _wins(row: Row, best: Mapping[tuple[Any, ...], float]) -> bool:
+    return 0 <= _worth(row) == best[_rivals(row)]
+
+
+def _best(rows: Sequence[Row]) -> dict[tuple[Any, ...], float]:
+    best: dict[tuple[Any, ...], float] = {}
+    for row in rows:
+        if not foresees(row):
+            best[_rivals(row)] = max(best.get(_rivals(row), -1), _worth(row))
+    return best
+
+
+def _rivals(row: Row) -> tuple[Any, ...]:
+    return row["trace"], row["bank"], row["machine"]
+
+
+def _worth(row: Row) -> float:
+    """Speed on a machine, -1 if it does not fit; hit rate without one."""
+    if row["machine"] is None:
+        return float(row["hit_rate"])
+    return -1.0 if row["tok_s"] is None else float(row["tok_s"])
