@@ -17,6 +17,7 @@ SAID = {
     "differ": "with counts that differ",
     "unknown": "that could not be compared",
     "text": "without slots, with the text of another whose experts are all resident",
+    "rounded": "without slots, with another text than one whose experts are all resident, as a GPU may round it",
     "-": "without slots, and without a text to compare",
 }
 
@@ -31,13 +32,15 @@ class RunCheck:
 
     @property
     def verdict(self) -> str:
-        """`exact`, `differ`, `unknown` (not compared) or, where nothing is routed, `text` (the same) or `-`."""
+        """`exact`, `differ`, `unknown` (not compared) or, if nothing is routed, `text` (the same), `rounded` or `-`."""
         if self.counts.unlike:
             return "unknown"
         if self.counts.differences:
             return "differ"
         if self.counts.compared:
             return "exact"
+        if self.counts.rounded:
+            return "rounded"
         return "text" if self.counts.same_text_as else "-"
 
 
@@ -83,6 +86,11 @@ class Check:
         for verdict, said in SAID.items():
             if some := [one for one in self.runs if one.verdict == verdict]:
                 lines.append(f"{_number(some, 'run')} {said}.")
+        if on_host := [one for one in self.runs if one.counts.folder.run.log.host_bank_of_gpu]:
+            lines.append(
+                f"{_number(on_host, 'run')} had layers on a GPU and the slots in the host's memory: nothing went over "
+                "the link, and the CPU computed the experts."
+            )
         speeds = [of[0].seconds for of in self.predicted]
         errors = [abs(one.error) for one in speeds if one.error is not None]
         if errors:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -60,4 +61,7 @@ def document_of(one: Planned, outcome: Run | SimError) -> dict[str, Any]:
         "hit_rate": _hit_rate(outcome),
         "decode_tok_s": outcome.log.decode_tok_s,
         "prompt_tok_s": outcome.log.prompt_tok_s,
+        "gpu_layers": outcome.log.gpu_layers,
+        "bank_in": outcome.log.placement.bank,
+        "memory": [asdict(memory) for memory in outcome.log.placement.memory],
     }
