@@ -12,6 +12,7 @@ from flashmoe_sim.geometry.gguf_files import read_files
 from flashmoe_sim.geometry.manifest import FILE_NAME
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.run_log import parse_log
+from flashmoe_sim.machines.runs import bypass_of
 from native_bridge import page_cache
 from native_bridge.confine import confined
 from native_bridge.process import Finished
@@ -103,7 +104,7 @@ class Cache:
 
 def _installs(request: RunRequest, log: str) -> int:
     """Experts that were read from the sidecar, before the run, ahead and on demand."""
-    read = parse_log(log, mode=request.mode, where=request.mode)
+    read = parse_log(log, mode=request.mode, where=request.mode, routes=not bypass_of(request.extra))
     counted = (read.routed, read.prefetch, read.predict)
     installs = sum(one.misses for one in counted if one is not None)
     return installs + (read.prime.installs if read.prime is not None else 0)

@@ -71,7 +71,7 @@ def anchors_among(
         if not runs:
             raise BadInput(f"--cache {cache}: none of these runs is; found {' and '.join(states) or 'no state told'}")
     elif len(states) > 1:
-        raise BadInput(f"runs with a {' and a '.join(states)} page cache are of two machines; give --cache {states[0]}")
+        raise BadInput(f"runs with the page cache {' and '.join(states)} are of two machines; give --cache {states[0]}")
     chosen = choose_anchors(_of_native_top_k(runs))
     _refuse_others(runs, chosen[0], io_split_may_differ=REQUEST_US in parameters)
     if REQUEST_US in parameters:
@@ -108,4 +108,4 @@ def _another(
 
 
 def _io_split(one: RunFolder) -> int:
-    return one.run.log.routed.io_split if one.run.log.routed else 0
+    return one.run.log.routed.chunks if one.run.log.routed else 0

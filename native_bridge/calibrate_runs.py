@@ -14,7 +14,6 @@ from flashmoe_sim.machines.run_log import MODES_WITHOUT_SLOTS
 from native_bridge.calibrate import calibration
 from native_bridge.check.make import PROMPT, TIMEOUT_S, Made
 from native_bridge.fixture import bundled_model
-from native_bridge.fixture.sidecar import write_sidecar
 from native_bridge.host import free_ram_bytes
 from native_bridge.repeats import check_plan, plan, run_all
 from native_bridge.runtime import patched_runtime
@@ -64,12 +63,17 @@ def make_anchors(
             "--parameter weights_gb_s makes a run of stock, whose experts are read while it decodes if the page cache "
             "is cold; give --cache warm"
         )
-    if sidecar is None:
-        sidecar = place / "sidecar"
-        if not (sidecar / "manifest.json").exists():
-            write_sidecar(path, sidecar)
     planned = plan(requests, place, repeat=repeat)
-    check_plan(planned, runtime=described, model=path, sidecar=sidecar, force=force)
+    check_plan(
+        planned,
+        runtime=described,
+        model=path,
+        sidecar=sidecar,
+        cache=cache,
+        force=force,
+        write_sidecar_to=None if sidecar else place / "sidecar",
+    )
+    sidecar = sidecar or place / "sidecar"
     names = ", ".join(request.name for request in requests)
     times = f", {repeat} times in turns" if repeat > 1 else ""
     tell(f"{len(planned)} runs of {geometry.name} in {place}, page cache {cache}: {names}{times}")

@@ -8,8 +8,11 @@ import signal
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.run_log import exhausted_of, parse_log
+from flashmoe_sim.machines.run_log.failure import failure_of
+from flashmoe_sim.machines.run_log.text import bare
+from flashmoe_sim.machines.runs import MAX_BYTES, bypass_of
 from native_bridge.modes import TRACED
-from native_bridge.process import Finished
+from native_bridge.process import KEPT_BYTES, Finished
 from native_bridge.request import RunRequest
 
 SHOWN = 200
@@ -28,6 +31,8 @@ def failure(
     """
     if finished.timed_out:
         return f"it did not end within {finished.seconds:.0f} s and was ended; {_last(log)}"
+    if finished.flooded:
+        return f"it printed more than {MAX_BYTES >> 20} MiB and was ended; log.txt has the first {KEPT_BYTES >> 20} MiB"
     if found := _OVERFLOW.search(log):
         return _overflow(request, int(found[1]), int(found[2]), calls, model)
     if ended := exhausted_of(log):
@@ -42,7 +47,7 @@ def failure(
     if finished.code != 0:
         return f"it ended with code {finished.code}; {_last(log)}"
     try:
-        parse_log(log, mode=request.mode, where="log.txt")
+        parse_log(log, mode=request.mode, where="log.txt", routes=not bypass_of(request.extra))
     except BadInput as error:
         if said := _said(log):
             return f"it said: {said}"
@@ -89,12 +94,17 @@ def _last(log: str) -> str:
 
 
 def _said(log: str) -> str:
-    """The first line that tells of an error: those after it tell what followed from it."""
-    return next((_shown(line) for line in log.splitlines() if _SAID.search(line) and not _is_setting(line)), "")
+    """The first error that only the runtime can have written, else the first line that speaks of one."""
+    lines = log.splitlines()
+    certain = (line for line in lines if failure_of(bare(line))[1])
+    spoken = (line for line in lines if _SAID.search(line) and not _is_something_else(line))
+    return next((_shown(line) for found in (certain, spoken) for line in found), "")
 
 
-def _is_setting(line: str) -> bool:
-    return line.startswith(("  ", ">")) or "log_runtime_summary" in line
+def _is_something_else(line: str) -> bool:
+    """A setting, the prompt, the model's metadata, a counter, or the stack of a debugger that the crash started."""
+    other = ("log_runtime_summary", "llama_model_loader: - kv", "print_info: ", "ptrace")
+    return line.startswith(("  ", ">", "#")) or any(name in line for name in other)
 
 
 def _shown(line: str) -> str:

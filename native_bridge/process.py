@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 LAUNCH = Path(__file__).with_name("_launch.py")
 MAX_ANSWER_BYTES = 1 << 20
+MAX_LINE_BYTES = 1 << 20  # what is held until its line ends
+KEPT_BYTES = 1 << 20  # of output that was too much
 TICK_S = 0.1
 
 
@@ -36,14 +38,15 @@ class Terminated(SimError):
 class Finished:
     """How a child ended. code: its exit code, or minus the number of the signal that ended it.
 
-    timed_out: it was ended because its time was up. read_bytes: what it read from disk, page faults included; 0 where
-    the system does not tell.
+    timed_out, flooded: it was ended because its time was up, or because it printed too much. read_bytes: what it read
+    from disk, page faults included; 0 if the system does not say.
     """
 
     code: int
     seconds: float
     timed_out: bool
     read_bytes: int = 0
+    flooded: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,13 +69,15 @@ def run_child(
     watch: Callable[[float], None] | None = None,
     cgroup: Path | None = None,
     stdout: Path | None = None,
+    most_bytes: int | None = None,
 ) -> Finished:
     """Run a program to its end, its stdout and stderr together in the file `output`, line by line.
 
     It has a session and a process group of its own, which end with it, with an exception here (Ctrl-C and SIGTERM are
     some), and with this process however that dies. environment: instead of ours. folder: where it works.
     watch: called about ten times a second with the seconds so far. cgroup: the one it is put into before it starts.
-    stdout: a file for a copy of its stdout alone.
+    stdout: a file for a copy of its stdout alone. most_bytes: it is ended when it has printed more, and only the first
+    KEPT_BYTES stay.
     Raises BadInput where the program cannot be started, and SimError where a file cannot be written.
     """
     with sigterm_raises():
@@ -80,10 +85,19 @@ def run_child(
             with output.open("wb", buffering=0) as both, stdout.open("wb") if stdout else nullcontext() as copy:
                 child = _Child(arguments, environment=environment, folder=folder, cgroup=cgroup)
                 out, err = _Lines(both.fileno(), copy), _Lines(both.fileno(), None)
-                finished = child.run((out.take, err.take), timeout_s=timeout_s, watch=watch)
+
+                def flooded() -> bool:
+                    return most_bytes is not None and out.taken + err.taken > most_bytes
+
+                finished = child.run((out.take, err.take), timeout_s=timeout_s, watch=watch, enough=flooded)
                 out.end()
                 err.end()
-                return finished
+                if not flooded():
+                    return finished
+                for file in (both, copy):
+                    if file is not None:
+                        file.truncate(min(KEPT_BYTES, file.seek(0, os.SEEK_END)))
+                return replace(finished, flooded=True)
         except OSError as error:
             raise SimError(f"{output}: cannot be written ({error.strerror or error}); free the disk") from None
 
@@ -161,8 +175,9 @@ class _Child:
         *,
         timeout_s: float,
         watch: Callable[[float], None] | None = None,
+        enough: Callable[[], bool] = lambda: False,
     ) -> Finished:
-        """Give what it prints to the sinks, of stdout and stderr, until it ends or its time is up."""
+        """Give what it prints to the sinks, of stdout and stderr, until it ends, its time is up or that is enough."""
         open_sinks = {pipe.fileno(): sink for pipe, sink in zip(self._pipes(), sinks, strict=True)}
         timed_out = True
         try:
@@ -175,7 +190,7 @@ class _Child:
                         open_sinks[source](data)
                     else:
                         del open_sinks[source]
-                if ended and not ready:  # what left its group may still hold the pipes
+                if enough() or (ended and not ready):  # what left its group may still hold the pipes
                     timed_out = False
                     break
                 if watch is not None:
@@ -229,15 +244,20 @@ class _Lines:
         self.number = number
         self.copy = copy
         self.held = b""
+        self.taken = 0
 
     def take(self, data: bytes) -> None:
+        self.taken += len(data)
         if self.copy is not None:
             self.copy.write(data)
         whole, newline, self.held = (self.held + data).rpartition(b"\n")
         self._write(whole + newline)
+        if len(self.held) > MAX_LINE_BYTES:
+            self.end()
 
     def end(self) -> None:
         self._write(self.held)
+        self.held = b""
 
     def _write(self, data: bytes) -> None:
         while data:

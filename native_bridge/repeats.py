@@ -11,11 +11,13 @@ from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.runs import Run, read_run
-from native_bridge.cache import Cache
+from native_bridge.cache import Cache, model_files
+from native_bridge.fixture.sidecar import write_sidecar
+from native_bridge.host import machine_name
 from native_bridge.modes import BANKED, ORACLES
 from native_bridge.process import Terminated
-from native_bridge.request import RunRequest, check_request
-from native_bridge.run import run_once
+from native_bridge.request import RunRequest, check_flags, check_request
+from native_bridge.run import command_of, going_on, run_once, settings_of_environment
 from native_bridge.run_folder import FLAGS, refuse_folder
 from native_bridge.runtime import Runtime
 
@@ -66,25 +68,65 @@ def _replayed(request: RunRequest, requests: Sequence[RunRequest]) -> RunRequest
 
 
 def check_plan(
-    planned: Sequence[Planned], *, runtime: Runtime, model: Path, sidecar: Path | None, force: bool
+    planned: Sequence[Planned],
+    *,
+    runtime: Runtime,
+    model: Path,
+    sidecar: Path | None,
+    cache: str,
+    force: bool,
+    write_sidecar_to: Path | None = None,
 ) -> ModelGeometry:
-    """The model's geometry. Raises BadInput where any of the runs could not be started, before the first one is."""
+    """The model's geometry. Raises BadInput where any of the runs could not be started, before the first one is.
+
+    write_sidecar_to: a folder that gets the model's sidecar when all is checked, if there is none in it.
+    """
     geometry = read_gguf(model)
     ours = {one.folder for one in planned}
+    sidecar = sidecar or write_sidecar_to
+    follows = write_sidecar_to is not None and not (write_sidecar_to / "manifest.json").exists()
     for one in planned:
-        check_request(one.request, geometry, sidecar=sidecar, replay=one.replay)
+        check_request(one.request, geometry, sidecar=sidecar, replay=one.replay, sidecar_follows=follows)
+        check_flags(one.request.extra, runtime.flags)
         if one.request.mode not in runtime.modes:
             raise BadInput(f"{runtime.path}: has no mode {one.request.mode}; it has {', '.join(runtime.modes)}")
-        refuse_folder(one.folder, force=force)
+        there = None if force else what_is_there(one, runtime=runtime, model=model, sidecar=sidecar, cache=cache)
+        refuse_folder(one.folder, force=force or there is not None)
         if one.replay is not None and one.replay not in ours:
             _check_replay(one.request, one.replay)
+    if follows and any(one.request.needs_sidecar for one in planned):
+        assert sidecar is not None
+        write_sidecar(model, sidecar)
     return geometry
+
+
+def what_is_there(one: Planned, *, runtime: Runtime, model: Path, sidecar: Path | None, cache: str) -> str | None:
+    """`run` or `failed`: what this very command left in the folder of a run; None for nothing, or anything else."""
+    try:
+        document = json.loads((one.folder / FLAGS).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    first = model_files(model)[0]
+    wanted = {
+        "command": command_of(going_on(one.request, first), runtime, model=first, sidecar=sidecar),
+        "environment": settings_of_environment(),
+        "machine": machine_name(),
+        "replay_of": one.replay.name if one.replay is not None else None,
+    }
+    same = all(document.get(key) == value for key, value in wanted.items())
+    for key, value in (("cache", ("state", cache)), ("runtime", ("commit", runtime.commit))):
+        same = same and isinstance(document.get(key), dict) and value in document[key].items()
+    if not same:
+        return None
+    return "failed" if document.get("failed") is not None else "run"
 
 
 def _check_replay(request: RunRequest, folder: Path) -> None:
     """Refuse the replay of a run that routed something else: the runtime would end it in the middle."""
     run = read_run(folder)
-    prompt = json.loads((folder / FLAGS).read_bytes()).get("prompt")
+    prompt = run.document.get("prompt")
     wanted = {"ubatch": request.ubatch, "topk": request.top_k, "prompt": request.prompt, "tokens": request.n_predict}
     found = {"ubatch": run.ubatch, "topk": run.top_k, "prompt": prompt, "tokens": run.n_predict}
     if run.trace is None:
@@ -107,17 +149,27 @@ def run_all(
     force: bool,
     progress: Callable[[Planned, float, int], None] | None = None,
 ) -> Iterator[tuple[Planned, Run | SimError]]:
-    """Each run, or why it failed, as soon as it is over; one that replays a failed run is not started."""
+    """Each run, or why it failed, as soon as it is over; one that replays a failed run is not started.
+
+    Without force, runs that the same command has made are read, and its failed ones are made again. After one that
+    cannot be started, whose outcome is a BadInput, no other is.
+    """
     failed: dict[Path, SimError] = {}
     for one in planned:
         outcome: Run | SimError
+        there = None if force else what_is_there(one, runtime=runtime, model=model, sidecar=sidecar, cache=cache)
         if one.replay in failed:
             outcome = SimError(f"{one.folder}: not started: {one.replay.name}, which it replays, failed")
+        elif there == "run":
+            outcome = read_run(one.folder)
         else:
-            outcome = _run(one, runtime, model, sidecar, timeout_s, cache, force, progress)
+            again = force or there == "failed"
+            outcome = _run(one, runtime, model, sidecar, timeout_s, cache, again, progress)
         if isinstance(outcome, SimError):
             failed[one.folder] = outcome
         yield one, outcome
+        if isinstance(outcome, BadInput):
+            return
 
 
 def _run(
@@ -143,7 +195,9 @@ def _run(
             force=force,
             progress=None if progress is None else lambda seconds, calls: progress(one, seconds, calls),
         )
-    except (BadInput, Terminated):
+    except Terminated:
         raise
+    except BadInput as error:
+        return BadInput(f"{one.folder}: not started: {error}; then give the same command: it goes on from this run")
     except SimError as error:
         return error

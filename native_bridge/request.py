@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +13,27 @@ from flashmoe_sim.geometry.model import MAX_IO_SPLIT, ModelGeometry
 from native_bridge.modes import BANKED, MODES, ORACLES, PREFETCH, TRACED
 
 MAX_PROMPT_BYTES = 100_000  # Linux takes 128 KiB an argument
+# What options of ours give the runtime, by its flags.
+OWN_FLAGS = {
+    flag: option
+    for option, flags in {
+        "--model": ("-m", "--model"),
+        "--sidecar": ("--moe-sidecar",),
+        "--mode": ("--moe-mode",),
+        "--bank": ("--moe-slot-bank",),
+        "--topk": ("--moe-topk",),
+        "--ubatch": ("-ub", "--ubatch-size", "-b", "--batch-size"),
+        "--prefetch": tuple(f"--{no}{flag[2:]}" for flag in PREFETCH.values() for no in ("", "no-")),
+        "--io-split": ("--moe-cache-io-split",),
+        "--prompt or --prompt-file": ("-p", "--prompt", "-f", "--file"),
+        "--seed": ("-s", "--seed"),
+        "--tokens": ("-n", "--predict", "--n-predict"),
+        "--threads": ("-t", "--threads"),
+        "--gpu-layers": ("-ngl", "--gpu-layers", "--n-gpu-layers"),
+        "--replay": ("--moe-trace",),
+    }.items()
+    for flag in flags
+}
 
 
 @dataclass(frozen=True)
@@ -20,7 +43,7 @@ class RunRequest:
     bank: slots a layer; every expert where a mode has no bank of its own. ubatch: tokens of a micro-batch.
     top_k: experts a token, 0 for the model's own. prefetch: a name in PREFETCH. io_split: chunks a read is
     cut into, None for the runtime's default. n_predict: tokens to generate. gpu_layers: as the runtime's `-ngl`, None
-    for its default. prompt_file: where the prompt was read from. extra: further flags of the runtime.
+    for its default. prompt_file: where the prompt was read from. extra: further flags of the runtime, as given.
     """
 
     mode: str
@@ -37,6 +60,7 @@ class RunRequest:
     gpu_layers: str | None = None
     prompt_file: Path | None = None
     extra: tuple[str, ...] = ()
+    go_on: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -60,14 +84,24 @@ class RunRequest:
         flags = [PREFETCH[self.prefetch]] if self.prefetch is not None else []
         flags += ["--moe-cache-io-split", str(self.io_split)] if self.io_split is not None else []
         flags += ["-ngl", self.gpu_layers] if self.gpu_layers is not None else []
-        return [*flags, "--seed", str(self.seed), *self.extra]
+        return [*flags, "--seed", str(self.seed), *self.go_on, *self.extra]
 
 
-def check_request(request: RunRequest, model: ModelGeometry, *, sidecar: Path | None, replay: Path | None) -> None:
-    """Raise BadInput where the request is not one that the runtime can do with this model."""
+def check_request(
+    request: RunRequest,
+    model: ModelGeometry,
+    *,
+    sidecar: Path | None,
+    replay: Path | None,
+    sidecar_follows: bool = False,
+) -> None:
+    """Raise BadInput where the request is not one that the runtime can do with this model.
+
+    sidecar_follows: the sidecar is written only when all requests are known to be good.
+    """
     if request.mode not in MODES:
         raise unknown_name("mode", request.mode, MODES)
-    if request.needs_sidecar:
+    if request.needs_sidecar and not sidecar_follows:
         if sidecar is None:
             raise BadInput(
                 f"mode {request.mode} reads experts from a sidecar; give --sidecar, written by `sim model make-sidecar`"
@@ -107,6 +141,21 @@ def check_request(request: RunRequest, model: ModelGeometry, *, sidecar: Path | 
         )
 
 
+def check_flags(flags: Sequence[str], known: Mapping[str, str]) -> None:
+    """Raise BadInput for flags of the user that the runtime does not have, or that belong to an option of ours.
+
+    known: the flags of the runtime.
+    """
+    if flags and not flags[0].startswith("-"):
+        raise BadInput(f"{flags[0]!r}: not an option; flags of the runtime come after --, such as -- -fa off")
+    for flag in flags:
+        name = flag.partition("=")[0]
+        if option := OWN_FLAGS.get(name):
+            raise BadInput(f"{flag} after --: is recorded by an option of its own; give {option}")
+        if re.match(r"--?[A-Za-z]", name) and name not in known:
+            raise BadInput(f"{flag} after --: the runtime has no such flag; see its --help")
+
+
 def _check_bank(request: RunRequest, model: ModelGeometry) -> None:
     if request.mode not in BANKED and request.mode != "oracle-all-hit":
         return
@@ -131,4 +180,5 @@ def arguments(request: RunRequest, *, model: Path, sidecar: Path | None, trace: 
     # A prompt has at most as many tokens as bytes; the context of the model itself may take all memory.
     context = 256 * -(-(len(request.prompt.encode()) + request.n_predict + 16) // 256)
     words += ["-t", str(request.threads), "-c", str(context), "--no-escape", "--no-warmup", "--simple-io"]
+    words += ["-lv", "3"]  # by default llama-cli does not print where it puts the layers and the bank
     return [*words, *request.further, "-p", request.prompt]

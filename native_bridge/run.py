@@ -12,7 +12,7 @@ from typing import Any
 from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.machines.runs import Run, read_run
+from flashmoe_sim.machines.runs import MAX_BYTES, Run, read_run
 from native_bridge.cache import Cache, model_files
 from native_bridge.end_tokens import go_on_flags
 from native_bridge.generated import generated_by
@@ -20,7 +20,7 @@ from native_bridge.host import machine_name, temperature_c
 from native_bridge.modes import ORACLES
 from native_bridge.outcome import ROUTED_CALLS, failure
 from native_bridge.page_cache import total_bytes
-from native_bridge.process import Finished, Terminated, run_child
+from native_bridge.process import Finished, Terminated, run_child, sigterm_raises
 from native_bridge.request import RunRequest, arguments, check_request
 from native_bridge.run_folder import (
     LOG,
@@ -62,18 +62,15 @@ def run_once(
     """
     geometry, model = read_gguf(model), model_files(model)[0]
     check_request(request, geometry, sidecar=sidecar, replay=replay)
-    # An oracle replays what was routed: it must not go on for longer than the run that it replays.
-    request = replace(request, extra=(*go_on_flags(model), *request.extra))
+    request = going_on(request, model)
     if request.mode not in runtime.modes:
         raise BadInput(f"{runtime.path}: has no mode {request.mode}; it has {', '.join(runtime.modes) or 'none'}")
     refuse_folder(folder, force=force)
-    with work_folder(folder) as work:
+    with sigterm_raises(), work_folder(folder) as work:
         if request.mode in ORACLES:
             assert replay is not None
             unpack(replay, work / REPLAY)
-        trace = REPLAY if request.mode in ORACLES else TRACE
-        words = arguments(request, model=model.absolute(), sidecar=sidecar and sidecar.absolute(), trace=trace)
-        command = [str(runtime.path), *words]
+        command = command_of(request, runtime, model=model, sidecar=sidecar)
         document = _document(request, command, runtime, geometry, model, sidecar, replay)
         reserve(work, document)
         failed = None
@@ -88,6 +85,7 @@ def run_once(
                     folder=work,
                     watch=_Watch(work / TRACE, progress).look if progress else None,
                     cgroup=cgroup,
+                    most_bytes=MAX_BYTES,
                 )
         except SimError as error:
             if isinstance(error, (BadInput, Terminated)) or not (work / LOG).exists():
@@ -117,6 +115,23 @@ def _generated(work: Path, log: str, calls: int | None) -> int | None:
         return generated_by(work / TRACE, calls)
     replayed = ROUTED_CALLS.findall(log)
     return generated_by(work / REPLAY, int(replayed[-1])) if replayed and (work / REPLAY).exists() else None
+
+
+def going_on(request: RunRequest, model: Path) -> RunRequest:
+    """The request with the flags by which its text goes on to the last token: an oracle must not outlive its trace."""
+    return replace(request, go_on=go_on_flags(model))
+
+
+def command_of(request: RunRequest, runtime: Runtime, *, model: Path, sidecar: Path | None) -> list[str]:
+    """The runtime's program and its arguments. model: the first of its files."""
+    trace = REPLAY if request.mode in ORACLES else TRACE
+    words = arguments(request, model=model.absolute(), sidecar=sidecar and sidecar.absolute(), trace=trace)
+    return [str(runtime.path), *words]
+
+
+def settings_of_environment() -> dict[str, str]:
+    """The variables that change what the runtime does, by name."""
+    return {key: value for key, value in sorted(_environment().items()) if key.startswith(SETTINGS)}
 
 
 class _Watch:
@@ -164,8 +179,9 @@ def _document(
         "extra": request.further,
         "replay_of": replay.name if replay is not None and request.mode in ORACLES else None,
         "prompt_file": str(request.prompt_file) if request.prompt_file is not None else None,
+        "flags": list(request.extra),
         "command": command,
-        "environment": {key: value for key, value in sorted(_environment().items()) if key.startswith(SETTINGS)},
+        "environment": settings_of_environment(),
         "runtime": runtime.facts(),
         "model": {
             "path": str(model.absolute()),

@@ -90,6 +90,8 @@ def command(
     runs_on = None if machine is None else load_machine(machine)
     if timeline_file is not None:
         refuse_existing(timeline_file, force=force)
+    if runs_on is not None and runs_on.link is not None:
+        _warn_of_host_bank(Path(trace), runs_on.name)
     replayed = replay(workload, setup, record=runs_on is not None)
     timed = None
     if runs_on is not None:
@@ -112,6 +114,25 @@ def command(
     if timed is not None and on is not None:
         print_timing(timed, on)
     _print_layers(layers, all_layers=all_layers)
+
+
+def _warn_of_host_bank(trace: Path, machine: str) -> None:
+    """One line on stderr where the trace is of a run whose log shows a link unused that the machine is charged for."""
+    from flashmoe_sim.errors import BadInput
+    from flashmoe_sim.machines.runs import read_run
+
+    folder = trace if trace.is_dir() else trace.parent
+    if not trace.exists() or not (folder / "run.json").is_file():
+        return
+    try:
+        run = read_run(folder, failed_too=True)
+    except BadInput:
+        return
+    if run.log.host_bank_of_gpu:
+        message(
+            f"{folder}: by its log the slots were in the host's memory, nothing was uploaded and the CPU computed the "
+            f"experts; the seconds are of a bank on the GPU of {machine}, with uploads over its link"
+        )
 
 
 def warn_of_aliasing(total: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from flashmoe_sim.geometry.files import regular_file_bytes, unreadable
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 
 FILE_NAME = "manifest.json"
+KIND = "flashmoe_gguf"
 MAX_MANIFEST_BYTES = 256 * 2**20
 MAX_TENSOR_BYTES = 2**50
 _AGAIN = "extract the sidecar again"
@@ -36,6 +37,11 @@ def read_manifest(path: str | Path) -> ModelGeometry:
     Raises BadInput, naming the entry, for anything else than the patched runtime writes.
     """
     path, document = manifest_document(path)
+    if (kind := document.get("sidecar_kind") or KIND) != KIND:
+        raise BadInput(
+            f"{path}: sidecar_kind is {str(kind)[:60]!r}: experts are converted while they are read, so that a "
+            f"read has other bytes than a slot; expected {KIND}; give the model as GGUF, or a sidecar of that kind"
+        )
     model = document.get("model", {})
     if not isinstance(model, dict):
         raise _wrong(path, "model", model, "an object")

@@ -45,6 +45,12 @@ def refuse_two_machines(runs: Sequence[Run], *, io_split_may_differ: bool = Fals
 def _settings(run: Run) -> Iterator[tuple[str, str]]:
     yield "threads", str(run.threads)
     yield "backend", run.log.backend or "none that the log names"
+    if run.flags is not None:
+        yield "flags", " ".join(run.flags) or "none"
+    if run.log.gpu_layers is not None:
+        yield "layers on the GPU", str(run.log.gpu_layers[0])
+    if run.log.placement.bank:
+        yield "bank in", " and ".join(run.log.placement.bank)
     for setting in SETTINGS:
         if setting in run.log.settings:
             yield setting, run.log.settings[setting]

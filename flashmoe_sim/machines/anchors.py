@@ -127,6 +127,12 @@ def anchors_of(runs: Sequence[Run], model: ModelGeometry | None) -> list[Anchor]
         for run, name in zip(runs, names, strict=True)
     ]
     layers = max(anchor.layers for anchor in anchors)
+    for anchor, run in zip(anchors, runs, strict=True):
+        if 1 / anchor.tok_s <= layers * anchor.call_s:
+            raise BadInput(
+                f"{run.folder / 'log.txt'}: topk, resolve, slotwr and other take {layers * anchor.call_s:.4g} s a "
+                f"token, the whole token {1 / anchor.tok_s:.4g} s; the log is damaged; run it again"
+            )
     native = max((anchor.top_k for anchor, run in zip(anchors, runs, strict=True) if not run.top_k), default=0)
     anchors = [replace(anchor, layers=layers, top_k=anchor.top_k or native) for anchor in anchors]
     if any(anchor.uploads for anchor in anchors):
@@ -177,8 +183,10 @@ def _anchor(run: Run, model: ModelGeometry | None, *, name: str) -> Anchor:
     log, routed = run.log, run.log.routed
     if run.mode not in ANCHOR_MODES:
         raise BadInput(f"{run.folder}: mode {run.mode} cannot be an anchor; known: {', '.join(ANCHOR_MODES)}")
-    if prefetch := next((flag for flag in run.extra if flag.startswith(("--moe-prefetch", "--moe-predict"))), None):
-        raise BadInput(f"{run.folder}: {prefetch}: its time has reads ahead in it; give a run without")
+    if run.prefetch:
+        raise BadInput(f"{run.folder}: --moe-{run.prefetch}: its time has reads ahead in it; give a run without")
+    if run.bypass:
+        raise BadInput(f"{run.folder}: {run.bypass}: it computed no routed expert; give a run without")
     anchor = Anchor(
         name=name,
         tok_s=log.decode_tok_s,
@@ -203,7 +211,7 @@ def _primed(run: Run, model: ModelGeometry | None) -> Installs | None:
     if model is not None:
         layers = list(model.layers.values())
         bytes_read = prime.installs * sum(layer.expert_bytes for layer in layers) / len(layers)
-        reads_each = sum(layer.read_ops(io_split=max(routed.io_split, 1)) for layer in layers) / len(layers)
+        reads_each = sum(layer.read_ops(io_split=routed.chunks) for layer in layers) / len(layers)
         reads = prime.installs * reads_each
     return Installs(
         count=prime.installs,
@@ -224,7 +232,7 @@ def _streamed(anchor: Anchor, run: Run, routed: Routed, model: ModelGeometry | N
         )
     trace = load_trace(run.trace)
     workload = prepare(trace, model)
-    replayed = replay(workload, Setup(Bank(slots=run.bank), io_split=max(routed.io_split, 1)), record=True)
+    replayed = replay(workload, Setup(Bank(slots=run.bank), io_split=routed.chunks), record=True)
     counts, stream = replayed.counts.total(), replayed.stream
     assert stream is not None
     if counts["misses"] != routed.misses:
@@ -240,7 +248,7 @@ def _streamed(anchor: Anchor, run: Run, routed: Routed, model: ModelGeometry | N
     row = np.searchsorted(trace.layers, trace.layer)
     if workload.layer_geometry is not None:
         size = np.array([layer.expert_bytes for layer in workload.layer_geometry], np.float64)[row]
-        reads = np.array([layer.read_ops(io_split=max(routed.io_split, 1)) for layer in workload.layer_geometry])[row]
+        reads = np.array([layer.read_ops(io_split=routed.chunks) for layer in workload.layer_geometry])[row]
         _check_bytes(run, routed, counts["bytes_read"], counts["read_ops"])
     else:
         least, most = run.install_bytes or (0.0, 0.0)

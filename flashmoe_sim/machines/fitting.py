@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
@@ -51,9 +51,11 @@ def fit_runs(
     anchors = anchors_of(runs, geometry)
     backend = next((run.log.backend for run in runs if run.log.backend), "")
     splits = {run.log.routed.io_split for run in runs if run.log.routed}
+    host_bank = [run.folder.name for run in runs if run.log.host_bank_of_gpu]
     ran = backend or ("a GPU" if _uploads(anchors) else "the CPU")
-    condition = f"{ran} computes, {runs[0].threads} threads, top-{_list(anchor.top_k for anchor in anchors)}"
-    return _fitted(
+    ran += " computes, its experts on the CPU," if host_bank else " computes,"
+    condition = f"{ran} {runs[0].threads} threads, top-{_list(anchor.top_k for anchor in anchors)}"
+    fitted = _fitted(
         anchors,
         _chosen(anchors, parameters, geometry),
         name=name,
@@ -61,6 +63,15 @@ def fit_runs(
         unified=backend == "metal",
         condition=condition + (f", io-split {_list(splits)}" if splits else ""),
         provenance=_provenance([str(run.folder) for run in runs], geometry, command),
+    )
+    return replace(fitted, notes=(*fitted.notes, _host_bank_note(host_bank))) if host_bank else fitted
+
+
+def _host_bank_note(names: Sequence[str]) -> str:
+    """What to know of seconds fitted on runs whose slots were in the memory of the host."""
+    return (
+        f"{', '.join(names)}: by the log the slots are in the host's memory: nothing goes over the link, and the CPU "
+        "computes the experts, whatever layers are on the GPU; the machine is of such runs alone"
     )
 
 

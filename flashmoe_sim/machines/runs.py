@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
@@ -17,6 +18,10 @@ from flashmoe_sim.machines.run_log import GIB, MIB, MODES_WITHOUT_SLOTS, RunLog,
 MODES = (*MODES_WITHOUT_SLOTS, "resident-slot-bank", "slot-bank", "oracle-all-hit", "oracle-prefetch")
 MAX_BYTES = 64 * MIB
 ROUNDED = 0.005  # two decimals
+MAX_NUMBER = 2**31 - 1
+# The settings of a log, and the flags without `--moe-`, that choose a prefetch mode; one that predicts comes first.
+PREFETCH_MODES = ("predict-top1-prev", "predict-prev-token", "prefetch-temporal")
+BYPASSES = ("--moe-router-only", "--moe-shared-only")  # routed experts are left out, and nothing is counted of them
 
 
 @dataclass(frozen=True)
@@ -24,9 +29,10 @@ class Run:
     """One run: the flags it was given and what its log measured.
 
     bank: slots a layer. top_k: `--moe-topk`, 0 for the model's own. replay_of: the run whose trace it replayed.
-    extra: further flags. place: whatever run.json tells of the machine it ran on, by key (`machine`, `host`).
-    environment: variables that change what it does, None where run.json does not say. trace: the file of its routed
-    calls, or None. model: what run.json names as its model or sidecar and is still there.
+    extra: further flags. flags: what of them the user gave as it is; None if run.json does not say. place: what
+    run.json says of the machine it ran on, by key (`machine`, `host`). environment: variables that change what it does,
+    None if run.json does not say. document: all of run.json. trace: the file of its routed calls, or None. model: what
+    run.json names as its model or sidecar and is still there.
     """
 
     folder: Path
@@ -38,11 +44,28 @@ class Run:
     threads: int
     replay_of: str | None
     extra: tuple[str, ...]
+    flags: tuple[str, ...] | None
     place: Mapping[str, str]
     environment: Mapping[str, str] | None
     log: RunLog
+    document: Mapping[str, Any]
     trace: Path | None
     model: Path | None
+
+    @property
+    def prefetch(self) -> str:
+        """Its prefetch mode, one of PREFETCH_MODES or empty, by the settings of its log; without them, by its flags."""
+        settings = self.log.settings
+        if any(mode in settings for mode in PREFETCH_MODES):
+            return next((mode for mode in PREFETCH_MODES if settings.get(mode) == "on"), "")
+        flags = [flag.removeprefix("--moe-") for flag in reversed(self.extra)]
+        return next((flag for flag in flags if flag in PREFETCH_MODES and _is_on(self.extra, f"--moe-{flag}")), "")
+
+    @property
+    def bypass(self) -> str:
+        """The flag that left its routed experts out, or empty."""
+        shared = self.log.settings.get("shared-only") == "on"
+        return bypass_of(self.extra) or (BYPASSES[1] if shared else "")
 
     @property
     def install_error(self) -> float | None:
@@ -95,6 +118,13 @@ def read_run(folder: str | Path, *, failed_too: bool = False) -> Run:
     if mode not in MODES:
         raise BadInput(f"{flags.path}: mode is {mode!r}; known: {', '.join(MODES)}")
     read = read_log if failed_too else parse_log
+    extra = flags.texts("extra")
+    log = read(
+        _text(path / "log.txt", "the log of a run"),
+        mode=mode,
+        where=str(path / "log.txt"),
+        routes=not bypass_of(extra),
+    )
     return Run(
         folder=path,
         mode=mode,
@@ -104,10 +134,12 @@ def read_run(folder: str | Path, *, failed_too: bool = False) -> Run:
         n_predict=flags.integer("n_predict", 1),
         threads=flags.integer("threads", 1),
         replay_of=flags.text("replay_of") if flags.document.get("replay_of") is not None else None,
-        extra=flags.texts("extra"),
+        extra=extra,
+        flags=flags.texts("flags") if "flags" in flags.document else None,
         place={key: flags.text(key) for key in ("machine", "host") if key in flags.document},
         environment=flags.text_values("environment"),
-        log=read(_text(path / "log.txt", "the log of a run"), mode=mode, where=str(path / "log.txt")),
+        log=log,
+        document=flags.document,
         trace=trace,
         model=_model_told(flags.document.get("model")),
     )
@@ -128,6 +160,17 @@ def _is_file_or_folder(path: str) -> bool:
         return False
 
 
+def _is_on(flags: Sequence[str], flag: str) -> bool:
+    """Whether the last of a flag and its `--no-` is the flag itself."""
+    off = flag.replace("--", "--no-", 1)
+    return next((given == flag for given in reversed(flags) if given in (flag, off)), False)
+
+
+def bypass_of(extra: Sequence[str]) -> str:
+    """The flag among these that leaves routed experts out, or empty."""
+    return next((flag for flag in BYPASSES if _is_on(extra, flag)), "")
+
+
 class _Flags:
     """run.json."""
 
@@ -140,14 +183,18 @@ class _Flags:
             raise BadInput(f"{path}: not JSON ({error}); expected the flags of a run; write it again") from None
         if not isinstance(document, dict):
             raise BadInput(f"{path}: is {_shown(document)}; expected an object with the flags of a run")
+        try:
+            json.dumps(document, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise BadInput(
+                f"{path}: has half of a surrogate pair (\\ud800 to \\udfff); expected text; write it again"
+            ) from None
         self.document: dict[str, Any] = document
 
     def integer(self, key: str, least: int) -> int:
         value = self._value(key)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise BadInput(
-                f"{self.path}: {key} is {_shown(value)}; expected an integer" + f" from {least}" * (least >= 0)
-            )
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_NUMBER:
+            raise BadInput(f"{self.path}: {key} is {_shown(value)}; expected an integer from {least} to {MAX_NUMBER}")
         return value
 
     def text(self, key: str) -> str:

@@ -16,6 +16,7 @@ from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 
 HEAD_BYTES = 64 << 10
+RUN, TRACES_OF_RUN = "run.json", ("trace.jsonl.gz", "trace.jsonl")
 
 
 class Read(Protocol):
@@ -67,7 +68,7 @@ def load_trace(
 ) -> RoutingTrace:
     """Read a trace of any known format, plain or compressed with gzip or zstd.
 
-    path: a file, or a name from the catalogue of bundled traces.
+    path: a file, the folder of a recorded run, or a name from the catalogue of bundled traces.
     lenient: skip malformed lines and count them in the notes.
     format: a name in FORMATS, where the content alone should not decide.
     progress: called after each part with its size, in bytes after decompression.
@@ -75,15 +76,38 @@ def load_trace(
     """
     if format is not None and format not in FORMATS:
         raise unknown_name("trace format", format, FORMATS)
-    path, bundled = find_trace(path)
+    folder = _run_folder(path)
+    path, bundled = find_trace(path if folder is None else _trace_of(folder))
     chosen = FORMATS[format] if format else find_format(path)
     trace = chosen.read(path, lenient=lenient, progress=progress)
     check_trace(trace, where=str(path))
+    if folder is not None:
+        return trace.with_(name=folder.resolve().name)
     if bundled is None:
         return trace
     if bundled.dense_bytes is not None:
         trace = trace.with_(dense_bytes=dict.fromkeys(trace.layers, bundled.dense_bytes // len(trace.layers)))
     return trace.with_(name=bundled.name)
+
+
+def _run_folder(path: str | Path) -> Path | None:
+    """The path where it is the folder of a recorded run."""
+    folder = Path(path)
+    try:
+        return folder if (folder / RUN).is_file() else None
+    except (OSError, ValueError):
+        return None
+
+
+def _trace_of(folder: Path) -> Path:
+    """The trace of a recorded run. Raises BadInput for a run without one."""
+    for name in TRACES_OF_RUN:
+        if (folder / name).exists():
+            return folder / name
+    raise BadInput(
+        f"{folder}: a run without {TRACES_OF_RUN[0]}, which only slot-bank and resident-slot-bank record; "
+        "give the folder of such a run"
+    )
 
 
 def find_format(path: Path) -> TraceFormat:

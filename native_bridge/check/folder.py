@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +13,13 @@ from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.anchors import find_run_model, manifest_of
-from flashmoe_sim.machines.runs import Run, read_run
+from flashmoe_sim.machines.runs import PREFETCH_MODES, Run, read_run
+from native_bridge.cache import STATES
 from native_bridge.check.printed import Lines, printed_lines
 
 CACHE_STATES = ("warm", "cold")
 IO_SPLIT = "--moe-cache-io-split"
+PREFETCH = tuple(f"--{no}moe-{mode}" for no in ("", "no-") for mode in PREFETCH_MODES)
 
 
 def without_repeat(name: str) -> str:
@@ -56,9 +57,9 @@ class RunFolder:
 
     @property
     def cache(self) -> str:
-        """What the page cache held: `warm`, `cold`, or empty where nothing tells; by run.json, else by its name."""
+        """`warm`, `cold`, `as-is`, or empty if nothing says what the page cache held: run.json, else its name."""
         told = self.told.get("cache")
-        if isinstance(told, dict) and told.get("state") in CACHE_STATES:
+        if isinstance(told, dict) and told.get("state") in STATES:
             return str(told["state"])
         return next((state for state in CACHE_STATES if self.name.startswith(f"{state}-")), "")
 
@@ -69,7 +70,7 @@ class RunFolder:
         if IO_SPLIT in extra:
             at = extra.index(IO_SPLIT)
             del extra[at : at + 2]
-        extra = [flag for flag in extra if flag not in self.prefetch_flags]
+        extra = [flag for flag in extra if not flag.startswith(PREFETCH)]
         return (self.told.get("prompt"), *extra, self.run.ubatch, self.run.top_k, self.run.n_predict)
 
     @property
@@ -85,13 +86,15 @@ class RunFolder:
 
     @property
     def unfit(self) -> str:
-        """Why its seconds are not what they should be, or empty: it failed, or was not as cold as it was to be."""
+        """Why its seconds are not what they should be, or empty: it failed, was not cold, or left the experts out."""
         told = self.told.get("failed")
-        return self.failure or (told if isinstance(told, str) else "")
+        bypassed = f"{self.run.bypass}: no routed expert was computed" if self.run.bypass else ""
+        return self.failure or (told if isinstance(told, str) else bypassed)
 
     @property
     def prefetch_flags(self) -> tuple[str, ...]:
-        return tuple(flag for flag in self.run.extra if flag.startswith(("--moe-prefetch", "--moe-predict")))
+        """The flag of its prefetch mode."""
+        return (f"--moe-{self.run.prefetch}",) if self.run.prefetch else ()
 
 
 @dataclass
@@ -160,7 +163,6 @@ def _expand(folder: Path) -> list[Path]:
 
 def _open(place: Path, model: str | None) -> RunFolder:
     run = read_run(place, failed_too=True)
-    told = json.loads((place / "run.json").read_text("utf-8"))
     found = find_run_model([run], model)
     manifest = manifest_of(run)
     if model is not None and found is not None and manifest is not None:
@@ -170,7 +172,7 @@ def _open(place: Path, model: str | None) -> RunFolder:
                 f"{place}: the manifest.json with it is of {beside.name}, not of {model}: bytes or layers differ; "
                 "check the runs of each model by themselves"
             )
-    return RunFolder(run, printed_lines(run.log), told, found)
+    return RunFolder(run, printed_lines(run.log), dict(run.document), found)
 
 
 def _readable(parent: Path, model: str | None) -> Iterator[RunFolder]:

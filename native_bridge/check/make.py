@@ -14,7 +14,6 @@ from flashmoe_sim.errors import SimError
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
 from native_bridge.fixture import bundled_model
-from native_bridge.fixture.sidecar import write_sidecar
 from native_bridge.repeats import check_plan, plan, run_all
 from native_bridge.request import RunRequest
 from native_bridge.runtime import patched_runtime
@@ -25,6 +24,7 @@ PROMPT = (
 )
 TOKENS = 100
 TIMEOUT_S = 3600.0
+CACHE = "warm"
 
 
 @dataclass(frozen=True)
@@ -35,20 +35,23 @@ class Made:
     model: Path
 
 
-def comparison(model: ModelGeometry, *, threads: int) -> list[RunRequest]:
+def comparison(model: ModelGeometry, *, threads: int, gpu_layers: str | None = None) -> list[RunRequest]:
     """Every mode: streamed at a small and a middle bank and at a full one, reading ahead, and all that is resident."""
     experts = max(layer.n_experts for layer in model.layers.values())
     small, middle = max(model.top_k, experts // 5), max(model.top_k, 3 * experts // 8)
     banked = [("slot-bank", small), ("slot-bank", middle), ("slot-bank", experts), ("resident-slot-bank", middle)]
     all_resident = [("stock", experts), ("resident-bank", experts), ("oracle-all-hit", experts)]
-    requests = [
-        RunRequest(mode, bank, PROMPT, n_predict=TOKENS, threads=threads)
-        for mode, bank in dict.fromkeys([*banked, *all_resident, ("oracle-prefetch", middle)])
-    ]
+
+    def make(mode: str, bank: int, prefetch: str | None = None) -> RunRequest:
+        return RunRequest(
+            mode, bank, PROMPT, n_predict=TOKENS, threads=threads, gpu_layers=gpu_layers, prefetch=prefetch
+        )
+
+    modes = dict.fromkeys([*banked, *all_resident, ("oracle-prefetch", middle)])
     return [
-        *requests,
-        RunRequest("slot-bank", middle, PROMPT, n_predict=TOKENS, threads=threads, prefetch="temporal"),
-        RunRequest("slot-bank", middle, PROMPT, n_predict=TOKENS, threads=threads, prefetch="predict-prev"),
+        *(make(mode, bank) for mode, bank in modes),
+        make("slot-bank", middle, "temporal"),
+        make("slot-bank", middle, "predict-prev"),
     ]
 
 
@@ -60,14 +63,15 @@ def made_runs(
     sidecar: Path | None,
     runs: Path | None,
     threads: int | None,
+    gpu_layers: str | None,
     force: bool,
     tell: Callable[[str], None],
 ) -> Iterator[Made]:
     """Make the runs, and keep them in `runs`, or until the block ends.
 
     runtime: a llama-cli; None for the one that FLASHMOE_RUNTIME names. model: a GGUF file; by default that which ships.
-    sidecar: its folder; by default one is written beside the runs. threads:
-    that compute; by default the physical cores. tell: called with a line before the runs.
+    sidecar: its folder; by default one is written beside the runs. threads: that compute; by default the physical
+    cores. gpu_layers: as the runtime's `-ngl`. tell: called with a line before the runs.
     Raises BadInput for what cannot run, and SimError where a run fails.
     """
     described = patched_runtime(runtime)
@@ -75,15 +79,21 @@ def made_runs(
     with TemporaryDirectory(prefix="flashmoe-check-") as temporary:
         place = runs or Path(temporary)
         geometry = read_gguf(path)
-        planned = plan(comparison(geometry, threads=threads or psutil.cpu_count(logical=False) or 1), place)
-        if sidecar is None:
-            sidecar = place / "sidecar"
-            if not (sidecar / "manifest.json").exists():
-                write_sidecar(path, sidecar)
-        check_plan(planned, runtime=described, model=path, sidecar=sidecar, force=force)
+        threads = threads or psutil.cpu_count(logical=False) or 1
+        planned = plan(comparison(geometry, threads=threads, gpu_layers=gpu_layers), place)
+        check_plan(
+            planned,
+            runtime=described,
+            model=path,
+            sidecar=sidecar,
+            cache=CACHE,
+            force=force,
+            write_sidecar_to=None if sidecar else place / "sidecar",
+        )
+        sidecar = sidecar or place / "sidecar"
         tell(f"{len(planned)} runs of {geometry.name}, {'kept in ' + str(place) if runs else 'not kept (--runs)'}")
         outcomes = run_all(
-            planned, runtime=described, model=path, sidecar=sidecar, timeout_s=TIMEOUT_S, cache="warm", force=force
+            planned, runtime=described, model=path, sidecar=sidecar, timeout_s=TIMEOUT_S, cache=CACHE, force=force
         )
         for _, outcome in outcomes:
             if isinstance(outcome, SimError):

@@ -18,6 +18,7 @@ SAID = {
     "differ": "with counts that differ",
     "unknown": "that could not be compared",
     "text": "without slots, with the text of another whose experts are all resident",
+    "rounded": "without slots, with another text than one whose experts are all resident, as a GPU may round it",
     "-": "without slots, and without a text to compare",
 }
 
@@ -32,13 +33,15 @@ class RunCheck:
 
     @property
     def verdict(self) -> str:
-        """`exact`, `differ`, `unknown` (not compared) or, where nothing is routed, `text` (the same) or `-`."""
+        """`exact`, `differ`, `unknown` (not compared) or, if nothing is routed, `text` (the same), `rounded` or `-`."""
         if self.counts.unlike:
             return "unknown"
         if self.counts.differences:
             return "differ"
         if self.counts.compared:
             return "exact"
+        if self.counts.rounded:
+            return "rounded"
         return "text" if self.counts.same_text_as else "-"
 
 
@@ -89,6 +92,11 @@ class Check:
         if short := [one for one in self.runs if one.counts.short]:
             names = ", ".join(one.name for one in short[:MOST_SHORT]) + ", …" * (len(short) > MOST_SHORT)
             lines.append(f"{_number(short, 'run')} ended before all tokens had come: {names}.")
+        if on_host := [one for one in self.runs if one.counts.folder.run.log.host_bank_of_gpu]:
+            lines.append(
+                f"{_number(on_host, 'run')} had layers on a GPU and the slots in the host's memory: nothing went over "
+                "the link, and the CPU computed the experts."
+            )
         speeds = [of[0].seconds for of in self.predicted]
         errors = [abs(one.error) for one in speeds if one.error is not None]
         if errors:

@@ -272,7 +272,7 @@ def _top_k(one: RunFolder) -> int:
 
 
 def _io_split(one: RunFolder) -> int:
-    return max(one.run.log.routed.io_split, 1) if one.run.log.routed else 1
+    return one.run.log.routed.chunks if one.run.log.routed else 1
 
 
 def _misses_per_call(one: RunFolder) -> float:

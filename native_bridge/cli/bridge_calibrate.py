@@ -23,7 +23,9 @@ path = click.Path(path_type=Path)
 @click.option("--out", required=True, type=path, help="The machine's file to write, a .toml.")
 @click.option("--runs", type=path, help="Where the runs are kept; by default beside --out, in NAME-runs.")
 @click.option("--bank", type=click.IntRange(1), help="Slots of the run with few; by default a fifth of the experts.")
-@click.option("--cache", type=click.Choice(["warm", "cold"]), help="The page cache: of new runs warm by default.")
+@click.option(
+    "--cache", type=click.Choice(["warm", "cold", "as-is"]), help="The page cache: of new runs warm by default."
+)
 @click.option("--repeat", type=click.IntRange(1), default=3, show_default=True, help="Times to make each run.")
 @click.option("--tokens", type=click.IntRange(1), default=100, show_default=True, help="Tokens to generate in each.")
 @click.option("--threads", type=click.IntRange(1), help="Threads that compute; by default the physical cores.")

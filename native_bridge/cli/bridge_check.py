@@ -32,6 +32,7 @@ path = click.Path(path_type=Path)
 @click.option("--sidecar", type=path, help="The folder of the model's sidecar, for runs that are made; else written.")
 @click.option("--runs", type=path, help="Where the runs that are made are kept.")
 @click.option("--threads", type=click.IntRange(1), help="Threads of runs that are made; else the physical cores.")
+@click.option("--gpu-layers", metavar="N", help="Layers on the GPU in runs that are made, as the runtime's -ngl.")
 @click.option(
     "--anchor",
     "anchors",
@@ -50,6 +51,7 @@ def check(
     sidecar: Path | None,
     runs: Path | None,
     threads: int | None,
+    gpu_layers: str | None,
     anchors: tuple[Path, ...],
     out: Path | None,
     force: bool,
@@ -79,7 +81,7 @@ def check(
             raise BadInput(f"{out}: the report is a web page; give --out a name that ends in .html")
         refuse_existing(out, force=force)
     command = shlex.join(
-        ["sim", "bridge", "check", *_words(folders, model, runtime, sidecar, runs, threads, anchors, out)]
+        ["sim", "bridge", "check", *_words(folders, model, runtime, sidecar, runs, threads, gpu_layers, anchors, out)]
     )
     if not folders:
         if runtime is None and not os.environ.get("FLASHMOE_RUNTIME"):
@@ -88,14 +90,22 @@ def check(
 
         with (
             made_runs(
-                runtime, model=model, sidecar=sidecar, runs=runs, threads=threads, force=force, tell=message
+                runtime,
+                model=model,
+                sidecar=sidecar,
+                runs=runs,
+                threads=threads,
+                gpu_layers=gpu_layers,
+                force=force,
+                tell=message,
             ) as made,
             replaying() as progress,
         ):
             checked = check_folders(made.folders, model=str(made.model), anchors=anchors, progress=progress)
-    elif any(option is not None for option in (runtime, sidecar, runs, threads)):
+    elif any(option is not None for option in (runtime, sidecar, runs, threads, gpu_layers)):
         raise BadInput(
-            "--runtime, --sidecar, --runs or --threads with RUN_FOLDER: runs are made or given; leave it out"
+            "--runtime, --sidecar, --runs, --threads or --gpu-layers with RUN_FOLDER: runs are made or given; "
+            "leave it out"
         )
     else:
         with replaying() as progress:
@@ -123,6 +133,7 @@ def _words(
     sidecar: Path | None,
     runs: Path | None,
     threads: int | None,
+    gpu_layers: str | None,
     anchors: tuple[Path, ...],
     out: Path | None,
 ) -> list[str]:
@@ -133,6 +144,7 @@ def _words(
         ("--sidecar", sidecar),
         ("--runs", runs),
         ("--threads", threads),
+        ("--gpu-layers", gpu_layers),
     ]
     for option, value in given:
         words += [option, str(value)] if value is not None else []
@@ -171,6 +183,9 @@ def _print(checked: Check) -> None:
     print_table(columns, rows)
     for line in checked.in_short():
         click.echo(wrapped(line))
+    for one in checked.runs:
+        if one.counts.rounded:
+            click.echo(wrapped(f"{one.name}: {one.counts.rounded}", indent=2))
     for one in checked.failed:
         for line in _failed_lines(one):
             click.echo(wrapped(line, indent=2))

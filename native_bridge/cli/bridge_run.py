@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -57,6 +58,7 @@ path = click.Path(path_type=Path)
     help="What is done to the page cache before a run.",
 )
 @click.option("--timeout", type=click.FloatRange(1), default=3600.0, show_default=True, help="Seconds a run may take.")
+@click.argument("flags", nargs=-1, metavar="[-- RUNTIME_FLAGS...]")
 @force_option
 @json_option
 def run(
@@ -80,6 +82,7 @@ def run(
     repeat: int,
     cache: str,
     timeout: float,
+    flags: tuple[str, ...],
     force: bool,
     as_json: bool,
 ) -> None:
@@ -93,6 +96,9 @@ def run(
     With --cache warm the files of the experts are read before every run; with cold they are dropped from the page
     cache, and a run that was not cold after all is refused. With --repeat all runs are made once, then all again.
 
+    Flags of the runtime that have no option here come after --, and are recorded: such as -- -fa off --no-mmap. The
+    same command once more keeps the runs that it has made, and makes the others.
+
     \b
     Example: sim bridge run --out runs --mode stock,slot-bank,oracle-all-hit \\
                  --bank 16,32
@@ -100,7 +106,7 @@ def run(
     import psutil
 
     from flashmoe_sim.geometry.gguf import read_gguf
-    from native_bridge.repeats import check_plan, plan, requests_of, run_all
+    from native_bridge.repeats import check_plan, plan, requests_of, run_all, what_is_there
     from native_bridge.request import RunRequest
     from native_bridge.runtime import patched_runtime
 
@@ -122,13 +128,35 @@ def run(
             threads=threads or psutil.cpu_count(logical=False) or 1,
             gpu_layers=gpu_layers,
             prompt_file=prompt_file,
+            extra=flags,
         )
 
-    model, sidecar = _model(model, sidecar, out)
+    write_sidecar_to = None
+    if model is None:
+        model, write_sidecar_to = _bundled(sidecar), out / "sidecar"
     names = tuple(dict.fromkeys(name.strip() for name in modes.split(",")))
+    if prefetch is not None and (without := [name for name in names if name not in TRACED]):
+        if len(without) == len(names):
+            raise BadInput(f"--prefetch {prefetch}: no mode given has it; add {' or '.join(TRACED)}, or leave it out")
+        message(f"{', '.join(without)}: without --prefetch, which only {' and '.join(TRACED)} have")
     requests = requests_of(names, _banks(banks), read_gguf(model), make)
     planned = plan(requests, out, repeat=repeat, replay=replay)
-    geometry = check_plan(planned, runtime=described, model=model, sidecar=sidecar, force=force)
+    geometry = check_plan(
+        planned,
+        runtime=described,
+        model=model,
+        sidecar=sidecar,
+        cache=cache,
+        force=force,
+        write_sidecar_to=write_sidecar_to,
+    )
+    sidecar = sidecar or write_sidecar_to
+    there = {"run": 0, "failed": 0}
+    for one in [] if force else planned:
+        if found := what_is_there(one, runtime=described, model=model, sidecar=sidecar, cache=cache):
+            there[found] += 1
+    if any(there.values()):
+        message(f"{there['run']} of {len(planned)} runs are there and kept, {there['failed']} failed and made again")
     _announce(planned[: len(requests)], repeat, cache, geometry)
     outcomes = []
     with _progress(len(geometry.layers)) as progress:
@@ -175,25 +203,20 @@ def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
 def _banks(text: str | None) -> tuple[int, ...]:
     from flashmoe_sim.policies.bank import parse_banks
 
-    banks = parse_banks(text) if text is not None else []
-    if any(bank.slots is None for bank in banks):
-        raise BadInput(f"--bank {text}: the runtime counts a bank in slots of each layer; give such as 16,32")
-    return tuple(bank.size for bank in banks)
+    if text is None:
+        return ()
+    if not all(end.isascii() and end.isdigit() and int(end[:9]) for end in re.split(r",|\.\.", text.replace(" ", ""))):
+        raise BadInput(f"--bank {text}: the runtime counts a bank in slots of each layer, from 1; give such as 16,32")
+    return tuple(bank.size for bank in parse_banks(text))
 
 
-def _model(model: Path | None, sidecar: Path | None, out: Path) -> tuple[Path, Path | None]:
-    """What to run, and its sidecar: where no model is given, those that ship, the sidecar written beside the runs."""
-    if model is not None:
-        return model, sidecar
+def _bundled(sidecar: Path | None) -> Path:
+    """The small model that ships, whose sidecar is written beside the runs."""
     if sidecar is not None:
         raise BadInput(f"{sidecar}: a sidecar without its model; give --model, too")
     from native_bridge.fixture import bundled_model
-    from native_bridge.fixture.sidecar import write_sidecar
 
-    model, sidecar = bundled_model(), out / "sidecar"
-    if not (sidecar / "manifest.json").exists():
-        write_sidecar(model, sidecar)
-    return model, sidecar
+    return bundled_model()
 
 
 def _announce(once: Sequence[Planned], repeat: int, cache: str, model: ModelGeometry) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -77,4 +78,7 @@ def document_of(one: Planned, outcome: Run | SimError) -> dict[str, Any]:
         "tokens_wanted": outcome.n_predict,
         "decode_tok_s": outcome.log.decode_tok_s,
         "prompt_tok_s": outcome.log.prompt_tok_s,
+        "gpu_layers": outcome.log.gpu_layers,
+        "bank_in": outcome.log.placement.bank,
+        "memory": [asdict(memory) for memory in outcome.log.placement.memory],
     }

@@ -212,7 +212,7 @@ def make_runs() -> None:
     renamed("stock", "warm-stock")
     renamed("rc", rc=-9)
     renamed("topk4", "warm-allhit", topk=4)
-    renamed("temporal", extra=["--temp", "1", "--moe-prefetch-temporal"])
+    edit_log(renamed("temporal"), "prefetch-temporal = off", "prefetch-temporal = on")
     renamed("packed", mode="resident-slot-bank")
     (renamed("untraced") / "trace.jsonl.gz").unlink()
     shutil.copy(TIMED / "warm-bank24" / "trace.jsonl.gz", renamed("swapped", bank=24))

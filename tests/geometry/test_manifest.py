@@ -34,6 +34,17 @@ def test_a_whole_sidecar(tmp_path: Path) -> None:
     assert model.notes == ()
 
 
+@pytest.mark.parametrize("kind", ["flashmoe_affine_2bit_qwen397b", "another", 3])
+def test_experts_that_are_converted_while_they_are_read_are_refused(tmp_path: Path, kind: object) -> None:
+    path = write(tmp_path, document(whole(0)) | {"sidecar_kind": kind})
+    with pytest.raises(
+        BadInput, match=r"manifest.json: sidecar_kind is '\w+': experts are converted .* give the model"
+    ):
+        read_manifest(path)
+    for known in ("flashmoe_gguf", "", None):
+        assert read_manifest(write(tmp_path, document(whole(0)) | {"sidecar_kind": known})).layers
+
+
 def test_layers_of_different_sizes_and_a_fused_family(tmp_path: Path) -> None:
     """Layer 3 is fused with 4 experts, layer 4 is not, with 8: every layer keeps its own numbers."""
     entries = [

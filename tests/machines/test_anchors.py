@@ -223,6 +223,59 @@ def test_a_gpu_that_the_logs_name(tmp_path: Path, line: str, unified: bool) -> N
     assert machine.host.first_touch_gb_s is not None  # a bank in RAM, as it uploads nothing
 
 
+def on_cuda(folder: Path, bank: str = "CPU_Mapped") -> list[Path]:
+    """Two runs with the lines of a CUDA build, whose slots are in this buffer."""
+    shutil.copy(TIMED / "manifest.json", folder)
+    runs = [copy(name, folder) for name in ("warm-bank12", "warm-allhit")]
+    text = (Path(__file__).parent / "logs" / "cuda.txt").read_text().replace("CPU_Mapped", bank)
+    for run in runs:
+        loaded = text[text.index("load_tensors: loading") : text.index("llama_context: ")]
+        edit_log(run, "Flash-MoE settings:", f"{GPU}{loaded}Flash-MoE settings:")
+    return runs
+
+
+def test_slots_in_the_host_s_memory_make_no_link_and_are_noted(tmp_path: Path) -> None:
+    fitted = fit(*on_cuda(tmp_path))
+    assert fitted.machine.link is None
+    assert fitted.notes[-1].startswith(
+        "warm-bank12, warm-allhit: by the log the slots are in the host's memory: nothing"
+    )
+    assert fitted.machine.gpu is not None
+    assert fitted.machine.gpu.layer_us.condition.startswith("cuda computes, its experts on the CPU, 2 threads")
+
+
+def test_slots_on_the_gpu_are_not_noted(tmp_path: Path) -> None:
+    fitted = fit(*on_cuda(tmp_path, bank="CUDA0"))
+    assert not any("host's memory" in note for note in fitted.notes)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("offloaded 49/49", "offloaded 20/49", "layers on the GPU is 20, but 49 in"),
+        ("CPU_Mapped model", "CUDA0 model", "bank in is CUDA0, but CPU_Mapped in"),
+        ("", "-fa off", "flags is -fa off, but none in"),
+    ],
+)
+def test_runs_that_were_placed_otherwise_are_not_of_one_machine(tmp_path: Path, old: str, new: str, said: str) -> None:
+    first, second = on_cuda(tmp_path)
+    if old:
+        edit_log(second, old, new)
+    for run, flags in ((first, []), (second, [] if old else new.split())):
+        document = json.loads((run / "run.json").read_text()) | {"flags": flags}
+        (run / "run.json").write_text(json.dumps(document))
+    with pytest.raises(BadInput, match=said):
+        fit(first, second)
+
+
+def test_a_log_whose_host_takes_longer_than_its_tokens(tmp_path: Path) -> None:
+    run = edit_log(copy("warm-bank12", tmp_path), "topk=2.779", "topk=999999999999999")
+    with pytest.raises(
+        BadInput, match=r"log.txt: topk, resolve, slotwr and other take 5.\d*e\+09 s a token, the whole"
+    ):
+        fit(run, TIMED / "warm-allhit", model=str(TIMED / "manifest.json"))
+
+
 def test_the_cost_of_a_request_from_two_io_splits(tmp_path: Path) -> None:
     """The same run as if each family had been one read, in 0.01 ms less for each of the nine reads spared."""
     shutil.copy(TIMED / "manifest.json", tmp_path)

@@ -12,8 +12,10 @@ from flashmoe_sim.errors import BadInput
 from flashmoe_sim.machines.run_log import (
     GIB,
     MIB,
+    Buffer,
     Device,
     Family,
+    Memory,
     OracleTrace,
     Overflow,
     Overlap,
@@ -54,12 +56,14 @@ def test_no_line_of_a_recorded_run_is_left_unread(name: str) -> None:
     assert (log.failure is not None) == (name == "prose-ub4-bank16-overflow")
 
 
-@pytest.mark.parametrize("name", [f"cpu-{name}" for name in WHOLE] + ["cuda", "metal", "older"])
+@pytest.mark.parametrize("name", [f"cpu-{name}" for name in WHOLE] + ["cuda", "cuda-gemma4", "metal", "older"])
 def test_no_line_of_another_version_or_backend_is_left_unread(name: str) -> None:
     assert log_of(name, "stock" if name == "cpu-stock" else "slot-bank").unread == ()
 
 
-@pytest.mark.parametrize("name", [*RECORDED, *(f"cpu-{name}" for name in WHOLE), "cuda", "metal", "older"])
+@pytest.mark.parametrize(
+    "name", [*RECORDED, *(f"cpu-{name}" for name in WHOLE), "cuda", "cuda-gemma4", "metal", "older"]
+)
 def test_the_numbers_of_a_log_agree(name: str) -> None:
     log = recorded(name) if name in RECORDED else read_log(text_of(name), mode="slot-bank", where=name)
     routed = log.routed
@@ -189,9 +193,42 @@ def test_cuda() -> None:
     assert log.system_info.startswith("n_threads = 16 ")
     assert log.perf == Perf(5120.25, 640, 128, 2000, 99, 2800.5, 98)
     assert log.settings["sidecar"] == "my models/side car"
-    assert (log.settings["mixed-slot-buffer"], log.settings["gpu-bank"][:2]) == ("on", "on")
+    assert (log.settings["mixed-slot-buffer"], log.settings["gpu-bank"][:3]) == ("on", "off")
     assert log.families["gate_up"] == Family(320, 0.78 * GIB)
-    assert log.predict == Prefetch("predict-top1-prev", 960, 960, 90, 96, 0.12 * GIB, 60, 55, 90, 8, 192, 0)
+    assert log.predict == Prefetch("predict-top1-prev", 960, 960, 90, 96, 0.12 * GIB, 60, 55, 90, 0, 192, 0)
+
+
+def test_where_the_bank_is_on_cuda() -> None:
+    """The settings and the mapping say otherwise; the buffers that were allocated decide."""
+    host, device = log_of("cuda").placement, log_of("cuda-gemma4").placement
+    assert (host.follows_layers, host.mapped, host.bank, host.bank_in_host) == (True, ("CUDA0",), ("CPU_Mapped",), True)
+    assert (device.follows_layers, device.mapped, device.bank, device.bank_in_host) == (True, (), ("CUDA0",), False)
+    assert (host.async_uploads, device.async_uploads) == ((), ("CUDA0",))
+    assert (host.routed_on, device.routed_on) == ({"CPU": 4}, {})
+    assert [buffer.kind for buffer in host.buffers] == ["model"] * 3 + ["output", "KV", "compute", "compute"]
+    assert host.buffers[4] == Buffer("KV", "CUDA0", 96)
+    assert host.memory == (
+        Memory("CUDA0", 2560, 96, 300, total_mib=81168, free_mib=77612),
+        Memory("CUDA1", 0, 0, 0, total_mib=24576, free_mib=24600),
+        Memory("Host", 8307, 0, 12),
+    )
+
+
+def test_where_the_bank_is_of_a_build_for_the_host_and_of_a_log_without_the_lines() -> None:
+    told = "slot-bank routed expert tensors are using CPU/host-backed virtual buffers in this build"
+    text = text_of("cuda").replace("Flash-MoE GPU-bank placement is enabled in this build", told)
+    assert parse_log(text, mode="slot-bank", where="x").placement.follows_layers is False
+    short = read_log(f"load_tensors: {told}; --n-gpu-layers …", mode="slot-bank", where="x").placement
+    assert (short.bank, short.bank_in_host) == ((), True)
+    assert log_of("cpu-temporal").placement.bank_in_host is None
+    assert log_of("cpu-batched").placement.bank == ("CPU_Mapped",)
+    assert [memory.place for memory in log_of("cpu-predict").placement.memory] == ["Host"]
+
+
+def test_a_model_that_is_loaded_twice_is_where_it_was_loaded_last() -> None:
+    text = text_of("cuda")
+    twice = text[text.index("load_tensors: loading model") : text.index("llama_context: ")] + text
+    assert parse_log(twice, mode="slot-bank", where="x").placement == log_of("cuda").placement
 
 
 def test_other_makers_of_gpus() -> None:
@@ -213,6 +250,8 @@ def test_metal() -> None:
     rows = tuple(ProfileRow(name, 0.05, 0, 40, 0.2, 50) for name in ("Routing + slot resolve", "Other routed"))
     assert log.profile == Profile(rows, 0.4, 0, 100, 93.8)
     assert log.perf == Perf(decode_ms=0, decode_runs=0)
+    assert (log.gpu_layers, log.placement.bank, log.placement.bank_in_host) == ((41, 41), ("MTL0_Mapped",), False)
+    assert (log.metal_kernels["dec_mv"], log.metal_kernels["replay_cache"], len(log.metal_kernels)) == (12000, 250, 12)
 
 
 def test_the_names_of_an_older_version() -> None:
@@ -304,6 +343,10 @@ def test_what_the_model_wrote_is_no_failure() -> None:
     [
         ("src/ggml-cuda.cu:98: GGML_ASSERT(ptr == 0) failed", "GGML_ASSERT(ptr == 0) failed"),
         ("CUDA error: out of memory", "CUDA error: out of memory"),
+        (
+            "common_init_result: Flash-MoE sidecar runs with GPU offload must keep --fit on in this fork …; remove …",
+            "Flash-MoE sidecar runs with GPU offload must keep --fit on in this fork …; remove …",
+        ),
         ("  what():  std::bad_alloc", "std::bad_alloc"),
         ("error: invalid argument: --moe-mode", "invalid argument: --moe-mode"),
         ("", "log.txt: no line `[ Prompt: … t/s | Generation: … t/s ]`: the run did not finish; run it again"),

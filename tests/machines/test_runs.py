@@ -93,6 +93,56 @@ def test_the_backend_is_what_the_log_names(tmp_path: Path, line: str, backend: s
     assert read_run(run).log.backend == backend
 
 
+PREDICTS = ("prefetch-temporal", "predict-prev-token", "predict-top1-prev")
+
+
+@pytest.mark.parametrize(
+    ("on", "mode"),
+    [
+        ((), ""),
+        (PREDICTS[:1], "prefetch-temporal"),
+        (PREDICTS[:2], "predict-prev-token"),
+        (PREDICTS[2:], "predict-top1-prev"),
+    ],
+)
+def test_the_settings_of_the_log_tell_the_prefetch_mode(tmp_path: Path, on: tuple[str, ...], mode: str) -> None:
+    """The flags are those of any mode: a predicting one takes the place of temporal, and `--no-` ends each."""
+    flags = ["--moe-prefetch-temporal", "--moe-predict-top1-prev", "--no-moe-predict-prev-token"]
+    run = copy("warm-bank12", tmp_path, extra=flags)
+    for setting in PREDICTS:
+        edit_log(run, f"{setting} = off", f"{setting} = {'on' if setting in on else 'off'}")
+    assert read_run(run).prefetch == mode
+    for setting in PREDICTS:
+        edit_log(run, f"  {setting} =", f"  was-{setting} =")
+    assert read_run(run).prefetch == "predict-top1-prev"
+
+
+@pytest.mark.parametrize("flag", ["--moe-router-only", "--moe-shared-only"])
+def test_a_run_that_leaves_routed_experts_out_has_a_whole_log(tmp_path: Path, flag: str) -> None:
+    run = copy("warm-bank12", tmp_path, extra=[flag])
+    edit_log(run, "log_runtime_summary: ", "nothing: ")
+    assert (read_run(run).log.routed, read_run(run).bypass) == (None, flag)
+    (run / "run.json").write_text((run / "run.json").read_text().replace(flag, flag.replace("--", "--no-")))
+    with pytest.raises(BadInput, match="not the whole log of the run"):
+        read_run(run)
+    if flag == "--moe-shared-only":
+        edit_log(run, "shared-only      = off", "shared-only      = on")
+        assert read_run(run).bypass == flag
+
+
+@pytest.mark.parametrize(("printed", "chunks"), [(1, 1), (8, 8), (9, 8), (100, 8)])
+def test_any_io_split_cuts_into_8_at_most(tmp_path: Path, printed: int, chunks: int) -> None:
+    routed = read_run(edit_log(copy("warm-bank12", tmp_path), "iosplit=4", f"iosplit={printed}")).log.routed
+    assert routed is not None
+    assert (routed.io_split, routed.chunks) == (printed, chunks)
+
+
+def test_bytes_of_run_json_that_are_no_text(tmp_path: Path) -> None:
+    run = copy("warm-bank12", tmp_path, prompt="ab")
+    (run / "run.json").write_bytes((run / "run.json").read_bytes().replace(b'"ab"', b'"a\xff"'))
+    assert read_run(run).document["prompt"] == "a\ufffd"
+
+
 def test_the_machine_a_run_names(tmp_path: Path) -> None:
     assert read_run(copy("warm-stock", tmp_path, machine="vm", host="a")).place == {"machine": "vm", "host": "a"}
 
@@ -100,11 +150,12 @@ def test_the_machine_a_run_names(tmp_path: Path) -> None:
 FLAGS = {
     "rc": (1, "rc is 1: the run failed; run it again, or leave it out"),
     "mode": ("slots", "mode is 'slots'; known: stock, resident"),
-    "bank": (0, "bank is 0; expected an integer from 1"),
+    "bank": (10**30, "bank is 1000000000000000000000000000000; expected an integer from 1 to 2147483647"),
     "ubatch": (None, "ubatch is missing; expected rc, mode"),
     "topk": (-1, "topk is -1; expected an integer from 0"),
     "threads": ("two", "threads is 'two'; expected an integer from 1"),
     "n_predict": (True, "n_predict is True; expected an integer"),
+    "batch": ("\ud800", "has half of a surrogate pair"),
     "extra": ("--temp", "extra is '--temp'; expected a list of flags"),
     "host": (3, "host is 3; expected a text"),
     "replay_of": ([], "replay_of is []; expected a text"),
@@ -133,6 +184,12 @@ LOGS = {
         "1.4.0 t/s",
         ": line 44: [ Prompt: 13.7 t/s | Generation: 1.4.0 t/s ]; expected two numbers",
     ),
+    "very slow": (
+        "14.0 t/s",
+        "0.01 t/s",
+        ": line 44: [ Prompt: 13.7 t/s | Generation: 0.01 t/s ]; expected speeds from",
+    ),
+    "very fast": ("14.0 t/s", f"{'9' * 400} t/s", "; expected speeds from 0.1 to 1e+09 t/s; run it again"),
     "no summary": (f"{SUMMARY}routed", "routed", ": no line `Flash-MoE routed src=…`: not the whole log"),
     "no residency": (f"{SUMMARY}residency", "residency", ": no line `Flash-MoE residency cold=…`"),
     "other misses": ("evict=13219", "evict=1321", "1465 misses in 2068 calls, but the summary tells 6.46 a call"),

@@ -39,6 +39,9 @@ HELP = """----- common params -----
 --temp, --temperature N                 temperature
 --top-k N                               top-k
 --simple-io                             use basic IO
+-lv,   --verbosity, --log-verbosity N   the verbosity threshold
+-fa,   --flash-attn [on|off|auto]       flash attention
+--mmap, --no-mmap                       map the model
 """
 PATCHED = f"""--moe-sidecar PATH                      the sidecar
 --moe-mode {{{MODES}}}
@@ -60,6 +63,8 @@ FLAGS_ALONE = {
     "--no-escape",
     "--no-warmup",
     "--simple-io",
+    "--mmap",
+    "--no-mmap",
     "--moe-prefetch-temporal",
 }
 FLAGS_ALONE |= {"--moe-predict-prev-token", "--moe-predict-top1-prev"}
@@ -75,6 +80,7 @@ def main() -> int:
         sys.stderr.write("version: 8456 (64e25509b)\nbuilt with GNU 12.2.0 for Linux x86_64\n")
     elif question == "--list-devices":
         gpu = "  CUDA0: NVIDIA H100 80GB HBM3 (81559 MiB, 80000 MiB free)\n" if DOES == "has-a-gpu" else ""
+        gpu = f"  {named}\n" if (named := os.environ.get("STAND_IN_DEVICE")) else gpu
         sys.stdout.write(f"Available devices:\n{gpu}")
     elif question == "--help":
         sys.stdout.write(HELP + {"not-patched": "", "older": OLDER}.get(DOES, PATCHED))
@@ -113,6 +119,17 @@ def run(flags: dict[str, str]) -> int:
         write_trace(chosen("slot-bank", flags), Path(flags["--moe-trace"]))
     if DOES == "crash":
         sys.stderr.write("ggml.c:1: GGML_ASSERT(false) failed\n")
+        sys.stderr.flush()
+        os.kill(os.getpid(), signal.SIGABRT)
+    if DOES == "flood":
+        with suppress(BrokenPipeError):
+            while True:
+                sys.stderr.write("y\n" * 32768)
+    if DOES == "crash-with-gdb":
+        sys.stderr.write("[Thread debugging using libthread_db enabled]\n")
+        sys.stderr.write("warning: ptrace: Operation failed\n#1  0x7 in ggml_print_backtrace ()\n")
+        sys.stderr.write("#2  0x9 in ggml_uncaught_exception()\nterminate called after throwing an instance of 'E'\n")
+        sys.stderr.write("  what():  Failed to parse input at pos 0: \ufffd\n")
         sys.stderr.flush()
         os.kill(os.getpid(), signal.SIGABRT)
     if DOES == "hang":

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.machines import load_machine
 from native_bridge.calibrate import anchors_among, calibration
 from native_bridge.cli.main import main
-from tests.native_bridge.check.sets import RUNS, copies, edit_log
+from tests.native_bridge.check.sets import RUNS, copies, edit_flags, edit_log
 from tests.native_bridge.conftest import STAND_IN
 
 TIMED = RUNS / "runs-timed"
@@ -97,7 +98,7 @@ def test_repeats_are_anchors_too(tmp_path: Path) -> None:
     [
         ("--runtime none", "none: no such file"),
         ("{timed}", "a folder without --from; give --from"),
-        ("--from {timed}", "runs with a cold and a warm page cache are of two machines; give --cache cold"),
+        ("--from {timed}", "runs with the page cache cold and warm are of two machines; give --cache cold"),
         ("--from {timed}/warm-bank12", "no all-hit or stock run of this machine"),
         ("--from {timed}/warm-stock", "no streamed run (slot-bank, with its trace, without prefetch)"),
         ("--from {timed}/warm-stock --cache cold", "--cache cold: none of these runs is; found warm"),
@@ -123,6 +124,26 @@ def test_what_is_there_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bridge", "calibrate", "--from", str(TIMED), "--cache", "warm", "--out", "mine.toml"]) == 2
     assert capsys.readouterr().err == "sim: mine.toml: exists; give --force to overwrite it\n"
     assert Path("mine.toml").read_text() == "mine"
+
+
+def test_runs_of_a_page_cache_left_as_it_is(tmp_path: Path) -> None:
+    place = copies(tmp_path, "warm-bank12", "warm-allhit", "cold-bank12", "cold-allhit", of="runs-timed")
+    for name in ("cold-bank12", "cold-allhit"):
+        edit_flags(place / name, cache={"state": "as-is"})
+        (place / name).rename(place / f"my-{name}")
+    edit_flags(place / "my-cold-allhit", replay_of="warm-bank12")
+    with pytest.raises(
+        BadInput, match="runs with the page cache as-is and warm are of two machines; give --cache as-is"
+    ):
+        anchors_among([place], model=None, cache=None)
+    found = anchors_among([place], model=None, cache="as-is")
+    assert [one.name for one in found] == ["my-cold-bank12", "my-cold-allhit"]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_runs_are_made_with_the_page_cache_as_it_is() -> None:
+    assert main(["bridge", "calibrate", "--out", "mine.toml", "--repeat", "1", "--cache", "as-is"]) == 0
+    assert json.loads(Path("mine-runs/slot-bank12/run.json").read_text())["cache"] == {"state": "as-is"}
 
 
 def test_another_io_split_tells_a_request(tmp_path: Path) -> None:

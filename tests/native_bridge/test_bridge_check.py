@@ -163,7 +163,8 @@ def test_page_of_runs_that_differ(tmp_path: Path) -> None:
         ("{timed} --model none.gguf", "'none.gguf': no such file"),
         ("{timed} {tiny} --model {timed}/manifest.json", "bytes or layers differ; check the runs of each model by"),
         ("{timed} --anchor none", "none: no such folder"),
-        ("{timed} --runtime llama-cli", "--runs or --threads with RUN_FOLDER: runs are made or given; leave it out"),
+        ("{timed} --runtime llama-cli", "--threads or --gpu-layers with RUN_FOLDER: runs are made or given; leave"),
+        ("{timed} --gpu-layers 9", "--threads or --gpu-layers with RUN_FOLDER: runs are made or given; leave"),
         ("--runtime none/llama-cli", "none/llama-cli: no such file"),
     ],
 )
@@ -201,8 +202,11 @@ def test_runs_that_are_made_first(capsys: pytest.CaptureFixture[str]) -> None:
         "sim: 1 of 10 runs differ or could not be compared: oracle-all-hit",
     ]
     assert Path("made/slot-bank12/trace.jsonl.gz").exists()
-    assert main(["bridge", "check", "--runs", "made"]) == 2
+    before = Path("made/slot-bank12/log.txt").stat().st_mtime_ns
+    assert main(["bridge", "check", "--runs", "made", "--gpu-layers", "3"]) == 2
     assert "made/slot-bank12: exists; give --force to overwrite it" in capsys.readouterr().err
+    assert main(["bridge", "check", "--runs", "made"]) == 1
+    assert Path("made/slot-bank12/log.txt").stat().st_mtime_ns == before
     assert main(["bridge", "check", "made"]) == 1
 
 

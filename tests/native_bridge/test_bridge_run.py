@@ -15,6 +15,7 @@ import pytest
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry import read_gguf
+from native_bridge import page_cache
 from native_bridge.cli.main import main
 from native_bridge.repeats import plan, requests_of
 from native_bridge.request import RunRequest
@@ -119,6 +120,7 @@ def test_json(stand_in: Runtime, sidecar: Path, tmp_path: Path, capsys: pytest.C
     assert good["hit_rate"] == pytest.approx(1 - 8509 / 26992)
     assert good["failed"] is None
     assert (good["tokens"], good["tokens_wanted"]) == (300, 100)
+    assert (good["gpu_layers"], good["bank_in"], good["memory"]) == (None, [], [])
     assert "no recorded run" in bad["failed"]
 
 
@@ -148,7 +150,13 @@ def test_a_replay_must_be_of_the_same_run(
     [
         (["--mode", "fast"], "unknown mode 'fast'; known: "),
         (["--bank", "4"], "--bank 4: tiny-moe-64x8 uses 8 experts a token"),
-        (["--bank", "1GiB"], "--bank 1GiB: the runtime counts a bank in slots"),
+        (["--bank", "1GiB"], "--bank 1GiB: the runtime counts a bank in slots of each layer, from 1; give such as"),
+        (["--bank", "16,0"], "--bank 16,0: the runtime counts a bank in slots of each layer, from 1; give such as"),
+        (["--bank", "24..16"], "bank range '24..16' goes down"),
+        (["--mode", "stock", "--prefetch", "temporal"], "--prefetch temporal: no mode given has it; add"),
+        (["--bank", "24", "--", "-fast"], "-fast after --: the runtime has no such flag; see its --help"),
+        (["--bank", "24", "--", "-t", "2"], "-t after --: is recorded by an option of its own; give --threads"),
+        (["--bank", "24", "16"], "'16': not an option; flags of the runtime come after --, such as -- -fa off"),
         (["--bank", "24", "--prompt", "a", "--prompt-file", "b"], "--prompt and --prompt-file; give one of them"),
         (["--bank", "24", "--prompt-file", "/nowhere"], "/nowhere: no such file"),
         (["--bank", "24", "--model", "/nowhere.gguf"], "/nowhere.gguf: no such file"),
@@ -172,10 +180,69 @@ def test_nothing_is_started_where_a_folder_exists(
     stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("--out", tmp_path, "--bank", 24) == 0
-    assert run("--out", tmp_path, "--bank", "16,24") == 2
+    assert run("--out", tmp_path, "--bank", "16,24", "--tokens", 50) == 2
     assert f"{tmp_path / 'slot-bank24'}: exists; give --force to overwrite it" in capsys.readouterr().err
     assert not (tmp_path / "slot-bank16").exists()
-    assert run("--out", tmp_path, "--bank", "16,24", "--force") == 0
+    assert run("--out", tmp_path, "--bank", "16,24", "--tokens", 50, "--force") == 0
+
+
+def test_the_same_command_keeps_its_runs_and_makes_the_others(
+    stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--out", tmp_path, "--bank", "24,60") == 1
+    capsys.readouterr()
+    kept, failed = tmp_path / "slot-bank24", tmp_path / "slot-bank60"
+    (kept / "text.txt").write_text("as it was")
+    when = failed.stat().st_mtime_ns
+    assert run("--out", tmp_path, "--bank", "16,24,60") == 1
+    printed = capsys.readouterr()
+    assert "1 of 3 runs are there and kept, 1 failed and made again" in printed.err
+    assert [line.split()[1] for line in printed.out.splitlines()[3:] if line] == ["16", "24"]
+    assert (kept / "text.txt").read_text() == "as it was"
+    assert failed.stat().st_mtime_ns > when
+    assert run("--out", tmp_path, "--bank", "24", "--force") == 0
+    assert (kept / "text.txt").read_text() != "as it was"
+
+
+@pytest.mark.parametrize("change", [("--seed", 2), ("--cache", "as-is"), ("--", "-fa", "off")])
+def test_a_run_of_another_command_is_not_taken_for_it(
+    stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[object, ...]
+) -> None:
+    assert run("--out", tmp_path, "--bank", 24) == 0
+    assert run("--out", tmp_path, "--bank", 24, *change) == 2
+    assert "slot-bank24: exists; give --force to overwrite it" in capsys.readouterr().err
+
+
+def test_a_page_cache_that_cannot_be_prepared_ends_no_run_that_was_made(
+    stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("--out", tmp_path, "--bank", "16,24,32")
+    shares = iter([1.0, 0.5])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page_cache, "resident_bytes", lambda files: page_cache.total_bytes(files) * next(shares))
+        assert run(*command) == 2
+    printed = capsys.readouterr()
+    assert [line.split()[1] for line in printed.out.splitlines()[3:] if line] == ["16"]
+    assert f"{tmp_path / 'slot-bank24'}: not started: --cache warm: 50% of" in printed.err
+    assert "then give the same command: it goes on from this run" in printed.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sidecar", "slot-bank16"]
+    assert run(*command) == 0
+    printed = capsys.readouterr()
+    assert "1 of 3 runs are there and kept, 0 failed and made again" in printed.err
+    assert [line.split()[1] for line in printed.out.splitlines()[3:] if line] == ["16", "24", "32"]
+
+
+def test_a_refused_plan_writes_nothing(stand_in: Runtime, tmp_path: Path) -> None:
+    assert run("--out", tmp_path / "out", "--bank", 4) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_flags_of_the_runtime_are_passed_on_and_recorded(stand_in: Runtime, tmp_path: Path) -> None:
+    assert run("--out", tmp_path, "--bank", 24, "--", "-fa", "off", "--no-mmap") == 0
+    document = json.loads((tmp_path / "slot-bank24" / "run.json").read_text())
+    assert document["flags"] == ["-fa", "off", "--no-mmap"]
+    assert " ".join(document["command"]).count("-fa off --no-mmap") == 1
+    assert document["extra"][-3:] == document["flags"]
 
 
 def test_a_wide_micro_batch_is_warned_of(stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,8 +260,11 @@ def test_a_prompt_from_a_file(stand_in: Runtime, tmp_path: Path) -> None:
     assert document["prompt_file"] == str(tmp_path / "prompt")
 
 
-def test_names_of_prefetch_are_only_for_modes_that_have_it(stand_in: Runtime, tmp_path: Path) -> None:
+def test_names_of_prefetch_are_only_for_modes_that_have_it(
+    stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("--out", tmp_path, "--mode", "stock,slot-bank", "--bank", 24, "--prefetch", "temporal") == 0
+    assert "stock: without --prefetch, which only resident-slot-bank and slot-bank have" in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == {"sidecar", "stock", "slot-bank24-temporal"}
     assert replace(request("stock", 64), prefetch="temporal").name == "stock-temporal"
 

@@ -2,11 +2,13 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from native_bridge import host
+from flashmoe_sim.geometry import read_gguf
+from native_bridge import doctor, host
 from native_bridge.cli.main import main
 from native_bridge.doctor import Finding, examine
 from native_bridge.runtime import Runtime
@@ -61,6 +63,75 @@ def test_what_the_runtime_can_do(
 ) -> None:
     monkeypatch.setenv("STAND_IN_DOES", does)
     assert any(finding.state == state and finding.found == found for finding in examine())
+
+
+GPU = "78.1 GiB free on CUDA0: all layers without their experts take "
+
+
+@pytest.mark.parametrize(
+    ("device", "arch", "variable", "memory", "bank"),
+    [
+        ("CUDA0: NVIDIA H100 (81559 MiB, 80000 MiB free)", "qwen35moe", "", ("ok", GPU), ("warning", "whatever --gpu")),
+        (
+            "CUDA0: NVIDIA H100 (81559 MiB, 80000 MiB free)",
+            "gemma4",
+            "",
+            ("ok", "and a bank of 8"),
+            ("ok", "on the GPU"),
+        ),
+        (
+            "CUDA0: NVIDIA H100 (81559 MiB, 0 MiB free)",
+            "qwen35moe",
+            "",
+            ("warning", "0 B free"),
+            ("warning", "in the"),
+        ),
+        (
+            "Vulkan0: Radeon (0 MiB, 0 MiB free)",
+            "qwen35moe",
+            "",
+            ("warning", "not known: "),
+            ("warning", "Vulkan0 cannot"),
+        ),
+        (
+            "MTL0: Apple M3 (36864 MiB, 0 MiB free)",
+            "qwen35moe",
+            "",
+            ("warning", "a bank of 8"),
+            ("ok", "CPU and GPU share"),
+        ),
+        ("MTL0: Apple M3 (36864 MiB, 36863 MiB free)", "qwen35moe", "1", ("ok", "a bank of 8"), ("warning", "is set")),
+    ],
+)
+def test_the_memory_of_a_gpu_and_where_the_bank_goes(
+    stand_in: Runtime,
+    monkeypatch: pytest.MonkeyPatch,
+    device: str,
+    arch: str,
+    variable: str,
+    memory: tuple[str, str],
+    bank: tuple[str, str],
+) -> None:
+    monkeypatch.setenv("STAND_IN_DEVICE", device)
+    monkeypatch.setenv("LLAMA_FLASH_MOE_DISABLE_GPU_BANK", variable)
+    model = read_gguf(MODEL)
+    monkeypatch.setattr(doctor, "read_gguf", lambda path: replace(model, arch=arch))
+    found = by_name(examine(model=MODEL))
+    assert (found["gpu memory"].state, found["bank"].state) == (memory[0], bank[0])
+    assert memory[1] in found["gpu memory"].found
+    assert bank[1] in found["bank"].found
+
+
+def test_without_a_gpu_nothing_is_said_of_one(stand_in: Runtime) -> None:
+    assert not {"gpu memory", "bank"} & by_name(examine()).keys()
+
+
+def test_variables_that_change_a_run(stand_in: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLAMA_FLASH_MOE_BACKEND_TRACE", "1")
+    monkeypatch.setenv("LLAMA_ARG_THREADS", "9")
+    found = by_name(examine())
+    assert found["switches"] == Finding("ok", "switches", "LLAMA_FLASH_MOE_BACKEND_TRACE=1")
+    assert found["environment"].found == "LLAMA_ARG_THREADS: not passed on"
 
 
 def test_an_older_runtime_lacks_what_some_runs_need(stand_in: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from flashmoe_sim.errors import BadInput, SimError
-from native_bridge.process import MAX_ANSWER_BYTES, ask, run_child
+from native_bridge.process import KEPT_BYTES, MAX_ANSWER_BYTES, ask, run_child
 
 HANG = "import time; print('begun', flush=True); time.sleep(60)"
 # a child of a child that writes its process id to a file, and hangs
@@ -48,6 +48,25 @@ def wait_for(path: Path) -> str:
             return text
         time.sleep(0.05)
     raise AssertionError(f"{path} stays empty")
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+@pytest.mark.parametrize("line", ["y\n", "y"])
+def test_a_program_that_prints_without_end(tmp_path: Path, stream: str, line: str) -> None:
+    program = f"import sys\nwhile True: sys.{stream}.write({line * 4096!r})"
+    finished = run_child(
+        python(program), output=tmp_path / "log", stdout=tmp_path / "out", timeout_s=60, most_bytes=3 * KEPT_BYTES
+    )
+    assert (finished.flooded, finished.timed_out, finished.code) == (True, False, -signal.SIGKILL)
+    assert (tmp_path / "log").read_bytes() == (line * KEPT_BYTES).encode()[:KEPT_BYTES]
+    assert (tmp_path / "out").stat().st_size == (KEPT_BYTES if stream == "stdout" else 0)
+
+
+def test_as_much_as_may_be_printed_is_all_kept(tmp_path: Path) -> None:
+    program = f"import sys; sys.stdout.write('y' * {3 * KEPT_BYTES})"
+    finished = run_child(python(program), output=tmp_path / "log", timeout_s=60, most_bytes=3 * KEPT_BYTES)
+    assert (finished.flooded, finished.code) == (False, 0)
+    assert (tmp_path / "log").read_text() == "y" * 3 * KEPT_BYTES
 
 
 def test_both_streams_go_to_the_file(tmp_path: Path) -> None:

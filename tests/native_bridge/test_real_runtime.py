@@ -12,7 +12,7 @@ import pytest
 
 from flashmoe_sim.errors import SimError
 from flashmoe_sim.geometry import read_gguf
-from flashmoe_sim.machines.runs import Run
+from flashmoe_sim.machines.runs import Run, read_run
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.replay import replay
@@ -64,6 +64,18 @@ def assert_every_slot(run: Run, prefetch: str) -> None:
     np.testing.assert_array_equal(replayed.slot, trace.slot)
 
 
+@pytest.mark.parametrize("flag", ["--moe-router-only", "--moe-shared-only"])
+def test_a_run_without_routed_experts_is_whole(once: Any, flag: str) -> None:
+    run = once(replace(REQUEST, extra=(flag,)))
+    assert (run.bypass, run.flags, run.log.routed) == (flag, (flag,), None)
+
+
+def test_flags_of_the_user_reach_it(tmp_path: Path) -> None:
+    given = ["--out", str(tmp_path), "--bank", "16", "--tokens", "5", "--threads", "1", "--", "-fa", "off"]
+    assert main(["bridge", "run", *given]) == 0
+    assert "flash_attn    = disabled" in (tmp_path / "slot-bank16" / "log.txt").read_text("utf-8", "replace")
+
+
 def test_all_modes_and_banks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     modes = "stock,resident-bank,resident-slot-bank,slot-bank,oracle-all-hit,oracle-prefetch"
     given = ["--out", str(tmp_path), "--mode", modes, "--bank", "16,64", "--tokens", "30", "--threads", "1"]
@@ -71,6 +83,10 @@ def test_all_modes_and_banks(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     rows = {tuple(line.split()[:3]) for line in capsys.readouterr().out.splitlines()[3:] if line}
     assert ("oracle-all-hit", "64", "100.0") in rows
     assert len(rows) == 9
+    placed = {name: read_run(tmp_path / name).log for name in ("stock", "slot-bank16")}
+    assert [log.unread for log in placed.values()] == [(), ()]
+    assert [log.placement.bank for log in placed.values()] == [(), ("CPU_Mapped",)]
+    assert [memory.place for log in placed.values() for memory in log.placement.memory] == ["Host", "Host"]
     texts = {mode: (tmp_path / mode / "text.txt").read_bytes() for mode in ("stock", "resident-bank", "slot-bank64")}
     assert len(texts["stock"]) > 0
     assert set(texts.values()) == {texts["stock"]}

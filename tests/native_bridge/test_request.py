@@ -35,6 +35,8 @@ def test_every_flag_of_a_run_that_streams() -> None:
             "--no-escape",
             "--no-warmup",
             "--simple-io",
+            "-lv",
+            "3",
             "--moe-predict-prev-token",
             "--moe-cache-io-split",
             "8",

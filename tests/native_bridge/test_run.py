@@ -105,6 +105,8 @@ def test_a_folder_is_not_overwritten(once: Any, tmp_path: Path) -> None:
     ("does", "code", "message"),
     [
         ("crash", -6, r"it was ended by SIGABRT; it said: ggml.c:1: GGML_ASSERT\(false\) failed"),
+        ("crash-with-gdb", -6, r"it was ended by SIGABRT; it said: what\(\): Failed to parse input at pos 0: "),
+        ("flood", -9, "it printed more than 64 MiB and was ended; log.txt has the first 1 MiB"),
         ("fail", 3, "it ended with code 3; it said: main: error: no such thing as a slot"),
         ("hang", -9, "it did not end within 4 s and was ended; its last line: Loading model"),
         ("print-nothing", 0, "it printed nothing and ended with code 0"),

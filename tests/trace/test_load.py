@@ -74,6 +74,18 @@ def test_content_that_is_no_trace(tmp_path: Path, content: bytes, found: str) ->
     assert "empty" in found or "token-pairs" in str(error.value)
 
 
+def test_the_folder_of_a_run_stands_for_its_trace(tmp_path: Path) -> None:
+    folder = Path(__file__).parents[1] / "validation" / "runs" / "runs" / "prose-bank24"
+    trace, file = load_trace(folder), load_trace(folder / "trace.jsonl.gz")
+    assert (trace.name, trace.calls) == ("prose-bank24", file.calls)
+    assert (trace.expert == file.expert).all()
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(
+        BadInput, match=r"a run without trace.jsonl.gz, which only slot-bank and resident-slot-bank rec"
+    ):
+        load_trace(tmp_path)
+
+
 def test_missing_files_folders_and_formats(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no such file"):
         load_trace(tmp_path / "none")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from flashmoe_sim.machines.run_log.text import MIB, NUMBER, WHOLE
 
@@ -28,6 +29,7 @@ _USED_DEVICE = re.compile(rf"\w+: using device (\w+) \((.+?)\)(?: \([^()]*\))? -
 _OFFLOADED = re.compile(rf"\w+: offloaded {WHOLE}/{WHOLE} layers to GPU")
 _BUILD = re.compile(r"(?:build +: |build_info: |(?:main: )?build: )(\S.*)")
 _CPU = re.compile(r"system_info: (.+)")
+_METAL_KERNELS = re.compile(r"ggml_metal_op_mul_mat_id_log_stats: mul_mat_id ((?:\w+=\d{1,15} ?)+)")
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,10 @@ class Perf:
 
 @dataclass(frozen=True)
 class Engine:
-    """All of it. gpu_layers: layers on the GPU, of how many; None where no line tells."""
+    """All of it. gpu_layers: layers on the GPU, of how many; None where no line tells.
+
+    metal_kernels: how often Metal took each path of a routed matrix product, by the runtime's names.
+    """
 
     backend: str = ""
     build: str = ""
@@ -72,6 +77,7 @@ class Engine:
     devices: tuple[Device, ...] = ()
     gpu_layers: tuple[int, int] | None = None
     perf: Perf | None = None
+    metal_kernels: Mapping[str, int] = field(default_factory=dict)
 
 
 def take_engine(engine: Engine, line: str) -> Engine | None:
@@ -80,6 +86,9 @@ def take_engine(engine: Engine, line: str) -> Engine | None:
         return replace(engine, perf=_perf(engine.perf or Perf(), *found.groups()))
     if found := _OFFLOADED.match(line):
         return replace(engine, gpu_layers=(int(found[1]), int(found[2])))
+    if found := _METAL_KERNELS.fullmatch(line):
+        pairs = (pair.split("=") for pair in found[1].split())
+        return replace(engine, metal_kernels={name: int(count) for name, count in pairs})
     if found := _BUILD.match(line):
         return replace(engine, build=found[1])
     if found := _CPU.match(line):

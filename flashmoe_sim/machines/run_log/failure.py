@@ -10,6 +10,7 @@ _CERTAIN = re.compile(
     r"graph_compute: Flash-MoE graph compute failed: (.+)"
     r"|model_load: error loading model: (.+)"
     r"|init_from_model: failed to initialize the context: (.+)"
+    r"|common_init_result: (Flash-MoE sidecar runs with GPU offload must keep --fit on .+)"
     r"|(GGML_ASSERT\(.+\) failed)"
     r"|((?:CUDA|ROCm) error: .+)"
     r"|  what\(\):  (.+)"

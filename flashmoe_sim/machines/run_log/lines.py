@@ -10,6 +10,7 @@ from typing import Any
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.machines.run_log.engine import Engine, take_engine
 from flashmoe_sim.machines.run_log.failure import failure_of
+from flashmoe_sim.machines.run_log.placement import Placement, take_placement
 from flashmoe_sim.machines.run_log.profile import Profile, take_profile
 from flashmoe_sim.machines.run_log.routed import LayerLine, layer_of
 from flashmoe_sim.machines.run_log.summary import (
@@ -68,18 +69,15 @@ _NOTICES = (
     "Flash-MoE trace harness",
     "will split expert preads",
     "mixed slot staging is enabled",
-    "async slot uploads enabled",
     "resident packed-bank files",
     "keeps warmup on the routed top-k path",
-    "GPU-bank placement is enabled",
+    "GPU-bank placement is enabled for mode",
     "host-backed routed bank path",
     "ignoring Flash-MoE sidecar",
     "applied Flash-MoE sidecar overrides",
     "slot-bank filtered",
     "slot-bank virtualized",
     "slot-bank uses span-sanity checks",
-    "sparse virtual-bank mapping",
-    "sparse Flash-MoE virtual-bank backing",
     "compact Flash-MoE dense GGUF",
     "come from the Flash-MoE sidecar path",
     "Flash-MoE routed tensor entries",
@@ -114,6 +112,7 @@ class Lines:
     layers: dict[int, LayerLine] = field(default_factory=dict)
     engine: Engine = field(default_factory=Engine)
     profile: Profile = field(default_factory=Profile)
+    placement: Placement = field(default_factory=Placement)
     unread: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     failure: str | None = None
@@ -147,6 +146,8 @@ def _take(lines: Lines, place: str, line: str) -> None:
         lines.found["speed"] = place, line
     elif (engine := take_engine(lines.engine, line)) is not None:
         lines.engine = engine
+    elif (placement := take_placement(lines.placement, line)) is not None:
+        lines.placement = placement
     else:
         _take_rest(lines, line)
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from flashmoe_sim.errors import BadInput
+from flashmoe_sim.geometry.model import MAX_IO_SPLIT
 from flashmoe_sim.machines.run_log.text import GIB, MIB, Fields
 
 _SOURCE = re.compile(r"\b(?:src|source)=([A-Za-z]\S*)")
@@ -50,6 +51,11 @@ class Routed:
     batched_reads: bool | None
     mixed_buffer: bool | None
     cpu_visible_writes: bool | None
+
+    @property
+    def chunks(self) -> int:
+        """Most chunks that a read was cut into: the runtime takes any io-split, and cuts into at most 8."""
+        return min(max(self.io_split, 1), MAX_IO_SPLIT)
 
     @property
     def call_s(self) -> float:

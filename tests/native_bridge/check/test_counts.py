@@ -16,6 +16,7 @@ from native_bridge.check.counts import CountCheck, check_counts
 from native_bridge.check.folder import open_folders
 from native_bridge.check.predicted import PREFETCH_MODES, first_calls, predict_slot_bank
 from native_bridge.fixture import bundled_model
+from tests.machines.test_run_log import LOGS
 from tests.native_bridge.check.sets import ALL, RUNS, copies, edit_flags, edit_log, edit_record
 
 WITHOUT_SLOTS = ("prose-stock", "prose-resident-bank", "warm-stock")
@@ -241,13 +242,13 @@ def test_lines_that_are_missing_or_too_many(tmp_path: Path) -> None:
     place = copies(tmp_path, "prose-temporal-bank24", "prose-bank24")
     edit_log(place / "prose-temporal-bank24", "Flash-MoE prefetch ", "Flash-MoE nothing ")
     assert "line `prefetch`: the runtime printed none" in str(checked(place / "prose-temporal-bank24").differences[0])
-    edit_flags(place / "prose-bank24", extra=["--moe-prefetch-temporal"])
+    edit_log(place / "prose-bank24", "prefetch-temporal = off", "prefetch-temporal = on")
     assert "line `prefetch`: the runtime printed none" in " ".join(
         map(str, checked(place / "prose-bank24").differences)
     )
     shutil.rmtree(place)
     place = copies(tmp_path, "prose-temporal-bank24")
-    edit_flags(place / "prose-temporal-bank24", extra=[])
+    edit_log(place / "prose-temporal-bank24", "prefetch-temporal = on", "prefetch-temporal = off")
     assert checked(place / "prose-temporal-bank24").differences[-1].simulator == "expects none"
 
 
@@ -270,6 +271,56 @@ def test_another_text(tmp_path: Path) -> None:
     (difference,) = checked(place / "prose-stock").differences
     assert difference.where == f"{place / 'prose-stock' / 'text.txt'}, character 101"
     assert "the text of prose-bank64" in difference.simulator
+
+
+@pytest.mark.parametrize(("layers", "passed"), [("offloaded 9/9 layers", True), ("offloaded 0/9 layers", False)])
+def test_another_text_of_a_gpu_is_told_and_no_failure(tmp_path: Path, layers: str, passed: bool) -> None:
+    place = copies(tmp_path, "prose-stock", "prose-bank64")
+    (place / "prose-stock" / "text.txt").write_text("Another text")
+    edit_log(place / "prose-bank64", "\n", f"\nload_tensors: {layers} to GPU\n")
+    found = checked(place / "prose-stock")
+    assert found.passed == passed
+    assert ("its text differs from prose-bank64's from character 1: prose-bank64 had" in found.rounded) == passed
+
+
+def test_slots_in_the_memory_of_the_host_are_told(tmp_path: Path) -> None:
+    place = copies(tmp_path, "prose-bank24")
+    log = (LOGS / "cuda.txt").read_text()
+    edit_log(place / "prose-bank24", "\n", log[log.index("\nload_tensors: loading") : log.index("llama_context: ")])
+    found = checked(place / "prose-bank24")
+    assert found.passed
+    assert found.notes == ("layers were on a GPU, but the slots in the host's memory: the CPU computed the experts",)
+
+
+def test_prefetch_flags_are_not_believed_where_the_log_says_otherwise(tmp_path: Path) -> None:
+    place = copies(tmp_path, "prose-predict-prev-bank24", "prose-bank24")
+    run = place / "prose-predict-prev-bank24"
+    edit_flags(run, extra=["--moe-prefetch-temporal", "--moe-predict-top1-prev", "--moe-predict-prev-token"])
+    edit_log(run, "prefetch-temporal = off", "prefetch-temporal = on")
+    assert checked(run).passed
+    edit_flags(place / "prose-bank24", extra=["--moe-prefetch-temporal", "--no-moe-prefetch-temporal"])
+    assert checked(place / "prose-bank24").passed
+
+
+@pytest.mark.parametrize("printed", ["9", "100"])
+def test_an_io_split_above_8(tmp_path: Path, printed: str) -> None:
+    place = copies(tmp_path, "warm-bank24", of="runs-timed")
+    edit_log(place / "warm-bank24", "iosplit=4", f"iosplit={printed}")
+    found = checked(place / "warm-bank24")
+    assert found.unlike == ""
+    assert {one.where.rpartition(", ")[2] for one in found.differences} == {"pread"}  # they were read in 4 chunks
+
+
+def test_a_run_without_routed_experts(tmp_path: Path) -> None:
+    place = copies(tmp_path, "prose-bank24")
+    run = place / "prose-bank24"
+    edit_flags(run, extra=["--moe-router-only", "--seed", "1"])
+    log = run / "log.txt"
+    lines = log.read_text(errors="replace").splitlines(keepends=True)
+    log.write_text("".join(line for line in lines if "log_runtime_summary" not in line))
+    found = checked(run)
+    assert (found.passed, found.compared) == (True, False)
+    assert found.notes == ("--moe-router-only: no routed expert was computed",)
 
 
 def test_what_cannot_be_compared(tmp_path: Path) -> None:
