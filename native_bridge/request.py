@@ -44,6 +44,7 @@ class RunRequest:
     top_k: experts a token, 0 for the model's own. prefetch: a name in PREFETCH. io_split: chunks a read is
     cut into, None for the runtime's default. n_predict: tokens to generate. gpu_layers: as the runtime's `-ngl`, None
     for its default. prompt_file: where the prompt was read from. extra: further flags of the runtime, as given.
+    go_on: the flags by which a text does not end early, which `run_once` adds.
     """
 
     mode: str
