@@ -22,6 +22,7 @@ from flashmoe_sim.cli.machine_options import condition_options
 from flashmoe_sim.cli.workload import bank_meaning, load_workload, prefetches_option, setup_options
 
 if TYPE_CHECKING:
+    from flashmoe_sim.policies.base import Policy
     from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.residency.workload import Workload
 
@@ -64,7 +65,12 @@ LISTED_BANKS = 12
 )
 @click.option("--bank-step", default="auto", show_default=True, metavar="S", help="Steps of a range: auto, 16, or x2.")
 @click.option(
-    "--policy", "policies", default="lru", show_default=True, metavar="P,P", help="Eviction policies, or all, ranked."
+    "--policy",
+    "policies",
+    default="lru",
+    show_default=True,
+    metavar="P,P",
+    help="Eviction policies; all: every one, ranked; mine:Gap: your own.",
 )
 @click.option("--topk", "top_ks", metavar="K,K", help="Cut each trace to these experts per token.")
 @setup_options
@@ -162,7 +168,7 @@ def command(
             if runs_on:
                 _print_speeds(workload, own, contract)
                 continue
-            _print_rows(workload, _ranked(own) if policies == "all" else own, setups, contract)
+            _print_rows(workload, _ranked(own) if "all" in policies.split(",") else own, setups, contract)
     _warn_of_aliasing(rows)
     if out is not None:
         message(f"wrote results.parquet, results.csv and results.png to {out}")
@@ -212,7 +218,7 @@ def _print_rows(workload: Workload, rows: list[dict[str, Any]], setups: list[Set
         caption += ", with which a bank can hit more than the best"
     print_table(COLUMNS_OF_PREDICTORS if several else COLUMNS, cells, title=title, caption=caption)
     if not several:
-        _print_gap(rows, contract)
+        _print_gap(rows, {setup.policy.spec: setup.policy for setup in setups}, contract)
 
 
 def _print_speeds(workload: Workload, rows: list[dict[str, Any]], contract: str) -> None:
@@ -244,10 +250,9 @@ def _ranked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (banks.index(row["bank"]), -row["hits"]))
 
 
-def _print_gap(rows: list[dict[str, Any]], contract: str) -> None:
+def _print_gap(rows: list[dict[str, Any]], policies: dict[str, Policy], contract: str) -> None:
     """What parts LRU from the optimum in each bank, where the rows tell: choosing victims, and admitting every miss."""
     from flashmoe_sim.policies.base import EvictingPolicy
-    from flashmoe_sim.policies.table import POLICIES
 
     cells = []
     for bank in dict.fromkeys(row["bank"] for row in rows):
@@ -258,7 +263,7 @@ def _print_gap(rows: list[dict[str, Any]], contract: str) -> None:
         online = [
             row
             for name, row in of_bank.items()
-            if name in POLICIES and issubclass(POLICIES[name], EvictingPolicy) and not POLICIES[name].hindsight
+            if isinstance(policies[name], EvictingPolicy) and not policies[name].hindsight
         ]
         first = min(online, key=lambda row: row["misses"])
         gap = lru - best
