@@ -110,7 +110,8 @@ def _compile(function: Callable[..., Any], *, inline: bool) -> Any:
     ours = function.__module__.startswith("flashmoe_sim.")
     folder = kernel_cache() if ours else None
     njit: Any = numba.njit  # whose types leave _nrt out: whether arrays are counted, and can be made
-    kernel: Any = njit(nogil=True, forceinline=inline, _nrt=not (inline and ours))(function)
+    checked = None if ours else inline  # a mistake in a policy of the user's must not write into other memory
+    kernel: Any = njit(nogil=True, forceinline=inline, boundscheck=checked, _nrt=not (inline and ours))(function)
     if folder is not None:
         with _choosing_folder:
             before = _numba.CACHE_DIR
@@ -122,6 +123,16 @@ def _compile(function: Callable[..., Any], *, inline: bool) -> Any:
     return kernel
 
 
+def compile_for(kernel: Any, *arguments: Any) -> None:
+    """Compile a kernel for the types of these arguments; numba's error, if it cannot, names the line of the kernel."""
+    kernel.compile(tuple(map(numba.typeof, arguments)))
+
+
+def returned_types(kernel: Any) -> list[str]:
+    """The types that a kernel returns, in numba's words, for all that it was compiled for."""
+    return [str(signature.return_type) for signature in kernel.nopython_signatures]
+
+
 def specialise(engine: Callable[..., Any], name: str, *, inline: bool = False, **kernels: Any) -> Any:
     """Compile a copy of `engine` in which the global names in `kernels` mean the kernels given.
 
@@ -129,7 +140,8 @@ def specialise(engine: Callable[..., Any], name: str, *, inline: bool = False, *
     `name` and what `kernels` are distinguish the copies in the cache. inline: as for `inlined`.
     """
     bound = {key: value if hasattr(value, "py_func") else jit(value) for key, value in kernels.items()}
-    copy = types.FunctionType(engine.__code__, {**engine.__globals__, **bound}, name)
+    globals_ = {**engine.__globals__, **bound}
+    copy = types.FunctionType(engine.__code__, globals_, name, engine.__defaults__, engine.__closure__)
     made_of = sorted(
         (key, used.py_func.__module__, used.py_func.__qualname__, used.py_func.__code__.co_firstlineno)
         for key, used in bound.items()

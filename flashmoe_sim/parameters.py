@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import typing
 from collections.abc import Mapping
 from dataclasses import fields
-from inspect import isabstract
 from typing import Any, TypeVar
 
 from flashmoe_sim.errors import BadInput, unknown_name
+from flashmoe_sim.outside import blaming, find_class
 
 T = TypeVar("T")
 MOST = 2**31 - 1
@@ -34,12 +33,24 @@ def parse(kind: str, text: str, known: Mapping[str, type[T]], base: type) -> T:
     name, *pieces = text.split(":")
     if pieces and "=" not in pieces[0]:
         name = f"{name}:{pieces.pop(0)}"
+    chosen = find(kind, name, known, base)
+    with blaming(kind, chosen):
+        return _made(kind, text, name, chosen, pieces)
+
+
+def find(kind: str, name: str, known: Mapping[str, type[T]], base: type) -> type[T]:
+    """The class of this name in `known`, or one of the user's from `module:Class`.
+
+    Raises BadInput for a name that is in no table and no such class.
+    """
     if name in known:
-        chosen = known[name]
-    elif ":" in name and name.split(":")[0] not in known:
-        chosen = _outside(kind, name, base)
-    else:
-        raise unknown_name(kind, name, known)
+        return known[name]
+    if ":" in name and name.partition(":")[0] not in known:
+        return find_class(kind, name, base)
+    raise unknown_name(kind, name, known)
+
+
+def _made(kind: str, text: str, name: str, chosen: type[T], pieces: list[str]) -> T:
     types = typing.get_type_hints(chosen)
     allowed = [item.name for item in fields(chosen)]  # type: ignore[arg-type]
     parameters: dict[str, Any] = {}
@@ -50,20 +61,8 @@ def parse(kind: str, text: str, known: Mapping[str, type[T]], base: type) -> T:
             raise BadInput(f"{kind} {text!r}: {piece!r} is not a parameter; {name} has: {listed}")
         try:
             parameters[key] = types[key](value)
-        except ValueError:
+        except (TypeError, ValueError):
             raise BadInput(f"{kind} {text!r}: {key} is {value!r}, expected {types[key].__name__}") from None
         if types[key] is int and abs(parameters[key]) > MOST:
             raise BadInput(f"{kind} {text!r}: {key} is beyond {MOST}, the most that a kernel counts with")
     return chosen(**parameters)
-
-
-def _outside(kind: str, name: str, base: type) -> type[Any]:
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        listed = "`sim policy list`" if kind == "policy" else "`sim prefetch list`"
-        raise BadInput(f"{kind} {name!r}: {error}; expected a name from {listed} or module:Class") from None
-    if not (isinstance(found, type) and issubclass(found, base)) or isabstract(found) or not hasattr(found, "name"):
-        raise BadInput(f"{kind} {name!r}: not a {kind}: expected a named class that extends {base.__name__}")
-    return found

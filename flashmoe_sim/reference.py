@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from flashmoe_sim.policies.base import ALL_CONTRACTS, EvictingPolicy, Policy
@@ -21,8 +21,9 @@ HEAD = """\
 Made from the docstrings of `flashmoe_sim/policies/` and `flashmoe_sim/prefetchers/` by `./dev docs`.
 
 `--policy` takes a name, with parameters after it where the defaults below are not what you want (`lfu:count=restart`),
-several with commas between them, or `all`. `my_module:MyPolicy` is one of your own, and
-[CONTRIBUTING.md](../CONTRIBUTING.md) shows how to write it. [contracts.md](contracts.md) defines the contracts;
+several with commas between them, or `all`. `mine:Gap` is one of your own: the class `Gap` in `mine.py`, in the current
+folder or on Python's path. [CONTRIBUTING.md](../CONTRIBUTING.md) shows how to write it. [contracts.md](contracts.md)
+defines the contracts;
 [why.md](why.md) says which to use when, and compares the policies.
 
 Every policy that evicts also takes:
@@ -35,10 +36,13 @@ def describe(kind: Kind) -> dict[str, Any]:
 
     rule: the docstring without the parameters. parameters: defaults. meanings: empty where no docstring tells.
     """
-    own = {item.name: item.default for item in fields(kind)}
+    own = {item.name: "required" if item.default is MISSING else item.default for item in fields(kind)}
     shared = {name: own.pop(name) for name in SHARED if name in own}
     parameters = own | shared
-    rule, _ = _split(inspect.getdoc(kind) or "", parameters)
+    said = vars(kind).get("__doc__") or ""
+    if said.startswith(f"{kind.__name__}("):  # written by `dataclass`, for want of another
+        said = ""
+    rule, _ = _split(inspect.cleandoc(said), parameters)
     meanings: dict[str, str] = {}
     for base in kind.__mro__:
         meanings = _split(inspect.cleandoc(base.__doc__ or ""), parameters)[1] | meanings
@@ -52,7 +56,7 @@ def describe(kind: Kind) -> dict[str, Any]:
         "lead": getattr(kind, "lead", ""),
         "contracts": list(kind.contracts),
         "hindsight": getattr(kind, "hindsight", False),
-        "source": kind.source,
+        "source": kind.source or inspect.getsourcefile(kind),
     }
 
 

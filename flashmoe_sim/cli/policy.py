@@ -27,21 +27,25 @@ def list_(as_json: bool) -> None:
         return
     rows = [(one["name"], shown_contracts(one["contracts"]), one["summary"]) for one in described]
     print_table((("policy", "left"), ("contracts", "left"), ("what it does", "left")), rows)
-    click.echo(wrapped("`sim policy show NAME` tells parameters, ties and source; `module:Class` names your own."))
+    click.echo(
+        wrapped(
+            "`sim policy show NAME` gives parameters, ties and source. A policy of your own is `mine:Gap`: the "
+            "class Gap in mine.py, in the current folder or on Python's path."
+        )
+    )
 
 
 @command.command(short_help="One policy: rule, parameters, ties, source.")
 @click.argument("name")
 @json_option
 def show(name: str, as_json: bool) -> None:
-    """Say all there is to know about the policy NAME."""
-    from flashmoe_sim.errors import unknown_name
+    """Say all there is to know about the policy NAME: one of `sim policy list`, or your own as module:Class."""
+    from flashmoe_sim.parameters import find
+    from flashmoe_sim.policies.base import Policy
     from flashmoe_sim.policies.table import POLICIES
     from flashmoe_sim.reference import describe
 
-    if name not in POLICIES:
-        raise unknown_name("policy", name, POLICIES)
-    described = describe(POLICIES[name])
+    described = describe(find("policy", name, POLICIES, Policy))
     if as_json:
         print_json(described)
         return

@@ -112,21 +112,25 @@ def list_(as_json: bool) -> None:
     rows = [(one["name"] + "*" * one["hindsight"], one["lead"] or "-", one["summary"]) for one in described]
     columns = (("predictor", "left"), ("lead", "left"), ("what it does", "left"))
     print_table(columns, rows, caption="*: knows the future")
-    click.echo(wrapped("`sim prefetch show NAME` tells parameters and source; `module:Class` names your own."))
+    click.echo(
+        wrapped(
+            "`sim prefetch show NAME` gives parameters and source. A predictor of your own is `mine:Guess`: the "
+            "class Guess in mine.py, in the current folder or on Python's path."
+        )
+    )
 
 
 @command.command(short_help="One predictor: rule, lead, parameters, source.")
 @click.argument("name")
 @json_option
 def show(name: str, as_json: bool) -> None:
-    """Say all there is to know about the predictor NAME."""
-    from flashmoe_sim.errors import unknown_name
+    """Say all there is to know about the predictor NAME: one of `sim prefetch list`, or your own as module:Class."""
+    from flashmoe_sim.parameters import find
+    from flashmoe_sim.prefetchers.base import Prefetcher
     from flashmoe_sim.prefetchers.table import PREFETCHERS
     from flashmoe_sim.reference import describe
 
-    if name not in PREFETCHERS:
-        raise unknown_name("predictor", name, PREFETCHERS)
-    described = describe(PREFETCHERS[name])
+    described = describe(find("predictor", name, PREFETCHERS, Prefetcher))
     if as_json:
         print_json(described)
     else:

@@ -105,10 +105,11 @@ def command(
         write_perfetto(timed.timeline, timed.work, timeline_file, layers=workload.trace.layers, force=force)
         message(f"wrote {timeline_file}; open it in ui.perfetto.dev")
     if as_json:
-        timing = (
-            None if timed is None or on is None else timed.as_json() | on.columns | {"notes": list(on.machine.notes)}
-        )
-        print_json({"identity": identity(workload, setup), "counts": total, "layers": layers, "timing": timing})
+        timing = None
+        if timed is not None and on is not None:
+            timing = timed.as_json() | on.columns | {"notes": list(on.machine.notes)}
+        who = identity(workload, setup, machine=runs_on, conditions=conditions)
+        print_json({"identity": who, "counts": total, "layers": layers, "timing": timing})
         return
     _print_total(workload.trace.name, setup, total)
     if timed is not None and on is not None:

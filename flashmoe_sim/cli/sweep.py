@@ -38,7 +38,12 @@ IDENTITY = ("trace", "model", "bank", "policy", "prefetch", "contract", "scope",
 )
 @click.option("--bank-step", default="auto", show_default=True, metavar="S", help="Steps of a range: auto, 16, or x2.")
 @click.option(
-    "--policy", "policies", default="lru", show_default=True, metavar="P,P", help="Eviction policies, or all, ranked."
+    "--policy",
+    "policies",
+    default="lru",
+    show_default=True,
+    metavar="P,P",
+    help="Eviction policies; all: every one, ranked; mine:Gap: your own.",
 )
 @click.option("--topk", "top_ks", metavar="K,K", help="Cut each trace to these experts per token.")
 @setup_options

@@ -10,6 +10,7 @@ from flashmoe_sim.cli.common import percent, print_table, size
 from flashmoe_sim.cli.workload import bank_meaning
 
 if TYPE_CHECKING:
+    from flashmoe_sim.policies.base import Policy
     from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.residency.workload import Workload
     from flashmoe_sim.sweep.left_out import LeftOut
@@ -57,7 +58,7 @@ def print_rows(
     caption += _left_out([one for one in left_out if one.trace in (None, trace.name)], rows)
     _print(columns, rows, title=title, caption=caption)
     if not timed and not _varies(rows, "prefetch"):
-        _print_gap(rows, contract)
+        _print_gap(rows, {setup.policy.spec: setup.policy for setup in setups}, contract)
 
 
 def print_summary(
@@ -177,10 +178,9 @@ def _print(columns: Sequence[Column], rows: Sequence[Row], *, title: str, captio
     print_table(headings, cells, title=title, caption=caption, dispensable=DISPENSABLE)
 
 
-def _print_gap(rows: Sequence[Row], contract: str) -> None:
+def _print_gap(rows: Sequence[Row], policies: dict[str, Policy], contract: str) -> None:
     """What parts LRU from the optimum in each bank, if the rows say: choosing victims, and admitting every miss."""
     from flashmoe_sim.policies.base import EvictingPolicy
-    from flashmoe_sim.policies.table import POLICIES
 
     cells = []
     for bank in dict.fromkeys(row["bank"] for row in rows):
@@ -191,7 +191,7 @@ def _print_gap(rows: Sequence[Row], contract: str) -> None:
         online = [
             row
             for name, row in of_bank.items()
-            if name in POLICIES and issubclass(POLICIES[name], EvictingPolicy) and not POLICIES[name].hindsight
+            if isinstance(policies[name], EvictingPolicy) and not policies[name].hindsight
         ]
         first = min(online, key=lambda row: row["misses"])
         optimum = of_bank["min"]["contract"]

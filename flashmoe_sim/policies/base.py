@@ -7,14 +7,18 @@ A *pool* is what one policy instance manages: the bank of one layer, or one bank
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from inspect import signature
+from types import FunctionType
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.errors import BadInput
+from flashmoe_sim.outside import place_of_function
 from flashmoe_sim.parameters import spec_of
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -85,6 +89,13 @@ def declines(state: State, slot: int, key: int, now: int, upcoming: int) -> bool
     return False
 
 
+HOOKS = {
+    function.__name__: tuple(signature(function).parameters)
+    for function in (on_call, on_miss, admits, on_hit, on_install, choose_victim, on_evict, declines)
+}
+REQUIRED_HOOKS = {"on_hit", "on_install", "choose_victim"}
+
+
 @dataclass(frozen=True)
 class Policy:
     """Parameters of a policy, and what holds for every set of them.
@@ -102,6 +113,10 @@ class Policy:
     def spec(self) -> str:
         """The name with the parameters that differ from their defaults, as the command line takes it."""
         return spec_of(self)
+
+    def contents(self) -> dict[str, Any]:
+        """What was read from the files that parameters name, by parameter; ids have it in place of the paths."""
+        return {}
 
 
 @dataclass(frozen=True)
@@ -128,6 +143,29 @@ class EvictingPolicy(Policy, ABC):
     @abstractmethod
     def allocate(self, shape: PoolShape) -> State:
         """Fresh state arrays for a pool."""
+
+
+@cache
+def check_kernels(kind: type[EvictingPolicy]) -> None:
+    """Raise BadInput if the `kernels` of a class are not functions that a replay loop can call."""
+    name, kernels = kind.name, getattr(kind, "kernels", {})
+    if not isinstance(kernels, Mapping):
+        raise BadInput(f"policy {name}: its `kernels` are a {type(kernels).__name__}; expected functions by name")
+    if missing := REQUIRED_HOOKS - kernels.keys():
+        raise BadInput(f"policy {name}: its `kernels` lack {', '.join(sorted(missing))}")
+    if unknown := kernels.keys() - HOOKS.keys():
+        raise BadInput(f"policy {name}: its `kernels` have {', '.join(sorted(unknown))}; known: {', '.join(HOOKS)}")
+    for hook, kernel in kernels.items():
+        function = getattr(kernel, "py_func", kernel)
+        if not isinstance(function, FunctionType):
+            raise BadInput(f"policy {name}: {hook} is a {type(kernel).__name__}; expected a function")
+        try:
+            signature(function).bind(*HOOKS[hook])
+        except TypeError:
+            raise BadInput(
+                f"policy {name}: {place_of_function(function)}: {hook} takes {signature(function)}; "
+                f"expected ({', '.join(HOOKS[hook])})"
+            ) from None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import numpy as np
 from flashmoe_sim.policies.base import admits, choose_victim, declines, on_call, on_evict, on_hit, on_install, on_miss
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.ahead import UNUSED
+from flashmoe_sim.residency.victim import FINE, fault_of
 from flashmoe_sim.residency.visit import FIRST, visit_order
 
 
@@ -38,13 +39,14 @@ def replay(
     stream: Any,
     out_used: Any,
     out_hit: Any,
-) -> None:
+) -> tuple[int, int, int]:
     """Replay one pool whose contents may weigh `capacity` altogether, in the unit of `size`.
 
     size: i64 [keys], what a key weighs: 1 for a bank of slots, bytes for a bank of bytes.
     slot_key: i32 [capacity in slots + the largest call], key_slot: i32 [keys]: the bank, all -1 for an empty one.
     The other arguments are as for the deferred loop. Free slots are taken last freed first, then in ascending order.
     A prediction makes room for each expert before it reads it, and ends where nothing else may go for it.
+    Returns what the deferred loop does.
     """
     blocked = np.zeros(len(slot_key), np.int64)
     seen = np.zeros(len(key_slot), np.int64)
@@ -78,6 +80,9 @@ def replay(
                 slot = 0
                 while used + size[k] > capacity:
                     slot = choose_victim(state, slot_key[:opened], blocked, mark)
+                    fault = fault_of(slot, slot_key[:opened], blocked, mark)
+                    if fault != FINE:
+                        return call, fault, slot
                     if slot < 0 or (bypass and declines(state, slot, k, now, ahead_upcoming[r])):
                         slot = -1
                         break
@@ -163,8 +168,12 @@ def replay(
         evictions = 0
         while used > capacity:
             slot = choose_victim(state, slot_key[:opened], blocked, mark)
-            if slot < 0:
+            fault = fault_of(slot, slot_key[:opened], blocked, mark)
+            if slot < 0 and fault == FINE:
                 slot = choose_victim(state, slot_key[:opened], blocked, -1)
+                fault = fault_of(slot, slot_key[:opened], blocked, -1)
+            if fault != FINE:
+                return call, fault, slot
             k = slot_key[slot]
             if missed[k] == mark:
                 bypassed += 1
@@ -199,3 +208,4 @@ def replay(
             stream[call, 3] = cold
             stream[call, 4] = evictions
             stream[call, 6] = bypassed
+    return calls, FINE, -1

@@ -17,6 +17,7 @@ import numpy as np
 from flashmoe_sim.policies.base import choose_victim, on_call, on_evict, on_hit, on_install, on_miss
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.ahead import UNUSED
+from flashmoe_sim.residency.victim import FINE, NO_SLOT, fault_of
 from flashmoe_sim.residency.visit import FIRST, visit_order
 
 
@@ -40,8 +41,8 @@ def replay(
     out_used: Any,
     out_slot: Any,
     out_hit: Any,
-) -> int:
-    """Replay one pool; the number of the call that found no slot, or -1.
+) -> tuple[int, int, int]:
+    """Replay one pool; the call it ended at, a constant of residency/victim.py that says why, and the slot returned.
 
     key: u32 [references], offset: i64 [calls + 1], row: i32 [calls], the row of `counts` a call is added to.
     step: i32 [calls + 1], the step of each call. number: i64 [calls], the place of each call in the trace.
@@ -122,11 +123,14 @@ def replay(
                     opened += 1
                 else:
                     slot = choose_victim(state, slot_key, blocked, epoch)
+                    fault = fault_of(slot, slot_key, blocked, epoch)
+                    if fault != FINE:
+                        return call, fault, slot
                     if slot < 0:
                         if prefetching:
                             requests -= 1
                             break
-                        return call
+                        return call, NO_SLOT, slot
                     old = slot_key[slot]
                     on_evict(state, slot, old)
                     evicted[evictions] = old
@@ -171,4 +175,4 @@ def replay(
                 stream[call, 3] = misses - evictions
                 stream[call, 4] = evictions
                 stream[call, 5] = aliased
-    return -1
+    return calls, FINE, -1

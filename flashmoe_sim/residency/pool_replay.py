@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import specialise
-from flashmoe_sim.errors import SimError
+from flashmoe_sim.content import NoContent, hash_of
+from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.outside import is_outside, place_of_function
 from flashmoe_sim.policies import base
 from flashmoe_sim.policies.base import STAMPS, EvictingPolicy, Policy, PoolShape
 from flashmoe_sim.policies.fifo import Fifo
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min, MinForced
 from flashmoe_sim.prefetchers.none import NoPrefetch
-from flashmoe_sim.residency import atomic, deferred, flat, sequential, tally
+from flashmoe_sim.residency import atomic, deferred, flat, sequential, tally, victim
 from flashmoe_sim.residency.ahead import NOT_READ, Ahead, compare
 from flashmoe_sim.residency.capacity import Capacity, slot_overflow
+from flashmoe_sim.residency.own_kernels import checked, new_state
 from flashmoe_sim.residency.pool import Pool
-from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.setup import FIXED_SLOT_CONTRACTS, Setup
 from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.trace.routing import RoutingTrace
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,18 +69,20 @@ def replay_pool(
     """Replay a pool from an empty bank; the resident keys at the end, i32, ascending.
 
     number: the pool's, among those of the setup's scope. counts: i64 [layers, tally.N_COLUMNS], added to.
-    Raises BadInput where a call finds no slot, and SimError where the policy's functions break the books.
+    Raises BadInput if a call finds no slot, or if the policy's `choose_victim` returns no slot that may be evicted;
+    SimError if its functions break the books.
     """
     pool = workload.pools(setup.scope)[number]
     table = np.zeros_like(counts)
-    if setup.fixed_slots:
-        held, overflow = _replay_deferred(pool, setup, bank, ahead, table, recording)
-        if overflow >= 0:
-            raise slot_overflow(workload, setup, number, overflow, bank)
-    elif not len(recording.calls) and _flat_serves(setup, bank):
+    if setup.contract == "sequential" and not len(recording.calls) and _flat_serves(setup, bank):
         held = _replay_flat(pool, setup, bank, table)
     else:
-        held = _replay_undeferred(pool, setup, bank, ahead, table, recording)
+        run = _replay_deferred if setup.fixed_slots else _replay_undeferred
+        held, (call, fault, slot) = run(pool, setup, bank, ahead, table, recording)
+        if fault == victim.NO_SLOT:
+            raise slot_overflow(workload, setup, number, call, bank)
+        if fault != victim.FINE:
+            raise _wrong_victim(workload.trace, pool, setup, bank, call, fault, slot)
     _check(setup, bank, held, table.sum(axis=0))
     counts += table
     return held
@@ -90,8 +97,7 @@ FLAT: dict[type[Policy], Callable[..., None]] = {
 
 
 def _flat_serves(setup: Setup, bank: Capacity) -> bool:
-    in_slots = setup.bank.slots is not None and bank.room > 1
-    return setup.contract == "sequential" and in_slots and type(setup.policy) in FLAT
+    return setup.bank.slots is not None and bank.room > 1 and type(setup.policy) in FLAT
 
 
 def _replay_flat(pool: Pool, setup: Setup, bank: Capacity, table: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -102,17 +108,46 @@ def _replay_flat(pool: Pool, setup: Setup, bank: Capacity, table: NDArray[np.int
     return np.flatnonzero(resident).astype(np.int32)
 
 
-OPTIONAL_HOOKS = ("on_call", "on_miss", "on_evict", "admits", "declines")
+class Loop(NamedTuple):
+    """A replay loop compiled with the functions of a policy, and those, compiled: `kernels` by name."""
+
+    run: Callable[..., tuple[int, int, int]]
+    kernels: dict[str, Any]
+
+
+def _loop(policy: EvictingPolicy, contract: str) -> Loop:
+    """The loop of a contract for a policy; for one of the user's, as its code and what that refers to are now."""
+    kind = type(policy)
+    content = None
+    if is_outside(kind):
+        with suppress(NoContent):
+            content = hash_of(kind.kernels, own=[kind.__module__.partition(".")[0]])
+    return _compiled(kind, "deferred" if contract in FIXED_SLOT_CONTRACTS else contract, content)
 
 
 @cache
-def _compiled(policy: Any, loop: str) -> Callable[..., Any]:
-    name = f"{policy.__module__.rpartition('.')[2]}_{policy.__qualname__}"
-    hooks = {hook: getattr(base, hook) for hook in OPTIONAL_HOOKS} | policy.kernels
-    kernels = {key: specialise(kernel, f"{key}_{name}", inline=True) for key, kernel in hooks.items()}
+def _compiled(kind: Any, loop: str, content: str | None) -> Loop:
+    name = f"{kind.__module__.rpartition('.')[2]}_{kind.__qualname__}"
+    hooks = {hook: getattr(base, hook) for hook in base.HOOKS} | dict(kind.kernels)
+    kernels = {
+        key: specialise(getattr(kernel, "py_func", kernel), f"{key}_{name}", inline=True)
+        for key, kernel in hooks.items()
+    }
     module = {"deferred": deferred, "atomic": atomic, "sequential": sequential}[loop]
-    compiled: Callable[..., Any] = specialise(module.replay, f"replay_{name}", **kernels)
-    return compiled
+    return Loop(specialise(module.replay, f"replay_{name}", **kernels), kernels)
+
+
+def _wrong_victim(
+    trace: RoutingTrace, pool: Pool, setup: Setup, bank: Capacity, call: int, fault: int, slot: int
+) -> BadInput:
+    """The error for what `choose_victim` returned at a call, by its place in the pool."""
+    at = int(pool.call[min(call, len(pool.call) - 1)])
+    kernel = type(setup.policy).kernels["choose_victim"]  # type: ignore[attr-defined]
+    return BadInput(
+        f"policy {setup.policy.spec}: {place_of_function(kernel)}: choose_victim returned {slot} at call {at} of "
+        f"{trace.name} (layer {int(trace.layer[at])}, a bank of {bank.room}, contract {setup.contract}); "
+        f"expected {victim.EXPECTED[fault]}"
+    )
 
 
 def _shape(pool: Pool, bank: Capacity, slots: int) -> PoolShape:
@@ -135,7 +170,7 @@ def _check(setup: Setup, bank: Capacity, held: NDArray[np.int32], counted: NDArr
     if found != expected:
         raise SimError(
             f"policy {setup.policy.spec}: contents, requests and evictions of a bank of {bank.room} are {found}, "
-            f"expected {expected}; choose_victim may only return a slot that holds something and is not blocked"
+            f"expected {expected}; its functions may write only to its state"
         )
 
 
@@ -146,35 +181,37 @@ def _replay_deferred(
     ahead: Ahead,
     table: NDArray[np.int64],
     recording: Recording,
-) -> tuple[NDArray[np.int32], int]:
-    """What is resident at the end, and the call that found no slot, or -1."""
+) -> tuple[NDArray[np.int32], tuple[int, int, int]]:
+    """What is resident at the end, and how the loop ended."""
     assert isinstance(setup.policy, EvictingPolicy)
-    policy: Any = type(setup.policy)
     slot_key = np.full(bank.room, -1, np.int32)
     fresh = np.zeros(bank.room, np.int64)
-    overflow = _compiled(policy, "deferred")(
-        pool.key,
-        pool.offset,
-        pool.row,
-        pool.step,
-        pool.call,
-        pool.key_row,
-        pool.next_call,
-        ahead.arrays(),
-        setup.contract == "protected",
-        STAMPS.index(setup.policy.stamp),
-        slot_key,
-        np.full(pool.keys, -1, np.int32),
-        fresh,
-        setup.policy.allocate(_shape(pool, bank, bank.room)),
-        table,
-        recording.calls,
-        recording.used,
-        recording.slot,
-        recording.hit,
-    )
+    loop = _loop(setup.policy, setup.contract)
+    state = new_state(setup.policy, _shape(pool, bank, bank.room))
+    with checked(setup.policy, loop.kernels, state):
+        ended = loop.run(
+            pool.key,
+            pool.offset,
+            pool.row,
+            pool.step,
+            pool.call,
+            pool.key_row,
+            pool.next_call,
+            ahead.arrays(),
+            setup.contract == "protected",
+            STAMPS.index(setup.policy.stamp),
+            slot_key,
+            np.full(pool.keys, -1, np.int32),
+            fresh,
+            state,
+            table,
+            recording.calls,
+            recording.used,
+            recording.slot,
+            recording.hit,
+        )
     _count_ahead(pool, ahead, slot_key[fresh != 0], table)
-    return np.sort(slot_key[slot_key >= 0]), overflow
+    return np.sort(slot_key[slot_key >= 0]), ended
 
 
 def _replay_undeferred(
@@ -184,34 +221,37 @@ def _replay_undeferred(
     ahead: Ahead,
     table: NDArray[np.int64],
     recording: Recording,
-) -> NDArray[np.int32]:
+) -> tuple[NDArray[np.int32], tuple[int, int, int]]:
+    """As `_replay_deferred`."""
     assert isinstance(setup.policy, EvictingPolicy)
-    policy: Any = type(setup.policy)
     most = min(bank.room // int(bank.size.min()) + pool.largest_call, pool.keys)
     slot_key = np.full(most, -1, np.int32)
     fresh = np.zeros(most, np.int64)
     atomically = setup.contract == "atomic"
-    _compiled(policy, setup.contract)(
-        pool.key,
-        pool.offset,
-        pool.row,
-        pool.step,
-        *((pool.call, pool.key_row, pool.next_call, ahead.arrays()) if atomically else (pool.next_reference,)),
-        setup.policy.bypass,
-        *([STAMPS.index(setup.policy.stamp)] if atomically else []),
-        bank.room,
-        bank.size,
-        slot_key,
-        np.full(pool.keys, -1, np.int32),
-        *([fresh] if atomically else []),
-        setup.policy.allocate(_shape(pool, bank, most)),
-        table,
-        recording.calls,
-        *([recording.used] if atomically else []),
-        recording.hit,
-    )
+    loop = _loop(setup.policy, setup.contract)
+    state = new_state(setup.policy, _shape(pool, bank, most))
+    with checked(setup.policy, loop.kernels, state):
+        ended = loop.run(
+            pool.key,
+            pool.offset,
+            pool.row,
+            pool.step,
+            *((pool.call, pool.key_row, pool.next_call, ahead.arrays()) if atomically else (pool.next_reference,)),
+            setup.policy.bypass,
+            *([STAMPS.index(setup.policy.stamp)] if atomically else []),
+            bank.room,
+            bank.size,
+            slot_key,
+            np.full(pool.keys, -1, np.int32),
+            *([fresh] if atomically else []),
+            state,
+            table,
+            recording.calls,
+            *([recording.used] if atomically else []),
+            recording.hit,
+        )
     _count_ahead(pool, ahead, slot_key[fresh != 0], table)
-    return np.sort(slot_key[slot_key >= 0])
+    return np.sort(slot_key[slot_key >= 0]), ended
 
 
 def _count_ahead(pool: Pool, ahead: Ahead, unused: NDArray[np.int32], table: NDArray[np.int64]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.outside import blaming
 from flashmoe_sim.policies.base import Candidates, PinningPolicy, ScheduledPolicy
 from flashmoe_sim.residency import pinned, scheduled, tally
 from flashmoe_sim.residency.ahead import NOT_READ, Ahead
@@ -96,10 +97,11 @@ def _replay_scheduled(
 ) -> Replay:
     candidates = _candidates(workload, setup)
     stream, hit = recorded
-    resident, ahead = scheduled.replay(workload, policy, candidates, table, stream, hit)
     pools = workload.pools(setup.scope)
-    masks = np.split(resident, np.cumsum([pool.keys for pool in pools])[:-1])
-    slots = policy.slots_taken(candidates, _by_layer(pools, masks, len(table)))
+    with blaming("policy", policy):
+        resident, ahead = scheduled.replay(workload, policy, candidates, table, stream, hit)
+        masks = np.split(resident, np.cumsum([pool.keys for pool in pools])[:-1])
+        slots = policy.slots_taken(candidates, _by_layer(pools, masks, len(table)))
     return Replay(
         setup,
         build_counts(workload, setup, banks, table, slots),
@@ -132,7 +134,8 @@ def _pinned_keys(workload: Workload, setup: Setup) -> list[NDArray[np.bool_]] | 
     """For every pool which keys are resident throughout, bool [keys]; None for a policy that evicts."""
     if not isinstance(setup.policy, PinningPolicy):
         return None
-    masks = setup.policy.pinned(_candidates(workload, setup))
+    with blaming("policy", setup.policy):
+        masks = setup.policy.pinned(_candidates(workload, setup))
     return [np.concatenate(masks)] if setup.scope == "global" else masks
 
 

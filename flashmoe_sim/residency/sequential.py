@@ -8,6 +8,7 @@ import numpy as np
 
 from flashmoe_sim.policies.base import admits, choose_victim, declines, on_call, on_evict, on_hit, on_install, on_miss
 from flashmoe_sim.residency import tally
+from flashmoe_sim.residency.victim import FINE, fault_of
 
 
 def replay(
@@ -25,8 +26,8 @@ def replay(
     counts: Any,
     stream: Any,
     out_hit: Any,
-) -> None:
-    """Replay one pool; a request is a reference, and the arguments are as for the atomic loop.
+) -> tuple[int, int, int]:
+    """Replay one pool; a request is a reference, and arguments and result are as for the atomic loop.
 
     upcoming: i32 [references], the next *reference* that asks for the key.
     """
@@ -51,6 +52,9 @@ def replay(
             declined = not admits(state, k, r + 1)
             while not declined and used + size[k] > capacity:
                 victim = choose_victim(state, slot_key, blocked, -1)
+                fault = fault_of(victim, slot_key, blocked, -1)
+                if fault != FINE:
+                    return call, fault, victim
                 declined = bypass and place < 0 and declines(state, victim, k, r + 1, upcoming[r])
                 if declined:
                     break
@@ -97,3 +101,4 @@ def replay(
             stream[call, 3] = cold
             stream[call, 4] = evictions
             stream[call, 6] = bypassed
+    return len(offset) - 1, FINE, -1

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from flashmoe_sim.errors import BadInput, unknown_name
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
 from flashmoe_sim.policies.bank import Bank, Scope
-from flashmoe_sim.policies.base import ALL_CONTRACTS, STAMPS, EvictingPolicy, Policy
+from flashmoe_sim.policies.base import ALL_CONTRACTS, STAMPS, EvictingPolicy, Policy, check_kernels
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
@@ -21,7 +21,7 @@ class Setup:
 
     scope: a bank for each layer, or one for all.
     io_split: most chunks that one tensor family of an expert is read in (the runtime's `--moe-cache-io-split`).
-    Raises BadInput for a policy or predictor that is undefined under the contract.
+    Raises BadInput for a policy or predictor that is undefined under the contract, and for one that lacks functions.
     """
 
     bank: Bank
@@ -42,6 +42,8 @@ class Setup:
                     f"{kind} {chosen.name} is undefined under the contract {self.contract}; "
                     f"use --contract {' or '.join(chosen.contracts)}"
                 )
+        if isinstance(self.policy, EvictingPolicy):
+            check_kernels(type(self.policy))
         if self.contract == "runtime" and isinstance(self.policy, EvictingPolicy) and self.policy.stamp != STAMPS[0]:
             raise BadInput(
                 f"policy {self.policy.spec}: the runtime stamps experts in the order of their first reference; "

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.outside import blaming
 from flashmoe_sim.policies.bank import Scope
 from flashmoe_sim.policies.base import Policy, ProfiledPolicy
 from flashmoe_sim.prefetchers.base import Prefetcher
@@ -62,7 +63,9 @@ class Workload:
             if isinstance(prefetcher, NoPrefetch):
                 self._ahead[key] = [nothing_ahead(pool) for pool in pools]
             else:
-                self._ahead[key] = by_pool(prefetcher.predict(self.trace), pools, len(self.trace.layers))
+                with blaming("predictor", prefetcher):
+                    predictions = prefetcher.predict(self.trace)
+                    self._ahead[key] = by_pool(predictions, pools, len(self.trace.layers))
         return self._ahead[key]
 
     def forget_ahead(self, prefetcher: Prefetcher, scope: Scope) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from flashmoe_sim.errors import BadInput
+from flashmoe_sim.outside import blaming
 from flashmoe_sim.policies.bank import Bank, Scope, parse_bank, parse_banks, parse_size
-from flashmoe_sim.policies.base import EvictingPolicy, Policy
+from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.min_ import Min
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.base import Prefetcher
@@ -29,7 +30,6 @@ OneBank = str | int | Bank
 OnePolicy = str | Policy | type[Policy]
 OnePredictor = str | Prefetcher | type[Prefetcher]
 ALL = "all"
-REQUIRED_KERNELS = {"on_hit", "on_install", "choose_victim"}
 
 
 def plan_setup(
@@ -84,23 +84,30 @@ def plan_setups(
 ) -> list[Setup]:
     """A setup for every bank, policy and predictor, in that order: `16..256` and `lru,min`, or lists.
 
-    policy, prefetch: `all` means those that can be under the contract, and one with the other. `min` with bypass is the
-        ceiling of the banks: where the contract is `runtime` or `protected`, it is counted under `atomic`, without a
-        predictor.
+    policy, prefetch: `all`, alone or among others, means those that can be under the contract, and one with the other.
+        `min` with bypass is the ceiling of the banks: if the contract is `runtime` or `protected`, it is counted
+        under `atomic`, without a predictor.
     left_out: takes what of `all` cannot be, and why.
-    Raises BadInput for words that mean nothing, and for a combination that cannot be, or if none of `all` can.
+    Raises BadInput for words that mean nothing, for a combination that cannot be, unless `all` named a part of it, and
+    if none of `all` can.
     """
     banks = parse_banks(bank if isinstance(bank, str) else ",".join(map(str, _each(bank))), step=bank_step)
-    chosen = list(dict.fromkeys(_policy(one) for one in _named(policy, POLICIES)))
-    predictors = plan_predictors(prefetch)
-    if not chosen:
-        raise BadInput("no policies given; give at least one, such as lru")
-    for right in (NoPrefetch(),) if prefetch == ALL else predictors:  # for some policy
-        plan_setup(banks[0], contract=contract, scope=scope, prefetch=right, io_split=io_split)
+    chosen = _named(policy, POLICIES, _policy)
+    predictors = _named(prefetch, PREFETCHERS, _predictor)
+    for what, given in (("policies", chosen), ("predictors", predictors)):
+        if not given:
+            raise BadInput(f"no {what} given; give at least one, such as {'lru' if given is chosen else 'none'}")
+    plan_setup(banks[0], contract=contract, scope=scope, io_split=io_split)
+    for right, itself in predictors.items():  # for some policy
+        if itself:
+            plan_setup(banks[0], contract=contract, scope=scope, prefetch=right, io_split=io_split)
+    for rule, itself in chosen.items():  # with some predictor
+        if itself and not _is_ceiling(rule, contract):
+            plan_setup(banks[0], policy=rule, contract=contract, scope=scope, io_split=io_split)
     setups, impossible = [], []
     for one in banks:
         for rule in chosen:
-            ceiling = type(rule) is Min and contract in FIXED_SLOT_CONTRACTS
+            ceiling = _is_ceiling(rule, contract)
             under = "atomic" if ceiling else contract
             for ahead in (NoPrefetch(),) if ceiling else predictors:
                 try:
@@ -108,7 +115,7 @@ def plan_setups(
                         plan_setup(one, policy=rule, contract=under, scope=scope, prefetch=ahead, io_split=io_split)
                     )
                 except BadInput as error:
-                    if ALL not in (policy, prefetch):
+                    if chosen[rule] and predictors[ahead]:
                         raise
                     impossible.append(LeftOut(None, None, rule.spec, under, ahead.spec, str(error)))
     if not setups:
@@ -118,12 +125,16 @@ def plan_setups(
     return setups
 
 
+def _is_ceiling(rule: Policy, contract: str) -> bool:
+    return type(rule) is Min and contract in FIXED_SLOT_CONTRACTS
+
+
 def plan_predictors(prefetch: OnePredictor | Iterable[OnePredictor]) -> list[Prefetcher]:
-    """The predictors that are meant, each once: `eam,hot:width=4`, `all`, an object, or a list.
+    """The predictors that are meant, each once: `eam,hot:width=4`, `all,mine:Guess`, an object, or a list.
 
     Raises BadInput for words that mean nothing, and for none at all.
     """
-    chosen = list(dict.fromkeys(_predictor(one) for one in _named(prefetch, PREFETCHERS)))
+    chosen = list(_named(prefetch, PREFETCHERS, _predictor))
     if not chosen:
         raise BadInput("no predictors given; give at least one, such as none")
     return chosen
@@ -202,20 +213,30 @@ def _size(option: str, given: str | int) -> int:
     return size
 
 
-def _named(given: Any, table: Iterable[str]) -> Iterable[Any]:
-    """What a list with commas, `all` of a table, one object or several of them name."""
-    if isinstance(given, str):
-        return table if given == ALL else given.split(",")
-    return _each(given)
+def _named(given: Any, table: Iterable[str], parse: Callable[[Any], One]) -> dict[One, bool]:
+    """What words with commas, one object or several of either name, each once; and whether by more than `all`."""
+    found: dict[One, bool] = {}
+    for one in _each(given) if not isinstance(given, str) else (given,):
+        for word in one.split(",") if isinstance(one, str) else (one,):
+            if isinstance(word, str) and word.strip() == ALL:
+                found = dict.fromkeys(map(parse, table), False) | found
+            else:
+                found[parse(word)] = True
+    return found
 
 
 def _predictor(given: OnePredictor) -> Prefetcher:
     if isinstance(given, str):
         return parse_prefetcher(given.strip())
-    predictor = given() if isinstance(given, type) else given
+    predictor = _instance("predictor", given)
     if not isinstance(predictor, Prefetcher) or not hasattr(predictor, "name"):
         raise BadInput(f"predictor {given!r}: expected a name, or a subclass of Prefetcher with a `name`")
     return predictor
+
+
+def _instance(kind: str, given: Any) -> Any:
+    with blaming(kind, given):
+        return given() if isinstance(given, type) else given
 
 
 def _each(given: One | Iterable[One]) -> Iterator[One]:
@@ -225,11 +246,9 @@ def _each(given: One | Iterable[One]) -> Iterator[One]:
 def _policy(given: OnePolicy) -> Policy:
     if isinstance(given, str):
         return parse_policy(given.strip())
-    policy = given() if isinstance(given, type) else given
+    policy = _instance("policy", given)
     if not isinstance(policy, Policy) or not hasattr(policy, "name"):
         raise BadInput(
             f"policy {given!r}: expected a name, or a subclass of EvictingPolicy or PinningPolicy with a `name`"
         )
-    if isinstance(policy, EvictingPolicy) and (missing := REQUIRED_KERNELS - set(getattr(policy, "kernels", ()))):
-        raise BadInput(f"policy {policy.name}: its `kernels` lack {', '.join(sorted(missing))}")
     return policy

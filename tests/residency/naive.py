@@ -25,6 +25,10 @@ class Overflow(Exception):
     """A miss found no slot."""
 
 
+class WrongVictim(Exception):
+    """A policy gave up a slot that may not go, or none: the number of the call, and what it gave up."""
+
+
 USED = 3  # in an entry of Result.reads
 PINNING = (
     "demand",
@@ -84,6 +88,13 @@ class Bank:
         expert = self.held.pop(slot)
         del self.where[expert]
         self.policy.evicted(slot, expert)
+
+    def victim(self, held: list[tuple[int, Expert]], number: int) -> int:
+        """The slot that the policy gives up at a call, of those that may go."""
+        slot = self.policy.victim(held)
+        if slot not in dict(held):
+            raise WrongVictim(number, slot)
+        return slot
 
     def candidates(self, allowed: Callable[[int], bool]) -> list[tuple[int, Expert]]:
         return [(slot, self.held[slot]) for slot in sorted(self.held) if allowed(slot)]
@@ -215,7 +226,7 @@ def deferred(
                         done.subtract(["requests", "misses"])
                         break
                     raise Overflow(number)
-                slot = empty[0] if empty else bank.policy.victim(allowed)
+                slot = empty[0] if empty else bank.victim(allowed, number)
                 if not empty:
                     bank.policy.evicted(slot, bank.held[slot])
                 bank.policy.installed(slot, expert, bank.now, coming)
@@ -297,7 +308,7 @@ def atomic(
             ends, displaced = False, False
             while weight(bank) + size[layer] > bank.capacity and not ends:
                 others = [pair for pair in bank.candidates(lambda _: True) if pair[1] not in kept]
-                slot = bank.policy.victim(others) if others else -1
+                slot = bank.victim(others, after) if others else -1
                 ends = slot < 0 or (bank.policy.bypass and bank.policy.declines(slot, coming))
                 if not ends:
                     displaced = True
@@ -349,7 +360,7 @@ def atomic(
         while sum(size[one[0]] for one in bank.where) > bank.capacity:
             everything = bank.candidates(lambda _: True)
             old = [pair for pair in everything if pair[1] not in union]
-            slot = bank.policy.victim(everything if bank.policy.bypass or not old else old)
+            slot = bank.victim(everything if bank.policy.bypass or not old else old, number)
             given_up.add(bank.held[slot])
             give_up(bank, slot)
         run.count(
@@ -389,7 +400,7 @@ def sequential(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int,
             emptied: list[int] = []
             declined = not bank.policy.admits(expert, bank.now)
             while sum(size[one[0]] for one in bank.where) + size[layer] > bank.capacity and not declined:
-                slot = bank.policy.victim(bank.candidates(lambda _: True))
+                slot = bank.victim(bank.candidates(lambda _: True), number)
                 declined = not emptied and bank.policy.declines(slot, coming)
                 if not declined:
                     bank.drop(slot)

@@ -1,0 +1,161 @@
+"""Code of the user's, such as a policy: how it is found, and errors in it as one line with place and cause."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from inspect import isabstract
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from flashmoe_sim.content import INSTALLED, OURS
+from flashmoe_sim.errors import BadInput, SimError
+
+_PACKAGE = str(Path(__file__).parent)
+_MOST_SHOWN = 300
+
+
+def is_outside(kind: type) -> bool:
+    """Whether a class is the user's rather than this program's."""
+    return kind.__module__.partition(".")[0] not in OURS
+
+
+def find_class(kind: str, name: str, base: type) -> type[Any]:
+    """The class that `module:Class` names, from a file in the current folder or from Python's path.
+
+    kind: what the user calls it, for messages. base: what the class must extend.
+    Raises BadInput for a module or class that is not there, for one that is no whole policy, and for any error in it.
+    """
+    module_name, _, attribute = name.partition(":")
+    listed = "`sim policy list`" if kind == "policy" else "`sim prefetch list`"
+    expected = f"expected a name from {listed} or module:Class"
+    if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
+        raise BadInput(f"{kind} {name!r}: {expected}")
+    try:
+        module = _import(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise BadInput(f"{kind} {name!r}: {place_of(error)}: {cause_of(error)}") from error
+        raise BadInput(
+            f"{kind} {name!r}: No module named {error.name!r} in the current folder ({_here()}), in PYTHONPATH or "
+            f"among installed packages; {expected}"
+        ) from None
+    except Exception as error:
+        where = place_of(error) or module_name
+        raise BadInput(f"{kind} {name!r}: {where}: {cause_of(error)}") from error
+    found = getattr(module, attribute, None)
+    if found is None:
+        classes = [key for key, one in vars(module).items() if isinstance(one, type) and issubclass(one, base)]
+        own = ", ".join(key for key in classes if getattr(module, key).__module__ == module_name)
+        there = f"; a {kind} there: {own}" if own else ""
+        where = shown_path(getattr(module, "__file__", None) or module_name)
+        raise BadInput(f"{kind} {name!r}: no {attribute} in {where}{there}; {expected}")
+    if not (isinstance(found, type) and issubclass(found, base)) or not hasattr(found, "name"):
+        raise BadInput(f"{kind} {name!r}: not a {kind}: expected a named class that extends {base.__name__}")
+    if isabstract(found):
+        lacks = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
+        raise BadInput(f"{kind} {name!r}: not a {kind} yet: {attribute} lacks the method {lacks}")
+    return found
+
+
+def _import(name: str) -> ModuleType:
+    """Import a module as `python -m` does: from the current folder first.
+
+    That holds for this name alone. Imports inside the module search the current folder last, so no file there takes
+    the place of an installed package.
+    """
+    top, here = name.partition(".")[0], _here()
+    added = here and here not in sys.path
+    if added:
+        sys.path.append(here)
+    try:
+        spec = PathFinder.find_spec(top, [here]) if here and top not in sys.modules else None
+        if spec is not None and spec.loader is not None:
+            module = sys.modules[top] = module_from_spec(spec)
+            try:
+                spec.loader.exec_module(module)
+            except BaseException:
+                del sys.modules[top]
+                raise
+        return importlib.import_module(name)
+    finally:
+        if added:
+            sys.path.remove(here)
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # deleted meanwhile
+        return ""
+
+
+@contextmanager
+def blaming(kind: str, chosen: Any) -> Iterator[None]:
+    """Turn an error in a policy or predictor of the user's, an instance or a class, into BadInput of one line."""
+    try:
+        yield
+    except SimError:
+        raise
+    except Exception as error:
+        owner = chosen if isinstance(chosen, type) else type(chosen)
+        if not is_outside(owner):
+            raise
+        where = place_of(error) or place_of_class(owner)
+        raise BadInput(f"{kind} {getattr(owner, 'name', owner.__name__)}: {where}: {cause_of(error)}") from error
+
+
+def cause_of(error: Exception) -> str:
+    """What an error says, in one line: of a compiler's pages the first lines that say what is wrong."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    said = [line.strip() for line in text.splitlines() if line.strip()]
+    if hasattr(error, "patch_message"):  # numba's own
+        said = [line for line in said if not line.startswith("Failed in nopython mode")]
+        said = said[: 2 if said and said[0].endswith(":") else 1]
+        text = " ".join(said).partition(". Raised from")[0]
+        return f"numba cannot compile it: {text[:_MOST_SHOWN]}"
+    if isinstance(error, SyntaxError):
+        text = error.msg
+    return f"{type(error).__name__}: {' '.join(text.split())[:_MOST_SHOWN]}".rstrip(": ")
+
+
+def place_of(error: Exception) -> str:
+    """File and line of the user's code that an error is of; empty if there is none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{shown_path(error.filename)}:{error.lineno}"
+    if (loc := getattr(error, "loc", None)) is not None and _is_users(loc.filename):
+        return f"{shown_path(loc.filename)}:{loc.line}"
+    frames = traceback.extract_tb(error.__traceback__)
+    found = [frame for frame in frames if _is_users(frame.filename)]
+    return f"{shown_path(found[-1].filename)}:{found[-1].lineno}" if found else ""
+
+
+def place_of_class(kind: type) -> str:
+    """The file of a class, or its module if that has none."""
+    return shown_path(getattr(sys.modules.get(kind.__module__), "__file__", None) or kind.__module__)
+
+
+def place_of_function(function: Any) -> str:
+    """File and line where a function begins, compiled or not."""
+    code = getattr(function, "py_func", function).__code__
+    return f"{shown_path(code.co_filename)}:{code.co_firstlineno}"
+
+
+def _is_users(file: str) -> bool:
+    installed = any(folder in file for folder in INSTALLED) or file.startswith(sysconfig.get_path("stdlib"))
+    return not installed and not file.startswith((_PACKAGE, "<frozen"))
+
+
+def shown_path(file: str) -> str:
+    """A path as the user would write it: from the current folder, if it lies there."""
+    here = _here()
+    return os.path.relpath(file, here) if here and file.startswith(here + os.sep) else file
