@@ -12,7 +12,7 @@ from flashmoe_sim.errors import BadInput, unknown_name
 from flashmoe_sim.trace.bundled import find_trace
 from flashmoe_sim.trace.lines import shown
 from flashmoe_sim.trace.routing import RoutingTrace
-from flashmoe_sim.trace.source import open_bytes
+from flashmoe_sim.trace.source import open_bytes, reading
 
 HEAD_BYTES = 64 << 10
 
@@ -66,8 +66,8 @@ def load_trace(
 ) -> RoutingTrace:
     """Read a trace of any known format, plain or compressed with gzip or zstd.
 
-    path: a file, or a name from the catalogue of bundled traces.
-    lenient: skip malformed lines and count them in the notes.
+    path: a file, a pipe, `-` for stdin, or a name from the catalogue of bundled traces.
+    lenient: skip malformed lines and count them in the notes; read cut-off compressed data up to the cut.
     format: a name in FORMATS, where the content alone should not decide.
     progress: called after each part with its size, in bytes after decompression.
     Raises BadInput for a file that is missing, empty, of no known format, or malformed.
@@ -75,8 +75,11 @@ def load_trace(
     if format is not None and format not in FORMATS:
         raise unknown_name("trace format", format, FORMATS)
     path, bundled = find_trace(path)
-    chosen = FORMATS[format] if format else find_format(path)
-    trace = chosen.read(path, lenient=lenient, progress=progress)
+    with reading(path, lenient=lenient) as how:
+        chosen = FORMATS[format] if format else find_format(path)
+        trace = chosen.read(path, lenient=lenient, progress=progress)
+    if how.cut_off:
+        trace = trace.with_(notes=(*trace.notes, "its compressed data is cut off: read up to the cut"))
     if bundled is None:
         return trace
     if bundled.dense_bytes is not None:
