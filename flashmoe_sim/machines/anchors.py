@@ -224,7 +224,9 @@ def _streamed(anchor: Anchor, run: Run, routed: Routed, model: ModelGeometry | N
         )
     trace = load_trace(run.trace)
     workload = prepare(trace, model)
-    replayed = replay(workload, Setup(Bank(slots=run.bank), io_split=max(routed.io_split, 1)), record=True)
+    replayed = replay(
+        workload, Setup(Bank(slots=run.bank), contract="runtime", io_split=max(routed.io_split, 1)), record=True
+    )
     counts, stream = replayed.counts.total(), replayed.stream
     assert stream is not None
     if counts["misses"] != routed.misses:

@@ -25,6 +25,7 @@ class Run:
 
     bank: slots a layer. top_k: `--moe-topk`, 0 for the model's own. replay_of: the run whose trace it replayed.
     extra: further flags. place: whatever run.json tells of the machine it ran on, by key (`machine`, `host`).
+    cache: what the page cache held at the start, `warm` or `cold`; None if run.json does not say.
     trace: the file of its routed calls, or None. model: what run.json names as its model or sidecar and is still there.
     """
 
@@ -38,6 +39,7 @@ class Run:
     replay_of: str | None
     extra: tuple[str, ...]
     place: Mapping[str, str]
+    cache: str | None
     log: RunLog
     trace: Path | None
     model: Path | None
@@ -104,10 +106,16 @@ def read_run(folder: str | Path, *, failed_too: bool = False) -> Run:
         replay_of=flags.text("replay_of") if flags.document.get("replay_of") is not None else None,
         extra=flags.texts("extra"),
         place={key: flags.text(key) for key in ("machine", "host") if key in flags.document},
+        cache=_cache_state(flags.document.get("cache")),
         log=read(_text(path / "log.txt", "the log of a run"), mode=mode, where=str(path / "log.txt")),
         trace=trace,
         model=_model_told(flags.document.get("model")),
     )
+
+
+def _cache_state(recorded: object) -> str | None:
+    state = recorded.get("state") if isinstance(recorded, dict) else None
+    return state if state in ("warm", "cold") else None
 
 
 def _model_told(told: object) -> Path | None:
