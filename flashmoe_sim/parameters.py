@@ -10,6 +10,7 @@ from inspect import isabstract
 from typing import Any, TypeVar
 
 from flashmoe_sim.errors import BadInput, unknown_name
+from flashmoe_sim.numbers import decimal
 
 T = TypeVar("T")
 
@@ -48,6 +49,8 @@ def parse(kind: str, text: str, known: Mapping[str, type[T]], base: type) -> T:
             listed = ", ".join(allowed) or "none"
             raise BadInput(f"{kind} {text!r}: {piece!r} is not a parameter; {name} has: {listed}")
         try:
+            if types[key] in (int, float) and decimal(value) is None:
+                raise ValueError
             parameters[key] = types[key](value)
         except ValueError:
             raise BadInput(f"{kind} {text!r}: {key} is {value!r}, expected {types[key].__name__}") from None

@@ -27,7 +27,7 @@ def list_(as_json: bool) -> None:
         return
     rows = [(one["name"], shown_contracts(one["contracts"]), one["summary"]) for one in described]
     print_table((("policy", "left"), ("contracts", "left"), ("what it does", "left")), rows)
-    click.echo(wrapped("`sim policy show NAME` tells parameters, ties and source; `module:Class` names your own."))
+    click.echo(wrapped("`sim policy show NAME` shows parameters, ties and source; `module:Class` names your own."))
 
 
 @command.command(short_help="One policy: rule, parameters, ties, source.")

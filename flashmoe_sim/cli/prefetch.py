@@ -112,7 +112,7 @@ def list_(as_json: bool) -> None:
     rows = [(one["name"] + "*" * one["hindsight"], one["lead"] or "-", one["summary"]) for one in described]
     columns = (("predictor", "left"), ("lead", "left"), ("what it does", "left"))
     print_table(columns, rows, caption="*: knows the future")
-    click.echo(wrapped("`sim prefetch show NAME` tells parameters and source; `module:Class` names your own."))
+    click.echo(wrapped("`sim prefetch show NAME` shows parameters and source; `module:Class` names your own."))
 
 
 @command.command(short_help="One predictor: rule, lead, parameters, source.")

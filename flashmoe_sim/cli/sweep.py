@@ -19,7 +19,8 @@ from flashmoe_sim.cli.common import (
     size,
 )
 from flashmoe_sim.cli.machine_options import condition_options
-from flashmoe_sim.cli.workload import bank_meaning, load_workload, prefetches_option, setup_options
+from flashmoe_sim.cli.workload import bank_meaning, load_workload, prefetches_option, setup_options, slots_hint
+from flashmoe_sim.numbers import three
 
 if TYPE_CHECKING:
     from flashmoe_sim.residency.setup import Setup
@@ -116,9 +117,10 @@ def command(
     from flashmoe_sim.cli.progress import replaying
     from flashmoe_sim.machines.load import load_machine
     from flashmoe_sim.sweep.collect import sweep
-    from flashmoe_sim.sweep.plan import cut_to_top_ks, plan_conditions, plan_setups
+    from flashmoe_sim.sweep.plan import cut_to_top_ks, need_machine, plan_conditions, plan_setups
     from flashmoe_sim.trace.bundled import catalog
 
+    need_machine(machines, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
     setups = plan_setups(
         bank,
         bank_step=bank_step,
@@ -210,6 +212,7 @@ def _print_rows(workload: Workload, rows: list[dict[str, Any]], setups: list[Set
         caption += "; read/tok is without what is prefetched or comes between steps"
     if any(row["prefetch_issued"] and row["hit_rate"] > (row["best_hit_rate"] or 1) for row in rows):
         caption += ", with which a bank can hit more than the best"
+    caption = "\n".join(filter(None, (caption, slots_hint(trace, contract))))
     print_table(COLUMNS_OF_PREDICTORS if several else COLUMNS, cells, title=title, caption=caption)
     if not several:
         _print_gap(rows, contract)
@@ -225,8 +228,8 @@ def _print_speeds(workload: Workload, rows: list[dict[str, Any]], contract: str)
             percent(row["hit_rate"]),
             size(row["bytes_per_token"]),
             size(row["resident_bytes"]),
-            "-" if row["tok_s"] is None else f"{row['tok_s']:.3g}",
-            "does not fit" if row["tok_s"] is None else f"{row['tok_s_lo']:.3g} to {row['tok_s_hi']:.3g}",
+            "-" if row["tok_s"] is None else three(row["tok_s"]),
+            "does not fit" if row["tok_s"] is None else f"{three(row['tok_s_lo'])} to {three(row['tok_s_hi'])}",
         )
         for row in rows
     ]

@@ -66,7 +66,9 @@ def _curves(panel: Any, rows: list[dict[str, Any]], column: str, best: str | Non
     ceiling = {row["bank"]: row[best] * scale for row in rows if best and row[best] is not None}
     if ceiling:
         places = [banks.index(bank) for bank in ceiling]
-        panel.plot(places, list(ceiling.values()), color="black", linestyle="--", label="best of an empty start (min)")
+        panel.plot(
+            places, list(ceiling.values()), color="black", linestyle="--", label="optimum from an empty bank (min)"
+        )
     every = -(-len(banks) // MOST_TICKS)
     panel.set_xticks(range(0, len(banks), every), banks[::every])
     panel.set_xlabel("bank, slots per layer" if banks[0].isdigit() else "bank, all layers")
