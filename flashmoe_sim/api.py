@@ -45,6 +45,7 @@ from flashmoe_sim.sweep.plan import (
     OneBank,
     OnePolicy,
     OnePredictor,
+    need_machine,
     plan_conditions,
     plan_setup,
     plan_setups,
@@ -128,7 +129,7 @@ def replay(
     *,
     bank: OneBank,
     policy: OnePolicy = "lru",
-    contract: str = "runtime",
+    contract: str = "protected",
     scope: str = "layer",
     prefetch: OnePredictor = "none",
     io_split: int = 4,
@@ -148,11 +149,12 @@ def replay(
     >>> replay("python-256", bank=64, by="layer").select("layer", "misses").row(0)
     (0, 1349)
 
-    The default contract is `runtime`, as on the command line, with its slot aliasing (column `aliased_refs`).
+    `contract="runtime"` reproduces the patched runtime with its slot aliasing (column `aliased_refs`).
     machine: a name, a file or a `Machine`: the row then has the speed there too. dense, kv: sizes with their unit
         (`2GiB`), or bytes. execution: by default that of the systems that have the policy.
     Raises BadInput for a combination that cannot be, and for a bank that does not fit the trace or the machine.
     """
+    need_machine(machine, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
     setup = plan_setup(bank, policy=policy, contract=contract, scope=scope, prefetch=prefetch, io_split=io_split)
     conditions = plan_conditions(setup, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
     workload = load_trace(trace, model=model)
@@ -172,7 +174,7 @@ def diagnose(
     *,
     bank: OneBank,
     policy: OnePolicy = "lru",
-    contract: str = "runtime",
+    contract: str = "protected",
     scope: str = "layer",
     model: Model | None = None,
     seed: int = 1,
@@ -195,7 +197,7 @@ def ceilings(
     machine: OneMachine,
     bank: OneBank,
     policy: OnePolicy = "lru",
-    contract: str = "runtime",
+    contract: str = "protected",
     scope: str = "layer",
     prefetch: OnePredictor = "none",
     io_split: int = 4,
@@ -211,7 +213,7 @@ def ceilings(
 
     >>> found = ceilings("python-256", machine="vm-2core", bank=64, dense="2GiB")
     >>> found.verdict.kind
-    'consume'
+    'compute'
     >>> [row.name for row in found.rows][:3]
     ['this', 'stock', 'all-hit']
 
@@ -231,7 +233,7 @@ def sweep(
     bank: OneBank | Iterable[OneBank],
     bank_step: str = "auto",
     policy: OnePolicy | Iterable[OnePolicy] = "lru",
-    contract: str = "runtime",
+    contract: str = "protected",
     scope: str = "layer",
     prefetch: OnePredictor | Iterable[OnePredictor] = "none",
     top_k: str | int | Iterable[int] | None = None,
@@ -261,6 +263,7 @@ def sweep(
     Warns of banks that do not fit a trace, and gives the rows of the others.
     Raises BadInput, before anything runs, for what cannot be read or cannot be, and if no bank fits any trace.
     """
+    need_machine(machine, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
     setups = plan_setups(
         bank,
         bank_step=bank_step,
@@ -371,7 +374,8 @@ def predict(
 
     hit_rate: one, several, or `0.588,72.8%`. table: a CSV file; either is needed, and a model and a machine.
     bank, top_k: of all rows that do not tell. dense, kv: sizes with their unit, or bytes.
-    Raises BadInput for what cannot be read, and for a bank that does not fit the machine.
+    A row of a table whose bank does not fit the machine has the reason in `does_not_fit` instead of a speed.
+    Raises BadInput for what cannot be read, and if no row fits the machine.
     """
     told = predict_as_told(
         hit_rate=hit_rate,
@@ -387,6 +391,8 @@ def predict(
         direct_io=direct_io,
         hot=hot,
     )
+    for note in told.notes:
+        warnings.warn(note, stacklevel=2)
     return frame([row.as_row() for row in told.rows], PREDICTED)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class SimError(Exception):
@@ -18,5 +19,12 @@ class BadInput(SimError):
 
 
 def unknown_name(kind: str, given: str, known: Iterable[str]) -> BadInput:
-    """An error for a name that is in no table, listing those that are."""
-    return BadInput(f"unknown {kind} {given!r}; known: {', '.join(sorted(known))}")
+    """An error for a name that is in no table, with the nearest name and the list of all."""
+    names = sorted(known)
+    return BadInput(f"unknown {kind} {given!r}; {did_you_mean(given, names)}known: {', '.join(names)}")
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """`did you mean 'lru'? ` if a known name is near what was given, else nothing."""
+    nearest = get_close_matches(given.lower(), known, n=1, cutoff=0.65)
+    return f"did you mean {nearest[0]!r}? " if nearest else ""

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from flashmoe_sim.errors import BadInput, unknown_name
+from flashmoe_sim.numbers import decimal
 from flashmoe_sim.outside import blaming, find_class
 
 T = TypeVar("T")
@@ -60,6 +61,8 @@ def _made(kind: str, text: str, name: str, chosen: type[T], pieces: list[str]) -
             listed = ", ".join(allowed) or "none"
             raise BadInput(f"{kind} {text!r}: {piece!r} is not a parameter; {name} has: {listed}")
         try:
+            if types[key] in (int, float) and decimal(value) is None:
+                raise ValueError
             parameters[key] = types[key](value)
         except (TypeError, ValueError):
             raise BadInput(f"{kind} {text!r}: {key} is {value!r}, expected {types[key].__name__}") from None

@@ -88,7 +88,7 @@ TIMING = (
     Column("tok_s_hi", "float", "1/s", "upper end of the 90 % interval of tok_s"),
     Column("ms_per_token", "float", "ms", "1000 / tok_s"),
     Column(
-        "bottleneck", "str", "", "consume, commit or prefetch; does-not-fit where the model does not fit the machine"
+        "bottleneck", "str", "", "read, upload, compute or none; does-not-fit if the model does not fit the machine"
     ),
 )
 
@@ -112,6 +112,7 @@ PREDICTED = (
     Column("measured_tok_s_lo", "float", "1/s", "lower end in the table"),
     Column("measured_tok_s_hi", "float", "1/s", "upper end in the table"),
     Column("error", "float", "1", "tok_s / measured_tok_s - 1"),
+    Column("does_not_fit", "str", "", "why the bank does not fit the machine; null if it does"),
 )
 
 OF_SEVERAL_TRACES = (

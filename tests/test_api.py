@@ -6,6 +6,7 @@ import doctest
 import inspect as signatures
 import json
 import re
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,22 @@ def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
     assert main([*arguments, "--json"]) == 0
     parsed: dict[str, Any] = json.loads(capsys.readouterr().out)
     return parsed
+
+
+def test_results_are_short_in_a_notebook(prose: sim.Workload) -> None:
+    found = sim.ceilings(prose, bank=32, machine="vm-2core", dense=2**30)
+    assert found.table()["name"].to_list() == [row.name for row in found.rows]
+    assert found.table()["tok_s"][0] == found.rows[0].tok_s
+    diagnosis = sim.diagnose(prose, bank=32)
+    misses = dict(diagnosis.table().iter_rows())
+    assert sum(misses.values()) == 2 * misses["all"] == 2 * diagnosis.misses
+    statistics = sim.inspect(prose)
+    assert statistics.table()["union_max"].to_list() == [layer.union.max for layer in statistics.layers]
+    for shown, says in ((found, found.verdict.text), (diagnosis, diagnosis.verdict.text), (statistics, "6 layers")):
+        assert says in repr(shown)
+        assert len(repr(shown)) < 600
+        assert escape(says) in shown._repr_html_()
+        assert "<table" in shown._repr_html_()
 
 
 def test_the_examples_of_the_docstrings() -> None:
@@ -268,7 +285,7 @@ def test_a_class_that_is_no_whole_policy(prose: sim.Workload) -> None:
 
 
 def test_a_missing_trace() -> None:
-    with pytest.raises(BadInput, match="nowhere: no such file, nor a bundled trace; those are: python-256"):
+    with pytest.raises(BadInput, match="nowhere: no such file, nor a bundled trace; bundled traces: python-256"):
         sim.load_trace("nowhere")
     with pytest.raises(BadInput, match=r"nowhere\.jsonl: no such file"):
         sim.sweep(["prose-256", Path("nowhere.jsonl")], bank=64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -59,6 +60,12 @@ def test_the_readme_shows_every_verb(verb: str) -> None:
 def test_the_readme_links_to_pages_that_exist(page: str) -> None:
     assert f"({page})" in README
     assert (ROOT / page).exists()
+
+
+def test_dev_explains_every_recipe() -> None:
+    text = (ROOT / "dev").read_text()
+    recipes = re.findall(r"^([a-z]+)\)", text, re.MULTILINE)
+    assert sorted(recipes) == sorted(re.findall(r"^  ([a-z]+)  +[a-z]", text, re.MULTILINE))
 
 
 def test_every_bundled_trace_is_what_the_catalogue_says() -> None:

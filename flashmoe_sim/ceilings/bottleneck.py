@@ -1,4 +1,4 @@
-"""What holds a run back: the hit path, installs, or what a miss costs at its source."""
+"""What holds a run back: reads, uploads, or computing."""
 
 from __future__ import annotations
 
@@ -14,26 +14,31 @@ from flashmoe_sim.timeline.work import Work, decoded, tokens_of
 
 # What each kind of bottleneck is made of. A system that does not read its misses computes them where they lie.
 FREED = {
-    "prefetch": ("chunk_s", "warm_chunk_s", "cold_expert_s", "merge_s", "resume_s"),
-    "commit": ("upload_s", "install_s", "fill_s"),
-    "consume": ("dense_s", "expert_s", "call_s", "step_s"),
+    "read": ("chunk_s", "warm_chunk_s", "cold_expert_s", "merge_s", "resume_s"),
+    "upload": ("upload_s", "install_s", "fill_s"),
+    "compute": ("dense_s", "expert_s", "call_s", "step_s"),
 }
 LEAST_GAIN = 1e-9
 
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """kind: the one of FREED without which the run is fastest; `none` where the run is as fast without any of them.
+    """The kind of cost that holds a run back, and the decode speed without each kind.
 
-    `prefetch`: reads of misses and reads ahead, from storage or the page cache; where the CPU computes misses, that.
-    `commit`: uploads, installs, and by how much slots take longer that are filled for the first time. `consume`: what
-    hits take too, which is dense layers, experts and finding slots.
-    tok_s: decode speed. free_tok_s: without each kind; infinite where nothing else takes time.
+    kind: `compute` if a run without it gains at least as much as a run without reads and uploads; otherwise `read` or
+        `upload`, whichever gains more; `none` if no run gains. Misses cost reads and uploads together, so these
+        stand together against what a hit costs.
+    `read`: demand reads and prefetches, from storage or the page cache; computing misses if the CPU does that.
+    `upload`: uploads, installs, and the extra time of a first fill.
+    `compute`: dense layers, experts and finding slots, which hits take too.
+    tok_s: decode speed. free_tok_s: without each kind. free_misses_tok_s: without reads and uploads. All are infinite
+        if nothing else takes time.
     """
 
     kind: str
     tok_s: float
     free_tok_s: dict[str, float]
+    free_misses_tok_s: float
 
 
 def bottleneck(work: Work, costs: Costs, execution: ExecutionModel) -> Bottleneck:
@@ -46,8 +51,11 @@ def bottleneck(work: Work, costs: Costs, execution: ExecutionModel) -> Bottlenec
 
     now = speed(costs)
     free = {kind: speed(without(costs, kind)) for kind in FREED}
-    kind = max(free, key=free.__getitem__)
-    return Bottleneck(kind if free[kind] > now * (1 + LEAST_GAIN) else "none", now, free)
+    free_misses = speed(without(without(costs, "read"), "upload"))
+    kind = "compute" if free["compute"] >= free_misses else max(("read", "upload"), key=free.__getitem__)
+    if max(free_misses, *free.values()) <= now * (1 + LEAST_GAIN):
+        kind = "none"
+    return Bottleneck(kind, now, free, free_misses)
 
 
 def without(costs: Costs, kind: str) -> Costs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.ceilings.gap import Gap, gap_to_min
 from flashmoe_sim.ceilings.larger import LargerBank, larger_bank
@@ -14,6 +14,7 @@ from flashmoe_sim.ceilings.split import MissSplit, split_misses
 from flashmoe_sim.ceilings.stationarity import Stationarity, stationarity_of
 from flashmoe_sim.ceilings.verdict import Verdict, verdict_of
 from flashmoe_sim.errors import BadInput
+from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.static import StaticGlobal
 from flashmoe_sim.prefetchers.none import NoPrefetch
@@ -21,9 +22,12 @@ from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 
+if TYPE_CHECKING:
+    import polars
 
-@dataclass(frozen=True)
-class Diagnosis:
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis(InNotebook):
     """What one setup misses on one trace, and why; None where a question has no answer.
 
     trace, policy, contract, scope, bank: what was diagnosed. hit_rate: hits / requests.
@@ -48,6 +52,26 @@ class Diagnosis:
     gap: Gap
     lookahead: Lookahead | None
     larger: LargerBank
+
+    @property
+    def heading(self) -> str:
+        setup = f"{self.trace}: {self.policy}, bank {self.bank}, contract {self.contract}"
+        return f"{setup}. {self.verdict.kind.replace('-', ' ')}: {self.verdict.text}"
+
+    def table(self) -> polars.DataFrame:
+        """The misses by their cause; `policy` is null if the optimum is not known."""
+        import polars
+
+        split = self.split
+        causes = {
+            "first uses": split.compulsory,
+            "capacity": split.capacity,
+            "policy": split.policy,
+            "aliasing": split.conflict,
+            "loaded ahead": -split.loaded_ahead,
+            "all": self.misses,
+        }
+        return polars.DataFrame({"cause": list(causes), "misses": list(causes.values())})
 
     def to_dict(self) -> dict[str, Any]:
         """The same as nested dictionaries, as `sim diagnose --json` prints it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from flashmoe_sim.ceilings.optimum import comparable_setup, optimum_known
 from flashmoe_sim.ceilings.speed_verdict import SpeedVerdict, speed_verdict
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.policies.lookahead import Lookahead
 from flashmoe_sim.policies.min_ import Min, MinForced
 from flashmoe_sim.prefetchers.oracle import Oracle1
@@ -28,6 +29,9 @@ from flashmoe_sim.timeline.execution import COPIED_BATCHES, EXECUTION_MODELS, NE
 from flashmoe_sim.timeline.interval import speed_interval
 from flashmoe_sim.timeline.timed import INTERVAL_STEPS, Timed, last_steps, time_replay
 from flashmoe_sim.timeline.work import Work
+
+if TYPE_CHECKING:
+    import polars
 
 GIB = 2**30
 THIS, STOCK, ALL_HIT, FLOOR = "this", "stock", "all-hit", "bandwidth floor"
@@ -55,8 +59,8 @@ class Ceiling:
     ms_per_token: float
 
 
-@dataclass(frozen=True)
-class Ceilings:
+@dataclass(frozen=True, repr=False)
+class Ceilings(InNotebook):
     """The ceilings of one setup on one machine, `this` first, and the verdict.
 
     notes: of rows that are missing, why; of `stock`, whether it fits. floor: of every resource how long it is busy.
@@ -78,6 +82,17 @@ class Ceilings:
     def row(self, name: str) -> Ceiling | None:
         """The row of this name; None where there is none."""
         return next((row for row in self.rows if row.name == name), None)
+
+    @property
+    def heading(self) -> str:
+        setup = f"{self.policy}, bank {self.bank}, contract {self.contract}, {self.execution}"
+        return f"{self.trace} on {self.machine}: {setup}. {self.verdict.text}"
+
+    def table(self) -> polars.DataFrame:
+        """A row for each ceiling."""
+        import polars
+
+        return polars.DataFrame([asdict(row) for row in self.rows])
 
     def to_dict(self) -> dict[str, Any]:
         """The same as nested dictionaries, as `sim ceilings --json` prints it."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from flashmoe_sim.ceilings.bottleneck import Bottleneck
 from flashmoe_sim.ceilings.hardware import Move
+from flashmoe_sim.numbers import three
 from flashmoe_sim.timeline.execution import COPIED_BATCHES, TWO_LANES, ExecutionModel
 
 WORTH_NAMING = 0.005
@@ -21,9 +22,10 @@ WORDS = {
 
 @dataclass(frozen=True)
 class SpeedVerdict:
-    """kind: consume, commit, prefetch or none, as bottleneck.py defines them. text: a sentence with the numbers.
+    """kind: read, upload, compute or none, as bottleneck.py defines them. text: a sentence with the numbers.
 
-    free_tok_s: the speed without each kind of cost; infinite where nothing else takes time.
+    free_tok_s: the speed without each kind of cost; free_misses_tok_s: without reads and uploads. Both are infinite if
+        nothing else takes time.
     ceilings: all-hit, oracle-prefetch overlapped and min, what gains most first. hardware: each change of the machine
         alone, what gains most first.
     """
@@ -32,6 +34,7 @@ class SpeedVerdict:
     text: str
     tok_s: float
     free_tok_s: dict[str, float]
+    free_misses_tok_s: float
     ceilings: tuple[Move, ...]
     hardware: tuple[Move, ...]
 
@@ -51,29 +54,25 @@ def speed_verdict(
         (first, speed), *others = worth
         parts[1] = ", ".join([f"{first} would give {speed}", *map(" ".join, others)])
     if hardware and hardware[0].gain >= WORTH_NAMING:
-        parts.append(f"of hardware, {hardware[0].name} moves it most: {three(hardware[0].tok_s)} tok/s")
+        parts.append(f"the hardware change that helps most is {hardware[0].name}: {three(hardware[0].tok_s)} tok/s")
     else:
-        parts.append("no single piece of hardware twice as fast moves it")
-    return SpeedVerdict(held.kind, "; ".join(parts) + ".", tok_s, held.free_tok_s, tuple(moves), hardware)
+        parts.append("no single hardware change helps")
+    text = "; ".join(parts) + "."
+    return SpeedVerdict(held.kind, text, tok_s, held.free_tok_s, held.free_misses_tok_s, tuple(moves), hardware)
 
 
 def _cause(held: Bottleneck, execution: ExecutionModel) -> str:
     if held.kind == "none":
         return f"Nothing alone holds it back at {three(held.tok_s)} tok/s"
     what, free = {
-        "prefetch": ("Source reads hold", "free reads"),
-        "commit": ("Uploads and installs hold", "free uploads and installs"),
-        "consume": ("The hit path holds", "free layers, experts and slot lookups"),
+        "read": ("Reads hold", "free reads"),
+        "upload": ("Uploads and installs hold", "free uploads and installs"),
+        "compute": ("Computing holds", "free layers, experts and slot lookups"),
     }[held.kind]
-    if held.kind == "prefetch" and execution.serve in (TWO_LANES, COPIED_BATCHES):
+    if held.kind == "read" and execution.serve in (TWO_LANES, COPIED_BATCHES):
         what, free = "Misses computed on the CPU hold", "free misses"
     speed = held.free_tok_s[held.kind]
     gives = f"{three(speed)} tok/s instead of {three(held.tok_s)}"
     if not np.isfinite(speed):
         gives = f"no limit instead of {three(held.tok_s)} tok/s"
     return f"{what} it back ({free}: {gives})"
-
-
-def three(number: float) -> str:
-    """Three digits, zeros at the end too, and no exponent."""
-    return f"{number:#.3g}".removesuffix(".") if number < 999.5 else f"{float(f'{number:.3g}'):,.0f}"

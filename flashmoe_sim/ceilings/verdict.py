@@ -86,7 +86,7 @@ def _cause(
         by = "its choice of victims" if gap.victim_choice >= gap.admission else "not admitting what is used late"
         ahead = ""
         if lookahead is not None:
-            ahead = f"; a lookahead of {lookahead.steps:,} steps gives half of what victims can"
+            ahead = f"; seeing {lookahead.steps:,} steps ahead gives half of what better victims can"
         return "policy", f"min in the same bank would avoid {share} of {missed}, mostly by {by}{ahead}."
     if split.capacity >= MOST * gap.policy:
         return "working-set", (

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     default=16,
     show_default=True,
     metavar="W",
-    help="Steps that lookahead-W sees.",
+    help="Steps that the row lookahead-W sees ahead.",
 )
 @lenient_option
 @json_option
@@ -52,13 +52,12 @@ def command(
     lenient: bool,
     as_json: bool,
 ) -> None:
-    """Say how fast TRACE could decode at best on a machine, and what holds it back.
+    """Show how fast TRACE could decode at best on a machine, and what holds it back.
 
-    TRACE is a file, or a name from `sim trace catalog`. docs/ceilings.md explains each ceiling and when it misleads.
+    TRACE is a file, - for stdin, or a name from `sim trace catalog`. docs/ceilings.md explains each ceiling.
 
     \b
-    Example:  sim ceilings gpt-oss-120b --bank 32 --contract atomic \\
-                  --machine m3-max-48 --dense 2GiB
+    Example:  sim ceilings gpt-oss-120b --bank 32 --machine m3-max-48
     """
     from flashmoe_sim.ceilings.speed import ceilings
     from flashmoe_sim.machines.load import load_machine
@@ -79,7 +78,7 @@ def command(
 
 
 def _print(found: Ceilings, setup: Setup) -> None:
-    from flashmoe_sim.ceilings.speed_verdict import three
+    from flashmoe_sim.numbers import three
 
     columns = [("", "left"), ("hit %", "right"), ("reads/tok", "right"), ("read/tok", "right")]
     columns += [("tok/s", "right"), ("90 %", "right"), ("ms/tok", "right")]

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+KEPT_WHOLE = 20  # letters of a word that a table does not break, such as a name
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
 force_option = click.option("--force", is_flag=True, help="Overwrite what is already there.")
 lenient_option = click.option(
@@ -65,10 +67,11 @@ def print_table(
     caption: str = "",
     dispensable: Sequence[str] = (),
 ) -> None:
-    """A table as wide as the terminal at most; `columns` are (heading, "left" or "right"), all headings empty for none.
+    """A table as wide as the terminal; `columns` are (heading, "left" or "right"), all headings empty for none.
 
     If it is tight, the columns move together; then those with the headings `dispensable` are left out, the first of
-    them first, and the caption names them; then what is on the left is broken into lines. No cell is cut off.
+    them first, and the caption names them; then text on the left is broken between words. No name is broken: a terminal
+    narrower than the names wraps the lines itself.
     """
     from rich import box
     from rich.console import Console
@@ -89,7 +92,8 @@ def print_table(
         caption += f"; too wide for here: {', '.join(left_out)}"
     columns = [columns[number] for number in kept]
     rows = [[row[number] for number in kept] for row in rows]
-    widths = [widths[number] for number in kept]
+    in_columns = list(zip([heading for heading, _ in columns], *rows, strict=True))
+    widths = [max(map(len, cells)) for cells in in_columns]
     tight = columns[-1][1] == "right" and sum(widths) + 2 * (len(widths) - 1) > console.width
     gap = 1 if tight else 2
     table = Table(
@@ -99,9 +103,19 @@ def print_table(
         pad_edge=False,
         padding=(0, gap - headed, 0, 0),  # a box adds a space of its own
     )
-    for heading, side in columns:
+    words = [
+        max((len(word) for cell in cells for word in cell.split() if len(word) <= KEPT_WHOLE), default=0)
+        if side == "left"
+        else width
+        for (_, side), width, cells in zip(columns, widths, in_columns, strict=True)
+    ]
+    least = sum(words) + gap * (len(words) - 1)
+    narrow = least > console.width
+    if narrow:
+        console.width = least
+    for (heading, side), word in zip(columns, words, strict=True):
         if side == "left":
-            table.add_column(heading, overflow="fold")
+            table.add_column(heading, overflow="fold", width=word if narrow else None)
         else:
             table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:

@@ -9,6 +9,7 @@ import click
 
 from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
 from flashmoe_sim.cli.machine_fit import fit
+from flashmoe_sim.numbers import plain
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import Machine, Quantity
@@ -58,19 +59,26 @@ def list_(as_json: bool) -> None:
 
 @command.command(short_help="One machine: every number, its interval and its source.")
 @click.argument("machine")
+@click.option("--toml", "as_toml", is_flag=True, help="Print a machine's file, to edit and give to --machine.")
 @json_option
-def show(machine: str, as_json: bool) -> None:
+def show(machine: str, as_toml: bool, as_json: bool) -> None:
     """Show every number of MACHINE, with its 90 % interval, source and condition.
 
     MACHINE is a name from `sim machine list`, or the path of a TOML file of your own.
 
     \b
     Example: sim machine show m5-pro-48
-             sim machine show ./mine.toml --json
+             sim machine show m5-max-128 --toml > mine.toml
     """
     from flashmoe_sim.machines import load_machine
+    from flashmoe_sim.machines.write import toml
 
     loaded = load_machine(machine)
+    if as_toml:
+        if as_json:
+            raise click.UsageError("--toml and --json: give one of them")
+        click.echo(toml(loaded), nl=False)
+        return
     if as_json:
         print_json(asdict(loaded))
         return
@@ -92,8 +100,8 @@ def show(machine: str, as_json: bool) -> None:
 
 
 def _print_quantity(name: str, quantity: Quantity) -> None:
-    interval = "" if quantity.lo == quantity.hi else f"  ({quantity.lo:.4g} to {quantity.hi:.4g})"
-    click.echo(f"  {name} {'~' if quantity.estimated else ''}{quantity.value:.4g}{interval}")
+    interval = "" if quantity.lo == quantity.hi else f"  ({plain(quantity.lo)} to {plain(quantity.hi)})"
+    click.echo(f"  {name} {'~' if quantity.estimated else ''}{plain(quantity.value)}{interval}")
     click.echo(wrapped(f"    condition: {quantity.condition}", indent=6))
     click.echo(wrapped(f"    source: {quantity.source}", indent=6))
 

@@ -11,6 +11,7 @@ import click
 
 from flashmoe_sim.cli.common import force_option, json_option, message, print_json, print_table, wrapped
 from flashmoe_sim.errors import BadInput
+from flashmoe_sim.numbers import plain
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.anchors import Anchor
@@ -22,16 +23,30 @@ if TYPE_CHECKING:
 @click.command(short_help="A machine from recorded runs, or from rows of a table.")
 @click.argument("anchors", nargs=-1, required=True)
 @click.option(
-    "--model", help="What ran: a manifest, sidecar folder, GGUF file or name; else a manifest.json by the runs."
+    "--model",
+    metavar="SPEC",
+    help="What ran: a manifest, sidecar folder, GGUF file or name; else a manifest.json by the runs.",
 )
 @click.option(
     "--row", "rows", multiple=True, metavar="COLUMN=VALUE", help="A row of the table; give one for each anchor."
 )
 @click.option(
-    "--topk", "top_k", type=click.IntRange(1), help="Experts a token of the table's rows; else its column topk."
+    "--topk",
+    "top_k",
+    type=click.IntRange(1),
+    metavar="K",
+    help="Experts a token of the table's rows; else its column topk.",
 )
-@click.option("--parameter", "parameters", multiple=True, metavar="NAME", help="A number to fit beside the usual ones.")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="The machine's file to write, a .toml.")
+@click.option(
+    "--parameter", "parameters", multiple=True, metavar="NAME", help="A number to fit besides the usual ones."
+)
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The machine's file to write, a .toml.",
+)
 @force_option
 @json_option
 def fit(
@@ -52,6 +67,8 @@ def fit(
 
     Or ANCHORS is one CSV file, with a --row for each anchor: columns decode_tok_s or tok_s, misses_per_call or
     hit_pct, and condition.
+
+    Runs must be of one kind, all with a cold page cache or all with a warm one; files among the folders are left out.
 
     Fitted are layer_us and read_gb_s; resume_us where one run streams and one does not; first_touch_gb_s where an
     all-hit run tells how long its bank took to fill; and pinned_gb_s where there are uploads. --parameter adds
@@ -82,13 +99,23 @@ def fit(
             raise BadInput("--topk without --row; a run tells its own top-k; leave it out")
         if table := next((anchor for anchor in anchors if anchor.lower().endswith(".csv")), None):
             raise BadInput(f"{table}: a table without --row; choose its rows: --row bank=16 --row bank=128")
-        fitted = fit_runs(anchors, name=name, command=command, model=model, parameters=parameters)
+        fitted = fit_runs(_folders(anchors), name=name, command=command, model=model, parameters=parameters)
     write_machine(fitted.machine, out, force=force)
     if as_json:
         print_json(fitted_document(fitted, out))
     else:
         print_fitted(fitted)
         message(f"wrote {out}")
+
+
+def _folders(anchors: tuple[str, ...]) -> list[str]:
+    """The anchors without the files among them, such as the README.md that `runs/*` names too."""
+    files = [anchor for anchor in anchors if Path(anchor).is_file()]
+    if len(files) == len(anchors):
+        return list(anchors)
+    for file in files:
+        message(f"{file}: not the folder of a run; left out")
+    return [anchor for anchor in anchors if anchor not in files]
 
 
 def _command(
@@ -127,10 +154,15 @@ def _from(fitted: Fitted, parameter: str) -> list[str]:
 
 
 def print_fitted(fitted: Fitted) -> None:
-    """What was fitted, on which anchors, and how well it gives them again."""
+    """What was fitted, on which anchors, and the error on each."""
     machine = fitted.machine
     rows = [
-        (path, f"{quantity.value:.4g}", f"{quantity.lo:.4g} to {quantity.hi:.4g}", ", ".join(_from(fitted, parameter)))
+        (
+            path,
+            plain(quantity.value),
+            f"{plain(quantity.lo)} to {plain(quantity.hi)}",
+            ", ".join(_from(fitted, parameter)),
+        )
         for parameter, path, quantity in _fitted_quantities(fitted)
     ]
     call = machine.host.call_us
@@ -138,14 +170,14 @@ def print_fitted(fitted: Fitted) -> None:
         told = [anchor for anchor in fitted.anchors if anchor.call_s]
         told = [anchor for anchor in told if anchor.misses] or told
         names = ", ".join(anchor.name for anchor in told)
-        rows.append(("host.call_us", f"{call.value:.4g}", f"{call.lo:.4g} to {call.hi:.4g}", names))
+        rows.append(("host.call_us", plain(call.value), f"{plain(call.lo)} to {plain(call.hi)}", names))
     columns = [("fitted", "right"), ("90 % interval", "right"), ("on", "left")]
     print_table([(machine.name, "left"), *columns], rows)
     residuals = []
     for anchor, one, residual in _observed(fitted):
         measured, again, unit = _shown(anchor, one, residual)
         residuals.append(
-            (anchor.name, unit, f"{measured:.4g}", f"{again:.4g}", f"{round(again / measured - 1, 3) + 0.0:+.1%}")
+            (anchor.name, unit, plain(measured), plain(again), f"{round(again / measured - 1, 3) + 0.0:+.1%}")
         )
     headings = [("measured", "right"), ("fitted", "right"), ("error", "right")]
     print_table([("anchor", "left"), ("of", "left"), *headings], residuals)

@@ -1,4 +1,4 @@
-"""The options that say on which machine, and how a model runs on it, shared by the verbs that tell seconds."""
+"""The options for the machine and how a model runs on it, shared by the verbs with seconds."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ machine_option = click.option(
 def condition_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """`--execution`, `--dense`, `--kv`, `--direct-io` and `--hot`."""
     for option in (
-        click.option("--hot", is_flag=True, help="The storage is hot, and reads at its hot_share."),
+        click.option("--hot", is_flag=True, help="The storage is hot and throttled: it reads at its hot_share."),
         click.option("--direct-io", is_flag=True, help="Reads go past the page cache."),
-        click.option("--kv", metavar="SIZE", help="Memory of the context, such as 2GiB; by default 0."),
+        click.option("--kv", metavar="SIZE", help="Memory of the context, such as 2GiB; default: 0."),
         click.option(
-            "--dense", metavar="SIZE", help="Weights outside the routed experts, where the model does not tell."
+            "--dense", metavar="SIZE", help="Weights outside the routed experts, such as 5GiB; default: the model's."
         ),
         click.option(
             "--execution",
             metavar="E",
-            help=f"In which order a call is read, uploaded and computed: {EXECUTIONS}; by default as systems with the "
-            "policy do.",
+            help=f"The order in which a call is read, uploaded and computed: {EXECUTIONS}; default: the execution "
+            "model of the engine that uses this policy.",
         ),
     ):
         function = option(function)

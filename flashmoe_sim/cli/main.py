@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import click
 
 from flashmoe_sim.cli.common import printable
-from flashmoe_sim.errors import SimError
+from flashmoe_sim.errors import SimError, did_you_mean
 
 
 class Verb(NamedTuple):
@@ -64,7 +64,8 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if not args[0].startswith("-") and args[0] not in self.verbs:
-            raise click.UsageError(f"unknown verb {args[0]!r}; known: {', '.join(self.verbs)}", ctx)
+            meant = did_you_mean(args[0], self.verbs)
+            raise click.UsageError(f"unknown verb {args[0]!r}; {meant}known: {', '.join(self.verbs)}", ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -21,7 +21,7 @@ def command() -> None:
     """What a model's experts cost: bytes, reads and the memory of a bank."""
 
 
-@command.command()
+@command.command(short_help="Bytes per expert, layer by layer, and of a bank.")
 @click.argument("spec")
 @click.option(
     "--io-split",
@@ -52,7 +52,7 @@ def show(spec: str, io_split: int, as_json: bool) -> None:
         click.echo(wrapped(line, indent=2))
 
 
-@command.command("list")
+@command.command("list", short_help="The models known by name.")
 @json_option
 def list_models(as_json: bool) -> None:
     """The models known by name, each at its default quantisation."""
@@ -95,7 +95,7 @@ def list_models(as_json: bool) -> None:
             )
             for name, entry, model in rows
         ],
-        caption="~ estimated; `sim model show NAME` tells why. NAME:QUANT is another quantisation.",
+        caption="~ estimated; `sim model show NAME` says why. NAME:QUANT is another quantisation.",
     )
 
 

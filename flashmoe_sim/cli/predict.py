@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import json_option, percent, print_json, print_table
+from flashmoe_sim.cli.common import json_option, message, percent, print_json, print_table, wrapped
 from flashmoe_sim.cli.machine_options import condition_options, machine_option
 from flashmoe_sim.cli.workload import io_split_option, model_option
+from flashmoe_sim.numbers import three
 
 if TYPE_CHECKING:
+    from flashmoe_sim.sweep.predictions import Unfit
     from flashmoe_sim.timeline.from_rates import Predicted
+    from flashmoe_sim.timeline.rates import Rate
 
 
 @click.command(name="predict", context_settings={"help_option_names": ["-h", "--help"]})
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     "--table",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A CSV file with a column misses_per_call, hit_pct or hit_rate, and maybe bank, topk and tok_s.",
+    help="A published table with a column misses_per_call, hit_pct or hit_rate, and maybe bank, topk and tok_s.",
 )
 @model_option
 @machine_option
@@ -56,8 +59,9 @@ def command(
 ) -> None:
     """Predict how fast a model decodes on a machine, from published hit rates.
 
-    There need be no trace: work is made that misses as often. Where the table has the measured speed, the signed error
-    stands beside it. Misses are read in parallel (parallel-install) unless --execution says otherwise.
+    There need be no trace: work is made that misses as often. If the table has the measured speed, the signed error
+    follows it. Misses are read in parallel (parallel-install) unless --execution says otherwise. A table may be CSV,
+    with commas, semicolons or tabs, or markdown; a row that does not fit the machine says so.
 
     \b
     Example:  sim predict --model qwen3.5-35b-a3b --machine m5-max-128 \\
@@ -79,9 +83,11 @@ def command(
         direct_io=direct_io,
         hot=hot,
     )
+    for note in told.notes:
+        message(f"{table}: {note}")
     geometry, runs_on, execution_name = told.geometry, told.machine, told.conditions.execution.name
     if as_json:
-        rows = [row.as_row() | {"ms_per_token_by_part": row.timing.part_ms_per_token} for row in told.rows]
+        rows = [row.as_row() | {"ms_per_token_by_part": _parts(row)} for row in told.rows]
         found = {"model": geometry.name, "machine": runs_on.name, "execution": execution_name, "rows": rows}
         print_json(found | {"notes": list(runs_on.notes)})
         return
@@ -89,35 +95,48 @@ def command(
     _print(told.rows, lines=table is not None, title=title, notes=runs_on.notes)
 
 
-def _print(found: list[Predicted], *, lines: bool, title: str, notes: tuple[str, ...]) -> None:
+def _parts(row: Predicted | Unfit) -> dict[str, float] | None:
+    from flashmoe_sim.timeline.from_rates import Predicted
+
+    return row.timing.part_ms_per_token if isinstance(row, Predicted) else None
+
+
+def _print(found: list[Predicted | Unfit], *, lines: bool, title: str, notes: tuple[str, ...]) -> None:
     """lines: whether the rates are lines of a table, shown by number if several have the same bank and top-k."""
-    numbered = lines and len({(row.rate.bank, row.top_k) for row in found}) < len(found)
+    alike = [(row.as_row()["bank"], row.as_row()["top_k"]) for row in found]
+    numbered = lines and len(set(alike)) < len(found)
     measured = any(row.rate.measured_tok_s is not None for row in found)
     columns = [("line", "right")] if numbered else []
     columns += [("bank", "right"), ("top-k", "right"), ("hit %", "right"), ("misses/call", "right")]
     columns += [("page cache %", "right"), ("tok/s", "right"), ("90 %", "right")]
     columns += [("measured", "right"), ("error", "right")] if measured else []
-    rows = []
+    rows, reasons = [], []
     for row in found:
+        known = row.as_row()
+        fits = known["does_not_fit"] is None
+        misses, hit_rate = known["misses_per_call"], known["hit_rate"]
         cells = [row.rate.where.rpartition(" ")[2]] if numbered else []
         cells += [
-            "-" if row.rate.bank is None else str(row.rate.bank),
-            str(row.top_k),
-            percent(1 - row.misses_per_call / row.top_k),
-            f"{row.misses_per_call:.2f}",
-            percent(row.page_cache_share),
-            f"{row.tok_s:.3g}",
-            f"{row.tok_s_lo:.3g}-{row.tok_s_hi:.3g}",
+            known["bank"] or "-",
+            str(known["top_k"]),
+            percent(hit_rate if hit_rate is not None else 1 - misses / known["top_k"]),
+            "-" if misses is None else f"{misses:.2f}",
+            percent(known.get("page_cache_share")),
+            three(known["tok_s"]) if fits else "-",
+            f"{three(known['tok_s_lo'])}-{three(known['tok_s_hi'])}" if fits else "does not fit",
         ]
-        rows.append([*cells, *_measured(row)] if measured else cells)
+        rows.append([*cells, *_measured(row.rate, known.get("error"))] if measured else cells)
+        if not fits:
+            reasons.append(known["does_not_fit"])
     caption = "page cache: of the misses, if all experts outside the bank are alike"
     print_table(columns, rows, title=title, caption="; ".join((caption, *notes)))
+    for reason in reasons:
+        click.echo(wrapped(f"does not fit: {reason}", indent=2))
 
 
-def _measured(row: Predicted) -> list[str]:
-    rate, error = row.rate, row.error
-    if error is None:
+def _measured(rate: Rate, error: float | None) -> list[str]:
+    if rate.measured_tok_s is None:
         return ["-", "-"]
     ends: Any = (rate.tok_s_lo, rate.tok_s_hi)
     speed = f"{rate.tok_s:g}" if rate.tok_s is not None else f"{ends[0]:g}-{ends[1]:g}"
-    return [speed, f"{error:+.1%}"]
+    return [speed, "-" if error is None else f"{error:+.1%}"]

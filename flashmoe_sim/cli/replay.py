@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,7 +19,18 @@ from flashmoe_sim.cli.common import (
 )
 from flashmoe_sim.cli.machine_options import condition_options, machine_option
 from flashmoe_sim.cli.timing import print_timing
-from flashmoe_sim.cli.workload import bank_meaning, load_workload, prefetch_option, setup_options, trace_argument
+from flashmoe_sim.cli.workload import (
+    bank_meaning,
+    load_workload,
+    prefetch_option,
+    setup_options,
+    slots_hint,
+    trace_argument,
+)
+
+if TYPE_CHECKING:
+    from flashmoe_sim.residency.setup import Setup
+    from flashmoe_sim.trace.routing import RoutingTrace
 
 LAYER_ROWS = 16
 
@@ -71,17 +82,18 @@ def command(
     TRACE is a file, or a name from `sim trace catalog`.
 
     \b
-    Examples:  sim replay python-256 --bank 64 --policy lru --contract runtime
+    Examples:  sim replay python-256 --bank 64 --policy lru
                sim replay gpt-oss-120b --bank 32 --machine m3-max-48
     """
     from flashmoe_sim.errors import BadInput
     from flashmoe_sim.machines.load import load_machine
     from flashmoe_sim.residency.replay import replay
-    from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
+    from flashmoe_sim.sweep.plan import need_machine, plan_conditions, plan_setup
     from flashmoe_sim.sweep.row import OnMachine, identity
     from flashmoe_sim.timeline.timed import time_replay
     from flashmoe_sim.trace.atomic import refuse_existing
 
+    need_machine(machine, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
     setup = plan_setup(bank, policy=policy, contract=contract, scope=scope, prefetch=prefetch, io_split=io_split)
     workload = load_workload(trace, model, lenient=lenient)
     conditions = plan_conditions(setup, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
@@ -111,7 +123,7 @@ def command(
         who = identity(workload, setup, machine=runs_on, conditions=conditions)
         print_json({"identity": who, "counts": total, "layers": layers, "timing": timing})
         return
-    _print_total(workload.trace.name, setup, total)
+    _print_total(workload.trace, setup, total)
     if timed is not None and on is not None:
         print_timing(timed, on)
     _print_layers(layers, all_layers=all_layers)
@@ -146,7 +158,7 @@ def warn_of_aliasing(total: dict[str, Any]) -> None:
         )
 
 
-def _print_total(name: str, setup: Any, total: dict[str, Any]) -> None:
+def _print_total(trace: RoutingTrace, setup: Setup, total: dict[str, Any]) -> None:
     rows = [
         ("routed calls", f"{total['calls']:,}"),
         ("references", f"{total['refs']:,}"),
@@ -162,7 +174,7 @@ def _print_total(name: str, setup: Any, total: dict[str, Any]) -> None:
     if total["misses_per_token"] is not None:
         rows.append(("misses per token", f"{total['misses_per_token']:.2f}"))
     if total["bytes_read"] is not None:
-        rows.append(("bytes read", f"{size(total['bytes_read'])} in {total['read_ops']:,} reads"))
+        rows.append(("bytes the misses read", f"{size(total['bytes_read'])} in {total['read_ops']:,} reads"))
         if total["bytes_per_token"] is not None:
             rows.append(("bytes per token", size(total["bytes_per_token"])))
         rows.append(("memory of the banks", size(total["resident_bytes"])))
@@ -171,8 +183,8 @@ def _print_total(name: str, setup: Any, total: dict[str, Any]) -> None:
         rows.append(("prefetched", f"{issued:,} of {total['prefetch_requests']:,} asked for; {useful:,} used"))
     elif issued:
         rows.append(("loaded between steps", f"{issued:,}; {useful:,} of them used"))
-    title = f"{name}: {setup.policy.spec}, bank {setup.bank} ({bank_meaning(setup)}), contract {setup.contract}"
-    print_table((("", "left"), ("", "right")), rows, title=title)
+    title = f"{trace.name}: {setup.policy.spec}, bank {setup.bank} ({bank_meaning(setup)}), contract {setup.contract}"
+    print_table((("", "left"), ("", "right")), rows, title=title, caption=slots_hint(trace, setup.contract))
 
 
 def _print_layers(layers: list[dict[str, Any]], *, all_layers: bool) -> None:

@@ -98,9 +98,10 @@ def command(
     from flashmoe_sim.machines.load import load_machine
     from flashmoe_sim.sweep.collect import sweep
     from flashmoe_sim.sweep.left_out import reasons
-    from flashmoe_sim.sweep.plan import plan_conditions, plan_setups, plan_workloads
+    from flashmoe_sim.sweep.plan import need_machine, plan_conditions, plan_setups, plan_workloads
     from flashmoe_sim.trace.bundled import catalog
 
+    need_machine(machines, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
     left_out: list[LeftOut] = []
     setups = plan_setups(
         bank,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flashmoe_sim.cli.common import print_table, size
+from flashmoe_sim.numbers import three
 
 if TYPE_CHECKING:
     from flashmoe_sim.sweep.row import OnMachine
@@ -29,14 +30,14 @@ def speed(tok_s: float | None, lo: float | None = None, hi: float | None = None)
     """`8.1 tok/s (7.6 to 8.7)`."""
     if tok_s is None:
         return "-"
-    interval = "" if lo is None or hi is None else f" ({lo:.3g} to {hi:.3g})"
-    return f"{tok_s:.3g} tok/s{interval}"
+    interval = "" if lo is None or hi is None else f" ({three(lo)} to {three(hi)})"
+    return f"{three(tok_s)} tok/s{interval}"
 
 
 BOTTLENECKS = {
-    "consume": "the hit path: layers, experts, finding slots",
-    "commit": "uploads and installs",
-    "prefetch": "reads",
+    "compute": "computing: layers, experts, finding slots",
+    "upload": "uploads and installs",
+    "read": "reads",
     "none": "nothing",
 }
 
@@ -52,16 +53,16 @@ def print_timing(timed: Timed, on: OnMachine) -> None:
         rows.append(("prompt", speed(timing.prompt_tok_s)))
     steps = [ms for ms in (timing.step_ms_p50, timing.step_ms_p95, timing.step_ms_p99) if ms is not None]
     if steps:
-        rows.append(("a step, P50 / P95 / P99", " / ".join(f"{ms:.3g}" for ms in steps) + " ms"))
+        rows.append(("a step, P50 / P95 / P99", " / ".join(map(three, steps)) + " ms"))
     per_token = sum(timing.part_ms_per_token.values())
     if timing.part_ms_per_token:
-        rows.append(("a token", f"{per_token:.3g} ms"))
+        rows.append(("a token", f"{three(per_token)} ms"))
     for name, ms in timing.part_ms_per_token.items():
         if ms > LEAST_SHARE * per_token:
-            rows.append((f"  {WORDS[name]}", f"{ms:.3g} ms  ({ms / per_token:.0%})"))
+            rows.append((f"  {WORDS[name]}", f"{three(ms)} ms  ({ms / per_token:.0%})"))
     rows.append(("what holds it back most", BOTTLENECKS[on.columns["bottleneck"]]))
     rows.append(("read from storage", size(timed.storage_bytes)))
     rows.append(("read from the page cache", size(timed.page_cache_bytes)))
     title = f"on {on.machine.name}: {on.machine.title}; {on.conditions.execution.name}"
-    caption = "in brackets the 90 % interval: the machine, the luck of the trace, and how far one run is from another"
+    caption = "in brackets the 90 % interval: the machine, the luck of the trace, and the spread between runs"
     print_table((("", "left"), ("", "right")), rows, title=title, caption="; ".join((caption, *on.machine.notes)))

@@ -29,22 +29,28 @@ out_argument = click.argument("out", type=click.Path(path_type=Path))
 def command() -> None:
     """Inspect, lint, convert, cut, combine and make routing traces.
 
-    The format of TRACE is found by its content: the runtime's JSONL, token pairs, route CSV, grouped pairs, CSV with
-    the columns layer and expert, or this program's Parquet store; plain or compressed with gzip or zstd.
+    TRACE is a file, a bundled name, or - for stdin. Its content decides the format: the runtime's JSONL, or any with
+    layer and experts in each line; token pairs; route CSV; grouped pairs; CSV with the columns layer and expert; or
+    this program's Parquet store. Files may be compressed with gzip or zstd.
     """
 
 
 @command.command(short_help="The traces that ship with the program.")
 @json_option
 def catalog(as_json: bool) -> None:
-    """List the bundled traces; their names stand wherever a TRACE is asked for."""
+    """List the bundled traces with their size; every TRACE argument takes their names."""
     from flashmoe_sim.trace.bundled import catalog as bundled
 
+    shapes = {name: _shape(read_trace(name, notes=False)) for name in bundled()}
     if as_json:
-        print_json([{**asdict(entry), "path": str(entry.path)} for entry in bundled().values()])
+        print_json([{**asdict(entry), "path": str(entry.path), **shapes[name]} for name, entry in bundled().items()])
         return
-    rows = [(entry.name, f"{entry.what} ({entry.licence}; {entry.origin})") for entry in bundled().values()]
-    print_table((("name", "left"), ("what it is", "left")), rows)
+    rows = [
+        (name, *(_number(size) for size in shapes[name].values()), f"{entry.what} ({entry.licence}; {entry.origin})")
+        for name, entry in bundled().items()
+    ]
+    sizes = [(heading, "right") for heading in ("tokens", "layers", "experts", "top-k")]
+    print_table((("name", "left"), *sizes, ("what it is", "left")), rows)
 
 
 @command.command(short_help="Width of calls, skew, reuse, overlap.")
@@ -71,7 +77,9 @@ def inspect(trace: str, banks: str, all_layers: bool, lenient: bool, as_json: bo
 
 @command.command(short_help="What is wrong or odd; exit 1 when something is wrong.")
 @trace_argument
-@click.option("--model", help="Check the ids against this model: a manifest, sidecar folder, GGUF file or name.")
+@click.option(
+    "--model", metavar="SPEC", help="Check the ids against this model: a manifest, sidecar folder, GGUF file or name."
+)
 @lenient_option
 @json_option
 def lint(trace: str, model: str | None, lenient: bool, as_json: bool) -> None:
@@ -143,6 +151,11 @@ def cut(
 command.add_command(merge)
 command.add_command(speculate)
 command.add_command(synth)
+
+
+def _shape(trace: RoutingTrace) -> dict[str, int | None]:
+    experts = max(trace.n_experts.values())
+    return {"tokens": trace.tokens, "layers": len(trace.layers), "experts": experts, "top_k": trace.top_k or None}
 
 
 def _identity(trace: RoutingTrace) -> dict[str, Any]:

@@ -21,28 +21,28 @@ from flashmoe_sim.cli.workload import read_trace
 @click.option(
     "--curve",
     metavar="POINTS",
-    help="LRU hit rates by slots of a layer: 16:0.588,32:72.8%, or a CSV file with a column bank or slots, and one "
-    "hit_pct or hit_rate.",
+    help="LRU hit rates by slots of a layer: 16:0.588,32:72.8%, or a published table with a column bank or slots, "
+    "and one hit_pct or hit_rate.",
 )
 @click.option(
     "--curve-tokens",
     type=int,
     metavar="R",
-    help="Tokens of the run that the curve is of, prompt included; by default those of the trace.",
+    help="Tokens of the run that gave the curve, prompt included; by default as many as the trace has.",
 )
-@click.option("--like", metavar="TRACE", help="A trace to have the popularity and the token overlap of.")
+@click.option("--like", metavar="TRACE", help="Copy the popularity and the token overlap of this trace.")
 @click.option(
     "--null",
     metavar="KIND",
     help="uniform: every expert equally likely; shuffled: the calls of --like, each layer's in another order.",
 )
-@click.option("--model", metavar="SPEC", help="Layers, experts and top-k are those of this model.")
+@click.option("--model", metavar="SPEC", help="Take layers, experts and top-k from this model.")
 @click.option("--layers", type=int, metavar="L", help="Without a model: how many layers.")
 @click.option("--experts", type=int, metavar="N", help="Without a model: experts of a layer.")
 @click.option("--topk", "top_k", type=int, metavar="K", help="Experts of a token, if not the model's.")
 @click.option("--tokens", type=int, metavar="T", help="Tokens to decode; with --like as many as TRACE has.")
 @click.option("--prompt", default=0, metavar="P", help="Tokens before them, marked as prompt, one in a call like all.")
-@click.option("--seed", default=1, show_default=True, metavar="N", help="Of the draws.")
+@click.option("--seed", default=1, show_default=True, metavar="N", help="Seed of the random draws.")
 @out_option
 @to_option
 @force_option
@@ -86,8 +86,12 @@ def synth(
     from flashmoe_sim.trace.synth import synthesize
 
     write = trace_writer(out, to, force=force)
+    points = None if curve is None else read_hit_points(curve)
+    if points and 0 < max(points.values()) <= 0.01:
+        most = max(points.values())
+        message(f"{curve}: hits {most:.2%} at most; a column hit_pct is in per cent, a column hit_rate is 0 to 1")
     made, fit = synthesize(
-        curve=None if curve is None else read_hit_points(curve),
+        curve=points,
         like=None if like is None else read_trace(like, lenient=lenient),
         null=null,
         shape=find_shape(model, layers=layers, n_experts=experts, top_k=top_k),

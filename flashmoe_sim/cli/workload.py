@@ -20,10 +20,11 @@ model_option = click.option(
 )
 contract_option = click.option(
     "--contract",
-    default="runtime",
+    default="protected",
     show_default=True,
     metavar="C",
-    help="When residency is looked up and what may be a victim: runtime, protected, atomic or sequential.",
+    help="When residency is looked up and what may be a victim: protected, atomic, sequential, or runtime, which is "
+    "the patched runtime with its slot aliasing.",
 )
 scope_option = click.option(
     "--scope",
@@ -60,6 +61,13 @@ def bank_meaning(setup: Setup) -> str:
     if setup.bank.slots is not None:
         return "slots of each layer" if setup.scope == "layer" else "slots of each layer, in one bank"
     return "bytes, shared equally by the layers" if setup.scope == "layer" else "bytes of one bank for all layers"
+
+
+def slots_hint(trace: RoutingTrace, contract: str) -> str:
+    """What a table of a trace with recorded slots adds to its caption, unless it reproduces the recording engine."""
+    if trace.slot is None or contract == "runtime":
+        return ""
+    return "slots are recorded: --contract runtime reproduces the counts of their engine"
 
 
 def read_trace(trace: str, *, lenient: bool = False, notes: bool = True) -> RoutingTrace:

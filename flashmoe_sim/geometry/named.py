@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.errors import BadInput, did_you_mean
 from flashmoe_sim.geometry.families import GATE_UP
 from flashmoe_sim.geometry.ggml_types import BY_NAME, GgmlType, tensor_bytes
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
@@ -165,6 +164,4 @@ def _quant(table: dict[str, object]) -> Quant:
 
 
 def _unknown(kind: str, given: str, known: list[str], also: str) -> BadInput:
-    nearest = get_close_matches(given, known, n=1)
-    meant = f"; did you mean {nearest[0]!r}?" if nearest else ";"
-    return BadInput(f"unknown {kind} {given!r}{meant} known: {', '.join(known)}{also}")
+    return BadInput(f"unknown {kind} {given!r}; {did_you_mean(given, known)}known: {', '.join(known)}{also}")

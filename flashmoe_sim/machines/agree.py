@@ -16,10 +16,16 @@ BATCHED_READS = "batched reads"  # of parallel reads those with an io-split, too
 
 
 def refuse_two_machines(runs: Sequence[Run], *, io_split_may_differ: bool = False) -> None:
-    """Raise BadInput, naming the setting, where two runs differ in what decides their times beside bank and top-k.
+    """Raise BadInput, naming the setting, if two runs differ in what decides their times besides bank and top-k.
 
     An unrecorded setting matches any value.
     """
+    first_of_state = {run.cache: run for run in reversed(runs) if run.cache}
+    if len(first_of_state) > 1:
+        raise BadInput(
+            f"{first_of_state['cold'].folder} is a cold run and {first_of_state['warm'].folder} a warm one: reads from "
+            "storage and from the page cache take different times; fit each kind by itself"
+        )
     told: dict[str, tuple[str, Run]] = {}
     for run in runs:
         for setting, value in _settings(run):

@@ -232,7 +232,8 @@ def _streamed(anchor: Anchor, run: Run, routed: Routed, model: ModelGeometry | N
         )
     trace = load_trace(run.trace)
     workload = prepare(trace, model)
-    replayed = replay(workload, Setup(Bank(slots=run.bank), io_split=routed.chunks), record=True)
+    setup = Setup(Bank(slots=run.bank), contract="runtime", io_split=routed.chunks)
+    replayed = replay(workload, setup, record=True)
     counts, stream = replayed.counts.total(), replayed.stream
     assert stream is not None
     if counts["misses"] != routed.misses:

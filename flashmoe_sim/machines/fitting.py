@@ -20,6 +20,7 @@ from flashmoe_sim.machines.runs import read_run
 from flashmoe_sim.machines.unknowns import UNKNOWNS
 
 DISAGREES = 3  # standard deviations
+CONTRADICTS = 1.5  # times the measured time of a token, or its inverse
 OPEN = 10  # times the value
 FIRST_FILLS = 0.25  # by which shares of installs must differ that two streamed runs tell what first fills take
 
@@ -174,6 +175,7 @@ def _fitted(
     provenance: Anchors,
 ) -> Fitted:
     found = fit([one for anchor in anchors for one in anchor.observations], parameters)
+    _refuse_contradictions(found, anchors)
     machine = fitted_machine(
         found, anchors, name=name, gpu=gpu, unified=unified, condition=condition, provenance=provenance
     )
@@ -189,6 +191,18 @@ def _open_ends(found: Fit) -> Iterator[str]:
             yield (
                 f"{parameter}: the anchors hardly tell its time from none, so that its interval is open upwards; "
                 "it needs anchors further apart"
+            )
+
+
+def _refuse_contradictions(found: Fit, anchors: Sequence[Anchor]) -> None:
+    residuals = dict(zip((one.name for one in found.observations), found.residual.tolist(), strict=True))
+    for anchor in anchors:
+        host_s = anchor.layers * anchor.call_s
+        fitted_tok_s = 1 / ((1 / anchor.tok_s - host_s) * (1 + residuals[f"{anchor.name}: token"]) + host_s)
+        if not 1 / CONTRADICTS < fitted_tok_s / anchor.tok_s < CONTRADICTS:
+            raise BadInput(
+                f"{anchor.name}: {anchor.tok_s:g} tok/s measured, but {fitted_tok_s:.3g} fitted: the anchors "
+                "contradict each other, as runs with a warm and a cold page cache do; fit runs of one kind"
             )
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from importlib import resources
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.errors import BadInput, unknown_name
+from flashmoe_sim.errors import BadInput, did_you_mean, unknown_name
 from flashmoe_sim.machines.keys import REQUIRED_SECTIONS, SECTIONS, Key, default_interval
 from flashmoe_sim.machines.machine import Anchors, Compute, Host, Link, Machine, Memory, Quantity, Storage
 from flashmoe_sim.machines.reads import MeasuredRead
@@ -79,6 +77,8 @@ def parse_machine(text: str, *, where: str) -> Machine:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(f"{where}: not TOML: {error}; quote texts, and write one key = value a line") from None
+    except ValueError:  # Python's limit of digits
+        raise BadInput(f"{where}: a number has thousands of digits; expected at most 1e18") from None
     known = ("name", "title", "unified", *SECTIONS, "anchors")
     for key in document:
         if key not in known:
@@ -96,6 +96,12 @@ def parse_machine(text: str, *, where: str) -> Machine:
     if "link" in document and "gpu" not in document:
         raise BadInput(f"{where}: [link] without [gpu]; a link leads into a GPU's memory; remove it or add [gpu]")
     parts = {section: _section(where, section, document[section]) for section in SECTIONS if section in document}
+    gpu, memory = parts.get("gpu"), parts.get("memory")
+    if unified and gpu and memory and gpu.memory_gib and gpu.memory_gib.value > memory.ram_gib.value:
+        raise BadInput(
+            f"{where}: gpu.memory_gib is {gpu.memory_gib.value:g}, but a unified machine shares memory.ram_gib "
+            f"{memory.ram_gib.value:g}; give at most that"
+        )
     return Machine(
         name=_text(where, document, "name"),
         title=_text(where, document, "title"),
@@ -129,9 +135,7 @@ def _unknown_key(where: str, section: str, given: str, known: list[str]) -> BadI
     for name in known:
         if any(name == given + unit for unit in _UNITS):
             return BadInput(f"{where}: {path} has no unit: write {name}")
-    nearest = get_close_matches(given, known, n=1)
-    meant = f"did you mean {nearest[0]}? " if nearest else ""
-    return BadInput(f"{where}: unknown key {path}; {meant}known: {', '.join(known)}")
+    return BadInput(f"{where}: unknown key {path}; {did_you_mean(given, known)}known: {', '.join(known)}")
 
 
 def _quantity(where: str, key: Key, table: object) -> Quantity:
@@ -163,7 +167,7 @@ def _number(where: str, value: object, key: Key) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadInput(f"{where} is {_shown(value)}; expected {key.range}")
     low = value <= key.least if key.above else value < key.least
-    if low or not isfinite(value) or value > min(key.most, 1e18) or (key.whole and value != int(value)):
+    if low or not value <= min(key.most, 1e18) or (key.whole and value != int(value)):
         raise BadInput(f"{where} is {_shown(value)}; expected {key.range}")
     return float(value)
 
@@ -218,7 +222,10 @@ def _text(where: str, table: Mapping[str, Any], key: str) -> str:
 
 
 def _shown(value: object) -> str:
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except (ValueError, RecursionError):
+        return "too long to show"
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
@@ -11,6 +10,8 @@ from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.files import regular_file_bytes, unreadable
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.anchors import Anchor
+from flashmoe_sim.numbers import decimal
+from flashmoe_sim.tables import parse_table, share_of
 
 MAX_BYTES = 2**20
 SPEEDS = ("decode_tok_s", "tok_s")
@@ -53,9 +54,9 @@ def read_rows(path: str | Path, selectors: Sequence[str], model: ModelGeometry, 
 
 
 def read_table(file: Path) -> tuple[list[str], list[tuple[int, Row]]]:
-    """The columns of a CSV file, and its rows with their lines; cells without the blanks around them.
+    """The columns of a published table, and its rows with their lines; see `parse_table`.
 
-    Raises BadInput for what cannot be read, a table without rows, and a row with more or fewer cells than the header.
+    Raises BadInput for what cannot be read, and as `parse_table` does.
     """
     kind = "a table as CSV"
     if regular_file_bytes(file, kind=kind) > MAX_BYTES:
@@ -66,18 +67,7 @@ def read_table(file: Path) -> tuple[list[str], list[tuple[int, Row]]]:
         raise BadInput(f"{file}: is not UTF-8 text (at byte {error.start}); expected {kind}") from None
     except OSError as error:
         raise unreadable(file, error) from None
-    reader = csv.reader(text.splitlines(keepends=True), strict=True)
-    try:
-        lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if cells]
-    except csv.Error as error:
-        raise BadInput(f"{file}: line {reader.line_num}: not CSV ({error}); expected {kind}") from None
-    if len(lines) < 2:
-        raise BadInput(f"{file}: no rows under its header; expected {kind}")
-    columns = lines[0][1]
-    for number, cells in lines[1:]:
-        if len(cells) != len(columns):
-            raise BadInput(f"{file}: line {number}: {len(cells)} cells; expected {len(columns)}, as in the header")
-    return columns, [(number, dict(zip(columns, cells, strict=True))) for number, cells in lines[1:]]
+    return parse_table(text, where=str(file))
 
 
 def _select(file: Path, columns: list[str], rows: list[tuple[int, Row]], selector: str) -> tuple[int, Row]:
@@ -95,10 +85,8 @@ def _select(file: Path, columns: list[str], rows: list[tuple[int, Row]], selecto
 
 
 def _same(cell: str, value: str) -> bool:
-    try:
-        return float(cell) == float(value)
-    except ValueError:
-        return cell == value.strip()
+    number = decimal(cell)
+    return cell == value.strip() or (number is not None and number == decimal(value.strip()))
 
 
 def _anchor(place: str, selector: str, row: Row, speed: str, model: ModelGeometry, top_k: int | None) -> Anchor:
@@ -111,7 +99,10 @@ def _anchor(place: str, selector: str, row: Row, speed: str, model: ModelGeometr
     if "misses_per_call" in row:
         per_call = _number(place, row, "misses_per_call", most=used)
     else:
-        per_call = used * (1 - _number(place, row, "hit_pct", most=100) / 100)
+        rate = share_of("hit_pct", row["hit_pct"])
+        if rate is None or not 0 <= rate <= 1:
+            raise BadInput(f"{place}: hit_pct is {row['hit_pct']!r}; expected a number from 0 to 100")
+        per_call = used * (1 - rate)
     streamed = None if model.dense_bytes is None else model.token_cycle_bytes(top_k=used) + model.dense_bytes
     return Anchor(
         name=selector,
@@ -127,10 +118,7 @@ def _anchor(place: str, selector: str, row: Row, speed: str, model: ModelGeometr
 
 
 def _number(place: str, row: Row, column: str, *, least: float = 0, most: float = 1e9) -> float:
-    try:
-        value = float(row[column])
-    except ValueError:
-        value = float("nan")
-    if not isfinite(value) or not least <= value <= most:
+    value = decimal(row[column])
+    if value is None or not isfinite(value) or not least <= value <= most:
         raise BadInput(f"{place}: {column} is {row[column]!r}; expected a number from {least:g} to {most:g}")
     return value

@@ -31,8 +31,9 @@ class Run:
     bank: slots a layer. top_k: `--moe-topk`, 0 for the model's own. replay_of: the run whose trace it replayed.
     extra: further flags. flags: what of them the user gave as it is; None if run.json does not say. place: what
     run.json says of the machine it ran on, by key (`machine`, `host`). environment: variables that change what it does,
-    None if run.json does not say. document: all of run.json. trace: the file of its routed calls, or None. model: what
-    run.json names as its model or sidecar and is still there.
+    None if run.json does not say. cache: what the page cache held at the start, `warm` or `cold`; None if run.json does
+    not say. document: all of run.json. trace: the file of its routed calls, or None. model: what run.json names as its
+    model or sidecar and is still there.
     """
 
     folder: Path
@@ -47,6 +48,7 @@ class Run:
     flags: tuple[str, ...] | None
     place: Mapping[str, str]
     environment: Mapping[str, str] | None
+    cache: str | None
     log: RunLog
     document: Mapping[str, Any]
     trace: Path | None
@@ -138,11 +140,17 @@ def read_run(folder: str | Path, *, failed_too: bool = False) -> Run:
         flags=flags.texts("flags") if "flags" in flags.document else None,
         place={key: flags.text(key) for key in ("machine", "host") if key in flags.document},
         environment=flags.text_values("environment"),
+        cache=_cache_state(flags.document.get("cache")),
         log=log,
         document=flags.document,
         trace=trace,
         model=_model_told(flags.document.get("model")),
     )
+
+
+def _cache_state(recorded: object) -> str | None:
+    state = recorded.get("state") if isinstance(recorded, dict) else None
+    return state if state in ("warm", "cold") else None
 
 
 def _model_told(told: object) -> Path | None:

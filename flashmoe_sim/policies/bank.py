@@ -47,10 +47,11 @@ class Bank:
         if self.slots is not None:
             return str(self.slots)
         assert self.budget_bytes is not None
-        for unit in ("GiB", "MiB", "KiB"):
-            if self.budget_bytes % UNITS[unit] == 0:
-                return f"{self.budget_bytes // UNITS[unit]}{unit}"
-        return f"{self.budget_bytes}B"
+        texts = [
+            f"{self.budget_bytes / size:g}{unit}" for unit, size in reversed(UNITS.items()) if size <= self.budget_bytes
+        ]
+        exact = [text for text in texts if parse_size(text) == self.budget_bytes]
+        return min((*exact, f"{self.budget_bytes}B"), key=len)
 
 
 def parse_size(text: str) -> int | None:
@@ -75,11 +76,15 @@ def parse_banks(text: str, *, step: str = "auto") -> list[Bank]:
     `x2` multiplies; `16` (of bytes: `4GiB`) adds. The last of a range is always included.
     """
     banks: set[Bank] = set()
+    if step != "auto" and ".." not in text:
+        raise BadInput(f"bank step {step!r}: --bank {text} has no range to step through; give one, such as 16..256")
     for part in text.split(","):
         first, dots, last = part.strip().partition("..")
         if not dots:
             banks.add(parse_bank(first))
             continue
+        if not first or not last:
+            raise BadInput(f"bank range {part!r}: give both its ends, such as 16..256")
         low, high = parse_bank(first), parse_bank(last)
         if low.in_slots != high.in_slots:
             raise BadInput(f"bank range {part!r}: both ends must be slots or both bytes")

@@ -26,7 +26,7 @@ class Setup:
 
     bank: Bank
     policy: Policy = field(default=Lru())
-    contract: str = "runtime"
+    contract: str = "protected"
     prefetch: Prefetcher = field(default=NoPrefetch())
     scope: Scope = "layer"
     io_split: int = 4

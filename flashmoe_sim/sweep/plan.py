@@ -36,7 +36,7 @@ def plan_setup(
     bank: OneBank,
     *,
     policy: OnePolicy = "lru",
-    contract: str = "runtime",
+    contract: str = "protected",
     scope: str = "layer",
     prefetch: OnePredictor = "none",
     io_split: int = 4,
@@ -71,12 +71,19 @@ def plan_conditions(
     )
 
 
+def need_machine(machine: object, **conditions: object) -> None:
+    """Raise BadInput if there are conditions, such as execution or hot, but no machine that they apply to."""
+    given = ", ".join(f"--{name.replace('_', '-')}" for name, value in conditions.items() if value not in (None, False))
+    if given and not machine:
+        raise BadInput(f"{given}: how a model runs on a machine; give --machine too, see `sim machine list`")
+
+
 def plan_setups(
     bank: OneBank | Iterable[OneBank],
     *,
     bank_step: str = "auto",
     policy: OnePolicy | Iterable[OnePolicy] = "lru",
-    contract: str = "runtime",
+    contract: str = "protected",
     scope: str = "layer",
     prefetch: OnePredictor | Iterable[OnePredictor] = "none",
     io_split: int = 4,

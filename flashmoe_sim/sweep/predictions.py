@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +14,44 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank, parse_bank
 from flashmoe_sim.sweep.plan import OneBank, plan_conditions, plan_setup
-from flashmoe_sim.timeline.assemble import Conditions
+from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
 from flashmoe_sim.timeline.from_rates import Predicted, predict
-from flashmoe_sim.timeline.rates import Rate, parse_hit_rates, read_rates
+from flashmoe_sim.timeline.rates import Rate, parse_hit_rates, percent_or_share, read_rates
 
 HitRates = str | float | Iterable[float]
 
 
+@dataclass(frozen=True)
+class Unfit:
+    """A row of a table whose bank does not fit the machine, and the reason."""
+
+    rate: Rate
+    reason: str
+
+    def as_row(self) -> dict[str, Any]:
+        """schema.PREDICTED, as far as it is known."""
+        rate = self.rate
+        return {
+            "bank": None if rate.bank is None else str(rate.bank),
+            "top_k": rate.top_k,
+            "hit_rate": rate.hit_rate,
+            "misses_per_call": rate.misses_per_call,
+            "measured_tok_s": rate.measured_tok_s,
+            "measured_tok_s_lo": rate.tok_s_lo,
+            "measured_tok_s_hi": rate.tok_s_hi,
+            "does_not_fit": self.reason,
+        }
+
+
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What was asked, and a prediction for each rate."""
+    """What was asked, and a prediction for each rate, or why there is none. notes: what a person should know."""
 
     geometry: ModelGeometry
     machine: Machine
     conditions: Conditions
-    rows: list[Predicted]
+    rows: list[Predicted | Unfit]
+    notes: tuple[str, ...] = ()
 
 
 def predict_as_told(
@@ -44,7 +67,8 @@ def predict_as_told(
 ) -> Predictions:
     """Predict each hit rate, or each row of a table; conditions: what `plan_conditions` takes.
 
-    Raises BadInput where neither or both are given, or no model or machine, and for whatever is wrong with them.
+    A row of a table that does not fit the machine becomes Unfit, unless no row fits.
+    Raises BadInput if neither or both are given, or no model or machine, and for whatever is wrong with them.
     """
     if (hit_rate is None) == (table is None):
         raise BadInput("predict: give either hit rates (--hit-rate 0.588,0.728) or a table (--table FILE)")
@@ -59,8 +83,18 @@ def predict_as_told(
     geometry = model if isinstance(model, ModelGeometry) else load_model(model)
     runs_on = machine if isinstance(machine, Machine) else load_machine(machine)
     of_all: Bank | None = None if bank is None else parse_bank(str(bank))
-    rows = predict(rates, geometry, runs_on, told, bank=of_all, top_k=top_k, io_split=io_split)
-    return Predictions(geometry, runs_on, told, rows)
+    rows: list[Predicted | Unfit] = []
+    unfit: DoesNotFit | None = None
+    for rate in rates:
+        try:
+            rows += predict([rate], geometry, runs_on, told, bank=of_all, top_k=top_k, io_split=io_split)
+        except DoesNotFit as error:
+            unfit = unfit or error
+            asked = replace(rate, bank=rate.bank or of_all, top_k=rate.top_k or top_k or geometry.top_k)
+            rows.append(Unfit(asked, str(error).removeprefix(f"{rate.where}: ")))
+    if unfit is not None and not any(isinstance(row, Predicted) for row in rows):
+        raise unfit
+    return Predictions(geometry, runs_on, told, rows, tuple(filter(None, [percent_or_share(rates)])))
 
 
 def _hit_rates(given: HitRates | None) -> list[Rate]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
@@ -251,11 +252,27 @@ def room_for_pages(weights: Weights, machine: Machine, conditions: Conditions, *
         raise DoesNotFit(
             f"bank {bank}: {bank_bytes / GIB:.1f} GiB of slots, {dense / GIB:.1f} GiB of dense weights and "
             f"{conditions.kv_bytes / GIB:.1f} GiB of context do not fit {machine.name}, which has {where}; "
-            "give a smaller --bank or another --machine"
+            f"{_largest_bank(weights, room - dense - conditions.kv_bytes, bank)}"
         )
     if conditions.direct_io:
         return 0
     return ram_bytes(machine.memory) - (0 if own_memory(machine) else taken)
+
+
+def _largest_bank(weights: Weights, room: float, bank: str) -> str:
+    """What to do instead of a bank that does not fit; in slots if the bank is, else in whole MiB."""
+    largest = f"{max(int(room) >> 20, 0)}MiB"
+    if bank.isdigit():
+        sizes = range(1, int(bank))
+        most = bisect_right(
+            sizes,
+            room,
+            key=lambda slots: sum(layer.expert_bytes * min(slots, layer.n_experts) for layer in weights.layers),
+        )
+        largest = str(most)
+    if largest in ("0", "0MiB"):
+        return "no bank fits; give another --machine"
+    return f"the largest bank that fits is --bank {largest}; give that or another --machine"
 
 
 def ram_bytes(memory: Memory) -> int:

@@ -13,7 +13,7 @@ from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
-from flashmoe_sim.timeline.assemble import Conditions, Weights, price, room_for_pages, weigh
+from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit, Weights, price, room_for_pages, weigh
 from flashmoe_sim.timeline.execution import RESIDENT
 from flashmoe_sim.timeline.rates import Rate
 from flashmoe_sim.timeline.run import simulate
@@ -70,6 +70,7 @@ class Predicted:
             "measured_tok_s_lo": rate.tok_s_lo,
             "measured_tok_s_hi": rate.tok_s_hi,
             "error": self.error,
+            "does_not_fit": None,
         }
 
 
@@ -128,7 +129,8 @@ def predict(
 
     bank, top_k: of the rates that do not tell; without any, a bank that takes no memory, and the model's experts a
     token. What serves the misses beside the bank is `page_cache_share`'s guess.
-    Raises BadInput where a bank does not fit the machine, or a call cannot miss that often.
+    Raises DoesNotFit if a bank does not fit the machine, BadInput if a call cannot miss that often or the model routes
+    fewer experts.
     """
     weights = weigh(geometry, tuple(geometry.layers.values()), conditions)
     return [
@@ -160,8 +162,8 @@ def page_cache_share(
         inside = geometry.routed_bytes
     try:
         room = room_for_pages(weights, machine, conditions, bank=str(bank or "none"), bank_bytes=inside)
-    except BadInput as error:
-        raise BadInput(f"{where}: {error}") from None
+    except DoesNotFit as error:
+        raise DoesNotFit(f"{where}: {error}") from None
     outside = geometry.routed_bytes - inside
     return 1.0 if room and outside <= 0 else min(1.0, room / max(outside, 1))
 
@@ -173,6 +175,11 @@ def _predict(
     most = min(layer.n_experts for layer in weights.layers)
     if not 1 <= rate.top_k <= most:
         raise BadInput(f"{rate.where}: {rate.top_k} experts a token; {geometry.name} has {most} a layer")
+    if 0 < geometry.top_k < rate.top_k:
+        raise BadInput(
+            f"{rate.where}: {rate.top_k} experts a token; {geometry.name} routes at most {geometry.top_k}; "
+            "give its number with a column topk or --topk"
+        )
     misses = rate.misses(rate.top_k)
     share = page_cache_share(geometry, weights, machine, conditions, rate.bank, rate.where)
     work = made_work(layers=len(weights.layers), top_k=rate.top_k, misses_per_call=misses, page_cache_share=share)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.machines.rows import Row, read_table
+from flashmoe_sim.numbers import decimal
 from flashmoe_sim.policies.bank import Bank, parse_bank
+from flashmoe_sim.tables import share_of
 
-BANKS, RATES = ("bank", "slots"), ("misses_per_call", "hit_pct", "hit_rate")
+BANKS, SHARES = ("bank", "slots"), ("hit_pct", "hit_rate")
+RATES = ("misses_per_call", *SHARES)
+ROUNDED = 0.0051  # by which a hit rate in per cent and one from 0 to 1 may differ
 SPEEDS = ("tok_s", "decode_tok_s")
 SPEED_ENDS = ("tok_s_lo", "tok_s_hi")
 
@@ -20,7 +25,8 @@ class Rate:
     """How often a bank misses, and what else a row tells of its run; None where it does not.
 
     where: the row, for messages. hit_rate: 0 to 1. misses_per_call: distinct experts of a routed call that miss.
-    At least one of the two is there; where both are, misses_per_call is used.
+    At least one of the two is there; if both are, misses_per_call is used. in_percent: hit_rate was a number without
+    its sign in a column hit_pct.
     tok_s, tok_s_lo, tok_s_hi: the measured speed, or the two ends of it.
     """
 
@@ -32,6 +38,7 @@ class Rate:
     tok_s: float | None = None
     tok_s_lo: float | None = None
     tok_s_hi: float | None = None
+    in_percent: bool = False
 
     def misses(self, top_k: int) -> float:
         """Misses of a routed call that asks for `top_k` experts.
@@ -64,16 +71,18 @@ def parse_hit_rates(text: str) -> list[Rate]:
     rates = []
     for part in text.split(","):
         number = part.strip()
-        try:
-            rate = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
-        except ValueError:
-            raise BadInput(f"hit rate {number!r}: not a number; expected 0 to 1, or per cent, such as 58.8%") from None
-        rates.append(Rate(f"hit rate {number}", hit_rate=_share(rate, f"hit rate {number}")))
+        rate = share_of("hit_rate", number)
+        if rate is None:
+            raise BadInput(f"hit rate {number!r}: not a number; expected 0 to 1, or per cent, such as 58.8%")
+        if not 0 <= rate <= 1:
+            meant = f"; did you mean {number}%?" if 1 < rate <= 100 else ""
+            raise BadInput(f"hit rate {number}: expected 0 to 1, or per cent with its sign, such as 58.8%{meant}")
+        rates.append(Rate(f"hit rate {number}", hit_rate=rate))
     return rates
 
 
 def read_rates(path: str | Path) -> list[Rate]:
-    """The rows of a CSV file with one of the columns `misses_per_call`, `hit_pct` and `hit_rate`.
+    """The rows of a published table with one of the columns `misses_per_call`, `hit_pct` and `hit_rate`.
 
     It may also have `topk`, `bank` or `slots` (slots of each layer, or bytes such as 8GiB), and the measured `tok_s` or
     `decode_tok_s`, or both `tok_s_lo` and `tok_s_hi`; an empty cell of these is not known. Other columns are not read.
@@ -90,8 +99,13 @@ def read_rates(path: str | Path) -> list[Rate]:
 
 
 def _rate(row: Row, where: str) -> Rate:
-    misses, percent, share = (_number(row, name, where) for name in RATES)
-    hit_rate = share if percent is None else percent / 100
+    misses = _number(row, "misses_per_call", where)
+    percent, share = (_hit_rate(row, name, where) for name in SHARES)
+    if percent is not None and share is not None and abs(percent - share) > ROUNDED:
+        raise BadInput(
+            f"{where}: hit_pct {row['hit_pct']} and hit_rate {row['hit_rate']} differ; leave one of them out"
+        )
+    hit_rate = share if percent is None else percent
     if misses is None and hit_rate is None:
         raise BadInput(f"{where}: no number in the columns {', '.join(n for n in RATES if n in row)}; expected one")
     top_k = _number(row, "topk", where)
@@ -104,25 +118,31 @@ def _rate(row: Row, where: str) -> Rate:
         raise BadInput(f"{where}: a speed of 0 tokens a second; expected what was measured, or nothing")
     return Rate(
         where=where,
-        hit_rate=None if hit_rate is None else _share(hit_rate, where),
+        hit_rate=hit_rate,
         misses_per_call=misses,
         top_k=None if top_k is None else int(top_k),
         bank=None if bank is None else _bank(bank, where),
         tok_s=speed,
         tok_s_lo=slow,
         tok_s_hi=fast,
+        in_percent=percent is not None and not row["hit_pct"].endswith("%"),
     )
+
+
+def percent_or_share(rates: Iterable[Rate]) -> str:
+    """A note on rates that a column hit_pct gives as at most 1 %, which may be meant as 0 to 1; else nothing."""
+    shares = [rate.hit_rate for rate in rates if rate.in_percent and rate.hit_rate]
+    if not shares or max(shares) > 0.01:
+        return ""
+    return f"hit_pct {100 * max(shares):g} is read as {max(shares):.2%}; if it means 0 to 1, name the column hit_rate"
 
 
 def _number(row: Row, name: str, where: str) -> float | None:
     cell = row.get(name)
     if not cell:
         return None
-    try:
-        number = float(cell)
-    except ValueError:
-        number = math.nan
-    if not (math.isfinite(number) and number >= 0):
+    number = decimal(cell)
+    if number is None or not 0 <= number < math.inf:
         raise BadInput(f"{where}: found {name} {cell!r}; expected a number from 0")
     return number
 
@@ -134,7 +154,12 @@ def _bank(text: str, where: str) -> Bank:
         raise BadInput(f"{where}: {error}") from None
 
 
-def _share(rate: float, where: str) -> float:
-    if not 0 <= rate <= 1:
-        raise BadInput(f"{where}: a hit rate of {rate:g}; expected 0 to 1, or per cent where the table says hit_pct")
+def _hit_rate(row: Row, name: str, where: str) -> float | None:
+    cell = row.get(name)
+    if not cell:
+        return None
+    rate = share_of(name, cell)
+    if rate is None or not 0 <= rate <= 1:
+        expected = "0 to 100" if name == "hit_pct" else "0 to 1, or per cent with its sign"
+        raise BadInput(f"{where}: found {name} {cell!r}; expected {expected}")
     return rate

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.trace._json_kernels import (
+    COUNTS,
     KEYS,
     LAYER,
     LINE,
@@ -84,6 +85,7 @@ class Columns:
         self._weight = _Optional("weights", WEIGHTS, np.float32)
         self._sequence = _Optional("sequence", SEQUENCE, np.int32)
         self._step = _Optional("step", STEP, np.int32)
+        self._bare = 0
         self._seqs = 0
         self._next_seq = 0
         self._seq_note = ""
@@ -102,6 +104,7 @@ class Columns:
             return
         keys = table[:, KEYS]
         used = table[:, N_EXPERT_USED]
+        self._bare += int(np.count_nonzero(keys & COUNTS == 0))
         self._follow_seq(table)
         self._layer.extend(table[:, LAYER])
         self._n_tokens.extend(table[:, N_TOKENS])
@@ -143,6 +146,9 @@ class Columns:
         optional = (self._slot, self._weight, self._sequence, self._step)
         partial = [column for column in optional if 0 < column.calls < self.calls]
         notes += tuple(f"{item.name} left out: only {item.calls} of {self.calls} calls have it" for item in partial)
+        if self._bare:
+            bare = "all" if self._bare == self.calls else f"{self._bare:,} of {self.calls:,}"
+            notes += (f"{bare} lines lack n_tokens and n_expert_used: each is read as one token",)
         if self._seq_note:
             notes += (self._seq_note,)
         layer = self._layer.finish()

@@ -30,10 +30,12 @@ SEQ, LAYER, N_EXPERT_USED, N_TOKENS, PHASE, SEQUENCE, STEP, EXPERTS, SLOTS, WEIG
 LINE, KEYS = 7, 8
 COLUMNS = 9
 
-REQUIRED = 1 << LAYER | 1 << N_EXPERT_USED | 1 << N_TOKENS | 1 << EXPERTS
-LARGEST = np.array([2**63 - 1, 2**15 - 1, 2**31 - 1, 2**31 - 1, 2, 2**31 - 1, 2**31 - 1])
-# The shortest line is {"layer":0,"n_expert_used":1,"n_tokens":0,"experts":[]}, and an id takes two bytes.
-SHORTEST_LINE, SHORTEST_ID = 56, 2
+REQUIRED = 1 << LAYER | 1 << EXPERTS
+COUNTS = 1 << N_EXPERT_USED | 1 << N_TOKENS
+# The number of steps is one more than the last step, and fits 32 bits too.
+LARGEST = np.array([2**63 - 1, 2**15 - 1, 2**31 - 1, 2**31 - 1, 2, 2**31 - 1, 2**31 - 2])
+# The shortest line is {"layer":0,"experts":[0]} with its newline, and an id takes two bytes.
+SHORTEST_LINE, SHORTEST_ID = 26, 2
 
 _SEQ = np.frombuffer(b'{"seq":', np.uint8)
 _LAYER = np.frombuffer(b',"layer":', np.uint8)
@@ -93,7 +95,7 @@ def _exact_line(
     at = short_ids(data, at, expert, ref, count)
     if at < 0:
         return -1
-    keys = REQUIRED | 1 << SEQ
+    keys = REQUIRED | COUNTS | 1 << SEQ
     if data[at + 1] == COMMA:
         at = literal(data, at, _SLOTS)
         if at < 0:
@@ -148,6 +150,7 @@ def _any_line(
 ) -> int:
     """An object with its keys in any order: the position of its newline, or -1.
 
+    Of n_expert_used and n_tokens the missing one follows from the number of experts; without both it is one token.
     Refuses what is rare and long to describe, too: escapes, bytes above 126, unknown lists, objects and words, weights,
     and a key that occurs twice.
     """
@@ -189,6 +192,11 @@ def _any_line(
             break
     if data[at] != CLOSE_OBJECT or keys & REQUIRED != REQUIRED:
         return -1
+    if not keys >> N_TOKENS & 1:
+        counted = keys >> N_EXPERT_USED & 1 and row[N_EXPERT_USED] > 0
+        row[N_TOKENS] = n_ids // row[N_EXPERT_USED] if counted else 1
+    if not keys >> N_EXPERT_USED & 1:
+        row[N_EXPERT_USED] = n_ids // max(row[N_TOKENS], 1)
     at = space(data, at + 1)
     if data[at] != NEWLINE or not _fits(row[LAYER], row[N_EXPERT_USED], row[N_TOKENS]):
         return -1

@@ -15,7 +15,7 @@ from flashmoe_sim.trace._json_tokens import LARGEST_ID
 
 _SMALLEST = {N_EXPERT_USED: 1}
 _NUMBERS = KEY_NAMES[: len(LARGEST)]
-_REQUIRED = ("layer", "n_expert_used", "n_tokens", "experts")
+_REQUIRED = ("layer", "experts")
 _PHASES = {"unknown": 0, "prompt": 1, "decode": 2}
 _LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 
@@ -39,17 +39,19 @@ def read_record(line: bytes) -> dict[str, Any]:
     if strict_json.repeats_a_key(line, value):
         _refuse_twice(line)
     if not isinstance(value, dict):
-        raise BadRecord(f"found {_shown(value)}, expected an object with {', '.join(_REQUIRED)}")
+        raise BadRecord(f"found {_shown(value)}, expected an object with {' and '.join(_REQUIRED)}")
     record = {name: value[name] for name in KEY_NAMES if name in value}
     for name in _REQUIRED:
         if name not in record:
-            raise BadRecord(f'found no "{name}", expected an object with {", ".join(_REQUIRED)}')
+            raise BadRecord(f'found no "{name}", expected an object with {" and ".join(_REQUIRED)}')
     record = {name: item for name, item in record.items() if item is not None or name in _REQUIRED}
     for column, name in enumerate(_NUMBERS):
         if name in record:
             if column == PHASE and isinstance(record[name], str):
                 record[name] = _PHASES.get(record[name], record[name])
             _check_number(name, record[name], _SMALLEST.get(column, 0), int(LARGEST[column]))
+    if not isinstance(record["experts"], list):
+        raise BadRecord(f"found experts {_shown(record['experts'])}, expected a list of expert ids")
     _check_list("experts", record, smallest=0)
     if "slots" in record:
         _check_list("slots", record, smallest=-1)
@@ -98,16 +100,32 @@ def _check_number(name: str, value: Any, smallest: int, largest: int) -> None:
         raise BadRecord(f"found {name} {_shown(value)}, expected an integer from {smallest} to {largest}{words}")
 
 
+def counts_of(record: dict[str, Any]) -> tuple[int, int]:
+    """n_expert_used and n_tokens of a record; a missing one follows from the number of experts, without both one token.
+
+    Raises BadRecord if the experts do not divide.
+    """
+    used, tokens, experts = record.get("n_expert_used"), record.get("n_tokens"), len(record["experts"])
+    if used and tokens is not None:
+        return used, tokens
+    if tokens == 0:
+        raise BadRecord("found n_tokens 0 without n_expert_used, expected both")
+    given = used or tokens or 1
+    if not experts or experts % given:
+        name = "n_expert_used" if used else "n_tokens"
+        expected = f"a multiple of {name} {given}" if given > 1 else "at least one"
+        raise BadRecord(f"found {experts} experts, expected {expected}")
+    return (used, experts // used) if used else (experts // given, given)
+
+
 def _check_length(name: str, record: dict[str, Any]) -> list[Any]:
     values = record[name]
-    count = record["n_expert_used"] * record["n_tokens"]
+    used, tokens = counts_of(record)
+    count = used * tokens
     if not isinstance(values, list):
         raise BadRecord(f"found {name} {_shown(values)}, expected a list of {count}")
     if len(values) != count:
-        raise BadRecord(
-            f"found {len(values)} {name}, expected {count} "
-            f"(n_expert_used {record['n_expert_used']} x n_tokens {record['n_tokens']})"
-        )
+        raise BadRecord(f"found {len(values)} {name}, expected {count} (n_expert_used {used} x n_tokens {tokens})")
     return values
 
 

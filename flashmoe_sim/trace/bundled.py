@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.errors import BadInput, did_you_mean
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -54,14 +54,17 @@ def catalog() -> dict[str, BundledTrace]:
 
 
 def find_trace(trace: str | Path) -> tuple[Path, BundledTrace | None]:
-    """The file that is meant: a path, or the file of a name from the catalogue with its entry.
+    """The file that is meant: a path, stdin for `-`, or the file of a name from the catalogue with its entry.
 
     Raises BadInput for a bare name that is neither.
     """
+    if str(trace) == "-":
+        return Path("/dev/stdin"), None
     path = Path(trace)
     if re.fullmatch(r"[\w.-]+", str(trace)) is None or os.path.lexists(path):
         return path, None
     known = catalog()
     if str(trace) not in known:
-        raise BadInput(f"{trace}: no such file, nor a bundled trace; those are: {', '.join(known)}")
+        meant = did_you_mean(str(trace), known)
+        raise BadInput(f"{trace}: no such file, nor a bundled trace; {meant}bundled traces: {', '.join(known)}")
     return known[str(trace)].path, known[str(trace)]

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import csv
-import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from flashmoe_sim.errors import BadInput
+from flashmoe_sim.tables import parse_table, share_of
 
 BANKS, RATES = ("bank", "slots"), ("hit_pct", "hit_rate")
 WRITTEN_OUT = re.compile(r"\s*\d+\s*:")
-MOST_ROWS = 10_000
+MAX_BYTES, MOST_ROWS = 2**20, 10_000
 
 
 def read_hit_points(given: str | Path) -> dict[int, float]:
     """Slots of a bank to the hit rate in it, 0 to 1, ascending by slots.
 
-    given: `16:0.588,32:72.8%`, or a CSV file with a column `bank` or `slots`, and one `hit_pct` or `hit_rate` (0 to 1).
+    given: `16:0.588,32:72.8%`, or a table with a column `bank` or `slots`, and one `hit_pct` or `hit_rate`.
     Raises BadInput for what cannot be read, and for a curve that LRU cannot have: one that falls.
     """
     text = str(given)
@@ -52,38 +51,43 @@ def _written_out(text: str) -> list[tuple[int, float]]:
     points = []
     for part in text.split(","):
         slots, _, rate = part.partition(":")
-        per_cent = rate.strip().endswith("%")
-        try:
-            points.append((int(slots), float(rate.strip().removesuffix("%")) / (100 if per_cent else 1)))
-        except ValueError:
-            raise BadInput(f"curve {text!r}: {part!r} is not slots:hit rate; expected 16:0.588,32:72.8%") from None
+        point = _point(slots.strip(), "hit_rate", rate.strip())
+        if point is None:
+            raise BadInput(f"curve {text!r}: {part!r} is not slots:hit rate; expected 16:0.588,32:72.8%")
+        points.append(point)
     return points
 
 
 def _of_file(path: Path) -> list[tuple[int, float]]:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.DictReader(file)
-            bank, rate = _columns(path, rows.fieldnames or ())
-            scale = 100 if rate == "hit_pct" else 1
-            points = []
-            for row in rows:
-                try:
-                    points.append((int(row[bank]), float(row[rate]) / scale))
-                    if not math.isfinite(points[-1][1]):
-                        raise ValueError
-                except (TypeError, ValueError):
-                    raise BadInput(
-                        f"{path}:{rows.line_num}: found {bank} {row[bank]!r} and {rate} {row[rate]!r}; expected a "
-                        "whole number and a number"
-                    ) from None
-                if len(points) > MOST_ROWS:
-                    raise BadInput(f"{path}: more than {MOST_ROWS:,} rows; expected a hit curve")
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}; give a CSV file, or points such as 16:0.588,32:0.728") from None
-    except (ValueError, csv.Error) as error:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(f"{path}: {why}; give a CSV file, or points such as 16:0.588,32:0.728") from None
+    if len(content) > MAX_BYTES:
+        raise BadInput(f"{path}: more than {MAX_BYTES >> 20} MiB; expected a hit curve")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
         raise BadInput(f"{path}: not a CSV file ({error}); expected columns bank and hit_pct") from None
+    names, rows = parse_table(text, where=str(path))
+    if len(rows) > MOST_ROWS:
+        raise BadInput(f"{path}: more than {MOST_ROWS:,} rows; expected a hit curve")
+    bank, rate = _columns(path, names)
+    points = []
+    for line, row in rows:
+        point = _point(row[bank], rate, row[rate])
+        if point is None:
+            found = f"{bank} {row[bank]!r} and {rate} {row[rate]!r}"
+            raise BadInput(f"{path}:{line}: found {found}; expected a whole number and a number")
+        points.append(point)
     return points
+
+
+def _point(slots: str, column: str, cell: str) -> tuple[int, float] | None:
+    rate = share_of(column, cell)
+    return (int(slots), rate) if rate is not None and re.fullmatch("[0-9]{1,9}", slots) else None
 
 
 def _columns(path: Path, header: Iterable[str]) -> tuple[str, str]:

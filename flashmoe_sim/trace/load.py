@@ -13,7 +13,7 @@ from flashmoe_sim.trace.bundled import find_trace
 from flashmoe_sim.trace.check import check_trace
 from flashmoe_sim.trace.lines import shown
 from flashmoe_sim.trace.routing import RoutingTrace
-from flashmoe_sim.trace.source import open_bytes
+from flashmoe_sim.trace.source import open_bytes, reading
 
 HEAD_BYTES = 64 << 10
 RUN, TRACES_OF_RUN = "run.json", ("trace.jsonl.gz", "trace.jsonl")
@@ -68,8 +68,8 @@ def load_trace(
 ) -> RoutingTrace:
     """Read a trace of any known format, plain or compressed with gzip or zstd.
 
-    path: a file, the folder of a recorded run, or a name from the catalogue of bundled traces.
-    lenient: skip malformed lines and count them in the notes.
+    path: a file, a pipe, `-` for stdin, the folder of a recorded run, or a name from the catalogue of bundled traces.
+    lenient: skip malformed lines and count them in the notes; read cut-off compressed data up to the cut.
     format: a name in FORMATS, where the content alone should not decide.
     progress: called after each part with its size, in bytes after decompression.
     Raises BadInput for a file that is missing, empty, of no known format, or malformed.
@@ -78,8 +78,11 @@ def load_trace(
         raise unknown_name("trace format", format, FORMATS)
     folder = _run_folder(path)
     path, bundled = find_trace(path if folder is None else _trace_of(folder))
-    chosen = FORMATS[format] if format else find_format(path)
-    trace = chosen.read(path, lenient=lenient, progress=progress)
+    with reading(path, lenient=lenient) as how:
+        chosen = FORMATS[format] if format else find_format(path)
+        trace = chosen.read(path, lenient=lenient, progress=progress)
+    if how.cut_off:
+        trace = trace.with_(notes=(*trace.notes, "its compressed data is cut off: read up to the cut"))
     check_trace(trace, where=str(path))
     if folder is not None:
         return trace.with_(name=folder.resolve().name)

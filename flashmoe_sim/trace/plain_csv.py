@@ -36,7 +36,7 @@ COLUMNS = {
     for column in (
         Column("layer"),
         Column("expert"),
-        Column("step", high=MOST),
+        Column("step", high=MOST - 1),  # the number of steps is one more
         Column("call", high=MOST),
         Column("rank"),
         Column("weight", real=True),

@@ -113,8 +113,10 @@ def _preamble(path: Path, lines: Iterator[tuple[int, bytes]]) -> tuple[_Preamble
         if not line.startswith(b"#"):
             break
         if version := _BEGINNING.match(line):
-            if int(version[1]) != VERSION:
-                raise BadInput(f"{path}: line {number}: route_trace v{int(version[1])}; only v{VERSION} is known")
+            if version[1].lstrip(b"0") != str(VERSION).encode():
+                raise BadInput(
+                    f"{path}: line {number}: route_trace v{version[1][:20].decode()}; only v{VERSION} is known"
+                )
             continue
         settings = {name.decode(): int(value) for name, value in _SETTING.findall(line)}
         if "layer" in settings:

@@ -2,11 +2,12 @@
 
 {"seq":0,"layer":3,"n_expert_used":8,"n_tokens":1,"experts":[...],"slots":[...]}
 
-`experts` and `slots` have n_expert_used x n_tokens entries, token-major. A call without tokens has empty lists: most
-architectures write one for the last layer of a micro-batch that outputs no row. `seq` and `slots` may be missing;
-`phase` (0, 1, 2, "prompt" or "decode"), `sequence`, `step` and `weights` (a number a reference) are understood; any
-other key is ignored. A key may be written with escapes (`"\\u006cayer"` is `layer`), and must not occur twice; a text
-with half a character (a lone surrogate, `"\\ud800"`) is refused, also under an ignored key.
+`experts` and `slots` have n_expert_used x n_tokens entries, token-major. Only `layer` and `experts` must be there. A
+missing n_expert_used or n_tokens follows from the number of experts; without both a line is one token. A call without
+tokens has n_tokens 0 and empty lists: most architectures write one for the last layer of a micro-batch that outputs no
+row. `phase` (0, 1, 2, "prompt" or "decode"), `sequence`, `step` and `weights` (a number a reference) are understood;
+any other key is ignored. A key may be written with escapes (`"\\u006cayer"` is `layer`), and must not occur twice; a
+text with half a character (a lone surrogate, `"\\ud800"`) is refused, also under an ignored key.
 
 Lines are parsed by compiled kernels, fastest in the runtime's own layout. A line with `weights`, escapes or nested
 unknown values goes through orjson, at a tenth of the speed.
@@ -24,8 +25,18 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.trace._json_columns import Columns
-from flashmoe_sim.trace._json_kernels import COLUMNS, KEY_NAMES, KEYS, LINE, SHORTEST_ID, SHORTEST_LINE, parse_lines
-from flashmoe_sim.trace._json_record import BadRecord, NotJson, read_record
+from flashmoe_sim.trace._json_kernels import (
+    COLUMNS,
+    KEY_NAMES,
+    KEYS,
+    LINE,
+    N_EXPERT_USED,
+    N_TOKENS,
+    SHORTEST_ID,
+    SHORTEST_LINE,
+    parse_lines,
+)
+from flashmoe_sim.trace._json_record import BadRecord, NotJson, counts_of, read_record
 from flashmoe_sim.trace._json_tokens import NEWLINE, PADDING
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -236,6 +247,7 @@ class JsonlParser:
         for column, name in enumerate(KEY_NAMES[:LINE]):
             if name in record:
                 row[column] = record[name]
+        row[N_EXPERT_USED], row[N_TOKENS] = counts_of(record)
         count = len(record["experts"])
         self._expert[ref : ref + count] = record["experts"]
         if "slots" in record:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import shutil
+import tempfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,6 +28,43 @@ def most_bytes(compressed_bytes: int) -> int:
     return SMALL_BYTES + MOST_RATIO * compressed_bytes
 
 
+STDIN = Path("/dev/stdin")
+
+
+@dataclass
+class Reading:
+    """How one file is being read. cut_off: whether a lenient reading found its compressed data cut off."""
+
+    lenient: bool
+    pipe: IO[bytes] | None = None
+    cut_off: bool = False
+
+
+_readings: dict[Path, Reading] = {}
+
+
+@contextmanager
+def reading(path: Path, *, lenient: bool) -> Iterator[Reading]:
+    """Within it a pipe can be opened again, and if lenient, compressed data is read up to where it is cut off.
+
+    A pipe's content goes into a temporary file first. Raises BadInput for a terminal, and a file that cannot be read.
+    """
+    how = Reading(lenient)
+    if path == STDIN and os.isatty(0):
+        raise BadInput("stdin is a terminal; pipe a trace into it, or give the path of a trace")
+    with ExitStack() as stack:
+        try:
+            if path.is_fifo():
+                how.pipe = stack.enter_context(tempfile.TemporaryFile())
+                with path.open("rb") as pipe:
+                    shutil.copyfileobj(pipe, how.pipe, 1 << 20)
+        except OSError as error:
+            raise BadInput(f"{path}: {error.strerror or error}; the file cannot be read") from None
+        _readings[path] = how
+        stack.callback(_readings.pop, path)
+        yield how
+
+
 @contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     """The file's content as a binary stream, decompressed where it begins like gzip or zstd.
@@ -32,13 +72,24 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     Raises BadInput for a file that is missing, is a directory, cannot be read, or whose compression is broken, and if
     it decompresses to more than `most_bytes`.
     """
+    how = _readings.get(path, Reading(lenient=False))
     try:
-        with path.open("rb") as raw:
+        with _raw(path, how) as raw:
             magic = raw.read(4)
             raw.seek(0)
             if magic[:2] == GZIP_MAGIC:
+                if how.lenient:
+                    yield _limited(_UpToCut(raw, lambda: zlib.decompressobj(wbits=31), how), raw, path)
+                    return
                 with gzip.open(raw) as stream:
                     yield _limited(stream, raw, path)
+            elif magic == ZSTD_MAGIC and how.lenient:
+                import zstandard
+
+                try:
+                    yield _limited(_UpToCut(raw, zstandard.ZstdDecompressor().decompressobj, how), raw, path)
+                except zstandard.ZstdError as error:
+                    raise BadInput(f"{path}: broken zstd data ({error}); copy or record the file again") from None
             elif magic == ZSTD_MAGIC:
                 import pyarrow
 
@@ -53,10 +104,14 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         raise BadInput(f"{path}: is a directory; give a trace file inside it") from None
     except PermissionError:
         raise BadInput(f"{path}: may not be read; check its permissions") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except EOFError:
+        raise _cut_off(path, "gzip") from None
+    except (zlib.error, gzip.BadGzipFile) as error:
         raise BadInput(f"{path}: broken gzip data ({error}); copy or record the file again") from None
     except OSError as error:
         if error.errno is None:  # pyarrow's
+            if "Truncated" in str(error):
+                raise _cut_off(path, "zstd") from None
             raise BadInput(f"{path}: broken zstd data ({error}); copy or record the file again") from None
         raise BadInput(f"{path}: {error.strerror or error}; the file cannot be read") from None
 
@@ -83,3 +138,42 @@ class _Limited(io.RawIOBase):
                 "not a trace; if it is one, decompress it first"
             )
         return count
+
+
+def _raw(path: Path, how: Reading) -> AbstractContextManager[IO[bytes]]:
+    if how.pipe is None:
+        return path.open("rb")
+    how.pipe.seek(0)
+    return nullcontext(how.pipe)
+
+
+def _cut_off(path: Path, kind: str) -> BadInput:
+    return BadInput(f"{path}: its {kind} data is cut off; copy or record it again, or read up to there with --lenient")
+
+
+class _UpToCut(io.RawIOBase):
+    """Decompressed data, one compressed part after another, up to where the last one is cut off."""
+
+    def __init__(self, raw: IO[bytes], decompressor: Callable[[], Any], how: Reading) -> None:
+        self._raw, self._decompressor, self._how = raw, decompressor, how
+        self._part: Any = None
+        self._rest = self._ready = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            chunk = self._rest or self._raw.read(1 << 16)
+            if self._part is None:
+                chunk = chunk.lstrip(b"\0")  # gzip may pad its parts
+            if not chunk:
+                self._how.cut_off = self._part is not None
+                return 0
+            self._part = self._part or self._decompressor()
+            self._ready, self._rest = self._part.decompress(chunk), b""
+            if self._part.eof:
+                self._rest, self._part = self._part.unused_data, None
+        size = min(len(buffer), len(self._ready))
+        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size

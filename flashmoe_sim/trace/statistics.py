@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.errors import BadInput
+from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.trace.counting import count_aliased, count_overlap, count_requests, count_reuse
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import PHASE_PROMPT, LayerView, RoutingTrace
+
+if TYPE_CHECKING:
+    import polars
 
 
 @dataclass(frozen=True)
@@ -70,8 +75,8 @@ class BankUse:
     calls_over: int
 
 
-@dataclass(frozen=True)
-class TraceStatistics:
+@dataclass(frozen=True, repr=False)
+class TraceStatistics(InNotebook):
     """A whole trace; shares and entropy are means over the layers, weighted by requests.
 
     aliased_refs: distinct experts of a call whose slot belongs to another one; None where no slots were recorded.
@@ -96,6 +101,24 @@ class TraceStatistics:
     phases_recorded: bool
     banks: tuple[BankUse, ...]
     layers: tuple[LayerStatistics, ...]
+
+    @property
+    def heading(self) -> str:
+        layers = f"{self.calls:,} calls of {len(self.layers)} layers in {self.steps:,} steps"
+        return f"{self.tokens:,} tokens: {layers}, top-{self.top_k or '?'}"
+
+    def table(self) -> polars.DataFrame:
+        """A row for each layer, with the unions and reuse distances as `union_max` and so on."""
+        import polars
+
+        return polars.DataFrame([_flat(asdict(layer)) for layer in self.layers])
+
+
+def _flat(fields: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in fields.items():
+        flat |= {f"{name}_{part}": one for part, one in value.items()} if isinstance(value, dict) else {name: value}
+    return flat
 
 
 def inspect(trace: RoutingTrace, *, banks: Sequence[int] = ()) -> TraceStatistics:

@@ -16,7 +16,7 @@ from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.geometry.families import MAX_EXPERTS
 from native_bridge.capture.record import RoutedCall
 
-INSTALL = "pip install 'flashmoe-sim[capture-hf]'"
+INSTALL = "pip install '.[capture-hf]'"
 
 # How the modules that compute the routed experts name what the router gives them: every architecture of transformers 5
 # that calls its experts with indices.

@@ -67,7 +67,7 @@ def predict_slot_bank(
     workload = prepare(trace, model)
     source = FROM_RAM if from_ram else "pread-slot-bank"
     line, predictor = PREFETCH_MODES.get(prefetch_flag, ("", "none"))
-    setup = Setup(Bank(slots=slots), prefetch=parse_prefetcher(predictor), io_split=io_split)
+    setup = Setup(Bank(slots=slots), contract="runtime", prefetch=parse_prefetcher(predictor), io_split=io_split)
     replayed = replay(workload, setup, record=True)
     table = replayed.counts.table
     ahead_table, filled = table, np.array([len(contents) for contents in replayed.contents])

@@ -176,7 +176,12 @@ def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
     if folder.run.mode == "oracle-all-hit":
         return _all_hit(found, machine, workload)
     if folder.run.mode == "oracle-prefetch":
-        setup = Setup(Bank(slots=folder.run.bank), prefetch=parse_prefetcher("oracle-1"), io_split=_io_split(folder))
+        setup = Setup(
+            Bank(slots=folder.run.bank),
+            contract="runtime",
+            prefetch=parse_prefetcher("oracle-1"),
+            io_split=_io_split(folder),
+        )
         return _streamed(found, machine, workload, replay(workload, setup, record=True))
     assert checked.predicted.replayed is not None
     waited_s = [one.run.log.routed.install_ms / 1e3 for one in repeats if one.run.log.routed]
@@ -199,7 +204,7 @@ def _streamed(found: Seconds, machine: Machine, workload: Workload, replayed: Re
 
 def _all_hit(found: Seconds, machine: Machine, workload: Workload) -> Seconds:
     """The calls of a trace without a miss."""
-    conditions, setup = Conditions(), Setup(Bank(slots=max(workload.n_experts)))
+    conditions, setup = Conditions(), Setup(Bank(slots=max(workload.n_experts)), contract="runtime")
     work = work_of(workload, replay(workload, setup, record=True), page_cache_bytes=0)
     none = np.zeros_like(work.misses)
     work = replace(work, misses=none, warm=none, cold=none, installs=none)

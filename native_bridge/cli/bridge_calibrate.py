@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from flashmoe_sim.cli.common import force_option, json_option, message, print_json, wrapped
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.errors import BadInput, unknown_name
 from native_bridge.cli.options import runtime_option
 
 path = click.Path(path_type=Path)
@@ -18,7 +18,11 @@ path = click.Path(path_type=Path)
 @click.argument("folders", nargs=-1, type=path, metavar="[RUN_FOLDER]...")
 @click.option("--from", "first", type=path, metavar="RUN_FOLDER", help="Choose among recorded runs; make none.")
 @runtime_option
-@click.option("--model", help="The GGUF file to run; by default the small model that ships, which no disk notices.")
+@click.option(
+    "--model",
+    metavar="FILE",
+    help="The GGUF file to run; by default the small model that ships, which no disk notices.",
+)
 @click.option("--sidecar", type=path, help="The folder of its sidecar; else it is written beside the runs.")
 @click.option("--out", required=True, type=path, help="The machine's file to write, a .toml.")
 @click.option("--runs", type=path, help="Where the runs are kept; by default beside --out, in NAME-runs.")
@@ -76,7 +80,7 @@ def calibrate(
     refuse_existing(out, force=force)
     for parameter in parameters:
         if parameter not in UNKNOWNS:
-            raise BadInput(f"unknown parameter {parameter!r}; known: {', '.join(UNKNOWNS)}")
+            raise unknown_name("parameter", parameter, UNKNOWNS)
     if first is not None:
         made = [name for name, value in (("--runtime", runtime), ("--runs", runs), ("--bank", bank)) if value]
         if made:

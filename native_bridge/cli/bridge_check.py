@@ -24,7 +24,9 @@ path = click.Path(path_type=Path)
 @click.command(short_help="Compare what the runtime did with what is predicted: counts exactly.")
 @click.argument("folders", nargs=-1, type=path, metavar="[RUN_FOLDER]...")
 @click.option(
-    "--model", help="What all of them ran: a manifest, sidecar folder or GGUF file; else a manifest.json by the runs."
+    "--model",
+    metavar="SPEC",
+    help="What all of them ran: a manifest, sidecar folder or GGUF file; else a manifest.json by the runs.",
 )
 @click.option(
     "--runtime", metavar="FILE", help="Make the runs first, with this patched llama-cli; else FLASHMOE_RUNTIME."

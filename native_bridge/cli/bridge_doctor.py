@@ -16,9 +16,13 @@ path = click.Path(path_type=Path)
 
 @click.command(short_help="What is missing to run the runtime here.")
 @runtime_option
-@click.option("--model", type=path, help="The GGUF file to run; without it the small model of this program.")
+@click.option(
+    "--model", type=path, metavar="FILE", help="The GGUF file to run; without it the small model of this program."
+)
 @click.option("--sidecar", type=path, help="The folder of its sidecar, which is then compared byte by byte.")
-@click.option("--bank", type=click.IntRange(1), help="Slots of each layer that shall fit into memory.")
+@click.option(
+    "--bank", type=click.IntRange(1), metavar="N", help="Also check that a bank of N slots a layer fits into memory."
+)
 @json_option
 def doctor(runtime: str | None, model: Path | None, sidecar: Path | None, bank: int | None, as_json: bool) -> None:
     """Look at the runtime, the model, its sidecar, memory, disk and processor, and say what to do.

@@ -31,7 +31,9 @@ path = click.Path(path_type=Path)
 
 @click.command(short_help="Run the runtime, in several modes and banks.")
 @runtime_option
-@click.option("--model", type=path, help="The GGUF file; without it the small model that ships with this program.")
+@click.option(
+    "--model", type=path, metavar="FILE", help="The GGUF file; without it the small model that ships with this program."
+)
 @click.option("--sidecar", type=path, help="The folder of its sidecar; the small model's is made beside the runs.")
 @click.option("--out", required=True, type=path, help="The folder that gets a folder for each run.")
 @click.option("--mode", "modes", default="slot-bank", show_default=True, metavar="A,B,…", help="The modes to run.")

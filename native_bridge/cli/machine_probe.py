@@ -30,7 +30,7 @@ ERASE = "\r\x1b[K"  # what is on the line
     "--folder", required=True, type=click.Path(path_type=Path), help="On the disk that experts will be read from."
 )
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The machine's file to write, a .toml.")
-@click.option("--model", help="Read as its experts are: a manifest, sidecar folder, GGUF file or name.")
+@click.option("--model", metavar="SPEC", help="Read as its experts are: a manifest, sidecar folder, GGUF file or name.")
 @click.option("--expert-bytes", metavar="SIZE", help="Read pieces of this size, such as 1MiB.")
 @click.option("--seconds", type=click.FloatRange(1, MOST_SECONDS), default=60, show_default=True, help="Time to take.")
 @click.option("--max-bytes", metavar="SIZE", default="8GiB", show_default=True, help="The most to write to the folder.")

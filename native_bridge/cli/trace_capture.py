@@ -162,7 +162,7 @@ def _print(report: dict[str, Any]) -> None:
     rows = [
         ("model", f"{report['model']} ({report['architecture']}), in {report['library']}"),
         ("experts", f"{report['n_experts']:,} in each of {report['layers']:,} layers"),
-        ("tokens", f"{report['prompt_tokens']:,} of the prompt, {report['said_tokens']:,} said"),
+        ("tokens", f"{report['prompt_tokens']:,} of the prompt, {report['said_tokens']:,} generated"),
         ("calls", f"{report['calls']:,} in {report['steps']:,} steps"),
         ("time", f"{report['seconds']:.1f} s, after {report['load_seconds']:.1f} s of loading"),
         ("trace", f"{report['out']}, {size(report['bytes'])}"),

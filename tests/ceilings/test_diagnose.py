@@ -87,14 +87,14 @@ def test_a_seed_says_which_null_traces() -> None:
 
 
 def test_a_predictor_is_refused() -> None:
-    setup = Setup(Bank(slots=8), prefetch=parse_prefetcher("temporal"))
+    setup = Setup(Bank(slots=8), contract="runtime", prefetch=parse_prefetcher("temporal"))
     with pytest.raises(BadInput, match="predictor temporal: a diagnosis is of a policy alone; leave the predictor out"):
         diagnose(random_workload(1), setup)
 
 
 def test_a_bank_that_does_not_hold_the_largest_call_is_refused() -> None:
     with pytest.raises(BadInput, match="slot-bank overflow"):
-        diagnose(random_workload(1), Setup(Bank(slots=1)))
+        diagnose(random_workload(1), Setup(Bank(slots=1), contract="runtime"))
     with pytest.raises(BadInput, match="needs to know what an expert weighs"):
         diagnose(prepare(random_workload(1).trace), Setup(Bank(budget_bytes=100), contract="atomic"))
 
@@ -109,7 +109,7 @@ def test_the_bundled_trace_from_python() -> None:
     """Frozen: any change is a change of a result, for the changelog."""
     sample = catalog()["python-256"]
     workload = prepare(load_trace(sample.path), load_model(str(sample.model)))
-    found = diagnose(workload, Setup(Bank(slots=64)))
+    found = diagnose(workload, Setup(Bank(slots=64), contract="runtime"))
     assert found.verdict.kind == "policy"
     split, gap, nulls = found.split, found.gap, found.nulls
     assert (split.misses, split.compulsory, split.capacity, split.policy) == (10_812, 1_287, 3_805, 5_742)

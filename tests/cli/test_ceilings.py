@@ -45,7 +45,7 @@ def test_the_verdict_follows_the_table(capsys: pytest.CaptureFixture[str]) -> No
     table, verdict = printed(capsys, *PHONE).split("\n\n")
     assert table.splitlines()[0].startswith("gemma-4-26b-phone on phone-ufs4: lru, bank 32")
     assert "\nbandwidth floor: compute\nstock: " in table
-    assert " ".join(verdict.split()).startswith("The hit path holds it back (free layers, experts and slot lookups: ")
+    assert " ".join(verdict.split()).startswith("Computing holds it back (free layers, experts and slot lookups: ")
 
 
 def test_this_is_what_replay_says(capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,7 +95,7 @@ def test_it_fits_80_columns(capsys: pytest.CaptureFixture[str], arguments: str) 
         ("python-256 --bank 4 --machine vm-2core --dense 1GiB", "slot-bank overflow"),
         ("python-256 --bank 64 --machine vm-2core --dense 1GiB --hot", "hot_share is not known"),
         ("python-256 --bank 64 --machine vm-2core --dense 1GiB --lookahead -1", "--lookahead"),
-        ("python-256 --bank 64 --machine vm-2core --dense 1GiB --policy min", "undefined under the contract runtime"),
+        ("python-256 --bank 64 --machine vm-2core --dense 1GiB --policy min", "undefined under the contract protected"),
     ],
 )
 def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], arguments: str, says: str) -> None:

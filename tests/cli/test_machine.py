@@ -47,6 +47,13 @@ def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_as_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(run(capsys, "show", name, "--toml"))
+    assert load_machine(file) == load_machine(name)
+
+
+@pytest.mark.parametrize("name", PRESETS)
 def test_show_says_all(capsys: pytest.CaptureFixture[str], name: str) -> None:
     out = run(capsys, "show", name)
     assert max(map(len, out.splitlines())) <= 80

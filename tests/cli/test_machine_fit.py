@@ -91,9 +91,16 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_anchors_that_do_not_agree(capsys: pytest.CaptureFixture[str]) -> None:
-    out = fit(capsys, STREAMED, ALL_HIT, str(TIMED / "cold-bank12"))
+    out = fit(capsys, STREAMED, ALL_HIT, str(TIMED / "warm-bank64-rep2"))
     assert max(map(len, out.splitlines())) <= 80
-    assert "note: cold-bank12: reads took 35.77 s" in out
+    assert "note: warm-bank64-rep2: reads took 3.148 s" in out
+
+
+def test_files_among_the_folders_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("README.md").write_text("What lies here.\n")
+    assert main(["machine", "fit", "README.md", STREAMED, ALL_HIT, "--out", "mine.toml"]) == 0
+    assert "sim: README.md: not the folder of a run; left out\n" in capsys.readouterr().err
+    assert load_machine("mine.toml").anchors.runs == (STREAMED, ALL_HIT)  # type: ignore[union-attr]
 
 
 def test_rows_of_a_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,6 +131,11 @@ def test_hit_rates_of_a_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 RUN_LINES = {
+    "warm and cold": (
+        [STREAMED, ALL_HIT, str(TIMED / "cold-bank12")],
+        "the anchors contradict each other, as runs with a warm and a cold page cache do; fit runs of one kind",
+    ),
+    "warm and cold, recorded": (["warm", "cold"], "sim: cold is a cold run and warm a warm one: reads from storage"),
     "one anchor": ([STREAMED], "sim: 1 anchor; expected two or more: the speed of one run does not tell"),
     "twice the same": ([STREAMED, f"{STREAMED}/"], "warm-bank12: given twice; give another anchor"),
     "no folder": (["none", STREAMED], "sim: none: no such folder; give the folder of a run"),
@@ -210,6 +222,8 @@ def make_runs() -> None:
         return copy(source, here, **flags).rename(name)
 
     renamed("stock", "warm-stock")
+    renamed("warm", cache={"state": "warm"})
+    renamed("cold", "warm-allhit", cache={"state": "cold"})
     renamed("rc", rc=-9)
     renamed("topk4", "warm-allhit", topk=4)
     edit_log(renamed("temporal"), "prefetch-temporal = off", "prefetch-temporal = on")

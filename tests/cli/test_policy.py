@@ -56,3 +56,14 @@ def test_show_says_all(capsys: pytest.CaptureFixture[str], name: str) -> None:
     for text in (described["rule"], described["ties"], described["source"], ", ".join(described["contracts"])):
         assert " ".join(text.split()) in words
     assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("columns", ["20", "40", "60"])
+def test_names_stay_whole_in_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main(["policy", "list"]) == 0
+    words = capsys.readouterr().out.split()
+    assert set(POLICIES) <= set(words)
+    assert "…" not in " ".join(words)

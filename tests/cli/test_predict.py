@@ -52,6 +52,38 @@ def test_json_has_the_documented_columns_and_the_parts(capsys: pytest.CaptureFix
         assert row["tok_s_lo"] < row["measured_tok_s"] < row["tok_s_hi"]
 
 
+def test_a_row_that_does_not_fit_says_so_and_the_others_are_predicted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("bank,hit_pct,tok_s\n16,58.8,46.9\n900GiB,99,60\n")
+    arguments = [*MODEL, "--table", str(table), "--topk", "4"]
+    assert main(["predict", *arguments]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    (row,) = [line.split() for line in out.splitlines() if line.strip().startswith("900GiB")]
+    assert row == ["900GiB", "4", "99.0", "-", "-", "-", "does", "not", "fit", "60", "-"]
+    assert "does not fit: bank 900GiB: 900.0 GiB of slots" in out
+    fits, unfit = document(capsys, *arguments)["rows"]
+    assert fits["does_not_fit"] is None
+    assert fits["tok_s"] > 0
+    assert unfit["does_not_fit"].startswith("bank 900GiB: 900.0 GiB of slots")
+    assert (unfit["bank"], unfit["top_k"], unfit["measured_tok_s"]) == ("900GiB", 4, 60.0)
+    frame = api.predict(table=table, model="qwen3.5-35b-a3b", machine="m5-max-128", top_k=4)
+    assert frame["tok_s"].is_null().to_list() == [False, True]
+    assert frame["does_not_fit"].to_list() == [None, unfit["does_not_fit"]]
+
+
+def test_hit_pct_of_at_most_one_is_noted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("bank,hit_pct\n16,0.5\n")
+    note = "hit_pct 0.5 is read as 0.50%; if it means 0 to 1, name the column hit_rate"
+    assert main(["predict", *MODEL, "--table", str(table)]) == 0
+    assert capsys.readouterr().err == f"sim: {table}: {note}\n"
+    with pytest.warns(UserWarning, match=note):
+        api.predict(table=table, model="qwen3.5-35b-a3b", machine="m5-max-128")
+
+
 def test_hit_rates_without_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--hit-rate", "0.588,72.8%", "--topk", "4", "--bank", "32", "--execution", "sync-install"]
     slow, fast = document(capsys, *MODEL, *arguments)["rows"]
@@ -88,7 +120,16 @@ def test_ends_of_a_measured_speed_and_rows_without_one(capsys: pytest.CaptureFix
         ([*MODEL, "--hit-rate", "0.5", "--table", TABLE], "sim: predict: give either"),
         (["--machine", "m2-16", "--hit-rate", "0.5"], "sim: predict: seconds need a model and a machine; give --model"),
         (["--model", "kimi-k2", "--hit-rate", "0.5"], "sim: predict: seconds need a model and a machine; give --mach"),
-        ([*MODEL, "--hit-rate", "1.5"], "sim: hit rate 1.5: a hit rate of 1.5; expected 0 to 1"),
+        (
+            [*MODEL, "--hit-rate", "1.5"],
+            "sim: hit rate 1.5: expected 0 to 1, or per cent with its sign, such as 58.8%; did you mean 1.5%?",
+        ),
+        ([*MODEL, "--hit-rate", "101"], "sim: hit rate 101: expected 0 to 1, or per cent with its sign"),
+        (
+            [*MODEL, "--hit-rate", "0.5", "--topk", "9"],
+            "sim: hit rate 0.5: 9 experts a token; qwen3.5-35b-a3b:ud-iq2_m",
+        ),
+        ([*MODEL, "--table", "huge.csv"], "sim: huge.csv: line 2: bank 4000GiB"),
         ([*MODEL, "--hit-rate", "half"], "sim: hit rate 'half': not a number"),
         ([*MODEL, "--hit-rate", "0.5", "--topk", "0"], "sim predict: Invalid value for '--topk'"),
         ([*MODEL, "--hit-rate", "0.5", "--topk", "999"], "sim: hit rate 0.5: 999 experts a token; "),
@@ -97,7 +138,7 @@ def test_ends_of_a_measured_speed_and_rows_without_one(capsys: pytest.CaptureFix
         ([*MODEL, "--table", "none.csv"], "sim: none.csv: no such file"),
         ([*MODEL, "--table", "empty.csv"], "sim: empty.csv: is empty; expected a table as CSV"),
         ([*MODEL, "--table", "speeds.csv"], "sim: speeds.csv: no column misses_per_call, hit_pct or hit_rate; found"),
-        ([*MODEL, "--table", "words.csv"], "sim: words.csv: line 3: found hit_pct 'most'; expected a number from 0"),
+        ([*MODEL, "--table", "words.csv"], "sim: words.csv: line 3: found hit_pct 'most'; expected 0 to 100"),
         ([*MODEL, "--table", "many.csv", "--topk", "4"], "sim: many.csv: line 2: 5 misses a call, which asks for 4"),
         (
             ["--model", "kimi-k2.5", "--dense", "12GiB", "--machine", "m2-16", "--bank", "64", "--hit-rate", "0.5"],
@@ -117,6 +158,7 @@ def test_bad_input_is_one_line(
     Path("empty.csv").write_text("")
     Path("speeds.csv").write_text("bank,tok_s\n16,4\n")
     Path("words.csv").write_text("hit_pct\n50\nmost\n")
+    Path("huge.csv").write_text("bank,hit_pct\n4000GiB,50\n")
     Path("many.csv").write_text("misses_per_call\n5\n")
     assert main(["predict", *arguments]) == 2
     printed = capsys.readouterr()

@@ -51,7 +51,7 @@ def test_the_id_changes_with_what_changes_the_answer(capsys: pytest.CaptureFixtu
         ["--bank", "17"],
         ["--policy", "fifo"],
         ["--policy", "random:seed=7"],
-        ["--contract", "protected"],
+        ["--contract", "runtime"],
         ["--scope", "global"],
         ["--prefetch", "temporal"],
         ["--io-split", "2"],
@@ -68,8 +68,9 @@ def test_the_id_changes_with_what_changes_the_answer(capsys: pytest.CaptureFixtu
 
 
 def test_the_table_says_what_the_json_says(capsys: pytest.CaptureFixture[str]) -> None:
-    counts = document(capsys, "python-256", "--bank", "64")["counts"]
-    assert main(["replay", "python-256", "--bank", "64"]) == 0
+    asked = ["python-256", "--bank", "64", "--contract", "runtime"]
+    counts = document(capsys, *asked)["counts"]
+    assert main(["replay", *asked]) == 0
     printed = capsys.readouterr()
     words = " ".join(printed.out.split())
     assert words.startswith("python-256: lru, bank 64 (slots of each layer), contract runtime routed calls 6,031")
@@ -123,8 +124,13 @@ def test_only_the_worst_layers_are_shown(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_no_line_about_aliasing_where_there_is_none(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["replay", "python-256", "--bank", "16", "--contract", "protected"]) == 0
-    assert capsys.readouterr().err == ""
+    assert main(["replay", "python-256", "--bank", "16"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert "bank 16 (slots of each layer), contract protected" in printed.out
+    assert "slots are recorded: --contract runtime reproduces the counts of their engine" in printed.out
+    assert main(["replay", "deepseek-v2-lite", "--bank", "16"]) == 0  # which has none
+    assert "slots are recorded" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("machine", "warned"), [("rtx-4090", True), ("m3-max-48", False)])

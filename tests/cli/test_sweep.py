@@ -55,7 +55,12 @@ def test_without_a_trace_the_first_bundled_one_is_swept(capsys: pytest.CaptureFi
     cells = [line.split() for line in printed.out.splitlines()]
     assert [row[0] for row in cells if row[1:2] == ["lru"]] == ["16", "32", "64", "128", "256"]
     assert "sim: banks 16, 32, 64, 128, 256; 5 setups x 1 trace\n" in printed.err
+    assert "slot aliasing" not in printed.err
+    assert "slots are recorded: --contract runtime reproduces the counts of their engine" in printed.out
+    assert main(["sweep", "--bank", "16..256", "--contract", "runtime"]) == 0
+    printed = capsys.readouterr()
     assert "slot aliasing in 4 of 5 rows" in printed.err
+    assert "slots are recorded" not in printed.out
 
 
 def test_json_rows_have_the_columns_of_the_schema(capsys: pytest.CaptureFixture[str]) -> None:

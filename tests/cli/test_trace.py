@@ -37,6 +37,17 @@ def test_inspect_prints_tables_that_fit(trace: Path, capsys: pytest.CaptureFixtu
     assert [str(layer) for layer in range(LAYERS)] == [row for row in rows if row.isdecimal()]
 
 
+def test_the_catalogue_has_the_size_of_each_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "catalog"]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    (row,) = [line.split() for line in out.splitlines() if line.startswith("python-256 ")]
+    assert row[1:5] == ["1,026", "6", "256", "8"]
+    assert main(["trace", "catalog", "--json"]) == 0
+    first, *_ = json.loads(capsys.readouterr().out)
+    assert [first[key] for key in ("name", "tokens", "layers", "experts", "top_k")] == ["python-256", 1026, 6, 256, 8]
+
+
 def test_inspect_json(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "inspect", str(trace), "--bank", "4", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -50,8 +50,31 @@ def test_what_is_optional() -> None:
     assert machine.quantities()[0][0] == "storage.read_gb_s"
 
 
+def test_a_gpu_cannot_have_more_than_the_memory_it_shares() -> None:
+    unified = FULL.replace("unified = false", "unified = true")
+    assert parse_machine(unified, where="").unified
+    with pytest.raises(BadInput, match=r"gpu\.memory_gib is 65, but a unified machine shares memory\.ram_gib 64; give"):
+        parse_machine(unified.replace("memory_gib = { value = 23", "memory_gib = { value = 65"), where="")
+
+
+def test_deeply_nested_keys_are_refused() -> None:
+    with pytest.raises(BadInput, match=r"too long to show; expected true or false|not TOML"):
+        parse_machine(FULL.replace("unified = false", "unified" + ".a" * 3000 + " = 1"), where="")
+
+
 BREAD = "memory.bandwidth_gb_s"
 WRONG = {
+    "integer of 400 digits": ("lo = 50", f"lo = {'9' * 400}", f"{BREAD}: lo is 99999"),
+    "integer of 5000 digits": (
+        "lo = 50",
+        f"lo = {'9' * 5000}",
+        "a number has thousands of digits; expected at most 1e18",
+    ),
+    "long hexadecimal": (
+        "lo = 50",
+        f"lo = 0x{'f' * 5000}",
+        f"{BREAD}: lo is too long to show; expected a number above 0",
+    ),
     "unknown section": ("[host]", "[hosts]", "unknown key 'hosts'; known: name, title, unified, memory, storage, link"),
     "missing section": (
         FULL[FULL.index("[host]") : FULL.index("[anchors]")],
@@ -60,7 +83,11 @@ WRONG = {
     ),
     "no unit": ("read_gb_s", "read", "storage.read has no unit: write read_gb_s"),
     "no unit, us": ("call_us", "call", "host.call has no unit: write call_us"),
-    "other unit": ("read_gb_s", "read_mb_s", "unknown key storage.read_mb_s; did you mean read_gb_s? known: read_gb_s"),
+    "other unit": (
+        "read_gb_s",
+        "read_mb_s",
+        "unknown key storage.read_mb_s; did you mean 'read_gb_s'? known: read_gb_s",
+    ),
     "unknown key": (
         "layer_us = { value = 80",
         "zebra = { value = 80",
@@ -177,7 +204,7 @@ def test_a_preset_s_name_means_the_preset(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("m9-max", "unknown machine 'm9-max'; known: gb10-128, laptop-ddr4"),
+        ("m9-max", "unknown machine 'm9-max'; did you mean 'm3-max-48'? known: gb10-128, laptop-ddr4"),
         ("my.toml", "my.toml: no such file; give a machine's TOML file, or a name from `sim machine list`"),
         ("no/such", "no/such: no such file"),
         ("nul\0.toml", "'nul\\x00.toml': cannot be the name of a machine or of its file"),

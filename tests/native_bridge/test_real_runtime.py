@@ -58,7 +58,7 @@ def assert_every_slot(run: Run, prefetch: str) -> None:
     """The simulator gives every slot of every call of a run that was just made."""
     assert run.trace is not None
     trace = load_trace(run.trace)
-    setup = Setup(Bank(slots=run.bank), prefetch=parse_prefetcher(prefetch))
+    setup = Setup(Bank(slots=run.bank), contract="runtime", prefetch=parse_prefetcher(prefetch))
     replayed = replay(prepare(trace, read_gguf(MODEL)), setup, record=True)
     assert replayed.slot is not None
     np.testing.assert_array_equal(replayed.slot, trace.slot)

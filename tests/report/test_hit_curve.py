@@ -95,7 +95,7 @@ def test_lines_labels_and_units(tmp_path: Path, figures: list[Figure]) -> None:
     rows = [row("16", hit_rate=0.25), row("32"), row("16", "min", contract="atomic"), row("32", "min")]
     hit_curve.draw(rows, tmp_path / "a.png")
     left, right = figures[0].axes
-    assert [line.get_label() for line in left.lines] == ["lru", "min", "best of an empty start (min)"]
+    assert [line.get_label() for line in left.lines] == ["lru", "min", "optimum from an empty bank (min)"]
     assert list(left.lines[0].get_ydata()) == [25, 50]
     assert list(left.lines[2].get_ydata()) == [75, 75]
     assert [label.get_text() for label in left.get_xticklabels()] == ["16", "32"]

@@ -155,7 +155,7 @@ def test_predictions_are_worked_out_once() -> None:
     workload = workload_of(
         random_calls(np.random.default_rng(1), n_experts=8, layers=6, width=2), dict.fromkeys(range(6), 8)
     )
-    setups = [Setup(Bank(slots=slots), prefetch=Slow()) for slots in range(3, 9)]
+    setups = [Setup(Bank(slots=slots), contract="runtime", prefetch=Slow()) for slots in range(3, 9)]
     jobs = plan_jobs(workload, setups)
     with ThreadPoolExecutor(4) as threads:
         found = joined(threads.map(lambda job: job(), jobs))

@@ -50,7 +50,10 @@ def test_predictor_and_contract(name: str, contract: str) -> None:
         ({"contract": "eager"}, "unknown contract 'eager'; known: atomic, protected, runtime, sequential"),
         ({"scope": "model"}, "unknown scope 'model'; known: global, layer"),
         ({"prefetch": "temporal", "policy": "static"}, "predictor temporal cannot work: policy static never installs"),
-        ({"policy": "lru:stamp=last"}, "the runtime stamps experts in the order of their first reference"),
+        (
+            {"policy": "lru:stamp=last", "contract": "runtime"},
+            "the runtime stamps experts in the order of their first reference",
+        ),
         ({"io_split": 0}, "io-split 0: expected 1 to 8"),
         ({"io_split": 9}, "io-split 9: expected 1 to 8"),
         ({"io_split": -1}, "io-split -1: expected 1 to 8"),

@@ -72,7 +72,11 @@ def test_progress_begins_at_none_and_ends_at_all(workloads: list[Workload]) -> N
 def test_a_setup_that_does_not_fit_is_refused_before_anything_runs(workloads: list[Workload]) -> None:
     seen: list[int] = []
     with pytest.raises(BadInput, match="bank 9: "):
-        sweep(workloads, [*SETUPS, Setup(Bank(slots=9))], progress=lambda done, total: seen.append(done))
+        sweep(
+            workloads,
+            [*SETUPS, Setup(Bank(slots=9), contract="runtime")],
+            progress=lambda done, total: seen.append(done),
+        )
     assert seen == []
 
 
@@ -106,7 +110,7 @@ def test_rows_of_machines_are_those_of_single_replays() -> None:
             timed.tok_s_lo,
             timed.tok_s_hi,
         )
-        assert row["bottleneck"] in ("consume", "commit", "prefetch")
+        assert row["bottleneck"] in ("compute", "upload", "read")
     assert {row["bottleneck"] == "does-not-fit" for row in rows} == {True, False}
 
 

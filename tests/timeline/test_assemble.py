@@ -40,6 +40,28 @@ def machine(**values: float) -> Machine:
     return made
 
 
+@pytest.mark.parametrize("given", ["8", "7000000B"])
+def test_the_largest_bank_that_fits_is_said(given: str) -> None:
+    """8 experts of a million bytes, and a memory with room for three and a half beside the dense weights."""
+    source, on = workload(), machine(memory__reserve_gib=0).varied("memory.ram_gib", (GIB + 3.5 * EXPERT) / GIB)
+    conditions = Conditions(dense_bytes=GIB)
+
+    def room(bank: str) -> int:
+        setup = plan_setup(bank, contract="atomic")
+        return page_cache_bytes(source, setup, run(source, setup.bank, record=True), on, conditions)
+
+    largest = {"8": "3", "7000000B": "3MiB"}[given]
+    with pytest.raises(DoesNotFit, match=f"the largest bank that fits is --bank {largest}; give that or another"):
+        room(given)
+    assert room(largest) >= 0
+    with pytest.raises(DoesNotFit):
+        room({"3": "4", "3MiB": "4MiB"}[largest])
+    with pytest.raises(DoesNotFit, match="no bank fits; give another --machine"):
+        page_cache_bytes(
+            source, plan_setup(8), run(source, Bank(slots=8), record=True), on, Conditions(dense_bytes=2 * GIB)
+        )
+
+
 def test_costs_by_hand() -> None:
     on = machine(cpu__weights_gb_s=10, cpu__layer_us=300, storage__read_gb_s=0.5, storage__request_us=100)
     on = on.varied("host.call_us", 7).varied("host.install_us", 11)

@@ -35,6 +35,13 @@ def _row(line: bytes) -> dict[str, Any]:
 def twin(content: bytes) -> RoutingTrace:
     """What reading well-formed content means, in the plainest Python."""
     rows = [_row(line) for line in content.removeprefix(BOM).split(b"\n") if line.strip()]
+    bare = 0
+    for row in rows:
+        used, tokens = row.get("n_expert_used"), row.get("n_tokens")
+        bare += used is None and tokens is None
+        if tokens is None:
+            row["n_tokens"] = len(row["experts"]) // used if used else 1
+        row["n_expert_used"] = used or len(row["experts"]) // row["n_tokens"]
     experts = [expert for row in rows for expert in row["experts"]]
     used = {row["n_expert_used"] for row in rows}
     notes = []
@@ -51,6 +58,9 @@ def twin(content: bytes) -> RoutingTrace:
     weight = column("weights", np.float32, listed=True)
     sequence = column("sequence", np.int32)
     step = column("step", np.int32)
+    if bare:
+        number = "all" if bare == len(rows) else f"{bare} of {len(rows)}"
+        notes.append(f"{number} lines lack n_tokens and n_expert_used: each is read as one token")
     words = {"unknown": 0, "prompt": 1, "decode": 2, None: 0}
     phases = [row.get("phase") for row in rows]
     expected = 0

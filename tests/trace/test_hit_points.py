@@ -21,6 +21,10 @@ def test_written_out() -> None:
         "bank,tok_s,hit_pct,condition\n16,46.9,58.8,a run\n32,51.9,72.8,\n",
         "slots,hit_rate\n32,0.728\n16,0.588\n",
         '\ufeffhit_rate,"bank"\r\n0.588,16\r\n0.728,"32"\r\n',
+        "Slots;Hit_Pct\n16;58.8\n32;72.8\n",
+        "bank\thit rate (%)\n16\t58.8\n32\t72.8%\n",
+        "bank,hit_rate\n16,58.8%\n32,0.728\n",
+        "Measured:\n\n| Bank | **Hit %** |\n|---:|:--|\n| 16 | 58.8 |\n| `32` | **72.8%** |\n\nand more words.\n",
     ],
 )
 def test_a_file(tmp_path: Path, text: str) -> None:
@@ -32,11 +36,18 @@ def test_a_file(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("", "begins with the columns ''; expected one of bank and slots, and one of hit_pct and hit_rate"),
-        ("bank,rate\n16,0.5\n", "begins with the columns 'bank, rate'"),
+        ("", "no rows under its header"),
+        (
+            "bank,rate\n16,0.5\n",
+            "begins with the columns 'bank, rate'; expected one of bank and slots, and one of hit_pct and hit_rate",
+        ),
+        ("bank,hit_pct,Hit %\n16,50,90\n", "the column hit_pct is there twice; leave one of them out"),
+        ("bank,hit_pct\n1_6,50\n", ":2: found bank '1_6'"),
+        ("bank,hit_pct\n16,5_0%\n", ":2: found bank '16' and hit_pct '5_0%'"),
+        ("bank,hit_pct\n\u0661\u0666,50\n", ":2: found bank '\u0661\u0666'"),
         ("bank,hit_pct,hit_rate\n16,50,0.5\n", "begins with the columns"),
-        ("bank,hit_pct\n", "no points in it"),
-        ("bank,hit_pct\n16,50\n32\n", ":3: found bank '32' and hit_pct None"),
+        ("bank,hit_pct\n", "no rows under its header"),
+        ("bank,hit_pct\n16,50\n32\n", "line 3: 1 cells; expected 2, as in the header"),
         ("bank,hit_pct\n16.5,50\n", ":2: found bank '16.5'"),
         ("bank,hit_pct\n16,nan\n", ":2: found bank '16' and hit_pct 'nan'"),
         ("bank,hit_rate\n16,58.8\n", "hit rate 58.8 at bank 16; expected 0 to 1"),
@@ -49,7 +60,7 @@ def test_a_file(tmp_path: Path, text: str) -> None:
 )
 def test_bad_files(tmp_path: Path, text: str, found: str) -> None:
     path = tmp_path / "curve.csv"
-    path.write_text(text, encoding="latin-1")
+    path.write_bytes(text.encode("latin-1" if text.isascii() or "\xff" in text else "utf-8"))
     with pytest.raises(BadInput) as error:
         read_hit_points(path)
     assert str(error.value).startswith(str(path))
@@ -61,7 +72,8 @@ def test_bad_files(tmp_path: Path, text: str, found: str) -> None:
     [
         ("16:0.5,32", "'32' is not slots:hit rate; expected 16:0.588,32:72.8%"),
         ("16:often", "'16:often' is not slots:hit rate"),
-        ("16:nan", "hit rate nan at bank 16"),
+        ("16:nan", "'16:nan' is not slots:hit rate"),
+        ("16:5_0%", "'16:5_0%' is not slots:hit rate"),
         ("16:1.01", "hit rate 1.01"),
         ("16:0.5,16:0.5", "bank 16 is there twice"),
         ("nowhere.csv", "nowhere.csv: No such file or directory; give a CSV file, or points such as"),

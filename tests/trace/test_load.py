@@ -1,10 +1,15 @@
 import gzip
 import json
+import os
+import random
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.trace import FORMATS, load_trace
@@ -107,3 +112,55 @@ def test_importing_the_package_stays_light() -> None:
     code = "import sys, flashmoe_sim.trace; print(sorted({'numba', 'polars', 'pyarrow', 'orjson'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_pipe_is_read_like_a_file(example: tuple[str, Path], pack: Callable[[bytes], bytes]) -> None:
+    _, path = example
+    plain, pipe = load_trace(path), path.with_name("pipe")
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(pack(path.read_bytes()),))
+    writer.start()
+    piped = load_trace(pipe)
+    writer.join()
+    assert (piped.content_id, piped.format) == (plain.content_id, plain.format)
+
+
+@pytest.mark.parametrize("given", ["-", "/dev/stdin"])
+def test_stdin(example: tuple[str, Path], given: str) -> None:
+    _, path = example
+    program = "import sys; from flashmoe_sim.trace import load_trace; print(load_trace(sys.argv[1]).content_id)"
+    command = [sys.executable, "-c", program, given]
+    piped = subprocess.run(command, input=path.read_bytes(), capture_output=True, check=True).stdout.decode()
+    with path.open("rb") as file:
+        redirected = subprocess.run(command, stdin=file, capture_output=True, check=True).stdout.decode()
+    assert piped == redirected == f"{load_trace(path).content_id}\n"
+
+
+DRAWS = random.Random(1)
+LINES = b"".join(b'{"layer":%d,"experts":[%d]}\n' % (n % 40, DRAWS.randrange(30_000)) for n in range(60_000))
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
+def test_cut_off_data_is_read_up_to_the_cut(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    """Two compressed parts one after another, the second cut in the middle; nothing before the cut is lost."""
+    whole = pack(LINES)
+    path = tmp_path / "cut.jsonl.gz"
+    path.write_bytes(whole + whole[: len(whole) // 2])
+    with pytest.raises(BadInput, match="data is cut off; copy or record it again, or read up to there with"):
+        load_trace(path)
+    trace = load_trace(path, lenient=True)
+    assert 60_000 < trace.calls < 120_000
+    assert trace.notes[-1] == "its compressed data is cut off: read up to the cut"
+    again = tmp_path / "again.jsonl"
+    again.write_bytes(LINES + b"".join(LINES.splitlines(keepends=True)[: trace.calls - 60_000]))
+    assert load_trace(again).content_id == trace.content_id
+    path.write_bytes(whole + whole)
+    assert load_trace(path, lenient=True).notes == load_trace(path).notes
+    assert load_trace(path, lenient=True).content_id == load_trace(path).content_id
+
+
+def test_a_pipe_of_nothing() -> None:
+    command = [sys.executable, "-c", "from flashmoe_sim.cli.main import entry; entry()", "trace", "inspect", "-"]
+    done = subprocess.run(command, input=b"", capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (2, b"sim: /dev/stdin: is empty; expected a routing trace\n")

@@ -126,6 +126,7 @@ def test_malformed_rows(path: Path, row: int, text: str, found: str) -> None:
     ("content", "found"),
     [
         (PREAMBLE.replace("v1", "v2") + ROWS, "line 1: route_trace v2; only v1 is known"),
+        (PREAMBLE.replace("v1", "v" + "1" * 5000) + ROWS, f"line 1: route_trace v{'1' * 20}; only v1 is known"),
         (PREAMBLE.replace(" n_expert=8", "") + ROWS, "the preamble has no n_expert "),
         (PREAMBLE.replace("n_expert_used=2", "") + ROWS, "the preamble has no n_expert_used"),
         (PREAMBLE.replace("# layer", "# other") + ROWS, "no usable `# layer="),

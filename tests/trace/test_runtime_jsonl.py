@@ -281,6 +281,29 @@ def test_equal_to_the_twin_over_many_chunks(keys: int, chunk_bytes: int) -> None
     assert parse(content, chunk_bytes=chunk_bytes).equals(twin(content))
 
 
+COUNTED = [b"", b',"n_tokens":2', b',"n_expert_used":2', b',"n_expert_used":2,"n_tokens":2']
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_layer_and_experts_are_enough(*, by_hand: bool) -> None:
+    """Without counts a line is one token; one of the counts gives the other. `by_hand`: not by the kernels."""
+    escaped = b',"note":"\\u0041"' if by_hand else b""
+    lines = [b'{"layer":%d,"experts":[4,0,2,1]%s%s}' % (at, counts, escaped) for at, counts in enumerate(COUNTED)]
+    trace = parse(b"\n".join(lines))
+    assert trace.equals(twin(b"\n".join(lines)))
+    assert trace.n_tokens.tolist() == [1, 2, 2, 2]
+    assert trace.top_k == 0
+    assert trace.notes == ("1 of 4 lines lack n_tokens and n_expert_used: each is read as one token",)
+    bare = parse(lines[0])
+    assert (bare.top_k, bare.n_tokens.tolist()) == (4, [1])
+    assert bare.notes == ("all lines lack n_tokens and n_expert_used: each is read as one token",)
+
+
+def test_short_lines_fill_a_chunk() -> None:
+    content = b'{"layer":0,"experts":[1]}\n' * 5000
+    assert parse(content, chunk_bytes=1 << 16).equals(twin(content))
+
+
 def test_the_kernels_accept_what_is_common(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(line: bytes) -> None:
         raise AssertionError(f"a kernel refused {line!r}")
@@ -291,6 +314,8 @@ def test_the_kernels_accept_what_is_common(monkeypatch: pytest.MonkeyPatch) -> N
     for line in (
         LINE.split(b',"slots"')[0] + b"}",
         b'{"phase":"prompt","step":3,"note":"x","t":1.5e-3,' + BARE + b"}",
+        b'{"layer":3,"experts":[7,120]}',
+        b'{"experts":[7,120],"n_tokens":2,"layer":3}',
         b'{ "experts": [ 7, 12000 ], "phase": "decode", "slots": [-1, 0], "n_tokens": 1,"n_expert_used":2,"layer":3}\r',
     ):
         parse(line + b"\n")

@@ -62,9 +62,9 @@ def assert_equal(counts: Counts, row: dict) -> None:
 @pytest.mark.parametrize(("name", "row"), rows("uniform_static"))
 def test_uniform_static(name: str, row: dict) -> None:
     """The estimator breaks ties by first request, which decides how many calls hit in full, not how many experts."""
-    setup = Setup(Bank(slots=row["bank_size"]), parse_policy("static:ties_by=first-seen"))
+    setup = Setup(Bank(slots=row["bank_size"]), parse_policy("static:ties_by=first-seen"), "runtime")
     assert_equal(replay(workload(name), setup).counts, row)
-    by_number = replay(workload(name), Setup(Bank(slots=row["bank_size"]), parse_policy("static"))).counts
+    by_number = replay(workload(name), Setup(Bank(slots=row["bank_size"]), parse_policy("static"), "runtime")).counts
     assert by_number.total()["hit_rate"] == pytest.approx(row["expert_hit_rate"], rel=1e-12)
 
 
@@ -83,7 +83,7 @@ def test_refillable_lru(name: str, row: dict) -> None:
 
 @pytest.mark.parametrize(("name", "row"), rows("global_static"))
 def test_global_static(name: str, row: dict) -> None:
-    setup = Setup(Bank(budget_bytes=row["budget_bytes"]), parse_policy("static:global"))
+    setup = Setup(Bank(budget_bytes=row["budget_bytes"]), parse_policy("static:global"), "runtime")
     counts = replay(workload(name), setup).counts
     assert_equal(counts, row)
     assert counts.resident_bytes == row["used_bytes"]

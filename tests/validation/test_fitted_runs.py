@@ -49,7 +49,10 @@ def test_held_out_run(name: str) -> None:
     run = read_run(TIMED / name)
     (measured,) = anchors_of([run], MODEL)
     assert measured.installs is not None
-    workload, setup = prepare(load_trace(TIMED / name / "trace.jsonl.gz"), MODEL), Setup(Bank(slots=run.bank))
+    workload, setup = (
+        prepare(load_trace(TIMED / name / "trace.jsonl.gz"), MODEL),
+        Setup(Bank(slots=run.bank), contract="runtime"),
+    )
     timed = time_replay(workload, setup, replay(workload, setup, record=True), machine, Conditions())
     first_touch = machine.host.first_touch_gb_s
     assert (first_touch is None) == name.startswith("cold")  # what comes from disk hides it

@@ -39,7 +39,9 @@ def test_oracle_prefetch(bank: int, repairs: int, read: int) -> None:
     assert (flags["mode"], flags["bank"]) == ("oracle-prefetch", bank)
     trace = load_trace(RUNS / flags["replay_of"] / "trace.jsonl.gz")
     workload = prepare(trace, load_model(RUNS / "manifest.json"))
-    replayed = replay(workload, Setup(Bank(slots=bank), prefetch=parse_prefetcher("oracle-1")), record=True)
+    replayed = replay(
+        workload, Setup(Bank(slots=bank), contract="runtime", prefetch=parse_prefetcher("oracle-1")), record=True
+    )
     counts, stream = replayed.counts.total(), replayed.stream
     assert stream is not None
 
@@ -62,7 +64,7 @@ def test_overlap(mode: str) -> None:
     """The log compares each prediction with the layer's next call; no layer has one for its first call."""
     run = RUNS / f"prose-{mode}-bank24"
     workload = prepare(load_trace(run / "trace.jsonl.gz"))
-    counts = replay(workload, Setup(Bank(slots=24), prefetch=parse_prefetcher(mode))).counts
+    counts = replay(workload, Setup(Bank(slots=24), contract="runtime", prefetch=parse_prefetcher(mode))).counts
     predicted, right = counts.table[:, [tally.PREDICTED, tally.PREDICTED_RIGHT]].sum(axis=0).tolist()
     asked = sum(int(pool.requests[1:].sum()) for pool in workload.layer_pools)
     compared = sum(len(pool.call) - 1 for pool in workload.layer_pools)

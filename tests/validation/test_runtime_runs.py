@@ -61,7 +61,7 @@ def test_there_are_all_the_runs() -> None:
 def test_every_slot(run: Path) -> None:
     bank, prefetch = flags(run)
     trace = load_trace(run / "trace.jsonl.gz")
-    setup = Setup(Bank(slots=bank), prefetch=parse_prefetcher(prefetch))
+    setup = Setup(Bank(slots=bank), contract="runtime", prefetch=parse_prefetcher(prefetch))
     replayed = replay(prepare(trace, load_model(run.parent / "manifest.json")), setup, record=True)
     assert replayed.slot is not None
     np.testing.assert_array_equal(replayed.slot, trace.slot)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from math import isfinite
 
 from flashmoe_sim.errors import BadInput
+from flashmoe_sim.numbers import decimal
 
 MIB, GIB = 2**20, 2**30
 WHOLE = r"(\d{1,15})"
@@ -55,11 +55,8 @@ class Fields:
         text = self.values.get(key)
         if text is None:
             raise BadInput(f"{self.place}: no `{key}=`; expected the log of the patched runtime; run it again")
-        try:
-            value = float(text.removesuffix("%"))
-        except ValueError:
-            value = -1.0
-        if not 0 <= value < 1e18 or not isfinite(value):
+        value = decimal(text.removesuffix("%"))
+        if value is None or not 0 <= value < 1e18:
             raise BadInput(f"{self.place}: {key}={text}; expected a number from 0; run it again")
         return value
 

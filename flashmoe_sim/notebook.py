@@ -1,0 +1,29 @@
+"""How a result looks in a notebook: a heading and a table, instead of every field in one line."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars
+
+
+class InNotebook(ABC):
+    """A result that a notebook shows as its heading and its table. A dataclass of this kind sets `repr=False`."""
+
+    @property
+    @abstractmethod
+    def heading(self) -> str:
+        """One line that says what this is of."""
+
+    @abstractmethod
+    def table(self) -> polars.DataFrame:
+        """The result as a table."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.heading}>"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(self.heading)}</p>{self.table()._repr_html_()}"
