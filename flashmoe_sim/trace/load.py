@@ -105,7 +105,7 @@ def _run_folder(path: str | Path) -> Path | None:
 def _trace_of(folder: Path) -> Path:
     """The trace of a recorded run. Raises BadInput for a run without one."""
     for name in TRACES_OF_RUN:
-        if (folder / name).exists():
+        if (folder / name).is_file():
             return folder / name
     raise BadInput(
         f"{folder}: a run without {TRACES_OF_RUN[0]}, which only slot-bank and resident-slot-bank record; "
