@@ -147,7 +147,7 @@ def replay(
     >>> replay("python-256", bank=64, policy="lru", contract="protected")["hits"].item()
     37414
     >>> replay("python-256", bank=64, by="layer").select("layer", "misses").row(0)
-    (0, 1349)
+    (0, 1353)
 
     `contract="runtime"` reproduces the patched runtime with its slot aliasing (column `aliased_refs`).
     machine: a name, a file or a `Machine`: the row then has the speed there too. dense, kv: sizes with their unit
