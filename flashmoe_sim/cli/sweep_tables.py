@@ -20,7 +20,7 @@ Column = tuple[str, str, Callable[[Row], str]]
 
 VARYING = (("predictor", "prefetch"), ("machine", "machine"), ("execution", "execution"))
 NAMED_TRACES = 8
-DISPENSABLE = ("memory", "evicted", "misses", "hits", "read/tok", "lowest", "highest", "ahead/tok", "best %")
+DISPENSABLE = ("memory", "evicted", "misses", "hits", "read/tok", "range", "ahead/tok", "best %")
 
 
 def print_rows(
@@ -80,13 +80,11 @@ def print_summary(
     ]
     if timed:
         columns.append(("tok/s", "right", lambda row: _speed(row["tok_s"])))
-        columns.append(("lowest", "right", lambda row: _speed(row["tok_s_min"])))
-        columns.append(("highest", "right", lambda row: _speed(row["tok_s_max"])))
+        columns.append(("range", "right", lambda row: _range(row["tok_s_min"], row["tok_s_max"], _speed)))
     else:
-        columns.append(("lowest", "right", lambda row: percent(row["hit_rate_min"])))
-        columns.append(("highest", "right", lambda row: percent(row["hit_rate_max"])))
+        columns.append(("range", "right", lambda row: _range(row["hit_rate_min"], row["hit_rate_max"], percent)))
     what = "speed" if timed else "hit rate"
-    caption = _caption(rows, setups, contract) + f"; means over the traces, and the lowest and highest {what}"
+    caption = _caption(rows, setups, contract) + f"; means over the traces; range: the lowest and highest {what}"
     if len({(row["bank"], row["machine"]) for row in rows}) < len(rows):
         columns.append(("wins", "right", lambda row: "-" if row["wins"] is None else str(row["wins"])))
         caption += (
@@ -132,6 +130,10 @@ def _ahead_per_token(row: Row) -> str:
 
 def _speed(tok_s: float | None) -> str:
     return "-" if tok_s is None else f"{tok_s:.3g}"
+
+
+def _range(lowest: float | None, highest: float | None, shown: Callable[[float | None], str]) -> str:
+    return "-" if lowest is None else f"{shown(lowest)} to {shown(highest)}"
 
 
 def _interval(row: Row) -> str:

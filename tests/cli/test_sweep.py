@@ -381,7 +381,7 @@ def test_what_all_leaves_out_is_said(capsys: pytest.CaptureFixture[str]) -> None
     assert any("static:global" in line and "never installs" in line for line in parsed["warnings"])
     assert main([*asked, "--policy", "lru,static", "--prefetch", "all"]) == 0
     printed = capsys.readouterr()
-    assert " ".join(printed.out.split()).endswith("; left out: static in part")
+    assert " ".join(printed.out.split()).endswith("; left out: static in part; too wide for here: memory")
     assert "sim: left out: static with 10 predictors: predictor temporal cannot work" in printed.err
 
 
