@@ -19,7 +19,7 @@ class Column(NamedTuple):
 
 
 IDENTITY = (
-    Column("id", "str", "", "hash of everything that changes the answer"),
+    Column("id", "str", "", "hash of everything that changes the answer; null if code of your own has no hash"),
     Column("trace", "str", "", "name of the trace"),
     Column("trace_id", "str", "", "hash of the trace's content"),
     Column("model", "str", "", "name of the model whose geometry was used"),

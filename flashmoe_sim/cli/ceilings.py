@@ -71,7 +71,8 @@ def command(
     workload = load_workload(trace, model, lenient=lenient)
     found = ceilings(workload, setup, runs_on, conditions, lookahead=lookahead)
     if as_json:
-        print_json({"identity": identity(workload, setup), "ceilings": found.to_dict()})
+        who = identity(workload, setup, machine=runs_on, conditions=conditions)
+        print_json({"identity": who, "ceilings": found.to_dict()})
         return
     _print(found, setup)
     click.echo(wrapped(found.verdict.text))

@@ -104,7 +104,8 @@ def command(
         message(f"wrote {timeline_file}; open it in ui.perfetto.dev")
     if as_json:
         timing = None if timed is None or on is None else timed.as_json() | on.columns
-        print_json({"identity": identity(workload, setup), "counts": total, "layers": layers, "timing": timing})
+        who = identity(workload, setup, machine=runs_on, conditions=conditions)
+        print_json({"identity": who, "counts": total, "layers": layers, "timing": timing})
         return
     _print_total(workload.trace.name, setup, total)
     if timed is not None and on is not None:

@@ -146,11 +146,6 @@ class Machine:
                     found.append((f"{section}.{item.name}", quantity))
         return found
 
-    def numbers(self) -> tuple[object, ...]:
-        """All that the time of a run depends on, without what it is called and where it is from."""
-        known = tuple((path, one.value, one.lo, one.hi) for path, one in self.quantities())
-        return known, self.unified, tuple((one.size_kib, one.lanes, one.gb_s) for one in self.storage.measured)
-
     def varied(self, path: str, value: float) -> Machine:
         """This machine with another value of one quantity; its interval and source stay as they are.
 

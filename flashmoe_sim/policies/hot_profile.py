@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.content import hash_of
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.policies._perf_profile import LayerProfile, read_profile
 from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
@@ -68,14 +70,25 @@ class HotProfile(ScheduledPolicy):
         for name, value in (("curve", self.curve), ("update_rate", self.update_rate)):
             if not 0 <= value <= 1:
                 raise BadInput(f"policy hot-profile: {name}={value} is not in 0..1")
+        layers = self._layers  # read before anything runs
         if self.weighting in TIMED:
             needs = f"policy hot-profile: weighting={self.weighting} needs the times of a profile"
             if not self.profile:
                 raise BadInput(f"{needs}; give profile=FILE, or weighting=flat or balanced")
-            if not any(map(self._measure, read_profile(Path(self.profile)).values())):
+            if not any(map(self._measure, layers.values())):
                 raise BadInput(f"{needs}, and {self.profile} has none; take one in mode full, or weighting=flat")
-        elif self.profile:
-            read_profile(Path(self.profile))
+
+    @cached_property
+    def _layers(self) -> dict[int, LayerProfile]:
+        """The layers of the profile, read once; none without one."""
+        return read_profile(Path(self.profile)) if self.profile else {}
+
+    @cached_property
+    def _content(self) -> str:
+        return hash_of(self._layers)
+
+    def contents(self) -> dict[str, Any]:
+        return {"profile": self._content}
 
     def schedule(
         self, trace: RoutingTrace, key: NDArray[np.uint32], candidates: Candidates
@@ -84,9 +97,8 @@ class HotProfile(ScheduledPolicy):
         hits, hot = np.concatenate(candidates.counts), np.zeros(len(key_row), np.int64)
         weight = np.ones(len(candidates.counts))
         if self.profile:
-            layers = read_profile(Path(self.profile))
-            hits, hot = self._counts(layers, trace)
-            measured = [self._measure(layers[one]) if one in layers else 0.0 for one in trace.layers]
+            hits, hot = self._counts(trace)
+            measured = [self._measure(self._layers[one]) if one in self._layers else 0.0 for one in trace.layers]
             weight = layer_weights(self.weighting, self.curve, measured)
         resident = pack(scores(self.weighting, hits, hot, key_row, weight), key_row, candidates)
         yield 0, resident
@@ -106,15 +118,13 @@ class HotProfile(ScheduledPolicy):
     def _measure(self, layer: LayerProfile) -> float:
         return layer.moe_time if self.weighting == "time" else layer.pressure
 
-    def _counts(
-        self, layers: dict[int, LayerProfile], trace: RoutingTrace
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _counts(self, trace: RoutingTrace) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Hits and hot hits of every key; an error where the profile is of another model."""
         first_key = dict(
             zip(trace.layers, np.cumsum([0, *(trace.n_experts[one] for one in trace.layers)]), strict=False)
         )
         hits, hot = np.zeros((2, sum(trace.n_experts[one] for one in trace.layers)), np.int64)
-        for number, layer in layers.items():
+        for number, layer in self._layers.items():
             if number not in first_key:
                 raise BadInput(
                     f"{self.profile}: has layer {number}, which {trace.name} never routes; "

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from flashmoe_sim.content import hash_of
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.residency.pool import Pool, build_pools
 from flashmoe_sim.trace.cut import shown_layers
@@ -17,7 +18,7 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """pools: those of each layer. content: what, beside the replayed trace, decides what is in them."""
+    """pools: one of each layer. content: what decides, with the replayed trace, which requests they hold."""
 
     pools: list[Pool]
     content: str
@@ -51,7 +52,8 @@ def find_profile(source: str, trace: RoutingTrace, pools: list[Pool]) -> Profile
                 "give a trace of the same model"
             )
     other = other.with_(n_experts=trace.n_experts)
-    return Profile(build_pools(other), other.content_id)
+    others = build_pools(other)
+    return Profile(others, hash_of([(pool.requests_by_key, pool.first_reference) for pool in others]))
 
 
 def _until(pool: Pool, step: int) -> Pool:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.ceilings.bottleneck import bottleneck
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.policies.base import ProfiledPolicy
-from flashmoe_sim.policies.hot_profile import HotProfile
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import RESULT_COLUMNS, TIMING
+from flashmoe_sim.sweep.strong_id import strong_id
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.timed import INTERVAL_STEPS, Timed, last_steps
 
@@ -46,8 +43,13 @@ def _version() -> str:
     return version("flashmoe-sim")
 
 
-def identity(workload: Workload, setup: Setup) -> dict[str, Any]:
-    """The columns of schema.IDENTITY; equal ids mean equal results."""
+def identity(
+    workload: Workload, setup: Setup, *, machine: Machine | None = None, conditions: Conditions | None = None
+) -> dict[str, Any]:
+    """The columns of schema.IDENTITY; equal ids mean equal results.
+
+    machine, conditions: for results with seconds, what the seconds are of.
+    """
     known = {
         "trace_id": workload.trace.content_id,
         "policy": setup.policy.spec,
@@ -58,19 +60,9 @@ def identity(workload: Workload, setup: Setup) -> dict[str, Any]:
         "io_split": setup.io_split,
         "version": _version(),
     }
-    families = None
-    if workload.layer_geometry is not None:
-        families = [sorted(layer.family_bytes.items()) for layer in workload.layer_geometry]
-    hashed = known
-    if isinstance(setup.policy, ProfiledPolicy):  # the id is of what the profile holds, not of where it lies
-        content = workload.profile(setup.policy).content
-        hashed = known | {"policy": replace(setup.policy, profile=content).spec}
-    elif isinstance(setup.policy, HotProfile) and setup.policy.profile:
-        content = hashlib.blake2b(Path(setup.policy.profile).read_bytes()).hexdigest()
-        hashed = known | {"policy": replace(setup.policy, profile="").spec + content}
-    digest = hashlib.blake2b(repr((sorted(hashed.items()), workload.n_experts, families)).encode(), digest_size=8)
     model = workload.geometry.name if workload.geometry else None
-    return {"id": digest.hexdigest(), "trace": workload.trace.name, "model": model, **known}
+    row_id = strong_id(workload, setup, machine, conditions)
+    return {"id": row_id, "trace": workload.trace.name, "model": model, **known}
 
 
 def result_row(
@@ -78,14 +70,12 @@ def result_row(
 ) -> dict[str, Any]:
     """All columns of schema.RESULT_COLUMNS, in their order; None where not known.
 
-    on: the machine that the seconds are of. Its numbers and conditions become part of the row's id.
+    on: the machine that the seconds are of.
     """
-    row = identity(workload, setup) | counts.total()
-    if on is not None:
-        how = vars(on.conditions) | {"execution": on.conditions.execution.name}
-        hashed = repr((row["id"], on.machine.numbers(), sorted(how.items())))
-        digest = hashlib.blake2b(hashed.encode(), digest_size=8)
-        row |= {"id": digest.hexdigest()} | on.columns
+    if on is None:
+        row = identity(workload, setup) | counts.total()
+    else:
+        row = identity(workload, setup, machine=on.machine, conditions=on.conditions) | counts.total() | on.columns
     if best is not None:
         ceiling = best.total()
         row |= {"best_hit_rate": ceiling["hit_rate"], "best_bytes_per_token": ceiling["bytes_per_token"]}

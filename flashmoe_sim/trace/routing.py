@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -11,7 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.content import hash_of
+
 PHASE_UNKNOWN, PHASE_PROMPT, PHASE_DECODE = 0, 1, 2
+RECORDED = ("weight", "slot", "resident")  # beside the routing, and read by no stage
+NOT_CONTENT = ("name", "format", "notes", "n_experts_known", *RECORDED)
 
 
 class LayerView(NamedTuple):
@@ -117,13 +120,16 @@ class RoutingTrace:
 
     @cached_property
     def content_id(self) -> str:
-        """A hash of what the trace says (routing, steps, sizes), not of how it was stored."""
-        digest = hashlib.sha256()
-        for array in (self.layer, self.n_tokens, self.offset, self.expert, self.steps):
-            digest.update(np.ascontiguousarray(array).tobytes())
-        digest.update(repr(sorted(self.n_experts.items())).encode())
-        digest.update(repr(sorted((self.expert_bytes or {}).items())).encode())
-        return digest.hexdigest()[:32]
+        """A hash of every field but NOT_CONTENT: the same routing has one id, whatever its name or format."""
+        return hash_of([self.routing_id, self.dense_bytes])
+
+    @cached_property
+    def routing_id(self) -> str:
+        """`content_id` without the dense bytes, which only seconds depend on.
+
+        Recorded steps count like the same steps derived from the layer numbers.
+        """
+        return hash_of(replace(self, step=self.steps), without={RoutingTrace: (*NOT_CONTENT, "dense_bytes")})
 
     def with_(self, **changes: Any) -> RoutingTrace:
         """A copy with some fields replaced."""

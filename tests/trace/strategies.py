@@ -45,7 +45,8 @@ def random_traces(draw: st.DrawFn, *, plain: bool = False) -> RoutingTrace:
 
     slot = maybe(rng.integers(0, 6, references).astype(np.int16))
     if plain:
-        return RoutingTrace(layer, tokens, offset, expert, infer_n_experts(layer, expert), slot=slot)
+        top_k = int(width[0]) if len(set(width.tolist())) == 1 else 0
+        return RoutingTrace(layer, tokens, offset, expert, infer_n_experts(layer, expert), top_k=top_k, slot=slot)
     by_layer = {int(number): int(rng.integers(1, 1 << 40)) for number in range(4)}
     return RoutingTrace(
         layer=layer,

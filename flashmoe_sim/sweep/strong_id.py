@@ -1,0 +1,70 @@
+"""The id of a row: the hash of everything that decides what is in it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from flashmoe_sim.content import OURS, NoContent, hash_of
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.machines.machine import Machine, Quantity
+from flashmoe_sim.machines.reads import MeasuredRead
+from flashmoe_sim.policies.base import Policy, ProfiledPolicy
+from flashmoe_sim.prefetchers.base import Prefetcher
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.timeline.assemble import Conditions
+from flashmoe_sim.timeline.execution import ExecutionModel
+from flashmoe_sim.trace.routing import RECORDED
+
+# What the program computes. Raise it by one with every change of a result that some input had before, whether a fix, a
+# new rule or a new default; leave it for speed, wording, and for policies, columns and inputs that are new.
+SEMANTICS = 1
+
+# What a person reads, and no result depends on.
+WORDS: dict[type, tuple[str, ...]] = {
+    Setup: ("policy", "prefetch"),  # described apart, with their code
+    ModelGeometry: ("name", "source", "arch", "quant", "notes"),
+    Machine: ("name", "title", "anchors"),
+    Quantity: ("source", "condition", "estimated"),
+    MeasuredRead: ("source",),
+    ExecutionModel: ("meaning", "describes"),
+}
+
+
+def strong_id(
+    workload: Workload, setup: Setup, machine: Machine | None = None, conditions: Conditions | None = None
+) -> str | None:
+    """The id of one setup on a workload, and of its seconds on a machine under some conditions.
+
+    It covers contents, not files or names: the trace, the model, the profile that a policy read, the code of a policy
+    or predictor of the user's, which may read all of a trace. Dense bytes count only for seconds. None if that code
+    refers to something without known content, such as an open file.
+    """
+    policy = setup.policy
+    read = {"profile": workload.profile(policy).content} if isinstance(policy, ProfiledPolicy) else policy.contents()
+    trace = workload.trace
+    own = {kind.__module__.partition(".")[0] for kind in (type(policy), type(setup.prefetch))} - set(OURS)
+    document = {
+        "semantics": SEMANTICS,
+        "trace": trace.routing_id if machine is None else trace.content_id,
+        "recorded": [trace.content_id, *(getattr(trace, name) for name in RECORDED)] if own else None,
+        "model": workload.geometry,
+        "setup": setup,
+        "policy": _chosen(policy, read),
+        "prefetch": _chosen(setup.prefetch, {}),
+        "machine": machine,
+        "conditions": None if machine is None else conditions,
+    }
+    without = WORDS if machine is not None else WORDS | {ModelGeometry: (*WORDS[ModelGeometry], "dense_bytes")}
+    try:
+        return hash_of(document, without=without, own=own, digest_size=8)
+    except NoContent:
+        return None
+
+
+def _chosen(chosen: Policy | Prefetcher, read: dict[str, Any]) -> dict[str, Any]:
+    """A policy or predictor: parameters, with what was read from a file in place of its path, and the user's code."""
+    parameters = {item.name: getattr(chosen, item.name) for item in fields(chosen)}
+    ours = type(chosen).__module__.partition(".")[0] in OURS
+    return {"name": chosen.name, "parameters": parameters | read, "code": None if ours else type(chosen)}
