@@ -38,15 +38,17 @@ def strong_id(
     """The id of one setup on a workload, and of its seconds on a machine under some conditions.
 
     It covers contents, not files or names: the trace, the model, the profile that a policy read, the code of a policy
-    or predictor of the user's. None if that code refers to something without known content, such as an open file.
+    or predictor of the user's, which may read all of a trace. Dense bytes count only for seconds. None if that code
+    refers to something without known content, such as an open file.
     """
     policy = setup.policy
     read = {"profile": workload.profile(policy).content} if isinstance(policy, ProfiledPolicy) else policy.contents()
+    trace = workload.trace
     own = {kind.__module__.partition(".")[0] for kind in (type(policy), type(setup.prefetch))} - set(OURS)
     document = {
         "semantics": SEMANTICS,
-        "trace": workload.trace.content_id,
-        "recorded": [getattr(workload.trace, name) for name in RECORDED] if own else None,  # which the user's may read
+        "trace": trace.routing_id if machine is None else trace.content_id,
+        "recorded": [trace.content_id, *(getattr(trace, name) for name in RECORDED)] if own else None,
         "model": workload.geometry,
         "setup": setup,
         "policy": _chosen(policy, read),
@@ -54,8 +56,9 @@ def strong_id(
         "machine": machine,
         "conditions": None if machine is None else conditions,
     }
+    without = WORDS if machine is not None else WORDS | {ModelGeometry: (*WORDS[ModelGeometry], "dense_bytes")}
     try:
-        return hash_of(document, without=WORDS, own=own, digest_size=8)
+        return hash_of(document, without=without, own=own, digest_size=8)
     except NoContent:
         return None
 

@@ -125,11 +125,16 @@ class RoutingTrace:
 
     @cached_property
     def content_id(self) -> str:
-        """A hash of every field but NOT_CONTENT: the same routing has one id, whatever its name or format.
+        """A hash of every field but NOT_CONTENT: the same routing has one id, whatever its name or format."""
+        return hash_of([self.routing_id, self.dense_bytes])
+
+    @cached_property
+    def routing_id(self) -> str:
+        """`content_id` without the dense bytes, which only seconds depend on.
 
         Recorded steps count like the same steps derived from the layer numbers.
         """
-        return hash_of(replace(self, step=self.steps), without={RoutingTrace: NOT_CONTENT})
+        return hash_of(replace(self, step=self.steps), without={RoutingTrace: (*NOT_CONTENT, "dense_bytes")})
 
     def with_(self, **changes: Any) -> RoutingTrace:
         """A copy with some fields replaced."""
