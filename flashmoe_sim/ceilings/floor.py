@@ -11,6 +11,7 @@ from flashmoe_sim.ceilings.bottleneck import speed_of
 from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.execution import (
     AWAITED,
+    BY_FAMILY,
     COPIED_BATCHES,
     IN_BACKGROUND,
     RESIDENT,
@@ -47,13 +48,16 @@ def floor_of(work: Work, costs: Costs, execution: ExecutionModel) -> Floor:
     reads_misses = execution.serve not in (RESIDENT, TWO_LANES, COPIED_BATCHES)
     reads_ahead = execution.ahead in (AWAITED, IN_BACKGROUND)
     rows = len(costs.chunks)
+    chunks, read_s, warm_s = costs.chunks, costs.chunk_s, costs.warm_chunk_s
+    if execution.serve == BY_FAMILY:
+        chunks, read_s, warm_s = costs.family_chunks, costs.family_chunk_s, costs.family_warm_chunk_s
     for name, service_s, missed, served in (
-        ("storage", costs.chunk_s, work.misses - work.warm, work.ahead_warm == 0),
-        ("page_cache", costs.warm_chunk_s, work.warm, work.ahead_warm != 0),
+        ("storage", read_s, work.misses - work.warm, work.ahead_warm == 0),
+        ("page_cache", warm_s, work.warm, work.ahead_warm != 0),
     ):
         experts = np.bincount(work.row, missed, rows) * reads_misses
         experts += np.bincount(work.ahead_row[served], minlength=rows) * reads_ahead
-        busy_s[name] = min(float(experts @ _best_read_s(costs, service_s)), timeline.total_s)
+        busy_s[name] = min(float(experts @ _best_read_s(chunks, service_s)), timeline.total_s)
     resource = max(busy_s, key=busy_s.__getitem__)
     tokens = tokens_of(work)
     return Floor(
@@ -63,8 +67,12 @@ def floor_of(work: Work, costs: Costs, execution: ExecutionModel) -> Floor:
     )
 
 
-def _best_read_s(costs: Costs, service_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Seconds of reading one expert where as many reads are in flight as is best, f64 [rows]."""
-    in_flight = np.arange(1, service_s.shape[1] + 1)
-    best_s: NDArray[np.float64] = (service_s / in_flight).min(axis=1)
-    return costs.chunks * best_s
+def _best_read_s(chunks: NDArray[np.int32], service_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Seconds of reading one expert where as many reads are in flight as is best, f64 [rows].
+
+    chunks: i32 [rows] or [rows, families]. service_s: f64 [*chunks, lanes].
+    """
+    in_flight = np.arange(1, service_s.shape[-1] + 1)
+    best_s = chunks * (service_s / in_flight).min(axis=-1)
+    each_s: NDArray[np.float64] = best_s.reshape(len(chunks), -1).sum(axis=1)
+    return each_s

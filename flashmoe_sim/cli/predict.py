@@ -57,7 +57,8 @@ def command(
     """Predict how fast a model decodes on a machine, from published hit rates.
 
     There need be no trace: work is made that misses as often. Where the table has the measured speed, the signed error
-    stands beside it. Misses are read in parallel (parallel-install) unless --execution says otherwise.
+    stands beside it. Misses are read as the patched runtime does by default (split-install) unless --execution says
+    otherwise.
 
     \b
     Example:  sim predict --model qwen3.5-35b-a3b --machine m5-max-128 \\

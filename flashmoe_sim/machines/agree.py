@@ -44,4 +44,6 @@ def _settings(run: Run) -> Iterator[tuple[str, str]]:
     for setting in SETTINGS:
         if setting in run.log.settings:
             yield setting, run.log.settings[setting]
+    if run.log.routed is not None and run.log.routed.misses:
+        yield "the order of installs", run.log.routed.execution
     yield from run.place.items()

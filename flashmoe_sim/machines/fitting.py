@@ -51,6 +51,7 @@ def fit_runs(
     anchors = anchors_of(runs, geometry)
     backend = next((run.log.backend for run in runs if run.log.backend), "")
     splits = {run.log.routed.io_split for run in runs if run.log.routed}
+    orders = sorted({run.log.routed.execution for run in runs if run.log.routed and run.log.routed.misses})
     ran = backend or ("a GPU" if _uploads(anchors) else "the CPU")
     condition = f"{ran} computes, {runs[0].threads} threads, top-{_list(anchor.top_k for anchor in anchors)}"
     return _fitted(
@@ -59,7 +60,7 @@ def fit_runs(
         name=name,
         gpu=bool(backend) or _uploads(anchors),
         unified=backend == "metal",
-        condition=condition + (f", io-split {_list(splits)}" if splits else ""),
+        condition=condition + (f", io-split {_list(splits)}" if splits else "") + "".join(f", {one}" for one in orders),
         provenance=_provenance([str(run.folder) for run in runs], geometry, command),
     )
 

@@ -32,6 +32,7 @@ from flashmoe_sim.timeline.names import (
     UPLOAD,
 )
 from flashmoe_sim.timeline.state import note, sort_items, work_on
+from flashmoe_sim.timeline.storage import read_family
 
 
 @inlined
@@ -99,6 +100,20 @@ def one_by_one(
         sim.busy[ON_STORAGE] += sim.rows[row].chunks * service_s
         parts[READ] += clock - begin
         clock = install_in_turn(sim, parts, call, clock, 1, upload_s)
+    return clock
+
+
+@inlined
+def by_family(sim: Any, parts: Any, call: int, ready: float, misses: int, warm: int, fills: int, row: int) -> float:
+    """Each miss in turn, its families in turn: all reads of one, its upload where that takes time; then its install."""
+    clock = ready
+    for i in range(misses):
+        is_warm = i >= misses - warm
+        for f in range(sim.families.shape[1]):
+            arrived = read_family(sim, row, f, is_warm, i < fills, clock, IS_WARM_READ if is_warm else IS_READ, call)
+            parts[READ] += arrived - clock
+            clock = upload(sim, parts, call, arrived, 1, sim.families[row, f].upload_s)
+        clock = install(sim, parts, call, clock, 1)
     return clock
 
 

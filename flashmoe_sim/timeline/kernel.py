@@ -10,7 +10,8 @@ Where the order of events is not obvious, these rules hold:
 - The link uploads what a call waits for in the order of arrival, late experts first on a tie, then in the order of the
   batch. Reads and uploads in the background start only at times at which nothing else could.
 - Experts read ahead that the next call must wait for are read as one batch right after their call, over all lanes even
-  where misses are read one after another, and then uploaded one after another; the output of a step follows them.
+  where misses are read one after another, and then uploaded one after another; where misses are read by families, so
+  are they. The output of a step follows them.
 - Where experts are copied into fresh tensors, those read ahead are only read.
 - The output and the joining of two lanes keep the unit busy that computes.
 """
@@ -25,6 +26,7 @@ from flashmoe_sim.timeline.background import advance, claim, issue, upload_items
 from flashmoe_sim.timeline.execution import (
     AS_THEY_ARRIVE,
     AWAITED,
+    BY_FAMILY,
     COPIED_BATCHES,
     IN_BACKGROUND,
     NEVER_AHEAD,
@@ -53,7 +55,7 @@ from flashmoe_sim.timeline.names import (
     UPLOAD,
 )
 from flashmoe_sim.timeline.state import work_on
-from flashmoe_sim.timeline.storage import arrive, earliest_lane, read_batch, read_on
+from flashmoe_sim.timeline.storage import arrive, earliest_lane, read_batch, read_family, read_on
 
 
 @jit
@@ -98,7 +100,7 @@ def run(
         if sim.state[0].issued < len(sim.ahead) and sim.ahead[sim.state[0].issued].after == call:
             done = clock
             if reads_ahead == AWAITED:
-                clock = await_ahead(sim, call, done, serve != REBUILT)
+                clock = await_ahead(sim, call, done, serve)
             elif reads_ahead != NEVER_AHEAD:
                 issue(sim, call, done, reads_ahead == UPLOADED_IN_BACKGROUND)
             into[AHEAD] += clock - done
@@ -145,9 +147,15 @@ def serve_call(
     late = claim(sim, call, ready) if background and len(sim.ahead) > 0 else 0
     copying = serve == COPIED_BATCHES and n_tokens >= copy_from_tokens
     n, arrived = late, ready
-    if serve in (TOGETHER, AS_THEY_ARRIVE, OVERLAPPED):
+    if serve == AS_THEY_ARRIVE:  # each chunk by itself
+        n += misses * costs.chunks
+        upload_s /= costs.chunks
+        arrived = read_batch(
+            sim, late, misses * costs.chunks, warm * costs.chunks, fills * costs.chunks, 1, row, ready, call
+        )
+    elif serve in (TOGETHER, OVERLAPPED):
         n += misses
-        arrived = read_batch(sim, late, misses, warm, fills, row, ready, call)
+        arrived = read_batch(sim, late, misses, warm, fills, costs.chunks, row, ready, call)
     elif copying:
         n += misses
         for item in range(late, n):
@@ -168,12 +176,14 @@ def serve_call(
         usable = calls.one_by_one(sim, parts, call, ready, misses, warm, fills, row, each_s)
         if serve == REBUILT:
             usable = calls.upload(sim, parts, call, usable, requests, upload_s)
+    elif serve == BY_FAMILY:
+        usable = calls.by_family(sim, parts, call, ready, misses, warm, fills, row)
     elif serve == OVERLAPPED:
         usable = ready
     else:
         usable = calls.wait_for_items(sim, parts, late, ready, uploaded)
 
-    if misses > 0 and serve in (ONE_BY_ONE, TOGETHER, AS_THEY_ARRIVE, REBUILT):
+    if misses > 0 and serve in (ONE_BY_ONE, BY_FAMILY, TOGETHER, AS_THEY_ARRIVE, REBUILT):
         usable = calls.resume(sim, parts, call, usable)
 
     if serve == TWO_LANES or (serve == COPIED_BATCHES and not copying):
@@ -190,11 +200,21 @@ def serve_call(
 
 
 @inlined
-def await_ahead(sim: Any, call: int, time: float, uploading: bool) -> float:
+def await_ahead(sim: Any, call: int, time: float, serve: int) -> float:
     """Read the experts issued after `call`, then upload them; returns when that is done."""
     first = sim.state[0].issued
     issue(sim, call, time, False)
     clock = time
+    if serve == BY_FAMILY:
+        sim.state[0].read = sim.state[0].issued
+        for i in range(first, sim.state[0].issued):
+            expert = sim.ahead[i]
+            for f in range(sim.families.shape[1]):
+                clock = read_family(sim, expert.row, f, expert.warm != 0, expert.cold != 0, clock, IS_READ_AHEAD, call)
+                upload_s = sim.families[expert.row, f].upload_s
+                if upload_s > 0.0:
+                    clock = use_link(sim, clock, upload_s, IS_UPLOAD_AHEAD, call)
+        return clock
     for i in range(first, sim.state[0].issued):
         expert = sim.ahead[i]
         for _ in range(sim.rows[expert.row].chunks):
@@ -203,7 +223,7 @@ def await_ahead(sim: Any, call: int, time: float, uploading: bool) -> float:
     sim.state[0].read = sim.state[0].issued
     for i in range(first, sim.state[0].issued):
         upload_s = sim.rows[sim.ahead[i].row].upload_s
-        if uploading and upload_s > 0.0:
+        if serve != REBUILT and upload_s > 0.0:
             clock = use_link(sim, clock, upload_s, IS_UPLOAD_AHEAD, call)
     return clock
 

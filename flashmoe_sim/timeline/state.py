@@ -22,6 +22,9 @@ ROW = np.dtype(
     + [("chunks", np.int64)]
 )
 
+# One tensor family of a row; as in `Costs`. read_s, warm_s: of one of its reads, all of them in flight.
+FAMILY = np.dtype([(name, np.float64) for name in ("read_s", "warm_s", "fill_s", "upload_s")] + [("chunks", np.int64)])
+
 # An expert read ahead, and how far it has come: the first four as in `Work`; when it was issued; the service time of
 # one of its reads, and how many of them have started; when the last of those has ended; when its upload ends, inf until
 # that is known; and whether a call waits for it, so that its upload is no longer a background one.
@@ -40,8 +43,8 @@ AHEAD = np.dtype(
     ]
 )
 
-# An expert that a call waits for: its place among those read ahead, or -1 for a miss; when it has been read and
-# uploaded; and when the next thing can be done with it.
+# An expert that a call waits for, or one chunk of it where chunks are uploaded as they arrive: its place among those
+# read ahead, or -1 for a miss; when it has been read and uploaded; and when the next thing can be done with it.
 ITEM = np.dtype([("ahead", np.int64), ("arrived", np.float64), ("uploaded", np.float64), ("due", np.float64)])
 
 # What a resource did. `call`: for what is read ahead the call after which it was issued, -1 before the first.
@@ -68,7 +71,8 @@ STATE = np.dtype(
 class Simulation(NamedTuple):
     """Everything that the functions of the loop share.
 
-    rows: ROW [rows]. read_s: f64 [2, rows, lanes], `Costs.chunk_s` and `warm_chunk_s`.
+    rows: ROW [rows]. families: FAMILY [rows, families]. read_s: f64 [2, rows, lanes], `Costs.chunk_s` and
+        `warm_chunk_s`.
     lane_free: f64 [lanes], when each lane of the storage is free. busy: f64 [N_RESOURCES], summed over lanes.
     ahead: AHEAD [ahead]. queue: i64 [ahead], those whose uploads wait, in order of arrival.
     by_use, use: i64 [used], those that are used, ordered by the call that uses them, and that call.
@@ -78,6 +82,7 @@ class Simulation(NamedTuple):
     """
 
     rows: Any
+    families: Any
     read_s: NDArray[np.float64]
     lane_free: NDArray[np.float64]
     busy: NDArray[np.float64]
@@ -96,19 +101,26 @@ def new_simulation(work: Work, costs: Costs, *, room: int, recording: bool) -> S
     rows = np.zeros(len(costs.dense_s), ROW)
     for name in ROW.names or ():
         rows[name] = getattr(costs, name)
+    families = np.zeros(costs.family_chunks.shape, FAMILY)
+    families["chunks"] = costs.family_chunks
+    families["fill_s"], families["upload_s"] = costs.family_fill_s, costs.family_upload_s
+    depth = _depths(costs.family_chunks, costs.chunk_s.shape[1])[:, :, None] - 1
+    families["read_s"] = np.take_along_axis(costs.family_chunk_s, depth, 2)[:, :, 0]
+    families["warm_s"] = np.take_along_axis(costs.family_warm_chunk_s, depth, 2)[:, :, 0]
     ahead = np.zeros(len(work.ahead_after), AHEAD)
     for name in ("after", "row", "warm", "cold"):
         ahead[name] = getattr(work, f"ahead_{name}")
     ahead["usable"] = np.inf
     by_use = np.argsort(work.ahead_used, kind="stable")[np.count_nonzero(work.ahead_used < 0) :]
     use = work.ahead_used[by_use].astype(np.int64)
-    most = int((work.misses + np.bincount(use, minlength=len(work.row))).max(initial=0))
+    most = int((work.misses * costs.chunks.max(initial=1) + np.bincount(use, minlength=len(work.row))).max(initial=0))
     state = np.zeros(1, STATE)
     state["recording"] = recording
     for name in ("call_s", "install_s", "resume_s", "merge_s", "step_s"):
         state[name] = getattr(costs, name)
     return Simulation(
         rows=rows,
+        families=families,
         read_s=np.stack([costs.chunk_s, costs.warm_chunk_s]),
         lane_free=np.zeros(costs.chunk_s.shape[1]),
         busy=np.zeros(N_RESOURCES),
@@ -121,6 +133,12 @@ def new_simulation(work: Work, costs: Costs, *, room: int, recording: bool) -> S
         spans=np.zeros(room, SPAN),
         state=state,
     )
+
+
+def _depths(chunks: NDArray[np.int32], lanes: int) -> NDArray[np.int64]:
+    """`storage.depth_of` of many batches."""
+    rounds = np.maximum(-(-chunks // lanes), 1)
+    return np.maximum(-(-chunks // rounds), 1).astype(np.int64)
 
 
 @inlined

@@ -24,7 +24,7 @@ from flashmoe_sim.timeline.names import PARTS
 from flashmoe_sim.timeline.work import Work
 
 DEMAND, BACKGROUND = 0, 1
-AWAITING = ("sync-install", "parallel-install", "async-upload", "page-cache", "k-materialize")
+AWAITING = ("sync-install", "split-install", "parallel-install", "async-upload", "page-cache", "k-materialize")
 Events = Generator[Any, Any, Any]
 
 
@@ -48,10 +48,12 @@ class Turn:
 
 @dataclass
 class Expert:
-    """One expert on its way: its reads, then its upload."""
+    """One expert on its way, or one chunk of it: its reads, then its upload."""
 
     row: int
+    chunks: int
     service_s: float
+    upload_s: float
     priority: int
     usable: simpy.Event
     used_by: int = -1
@@ -118,7 +120,8 @@ class Twin:
 
     def new_expert(self, row: int, *, warm: bool, fills: bool, depth: int, priority: int, used_by: int = -1) -> Expert:
         service_s = self.service_s(row, warm=warm, fills=fills, depth=depth)
-        return Expert(row, service_s, priority, self.env.event(), used_by)
+        chunks, upload_s = int(self.costs.chunks[row]), float(self.costs.upload_s[row])
+        return Expert(row, chunks, service_s, upload_s, priority, self.env.event(), used_by)
 
     def service_s(self, row: int, *, warm: bool, fills: bool, depth: int) -> float:
         table = self.costs.warm_chunk_s if warm else self.costs.chunk_s
@@ -126,7 +129,7 @@ class Twin:
 
     def start_reading(self, expert: Expert) -> simpy.Event:
         """Queue for all chunks at once; the event is when all have been read."""
-        expert.reads = [Turn(self.lanes, expert.priority) for _ in range(self.costs.chunks[expert.row])]
+        expert.reads = [Turn(self.lanes, expert.priority) for _ in range(expert.chunks)]
         chunks = [self.env.process(self.holding(turn, "storage", expert.service_s)) for turn in expert.reads]
         return self.env.all_of(chunks)
 
@@ -134,12 +137,11 @@ class Twin:
         if reads is not None:
             yield reads
         expert.arrived = self.env.now
-        upload_s = float(self.costs.upload_s[expert.row])
-        if upload_s > 0:
+        if expert.upload_s > 0:
             if expert.priority == BACKGROUND:
                 yield self.end_of_this_time()
             expert.upload = Turn(self.link, expert.priority)
-            yield from self.holding(expert.upload, "link", upload_s)
+            yield from self.holding(expert.upload, "link", expert.upload_s)
         expert.uploaded = self.env.now
         expert.usable.succeed()
 
@@ -152,6 +154,28 @@ class Twin:
             self.new_expert(row, warm=is_warm, fills=fills, depth=depth[is_warm], priority=DEMAND)
             for is_warm, fills in self.kinds(call)
         ]
+
+    def apart(self, expert: Expert) -> list[Expert]:
+        """Its chunks, each of which is uploaded by itself."""
+        each_s = expert.upload_s / expert.chunks
+        return [
+            Expert(expert.row, 1, expert.service_s, each_s, expert.priority, self.env.event())
+            for _ in range(expert.chunks)
+        ]
+
+    def by_family(self, row: int, *, warm: bool, fills: bool) -> Generator[tuple[str, Events], None, None]:
+        """The reads and the upload of each tensor family of an expert, and the part that each is."""
+        costs = self.costs
+        table = costs.family_warm_chunk_s if warm else costs.family_chunk_s
+        for f, chunks in enumerate(costs.family_chunks[row].tolist()):
+            service_s = float(table[row, f, self.depth(chunks) - 1]) + float(fills and costs.family_fill_s[row, f])
+            yield "read", self.at_once(service_s, chunks)
+            if costs.family_upload_s[row, f] > 0:
+                yield "upload", self.once("link", costs.family_upload_s[row, f])
+
+    def at_once(self, service_s: float, chunks: int) -> Events:
+        turns = [Turn(self.lanes, DEMAND) for _ in range(chunks)]
+        yield self.env.all_of([self.env.process(self.holding(turn, "storage", service_s)) for turn in turns])
 
     def kinds(self, call: int) -> list[tuple[bool, bool]]:
         """Of each miss of a call, whether the page cache serves it and whether it fills a slot for the first time."""
@@ -187,7 +211,12 @@ class Twin:
 
     def after(self, call: int) -> Events:
         """What is read ahead once `call` has ended."""
-        if self.model in AWAITING:
+        if self.model == "split-install":
+            for i in np.flatnonzero(self.work.ahead_after == call).tolist():
+                warm, fills = bool(self.work.ahead_warm[i]), bool(self.work.ahead_cold[i])
+                for _, events in self.by_family(int(self.work.ahead_row[i]), warm=warm, fills=fills):
+                    yield from events
+        elif self.model in AWAITING:
             experts = self.issued_after(call, DEMAND)
             yield self.env.all_of([self.start_reading(expert) for expert in experts])
             if self.model != "k-materialize":
@@ -264,6 +293,11 @@ class Twin:
             if self.model == "k-materialize":
                 copies = int(self.work.requests[call]) * float(self.costs.upload_s[row])
                 yield from self.during(call, "upload", self.once("link", copies))
+        elif self.model == "split-install":
+            for is_warm, fills in self.kinds(call):
+                for part, events in self.by_family(row, warm=is_warm, fills=fills):
+                    yield from self.during(call, part, events)
+                yield from self.during(call, "host", self.once("host", self.costs.install_s))
         elif self.model in ("parallel-install", "page-cache"):
             reads = [self.start_reading(expert) for expert in self.demand(call)]
             yield from self.during(call, "read", self.all(reads))
@@ -271,7 +305,7 @@ class Twin:
                 yield from self.during(call, "upload", self.upload_one(row))
                 yield from self.during(call, "host", self.once("host", self.costs.install_s))
         elif self.model == "async-upload":
-            experts = self.demand(call)
+            experts = [chunk for expert in self.demand(call) for chunk in self.apart(expert)]
             reads = [self.start_reading(expert) for expert in experts]
             for expert, read in zip(experts, reads, strict=True):
                 self.env.process(self.arrive_and_upload(expert, read))

@@ -53,6 +53,36 @@ def test_sync_install() -> None:
     assert parts_of("sync-install") == {"read": 2.0 + 2.0 + 1.0, "upload": 3 * 0.75, "host": 3 * 0.125, "experts": 1.0}
 
 
+def test_split_install() -> None:
+    """A family of three chunks and one of a single chunk: on two lanes two rounds and one, 1 s each, 0.5 s if warm.
+
+    Each family is uploaded before the next is read: 0.375 s.
+    """
+    assert parts_of("split-install", families=[3, 1], chunks=4) == {
+        "read": 3.0 + 3.0 + 1.5,
+        "upload": 6 * 0.375,
+        "host": 3 * 0.125,
+        "experts": 1.0,
+    }
+
+
+def test_split_install_reads_a_family_at_the_depth_of_its_chunks() -> None:
+    # on 8 lanes a family of 4 chunks has 4 reads in flight, whatever else is missing; the other family has one
+    costs = costs_of(lanes=8, chunks=5, families=[4, 1])
+    costs.family_chunk_s[0] = [[9, 9, 9, 2, 9, 9, 9, 9], [3, 9, 9, 9, 9, 9, 9, 9]]
+    timeline = simulate(work_of([{"requests": 2, "misses": 2}]), costs, EXECUTION_MODELS["split-install"])
+    assert timeline.end.tolist() == [2 * (2.0 + 3.0)]
+    assert timeline.busy[ON_STORAGE] == 2 * (4 * 2.0 + 3.0) / 8
+
+
+def test_split_install_reads_ahead_by_families_too() -> None:
+    # two experts after the call, the second from the page cache: families of 3 and 1 chunks on two lanes, as above
+    work = work_of([{"requests": 0}], [(0, 0, 0, -1), (0, 0, 1, -1)])
+    costs = costs_of(families=[3, 1], chunks=4, chunk_s=1.0, warm_chunk_s=0.5, upload_s=0.75)
+    timeline = simulate(work, costs, EXECUTION_MODELS["split-install"])
+    assert timeline.end.tolist() == [3.0 + 1.5 + 2 * 0.75]
+
+
 @pytest.mark.parametrize("name", ["parallel-install", "page-cache"])
 def test_parallel_install(name: str) -> None:
     # lane 0: 1 + 1 + 0.5, lane 1 the same; then the uploads and installs
@@ -73,7 +103,7 @@ def test_slots_filled_for_the_first_time() -> None:
 
 @pytest.mark.parametrize("name", EXECUTION_MODELS)
 def test_a_call_that_waited_for_reads_resumes_later(name: str) -> None:
-    waits = name in ("sync-install", "parallel-install", "async-upload", "page-cache", "k-materialize")
+    waits = name in ("sync-install", "split-install", "parallel-install", "async-upload", "page-cache", "k-materialize")
     before, after = parts_of(name), parts_of(name, resume_s=0.25)
     assert after == (before | {"host": before["host"] + 0.25} if waits else before)
     hits = work_of([{"requests": 4}])
@@ -81,8 +111,14 @@ def test_a_call_that_waited_for_reads_resumes_later(name: str) -> None:
 
 
 def test_async_upload() -> None:
-    # read by 1, 2 and 2.5; uploaded 1..1.75, 2..2.75, 2.75..3.5: one second after the last read; then three installs
+    # two chunks each are read by 1, 2 and 2.5; each chunk is uploaded in 0.375 s: 1..1.75, 2..2.75, 2.75..3.5: one
+    # second after the last read; then three installs
     assert parts_of("async-upload") == {"read": 2.5, "upload": 1.0, "host": 3 * 0.125, "experts": 1.0}
+
+
+def test_async_upload_does_not_wait_for_the_other_chunks_of_an_expert() -> None:
+    # one lane: chunks are read by 1, 2, ... 5.5 s and each uploaded beside the next; the last one from 5.5 to 5.875
+    assert parts_of("async-upload", lanes=1)["upload"] == 0.375
 
 
 def test_overlap_prefetch() -> None:

@@ -51,8 +51,8 @@ def test_more_lanes_are_never_slower(name: str) -> None:
 
 def lanes_alike(costs: Costs, lanes: int) -> Costs:
     """A machine of this many lanes whose reads take the same time at every depth."""
-    read_s = {key: np.repeat(getattr(costs, key)[:, :1], lanes, axis=1) for key in ("chunk_s", "warm_chunk_s")}
-    return replace(costs, **read_s)
+    tables = ("chunk_s", "warm_chunk_s", "family_chunk_s", "family_warm_chunk_s")
+    return replace(costs, **{key: np.repeat(getattr(costs, key)[..., :1], lanes, axis=-1) for key in tables})
 
 
 @EVERY_MODEL
