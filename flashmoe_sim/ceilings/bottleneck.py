@@ -19,6 +19,7 @@ FREED = {
         "warm_chunk_s",
         "family_chunk_s",
         "family_warm_chunk_s",
+        "memory_s",
         "cold_expert_s",
         "merge_s",
         "resume_s",

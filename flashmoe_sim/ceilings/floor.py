@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,12 @@ from flashmoe_sim.timeline.execution import (
     IN_BACKGROUND,
     RESIDENT,
     TWO_LANES,
+    UPLOADED_IN_BACKGROUND,
     ExecutionModel,
 )
 from flashmoe_sim.timeline.names import RESOURCES
 from flashmoe_sim.timeline.run import simulate
-from flashmoe_sim.timeline.work import Work, decoded, tokens_of
+from flashmoe_sim.timeline.work import OF_READS_AHEAD, Work, decoded, tokens_of
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,15 @@ class Floor:
 def floor_of(work: Work, costs: Costs, execution: ExecutionModel) -> Floor:
     """How busy the decoded steps keep each resource.
 
-    Storage and page cache take what all reads take at their best, with as many in flight as that needs, whereas in the
-    run a read alone in flight may leave storage idle. They take the time of the run at most, as a read ahead for which
-    storage finds no time is never read.
+    Storage and page cache take what reads take at their best, with as many in flight as that needs, whereas in the
+    run a read alone in flight may leave storage idle. Of what is read ahead in the background only what is used has to
+    be moved. What reads take of the memory that computing needs is not in it.
     """
     work = decoded(work)
-    timeline = simulate(work, costs, execution)
+    if execution.ahead in (IN_BACKGROUND, UPLOADED_IN_BACKGROUND):
+        used = work.ahead_used >= 0
+        work = replace(work, **{name: getattr(work, name)[used] for name in OF_READS_AHEAD})
+    timeline = simulate(work, replace(costs, memory_s=0 * costs.memory_s), execution)
     busy_s = dict(zip(RESOURCES, timeline.busy.tolist(), strict=True))
     reads_misses = execution.serve not in (RESIDENT, TWO_LANES, COPIED_BATCHES)
     reads_ahead = execution.ahead in (AWAITED, IN_BACKGROUND)
@@ -57,7 +61,7 @@ def floor_of(work: Work, costs: Costs, execution: ExecutionModel) -> Floor:
     ):
         experts = np.bincount(work.row, missed, rows) * reads_misses
         experts += np.bincount(work.ahead_row[served], minlength=rows) * reads_ahead
-        busy_s[name] = min(float(experts @ _best_read_s(chunks, service_s)), timeline.total_s)
+        busy_s[name] = float(experts @ _best_read_s(chunks, service_s))
     resource = max(busy_s, key=busy_s.__getitem__)
     tokens = tokens_of(work)
     return Floor(

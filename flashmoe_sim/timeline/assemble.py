@@ -32,7 +32,6 @@ from flashmoe_sim.trace.routing import PHASE_UNKNOWN
 
 GIB = 2**30
 MERGE_S = 65e-6  # per call, as the profile of github.com/adrianhoehne/llama.cpp docs/moe-hot-cache tells
-MOST_SHARED = 0.9
 
 
 class DoesNotFit(BadInput):
@@ -128,8 +127,8 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     """What each kind of work takes on `machine`, for the layers of a model.
 
     A model that is resident through the ordinary loader has no slots for the host to resolve.
-    Where storage, link and GPU share one memory and reads run under compute, the experts computed meanwhile are slowed
-    by the share of the memory's bandwidth that the reads take.
+    Where storage and GPU share one memory and reads run under compute, the bytes that are read slow what is computed
+    meanwhile by as long as the memory takes for them, and are read no faster than that.
     Raises BadInput where the machine lacks what the execution model needs, or the model's dense bytes are not known.
     """
     layers, execution = weights.layers, conditions.execution
@@ -153,19 +152,23 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
             )
         cold_expert_s, cold_knee = _streamed(machine.cpu, expert_bytes), machine.cpu.knee_tokens.value
     expert_s = _streamed(unit, expert_bytes)
+    least_s, memory_s = 0.0, np.zeros(len(layers))  # of a byte, of an expert
     if machine.unified and execution.serve == OVERLAPPED and machine.memory is not None:
-        shared = machine.storage.read_gb_s.value / machine.memory.bandwidth_gb_s.value
-        expert_s = expert_s / (1 - min(shared, MOST_SHARED))
+        least_s = 1 / (machine.memory.bandwidth_gb_s.value * 1e9)
+        memory_s = expert_bytes * least_s
     family_bytes, family_chunks = _families(layers, io_split=io_split)
     chunk_bytes, family_chunk_bytes = expert_bytes / chunks, family_bytes / np.maximum(family_chunks, 1)
     family_upload_s = _upload_s(machine, execution, family_bytes)
     lanes = range(1, max(int(machine.storage.lanes.value), 1) + 1)
 
     def read_s(size_bytes: int) -> list[float]:
-        return [machine.storage.chunk_s(size_bytes, depth, hot=conditions.hot) for depth in lanes]
+        return [
+            max(machine.storage.chunk_s(size_bytes, depth, hot=conditions.hot), least_s * size_bytes * depth)
+            for depth in lanes
+        ]
 
     def warm_s(size_bytes: int) -> list[float]:
-        return [_copy_s(machine, size_bytes * depth) for depth in lanes]
+        return [max(_copy_s(machine, size_bytes * depth), least_s * size_bytes * depth) for depth in lanes]
 
     return Costs(
         dense_s=unit.layer_us.value * 1e-6 + _streamed(unit, dense_bytes),
@@ -183,6 +186,7 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         family_warm_chunk_s=_by_size(family_chunk_bytes, warm_s),
         family_fill_s=_fill_s(machine, execution, family_chunk_bytes),
         family_upload_s=family_upload_s,
+        memory_s=memory_s,
         call_s=0.0 if execution.serve == RESIDENT else machine.host.call_us.value * 1e-6,
         install_s=machine.host.install_us.value * 1e-6,
         resume_s=0.0 if machine.host.resume_us is None else machine.host.resume_us.value * 1e-6,

@@ -46,6 +46,23 @@ def compute(sim: Any, parts: Any, call: int, begin: float, n: int, expert_s: flo
 
 
 @inlined
+def compute_beside_reads(
+    sim: Any, parts: Any, call: int, begin: float, seconds: float, first: float, last: float, share: float
+) -> float:
+    """Computing that loses a share of its speed to the reads of the call, which go from `first` to `last`."""
+    end: float = begin + seconds
+    if share > 0.0 and begin < last and end > first:
+        beside = max(begin, first)
+        left = seconds - (beside - begin)
+        done = (last - beside) * (1.0 - share)
+        end = beside + left / (1.0 - share) if left < done else last + (left - done)
+    if seconds > 0.0:
+        end = work_on(sim, ON_COMPUTE, IS_EXPERTS, call, begin, end - begin)
+        parts[EXPERTS] += end - begin
+    return end
+
+
+@inlined
 def install(sim: Any, parts: Any, call: int, begin: float, n: int) -> float:
     """n installs on the host."""
     if n == 0:
@@ -68,7 +85,7 @@ def upload(sim: Any, parts: Any, call: int, begin: float, n: int, upload_s: floa
     """n experts over the link, which is free."""
     if n == 0 or upload_s == 0.0:
         return begin
-    end: float = use_link(sim, begin, n * upload_s, IS_UPLOAD, call)
+    end: float = use_link(sim, begin, begin + n * upload_s, IS_UPLOAD, call)
     parts[UPLOAD] += end - begin
     return end
 
@@ -129,8 +146,20 @@ def wait_for_items(sim: Any, parts: Any, late: int, ready: float, uploaded: floa
 
 
 @inlined
-def compute_as_usable(sim: Any, parts: Any, call: int, n: int, ready: float, hits_end: float, expert_s: float) -> float:
-    """The first `n` items: each is computed once it is usable, after the hits.
+def compute_as_usable(
+    sim: Any,
+    parts: Any,
+    call: int,
+    n: int,
+    ready: float,
+    hits_end: float,
+    expert_s: float,
+    memory_s: float,
+    first: float,
+    last: float,
+    share: float,
+) -> float:
+    """The first `n` items: each is computed once it is usable, after the hits; see `compute_beside_reads`.
 
     The host installs one miss at a time, in the order in which their uploads ended; a late expert needs no install. Of
     the time that the unit waits for a miss, what passes until it has arrived is `read`, then until it is uploaded
@@ -158,7 +187,8 @@ def compute_as_usable(sim: Any, parts: Any, call: int, n: int, ready: float, hit
             parts[READ] += arrived - clock
             parts[UPLOAD] += uploaded - arrived
             parts[HOST] += usable - uploaded
-        clock = compute(sim, parts, call, usable, 1, expert_s)
+        seconds = expert_s + memory_s if item.ahead >= 0 else expert_s
+        clock = compute_beside_reads(sim, parts, call, usable, seconds, first, last, share)
     return clock
 
 

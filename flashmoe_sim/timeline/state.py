@@ -18,7 +18,7 @@ from flashmoe_sim.timeline.work import Work
 
 # What one row of the model costs; as in `Costs`.
 ROW = np.dtype(
-    [(name, np.float64) for name in ("dense_s", "expert_s", "cold_expert_s", "upload_s", "fill_s")]
+    [(name, np.float64) for name in ("dense_s", "expert_s", "cold_expert_s", "upload_s", "fill_s", "memory_s")]
     + [("chunks", np.int64)]
 )
 
@@ -26,8 +26,9 @@ ROW = np.dtype(
 FAMILY = np.dtype([(name, np.float64) for name in ("read_s", "warm_s", "fill_s", "upload_s")] + [("chunks", np.int64)])
 
 # An expert read ahead, and how far it has come: the first four as in `Work`; when it was issued; the service time of
-# one of its reads, and how many of them have started; when the last of those has ended; when its upload ends, inf until
-# that is known; and whether a call waits for it, so that its upload is no longer a background one.
+# one of its reads, and how many are in flight with it; how long storage and link still have to work for it; when it had
+# been read and uploaded, inf until that is known; and whether a call waits for it, so that it is no longer in the
+# background.
 AHEAD = np.dtype(
     [
         ("after", np.int64),
@@ -36,7 +37,9 @@ AHEAD = np.dtype(
         ("cold", np.int64),
         ("issued", np.float64),
         ("service_s", np.float64),
-        ("reads", np.int64),
+        ("depth", np.int64),
+        ("read_left", np.float64),
+        ("upload_left", np.float64),
         ("arrived", np.float64),
         ("usable", np.float64),
         ("claimed", np.int64),
@@ -59,12 +62,15 @@ SPAN = np.dtype(
     ]
 )
 
-# How many of the experts read ahead have been issued, and of those how many have all their reads started; how many
-# uploads have left and joined `Simulation.queue`; how many of `Simulation.by_use` have been met; how many spans there
-# were, found they a place or not; whether spans are recorded; when the link is free; and the costs of no row.
+# How many of the experts read ahead have been issued, and of those how many have been read, and uploaded, or are a
+# call's; how many of `Simulation.by_use` have been met; how many spans there were, found they a place or not; whether
+# spans are recorded; when storage and link are free; and the costs of no row.
 STATE = np.dtype(
-    [(name, np.int64) for name in ("issued", "read", "uploaded", "queued", "used", "spans", "recording")]
-    + [(name, np.float64) for name in ("link_free", "call_s", "install_s", "resume_s", "merge_s", "step_s")]
+    [(name, np.int64) for name in ("issued", "read", "uploaded", "used", "spans", "recording")]
+    + [
+        (name, np.float64)
+        for name in ("storage_free", "link_free", "call_s", "install_s", "resume_s", "merge_s", "step_s")
+    ]
 )
 
 
@@ -74,7 +80,7 @@ class Simulation(NamedTuple):
     rows: ROW [rows]. families: FAMILY [rows, families]. read_s: f64 [2, rows, lanes], `Costs.chunk_s` and
         `warm_chunk_s`.
     lane_free: f64 [lanes], when each lane of the storage is free. busy: f64 [N_RESOURCES], summed over lanes.
-    ahead: AHEAD [ahead]. queue: i64 [ahead], those whose uploads wait, in order of arrival.
+    ahead: AHEAD [ahead].
     by_use, use: i64 [used], those that are used, ordered by the call that uses them, and that call.
     items: ITEM [most of any call], late experts first, then misses, cold before warm. order: i64, a permutation of
         them.
@@ -87,7 +93,6 @@ class Simulation(NamedTuple):
     lane_free: NDArray[np.float64]
     busy: NDArray[np.float64]
     ahead: Any
-    queue: NDArray[np.int64]
     by_use: NDArray[np.int64]
     use: NDArray[np.int64]
     items: Any
@@ -110,7 +115,7 @@ def new_simulation(work: Work, costs: Costs, *, room: int, recording: bool) -> S
     ahead = np.zeros(len(work.ahead_after), AHEAD)
     for name in ("after", "row", "warm", "cold"):
         ahead[name] = getattr(work, f"ahead_{name}")
-    ahead["usable"] = np.inf
+    ahead["arrived"] = ahead["usable"] = np.inf
     by_use = np.argsort(work.ahead_used, kind="stable")[np.count_nonzero(work.ahead_used < 0) :]
     use = work.ahead_used[by_use].astype(np.int64)
     most = int((work.misses * costs.chunks.max(initial=1) + np.bincount(use, minlength=len(work.row))).max(initial=0))
@@ -125,7 +130,6 @@ def new_simulation(work: Work, costs: Costs, *, room: int, recording: bool) -> S
         lane_free=np.zeros(costs.chunk_s.shape[1]),
         busy=np.zeros(N_RESOURCES),
         ahead=ahead,
-        queue=np.zeros(len(ahead), np.int64),
         by_use=by_use,
         use=use,
         items=np.zeros(most, ITEM),

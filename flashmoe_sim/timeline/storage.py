@@ -35,8 +35,14 @@ def read_on(sim: Any, lane: int, time: float, service_s: float, kind: int, call:
 @inlined
 def depth_of(chunks: int, lanes: int) -> int:
     """How many of a batch's chunks share the bandwidth: as many as lanes, but evened out over the rounds it takes."""
-    rounds = (chunks + lanes - 1) // lanes
+    rounds = rounds_of(chunks, lanes)
     return (chunks + rounds - 1) // max(rounds, 1) if chunks > 0 else 1
+
+
+@inlined
+def rounds_of(chunks: int, lanes: int) -> int:
+    """How often all lanes have to read for as many chunks."""
+    return (chunks + lanes - 1) // lanes
 
 
 @inlined

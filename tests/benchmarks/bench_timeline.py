@@ -75,6 +75,7 @@ def decode(calls: int, *, ahead: bool, seed: int = 1) -> tuple[Work, Costs]:
         warm_chunk_s=read_s / 5,
         fill_s=np.zeros(len(read_s)),
         upload_s=np.full(ROWS, 1e-4),
+        memory_s=np.zeros(ROWS),
         family_chunks=np.full((ROWS, FAMILIES), CHUNKS // FAMILIES, np.int32),
         family_chunk_s=np.repeat(read_s[:, None], FAMILIES, 1),
         family_warm_chunk_s=np.repeat(read_s[:, None] / 5, FAMILIES, 1),

@@ -44,7 +44,7 @@ def costs_of(*, rows: int = 1, lanes: int = 2, **given: Any) -> Costs:
     """Costs that are the same for all rows and depths; what is not given takes no time."""
     per_row = {
         name: np.full(rows, float(given.pop(name, 0.0)))
-        for name in ("dense_s", "expert_s", "cold_expert_s", "upload_s", "fill_s")
+        for name in ("dense_s", "expert_s", "cold_expert_s", "upload_s", "fill_s", "memory_s")
     }
     read_s = {name: np.full((rows, lanes), float(given.pop(name, 0.0))) for name in ("chunk_s", "warm_chunk_s")}
     chunks = np.full(rows, given.pop("chunks", 1), np.int32)
@@ -111,6 +111,7 @@ def random_case(rng: np.random.Generator) -> tuple[Work, Costs]:
         warm_chunk_s=read_s[1] * rng.uniform(0.05, 1.0),
         fill_s=slow[0] * rng.choice([0.0, 1.0]) * rng.uniform(0.0, 1.5, rows),
         upload_s=upload_s,
+        memory_s=rng.choice([0.0, 1.0]) * slow[0] * rng.uniform(0.0, 1.0, rows),
         **random_families(rng, chunks, read_s, upload_s, slow_storage=slow[0]),
         call_s=float(rng.uniform(0.0, 0.2)),
         install_s=float(rng.uniform(0.01, 0.2)),

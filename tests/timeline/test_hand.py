@@ -182,25 +182,28 @@ def test_reads_ahead_run_beside_the_next_call_and_behind_its_reads() -> None:
     assert timeline.busy[ON_STORAGE] == 4.0 + (6.625 - 5.75)  # what Y is read beyond the end does not count
 
 
-def test_reads_ahead_that_have_not_started_are_moved_before_those_of_the_call() -> None:
-    # as above with Y first: Y 1.75..3.75, then at 3.25 X is still waiting: X 3.75..5.75, M 5.75..7.75
-    # link: Y 3.75..4.25, X 5.75..6.25 (computed until 6.5), M 7.75..8.25, installed and computed until 8.625
+def test_what_a_call_waits_for_breaks_off_reads_ahead() -> None:
+    # as above with Y first: Y 1.75..3.25, then X 3.25..5.25, M 5.25..7.25, and what is left of Y 7.25..7.75
+    # link: X 5.25..5.75 (computed until 6), M 7.25..7.75, installed and computed until 8.125; then Y's, until the end
     work = work_of([{"requests": 1}, {"requests": 2, "misses": 1}], [(0, 0, 0, -1), (0, 0, 0, 1)])
     timeline = simulate(work, costs_of(**AHEAD_MACHINE), EXECUTION_MODELS["overlap-prefetch"])
-    assert timeline.end.tolist() == [1.75, 8.625]
-    assert timeline.parts[1, LATE] == 6.25 - 3.25
+    assert timeline.end.tolist() == [1.75, 8.125]
+    assert timeline.parts[1, LATE] == 5.75 - 3.25
+    assert timeline.busy[ON_STORAGE] == 7.75 - 1.75
+    assert timeline.busy[ON_LINK] == 0.5 + 0.5 + (8.125 - 7.75)
 
 
-def test_an_upload_in_the_background_that_has_started_is_waited_for() -> None:
-    # two lanes, one read of 4 s per expert; A, B and W, which the page cache serves in 0.5 s, are issued at 1.75
-    # lanes: A and B 1.75..5.75; M, missed by call 1 at 3.25, 5.75..9.75 on the one, W 5.75..6.25 on the other
-    # link: A 5.75..7.25, B 7.25..8.75, W 8.75..10.25, and only then M, until 11.75; installed and computed until 12.125
-    machine = MACHINE | {"chunks": 1, "chunk_s": 4.0, "upload_s": 1.5, "step_s": 0.0}
-    work = work_of([{"requests": 1}, {"requests": 1, "misses": 1}], [(0, 0, warm, -1) for warm in (0, 0, 1)])
+def test_what_a_call_waits_for_breaks_off_uploads_in_the_background() -> None:
+    # A and B are issued at 1.75 and read together in 0.25 s, A by 1.875 and B by 2; link: A 1.875..3.375, then B
+    # M, missed by call 1 at 3.25, is read by 3.5 and uploaded 3.5..5; what is left of B from 5 on
+    # M is installed and computed until 5.375
+    machine = MACHINE | {"chunks": 1, "warm_chunk_s": 0.25, "upload_s": 1.5, "step_s": 0.0}
+    work = work_of([{"requests": 1}, {"requests": 1, "misses": 1, "warm": 1}], [(0, 0, 1, -1)] * 2)
     timeline = simulate(work, costs_of(**machine), EXECUTION_MODELS["overlap-prefetch"])
-    assert timeline.end.tolist() == [1.75, 12.125]
+    assert timeline.end.tolist() == [1.75, 5.375]
     parts = dict(zip(PARTS, timeline.parts[1].tolist(), strict=True))
-    assert (parts["read"], parts["upload"]) == (9.75 - 3.25, 11.75 - 9.75)
+    assert (parts["read"], parts["upload"]) == (0.25, 1.5)
+    assert timeline.busy[ON_LINK] == 1.5 + 0.125 + 1.5 + 0.375
 
 
 def test_reads_ahead_in_time_cost_nothing() -> None:
@@ -215,11 +218,11 @@ def test_reads_ahead_in_time_cost_nothing() -> None:
 
 @pytest.mark.parametrize("name", ["hot-cold", "prefill-copy"])
 def test_promotions_are_uploads_and_a_call_waits_for_those_it_uses(name: str) -> None:
-    # X and Y are issued at 1.75; X 1.75..3.75 on the link; Y is used at 3.25, when X is under way: Y 3.75..5.75
+    # X and Y are issued at 1.75; X 1.75..3.25 on the link; Y is used at 3.25, which breaks off X: Y 3.25..5.25
     work = work_of([{"requests": 1}] * 2, [(0, 0, 0, -1), (0, 0, 0, 1)])
     timeline = simulate(work, costs_of(**(AHEAD_MACHINE | {"upload_s": 2.0})), EXECUTION_MODELS[name])
-    assert timeline.end.tolist() == [1.75, 5.75 + 0.25]
-    assert timeline.parts[1, LATE] == 5.75 - 3.25
+    assert timeline.end.tolist() == [1.75, 5.25 + 0.25]
+    assert timeline.parts[1, LATE] == 5.25 - 3.25
 
 
 @pytest.mark.parametrize("name", ["sync-install", "parallel-install", "async-upload", "page-cache", "k-materialize"])
