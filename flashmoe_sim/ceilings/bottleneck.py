@@ -14,8 +14,17 @@ from flashmoe_sim.timeline.work import Work, decoded, tokens_of
 
 # What each kind of bottleneck is made of. A system that does not read its misses computes them where they lie.
 FREED = {
-    "read": ("chunk_s", "warm_chunk_s", "cold_expert_s", "merge_s", "resume_s"),
-    "upload": ("upload_s", "install_s", "fill_s"),
+    "read": (
+        "chunk_s",
+        "warm_chunk_s",
+        "family_chunk_s",
+        "family_warm_chunk_s",
+        "memory_s",
+        "cold_expert_s",
+        "merge_s",
+        "resume_s",
+    ),
+    "upload": ("upload_s", "family_upload_s", "install_s", "fill_s", "family_fill_s"),
     "compute": ("dense_s", "expert_s", "call_s", "step_s"),
 }
 LEAST_GAIN = 1e-9

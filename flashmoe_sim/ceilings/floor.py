@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.ceilings.bottleneck import speed_of
 from flashmoe_sim.timeline.costs import Costs
-from flashmoe_sim.timeline.execution import NEVER_AHEAD, ExecutionModel
+from flashmoe_sim.timeline.execution import (
+    BY_FAMILY,
+    IN_BACKGROUND,
+    NEVER_AHEAD,
+    UPLOADED_IN_BACKGROUND,
+    ExecutionModel,
+)
 from flashmoe_sim.timeline.names import RESOURCES
 from flashmoe_sim.timeline.run import simulate
-from flashmoe_sim.timeline.work import Work, decoded, tokens_of
+from flashmoe_sim.timeline.work import OF_READS_AHEAD, Work, decoded, tokens_of
 
 
 @dataclass(frozen=True)
@@ -30,21 +36,27 @@ class Floor:
 def floor_of(work: Work, costs: Costs, execution: ExecutionModel) -> Floor:
     """How busy the decoded steps keep each resource.
 
-    Storage and page cache take what all reads take at their best, with as many in flight as that needs, whereas in the
-    run a read alone in flight may leave storage idle. They take the time of the run at most, as a read ahead for which
-    storage finds no time is never read.
+    Storage and page cache take what reads take at their best, with as many in flight as that needs, whereas in the
+    run a read alone in flight may leave storage idle. Of what is read ahead in the background only what is used has to
+    be moved. What reads take of the memory that computing needs is not in it.
     """
     work = decoded(work)
-    timeline = simulate(work, costs, execution)
+    if execution.ahead in (IN_BACKGROUND, UPLOADED_IN_BACKGROUND):
+        used = work.ahead_used >= 0
+        work = replace(work, **{name: getattr(work, name)[used] for name in OF_READS_AHEAD})
+    timeline = simulate(work, replace(costs, memory_s=0 * costs.memory_s), execution)
     busy_s = dict(zip(RESOURCES, timeline.busy.tolist(), strict=True))
     rows = len(costs.chunks)
+    chunks, read_s, warm_s = costs.chunks, costs.chunk_s, costs.warm_chunk_s
+    if execution.serve == BY_FAMILY:
+        chunks, read_s, warm_s = costs.family_chunks, costs.family_chunk_s, costs.family_warm_chunk_s
     for name, service_s, missed, served in (
-        ("storage", costs.chunk_s, work.misses - work.warm, work.ahead_warm == 0),
-        ("page_cache", costs.warm_chunk_s, work.warm, work.ahead_warm != 0),
+        ("storage", read_s, work.misses - work.warm, work.ahead_warm == 0),
+        ("page_cache", warm_s, work.warm, work.ahead_warm != 0),
     ):
         experts = np.bincount(work.row, missed, rows) * execution.reads
         experts += np.bincount(work.ahead_row[served], minlength=rows) * (execution.ahead != NEVER_AHEAD)
-        busy_s[name] = min(float(experts @ _best_read_s(costs, service_s)), timeline.total_s)
+        busy_s[name] = float(experts @ _best_read_s(chunks, service_s))
     resource = max(busy_s, key=busy_s.__getitem__)
     tokens = tokens_of(work)
     return Floor(
@@ -54,8 +66,12 @@ def floor_of(work: Work, costs: Costs, execution: ExecutionModel) -> Floor:
     )
 
 
-def _best_read_s(costs: Costs, service_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Seconds of reading one expert where as many reads are in flight as is best, f64 [rows]."""
-    in_flight = np.arange(1, service_s.shape[1] + 1)
-    best_s: NDArray[np.float64] = (service_s / in_flight).min(axis=1)
-    return costs.chunks * best_s
+def _best_read_s(chunks: NDArray[np.int32], service_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Seconds of reading one expert where as many reads are in flight as is best, f64 [rows].
+
+    chunks: i32 [rows] or [rows, families]. service_s: f64 [*chunks, lanes].
+    """
+    in_flight = np.arange(1, service_s.shape[-1] + 1)
+    best_s = chunks * (service_s / in_flight).min(axis=-1)
+    each_s: NDArray[np.float64] = best_s.reshape(len(chunks), -1).sum(axis=1)
+    return each_s

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 EXECUTIONS = (
-    "resident, sync-install, parallel-install, async-upload, overlap-prefetch, hot-cold, prefill-copy, page-cache, "
-    "k-materialize"
+    "resident, sync-install, split-install, parallel-install, async-upload, overlap-prefetch, hot-cold, prefill-copy, "
+    "page-cache, k-materialize"
 )
 machine_option = click.option(
     "--machine", metavar="X", help="Say how fast it runs on this machine: a name from `sim machine list`, or a file."

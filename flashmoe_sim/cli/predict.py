@@ -60,8 +60,9 @@ def command(
     """Predict how fast a model decodes on a machine, from published hit rates.
 
     There need be no trace: work is made that misses as often. If the table has the measured speed, the signed error
-    follows it. Misses are read in parallel (parallel-install) unless --execution says otherwise. A table may be CSV,
-    with commas, semicolons or tabs, or markdown; a row that does not fit the machine says so.
+    follows it. Misses are read as the patched runtime does by default (split-install) unless --execution says
+    otherwise. A table may be CSV, with commas, semicolons or tabs, or markdown; a row that does not fit the machine
+    says so.
 
     \b
     Example:  sim predict --model qwen3.5-35b-a3b --machine m5-max-128 \\

@@ -22,7 +22,11 @@ class LayerGeometry:
         return sum(self.family_bytes.values())
 
     def read_ops(self, *, io_split: int = 4) -> int:
-        """Reads that one install takes when each family may be cut into `io_split` page-aligned chunks.
+        """Reads that one install takes when each family may be cut into `io_split` page-aligned chunks."""
+        return sum(self.family_reads(io_split=io_split))
+
+    def family_reads(self, *, io_split: int = 4) -> list[int]:
+        """Reads of each family of one expert, in the order of `family_bytes`.
 
         Source: the patched runtime's `--moe-cache-io-split` (at most 8): a family whose bytes are a multiple of
         16 KiB is cut into up to that many chunks; any other family is one read.
@@ -33,7 +37,7 @@ class LayerGeometry:
                 return 1
             return max(1, min(io_split, MAX_IO_SPLIT, size // PAGE_BYTES))
 
-        return sum(chunks(size) for size in self.family_bytes.values())
+        return [chunks(size) for size in self.family_bytes.values()]
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,8 @@ def _settings(run: Run) -> Iterator[tuple[str, str]]:
             yield setting, run.log.settings[setting]
     if run.log.routed is not None and run.log.routed.batched_reads is not None:
         yield BATCHED_READS, "on" if run.log.routed.batched_reads else "off"
+    if run.log.routed is not None and run.log.routed.misses:
+        yield "the order of installs", run.log.routed.execution
     if run.environment is not None:
         yield "environment", " ".join(f"{key}={value}" for key, value in sorted(run.environment.items())) or "empty"
     yield from run.place.items()

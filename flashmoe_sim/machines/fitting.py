@@ -53,6 +53,7 @@ def fit_runs(
     backend = next((run.log.backend for run in runs if run.log.backend), "")
     splits = {run.log.routed.io_split for run in runs if run.log.routed}
     host_bank = [run.folder.name for run in runs if run.log.host_bank_of_gpu]
+    orders = sorted({run.log.routed.execution for run in runs if run.log.routed and run.log.routed.misses})
     ran = backend or ("a GPU" if _uploads(anchors) else "the CPU")
     ran += " computes, its experts on the CPU," if host_bank else " computes,"
     condition = f"{ran} {runs[0].threads} threads, top-{_list(anchor.top_k for anchor in anchors)}"
@@ -62,7 +63,7 @@ def fit_runs(
         name=name,
         gpu=bool(backend) or _uploads(anchors),
         unified=backend == "metal",
-        condition=condition + (f", io-split {_list(splits)}" if splits else ""),
+        condition=condition + (f", io-split {_list(splits)}" if splits else "") + "".join(f", {one}" for one in orders),
         provenance=_provenance([str(run.folder) for run in runs], geometry, command),
     )
     return replace(fitted, notes=(*fitted.notes, _host_bank_note(host_bank))) if host_bank else fitted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +31,6 @@ from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import PHASE_UNKNOWN
 
 GIB = 2**30
-MOST_SHARED = 0.9
 
 
 class DoesNotFit(BadInput):
@@ -45,7 +45,7 @@ class Conditions:
     kv_bytes: memory of the context. direct_io: reads go past the page cache. hot: the storage is hot.
     """
 
-    execution: ExecutionModel = EXECUTION_MODELS["parallel-install"]
+    execution: ExecutionModel = EXECUTION_MODELS["split-install"]
     dense_bytes: int | None = None
     kv_bytes: int = 0
     direct_io: bool = False
@@ -142,8 +142,8 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     """What each kind of work takes on `machine`, for the layers of a model.
 
     A model that is resident through the ordinary loader has no slots for the host to resolve.
-    Where storage, link and GPU share one memory and reads run under compute, the experts computed meanwhile are slowed
-    by the share of the memory's bandwidth that the reads take.
+    Where storage and GPU share one memory and reads run under compute, the bytes that are read slow what is computed
+    meanwhile by as long as the memory takes for them, and are read no faster than that.
     Raises BadInput if the machine lacks what the execution model or computing needs, or the model's dense bytes are not
     known.
     """
@@ -175,11 +175,27 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
             )
         cold_expert_s, cold_knee = _streamed(machine.cpu, expert_bytes), machine.cpu.knee_tokens.value
     expert_s = _streamed(unit, expert_bytes)
+    least_s, memory_s = 0.0, np.zeros(len(layers))  # of a byte, of an expert
     if machine.unified and execution.serve == OVERLAPPED and machine.memory is not None:
-        shared = machine.storage.read_gb_s.value / machine.memory.bandwidth_gb_s.value
-        expert_s = expert_s / (1 - min(shared, MOST_SHARED))
+        least_s = 1 / (machine.memory.bandwidth_gb_s.value * 1e9)
+        memory_s = expert_bytes * least_s
+    family_bytes, family_chunks = _families(layers, io_split=io_split)
+    chunk_bytes, family_chunk_bytes = expert_bytes / chunks, family_bytes / np.maximum(family_chunks, 1)
+    family_upload_s = _upload_s(machine, execution, family_bytes)
     lanes = range(1, max(int(machine.storage.lanes.value), 1) + 1)
-    sizes = [round(size / n) for size, n in zip(expert_bytes, chunks, strict=True)]
+
+    def read_s(size_bytes: int) -> list[float]:
+        return [
+            max(machine.storage.chunk_s(size_bytes, depth, hot=conditions.hot), least_s * size_bytes * depth)
+            for depth in lanes
+        ]
+
+    def warm_s(size_bytes: int) -> list[float]:
+        return [
+            0.0 if execution.in_place else max(_copy_s(machine, size_bytes * depth), least_s * size_bytes * depth)
+            for depth in lanes
+        ]
+
     return Costs(
         dense_s=unit.layer_us.value * 1e-6 + _streamed(unit, dense_bytes),
         expert_s=expert_s,
@@ -187,12 +203,16 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         knee_tokens=unit.knee_tokens.value,
         cold_knee_tokens=cold_knee,
         chunks=chunks,
-        chunk_s=np.array([[machine.storage.chunk_s(size, d, hot=conditions.hot) for d in lanes] for size in sizes]),
-        warm_chunk_s=np.array(
-            [[0.0 if execution.in_place else _copy_s(machine, size * d) for d in lanes] for size in sizes]
-        ),
-        fill_s=_fill_s(machine, execution, expert_bytes / chunks),
-        upload_s=_upload_s(machine, execution, expert_bytes),
+        chunk_s=_by_size(chunk_bytes, read_s),
+        warm_chunk_s=_by_size(chunk_bytes, warm_s),
+        fill_s=_fill_s(machine, execution, chunk_bytes),
+        upload_s=family_upload_s.sum(axis=1),
+        family_chunks=family_chunks,
+        family_chunk_s=_by_size(family_chunk_bytes, read_s),
+        family_warm_chunk_s=_by_size(family_chunk_bytes, warm_s),
+        family_fill_s=_fill_s(machine, execution, family_chunk_bytes),
+        family_upload_s=family_upload_s,
+        memory_s=memory_s,
         call_s=0.0 if execution.serve == RESIDENT else machine.host.call_us.value * 1e-6,
         install_s=machine.host.install_us.value * 1e-6,
         resume_s=0.0 if machine.host.resume_us is None else machine.host.resume_us.value * 1e-6,
@@ -297,6 +317,22 @@ def room_bytes(machine: Machine) -> tuple[float, str]:
     return ram_bytes(machine.memory), f"{ram:g} GiB less {reserve:g} GiB for the system"
 
 
+def _families(layers: tuple[LayerGeometry, ...], *, io_split: int) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """Bytes and reads of every family of an expert, both [rows, families]; 0 where a layer has fewer families."""
+    shape = len(layers), max((len(layer.family_bytes) for layer in layers), default=0)
+    size_bytes, reads = np.zeros(shape), np.zeros(shape, np.int32)
+    for row, layer in enumerate(layers):
+        size_bytes[row, : len(layer.family_bytes)] = list(layer.family_bytes.values())
+        reads[row, : len(layer.family_bytes)] = layer.family_reads(io_split=io_split)
+    return size_bytes, reads
+
+
+def _by_size(size_bytes: NDArray[np.float64], seconds: Callable[[int], list[float]]) -> NDArray[np.float64]:
+    """Seconds of a read of each size at every depth, f64 [*sizes, lanes]; layers have few sizes between them."""
+    sizes, place = np.unique(np.maximum(np.rint(size_bytes), 1).astype(np.int64), return_inverse=True)
+    return np.array([seconds(size) for size in sizes.tolist()])[place.reshape(size_bytes.shape)]
+
+
 def _streamed(unit: Compute, size_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Seconds to stream weights through a unit; 0 where its time per call has them in it."""
     if unit.weights_gb_s is None:
@@ -312,12 +348,12 @@ def _fill_s(machine: Machine, execution: ExecutionModel, chunk_bytes: NDArray[np
     """By how much a read takes longer where it fills a slot for the first time; only where the bank is in RAM."""
     rate = machine.host.first_touch_gb_s
     if rate is None or own_memory(machine) or not execution.has_bank or execution.in_place:
-        return np.zeros(len(chunk_bytes))
+        return np.zeros(chunk_bytes.shape)
     return chunk_bytes / (rate.value * 1e9)
 
 
 def _upload_s(machine: Machine, execution: ExecutionModel, size_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Seconds to bring an expert to where it is computed.
+    """Seconds to bring a tensor family of an expert to where it is computed; one without bytes takes none.
 
     Over the link, from pinned buffers, but from mapped files for what a batch copies. A GPU that shares the memory has
     the expert copied into its bank, where there is one. A CPU computes where the expert was read to.
@@ -326,6 +362,6 @@ def _upload_s(machine: Machine, execution: ExecutionModel, size_bytes: NDArray[n
         copied = execution.has_bank and machine.gpu is not None
         if machine.memory is not None and (copied or execution.serve == REBUILT):
             return size_bytes / (machine.memory.copy_gb_s.value * 1e9)
-        return np.zeros(len(size_bytes))
+        return np.zeros(size_bytes.shape)
     rate = machine.link.pageable_gb_s if execution.serve == COPIED_BATCHES else machine.link.pinned_gb_s
-    return machine.link.request_us.value * 1e-6 + size_bytes / (rate.value * 1e9)
+    return (size_bytes > 0) * machine.link.request_us.value * 1e-6 + size_bytes / (rate.value * 1e9)

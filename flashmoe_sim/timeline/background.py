@@ -1,7 +1,9 @@
-"""Reads and uploads ahead of need: they start only where nothing that a call waits for could start.
+"""Reads and uploads ahead of need: storage and link have time for them while no call waits for either.
 
-Everything here is evaluated as late as possible: what starts before a time is worked out once something else happens at
-that time. Where both could start at the same time, what a call waits for goes first.
+What a call waits for breaks off what runs in the background, which later goes on where it was. So a faster part never
+makes a call wait longer. Experts are read one after another, and uploaded one after another, in the order in which they
+were issued. Everything here is evaluated as late as possible: what happens before a time is worked out once something
+else happens at that time.
 """
 
 from __future__ import annotations
@@ -11,18 +13,19 @@ from typing import Any
 import numpy as np
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.timeline.names import IS_READ_AHEAD, IS_UPLOAD, IS_UPLOAD_AHEAD, ON_LINK
-from flashmoe_sim.timeline.state import sort_items, work_on
-from flashmoe_sim.timeline.storage import depth_of, earliest_lane, read_on
+from flashmoe_sim.timeline.names import IS_READ_AHEAD, IS_UPLOAD, IS_UPLOAD_AHEAD, ON_LINK, ON_STORAGE
+from flashmoe_sim.timeline.state import note, sort_items
+from flashmoe_sim.timeline.storage import depth_of, rounds_of
 
 
 @inlined
 def issue(sim: Any, call: int, time: float, in_place: bool) -> None:
     """Enter the experts issued after `call` into the queues at `time`, as one batch in the order they have.
 
+    The batch takes storage as long as a batch that a call waits for would, and each expert its share of that.
     in_place: what RAM holds is uploaded from where it lies, without a read.
     """
-    state = sim.state[0]
+    state, lanes = sim.state[0], len(sim.lane_free)
     begin = state.issued
     end, cold, warm = begin, 0, 0
     while end < len(sim.ahead) and sim.ahead[end].after == call:
@@ -33,102 +36,99 @@ def issue(sim: Any, call: int, time: float, in_place: bool) -> None:
             cold += chunks
         end += 1
     state.issued = end
-    cold_depth, warm_depth = depth_of(cold, len(sim.lane_free)), depth_of(warm, len(sim.lane_free))
     for i in range(begin, end):
-        expert = sim.ahead[i]
+        expert, costs = sim.ahead[i], sim.rows[sim.ahead[i].row]
+        together = warm if expert.warm else cold
         expert.issued = time
-        expert.arrived = time
-        expert.service_s = sim.read_s[expert.warm, expert.row, (warm_depth if expert.warm else cold_depth) - 1]
+        expert.depth = depth_of(together, lanes)
+        expert.service_s = sim.read_s[expert.warm, expert.row, expert.depth - 1]
         if expert.cold:
-            expert.service_s += sim.rows[expert.row].fill_s
+            expert.service_s += costs.fill_s
+        expert.read_left = expert.service_s * rounds_of(together, lanes) * (costs.chunks / together)
+        expert.upload_left = costs.upload_s
         if in_place and expert.warm:
-            expert.reads = sim.rows[expert.row].chunks
-            all_read(sim, i)
+            expert.read_left = 0.0
 
 
 @inlined
-def all_read(sim: Any, i: int) -> None:
-    """All reads of expert `i` have started: it is usable once they end, or its upload joins the queue."""
-    arrived = sim.ahead[i].arrived
-    if sim.rows[sim.ahead[i].row].upload_s == 0.0:
-        sim.ahead[i].usable = arrived
-        return
-    place = sim.state[0].queued
-    sim.state[0].queued = place + 1
-    while place > sim.state[0].uploaded and sim.ahead[sim.queue[place - 1]].arrived > arrived:
-        sim.queue[place] = sim.queue[place - 1]
-        place -= 1
-    sim.queue[place] = i
+def arrived(sim: Any, i: int, time: float) -> None:
+    """All of expert `i` has been read at `time`; it is usable then if it needs no upload."""
+    sim.ahead[i].arrived = time
+    if sim.ahead[i].upload_left == 0.0:
+        sim.ahead[i].usable = time
 
 
 @inlined
-def read_next(sim: Any, i: int, lane: int, time: float) -> None:
-    """Start the next read of expert `i`, which is there from `time` on."""
+def keep_reading(sim: Any, i: int, begin: float, end: float) -> None:
+    """Storage reads expert `i` from `begin` to `end`."""
     expert = sim.ahead[i]
-    end = read_on(sim, lane, time, expert.service_s, IS_READ_AHEAD, expert.after)
-    expert.arrived = max(expert.arrived, end)
-    expert.reads += 1
+    sim.busy[ON_STORAGE] += expert.depth * (end - begin)
+    sim.state[0].storage_free = end
+    for lane in range(expert.depth):
+        note(sim, ON_STORAGE, lane, IS_READ_AHEAD, expert.after, begin, end)
 
 
 @inlined
-def read_before(sim: Any, until: float) -> None:
-    """Start every read ahead that starts before `until`."""
+def read_before(sim: Any, until: float, breaking_off: bool) -> None:
+    """Read in the background what has been read by then; perhaps break off what is under way."""
     state = sim.state[0]
     while state.read < state.issued:
-        i = state.read
-        expert = sim.ahead[i]
-        chunks = sim.rows[expert.row].chunks
-        while expert.reads < chunks:
-            lane = earliest_lane(sim, expert.issued)
-            if max(sim.lane_free[lane], expert.issued) >= until:
-                return
-            read_next(sim, i, lane, expert.issued)
-            if expert.reads == chunks:
-                all_read(sim, i)
-        state.read = i + 1
-
-
-@inlined
-def upload_one_before(sim: Any, until: float) -> bool:
-    """Start the first upload of the queue if it starts before `until`; returns whether it did."""
-    state = sim.state[0]
-    while state.uploaded < state.queued:
-        expert = sim.ahead[sim.queue[state.uploaded]]
-        begin = max(state.link_free, expert.arrived)
-        if not expert.claimed:
+        expert = sim.ahead[state.read]
+        if not expert.claimed and expert.arrived == np.inf:
+            begin = max(state.storage_free, expert.issued)
             if begin >= until:
-                return False
-            expert.usable = use_link(sim, begin, sim.rows[expert.row].upload_s, IS_UPLOAD_AHEAD, expert.after)
-        state.uploaded += 1
-        if not expert.claimed:
-            return True
-    return False
+                return
+            end = begin + expert.read_left
+            if end > until:
+                if breaking_off:
+                    expert.read_left -= until - begin
+                    keep_reading(sim, state.read, begin, until)
+                return
+            keep_reading(sim, state.read, begin, end)
+            expert.read_left = 0.0
+            arrived(sim, state.read, end)
+        state.read += 1
 
 
 @inlined
-def use_link(sim: Any, begin: float, upload_s: float, kind: int, call: int) -> float:
-    """Upload from `begin` on; returns the end."""
-    end: float = work_on(sim, ON_LINK, kind, call, begin, upload_s)
+def upload_before(sim: Any, until: float, breaking_off: bool) -> None:
+    """Upload in the background what has been uploaded by then; perhaps break off what is under way."""
+    state = sim.state[0]
+    while state.uploaded < state.read:
+        expert = sim.ahead[state.uploaded]
+        if not expert.claimed and expert.upload_left > 0.0:
+            begin = max(state.link_free, expert.arrived)
+            if begin >= until:
+                return
+            end = begin + expert.upload_left
+            if end > until:
+                if breaking_off:
+                    expert.upload_left -= until - begin
+                    use_link(sim, begin, until, IS_UPLOAD_AHEAD, expert.after)
+                return
+            expert.usable = use_link(sim, begin, end, IS_UPLOAD_AHEAD, expert.after)
+            expert.upload_left = 0.0
+        state.uploaded += 1
+
+
+@inlined
+def use_link(sim: Any, begin: float, end: float, kind: int, call: int) -> float:
+    """Upload from `begin` to `end`; returns the end."""
+    sim.busy[ON_LINK] += end - begin
+    note(sim, ON_LINK, 0, kind, call, begin, end)
     sim.state[0].link_free = end
     return end
 
 
 @inlined
-def advance(sim: Any, until: float) -> None:
-    """Start everything in the background that starts before `until`."""
-    read_before(sim, until)
-    while upload_one_before(sim, until):
-        pass
-
-
-@inlined
-def claim(sim: Any, call: int, time: float) -> int:
+def claim(sim: Any, call: int, time: float, reads: bool) -> int:
     """Find the experts read ahead that `call` uses and that are not usable by `time`: items 0, 1, …; returns how many.
 
-    Their reads that have not started yet start before any other, with the service time they had. An item is
-    due when its upload can start, never before `time`.
+    What is left of their reads goes before all others, one after another. An item is due when its upload can start,
+    never before `time`. reads: whether the call itself reads then.
     """
-    advance(sim, time)
+    read_before(sim, time, reads)
+    upload_before(sim, time, False)
     state = sim.state[0]
     late = 0
     while state.used < len(sim.use) and sim.use[state.used] == call:
@@ -137,13 +137,29 @@ def claim(sim: Any, call: int, time: float) -> int:
         expert = sim.ahead[i]
         if expert.usable <= time:
             continue
+        if expert.arrived == np.inf:
+            read_before(sim, time, True)
+        elif i == state.uploaded:
+            upload_before(sim, time, True)
         expert.claimed = 1
-        while expert.reads < sim.rows[expert.row].chunks:
-            read_next(sim, i, earliest_lane(sim, time), time)
+        if expert.arrived == np.inf:
+            begin = max(state.storage_free, time)
+            keep_reading(sim, i, begin, begin + expert.read_left)
+            expert.arrived = state.storage_free
         sim.items[late].ahead = i
         sim.items[late].due = max(time, expert.arrived)
         late += 1
     return late
+
+
+@inlined
+def upload_now(sim: Any, time: float, seconds: float, call: int) -> float:
+    """Upload what a call waits for, and that is there from `time` on; returns the end."""
+    begin = max(sim.state[0].link_free, time)
+    read_before(sim, begin, False)
+    upload_before(sim, begin, True)
+    end: float = use_link(sim, begin, begin + seconds, IS_UPLOAD, call)
+    return end
 
 
 @inlined
@@ -153,23 +169,9 @@ def upload_items(sim: Any, n: int, upload_s: float, call: int) -> float:
     last = -np.inf
     for k in range(n):
         item = sim.items[sim.order[k]]
-        if item.ahead >= 0 and sim.ahead[item.ahead].usable < np.inf:
-            item.uploaded = sim.ahead[item.ahead].usable  # under way when the call came to need it
-        elif upload_s == 0.0:
-            item.uploaded = item.due
-        else:
-            item.uploaded = upload_at(sim, item.due, upload_s, call)
-        item.due = item.uploaded
+        left = sim.ahead[item.ahead].upload_left if item.ahead >= 0 else upload_s
+        if left > 0.0:
+            item.due = upload_now(sim, item.due, left, call)
+        item.uploaded = item.due
         last = max(last, item.uploaded)
     return last
-
-
-@inlined
-def upload_at(sim: Any, time: float, upload_s: float, call: int) -> float:
-    """Upload an expert that a call waits for, and that is there from `time` on; returns the end."""
-    while True:
-        begin = max(sim.state[0].link_free, time)
-        read_before(sim, begin)
-        if not upload_one_before(sim, begin):
-            end: float = use_link(sim, begin, upload_s, IS_UPLOAD, call)
-            return end

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.timeline.background import read_before, upload_at, use_link
+from flashmoe_sim.timeline.background import read_before, upload_now, use_link
 from flashmoe_sim.timeline.names import (
     COLD_LANE,
     EXPERTS,
@@ -32,7 +32,7 @@ from flashmoe_sim.timeline.names import (
     UPLOAD,
 )
 from flashmoe_sim.timeline.state import note, sort_items, work_on
-from flashmoe_sim.timeline.storage import read_batch
+from flashmoe_sim.timeline.storage import read_batch, read_family
 
 
 @inlined
@@ -42,6 +42,23 @@ def compute(sim: Any, parts: Any, call: int, begin: float, n: int, expert_s: flo
         return begin
     end: float = work_on(sim, ON_COMPUTE, IS_EXPERTS, call, begin, n * expert_s)
     parts[EXPERTS] += end - begin
+    return end
+
+
+@inlined
+def compute_beside_reads(
+    sim: Any, parts: Any, call: int, begin: float, seconds: float, first: float, last: float, share: float
+) -> float:
+    """Computing that loses a share of its speed to the reads of the call, which go from `first` to `last`."""
+    end: float = begin + seconds
+    if share > 0.0 and begin < last and end > first:
+        beside = max(begin, first)
+        left = seconds - (beside - begin)
+        done = (last - beside) * (1.0 - share)
+        end = beside + left / (1.0 - share) if left < done else last + (left - done)
+    if seconds > 0.0:
+        end = work_on(sim, ON_COMPUTE, IS_EXPERTS, call, begin, end - begin)
+        parts[EXPERTS] += end - begin
     return end
 
 
@@ -68,7 +85,7 @@ def upload(sim: Any, parts: Any, call: int, begin: float, n: int, upload_s: floa
     """n experts over the link, which is free."""
     if n == 0 or upload_s == 0.0:
         return begin
-    end: float = use_link(sim, begin, n * upload_s, IS_UPLOAD, call)
+    end: float = use_link(sim, begin, begin + n * upload_s, IS_UPLOAD, call)
     parts[UPLOAD] += end - begin
     return end
 
@@ -104,6 +121,20 @@ def one_by_one(
 
 
 @inlined
+def by_family(sim: Any, parts: Any, call: int, ready: float, misses: int, warm: int, fills: int, row: int) -> float:
+    """Each miss in turn, its families in turn: all reads of one, its upload where that takes time; then its install."""
+    clock = ready
+    for i in range(misses):
+        is_warm = i >= misses - warm
+        for f in range(sim.families.shape[1]):
+            arrived = read_family(sim, row, f, is_warm, i < fills, clock, IS_WARM_READ if is_warm else IS_READ, call)
+            parts[READ] += arrived - clock
+            clock = upload(sim, parts, call, arrived, 1, sim.families[row, f].upload_s)
+        clock = install(sim, parts, call, clock, 1)
+    return clock
+
+
+@inlined
 def wait_for_items(sim: Any, parts: Any, late: int, ready: float, arrived: float, uploaded: float) -> float:
     """Wait for the first `late` items, then for the misses behind them: read by `arrived`, there from `uploaded` on."""
     late_end = ready
@@ -122,15 +153,27 @@ def install_beside(sim: Any, parts: Any, call: int, there: float, both: float, n
     uploaded = both
     if upload_s > 0.0:
         for _ in range(n):
-            uploaded = max(uploaded, upload_at(sim, there, upload_s, call))
+            uploaded = max(uploaded, upload_now(sim, there, upload_s, call))
     parts[UPLOAD] += uploaded - both
     installed: float = install(sim, parts, call, uploaded, n)
     return installed
 
 
 @inlined
-def compute_as_usable(sim: Any, parts: Any, call: int, n: int, ready: float, hits_end: float, expert_s: float) -> float:
-    """The first `n` items: each is computed once it is usable, after the hits.
+def compute_as_usable(
+    sim: Any,
+    parts: Any,
+    call: int,
+    n: int,
+    ready: float,
+    hits_end: float,
+    expert_s: float,
+    memory_s: float,
+    first: float,
+    last: float,
+    share: float,
+) -> float:
+    """The first `n` items: each is computed once it is usable, after the hits; see `compute_beside_reads`.
 
     The host installs one miss at a time, in the order in which their uploads ended; a late expert needs no install. Of
     the time that the unit waits for a miss, what passes until it has arrived is `read`, then until it is uploaded
@@ -158,7 +201,8 @@ def compute_as_usable(sim: Any, parts: Any, call: int, n: int, ready: float, hit
             parts[READ] += arrived - clock
             parts[UPLOAD] += uploaded - arrived
             parts[HOST] += usable - uploaded
-        clock = compute(sim, parts, call, usable, 1, expert_s)
+        seconds = expert_s + memory_s if item.ahead >= 0 else expert_s
+        clock = compute_beside_reads(sim, parts, call, usable, seconds, first, last, share)
     return clock
 
 
@@ -187,9 +231,11 @@ def two_lanes(
     if misses == 0:
         return hot_end, ready
     side_by_side = misses < requests and requests >= min_parallel
-    begin = ready if side_by_side else hot_end
-    read_before(sim, begin)
-    there: float = read_batch(sim, first, stored, 0, fills, row, begin, call)
+    there: float = ready if side_by_side else hot_end
+    if stored > 0:
+        read_before(sim, there, True)
+        there = read_batch(sim, first, stored, 0, fills, sim.rows[row].chunks, row, there, call)
+        sim.state[0].storage_free = there
     cold_end = work_on(sim, ON_COLD_LANE, IS_COLD_EXPERTS, call, there, misses * cold_expert_s)
     both_end: float = max(hot_end, cold_end)
     read_end = max(hot_end, there)

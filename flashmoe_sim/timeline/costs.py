@@ -21,6 +21,11 @@ class Costs:
     warm_chunk_s: f64 [rows, lanes], the same, served by the page cache; 0 if an expert in RAM is used where it lies.
     fill_s: f64 [rows], by how much a read takes longer where it fills a slot for the first time.
     upload_s: f64 [rows], copying one expert over the link; 0 where there is no link.
+    memory_s: f64 [rows], by how much an expert's bytes slow computing that they are read beside; 0 where they do not.
+    family_chunks: i32 [rows, families], reads of each tensor family of an expert, which add up to `chunks`; 0 for a
+        family that a layer does not have.
+    family_chunk_s, family_warm_chunk_s: f64 [rows, families, lanes]; family_fill_s, family_upload_s: f64 [rows,
+        families]; as `chunk_s`, `warm_chunk_s`, `fill_s` and `upload_s`, of one family.
     call_s, install_s: the host thread, per routed call and per install.
     resume_s: per routed call that waited for reads, before it computes.
     merge_s: joining the two lanes of `hot-cold`.
@@ -37,6 +42,12 @@ class Costs:
     warm_chunk_s: NDArray[np.float64]
     fill_s: NDArray[np.float64]
     upload_s: NDArray[np.float64]
+    memory_s: NDArray[np.float64]
+    family_chunks: NDArray[np.int32]
+    family_chunk_s: NDArray[np.float64]
+    family_warm_chunk_s: NDArray[np.float64]
+    family_fill_s: NDArray[np.float64]
+    family_upload_s: NDArray[np.float64]
     call_s: float
     install_s: float
     resume_s: float

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from flashmoe_sim.errors import unknown_name
 
 # How the experts of a routed call are served; the functions of calls.py.
-RESIDENT, ONE_BY_ONE, TOGETHER, AS_THEY_ARRIVE, OVERLAPPED, TWO_LANES, COPIED_BATCHES, REBUILT = range(8)
+RESIDENT, ONE_BY_ONE, BY_FAMILY, TOGETHER, AS_THEY_ARRIVE, OVERLAPPED, TWO_LANES, COPIED_BATCHES, REBUILT = range(9)
 # What becomes of experts read ahead: nothing; the next call waits for them; read and uploaded, or only uploaded, beside
 # the calls that follow.
 NEVER_AHEAD, AWAITED, IN_BACKGROUND, UPLOADED_IN_BACKGROUND = range(4)
@@ -55,21 +55,29 @@ _MODELS = (
     ExecutionModel(
         "sync-install",
         "Each miss is read, uploaded and installed before the next one is read; then all experts are computed.",
-        "the patched llama.cpp runtime without io-split",
+        "engines that read with one thread",
         ONE_BY_ONE,
+        AWAITED,
+    ),
+    ExecutionModel(
+        "split-install",
+        "Each miss in turn, one tensor family after another: its chunks are read at once, then uploaded; then all "
+        "experts are computed.",
+        "the patched llama.cpp runtime by default",
+        BY_FAMILY,
         AWAITED,
     ),
     ExecutionModel(
         "parallel-install",
         "All misses are read at once over the lanes, uploaded and installed in turn; then all experts are computed.",
-        "the patched llama.cpp runtime with io-split and its read pool",
+        "the patched llama.cpp runtime with parallel slot reads",
         TOGETHER,
         AWAITED,
     ),
     ExecutionModel(
         "async-upload",
-        "As parallel-install, but each miss is uploaded as soon as it has been read.",
-        "the patched llama.cpp runtime with asynchronous uploads",
+        "As parallel-install, but each chunk is uploaded as soon as it has been read.",
+        "the patched llama.cpp runtime with parallel slot reads and an io-split of 1",
         AS_THEY_ARRIVE,
         AWAITED,
     ),

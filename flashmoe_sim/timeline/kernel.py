@@ -5,12 +5,16 @@ Where the order of events is not obvious, these rules hold:
 - A batch is read in the order it has; its misses are from storage before the page cache, and those that fill slots for
   the first time before the others; experts read ahead are as they were issued. All its
   chunks from one tier have the service time of their depth: the lanes, or fewer so that every round has as many. What
-  two tiers or two batches have in flight together does not slow either.
+  two tiers have in flight together does not slow either.
 - A call first waits for the late ones of the experts read ahead that it uses. Their reads go before its own.
 - The link uploads what a call waits for in the order of arrival, late experts first on a tie, then in the order of the
-  batch. Reads and uploads in the background start only at times at which nothing else could.
+  batch. Reads and uploads in the background have the time that is left; see background.py.
+- Where reads run beside computing in one memory, an expert's bytes slow it by `memory_s`: the call's own misses while
+  they are read, in proportion to the time; an expert read ahead in the call that uses it, whenever it was read. One
+  that is never used has only what computing leaves of the memory.
 - Experts read ahead that the next call must wait for are read as one batch right after their call, over all lanes even
-  where misses are read one after another, and then uploaded one after another; the output of a step follows them.
+  where misses are read one after another, and then uploaded one after another; where misses are read by families, so
+  are they. The output of a step follows them.
 - Where experts are copied into fresh tensors, those read ahead are only read.
 - The output and the joining of two lanes keep the unit busy that computes.
 - What the CPU computes and RAM does not hold is read first, as one batch, and the cold lane begins when all of it is
@@ -24,10 +28,11 @@ from typing import Any
 
 from flashmoe_sim._jit import inlined, jit
 from flashmoe_sim.timeline import calls
-from flashmoe_sim.timeline.background import advance, claim, issue, upload_items, use_link
+from flashmoe_sim.timeline.background import claim, issue, read_before, upload_before, upload_items, use_link
 from flashmoe_sim.timeline.execution import (
     AS_THEY_ARRIVE,
     AWAITED,
+    BY_FAMILY,
     COPIED_BATCHES,
     IN_BACKGROUND,
     NEVER_AHEAD,
@@ -49,14 +54,12 @@ from flashmoe_sim.timeline.names import (
     IS_UPLOAD_AHEAD,
     ON_COMPUTE,
     ON_HOST,
-    ON_LINK,
-    ON_STORAGE,
     OUTPUT,
     READ,
     UPLOAD,
 )
 from flashmoe_sim.timeline.state import work_on
-from flashmoe_sim.timeline.storage import arrive, earliest_lane, read_batch, read_on
+from flashmoe_sim.timeline.storage import arrive, earliest_lane, read_batch, read_family, read_on
 
 
 @jit
@@ -101,7 +104,7 @@ def run(
         if sim.state[0].issued < len(sim.ahead) and sim.ahead[sim.state[0].issued].after == call:
             done = clock
             if reads_ahead == AWAITED:
-                clock = await_ahead(sim, call, done, serve != REBUILT)
+                clock = await_ahead(sim, call, done, serve)
             elif reads_ahead != NEVER_AHEAD:
                 issue(sim, call, done, reads_ahead == UPLOADED_IN_BACKGROUND)
             into[AHEAD] += clock - done
@@ -112,7 +115,8 @@ def run(
                 into[OUTPUT] += clock - before
             end[call] = clock
     if reads_ahead in (IN_BACKGROUND, UPLOADED_IN_BACKGROUND):
-        finish(sim, clock)
+        read_before(sim, clock, True)
+        upload_before(sim, clock, True)
 
 
 @inlined
@@ -147,19 +151,36 @@ def serve_call(
 
     # items: what arrives together, late experts first
     background = reads_ahead in (IN_BACKGROUND, UPLOADED_IN_BACKGROUND)
-    late = claim(sim, call, ready) if background and len(sim.ahead) > 0 else 0
     copying = serve == COPIED_BATCHES and n_tokens >= copy_from_tokens
     stored = misses - warm
+    late, on_time = 0, 0
+    reading = ready  # from when on the call's own misses are read
+    if background and len(sim.ahead) > 0:
+        used = sim.state[0].used
+        late = claim(sim, call, ready, (serve == OVERLAPPED and misses > 0) or (copying and stored > 0))
+        on_time = sim.state[0].used - used - late
+        if serve == OVERLAPPED or copying:
+            reading = max(ready, sim.state[0].storage_free)
     n, arrived = late, ready
-    if serve in (TOGETHER, AS_THEY_ARRIVE, OVERLAPPED):
+    if serve == AS_THEY_ARRIVE:  # each chunk by itself
+        n += misses * costs.chunks
+        upload_s /= costs.chunks
+        arrived = read_batch(
+            sim, late, misses * costs.chunks, warm * costs.chunks, fills * costs.chunks, 1, row, ready, call
+        )
+    elif serve in (TOGETHER, OVERLAPPED):
         n += misses
-        arrived = read_batch(sim, late, misses, warm, fills, row, ready, call)
+        arrived = read_batch(sim, late, misses, warm, fills, costs.chunks, row, reading, call)
+        if misses > 0:
+            sim.state[0].storage_free = arrived
     elif copying:
         n += misses
-        arrived = read_batch(sim, late, stored, 0, fills, row, ready, call)
+        if stored > 0:
+            arrived = read_batch(sim, late, stored, 0, fills, costs.chunks, row, reading, call)
+            sim.state[0].storage_free = arrived
         for item in range(late + stored, n):
             arrive(sim, item, ready)
-    uploaded = arrived
+    uploaded, usable = arrived, ready
     if serve != TOGETHER:
         uploaded = max(arrived, upload_items(sim, n, upload_s, call))
 
@@ -175,14 +196,14 @@ def serve_call(
         usable = calls.one_by_one(sim, parts, call, ready, misses, warm, fills, row, each_s)
         if serve == REBUILT:
             usable = calls.upload(sim, parts, call, usable, requests, upload_s)
-    elif serve == OVERLAPPED:
-        usable = ready
-    else:
+    elif serve == BY_FAMILY:
+        usable = calls.by_family(sim, parts, call, ready, misses, warm, fills, row)
+    elif serve != OVERLAPPED:
         usable = calls.wait_for_items(sim, parts, late, ready, arrived, uploaded)
         if copying:
             usable = calls.install(sim, parts, call, usable, work.installs[call])
 
-    if misses > 0 and serve in (ONE_BY_ONE, TOGETHER, AS_THEY_ARRIVE, REBUILT):
+    if misses > 0 and serve in (ONE_BY_ONE, BY_FAMILY, TOGETHER, AS_THEY_ARRIVE, REBUILT):
         usable = calls.resume(sim, parts, call, usable)
 
     if serve == TWO_LANES or (serve == COPIED_BATCHES and not copying):
@@ -204,19 +225,34 @@ def serve_call(
         )
         end: float = calls.install_beside(sim, parts, call, there, both, work.installs[call], upload_s)
         return end
-    computed = requests - n if serve == OVERLAPPED else requests
-    clock: float = calls.compute(sim, parts, call, usable, computed, expert_s)
-    if serve == OVERLAPPED:
-        clock = calls.compute_as_usable(sim, parts, call, n, ready, clock, expert_s)
+    if serve != OVERLAPPED:
+        all_computed: float = calls.compute(sim, parts, call, usable, requests, expert_s)
+        return all_computed
+    share = min(misses * costs.memory_s / (arrived - reading), 1.0) if arrived > reading else 0.0
+    hits_s = (requests - n) * expert_s + on_time * costs.memory_s
+    hits_end = calls.compute_beside_reads(sim, parts, call, ready, hits_s, reading, arrived, share)
+    clock: float = calls.compute_as_usable(
+        sim, parts, call, n, ready, hits_end, expert_s, costs.memory_s, reading, arrived, share
+    )
     return clock
 
 
 @inlined
-def await_ahead(sim: Any, call: int, time: float, uploading: bool) -> float:
+def await_ahead(sim: Any, call: int, time: float, serve: int) -> float:
     """Read the experts issued after `call`, then upload them; returns when that is done."""
     first = sim.state[0].issued
     issue(sim, call, time, False)
     clock = time
+    if serve == BY_FAMILY:
+        sim.state[0].read = sim.state[0].issued
+        for i in range(first, sim.state[0].issued):
+            expert = sim.ahead[i]
+            for f in range(sim.families.shape[1]):
+                clock = read_family(sim, expert.row, f, expert.warm != 0, expert.cold != 0, clock, IS_READ_AHEAD, call)
+                upload_s = sim.families[expert.row, f].upload_s
+                if upload_s > 0.0:
+                    clock = use_link(sim, clock, clock + upload_s, IS_UPLOAD_AHEAD, call)
+        return clock
     for i in range(first, sim.state[0].issued):
         expert = sim.ahead[i]
         for _ in range(sim.rows[expert.row].chunks):
@@ -225,15 +261,6 @@ def await_ahead(sim: Any, call: int, time: float, uploading: bool) -> float:
     sim.state[0].read = sim.state[0].issued
     for i in range(first, sim.state[0].issued):
         upload_s = sim.rows[sim.ahead[i].row].upload_s
-        if uploading and upload_s > 0.0:
-            clock = use_link(sim, clock, upload_s, IS_UPLOAD_AHEAD, call)
+        if serve != REBUILT and upload_s > 0.0:
+            clock = use_link(sim, clock, clock + upload_s, IS_UPLOAD_AHEAD, call)
     return clock
-
-
-@inlined
-def finish(sim: Any, end: float) -> None:
-    """Start what the background still starts before the end, and take what reaches beyond it from the busy time."""
-    advance(sim, end)
-    for lane in range(len(sim.lane_free)):
-        sim.busy[ON_STORAGE] -= max(0.0, sim.lane_free[lane] - end)
-    sim.busy[ON_LINK] -= max(0.0, sim.state[0].link_free - end)

@@ -120,6 +120,9 @@ def _check_work(work: Work, costs: Costs) -> None:
             (work.ahead_used[used] > work.ahead_after[used]).all() and (work.ahead_used < calls).all()
         ),
         "an expert has a read, and a machine a lane": bool((costs.chunks > 0).all()) and costs.chunk_s.shape[1] > 0,
+        "the reads of an expert are those of its families": bool(
+            (costs.family_chunks.sum(axis=1) == costs.chunks).all()
+        ),
         "costs are not negative": all(
             bool((np.asarray(getattr(costs, item.name)) >= 0).all()) for item in fields(costs)
         )

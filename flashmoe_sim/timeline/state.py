@@ -18,13 +18,17 @@ from flashmoe_sim.timeline.work import Work
 
 # What one row of the model costs; as in `Costs`.
 ROW = np.dtype(
-    [(name, np.float64) for name in ("dense_s", "expert_s", "cold_expert_s", "upload_s", "fill_s")]
+    [(name, np.float64) for name in ("dense_s", "expert_s", "cold_expert_s", "upload_s", "fill_s", "memory_s")]
     + [("chunks", np.int64)]
 )
 
+# One tensor family of a row; as in `Costs`. read_s, warm_s: of one of its reads, all of them in flight.
+FAMILY = np.dtype([(name, np.float64) for name in ("read_s", "warm_s", "fill_s", "upload_s")] + [("chunks", np.int64)])
+
 # An expert read ahead, and how far it has come: the first four as in `Work`; when it was issued; the service time of
-# one of its reads, and how many of them have started; when the last of those has ended; when its upload ends, inf until
-# that is known; and whether a call waits for it, so that its upload is no longer a background one.
+# one of its reads, and how many are in flight with it; how long storage and link still have to work for it; when it had
+# been read and uploaded, inf until that is known; and whether a call waits for it, so that it is no longer in the
+# background.
 AHEAD = np.dtype(
     [
         ("after", np.int64),
@@ -33,15 +37,17 @@ AHEAD = np.dtype(
         ("cold", np.int64),
         ("issued", np.float64),
         ("service_s", np.float64),
-        ("reads", np.int64),
+        ("depth", np.int64),
+        ("read_left", np.float64),
+        ("upload_left", np.float64),
         ("arrived", np.float64),
         ("usable", np.float64),
         ("claimed", np.int64),
     ]
 )
 
-# An expert that a call waits for: its place among those read ahead, or -1 for a miss; when it has been read and
-# uploaded; and when the next thing can be done with it.
+# An expert that a call waits for, or one chunk of it where chunks are uploaded as they arrive: its place among those
+# read ahead, or -1 for a miss; when it has been read and uploaded; and when the next thing can be done with it.
 ITEM = np.dtype([("ahead", np.int64), ("arrived", np.float64), ("uploaded", np.float64), ("due", np.float64)])
 
 # What a resource did. `call`: for what is read ahead the call after which it was issued, -1 before the first.
@@ -56,21 +62,25 @@ SPAN = np.dtype(
     ]
 )
 
-# How many of the experts read ahead have been issued, and of those how many have all their reads started; how many
-# uploads have left and joined `Simulation.queue`; how many of `Simulation.by_use` have been met; how many spans there
-# were, found they a place or not; whether spans are recorded; when the link is free; and the costs of no row.
+# How many of the experts read ahead have been issued, and of those how many have been read, and uploaded, or are a
+# call's; how many of `Simulation.by_use` have been met; how many spans there were, found they a place or not; whether
+# spans are recorded; when storage and link are free; and the costs of no row.
 STATE = np.dtype(
-    [(name, np.int64) for name in ("issued", "read", "uploaded", "queued", "used", "spans", "recording")]
-    + [(name, np.float64) for name in ("link_free", "call_s", "install_s", "resume_s", "merge_s", "step_s")]
+    [(name, np.int64) for name in ("issued", "read", "uploaded", "used", "spans", "recording")]
+    + [
+        (name, np.float64)
+        for name in ("storage_free", "link_free", "call_s", "install_s", "resume_s", "merge_s", "step_s")
+    ]
 )
 
 
 class Simulation(NamedTuple):
     """Everything that the functions of the loop share.
 
-    rows: ROW [rows]. read_s: f64 [2, rows, lanes], `Costs.chunk_s` and `warm_chunk_s`.
+    rows: ROW [rows]. families: FAMILY [rows, families]. read_s: f64 [2, rows, lanes], `Costs.chunk_s` and
+        `warm_chunk_s`.
     lane_free: f64 [lanes], when each lane of the storage is free. busy: f64 [N_RESOURCES], summed over lanes.
-    ahead: AHEAD [ahead]. queue: i64 [ahead], those whose uploads wait, in order of arrival.
+    ahead: AHEAD [ahead].
     by_use, use: i64 [used], those that are used, ordered by the call that uses them, and that call.
     items: ITEM [most of any call], late experts first, then misses, cold before warm. order: i64, a permutation of
         them.
@@ -78,11 +88,11 @@ class Simulation(NamedTuple):
     """
 
     rows: Any
+    families: Any
     read_s: NDArray[np.float64]
     lane_free: NDArray[np.float64]
     busy: NDArray[np.float64]
     ahead: Any
-    queue: NDArray[np.int64]
     by_use: NDArray[np.int64]
     use: NDArray[np.int64]
     items: Any
@@ -96,24 +106,30 @@ def new_simulation(work: Work, costs: Costs, *, room: int, recording: bool) -> S
     rows = np.zeros(len(costs.dense_s), ROW)
     for name in ROW.names or ():
         rows[name] = getattr(costs, name)
+    families = np.zeros(costs.family_chunks.shape, FAMILY)
+    families["chunks"] = costs.family_chunks
+    families["fill_s"], families["upload_s"] = costs.family_fill_s, costs.family_upload_s
+    depth = _depths(costs.family_chunks, costs.chunk_s.shape[1])[:, :, None] - 1
+    families["read_s"] = np.take_along_axis(costs.family_chunk_s, depth, 2)[:, :, 0]
+    families["warm_s"] = np.take_along_axis(costs.family_warm_chunk_s, depth, 2)[:, :, 0]
     ahead = np.zeros(len(work.ahead_after), AHEAD)
     for name in ("after", "row", "warm", "cold"):
         ahead[name] = getattr(work, f"ahead_{name}")
-    ahead["usable"] = np.inf
+    ahead["arrived"] = ahead["usable"] = np.inf
     by_use = np.argsort(work.ahead_used, kind="stable")[np.count_nonzero(work.ahead_used < 0) :]
     use = work.ahead_used[by_use].astype(np.int64)
-    most = int((work.misses + np.bincount(use, minlength=len(work.row))).max(initial=0))
+    most = int((work.misses * costs.chunks.max(initial=1) + np.bincount(use, minlength=len(work.row))).max(initial=0))
     state = np.zeros(1, STATE)
     state["recording"] = recording
     for name in ("call_s", "install_s", "resume_s", "merge_s", "step_s"):
         state[name] = getattr(costs, name)
     return Simulation(
         rows=rows,
+        families=families,
         read_s=np.stack([costs.chunk_s, costs.warm_chunk_s]),
         lane_free=np.zeros(costs.chunk_s.shape[1]),
         busy=np.zeros(N_RESOURCES),
         ahead=ahead,
-        queue=np.zeros(len(ahead), np.int64),
         by_use=by_use,
         use=use,
         items=np.zeros(most, ITEM),
@@ -121,6 +137,12 @@ def new_simulation(work: Work, costs: Costs, *, room: int, recording: bool) -> S
         spans=np.zeros(room, SPAN),
         state=state,
     )
+
+
+def _depths(chunks: NDArray[np.int32], lanes: int) -> NDArray[np.int64]:
+    """`storage.depth_of` of many batches."""
+    rounds = np.maximum(-(-chunks // lanes), 1)
+    return np.maximum(-(-chunks // rounds), 1).astype(np.int64)
 
 
 @inlined

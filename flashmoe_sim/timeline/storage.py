@@ -35,19 +35,26 @@ def read_on(sim: Any, lane: int, time: float, service_s: float, kind: int, call:
 @inlined
 def depth_of(chunks: int, lanes: int) -> int:
     """How many of a batch's chunks share the bandwidth: as many as lanes, but evened out over the rounds it takes."""
-    rounds = (chunks + lanes - 1) // lanes
+    rounds = rounds_of(chunks, lanes)
     return (chunks + rounds - 1) // max(rounds, 1) if chunks > 0 else 1
 
 
 @inlined
-def read_batch(sim: Any, first: int, misses: int, warm: int, fills: int, row: int, time: float, call: int) -> float:
-    """Read the misses of a call as one batch, as items from `first` on, the last `warm` of them from the page cache.
+def rounds_of(chunks: int, lanes: int) -> int:
+    """How often all lanes have to read for as many chunks."""
+    return (chunks + lanes - 1) // lanes
 
-    The first `fills` of them fill slots for the first time.
 
-    Each chunk in turn starts on the lane that is free first. Returns when all have arrived.
+@inlined
+def read_batch(
+    sim: Any, first: int, misses: int, warm: int, fills: int, chunks: int, row: int, time: float, call: int
+) -> float:
+    """Read the misses of a call as one batch, as items of `chunks` reads from `first` on.
+
+    The last `warm` of them are from the page cache, and the first `fills` fill slots for the first time. Each chunk in
+    turn starts on the lane that is free first. Returns when all have arrived.
     """
-    lanes, chunks = len(sim.lane_free), sim.rows[row].chunks
+    lanes = len(sim.lane_free)
     if misses == 0:
         return time
     cold_s = sim.read_s[0, row, depth_of((misses - warm) * chunks, lanes) - 1]
@@ -112,3 +119,19 @@ def read_rounds(sim: Any, first: int, misses: int, chunks: int, service_s: float
         sim.lane_free[lane] = end if lane < in_last_round else before
     sim.busy[ON_STORAGE] += misses * chunks * service_s
     return end
+
+
+@inlined
+def read_family(sim: Any, row: int, f: int, is_warm: bool, fills: bool, time: float, kind: int, call: int) -> float:
+    """Read one tensor family of an expert, all its chunks at once, while all lanes are free; returns the end."""
+    family, lanes = sim.families[row, f], len(sim.lane_free)
+    service_s = family.warm_s if is_warm else family.read_s
+    if fills:
+        service_s += family.fill_s
+    clock: float = time
+    for first in range(0, family.chunks, lanes):
+        for lane in range(min(lanes, family.chunks - first)):
+            note(sim, ON_STORAGE, lane, kind, call, clock, clock + service_s)
+        clock += service_s
+    sim.busy[ON_STORAGE] += family.chunks * service_s
+    return clock

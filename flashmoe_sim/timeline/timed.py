@@ -57,7 +57,7 @@ def default_execution(setup: Setup) -> ExecutionModel:
     """The execution model of the systems that work with this policy, where none is named."""
     if isinstance(setup.policy, ScheduledPolicy):
         return EXECUTION_MODELS["hot-cold"]
-    return EXECUTION_MODELS["page-cache" if isinstance(setup.policy, Demand) else "parallel-install"]
+    return EXECUTION_MODELS["page-cache" if isinstance(setup.policy, Demand) else "split-install"]
 
 
 def time_replay(

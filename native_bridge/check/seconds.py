@@ -22,6 +22,7 @@ from flashmoe_sim.residency.replay import Replay, replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions, costs_of, work_of
+from flashmoe_sim.timeline.execution import EXECUTION_MODELS
 from flashmoe_sim.timeline.interval import speed_interval
 from flashmoe_sim.timeline.names import READ, UPLOAD
 from flashmoe_sim.timeline.run import simulate
@@ -182,15 +183,23 @@ def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
             prefetch=parse_prefetcher("oracle-1"),
             io_split=_io_split(folder),
         )
-        return _streamed(found, machine, workload, replay(workload, setup, record=True))
+        return _streamed(found, machine, workload, replay(workload, setup, record=True), _conditions(folder))
     assert checked.predicted.replayed is not None
     waited_s = [one.run.log.routed.install_ms / 1e3 for one in repeats if one.run.log.routed]
     found = replace(found, measured_install_s=median(waited_s))
-    return _streamed(found, machine, workload, checked.predicted.replayed)
+    return _streamed(found, machine, workload, checked.predicted.replayed, _conditions(folder))
 
 
-def _streamed(found: Seconds, machine: Machine, workload: Workload, replayed: Replay) -> Seconds:
-    timed = time_replay(workload, replayed.setup, replayed, machine, Conditions())
+def _conditions(folder: RunFolder) -> Conditions:
+    """In which order the run installed, as its log says."""
+    routed = folder.run.log.routed
+    return Conditions() if routed is None else Conditions(EXECUTION_MODELS[routed.execution])
+
+
+def _streamed(
+    found: Seconds, machine: Machine, workload: Workload, replayed: Replay, conditions: Conditions
+) -> Seconds:
+    timed = time_replay(workload, replayed.setup, replayed, machine, conditions)
     waited_s = float(timed.timeline.parts[:, [READ, UPLOAD]].sum())
     return replace(
         found,

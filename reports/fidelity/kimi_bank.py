@@ -59,7 +59,7 @@ def run_of(row: dict[str, str], page_cache_share: float | None = None) -> TableR
     again = 1 - first_uses() / installs(row) if page_cache_share is None else page_cache_share
     return table_run(
         MODEL,
-        "sync-install",
+        "split-install",
         top_k=TOP_K,
         misses_per_call=installs(row) / (passes() * layers()),
         page_cache_share=again,

@@ -43,7 +43,7 @@ def passes() -> int:
 def run_of(row: dict[str, str], top_k: int, misses: float | None = None) -> TableRun:
     """A row of either table. The 9 GiB of experts have been read before, and are in the page cache of 128 GB."""
     per_call = installs(row) / (passes() * layers()) if misses is None else misses
-    return table_run(MODEL, "sync-install", top_k=top_k, misses_per_call=per_call, page_cache_share=1.0)
+    return table_run(MODEL, "split-install", top_k=top_k, misses_per_call=per_call, page_cache_share=1.0)
 
 
 def layers() -> int:

@@ -31,7 +31,7 @@ from tests.benchmarks.bench_replay import TOP_K, medians, router
 from tests.timeline.naive import Twin
 
 ROUNDS, ROUNDS_BESIDE_SIMPY = 7, 3
-ROWS, EXPERTS, MISSES, CHUNKS, LANES = 40, 8, 2, 12, 8
+ROWS, EXPERTS, MISSES, CHUNKS, FAMILIES, LANES = 40, 8, 2, 12, 3, 8
 CALLS, CALLS_BESIDE_SIMPY = 100_000, 2_000
 SWEEP_TOKENS, SWEEP_LAYERS, SWEEP_GOAL_S = 12_000, 60, 30
 MACHINES = ("m3-max-48", "m4-max-128", "m5-max-128", "strix-halo-128", "rtx-5090")
@@ -76,6 +76,12 @@ def decode(calls: int, *, ahead: bool, seed: int = 1) -> tuple[Work, Costs]:
         warm_chunk_s=read_s / 5,
         fill_s=np.zeros(len(read_s)),
         upload_s=np.full(ROWS, 1e-4),
+        memory_s=np.zeros(ROWS),
+        family_chunks=np.full((ROWS, FAMILIES), CHUNKS // FAMILIES, np.int32),
+        family_chunk_s=np.repeat(read_s[:, None], FAMILIES, 1),
+        family_warm_chunk_s=np.repeat(read_s[:, None] / 5, FAMILIES, 1),
+        family_fill_s=np.zeros((ROWS, FAMILIES)),
+        family_upload_s=np.full((ROWS, FAMILIES), 1e-4 / FAMILIES),
         call_s=1e-5,
         install_s=5e-6,
         resume_s=0.0,

@@ -47,6 +47,7 @@ knee_tokens = { value = 100, source = "s", condition = "c" }
 call_us = { value = 50, source = "s", condition = "c" }
 install_us = { value = 10, source = "s", condition = "c" }
 """
+READING = ("sync-install", "split-install", "parallel-install", "async-upload", "overlap-prefetch")
 UNIONS = [[0, 1], [0, 2], [0, 1], [0, 2]]
 
 
@@ -238,7 +239,9 @@ def random_table(seed: int) -> tuple[Ceilings, str]:
         int(rng.integers(least, n_experts + 1)),
         policy=str(rng.choice(["lru", "fifo"])),
         contract=contract,
-        execution=str(rng.choice(["sync-install", "parallel-install", "async-upload", "overlap-prefetch"])),
+        execution=str(
+            rng.choice(["sync-install", "split-install", "parallel-install", "async-upload", "overlap-prefetch"])
+        ),
         direct_io=bool(rng.random() < 0.5),
         dense=10**8,
         lookahead=4,

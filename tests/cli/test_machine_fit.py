@@ -54,7 +54,8 @@ def test_the_file_says_where_it_is_from(capsys: pytest.CaptureFixture[str]) -> N
     assert (machine.cpu.weights_gb_s, machine.cpu.knee_tokens.estimated) == (None, True)
     whole, _, condition = machine.storage.read_gb_s.condition.partition("; ")
     assert whole == "the whole reading pool as the anchors saw it, page cache included"
-    assert condition == machine.cpu.layer_us.condition == "the CPU computes, 2 threads, top-8, io-split 4"
+    ran = "the CPU computes, 2 threads, top-8, io-split 4, split-install"
+    assert condition == machine.cpu.layer_us.condition == ran
     assert machine.anchors is not None
     assert machine.anchors.runs == (STREAMED, ALL_HIT)
     assert machine.anchors.model == "mid"

@@ -43,7 +43,7 @@ def test_a_table_with_what_was_measured(capsys: pytest.CaptureFixture[str]) -> N
 def test_json_has_the_documented_columns_and_the_parts(capsys: pytest.CaptureFixture[str]) -> None:
     said = document(capsys, *MODEL, "--table", TABLE, "--topk", "4")
     assert (said["model"], said["machine"]) == ("qwen3.5-35b-a3b:ud-iq2_m", "m5-max-128")
-    assert said["execution"] == "parallel-install"
+    assert said["execution"] == "split-install"
     for row in said["rows"]:
         parts = row.pop("ms_per_token_by_part")
         assert list(row) == [column.name for column in PREDICTED]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,26 @@ def test_switches_of_the_environment() -> None:
     assert routed is not None
     assert (routed.async_upload, routed.parallel_reads, routed.batched_reads, routed.mixed_buffer) == (True,) * 4
     assert routed.cpu_visible_writes is False
+
+
+@pytest.mark.parametrize(
+    ("parallel", "batched", "io_split", "execution"),
+    [
+        (False, False, 4, "split-install"),
+        (None, None, 1, "split-install"),
+        (True, True, 1, "parallel-install"),
+        (True, None, 4, "parallel-install"),
+        (True, False, 1, "async-upload"),
+    ],
+)
+def test_the_switches_say_in_which_order_a_run_installs(
+    parallel: bool | None, batched: bool | None, io_split: int, execution: str
+) -> None:
+    routed = log_of("cpu-batched").routed
+    assert routed is not None
+    assert routed.execution == "parallel-install"
+    routed = replace(routed, parallel_reads=parallel, batched_reads=batched, io_split=io_split)
+    assert routed.execution == execution
 
 
 def test_cuda() -> None:

@@ -45,10 +45,12 @@ def costs_of(*, rows: int = 1, lanes: int = 2, **given: Any) -> Costs:
     """Costs that are the same for all rows and depths; what is not given takes no time."""
     per_row = {
         name: np.full(rows, float(given.pop(name, 0.0)))
-        for name in ("dense_s", "expert_s", "cold_expert_s", "upload_s", "fill_s")
+        for name in ("dense_s", "expert_s", "cold_expert_s", "upload_s", "fill_s", "memory_s")
     }
     read_s = {name: np.full((rows, lanes), float(given.pop(name, 0.0))) for name in ("chunk_s", "warm_chunk_s")}
     chunks = np.full(rows, given.pop("chunks", 1), np.int32)
+    each = given.pop("families", np.array([chunks[0]]))  # reads of each tensor family of an expert
+    families = len(each)
     scalars = {
         "knee_tokens": 1e9,
         "cold_knee_tokens": 1e9,
@@ -58,7 +60,17 @@ def costs_of(*, rows: int = 1, lanes: int = 2, **given: Any) -> Costs:
         "merge_s": 0.0,
         "step_s": 0.0,
     }
-    return Costs(**per_row, **read_s, chunks=chunks, **(scalars | given))
+    return Costs(
+        **per_row,
+        **read_s,
+        chunks=chunks,
+        family_chunks=np.tile(np.array(each, np.int32), (rows, 1)),
+        family_chunk_s=np.repeat(read_s["chunk_s"][:, None], families, 1),
+        family_warm_chunk_s=np.repeat(read_s["warm_chunk_s"][:, None], families, 1),
+        family_fill_s=np.repeat(per_row["fill_s"][:, None], families, 1),
+        family_upload_s=np.repeat(per_row["upload_s"][:, None] / families, families, 1),
+        **(scalars | given),
+    )
 
 
 def random_case(rng: np.random.Generator) -> tuple[Work, Costs]:
@@ -90,17 +102,20 @@ def random_case(rng: np.random.Generator) -> tuple[Work, Costs]:
     upload_s = slow[1] * rng.uniform(0.5, 1.5, rows)
     if rng.random() < 0.3:
         upload_s[rng.random(rows) < rng.choice([0.5, 1.0])] = 0.0
+    chunks = rng.integers(1, 6, rows).astype(np.int32)
     costs = Costs(
         dense_s=slow[2] * rng.uniform(0.5, 1.5, rows),
         expert_s=slow[2] * rng.uniform(0.1, 0.5, rows),
         cold_expert_s=slow[2] * rng.uniform(0.1, 2.0, rows),
         knee_tokens=float(rng.uniform(0.5, 20.0)),
         cold_knee_tokens=float(rng.uniform(0.5, 20.0)),
-        chunks=rng.integers(1, 6, rows).astype(np.int32),
+        chunks=chunks,
         chunk_s=read_s[0],
         warm_chunk_s=read_s[1] * rng.uniform(0.05, 1.0),
         fill_s=slow[0] * rng.choice([0.0, 1.0]) * rng.uniform(0.0, 1.5, rows),
         upload_s=upload_s,
+        memory_s=rng.choice([0.0, 1.0]) * slow[0] * rng.uniform(0.0, 1.0, rows),
+        **random_families(rng, chunks, read_s, upload_s, slow_storage=slow[0]),
         call_s=float(rng.uniform(0.0, 0.2)),
         install_s=float(rng.uniform(0.01, 0.2)),
         resume_s=float(rng.uniform(0.0, 0.2)),
@@ -108,6 +123,22 @@ def random_case(rng: np.random.Generator) -> tuple[Work, Costs]:
         step_s=float(rng.uniform(0.0, 2.0)),
     )
     return work, costs
+
+
+def random_families(
+    rng: np.random.Generator, chunks: Any, read_s: Any, upload_s: Any, *, slow_storage: float
+) -> dict[str, Any]:
+    """The chunks of each row in one to three families, whose reads and uploads take different times."""
+    families = int(rng.integers(1, 4))
+    shares = np.array([np.bincount(rng.integers(0, families, n), minlength=families) for n in chunks.tolist()])
+    family_s = read_s[:, :, None] * rng.uniform(0.5, 1.5, (1, 1, families, 1))
+    return {
+        "family_chunks": shares.astype(np.int32),
+        "family_chunk_s": family_s[0],
+        "family_warm_chunk_s": family_s[1],
+        "family_fill_s": slow_storage * rng.choice([0.0, 1.0]) * rng.uniform(0.0, 1.5, (len(chunks), families)),
+        "family_upload_s": upload_s[:, None] * rng.uniform(0.1, 1.0, (len(chunks), families)),
+    }
 
 
 def random_ahead(rng: np.random.Generator, row: Any, hits: Any) -> dict[str, Any]:

@@ -1,19 +1,19 @@
 """The twin of the timeline: the same rules as processes on SimPy, event by event.
 
-SimPy decides who goes first: a resource is a queue by priority and then by the time of the request, and what happens at
-one time happens in the order in which it was asked for. Every time is `now` plus a duration, as in the kernel, so that
-times are equal to the last bit. Four rules of the design are about events at the same time. Two come out of the order
-in which the twin asks: chunks of a batch that end together belong to experts in the order of the batch, and late
-experts ask before the misses of their call. For the third, an upload in the background asks for the link at the very
-end of the time at which its expert arrives, after all that a call waits for. For the fourth, the link is free at the
-very end of the time at which an upload ends. All other ties are avoided by durations drawn from a continuous range.
+SimPy decides who goes first: a resource is a queue by the time of the request, and what happens at one time happens in
+the order in which it was asked for. Every time is `now` plus a duration, as in the kernel, so that times are equal to
+the last bit. Two rules of the design are about events at the same time, and come out of the order in which the twin
+asks: chunks of a batch that end together belong to experts in the order of the batch, and late experts ask before the
+misses of their call. All other ties are avoided by durations drawn from a continuous range.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Generator, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,51 +23,92 @@ from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.names import PARTS
 from flashmoe_sim.timeline.work import Work
 
-DEMAND, BACKGROUND = 0, 1
-AWAITING = ("sync-install", "parallel-install", "async-upload", "page-cache", "k-materialize")
+AWAITING = ("sync-install", "split-install", "parallel-install", "async-upload", "page-cache", "k-materialize")
 Events = Generator[Any, Any, Any]
 
 
-class Turn:
-    """A place in the queue of a resource; it can be moved forward until its turn has come."""
+@dataclass
+class Job:
+    """Work in the background; finish: what happens once it is done."""
 
-    def __init__(self, resource: simpy.PriorityResource, priority: int) -> None:
-        self.resource = resource
-        self.come = resource._env.event()
-        self.ask(priority)
+    left: float
+    finish: Callable[[], None]
+    lanes: int = 1
 
-    def ask(self, priority: int) -> None:
-        self.request = self.resource.request(priority=priority)
-        self.request.callbacks.append(lambda _: self.come.succeed())
 
-    def promote(self) -> None:
-        if not self.request.triggered:
-            self.request.cancel()
-            self.ask(DEMAND)
+class Background:
+    """A resource in the time that no call needs it: one job after another, broken off and taken up again."""
+
+    def __init__(self, env: simpy.Environment, note: Callable[[Job, float], None]) -> None:
+        self.env, self.note = env, note
+        self.jobs: list[Job] = []
+        self.taken = False
+        self.begin: float | None = None  # of the job that is worked on
+        self.wake = env.event()
+        self.process = env.process(self.loop())
+
+    def loop(self) -> Events:
+        while True:
+            if self.taken or not self.jobs:
+                self.wake = self.env.event()
+                yield self.wake
+                continue
+            self.begin = self.env.now
+            job = self.jobs[0]
+            with suppress(simpy.Interrupt):
+                yield self.env.timeout(job.left)
+                self.note(job, self.begin)
+                self.begin = None
+                self.jobs.pop(0)
+                job.left = 0.0
+                job.finish()
+
+    def stop(self) -> None:
+        """Break off what is worked on."""
+        if self.begin is not None:
+            self.jobs[0].left -= self.env.now - self.begin
+            self.note(self.jobs[0], self.begin)
+            self.begin = None
+            self.process.interrupt()
+
+    def go_on(self) -> None:
+        if not self.wake.triggered:
+            self.wake.succeed()
+
+    def add(self, job: Job) -> None:
+        self.jobs.append(job)
+        self.go_on()
+
+    def remove(self, job: Job) -> None:
+        """A call waits for it now."""
+        if self.jobs[0] is job:
+            self.stop()
+        self.jobs.remove(job)
+        self.go_on()
+
+    def take(self) -> None:
+        self.stop()
+        self.taken = True
+
+    def give(self) -> None:
+        self.taken = False
+        self.go_on()
 
 
 @dataclass
 class Expert:
-    """One expert on its way: its reads, then its upload."""
+    """One expert on its way, or one chunk of it: its reads, then its upload. job: what is left in the background."""
 
     row: int
+    chunks: int
     service_s: float
-    priority: int
+    upload_s: float
     usable: simpy.Event
     used_by: int = -1
     in_ram: bool = False
-    reads: list[Turn] = field(default_factory=list)
-    upload: Turn | None = None
+    job: Job | None = None
     arrived: float = -1.0
     uploaded: float = -1.0
-
-    def claim(self) -> None:
-        """From now on a call waits for it."""
-        self.priority = DEMAND
-        for turn in self.reads:
-            turn.promote()
-        if self.upload is not None:
-            self.upload.promote()
 
 
 class Twin:
@@ -80,14 +121,18 @@ class Twin:
         self.min_parallel, self.copy_from_tokens = min_parallel, copy_from_tokens
         self.env = simpy.Environment()
         self.n_lanes = costs.chunk_s.shape[1]
-        self.lanes = simpy.PriorityResource(self.env, self.n_lanes)
-        self.link = simpy.PriorityResource(self.env, 1)
-        self.host = simpy.PriorityResource(self.env, 1)
+        self.lanes = simpy.Resource(self.env, self.n_lanes)
+        self.link = simpy.Resource(self.env, 1)
+        self.host = simpy.Resource(self.env, 1)
+        self.reading = Background(self.env, lambda job, begin: self.read(job.lanes, begin))
+        self.uploading = Background(self.env, lambda _, begin: self.note("link", begin))
         self.did: list[tuple[str, float, float]] = []
         self.ahead: defaultdict[int, list[Expert]] = defaultdict(list)  # by the call that uses them
         self.end: list[float] = []
         self.table: list[dict[str, float]] = []
         self.env.run(until=self.env.process(self.everything()))
+        self.reading.stop()
+        self.uploading.stop()
         self.total_s = self.env.now
         self.parts = np.array([[row[name] for name in PARTS] for row in self.table])
 
@@ -101,33 +146,26 @@ class Twin:
 
     # resources
 
+    def note(self, resource: str, begin: float) -> None:
+        self.did.append((resource, begin, self.env.now - begin))
+
+    def read(self, lanes: int, begin: float) -> None:
+        for _ in range(lanes):
+            self.note("storage", begin)
+
     def passing(self, resource: str, seconds: float) -> simpy.Event:
         self.did.append((resource, self.env.now, seconds))
         return self.env.timeout(seconds)
 
-    def holding(self, turn: Turn, resource: str, seconds: float) -> Events:
-        yield turn.come
+    def holding(self, of: simpy.Resource, turn: simpy.Event, resource: str, seconds: float) -> Events:
+        yield turn
         yield self.passing(resource, seconds)
-        if resource == "link":
-            self.env.process(self.release_last(turn))
-        else:
-            turn.resource.release(turn.request)
+        of.release(turn)
 
-    def release_last(self, turn: Turn) -> Events:
-        """Release at the very end of this time: what a call asks for now goes before what waits in the background."""
-        yield self.end_of_this_time()
-        turn.resource.release(turn.request)
-
-    def end_of_this_time(self) -> simpy.Event:
-        """Comes after everything else that happens now."""
-        event = self.env.event()
-        event._ok, event._value = True, None
-        self.env.schedule(event, priority=2)
-        return event
-
-    def new_expert(self, row: int, *, warm: bool, fills: bool, depth: int, priority: int, used_by: int = -1) -> Expert:
+    def new_expert(self, row: int, *, warm: bool, fills: bool, depth: int, used_by: int = -1) -> Expert:
         service_s = self.service_s(row, warm=warm, fills=fills, depth=depth)
-        return Expert(row, service_s, priority, self.env.event(), used_by, warm)
+        chunks, upload_s = int(self.costs.chunks[row]), float(self.costs.upload_s[row])
+        return Expert(row, chunks, service_s, upload_s, self.env.event(), used_by, warm)
 
     def service_s(self, row: int, *, warm: bool, fills: bool, depth: int) -> float:
         table = self.costs.warm_chunk_s if warm else self.costs.chunk_s
@@ -135,20 +173,31 @@ class Twin:
 
     def start_reading(self, expert: Expert) -> simpy.Event:
         """Queue for all chunks at once; the event is when all have been read."""
-        expert.reads = [Turn(self.lanes, expert.priority) for _ in range(self.costs.chunks[expert.row])]
-        chunks = [self.env.process(self.holding(turn, "storage", expert.service_s)) for turn in expert.reads]
-        return self.env.all_of(chunks)
+        return self.chunks(expert.chunks, expert.service_s)
+
+    def chunks(self, number: int, service_s: float) -> simpy.Event:
+        turns = [self.lanes.request() for _ in range(number)]
+        return self.env.all_of(
+            [self.env.process(self.holding(self.lanes, turn, "storage", service_s)) for turn in turns]
+        )
 
     def arrive_and_upload(self, expert: Expert, reads: simpy.Event | None) -> Events:
         if reads is not None:
             yield reads
         expert.arrived = self.env.now
-        upload_s = float(self.costs.upload_s[expert.row])
-        if upload_s > 0:
-            if expert.priority == BACKGROUND:
-                yield self.end_of_this_time()
-            expert.upload = Turn(self.link, expert.priority)
-            yield from self.holding(expert.upload, "link", upload_s)
+        if expert.upload_s > 0:
+            yield from self.upload_now(expert.upload_s)
+        self.use(expert)
+
+    def upload_now(self, seconds: float) -> Events:
+        turn = self.link.request()
+        yield turn
+        self.uploading.take()
+        yield self.passing("link", seconds)
+        self.link.release(turn)
+        self.uploading.give()
+
+    def use(self, expert: Expert) -> None:
         expert.uploaded = self.env.now
         expert.usable.succeed()
 
@@ -158,9 +207,26 @@ class Twin:
         chunks = int(self.costs.chunks[row])
         depth = {False: self.depth((misses - warm) * chunks), True: self.depth(warm * chunks)}
         return [
-            self.new_expert(row, warm=is_warm, fills=fills, depth=depth[is_warm], priority=DEMAND)
-            for is_warm, fills in self.kinds(call)
+            self.new_expert(row, warm=is_warm, fills=fills, depth=depth[is_warm]) for is_warm, fills in self.kinds(call)
         ]
+
+    def apart(self, expert: Expert) -> list[Expert]:
+        """Its chunks, each of which is uploaded by itself."""
+        each_s = expert.upload_s / expert.chunks
+        return [Expert(expert.row, 1, expert.service_s, each_s, self.env.event()) for _ in range(expert.chunks)]
+
+    def by_family(self, row: int, *, warm: bool, fills: bool) -> Generator[tuple[str, Events], None, None]:
+        """The reads and the upload of each tensor family of an expert, and the part that each is."""
+        costs = self.costs
+        table = costs.family_warm_chunk_s if warm else costs.family_chunk_s
+        for f, chunks in enumerate(costs.family_chunks[row].tolist()):
+            service_s = float(table[row, f, self.depth(chunks) - 1]) + float(fills and costs.family_fill_s[row, f])
+            yield "read", self.at_once(service_s, chunks)
+            if costs.family_upload_s[row, f] > 0:
+                yield "upload", self.once("link", costs.family_upload_s[row, f])
+
+    def at_once(self, service_s: float, chunks: int) -> Events:
+        yield self.chunks(chunks, service_s)
 
     def kinds(self, call: int) -> list[tuple[bool, bool]]:
         """Of each miss of a call, whether the page cache serves it and whether it fills a slot for the first time."""
@@ -176,52 +242,100 @@ class Twin:
 
     # experts read ahead
 
-    def issued_after(self, call: int, priority: int) -> list[Expert]:
+    def issued_after(self, call: int) -> list[Expert]:
+        """The experts issued after a call, each with the job of reading it in the background."""
         places = [int(i) for i in np.flatnonzero(self.work.ahead_after == call)]
         chunks = [0, 0]
         for i in places:
             chunks[self.work.ahead_warm[i]] += int(self.costs.chunks[self.work.ahead_row[i]])
-        depth = [self.depth(n) for n in chunks]
-        return [
-            self.new_expert(
+        found = []
+        for i in places:
+            warm = bool(self.work.ahead_warm[i])
+            expert = self.new_expert(
                 int(self.work.ahead_row[i]),
-                warm=bool(self.work.ahead_warm[i]),
+                warm=warm,
                 fills=bool(self.work.ahead_cold[i]),
-                depth=depth[self.work.ahead_warm[i]],
-                priority=priority,
+                depth=self.depth(chunks[warm]),
                 used_by=int(self.work.ahead_used[i]),
             )
-            for i in places
-        ]
+            rounds = -(-chunks[warm] // self.n_lanes)
+            left = expert.service_s * rounds * (expert.chunks / chunks[warm])
+            expert.job = Job(left, partial(self.upload_ahead, expert), self.depth(chunks[warm]))
+            found.append(expert)
+        return found
+
+    def upload_ahead(self, expert: Expert) -> None:
+        """Upload it in the background: it has been read."""
+        expert.arrived, expert.job = self.env.now, None
+        if expert.upload_s > 0:
+            expert.job = Job(expert.upload_s, partial(self.use, expert))
+            self.uploading.add(expert.job)
+        else:
+            self.use(expert)
 
     def after(self, call: int) -> Events:
         """What is read ahead once `call` has ended."""
-        if self.model in AWAITING:
-            experts = self.issued_after(call, DEMAND)
+        if self.model == "split-install":
+            for i in np.flatnonzero(self.work.ahead_after == call).tolist():
+                warm, fills = bool(self.work.ahead_warm[i]), bool(self.work.ahead_cold[i])
+                for _, events in self.by_family(int(self.work.ahead_row[i]), warm=warm, fills=fills):
+                    yield from events
+        elif self.model in AWAITING:
+            experts = self.issued_after(call)
             yield self.env.all_of([self.start_reading(expert) for expert in experts])
             if self.model != "k-materialize":
                 for expert in experts:
                     yield from self.upload_one(expert.row)
         elif self.model != "resident":
-            experts = self.issued_after(call, BACKGROUND)
-            for expert in experts:
+            for expert in self.issued_after(call):
                 self.ahead[expert.used_by].append(expert)
-            reads = [
-                self.start_reading(expert) if self.model == "overlap-prefetch" or not expert.in_ram else None
-                for expert in experts
-            ]
-            for expert, read in zip(experts, reads, strict=True):
-                self.env.process(self.arrive_and_upload(expert, read))
+                assert expert.job is not None
+                if self.model != "overlap-prefetch" and expert.in_ram:
+                    expert.job.left = 0.0
+                self.reading.add(expert.job)
 
     def upload_one(self, row: int) -> Events:
         if self.costs.upload_s[row] > 0:
             yield self.passing("link", float(self.costs.upload_s[row]))
 
-    def claimed(self, call: int) -> list[Expert]:
-        late = [expert for expert in self.ahead.pop(call, []) if not expert.usable.triggered]
+    def claimed(self, call: int) -> tuple[list[Expert], int]:
+        """The experts read ahead that a call has to wait for, no longer in the background, and how many are usable."""
+        used = self.ahead.pop(call, [])
+        late = [expert for expert in used if not expert.usable.triggered]
         for expert in late:
-            expert.claim()
-        return late
+            of = self.reading if expert.arrived < 0 else self.uploading
+            assert expert.job is not None
+            of.remove(expert.job)
+            if of is self.uploading:
+                expert.upload_s = expert.job.left
+        return late, len(used) - len(late)
+
+    def rest(self, late: Iterable[Expert], missing: Sequence[Expert]) -> Events:
+        """Read what is left of the late experts, one after another, then the misses of the call."""
+        self.reading.take()
+        for expert in late:
+            assert expert.job is not None
+            begin = self.env.now
+            yield self.env.timeout(expert.job.left)
+            self.read(expert.job.lanes, begin)
+            self.env.process(self.arrive_and_upload(expert, None))
+        reads = [self.start_reading(expert) for expert in missing]
+        for expert, read in zip(missing, reads, strict=True):
+            self.env.process(self.arrive_and_upload(expert, read))
+        yield self.env.all_of(reads)
+        self.reading.give()
+
+    def reading_from_to(self, late: Iterable[Expert], missing: Sequence[Expert]) -> tuple[float, float]:
+        """From when to when the misses of a call are read."""
+        first = self.env.now
+        for expert in late:
+            assert expert.job is not None
+            first += expert.job.left
+        free = [first] * self.n_lanes
+        for expert in missing:
+            for _ in range(expert.chunks):
+                free[free.index(min(free))] += expert.service_s
+        return first, max(free)
 
     # the calls
 
@@ -277,6 +391,11 @@ class Twin:
             if self.model == "k-materialize":
                 copies = int(self.work.requests[call]) * float(self.costs.upload_s[row])
                 yield from self.during(call, "upload", self.once("link", copies))
+        elif self.model == "split-install":
+            for is_warm, fills in self.kinds(call):
+                for part, events in self.by_family(row, warm=is_warm, fills=fills):
+                    yield from self.during(call, part, events)
+                yield from self.during(call, "host", self.once("host", self.costs.install_s))
         elif self.model in ("parallel-install", "page-cache"):
             reads = [self.start_reading(expert) for expert in self.demand(call)]
             yield from self.during(call, "read", self.all(reads))
@@ -284,7 +403,7 @@ class Twin:
                 yield from self.during(call, "upload", self.upload_one(row))
                 yield from self.during(call, "host", self.once("host", self.costs.install_s))
         elif self.model == "async-upload":
-            experts = self.demand(call)
+            experts = [chunk for expert in self.demand(call) for chunk in self.apart(expert)]
             reads = [self.start_reading(expert) for expert in experts]
             for expert, read in zip(experts, reads, strict=True):
                 self.env.process(self.arrive_and_upload(expert, read))
@@ -301,17 +420,19 @@ class Twin:
 
     def two_lanes(self, call: int, expert_s: float, cold_s: float) -> Events:
         requests, misses = int(self.work.requests[call]), int(self.work.misses[call])
-        late = self.claimed(call)
+        late, _ = self.claimed(call)
         copying = self.model == "prefill-copy" and self.work.n_tokens[call] >= self.copy_from_tokens
         row, installs = int(self.work.row[call]), int(self.work.installs[call])
         copies = self.demand(call) if copying else []
         stored = [expert for expert in (copies or self.demand(call)) if not expert.in_ram]
-        reads = [self.start_reading(expert) if not expert.in_ram else None for expert in copies]
-        for expert, read in zip(copies, reads, strict=True):
-            self.env.process(self.arrive_and_upload(expert, read))
+        unread = [expert for expert in late if expert.arrived < 0]
+        read = self.env.process(self.rest(unread, stored if copying else []))
+        for expert in (*late, *copies):
+            if expert.arrived >= 0 or (expert in copies and expert.in_ram):
+                self.env.process(self.arrive_and_upload(expert, None))
         # the uploads of the call's own misses queue up while it waits for the late ones
         yield from self.during(call, "late", self.all(expert.usable for expert in late))
-        yield from self.during(call, "read", self.all(read for read in reads if read is not None))
+        yield from self.during(call, "read", self.all([read]))
         yield from self.during(call, "upload", self.all(expert.usable for expert in copies))
         if copying:
             yield from self.during(call, "host", self.once("host", installs * self.costs.install_s))
@@ -339,28 +460,36 @@ class Twin:
         self, stored: list[Expert], in_ram: simpy.Event, cold_lane_s: float, installs: list[int], out: list[simpy.Event]
     ) -> Events:
         """The CPU reads what RAM does not hold, then computes, while what the call installs is uploaded."""
-        yield from self.all([self.start_reading(expert) for expert in stored])
+        if stored:
+            self.reading.take()
+            yield from self.all([self.start_reading(expert) for expert in stored])
+            self.reading.give()
         in_ram.succeed()
         out += [self.env.process(self.upload_beside(row)) for row in installs]
         yield from self.once("cold_lane", cold_lane_s)
 
     def upload_beside(self, row: int) -> Events:
-        upload_s = float(self.costs.upload_s[row])
-        if upload_s > 0:
-            yield from self.holding(Turn(self.link, DEMAND), "link", upload_s)
+        if self.costs.upload_s[row] > 0:
+            yield from self.upload_now(float(self.costs.upload_s[row]))
 
     def overlapped(self, call: int, expert_s: float) -> Events:
-        late = self.claimed(call)
-        missing = self.demand(call)
+        late, on_time = self.claimed(call)
+        missing, memory_s = self.demand(call), float(self.costs.memory_s[self.work.row[call]])
         there = simpy.Store(self.env)
-        reads = [self.start_reading(expert) for expert in missing]
         for expert in late:
             self.env.process(self.announce(expert, there, installing=False))
-        for expert, read in zip(missing, reads, strict=True):
-            self.env.process(self.arrive_and_upload(expert, read))
+        for expert in missing:
             self.env.process(self.announce(expert, there, installing=True))
+        unread = [expert for expert in late if expert.arrived < 0]
+        first, last = self.reading_from_to(unread, missing)
+        share = min(len(missing) * memory_s / (last - first), 1.0) if last > first else 0.0
+        for expert in late:
+            if expert.arrived >= 0:
+                self.env.process(self.arrive_and_upload(expert, None))
+        if unread or missing:
+            self.env.process(self.rest(unread, missing))
         hits = int(self.work.requests[call]) - len(late) - len(missing)
-        yield from self.during(call, "experts", self.once("compute", hits * expert_s))
+        yield from self.during(call, "experts", self.slowed(hits * expert_s + on_time * memory_s, first, last, share))
         part = self.table[call]
         for _ in range(len(late) + len(missing)):
             clock = self.env.now
@@ -374,11 +503,22 @@ class Twin:
                 part["read"] += arrived - clock
                 part["upload"] += uploaded - arrived
                 part["host"] += now - uploaded
-            yield from self.during(call, "experts", self.once("compute", expert_s))
+            seconds = expert_s + memory_s if expert in late else expert_s
+            yield from self.during(call, "experts", self.slowed(seconds, first, last, share))
+
+    def slowed(self, seconds: float, first: float, last: float, share: float) -> Events:
+        """Computing that is slower by a share from `first` to `last`."""
+        begin = self.env.now
+        end = begin + seconds
+        if share and begin < last and end > first:
+            beside = max(begin, first)
+            left, done = seconds - (beside - begin), (last - beside) * (1.0 - share)
+            end = beside + left / (1.0 - share) if left < done else last + (left - done)
+        if seconds:
+            yield self.passing("compute", end - begin)
 
     def announce(self, expert: Expert, there: simpy.Store, *, installing: bool) -> Events:
         yield expert.usable
         if installing:
-            turn = Turn(self.host, DEMAND)
-            yield from self.holding(turn, "host", float(self.costs.install_s))
+            yield from self.holding(self.host, self.host.request(), "host", float(self.costs.install_s))
         yield there.put(expert)

@@ -56,6 +56,36 @@ def test_sync_install() -> None:
     assert parts_of("sync-install") == {"read": 2.0 + 2.0 + 1.0, "upload": 3 * 0.75, "host": 3 * 0.125, "experts": 1.0}
 
 
+def test_split_install() -> None:
+    """A family of three chunks and one of a single chunk: on two lanes two rounds and one, 1 s each, 0.5 s if warm.
+
+    Each family is uploaded before the next is read: 0.375 s.
+    """
+    assert parts_of("split-install", families=[3, 1], chunks=4) == {
+        "read": 3.0 + 3.0 + 1.5,
+        "upload": 6 * 0.375,
+        "host": 3 * 0.125,
+        "experts": 1.0,
+    }
+
+
+def test_split_install_reads_a_family_at_the_depth_of_its_chunks() -> None:
+    # on 8 lanes a family of 4 chunks has 4 reads in flight, whatever else is missing; the other family has one
+    costs = costs_of(lanes=8, chunks=5, families=[4, 1])
+    costs.family_chunk_s[0] = [[9, 9, 9, 2, 9, 9, 9, 9], [3, 9, 9, 9, 9, 9, 9, 9]]
+    timeline = simulate(work_of([{"requests": 2, "misses": 2}]), costs, EXECUTION_MODELS["split-install"])
+    assert timeline.end.tolist() == [2 * (2.0 + 3.0)]
+    assert timeline.busy[ON_STORAGE] == 2 * (4 * 2.0 + 3.0) / 8
+
+
+def test_split_install_reads_ahead_by_families_too() -> None:
+    # two experts after the call, the second from the page cache: families of 3 and 1 chunks on two lanes, as above
+    work = work_of([{"requests": 0}], [(0, 0, 0, -1), (0, 0, 1, -1)])
+    costs = costs_of(families=[3, 1], chunks=4, chunk_s=1.0, warm_chunk_s=0.5, upload_s=0.75)
+    timeline = simulate(work, costs, EXECUTION_MODELS["split-install"])
+    assert timeline.end.tolist() == [3.0 + 1.5 + 2 * 0.75]
+
+
 @pytest.mark.parametrize("name", ["parallel-install", "page-cache"])
 def test_parallel_install(name: str) -> None:
     # lane 0: 1 + 1 + 0.5, lane 1 the same; then the uploads and installs
@@ -76,7 +106,7 @@ def test_slots_filled_for_the_first_time() -> None:
 
 @pytest.mark.parametrize("name", EXECUTION_MODELS)
 def test_a_call_that_waited_for_reads_resumes_later(name: str) -> None:
-    waits = name in ("sync-install", "parallel-install", "async-upload", "page-cache", "k-materialize")
+    waits = name in ("sync-install", "split-install", "parallel-install", "async-upload", "page-cache", "k-materialize")
     before, after = parts_of(name), parts_of(name, resume_s=0.25)
     assert after == (before | {"host": before["host"] + 0.25} if waits else before)
     hits = work_of([{"requests": 4}])
@@ -84,8 +114,14 @@ def test_a_call_that_waited_for_reads_resumes_later(name: str) -> None:
 
 
 def test_async_upload() -> None:
-    # read by 1, 2 and 2.5; uploaded 1..1.75, 2..2.75, 2.75..3.5: one second after the last read; then three installs
+    # two chunks each are read by 1, 2 and 2.5; each chunk is uploaded in 0.375 s: 1..1.75, 2..2.75, 2.75..3.5: one
+    # second after the last read; then three installs
     assert parts_of("async-upload") == {"read": 2.5, "upload": 1.0, "host": 3 * 0.125, "experts": 1.0}
+
+
+def test_async_upload_does_not_wait_for_the_other_chunks_of_an_expert() -> None:
+    # one lane: chunks are read by 1, 2, ... 5.5 s and each uploaded beside the next; the last one from 5.5 to 5.875
+    assert parts_of("async-upload", lanes=1)["upload"] == 0.375
 
 
 def test_overlap_prefetch() -> None:
@@ -162,25 +198,28 @@ def test_reads_ahead_run_beside_the_next_call_and_behind_its_reads() -> None:
     assert timeline.busy[ON_STORAGE] == 4.0 + (6.625 - 5.75)  # what Y is read beyond the end does not count
 
 
-def test_reads_ahead_that_have_not_started_are_moved_before_those_of_the_call() -> None:
-    # as above with Y first: Y 1.75..3.75, then at 3.25 X is still waiting: X 3.75..5.75, M 5.75..7.75
-    # link: Y 3.75..4.25, X 5.75..6.25 (computed until 6.5), M 7.75..8.25, installed and computed until 8.625
+def test_what_a_call_waits_for_breaks_off_reads_ahead() -> None:
+    # as above with Y first: Y 1.75..3.25, then X 3.25..5.25, M 5.25..7.25, and what is left of Y 7.25..7.75
+    # link: X 5.25..5.75 (computed until 6), M 7.25..7.75, installed and computed until 8.125; then Y's, until the end
     work = work_of([{"requests": 1}, {"requests": 2, "misses": 1}], [(0, 0, 0, -1), (0, 0, 0, 1)])
     timeline = simulate(work, costs_of(**AHEAD_MACHINE), EXECUTION_MODELS["overlap-prefetch"])
-    assert timeline.end.tolist() == [1.75, 8.625]
-    assert timeline.parts[1, LATE] == 6.25 - 3.25
+    assert timeline.end.tolist() == [1.75, 8.125]
+    assert timeline.parts[1, LATE] == 5.75 - 3.25
+    assert timeline.busy[ON_STORAGE] == 7.75 - 1.75
+    assert timeline.busy[ON_LINK] == 0.5 + 0.5 + (8.125 - 7.75)
 
 
-def test_an_upload_in_the_background_that_has_started_is_waited_for() -> None:
-    # two lanes, one read of 4 s per expert; A, B and W, which the page cache serves in 0.5 s, are issued at 1.75
-    # lanes: A and B 1.75..5.75; M, missed by call 1 at 3.25, 5.75..9.75 on the one, W 5.75..6.25 on the other
-    # link: A 5.75..7.25, B 7.25..8.75, W 8.75..10.25, and only then M, until 11.75; installed and computed until 12.125
-    machine = MACHINE | {"chunks": 1, "chunk_s": 4.0, "upload_s": 1.5, "step_s": 0.0}
-    work = work_of([{"requests": 1}, {"requests": 1, "misses": 1}], [(0, 0, warm, -1) for warm in (0, 0, 1)])
+def test_what_a_call_waits_for_breaks_off_uploads_in_the_background() -> None:
+    # A and B are issued at 1.75 and read together in 0.25 s, A by 1.875 and B by 2; link: A 1.875..3.375, then B
+    # M, missed by call 1 at 3.25, is read by 3.5 and uploaded 3.5..5; what is left of B from 5 on
+    # M is installed and computed until 5.375
+    machine = MACHINE | {"chunks": 1, "warm_chunk_s": 0.25, "upload_s": 1.5, "step_s": 0.0}
+    work = work_of([{"requests": 1}, {"requests": 1, "misses": 1, "warm": 1}], [(0, 0, 1, -1)] * 2)
     timeline = simulate(work, costs_of(**machine), EXECUTION_MODELS["overlap-prefetch"])
-    assert timeline.end.tolist() == [1.75, 12.125]
+    assert timeline.end.tolist() == [1.75, 5.375]
     parts = dict(zip(PARTS, timeline.parts[1].tolist(), strict=True))
-    assert (parts["read"], parts["upload"]) == (9.75 - 3.25, 11.75 - 9.75)
+    assert (parts["read"], parts["upload"]) == (0.25, 1.5)
+    assert timeline.busy[ON_LINK] == 1.5 + 0.125 + 1.5 + 0.375
 
 
 def test_reads_ahead_in_time_cost_nothing() -> None:
@@ -195,15 +234,15 @@ def test_reads_ahead_in_time_cost_nothing() -> None:
 
 @pytest.mark.parametrize("name", ["hot-cold", "prefill-copy"])
 def test_promotions_are_uploads_and_a_call_waits_for_those_it_uses(name: str) -> None:
-    # X and Y are issued at 1.75; X 1.75..3.75 on the link; Y is used at 3.25, when X is under way: Y 3.75..5.75
+    # X and Y are issued at 1.75; X 1.75..3.25 on the link; Y is used at 3.25, which breaks off X: Y 3.25..5.25
     work = work_of([{"requests": 1}] * 2, [(0, 0, 1, -1), (0, 0, 1, 1)])
     timeline = simulate(work, costs_of(**(AHEAD_MACHINE | {"upload_s": 2.0})), EXECUTION_MODELS[name])
-    assert timeline.end.tolist() == [1.75, 5.75 + 0.25]
-    assert timeline.parts[1, LATE] == 5.75 - 3.25
-    # not in RAM: one lane reads X until 3.75 and Y until 5.75, and Y is uploaded until 7.75
+    assert timeline.end.tolist() == [1.75, 5.25 + 0.25]
+    assert timeline.parts[1, LATE] == 5.25 - 3.25
+    # not in RAM: Y is read only from 3.25 on, for 2 s, and uploaded for 2 s
     work = work_of([{"requests": 1}] * 2, [(0, 0, 0, -1), (0, 0, 0, 1)])
     timeline = simulate(work, costs_of(**(AHEAD_MACHINE | {"upload_s": 2.0})), EXECUTION_MODELS[name])
-    assert timeline.end.tolist() == [1.75, 7.75 + 0.25]
+    assert timeline.end.tolist() == [1.75, 7.25 + 0.25]
 
 
 @pytest.mark.parametrize("name", ["sync-install", "parallel-install", "async-upload", "page-cache", "k-materialize"])

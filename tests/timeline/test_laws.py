@@ -8,8 +8,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from flashmoe_sim.ceilings.floor import floor_of
 from flashmoe_sim.timeline.costs import Costs
-from flashmoe_sim.timeline.execution import EXECUTION_MODELS
+from flashmoe_sim.timeline.execution import EXECUTION_MODELS, IN_BACKGROUND, UPLOADED_IN_BACKGROUND
 from flashmoe_sim.timeline.names import ON_STORAGE, RESOURCES
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.work import Work
@@ -51,8 +52,8 @@ def test_more_lanes_are_never_slower(name: str) -> None:
 
 def lanes_alike(costs: Costs, lanes: int) -> Costs:
     """A machine of this many lanes whose reads take the same time at every depth."""
-    read_s = {key: np.repeat(getattr(costs, key)[:, :1], lanes, axis=1) for key in ("chunk_s", "warm_chunk_s")}
-    return replace(costs, **read_s)
+    tables = ("chunk_s", "warm_chunk_s", "family_chunk_s", "family_warm_chunk_s")
+    return replace(costs, **{key: np.repeat(getattr(costs, key)[..., :1], lanes, axis=-1) for key in tables})
 
 
 @EVERY_MODEL
@@ -102,6 +103,85 @@ def test_recorded_runs_are_the_same_and_no_lane_does_two_things_at_once(name: st
         for number in np.unique(track):
             mine = np.sort(spans[track == number], order=["begin", "end"])
             assert (mine["end"][:-1] <= mine["begin"][1:]).all()
+
+
+TIMES = tuple(item.name for item in fields(Costs) if item.name.endswith("_s"))
+READS = tuple(name for name in TIMES if "chunk_s" in name or "fill_s" in name)
+PARTS_OF_A_MACHINE = {
+    "storage": READS,
+    "storage alone": ("chunk_s", "family_chunk_s"),
+    "link": ("upload_s", "family_upload_s"),
+    "memory": ("memory_s",),
+    "compute": ("dense_s", "expert_s", "cold_expert_s", "merge_s", "step_s"),
+    "host": ("call_s", "install_s", "resume_s"),
+}
+
+
+def scaled(costs: Costs, names: tuple[str, ...], by: float) -> Costs:
+    return replace(costs, **{name: getattr(costs, name) * by for name in names})
+
+
+@EVERY_MODEL
+@pytest.mark.parametrize("part", PARTS_OF_A_MACHINE)
+def test_a_faster_part_never_slows_a_run(name: str, part: str) -> None:
+    """With reads ahead in the background a faster processor may: its reads come earlier, and break off one ahead."""
+    rng, model = np.random.default_rng(6), EXECUTION_MODELS[name]
+    for _ in range(150):
+        work, costs = random_case(rng)
+        if part in ("compute", "host") and model.ahead in (IN_BACKGROUND, UPLOADED_IN_BACKGROUND):
+            work = without_ahead(work)
+        faster = scaled(costs, PARTS_OF_A_MACHINE[part], float(rng.choice([0.1, 0.5, 0.95])))
+        now, then = (simulate(work, each, model).total_s for each in (costs, faster))
+        assert then <= now * (1 + 1e-12)
+
+
+@EVERY_MODEL
+def test_twice_as_fast_is_half_the_time(name: str) -> None:
+    rng, model = np.random.default_rng(8), EXECUTION_MODELS[name]
+    for _ in range(30):
+        work, costs = random_case(rng)
+        now, half = simulate(work, costs, model), simulate(work, scaled(costs, TIMES, 0.5), model)
+        assert (half.end == now.end / 2).all()
+        assert (half.busy == now.busy / 2).all()
+
+
+@EVERY_MODEL
+def test_all_hits_depend_on_neither_storage_nor_link_nor_memory(name: str) -> None:
+    rng, model = np.random.default_rng(9), EXECUTION_MODELS[name]
+    if name == "k-materialize":  # which copies hits too
+        return
+    for _ in range(20):
+        work, costs = random_case(rng)
+        none = np.zeros_like(work.misses)
+        work = replace(without_ahead(work), misses=none, warm=none, cold=none)
+        slow = scaled(costs, (*READS, "upload_s", "family_upload_s", "memory_s"), 1e3)
+        assert (simulate(work, costs, model).end == simulate(work, slow, model).end).all()
+
+
+@EVERY_MODEL
+def test_nothing_is_faster_than_its_floor(name: str) -> None:
+    rng, model = np.random.default_rng(10), EXECUTION_MODELS[name]
+    for _ in range(200):
+        work, costs = random_case(rng)
+        work = replace(work, n_tokens=np.ones_like(work.n_tokens))
+        total_s, floor = simulate(work, costs, model).total_s, floor_of(work, costs, model)
+        tokens = len(np.unique(work.step))
+        assert max(floor.busy_ms_per_token.values()) * tokens <= 1e3 * total_s * (1 + 1e-12)
+
+
+def test_reads_beside_computing_slow_it_by_their_bytes() -> None:
+    """Three hits of 1 s and a miss read in 2 s, whose bytes take 0.5 s of the memory: 2 s hold 1.5 s of hits.
+
+    The other 1.5 s follow, then the miss: 4.5 s. An expert read ahead in time costs the call that uses it 0.5 s.
+    """
+    costs = costs_of(lanes=1, chunk_s=2.0, expert_s=1.0, memory_s=0.5)
+    overlap = EXECUTION_MODELS["overlap-prefetch"]
+    call = {"requests": 4, "misses": 1}
+    assert simulate(work_of([call]), costs, overlap).total_s == 2.0 + 1.5 + 1.0
+    ahead = simulate(work_of([{"requests": 4}, {"requests": 4}], [(-1, 0, 0, 1)]), costs, overlap)
+    assert ahead.end.tolist() == [4.0, 4.0 + 4.5]
+    never_used = simulate(work_of([{"requests": 4}, {"requests": 4}], [(-1, 0, 0, -1)]), costs, overlap)
+    assert never_used.end.tolist() == [4.0, 8.0]
 
 
 def test_work_that_does_not_fit_is_refused() -> None:

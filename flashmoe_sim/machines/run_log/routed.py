@@ -58,6 +58,13 @@ class Routed:
         return min(max(self.io_split, 1), MAX_IO_SPLIT)
 
     @property
+    def execution(self) -> str:
+        """The execution model of its installs, by the switches that the log has; an unrecorded switch is off."""
+        if not self.parallel_reads:
+            return "split-install"
+        return "parallel-install" if self.batched_reads or self.io_split > 1 else "async-upload"
+
+    @property
     def call_s(self) -> float:
         """Seconds of the host thread a routed call, but for installs and writing the trace."""
         return (self.topk_ms + self.resolve_ms + self.slotwr_ms + self.other_ms) / 1e3 / self.calls
