@@ -8,11 +8,10 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from flashmoe_sim.errors import BadInput, unknown_name
-from flashmoe_sim.numbers import decimal
 from flashmoe_sim.outside import blaming, find_class
 
 T = TypeVar("T")
-MOST = 2**31 - 1
+MOST = 10**12
 
 
 def spec_of(chosen: Any) -> str:
@@ -61,7 +60,7 @@ def _made(kind: str, text: str, name: str, chosen: type[T], pieces: list[str]) -
             listed = ", ".join(allowed) or "none"
             raise BadInput(f"{kind} {text!r}: {piece!r} is not a parameter; {name} has: {listed}")
         try:
-            if types[key] in (int, float) and decimal(value) is None:
+            if types[key] in (int, float) and ("_" in value or not value.isascii()):
                 raise ValueError
             parameters[key] = types[key](value)
         except (TypeError, ValueError):

@@ -46,6 +46,7 @@ def describe(kind: Kind) -> dict[str, Any]:
     meanings: dict[str, str] = {}
     for base in kind.__mro__:
         meanings = _split(inspect.cleandoc(base.__doc__ or ""), parameters)[1] | meanings
+    ours = kind.__module__.startswith("flashmoe_sim.")
     return {
         "name": kind.name,
         "summary": rule.partition("\n")[0],
@@ -56,7 +57,7 @@ def describe(kind: Kind) -> dict[str, Any]:
         "lead": getattr(kind, "lead", ""),
         "contracts": list(kind.contracts),
         "hindsight": getattr(kind, "hindsight", False),
-        "source": kind.source or inspect.getsourcefile(kind),
+        "source": kind.source or ("" if ours else inspect.getsourcefile(kind)),
     }
 
 

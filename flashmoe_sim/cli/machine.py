@@ -96,6 +96,8 @@ def show(machine: str, as_toml: bool, as_json: bool) -> None:
     if loaded.anchors is not None:
         click.echo("\nanchors")
         for label, text in asdict(loaded.anchors).items():
+            if text is None:
+                continue
             click.echo(wrapped(f"  {label}: {', '.join(text) if label == 'runs' else text}", indent=4))
 
 

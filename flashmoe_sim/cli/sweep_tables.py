@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.cli.common import percent, print_table, size
-from flashmoe_sim.cli.workload import bank_meaning
+from flashmoe_sim.cli.workload import bank_meaning, slots_hint
 
 if TYPE_CHECKING:
     from flashmoe_sim.policies.base import Policy
@@ -56,6 +56,7 @@ def print_rows(
     if any(row["prefetch_issued"] and row["hit_rate"] > (row["best_hit_rate"] or 1) for row in rows):
         caption += ", with which a bank can hit more than the best"
     caption += _left_out([one for one in left_out if one.trace in (None, trace.name)], rows)
+    caption = "\n".join(filter(None, (caption, slots_hint(trace, contract))))
     _print(columns, rows, title=title, caption=caption)
     if not timed and not _varies(rows, "prefetch"):
         _print_gap(rows, {setup.policy.spec: setup.policy for setup in setups}, contract)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -191,12 +190,6 @@ class _Flags:
             raise BadInput(f"{path}: not JSON ({error}); expected the flags of a run; write it again") from None
         if not isinstance(document, dict):
             raise BadInput(f"{path}: is {_shown(document)}; expected an object with the flags of a run")
-        try:
-            json.dumps(document, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise BadInput(
-                f"{path}: has half of a surrogate pair (\\ud800 to \\udfff); expected text; write it again"
-            ) from None
         self.document: dict[str, Any] = document
 
     def integer(self, key: str, least: int) -> int:

@@ -12,7 +12,7 @@ from flashmoe_sim.sweep.summary import foresees
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999", "#8c564b", "#17becf")
 MARKERS = "osD^vP*Xh"
-GREY, BEST, UNNAMED = "#c8c8c8", "best of an empty start (min)", "_"
+GREY, BEST, UNNAMED = "#c8c8c8", "optimum from an empty bank (min)", "_"
 MOST_TRACES = 8
 MOST_MACHINES = 3
 MOST_COLOURED = 8  # lines with a colour of their own; of more, only the best have one

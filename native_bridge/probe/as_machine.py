@@ -50,7 +50,7 @@ def as_machine(found: Probed, *, name: str, today: date) -> Machine:
         memory = Quantity(*(_gib(found.gpu.free_bytes),) * 3, f"{source}, {found.gpu.by}", f"free on {found.gpu.name}")
         unit = replace(unit, memory_gib=memory)
     if found.mac is not None and found.mac.wired_limit_mib is not None:
-        limit = found.mac.wired_limit_mib / 1024
+        limit = min(found.mac.wired_limit_mib / 1024, _gib(found.facts.ram_bytes))
         memory = Quantity(limit, limit, limit, "sysctl iogpu.wired_limit_mb", found.facts.system)
         unit = replace(unit, memory_gib=memory)
     return Machine(

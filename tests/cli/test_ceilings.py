@@ -90,7 +90,10 @@ def test_it_fits_80_columns(capsys: pytest.CaptureFixture[str], arguments: str) 
         ("python-256 --bank 64 --machine m99", "unknown machine 'm99'"),
         ("python-256 --bank 64 --machine vm-2core --dense 5", "--dense '5': expected a size with its unit"),
         ("python-256 --bank 64 --machine vm-2core --dense 1GiB --execution fast", "unknown execution model 'fast'"),
-        ("python-256 --bank 64 --machine vm-2core --dense 1GiB --execution hot-cold", "needs [gpu] and [cpu]"),
+        (
+            "python-256 --bank 64 --machine vm-2core --dense 1GiB --execution hot-cold",
+            "needs [gpu], [cpu] with",
+        ),
         ("python-256 --bank 64 --machine vm-2core --dense 99GiB", "do not fit vm-2core"),
         ("python-256 --bank 4 --machine vm-2core --dense 1GiB", "slot-bank overflow"),
         ("python-256 --bank 64 --machine vm-2core --dense 1GiB --hot", "hot_share is not known"),

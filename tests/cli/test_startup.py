@@ -71,8 +71,8 @@ def test_the_second_run_compiles_nothing(trace: Path, tmp_path: Path) -> None:
 
 def test_a_closed_pipe_is_no_error(trace: Path) -> None:
     """As `sim … | head -1` does: a long output, and a short one that is only written at the end."""
-    for bank in ("1..7", "4"):
-        command = [sys.executable, "-c", ENTRY, "sweep", str(trace), "--bank", bank, "--bank-step", "1", "--json"]
+    for bank in (("--bank", "1..7", "--bank-step", "1"), ("--bank", "4")):
+        command = [sys.executable, "-c", ENTRY, "sweep", str(trace), *bank, "--json"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
             assert child.stdout is not None
             assert child.stderr is not None

@@ -118,11 +118,11 @@ def test_all_policies_are_those_that_can_be(capsys: pytest.CaptureFixture[str]) 
     rows = document(capsys, "sweep", "--bank", "16", "--policy", "all", "--contract", "atomic")["rows"]
     assert [row["policy"] for row in rows] == list(POLICIES)
     rows = document(capsys, "sweep", "--bank", "16", "--policy", "all")["rows"]
-    assert [row["policy"] for row in rows] == defined_under("runtime")
+    assert [row["policy"] for row in rows] == defined_under("protected")
     assert {row["policy"] for row in rows if row["contract"] == "atomic"} == {"min"}
     rows = document(capsys, "sweep", "--bank", "16", "--policy", "all", "--prefetch", "temporal")["rows"]
-    assert {row["policy"] for row in rows} == set(defined_under("runtime")) - {"demand", "static", "static:global"}
-    assert {row["prefetch"] for row in rows if row["contract"] == "runtime"} == {"temporal"}
+    assert {row["policy"] for row in rows} == set(defined_under("protected")) - {"demand", "static", "static:global"}
+    assert {row["prefetch"] for row in rows if row["contract"] == "protected"} == {"temporal"}
 
 
 def test_several_predictors(capsys: pytest.CaptureFixture[str]) -> None:
@@ -350,7 +350,7 @@ def test_what_does_not_vary_is_said_once(capsys: pytest.CaptureFixture[str]) -> 
     head = next(line for line in out.splitlines() if "tok/s" in line)
     assert not {"predictor", "machine", "execution"} & set(head.split())
     assert "(tiny256) on vm-2core\n" in out
-    assert "contract protected, prefetch oracle-1, parallel-install; best" in " ".join(out.split())
+    assert "contract protected, prefetch oracle-1, split-install; best" in " ".join(out.split())
     assert "ahead/tok" in head
 
 

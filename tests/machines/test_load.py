@@ -58,7 +58,7 @@ def test_a_gpu_cannot_have_more_than_the_memory_it_shares() -> None:
 
 
 def test_deeply_nested_keys_are_refused() -> None:
-    with pytest.raises(BadInput, match=r"too long to show; expected true or false|not TOML"):
+    with pytest.raises(BadInput, match=r"a key of more than 16 dots; a machine's have one"):
         parse_machine(FULL.replace("unified = false", "unified" + ".a" * 3000 + " = 1"), where="")
 
 

@@ -176,14 +176,18 @@ def test_a_gpu_that_shares_the_memory_has_no_link(tmp_path: Path) -> None:
 
 
 def test_a_mac(tmp_path: Path) -> None:
-    mac = MacFacts("Apple M5 Pro", "Mac17,9", 20, 40960)
+    mac = MacFacts("Apple M5 Pro", "Mac17,9", 20, 24576)
     machine = made(replace(FOUND, mac=mac), tmp_path)
     preset = load_machine("m5-pro-48")
     assert machine.unified
     assert machine.title.startswith("Apple M5 Pro (20-core GPU), 32 GiB, ")
     assert machine.gpu is not None
     assert machine.gpu.memory_gib is not None
-    assert (machine.gpu.memory_gib.value, machine.gpu.memory_gib.source) == (40, "sysctl iogpu.wired_limit_mb")
+    assert (machine.gpu.memory_gib.value, machine.gpu.memory_gib.source) == (24, "sysctl iogpu.wired_limit_mb")
+    more = made(replace(FOUND, mac=replace(mac, wired_limit_mib=40960)), tmp_path).gpu
+    assert more is not None
+    assert more.memory_gib is not None
+    assert more.memory_gib.value == 32  # no more than there is
     assert machine.memory is not None
     assert preset.memory is not None
     assert machine.memory.bandwidth_gb_s.value == preset.memory.bandwidth_gb_s.value

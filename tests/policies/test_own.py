@@ -185,7 +185,7 @@ def test_of_all_only_what_can_be_and_of_the_others_everything(folder: Path) -> N
     """Of `all`, what the contract does not define is left out; what is named apart is refused."""
     assert "hot-window" not in {setup.policy.spec for setup in plan_setups(64, policy="all,fifo")}
     for prefetch in ("none", "all", "all,eam"):
-        with pytest.raises(BadInput, match="policy hot-window is undefined under the contract runtime"):
+        with pytest.raises(BadInput, match="policy hot-window is undefined under the contract protected"):
             plan_setups(64, policy="all,hot-window", prefetch=prefetch)
     with pytest.raises(BadInput, match="predictor eam is undefined under the contract sequential"):
         plan_setups(64, policy="all", prefetch="all,eam", contract="sequential")

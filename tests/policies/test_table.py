@@ -101,11 +101,11 @@ KNOWN = f"known: {', '.join(sorted(POLICIES))}"
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("lfo", f"unknown policy 'lfo'; {KNOWN}"),
+        ("lfo", f"unknown policy 'lfo'; did you mean 'lfu'? {KNOWN}"),
         ("", f"unknown policy ''; {KNOWN}"),
-        ("LRU", f"unknown policy 'LRU'; {KNOWN}"),
-        ("lru:forced", f"unknown policy 'lru:forced'; {KNOWN}"),
-        ("static:local", f"unknown policy 'static:local'; {KNOWN}"),
+        ("LRU", f"unknown policy 'LRU'; did you mean 'lru'? {KNOWN}"),
+        ("lru:forced", f"unknown policy 'lru:forced'; did you mean 'min:forced'? {KNOWN}"),
+        ("static:local", f"unknown policy 'static:local'; did you mean 'static:global'? {KNOWN}"),
         ("min:bypass", f"unknown policy 'min:bypass'; {KNOWN}"),
         ("lru:", "unknown policy 'lru:'"),
         ("lru:size=3", "'size=3' is not a parameter; lru has: stamp"),

@@ -349,7 +349,7 @@ def test_an_all_hit_replay_that_was_refused(tmp_path: Path) -> None:
     edit_flags(place / "prose-allhit", rc=1, bank=60)
     found = checked(place / "prose-allhit")
     assert found.passed
-    assert "refused, as predicted: trace: layer 0 uses 64 experts and a bank holds 60" in found.notes[-1]
+    assert "refused, as predicted: prose-bank24: layer 0 uses 64 experts and a bank holds 60" in found.notes[-1]
     edit_flags(place / "prose-allhit", bank=64)
     assert "finds a slot for every expert" in str(checked(place / "prose-allhit").differences[0])
 
