@@ -52,7 +52,7 @@ def floor_of(work: Work, costs: Costs, execution: ExecutionModel) -> Floor:
         chunks, read_s, warm_s = costs.family_chunks, costs.family_chunk_s, costs.family_warm_chunk_s
     for name, service_s, missed, served in (
         ("storage", read_s, work.misses - work.warm, work.ahead_warm == 0),
-        ("page_cache", warm_s, work.warm, work.ahead_warm != 0),
+        ("page_cache", warm_s * (not execution.in_place), work.warm, work.ahead_warm != 0),
     ):
         experts = np.bincount(work.row, missed, rows) * execution.reads
         experts += np.bincount(work.ahead_row[served], minlength=rows) * (execution.ahead != NEVER_AHEAD)

@@ -24,6 +24,7 @@ from flashmoe_sim.timeline.execution import parse_execution
 from flashmoe_sim.timeline.timed import default_execution
 from flashmoe_sim.trace.bundled import find_trace
 from flashmoe_sim.trace.cut import cut
+from flashmoe_sim.trace.lines import trace_name
 
 One = TypeVar("One")
 OneBank = str | int | Bank
@@ -163,12 +164,18 @@ def plan_workloads(
 
 
 def _named_apart(workloads: Sequence[Workload], sources: Sequence[Any]) -> list[Workload]:
-    """The workloads, each with its own name: the folders go before a name that several share, or a number after it."""
+    """The workloads, each with its own name.
+
+    A name that several files share becomes the file's; the folders go before it if they share that too, or a number
+    after it.
+    """
     names = [workload.trace.name for workload in workloads]
     found = [
         find_trace(source)[0].absolute() if isinstance(source, str | Path) else Path(name)
         for source, name in zip(sources, names, strict=True)
     ]
+    for number in _shared(names, found):
+        names[number] = trace_name(found[number])
     above = [
         file.parent.parts[1:-1] if file.parent.name == name else file.parent.parts[1:]
         for file, name in zip(found, names, strict=True)

@@ -134,7 +134,7 @@ def serve_call(
     parts: Any,
 ) -> float:
     """Run one routed call; returns when its experts have been computed."""
-    if work.refs[call] == 0:
+    if work.refs[call] == 0 and work.n_tokens[call] == 0:
         return begin
     row, n_tokens = work.row[call], work.n_tokens[call]
     requests, misses, warm, fills = work.requests[call], work.misses[call], work.warm[call], work.cold[call]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.machine import Anchors, Machine
 from flashmoe_sim.timeline.assemble import Conditions, Weights, price, weigh
 from flashmoe_sim.timeline.execution import EXECUTION_MODELS
 from flashmoe_sim.timeline.from_rates import made_work
@@ -78,6 +78,12 @@ def table_run(
         page_cache_share=page_cache_share,
     )
     return TableRun(work, weights, conditions)
+
+
+def timed_by_layer(machine: Machine, section: str, model: str) -> Machine:
+    """The machine with computing in `layer_us` of its gpu or cpu, as a table gives it, and not in weights_gb_s."""
+    unit = replace(getattr(machine, section), weights_gb_s=None)
+    return replace(machine, **{section: unit}, anchors=Anchors(("a published table",), model, "", ""))
 
 
 def with_values(machine: Machine, values: Mapping[str, float]) -> Machine:

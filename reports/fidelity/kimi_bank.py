@@ -19,6 +19,7 @@ from reports.fidelity.from_table import (
     predicted,
     table,
     table_run,
+    timed_by_layer,
     with_values,
 )
 from reports.fidelity.prediction import Group, prose
@@ -73,9 +74,7 @@ def machine_with_reads(row: dict[str, str], *, page_cache: bool = True) -> Machi
     Its page cache delivers what the same page's Qwen3.5-35B run read at; first uses take the rest of the time of all
     installs. Without the page cache all reads are alike. What is not an install is in cpu.layer_us.
     """
-    machine = load_machine(MACHINE)
-    assert machine.cpu is not None
-    machine = replace(machine, gpu=None, cpu=replace(machine.cpu, weights_gb_s=None))
+    machine = timed_by_layer(replace(load_machine(MACHINE), gpu=None), "cpu", MODEL)
     copy_gb_s = dict(qwen_bank.machine_with_parts().quantities())["memory.copy_gb_s"].value
     cold = first_uses() if page_cache else installs(row)
     seconds = column(MS, "component", "ms")["pread install total"] / 1e3

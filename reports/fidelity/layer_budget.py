@@ -12,11 +12,11 @@ from functools import cache
 
 from flashmoe_sim.geometry.model import LayerGeometry
 from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.machines.machine import Anchors, Machine
+from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.timeline.assemble import Conditions, Weights
 from flashmoe_sim.timeline.execution import EXECUTION_MODELS
 from flashmoe_sim.timeline.from_rates import made_work
-from reports.fidelity.from_table import TableRun, column, predicted, table, with_values
+from reports.fidelity.from_table import TableRun, column, predicted, table, timed_by_layer, with_values
 from reports.fidelity.prediction import Group, prose
 
 MACHINE, LAYERS, TOP_K = "m3-max-48", 60, 4
@@ -48,14 +48,8 @@ def machine_of(*, second_command: bool, cold_ms: float, warm_ms: float) -> Machi
     second_command: whether the GPU's second command of a layer is waited for, or runs beside what follows.
     The GPU computes from the memory that is read into, so it stands where a CPU would: nothing is copied for it.
     """
-    machine, ms = load_machine(MACHINE), column(TABLE, "part", "ms")
-    assert machine.cpu is not None
-    machine = replace(
-        machine,
-        gpu=None,
-        cpu=replace(machine.cpu, weights_gb_s=None),
-        anchors=Anchors((TABLE,), MODEL, "", ""),  # whose parts of a layer have computing in them
-    )
+    machine = timed_by_layer(replace(load_machine(MACHINE), gpu=None), "cpu", MODEL)
+    ms = column(TABLE, "part", "ms")
     (expert_bytes,) = condition(r"expert ([\d,]+) bytes")
     read_mb = TOP_K * expert_bytes / 1e6
     gpu_ms = ms["attention GPU"] + (ms["second GPU command"] if second_command else 0.0)

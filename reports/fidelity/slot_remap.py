@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import cache
 
 from flashmoe_sim.geometry.load import load_model
@@ -12,7 +11,18 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.from_rates import predict
 from flashmoe_sim.timeline.rates import read_rates
-from reports.fidelity.from_table import GIB, PUBLISHED, Speed, TableRun, fit, predicted, table, table_run, with_values
+from reports.fidelity.from_table import (
+    GIB,
+    PUBLISHED,
+    Speed,
+    TableRun,
+    fit,
+    predicted,
+    table,
+    table_run,
+    timed_by_layer,
+    with_values,
+)
 from reports.fidelity.prediction import Group, prose
 
 MODEL, MACHINE, TOP_K, ANCHOR = "qwen3-235b-a22b:q4_k_m", "strix-halo-128", 8, "32"
@@ -59,9 +69,7 @@ def run_of(row: dict[str, str]) -> TableRun:
 
 def machine_with_compute() -> Machine:
     """What is published of a token beside its misses is in gpu.layer_us; all that a miss takes is a copy in memory."""
-    machine = load_machine(MACHINE)
-    assert machine.gpu is not None
-    machine = replace(machine, gpu=replace(machine.gpu, weights_gb_s=None))
+    machine = timed_by_layer(load_machine(MACHINE), "gpu", MODEL)
     values = {
         "gpu.layer_us": published_ms("compute") * 1e3 / layers(),
         "host.call_us": 0.0,

@@ -32,7 +32,7 @@ def names(sources: list[object], given: list[str], **options: str) -> list[str]:
         (["/r/a/x.jsonl", "/r/a/x.jsonl"], ["x", "x"], ["x", "x (2)"]),
         ([None, None, "/r/a/x.jsonl"], ["x", "x", "x"], ["x", "x (2)", "a/x"]),
         ([None, None, None], ["x", "x (2)", "x"], ["x", "x (2)", "x (3)"]),
-        ([Path("/r/a/x.parquet"), "/r/b/copy.parquet"], ["x", "x"], ["a/x", "b/x"]),
+        ([Path("/r/a/x.parquet"), "/r/b/copy.parquet"], ["x", "x"], ["x", "copy"]),
     ],
 )
 def test_two_traces_never_share_a_name(sources: list[object], given: list[str], expected: list[str]) -> None:

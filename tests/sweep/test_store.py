@@ -102,7 +102,7 @@ def test_a_picture_that_cannot_be_drawn_keeps_the_rest(tmp_path: Path, existing:
     if existing:
         write_results([ROW], folder, draw=draw)
     with pytest.raises(SimError, match=r"could not be drawn \(ValueError: no glyph\); results.parquet and .csv are"):
-        write_results([ROW, EMPTY], folder, draw=half)
+        write_results([ROW, EMPTY], folder, force=existing, draw=half)
     assert sorted(os.listdir(folder)) == ["results.csv", "results.parquet"]
     assert polars.read_parquet(folder / "results.parquet").height == 2
 

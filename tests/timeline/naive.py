@@ -344,7 +344,7 @@ class Twin:
         self.table = [dict.fromkeys(PARTS, 0.0) for _ in range(calls)]
         yield from self.during(0, "ahead", self.after(-1))
         for call in range(calls):
-            if self.work.refs[call] > 0:
+            if self.work.refs[call] > 0 or self.work.n_tokens[call] > 0:
                 yield from self.one_call(call)
             yield from self.during(call, "ahead", self.after(call))
             if call == calls - 1 or self.work.step[call + 1] != self.work.step[call]:

@@ -256,4 +256,11 @@ def test_reads_ahead_without_a_background_are_waited_for(name: str) -> None:
     uploads = 0 if name == "k-materialize" else 1
     before_first, after_first = 1.0 + uploads, 1.0 + 0.5 + 2 * uploads  # cold and warm, 1 s and 0.5 s on both lanes
     assert timeline.parts[:, PARTS.index("ahead")].tolist() == [before_first + after_first, 0.0]
-    assert timeline.end[0] == before_first + after_first  # without an expert the call itself takes no time
+    assert timeline.end[0] == before_first + 1.5 + after_first
+
+
+@pytest.mark.parametrize("name", EXECUTION_MODELS)
+def test_a_call_without_tokens_takes_no_time(name: str) -> None:
+    work = work_of([{"requests": 1}, {"requests": 0, "n_tokens": 0}])
+    timeline = simulate(work, costs_of(**(MACHINE | {"step_s": 0.0})), EXECUTION_MODELS[name])
+    assert timeline.end[1] == timeline.end[0] > 0

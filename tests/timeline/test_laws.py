@@ -153,7 +153,7 @@ def test_all_hits_depend_on_neither_storage_nor_link_nor_memory(name: str) -> No
     for _ in range(20):
         work, costs = random_case(rng)
         none = np.zeros_like(work.misses)
-        work = replace(without_ahead(work), misses=none, warm=none, cold=none)
+        work = replace(without_ahead(work), misses=none, warm=none, cold=none, installs=none)
         slow = scaled(costs, (*READS, "upload_s", "family_upload_s", "memory_s"), 1e3)
         assert (simulate(work, costs, model).end == simulate(work, slow, model).end).all()
 

@@ -41,7 +41,7 @@ def test_a_call_without_tokens(tmp_path: Path) -> None:
         write_jsonl(one, tmp_path / "a.jsonl", force=True)
         assert (tmp_path / "a.jsonl").read_bytes() == EXACT + IDLE
     again = load_trace(tmp_path / "a.jsonl")
-    assert (again.content_id, again.top_k) == (trace.content_id, 2)
+    assert (again.content_id, again.top_k) == (trace.with_(top_k=2).content_id, 2)
 
 
 def test_compressed_by_suffix(tmp_path: Path) -> None:
