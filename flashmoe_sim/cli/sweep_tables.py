@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.cli.common import percent, print_table, size
 from flashmoe_sim.cli.workload import bank_meaning, slots_hint
+from flashmoe_sim.numbers import three
 
 if TYPE_CHECKING:
     from flashmoe_sim.policies.base import Policy
@@ -130,7 +131,7 @@ def _ahead_per_token(row: Row) -> str:
 
 
 def _speed(tok_s: float | None) -> str:
-    return "-" if tok_s is None else f"{tok_s:.3g}"
+    return "-" if tok_s is None else three(tok_s)
 
 
 def _range(lowest: float | None, highest: float | None, shown: Callable[[float | None], str]) -> str:
@@ -140,7 +141,7 @@ def _range(lowest: float | None, highest: float | None, shown: Callable[[float |
 def _interval(row: Row) -> str:
     if row["bottleneck"] == "does-not-fit":
         return "does not fit"
-    return "-" if row["tok_s_lo"] is None else f"{row['tok_s_lo']:.3g} to {row['tok_s_hi']:.3g}"
+    return "-" if row["tok_s_lo"] is None else f"{three(row['tok_s_lo'])} to {three(row['tok_s_hi'])}"
 
 
 def _machine(rows: Sequence[Row]) -> str:
