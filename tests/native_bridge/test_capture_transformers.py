@@ -225,7 +225,7 @@ def test_the_command(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     )
     printed = capsys.readouterr()
     assert printed.err == ""
-    assert "16 of the prompt, 2 said" in printed.out
+    assert "16 of the prompt, 2 generated" in printed.out
     assert load_trace(out).tokens == 17
 
 
