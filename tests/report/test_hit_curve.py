@@ -114,7 +114,7 @@ def test_a_ceiling_under_another_contract_says_so(tmp_path: Path, figures: list[
 def test_one_legend_outside_the_panels(tmp_path: Path, figures: list[Figure]) -> None:
     hit_curve.draw([row("16", trace_id=str(n), trace=str(n)) for n in range(3)], tmp_path / "a.png")
     (legend,) = figures[0].legends
-    assert [text.get_text() for text in legend.get_texts()] == ["lru", "best of an empty start (min)"]
+    assert [text.get_text() for text in legend.get_texts()] == ["lru", "optimum from an empty bank (min)"]
     assert all(panel.get_legend() is None for panel in figures[0].axes)
     edge = max(panel.get_tightbbox().x1 for panel in figures[0].axes)
     assert legend.get_window_extent().x0 >= edge
@@ -133,7 +133,7 @@ def test_of_many_lines_the_best_have_colours(tmp_path: Path, figures: list[Figur
     assert drawn["6 others"] == hit_curve.GREY
     assert len(figures[0].axes[0].lines) == 13
     shown = [text.get_text() for text in figures[0].legends[0].get_texts()]
-    assert sorted(shown) == sorted([*named, "6 others", "best of an empty start (min)"])
+    assert sorted(shown) == sorted([*named, "6 others", "optimum from an empty bank (min)"])
 
 
 def test_speeds_of_each_machine_with_their_intervals(tmp_path: Path, figures: list[Figure]) -> None:
