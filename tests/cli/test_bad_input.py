@@ -246,6 +246,7 @@ CASES = [
     sweep("--bank 16 --policy w-tinylfu:sample=9223372036854775807", "sample is beyond 1000000000000"),
     sweep("--bank 16 --prefetch eam:width=10000000000000000000000", "width is beyond 1000000000000"),
     sweep("--bank 16 --prefetch synthetic:steps=-9999999999999", "steps is beyond 1000000000000"),
+    sweep("--bank 16 --prefetch synthetic:steps=-9999999999", "steps=-9999999999 is not 1 or more"),
     merge("good good --how union --stagger 10000000000000000000 --out new.parquet", "0 to 2147483647 expected"),
     merge("good good --how interleave --every 10000000000000000000 --out new.parquet", "1 to 2147483647 expected"),
     merge("good --how union --out new.parquet", "sim trace merge: one trace only; give at least two to merge"),
