@@ -58,7 +58,7 @@ LINK = LinkFound(about(24), about(16), about(10))
 def made(found: Probed, tmp_path: Path) -> Machine:
     """The machine, as it is after it went through its file."""
     machine = as_machine(found, name="mine", today=date(2026, 8, 1))
-    write_machine(machine, tmp_path / "mine.toml")
+    write_machine(machine, tmp_path / "mine.toml", force=True)
     assert load_machine(tmp_path / "mine.toml") == machine
     return machine
 
