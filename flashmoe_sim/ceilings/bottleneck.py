@@ -1,4 +1,4 @@
-"""What holds a run back: reads, uploads, or computing."""
+"""What holds a run back: reads, misses computed on the CPU, uploads, or computing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flashmoe_sim.timeline.execution import ExecutionModel
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.work import Work, decoded, tokens_of
 
-# What each kind of bottleneck is made of. A system that does not read its misses computes them where they lie.
+# What each kind of bottleneck is made of.
 FREED = {
     "read": (
         "chunk_s",
@@ -20,13 +20,13 @@ FREED = {
         "family_chunk_s",
         "family_warm_chunk_s",
         "memory_s",
-        "cold_expert_s",
-        "merge_s",
         "resume_s",
     ),
+    "cpu": ("cold_expert_s", "merge_s"),
     "upload": ("upload_s", "family_upload_s", "install_s", "fill_s", "family_fill_s"),
     "compute": ("dense_s", "expert_s", "call_s", "step_s"),
 }
+OF_A_MISS = ("read", "cpu", "upload")
 LEAST_GAIN = 1e-9
 
 
@@ -34,13 +34,14 @@ LEAST_GAIN = 1e-9
 class Bottleneck:
     """The kind of cost that holds a run back, and the decode speed without each kind.
 
-    kind: `compute` if a run without it gains at least as much as a run without reads and uploads; otherwise `read` or
-        `upload`, whichever gains more; `none` if no run gains. Misses cost reads and uploads together, so these
-        stand together against what a hit costs.
-    `read`: demand reads and prefetches, from storage or the page cache; computing misses if the CPU does that.
+    kind: `compute` if a run without it gains at least as much as a run whose misses are free; otherwise `read`, `cpu`
+        or `upload`, whichever gains most; `none` if no run gains. A miss costs several of them, so these stand
+        together against what a hit costs.
+    `read`: demand reads and prefetches, from storage or the page cache.
+    `cpu`: misses that the CPU computes where they lie.
     `upload`: uploads, installs, and the extra time of a first fill.
     `compute`: dense layers, experts and finding slots, which hits take too.
-    tok_s: decode speed. free_tok_s: without each kind. free_misses_tok_s: without reads and uploads. All are infinite
+    tok_s: decode speed. free_tok_s: without each kind. free_misses_tok_s: without all that a miss costs. All are infinite
         if nothing else takes time.
     """
 
@@ -59,17 +60,17 @@ def bottleneck(work: Work, costs: Costs, execution: ExecutionModel) -> Bottlenec
         return speed_of(tokens, simulate(work, priced, execution).total_s)
 
     now = speed(costs)
-    free = {kind: speed(without(costs, kind)) for kind in FREED}
-    free_misses = speed(without(without(costs, "read"), "upload"))
-    kind = "compute" if free["compute"] >= free_misses else max(("read", "upload"), key=free.__getitem__)
+    free = {kind: speed(without(costs, kind)) if kind != "cpu" or execution.in_place else now for kind in FREED}
+    free_misses = speed(without(costs, *OF_A_MISS))
+    kind = "compute" if free["compute"] >= free_misses else max(OF_A_MISS, key=free.__getitem__)
     if max(free_misses, *free.values()) <= now * (1 + LEAST_GAIN):
         kind = "none"
     return Bottleneck(kind, now, free, free_misses)
 
 
-def without(costs: Costs, kind: str) -> Costs:
-    """The costs with those of one kind of FREED at 0."""
-    free: dict[str, Any] = {name: 0.0 * np.asarray(getattr(costs, name)) for name in FREED[kind]}
+def without(costs: Costs, *kinds: str) -> Costs:
+    """The costs with those of some kinds of FREED at 0."""
+    free: dict[str, Any] = {name: 0.0 * np.asarray(getattr(costs, name)) for kind in kinds for name in FREED[kind]}
     return replace(costs, **free)
 
 

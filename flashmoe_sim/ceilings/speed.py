@@ -141,7 +141,7 @@ def ceilings(
         prefetch=setup.prefetch.spec,
         machine=machine.name,
         execution=conditions.execution.name,
-        verdict=speed_verdict(held, speeds[THIS], named, hardware, conditions.execution),
+        verdict=speed_verdict(held, speeds[THIS], named, hardware),
         rows=tuple(rows),
         floor=floor,
         notes=tuple(notes),

@@ -10,7 +10,6 @@ import numpy as np
 from flashmoe_sim.ceilings.bottleneck import Bottleneck
 from flashmoe_sim.ceilings.hardware import Move
 from flashmoe_sim.numbers import three
-from flashmoe_sim.timeline.execution import COPIED_BATCHES, TWO_LANES, ExecutionModel
 
 WORTH_NAMING = 0.005
 WORDS = {
@@ -22,10 +21,10 @@ WORDS = {
 
 @dataclass(frozen=True)
 class SpeedVerdict:
-    """kind: read, upload, compute or none, as bottleneck.py defines them. text: a sentence with the numbers.
+    """kind: read, cpu, upload, compute or none, as bottleneck.py defines them. text: a sentence with the numbers.
 
-    free_tok_s: the speed without each kind of cost; free_misses_tok_s: without reads and uploads. Both are infinite if
-        nothing else takes time.
+    free_tok_s: the speed without each kind of cost; free_misses_tok_s: without all that a miss costs. Both are
+        infinite if nothing else takes time.
     ceilings: all-hit, oracle-prefetch overlapped and min, what gains most first. hardware: each change of the machine
         alone, what gains most first.
     """
@@ -40,7 +39,7 @@ class SpeedVerdict:
 
 
 def speed_verdict(
-    held: Bottleneck, tok_s: float, ceilings: Mapping[str, float], hardware: tuple[Move, ...], execution: ExecutionModel
+    held: Bottleneck, tok_s: float, ceilings: Mapping[str, float], hardware: tuple[Move, ...]
 ) -> SpeedVerdict:
     """Judge by the bottleneck, the speeds of the named ceilings, and what changes of the machine lead to.
 
@@ -49,7 +48,7 @@ def speed_verdict(
     moves = [Move(name, speed, speed / tok_s - 1) for name, speed in ceilings.items()]
     moves.sort(key=lambda move: -move.tok_s)
     worth = [(WORDS[move.name], three(move.tok_s)) for move in moves if move.gain >= WORTH_NAMING]
-    parts = [_cause(held, execution), "neither hits nor prefetch nor policy would help"]
+    parts = [_cause(held), "neither hits nor prefetch nor policy would help"]
     if worth:
         (first, speed), *others = worth
         parts[1] = ", ".join([f"{first} would give {speed}", *map(" ".join, others)])
@@ -61,16 +60,15 @@ def speed_verdict(
     return SpeedVerdict(held.kind, text, tok_s, held.free_tok_s, held.free_misses_tok_s, tuple(moves), hardware)
 
 
-def _cause(held: Bottleneck, execution: ExecutionModel) -> str:
+def _cause(held: Bottleneck) -> str:
     if held.kind == "none":
         return f"Nothing alone holds it back at {three(held.tok_s)} tok/s"
     what, free = {
         "read": ("Reads hold", "free reads"),
+        "cpu": ("Misses computed on the CPU hold", "free misses on the CPU"),
         "upload": ("Uploads and installs hold", "free uploads and installs"),
         "compute": ("Computing holds", "free layers, experts and slot lookups"),
     }[held.kind]
-    if held.kind == "read" and execution.serve in (TWO_LANES, COPIED_BATCHES):
-        what, free = "Misses computed on the CPU hold", "free misses"
     speed = held.free_tok_s[held.kind]
     gives = f"{three(speed)} tok/s instead of {three(held.tok_s)}"
     if not np.isfinite(speed):

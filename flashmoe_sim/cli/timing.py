@@ -38,6 +38,7 @@ BOTTLENECKS = {
     "compute": "computing: layers, experts, finding slots",
     "upload": "uploads and installs",
     "read": "reads",
+    "cpu": "misses computed on the CPU",
     "none": "nothing",
 }
 

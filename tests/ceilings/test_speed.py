@@ -126,7 +126,8 @@ def test_the_verdict_by_hand() -> None:
     verdict = found(workload_of(one_layer(UNIONS)), tiny(), 2).verdict
     assert verdict.kind == "read"
     assert verdict.tok_s == pytest.approx(4000 / 9.35)
-    assert verdict.free_tok_s == pytest.approx({"read": 4000 / 4.35, "upload": 4000 / 6.8, "compute": 4000 / 7.55})
+    free_ms = {kind: 4000 / tok_s for kind, tok_s in verdict.free_tok_s.items()}
+    assert free_ms == pytest.approx({"read": 4.35, "cpu": 9.35, "upload": 6.8, "compute": 7.55})
     assert verdict.free_misses_tok_s == pytest.approx(4000 / 1.8)
     assert {move.name: 4000 / move.tok_s for move in verdict.ceilings} == pytest.approx(
         {"all-hit": 1.8, "oracle-prefetch, overlapped": 7.4, "min": 7.84}
@@ -168,7 +169,7 @@ def test_reads_are_named_where_they_and_uploads_take_most_of_a_token() -> None:
     """Hits take 4 x 1.5 ms, reads 5 and uploads 2.55: without computing 7.55 ms, without reads 8.55, without both 6."""
     verdict = found(workload_of(one_layer(UNIONS)), tiny(gpu__layer_us=1250), 2).verdict
     free_ms = {kind: 4000 / tok_s for kind, tok_s in verdict.free_tok_s.items()}
-    assert free_ms == pytest.approx({"read": 8.55, "upload": 11.0, "compute": 7.55})
+    assert free_ms == pytest.approx({"read": 8.55, "cpu": 13.55, "upload": 11.0, "compute": 7.55})
     assert 4000 / verdict.free_misses_tok_s == pytest.approx(6.0)
     assert verdict.kind == "read"
     assert verdict.text.startswith("Reads hold it back (free reads: 468 tok/s instead of 295); ")
@@ -301,8 +302,19 @@ knee_tokens = { value = 100, source = "s", condition = "c" }
 def test_misses_on_the_cpu_are_named() -> None:
     workload = workload_of(one_layer(UNIONS), expert_bytes=10**8)
     table = found(workload, load_machine("rtx-3060"), 1, execution="hot-cold", policy="static", direct_io=False)
+    assert table.verdict.kind == "cpu"
+    assert table.verdict.text.startswith("Misses computed on the CPU hold it back (free misses on the CPU: ")
+
+
+def test_misses_that_ram_does_not_hold_are_held_back_by_reads() -> None:
+    workload = workload_of(one_layer(UNIONS), expert_bytes=10**8)
+    machine = load_machine("rtx-3060")
+    assert machine.memory is not None
+    little = machine.varied("memory.ram_gib", machine.memory.reserve_gib.value + 0.1)
+    table = found(workload, little, 1, execution="hot-cold", policy="static", direct_io=False)
     assert table.verdict.kind == "read"
-    assert table.verdict.text.startswith("Misses computed on the CPU hold it back (free misses: ")
+    assert table.verdict.text.startswith("Reads hold it back (free reads: ")
+    assert table.verdict.free_tok_s["cpu"] > table.verdict.tok_s
 
 
 def test_rows_that_cannot_be_are_told() -> None:

@@ -110,7 +110,7 @@ def test_rows_of_machines_are_those_of_single_replays() -> None:
             timed.tok_s_lo,
             timed.tok_s_hi,
         )
-        assert row["bottleneck"] in ("compute", "upload", "read")
+        assert row["bottleneck"] in ("compute", "upload", "read", "cpu")
     assert {row["bottleneck"] == "does-not-fit" for row in rows} == {True, False}
 
 
