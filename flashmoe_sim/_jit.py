@@ -21,6 +21,7 @@ _numba: Any = config
 _caching: Any = caching
 
 _PACKAGE = Path(__file__).parent
+_AFTER_KERNELS = ("ceilings", "sweep", "report", "cli")
 _KEPT_VERSIONS = 4
 _choosing_folder = Lock()  # numba takes it from a variable that all threads share
 
@@ -40,11 +41,12 @@ def kernel_cache() -> Path | None:
 
     numba looks only at the file of the outermost function when it decides whether a compiled kernel is current, so an
     edit in a file that the kernel calls into would go unnoticed. Naming the folder by the content of every source file
-    makes a stale kernel unreachable. No kernel can import `cli` or `report`, so an edit there keeps the folder.
+    makes a stale kernel unreachable. No kernel can import what comes after the timeline in the data flow, so an edit
+    there keeps the folder.
     """
     digest = hashlib.blake2b(f"{numba.__version__} {sys.version_info[:2]}".encode(), digest_size=10)
     for source in sorted(_PACKAGE.rglob("*.py")):
-        if source.parent.name in ("cli", "report"):
+        if source.parent.name in _AFTER_KERNELS:
             continue
         digest.update(source.relative_to(_PACKAGE).as_posix().encode())
         digest.update(source.read_bytes())

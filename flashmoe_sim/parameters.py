@@ -51,7 +51,7 @@ def find(kind: str, name: str, known: Mapping[str, type[T]], base: type) -> type
 
 
 def _made(kind: str, text: str, name: str, chosen: type[T], pieces: list[str]) -> T:
-    types = typing.get_type_hints(chosen)
+    types = typing.get_type_hints(chosen) if pieces else {}  # which takes longer than a short replay
     allowed = [item.name for item in fields(chosen)]  # type: ignore[arg-type]
     parameters: dict[str, Any] = {}
     for piece in pieces:
@@ -62,7 +62,9 @@ def _made(kind: str, text: str, name: str, chosen: type[T], pieces: list[str]) -
         try:
             if types[key] in (int, float) and ("_" in value or not value.isascii()):
                 raise ValueError
-            parameters[key] = types[key](value)
+            if types[key] is bool and value not in ("False", "True"):
+                raise ValueError
+            parameters[key] = value == "True" if types[key] is bool else types[key](value)
         except (TypeError, ValueError):
             raise BadInput(f"{kind} {text!r}: {key} is {value!r}, expected {types[key].__name__}") from None
         if types[key] is int and abs(parameters[key]) > MOST:

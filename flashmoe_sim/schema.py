@@ -88,7 +88,10 @@ TIMING = (
     Column("tok_s_hi", "float", "1/s", "upper end of the 90 % interval of tok_s"),
     Column("ms_per_token", "float", "ms", "1000 / tok_s"),
     Column(
-        "bottleneck", "str", "", "read, cpu, upload, compute or none; does-not-fit if the model does not fit the machine"
+        "bottleneck",
+        "str",
+        "",
+        "read, cpu, upload, compute or none; does-not-fit if the model does not fit",
     ),
 )
 

@@ -1,7 +1,7 @@
 """Examples in the documentation, run again: `python -m tests.examples PAGE...` puts what they print into the pages.
 
 A block of `console` is commands, `$ sim …`, and what they print; where there are several, only the last one's output
-stands there. They run in one folder of their own, in which the project's `tests` are. What a block of `python` prints
+stands there. They run in one folder of their own, in which the project's `data` is. What a block of `python` prints
 stands after it, between comments, as Markdown; the blocks of a page share their names. What goes to stderr is not
 shown.
 """
@@ -45,7 +45,7 @@ def refreshed(page: str) -> str:
         return f"```python\n{found['code']}```\n" + (f"\n{BEGIN}\n\n{printed}\n{END}\n" if printed else "")
 
     with polars.Config(), mock.patch.dict(os.environ, COLUMNS="80"), TemporaryDirectory() as folder, chdir(folder):
-        Path("tests").symlink_to(ROOT / "tests")
+        Path("data").symlink_to(ROOT / "data")
         return PYTHON.sub(code, CONSOLE.sub(command, page))
 
 

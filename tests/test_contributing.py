@@ -49,7 +49,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     for folder in ("flashmoe_sim", "tests"):
         shutil.copytree(ROOT / folder, place / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", place)
-    (place / "traces").symlink_to(ROOT / "traces")
+    for folder in ("traces", "data"):
+        (place / folder).symlink_to(ROOT / folder)
     for name, content in written(STEPS).items():
         (place / name).write_text(content)
     for name, change in added(STEPS).items():

@@ -41,8 +41,8 @@ class Bottleneck:
     `cpu`: misses that the CPU computes where they lie.
     `upload`: uploads, installs, and the extra time of a first fill.
     `compute`: dense layers, experts and finding slots, which hits take too.
-    tok_s: decode speed. free_tok_s: without each kind. free_misses_tok_s: without all that a miss costs. All are infinite
-        if nothing else takes time.
+    tok_s: decode speed. free_tok_s: without each kind. free_misses_tok_s: without all that a miss costs. All are
+        infinite if nothing else takes time.
     """
 
     kind: str

@@ -34,16 +34,16 @@ class BundledTrace:
 @cache
 def catalog() -> dict[str, BundledTrace]:
     """The bundled traces by name; the first is the default."""
-    folder = next(place for place in (_PACKAGE / "_bundled", _PACKAGE.parent / "traces") if place.is_dir())
-    entries = tomllib.loads((folder / "catalog.toml").read_text("utf-8"))
+    root = next(place for place in (_PACKAGE / "_bundled", _PACKAGE.parent) if place.is_dir())
+    entries = tomllib.loads((root / "traces" / "catalog.toml").read_text("utf-8"))
     found = {}
     for name, entry in entries.items():
         model = entry.get("model")
-        if model is not None and (folder / model).exists():
-            model = str(folder / model)
+        if model is not None and (root / model).exists():
+            model = str(root / model)
         found[name] = BundledTrace(
             name,
-            folder / entry["file"],
+            root / entry["file"],
             model,
             entry["what"],
             entry["origin"],

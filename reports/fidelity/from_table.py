@@ -24,7 +24,7 @@ from flashmoe_sim.timeline.timing import Timing, timing_of
 from flashmoe_sim.timeline.work import Work
 from reports.fidelity.prediction import Prediction
 
-PUBLISHED = Path(__file__).parents[2] / "tests" / "validation" / "published"
+PUBLISHED = Path(__file__).parents[2] / "data" / "published"
 NEWTON_STEPS, NEARLY, BEYOND = 6, 1e-9, 1e-3
 GIB = 2**30
 

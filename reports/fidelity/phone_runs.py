@@ -30,7 +30,7 @@ from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import load_trace
 from reports.fidelity.from_table import with_values
 
-FOLDER = Path(__file__).parents[2] / "tests" / "validation" / "bigmoeonedge"
+FOLDER = Path(__file__).parents[2] / "data" / "bigmoeonedge"
 TRACES = {"qwen": ("qwen3-30b-phone", "qwen3-30b-a3b"), "gemma": ("gemma-4-26b-phone", "gemma-4-26b-a4b")}
 BANK = Setup(parse_bank("4000MiB"), parse_policy("lru:stamp=last"), "atomic", scope="global", io_split=1)
 SERIAL = EXECUTION_MODELS["parallel-install"]

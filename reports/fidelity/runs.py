@@ -21,7 +21,7 @@ from flashmoe_sim.timeline.timed import Timed, time_replay
 from flashmoe_sim.trace.load import load_trace
 from reports.fidelity.prediction import Group, Prediction
 
-FOLDER = Path(__file__).resolve().parents[2] / "tests" / "validation" / "runs" / "runs-timed"
+FOLDER = Path(__file__).resolve().parents[2] / "data" / "runs-timed"
 HELD_OUT = {
     "warm": ("warm-bank24", "warm-bank48", "warm-bank64", "warm-bank64-rep2"),
     "cold": ("cold-bank48",),

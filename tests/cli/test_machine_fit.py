@@ -12,7 +12,7 @@ from flashmoe_sim.cli.main import main
 from flashmoe_sim.machines import load_machine
 from tests.machines.recorded import GPU, RUNS, TIMED, copy, edit_log
 
-TABLES = Path(__file__).parents[1] / "validation" / "published"
+TABLES = Path(__file__).parents[2] / "data" / "published"
 QWEN, KIMI = str(TABLES / "anemll_qwen35_35b_bank.csv"), str(TABLES / "anemll_kimi_k25_bank.csv")
 STREAMED, ALL_HIT = str(TIMED / "warm-bank12"), str(TIMED / "warm-allhit")
 ROWS = ("--row", "bank=16", "--row", "bank=128", "--model", "qwen3.5-35b-a3b")

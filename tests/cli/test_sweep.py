@@ -305,7 +305,7 @@ def test_progress_is_shown_on_a_terminal(pairs: Path) -> None:
     assert b"\x1b" not in table
 
 
-RUNS = Path(__file__).parents[1] / "validation" / "runs"
+RUNS = Path(__file__).parents[2] / "data"
 MICRO_BATCHES = RUNS / "runs" / "prose-ub8-bank64" / "trace.jsonl.gz"
 
 

@@ -6,7 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
-RUNS = Path(__file__).parents[1] / "validation" / "runs"
+RUNS = Path(__file__).parents[2] / "data"
 TIMED = RUNS / "runs-timed"
 SUMMARY = "log_runtime_summary: Flash-MoE "
 GPU = "load_backend: loaded CUDA backend from libggml-cuda.so\n"

@@ -9,7 +9,7 @@ from native_bridge.fixture.sidecar import write_sidecar
 from native_bridge.runtime import Runtime, describe
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
-RECORDED = Path(__file__).parents[1] / "validation" / "runs" / "runs"
+RECORDED = Path(__file__).parents[2] / "data" / "runs"
 MODEL = bundled_model()
 PROMPT = "The runtime keeps a small bank."
 

@@ -26,7 +26,7 @@ from tests.native_bridge.needs import needs
 pytestmark = [pytest.mark.capture, needs("llama_cpp", extra="capture")]
 
 HERE = Path(__file__).parent
-RUN = HERE.parent / "validation" / "runs" / "runs" / "prose-bank64"
+RUN = HERE.parents[1] / "data" / "runs" / "prose-bank64"
 PROMPT = json.loads((RUN / "run.json").read_text("utf-8"))["prompt"]
 PROMPT_TOKENS, LAST_LAYER = 138, 7
 

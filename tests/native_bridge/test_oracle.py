@@ -18,7 +18,7 @@ from flashmoe_sim.trace.routing import RoutingTrace
 from native_bridge.oracle import oracle_all_hit, oracle_prefetch
 from tests.residency.builders import trace_of
 
-RUNS = Path(__file__).parents[1] / "validation" / "runs" / "runs"
+RUNS = Path(__file__).parents[2] / "data" / "runs"
 RECORDED = load_trace(RUNS / "prose-bank24" / "trace.jsonl.gz")
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.parameters import parse, spec_of
 from flashmoe_sim.policies.base import (
     ALL_CONTRACTS,
     HOOKS,
@@ -131,6 +134,19 @@ KNOWN = f"known: {', '.join(sorted(POLICIES))}"
 def test_bad_names(text: str, says: str) -> None:
     with pytest.raises(BadInput, match=re.escape(says)):
         parse_policy(text)
+
+
+@dataclass(frozen=True)
+class Switch:
+    name: ClassVar[str] = "switch"
+    on: bool = True
+
+
+def test_a_switch_is_true_or_false() -> None:
+    assert not parse("policy", "switch:on=False", {"switch": Switch}, object).on
+    assert parse("policy", spec_of(Switch(on=False)), {"switch": Switch}, object) == Switch(on=False)
+    with pytest.raises(BadInput, match="on is 'no', expected bool"):
+        parse("policy", "switch:on=no", {"switch": Switch}, object)
 
 
 TOY = '''

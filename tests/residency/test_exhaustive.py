@@ -9,7 +9,7 @@ import pytest
 
 from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.table import POLICIES
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Workload, prepare
 from tests.residency import search
 from tests.residency.builders import Call, run, totals, trace_of
 
@@ -24,8 +24,8 @@ def tiny_calls(seed: int) -> tuple[list[Call], int]:
     return calls, n_experts
 
 
-def misses(calls: list[Call], n_experts: int, slots: int, policy: str, contract: str, scope: str = "layer") -> int:
-    return totals(run(prepare(trace_of(calls, n_experts)), slots, policy, contract, scope=scope))["misses"]
+def misses(workload: Workload, slots: int, policy: str, contract: str, scope: str = "layer") -> int:
+    return totals(run(workload, slots, policy, contract, scope=scope))["misses"]
 
 
 def largest_call(calls: list[Call]) -> int:
@@ -45,9 +45,10 @@ def largest_call(calls: list[Call]) -> int:
 def test_one_layer(policy: str, contract: str, fewest: Callable[..., int], choices: search.Choices) -> None:
     for seed in range(CASES):
         calls, n_experts = tiny_calls(seed)
+        workload = prepare(trace_of(calls, n_experts))
         for slots in range(largest_call(calls) if contract == "protected" else 1, n_experts + 1):
             expected = fewest([tuple(experts) for _, experts, _ in calls], slots, choices)
-            assert misses(calls, n_experts, slots, policy, contract) == expected, (seed, slots)
+            assert misses(workload, slots, policy, contract) == expected, (seed, slots)
 
 
 @pytest.mark.parametrize(
@@ -68,12 +69,13 @@ def test_a_global_bank(policy: str, contract: str, choices: search.Choices) -> N
             for _ in range(int(rng.integers(2, 6)))
             for layer in range(2)
         ]
+        workload = prepare(trace_of(calls, n_experts))
         together = [tuple(layer * n_experts + expert for expert in experts) for layer, experts, _ in calls]
         for slots in range(1, n_experts + 1):
             if contract == "protected" and largest_call(calls) > 2 * slots:
                 continue
             expected = search.fewest_misses(together, 2 * slots, choices)
-            assert misses(calls, n_experts, slots, policy, contract, scope="global") == expected, (seed, slots)
+            assert misses(workload, slots, policy, contract, scope="global") == expected, (seed, slots)
 
 
 @pytest.mark.parametrize("contract", ["atomic", "sequential"])
@@ -82,12 +84,13 @@ def test_nothing_beats_min(contract: str) -> None:
     assert {"min", "lru", "static", "demand"} <= set(policies)
     for seed in range(CASES // 3):
         calls, n_experts = tiny_calls(seed)
+        workload = prepare(trace_of(calls, n_experts))
         for slots in range(1, n_experts + 1):
-            least = misses(calls, n_experts, slots, "min", contract)
+            least = misses(workload, slots, "min", contract)
             for policy in policies:
                 # Pinned experts are there from the start: their first request hits where min's misses.
                 gift = slots if policy.startswith(("static", "hot-profile")) else 0
-                assert misses(calls, n_experts, slots, policy, contract) + gift >= least, (policy, seed, slots)
+                assert misses(workload, slots, policy, contract) + gift >= least, (policy, seed, slots)
 
 
 @pytest.mark.parametrize("contract", ["protected", "atomic", "sequential"])
@@ -100,7 +103,8 @@ def test_nothing_that_must_admit_beats_forced_min(contract: str) -> None:
     ]
     for seed in range(CASES // 3):
         calls, n_experts = tiny_calls(seed)
+        workload = prepare(trace_of(calls, n_experts))
         for slots in range(largest_call(calls) if contract == "protected" else 1, n_experts + 1):
-            least = misses(calls, n_experts, slots, "min:forced", contract)
+            least = misses(workload, slots, "min:forced", contract)
             for policy in policies:
-                assert misses(calls, n_experts, slots, policy, contract) >= least, (policy, seed, slots)
+                assert misses(workload, slots, policy, contract) >= least, (policy, seed, slots)

@@ -80,7 +80,7 @@ def test_content_that_is_no_trace(tmp_path: Path, content: bytes, found: str) ->
 
 
 def test_the_folder_of_a_run_stands_for_its_trace(tmp_path: Path) -> None:
-    folder = Path(__file__).parents[1] / "validation" / "runs" / "runs" / "prose-bank24"
+    folder = Path(__file__).parents[2] / "data" / "runs" / "prose-bank24"
     trace, file = load_trace(folder), load_trace(folder / "trace.jsonl.gz")
     assert (trace.name, trace.calls) == ("prose-bank24", file.calls)
     assert (trace.expert == file.expert).all()

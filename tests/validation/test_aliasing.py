@@ -12,10 +12,10 @@ from flashmoe_sim.machines.runs import read_run
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.statistics import aliased_by_call
 
-HERE = Path(__file__).parent
-RUNS = HERE / "runs" / "runs"
+DATA = Path(__file__).parents[2] / "data"
+RUNS = DATA / "runs"
 WRITTEN: list[dict[str, Any]] = [
-    json.loads(line) for line in (HERE / "aliasing" / "runs.jsonl").read_text().splitlines()
+    json.loads(line) for line in (DATA / "aliasing" / "runs.jsonl").read_text().splitlines()
 ]
 WHOLE_UNION = ("prose-temporal-bank16", "prose-temporal-bank24", "prose-predict-prev-bank24")
 

@@ -22,7 +22,7 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.load import load_trace
 
-HERE = Path(__file__).parent
+DATA = Path(__file__).parents[2] / "data"
 MIB = 1 << 20
 OVERFLOWS = {("prose-ub4-bank64", 24)}  # a call asks for more experts than that bank has slots
 
@@ -30,16 +30,16 @@ OVERFLOWS = {("prose-ub4-bank64", 24)}  # a call asks for more experts than that
 @cache
 def workload(name: str) -> Workload:
     run = reference(name)["trace"]["path"].removesuffix("/trace.jsonl.gz")
-    model = HERE / "runs" / run.split("/")[0] / "manifest.json"
-    return prepare(load_trace(HERE / "runs" / run / "trace.jsonl.gz"), load_model(model))
+    model = DATA / run.split("/")[0] / "manifest.json"
+    return prepare(load_trace(DATA / run / "trace.jsonl.gz"), load_model(model))
 
 
 @cache
 def reference(name: str) -> dict:
-    return json.loads((HERE / "estimator" / f"{name}.json").read_text())
+    return json.loads((DATA / "estimator" / f"{name}.json").read_text())
 
 
-NAMES = sorted(path.stem for path in (HERE / "estimator").glob("*.json"))
+NAMES = sorted(path.stem for path in (DATA / "estimator").glob("*.json"))
 
 
 def rows(kind: str) -> list:

@@ -23,7 +23,7 @@ from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.load import load_trace
 
-TIMED = Path(__file__).parent / "runs" / "runs-timed"
+TIMED = Path(__file__).parents[2] / "data" / "runs-timed"
 MODEL = load_model(TIMED / "manifest.json")
 # Signed errors: of tokens a second, and of the time of all installs.
 ERRORS = {

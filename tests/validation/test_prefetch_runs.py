@@ -17,7 +17,7 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.trace.load import load_trace
 
-RUNS = Path(__file__).parent / "runs" / "runs"
+RUNS = Path(__file__).parents[2] / "data" / "runs"
 GIB = 1 << 30
 
 

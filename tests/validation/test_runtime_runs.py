@@ -22,9 +22,9 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.trace.load import load_trace
 
-HERE = Path(__file__).parent / "runs"
-RUNS = sorted(path.parent for path in HERE.glob("*/*/trace.jsonl.gz"))
-OVERFLOW = HERE / "runs" / "prose-ub4-bank16-overflow"
+DATA = Path(__file__).parents[2] / "data"
+RUNS = sorted(path.parent for path in DATA.glob("*/*/trace.jsonl.gz"))
+OVERFLOW = DATA / "runs" / "prose-ub4-bank16-overflow"
 COUNTED = [run for run in RUNS if run != OVERFLOW]
 PREFETCH = {
     "--moe-prefetch-temporal": "temporal",

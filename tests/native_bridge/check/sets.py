@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-RUNS = Path(__file__).parents[2] / "validation" / "runs"
+RUNS = Path(__file__).parents[3] / "data"
 ALL = sorted(path.parent for path in RUNS.glob("*/*/run.json"))
 
 
