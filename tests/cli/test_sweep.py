@@ -15,6 +15,7 @@ from typing import Any
 import polars
 import pytest
 
+from flashmoe_sim import api
 from flashmoe_sim.cli.common import print_table
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.cli.sweep_tables import ranked
@@ -100,12 +101,13 @@ def test_json_rows_have_the_columns_of_the_schema(capsys: pytest.CaptureFixture[
 def test_a_row_is_what_a_replay_says(capsys: pytest.CaptureFixture[str], options: list[str], bank: str) -> None:
     rows = document(capsys, "sweep", "prose-256", "--bank", bank, *options)["rows"]
     assert {row["bank"] for row in rows} == set(bank.split(","))
+    trace = api.load_trace("prose-256")
     for row in rows:
-        named = {name: str(row[name]) for name in ("bank", "policy", "contract", "scope", "prefetch")}
-        arguments = [part for name, value in named.items() for part in (f"--{name}", value)]
-        alone = document(capsys, "replay", "prose-256", *arguments, "--io-split", str(row["io_split"]))
-        assert {name: row[name] for name in alone["identity"]} == alone["identity"]
-        assert {name: row[name] for name in alone["counts"]} == alone["counts"]
+        named = {name: row[name] for name in ("bank", "policy", "contract", "scope", "prefetch", "io_split")}
+        alone = api.replay(trace, **named).row(0, named=True)
+        for column in (*IDENTITY, *COUNTS):
+            if not column.name.startswith("best_"):  # what other replays counted
+                assert row[column.name] == alone[column.name], column.name
 
 
 def defined_under(contract: str) -> list[str]:
