@@ -16,7 +16,6 @@ from flashmoe_sim.ceilings.verdict import Verdict, verdict_of
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.policies.base import EvictingPolicy
-from flashmoe_sim.policies.static import StaticGlobal
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
@@ -81,13 +80,13 @@ class Diagnosis(InNotebook):
 def diagnose(workload: Workload, setup: Setup, *, seed: int = 1) -> Diagnosis:
     """Say what `setup` misses on the workload, and what would help.
 
-    `static:global` is one bank for all layers whatever the scope says, and is diagnosed as such.
+    A pooled policy has one bank for all layers, whatever the scope says.
     seed: of the null traces.
     Raises BadInput for a setup with a predictor, or whose bank does not fit the model or hold the largest call.
     """
     if not isinstance(setup.prefetch, NoPrefetch):
         raise BadInput(f"predictor {setup.prefetch.name}: a diagnosis is of a policy alone; leave the predictor out")
-    if isinstance(setup.policy, StaticGlobal):
+    if setup.policy.pooled:
         setup = replace(setup, scope="global")
     own = replay(workload, setup, record=not isinstance(setup.policy, EvictingPolicy))
     total = own.counts.total()

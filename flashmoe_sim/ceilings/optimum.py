@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.min_ import Min
-from flashmoe_sim.policies.static import StaticGlobal
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
@@ -39,8 +38,8 @@ def comparable_setup(setup: Setup, policy: Policy) -> Setup:
 def optimum_known(workload: Workload, setup: Setup) -> bool:
     """Whether `min` in these banks bounds what the policy of `setup` can hit.
 
-    It does not where experts of different sizes share a bank of bytes; nor for `static:global`, which measures a bank
+    It does not where experts of different sizes share a bank of bytes; nor for a pooled policy, which measures a bank
     of slots in bytes too.
     """
-    in_bytes = setup.bank.slots is None or isinstance(setup.policy, StaticGlobal)
+    in_bytes = setup.bank.slots is None or setup.policy.pooled
     return not (in_bytes and shared_by_unequal_experts(workload, setup))

@@ -49,7 +49,7 @@ def stationarity_of(workload: Workload, setup: Setup) -> Stationarity | None:
     if any(half.trace.layers != trace.layers for half in halves):
         return None
     static = comparable_setup(setup, Static() if setup.scope == "layer" else StaticGlobal())
-    lru = comparable_setup(setup, setup.policy if isinstance(setup.policy, Lru) else Lru())
+    lru = comparable_setup(setup, setup.policy if setup.policy.textbook == "lru" else Lru())
     first, second = (replay(half, static) for half in halves)
     later = second.counts.total()
     requests = max(later["requests"], 1)

@@ -50,7 +50,8 @@ def print_rows(
     model = workload.geometry.name if workload.geometry else "unknown model, so no bytes: give --model"
     title = f"{trace.name}: {trace.tokens:,} tokens, {len(trace.layers)} layers ({model}){_machine(rows)}"
     caption = _caption(rows, setups, contract)
-    if any(row["policy"].startswith(("static", "hot-profile")) for row in rows):
+    policies = {setup.policy.spec: setup.policy for setup in setups}
+    if any(policies[row["policy"]].preloaded for row in rows):
         caption += "; static banks and hot profiles are loaded before the run"
     if any(row["prefetch_issued"] for row in rows):
         caption += "; read/tok is without what is prefetched or comes between steps"
@@ -60,7 +61,7 @@ def print_rows(
     caption = "\n".join(filter(None, (caption, slots_hint(trace, contract))))
     _print(columns, rows, title=title, caption=caption)
     if not timed and not _varies(rows, "prefetch"):
-        _print_gap(rows, {setup.policy.spec: setup.policy for setup in setups}, contract)
+        _print_gap(rows, policies, contract)
 
 
 def print_summary(

@@ -94,6 +94,8 @@ HOOKS = {
     for function in (on_call, on_miss, admits, on_hit, on_install, choose_victim, on_evict, declines)
 }
 REQUIRED_HOOKS = {"on_hit", "on_install", "choose_victim"}
+TEXTBOOK = ("lru", "fifo", "min", "min-forced", "most-requested")
+DECISIONS = {"kernels", "bypass", "allocate", "pinned", "order", "schedule"}
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,14 @@ class Policy:
     """Parameters of a policy, and what holds for every set of them.
 
     The first line of a policy's docstring is its entry in `sim policy list`.
+    hindsight: whether it knows the requests to come.
+    textbook: the textbook rule that every one of its decisions follows, for which replays have shorter walks than its
+        own functions: one of TEXTBOOK (`most-requested` also needs an `order`, as `Static` has). Empty for any other
+        rule; a subclass that decides in a way of its own does not inherit it.
+    has_bank: whether it keeps any expert.
+    pooled: whether a diagnosis takes it for one bank of all layers, whatever the scope.
+    preloaded: whether its first residents are there before the run.
+    execution: the execution model of the engine that uses it, which its seconds have by default.
     """
 
     name: ClassVar[str]
@@ -108,6 +118,19 @@ class Policy:
     ties: ClassVar[str] = "none possible"
     source: ClassVar[str] = ""
     hindsight: ClassVar[bool] = False
+    textbook: ClassVar[str] = ""
+    has_bank: ClassVar[bool] = True
+    pooled: ClassVar[bool] = False
+    preloaded: ClassVar[bool] = False
+    execution: ClassVar[str] = "split-install"
+
+    def __init_subclass__(cls) -> None:
+        if "textbook" not in vars(cls) and DECISIONS & vars(cls).keys():
+            cls.textbook = ""
+        if cls.textbook not in ("", *TEXTBOOK):
+            raise BadInput(
+                f"policy {cls.__name__}: textbook is {cls.textbook!r}; expected one of {', '.join(TEXTBOOK)}"
+            )
 
     @property
     def spec(self) -> str:
@@ -190,6 +213,8 @@ class Candidates:
 class PinningPolicy(Policy, ABC):
     """A policy whose residents never change during the run; its misses are served without installing."""
 
+    preloaded: ClassVar[bool] = True
+
     @abstractmethod
     def pinned(self, candidates: Candidates) -> list[NDArray[np.bool_]]:
         """For every layer, which experts are resident: bool [experts]."""
@@ -215,6 +240,7 @@ class ScheduledPolicy(Policy, ABC):
     """
 
     contracts: ClassVar[tuple[str, ...]] = ("atomic",)
+    execution: ClassVar[str] = "hot-cold"
     budget_unit: ClassVar[int] = 1
 
     @abstractmethod

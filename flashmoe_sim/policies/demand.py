@@ -17,6 +17,9 @@ class Demand(PinningPolicy):
 
     name: ClassVar[str] = "demand"
     source: ClassVar[str] = "arXiv 2608.07911"
+    has_bank: ClassVar[bool] = False
+    preloaded: ClassVar[bool] = False
+    execution: ClassVar[str] = "page-cache"
 
     def pinned(self, candidates: Candidates) -> list[NDArray[np.bool_]]:
         return [np.zeros(len(count), np.bool_) for count in candidates.counts]

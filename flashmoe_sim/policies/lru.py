@@ -30,6 +30,7 @@ class Lru(EvictingPolicy):
 
     name: ClassVar[str] = "lru"
     source: ClassVar[str] = "Mattson et al. 1970; the patched llama.cpp runtime's slot bank"
+    textbook: ClassVar[str] = "lru"
     kernels: ClassVar[dict[str, Any]] = {"on_hit": on_hit, "on_install": on_install, "choose_victim": choose_victim}
 
     def allocate(self, shape: PoolShape) -> State:

@@ -53,6 +53,7 @@ class Min(EvictingPolicy):
     ties: ClassVar[str] = "of those never used again the oldest last use; within one call the later reference"
     source: ClassVar[str] = "Belady 1966; arXiv 2608.07911 (event form, bypass and forced)"
     hindsight: ClassVar[bool] = True
+    textbook: ClassVar[str] = "min"
     kernels: ClassVar[dict[str, Any]] = {
         "on_hit": on_use,
         "on_install": on_use,
@@ -73,4 +74,5 @@ class MinForced(Min):
 
     name: ClassVar[str] = "min:forced"
     contracts: ClassVar[tuple[str, ...]] = ("runtime", "protected", "atomic", "sequential")
+    textbook: ClassVar[str] = "min-forced"
     bypass: ClassVar[bool] = False

@@ -26,6 +26,7 @@ class Static(ProfiledPolicy):
     ties: ClassVar[str] = "lower expert number, or by first request"
     source: ClassVar[str] = "the patched runtime's cache estimator, uniform per-layer bank"
     hindsight: ClassVar[bool] = True
+    textbook: ClassVar[str] = "most-requested"
 
     ties_by: str = "id"
 
@@ -57,6 +58,7 @@ class StaticGlobal(ProfiledPolicy):
     ties: ClassVar[str] = "larger count, smaller bytes, larger layer, larger expert number"
     source: ClassVar[str] = "the patched runtime's cache estimator, global bank under a byte budget"
     hindsight: ClassVar[bool] = True
+    pooled: ClassVar[bool] = True
 
     def pinned(self, candidates: Candidates) -> list[NDArray[np.bool_]]:
         counts, sizes = candidates.counts, candidates.expert_bytes

@@ -10,9 +10,6 @@ from numpy.typing import NDArray
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Policy
-from flashmoe_sim.policies.lru import Lru
-from flashmoe_sim.policies.min_ import Min
-from flashmoe_sim.policies.static import Static
 from flashmoe_sim.residency import one_pass, tally
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
@@ -65,11 +62,11 @@ def _before(numbers: NDArray[np.int64], slots: int | NDArray[np.int64]) -> NDArr
 
 def one_pass_policy(policy: Policy, contract: str) -> bool:
     """Whether one pass gives the counts of every bank size for this policy under this contract."""
-    if type(policy) is Static:
+    if policy.textbook == "lru":
+        return getattr(policy, "stamp", "first") == "first" and contract in ("protected", "atomic")
+    if policy.textbook == "most-requested":
         return contract != "sequential"
-    if type(policy) is Lru:
-        return policy.stamp == "first" and contract in ("protected", "atomic")
-    return type(policy) is Min and contract == "atomic"
+    return policy.textbook == "min" and contract == "atomic"
 
 
 def pool_curve(pool: Pool, policy: Policy, profile: Pool | None = None) -> PoolCurve:
@@ -78,9 +75,9 @@ def pool_curve(pool: Pool, policy: Policy, profile: Pool | None = None) -> PoolC
     profile: where a static policy counts requests; by default the pool itself.
     """
     depths, deepest, declined = np.zeros((3, pool.keys + 1), np.int64)
-    if isinstance(policy, Static):
+    if policy.textbook == "most-requested":
         profile = profile or pool
-        pinnable = policy.order(profile.requests_by_key, profile.first_reference)
+        pinnable = policy.order(profile.requests_by_key, profile.first_reference)  # type: ignore[attr-defined]
         pinnable = pinnable[profile.requests_by_key[pinnable] > 0]
         rank = np.full(pool.keys, pool.keys, np.uint16)
         rank[pinnable] = np.arange(len(pinnable))
@@ -88,7 +85,7 @@ def pool_curve(pool: Pool, policy: Policy, profile: Pool | None = None) -> PoolC
         depths[-1] = pool.requests_by_key.sum() - depths.sum()
         one_pass.deepest_calls(pool.key, pool.offset, rank, deepest)
         return PoolCurve(len(pool.call), len(pool.key), depths, deepest, declined=depths, distinct=0, smallest=1)
-    if isinstance(policy, Lru):
+    if policy.textbook == "lru":
         rank = np.arange(pool.keys).astype(np.uint8 if pool.keys <= 256 else np.uint16)
         distinct = one_pass.lru(pool.key, pool.offset, rank, depths, deepest)
         smallest = pool.largest_call
@@ -99,7 +96,7 @@ def pool_curve(pool: Pool, policy: Policy, profile: Pool | None = None) -> PoolC
 
 def pinned_experts(workload: Workload, setup: Setup, banks: list[Capacity], part: range) -> NDArray[np.int64] | None:
     """How many experts a static bank holds of each layer in `part`, i64 [layers]; None for a policy that evicts."""
-    if not isinstance(setup.policy, Static):
+    if setup.policy.textbook != "most-requested":
         return None
     profile, pinned = workload.profile(setup.policy).pools, np.zeros(len(banks), np.int64)
     for number in part:

@@ -14,9 +14,6 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.policies.base import EvictingPolicy, Policy
-from flashmoe_sim.policies.lru import Lru
-from flashmoe_sim.policies.min_ import Min
-from flashmoe_sim.policies.static import Static
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency import nested, recency, tally
@@ -82,7 +79,7 @@ def plan_jobs(
 def _has_stack_pass(workload: Workload, setup: Setup, banks: list[Capacity]) -> bool:
     if setup.scope == "global" or setup.bank.slots is None or not isinstance(setup.prefetch, NoPrefetch):
         return False
-    calls_fit = type(setup.policy) is not Lru or _holds_every_call(workload, setup, banks)
+    calls_fit = setup.policy.textbook != "lru" or _holds_every_call(workload, setup, banks)
     return one_pass_policy(setup.policy, setup.contract) and calls_fit
 
 
@@ -114,7 +111,7 @@ def _counts_by_room(
     workload: Workload, number: int, policy: Policy, rooms: NDArray[np.int64]
 ) -> dict[int, NDArray[np.int64]]:
     pool = workload.layer_pools[number]
-    if type(policy) is Min and len(rooms) <= FEW_SIZES:
+    if policy.textbook == "min" and len(rooms) <= FEW_SIZES:
         counts = _min_counts(workload, pool, rooms)[:, number]
     else:
         counts = pool_curve(pool, policy, workload.profile(policy).pools[number]).counts(rooms)
@@ -137,9 +134,9 @@ def _empty_table(workload: Workload) -> NDArray[np.int64]:
 def _shares_a_list(workload: Workload, setup: Setup, banks: list[Capacity]) -> bool:
     if setup.scope == "layer" or not isinstance(setup.prefetch, NoPrefetch):
         return False
-    if not one_pass_policy(setup.policy, setup.contract) or type(setup.policy) is Static:
+    if not one_pass_policy(setup.policy, setup.contract) or setup.policy.textbook == "most-requested":
         return False
-    return setup.bank.slots is not None if type(setup.policy) is Min else _calls_weigh_less(workload, banks)
+    return setup.bank.slots is not None if setup.policy.textbook == "min" else _calls_weigh_less(workload, banks)
 
 
 def _calls_weigh_less(workload: Workload, banks: list[Capacity]) -> bool:
@@ -158,7 +155,7 @@ def _list_pass(workload: Workload, group: Banks) -> dict[Setup, Counts]:
     (pool,) = workload.global_pools
     sizes, which = np.unique([bank.room for (bank,) in group.values()], return_inverse=True)
     (bank,) = next(iter(group.values()))
-    if isinstance(next(iter(group)).policy, Lru):
+    if next(iter(group)).policy.textbook == "lru":
         counts = np.zeros((len(sizes), *_empty_table(workload).shape), np.int64)
         recency.lru(pool.key, pool.offset, pool.row, bank.size, sizes, counts)
     else:

@@ -16,10 +16,7 @@ from flashmoe_sim.content import NoContent, hash_of
 from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.outside import is_outside, place_of_function
 from flashmoe_sim.policies import base
-from flashmoe_sim.policies.base import STAMPS, EvictingPolicy, Policy, PoolShape
-from flashmoe_sim.policies.fifo import Fifo
-from flashmoe_sim.policies.lru import Lru
-from flashmoe_sim.policies.min_ import Min, MinForced
+from flashmoe_sim.policies.base import STAMPS, EvictingPolicy, PoolShape
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency import atomic, deferred, flat, sequential, tally, victim
 from flashmoe_sim.residency.ahead import NOT_READ, Ahead, compare
@@ -88,22 +85,22 @@ def replay_pool(
     return held
 
 
-FLAT: dict[type[Policy], Callable[..., None]] = {
-    Lru: flat.lru,
-    Fifo: flat.fifo,
-    Min: flat.min_bypass,
-    MinForced: flat.min_forced,
+FLAT: dict[str, Callable[..., None]] = {
+    "lru": flat.lru,
+    "fifo": flat.fifo,
+    "min": flat.min_bypass,
+    "min-forced": flat.min_forced,
 }
 
 
 def _flat_serves(setup: Setup, bank: Capacity) -> bool:
-    return setup.bank.slots is not None and bank.room > 1 and type(setup.policy) in FLAT
+    return setup.bank.slots is not None and bank.room > 1 and setup.policy.textbook in FLAT
 
 
 def _replay_flat(pool: Pool, setup: Setup, bank: Capacity, table: NDArray[np.int64]) -> NDArray[np.int32]:
     resident = np.zeros(pool.keys, np.uint8)
     missed, declined = np.zeros((2, len(pool.call)), np.int32)
-    FLAT[type(setup.policy)](pool.key, pool.offset, pool.next_reference, bank.room, resident, missed, declined)
+    FLAT[setup.policy.textbook](pool.key, pool.offset, pool.next_reference, bank.room, resident, missed, declined)
     flat.add_calls(pool.row, pool.offset, missed, declined, bank.room, table)
     return np.flatnonzero(resident).astype(np.int32)
 

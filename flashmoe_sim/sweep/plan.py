@@ -11,12 +11,11 @@ from flashmoe_sim.errors import BadInput
 from flashmoe_sim.outside import blaming
 from flashmoe_sim.policies.bank import Bank, Scope, parse_bank, parse_banks, parse_size
 from flashmoe_sim.policies.base import Policy
-from flashmoe_sim.policies.min_ import Min
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
-from flashmoe_sim.residency.setup import FIXED_SLOT_CONTRACTS, Setup
+from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.left_out import LeftOut
 from flashmoe_sim.timeline.assemble import Conditions
@@ -134,7 +133,7 @@ def plan_setups(
 
 
 def _is_ceiling(rule: Policy, contract: str) -> bool:
-    return type(rule) is Min and contract in FIXED_SLOT_CONTRACTS
+    return rule.textbook == "min" and contract not in rule.contracts
 
 
 def plan_predictors(prefetch: OnePredictor | Iterable[OnePredictor]) -> list[Prefetcher]:

@@ -10,14 +10,12 @@ import numpy as np
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.policies.base import ScheduledPolicy
-from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions, costs_of, page_cache_bytes, work_of
 from flashmoe_sim.timeline.costs import Costs
-from flashmoe_sim.timeline.execution import EXECUTION_MODELS, ExecutionModel
+from flashmoe_sim.timeline.execution import ExecutionModel, parse_execution
 from flashmoe_sim.timeline.interval import speed_interval
 from flashmoe_sim.timeline.run import Timeline, simulate
 from flashmoe_sim.timeline.timing import Timing, timing_of
@@ -54,10 +52,8 @@ class Timed:
 
 
 def default_execution(setup: Setup) -> ExecutionModel:
-    """The execution model of the systems that work with this policy, where none is named."""
-    if isinstance(setup.policy, ScheduledPolicy):
-        return EXECUTION_MODELS["hot-cold"]
-    return EXECUTION_MODELS["page-cache" if isinstance(setup.policy, Demand) else "split-install"]
+    """The execution model of the engine that uses this policy."""
+    return parse_execution(setup.policy.execution)
 
 
 def time_replay(
@@ -79,7 +75,7 @@ def time_replay(
     keeps a bank that the execution model does not have.
     """
     execution = conditions.execution
-    if not execution.has_bank and not isinstance(setup.policy, Demand):
+    if setup.policy.has_bank and not execution.has_bank:
         raise BadInput(
             f"policy {setup.policy.spec}: keeps experts in a bank, and {execution.name} has none; "
             "use --policy demand, or another --execution"

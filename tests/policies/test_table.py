@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+from flashmoe_sim import api
 from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.parameters import parse, spec_of
 from flashmoe_sim.policies.base import (
@@ -28,6 +29,8 @@ from flashmoe_sim.policies.min_ import Min, MinForced
 from flashmoe_sim.policies.random_ import Random
 from flashmoe_sim.policies.static import Static, StaticGlobal
 from flashmoe_sim.policies.table import POLICIES, parse_policy
+from flashmoe_sim.sweep.plan import plan_setup
+from flashmoe_sim.timeline.timed import default_execution
 from tests.residency.builders import random_calls, run
 from tests.residency.compare import workload_of
 
@@ -134,6 +137,43 @@ KNOWN = f"known: {', '.join(sorted(POLICIES))}"
 def test_bad_names(text: str, says: str) -> None:
     with pytest.raises(BadInput, match=re.escape(says)):
         parse_policy(text)
+
+
+@dataclass(frozen=True)
+class Newest(Lru):
+    name: ClassVar[str] = "newest"
+    kernels: ClassVar[dict[str, Any]] = Lru.kernels
+
+
+@dataclass(frozen=True)
+class Renamed(Lru):
+    name: ClassVar[str] = "renamed"
+    execution: ClassVar[str] = "hot-cold"
+
+
+def test_a_rule_is_inherited_without_its_decisions_only() -> None:
+    assert (Lru.textbook, Renamed.textbook, Newest.textbook) == ("lru", "lru", "")
+    assert (Min.textbook, MinForced.textbook) == ("min", "min-forced")
+    with pytest.raises(BadInput, match="policy Wrong: textbook is 'belady'; expected one of lru, fifo"):
+        type("Wrong", (Lru,), {"textbook": "belady"})
+
+
+@pytest.mark.parametrize("contract", ["protected", "atomic", "sequential"])
+def test_a_rule_has_the_counts_of_its_own_functions(contract: str) -> None:
+    """In the passes that sizes share, too."""
+    banks = [8, 16, 24]
+    tables = [
+        api.sweep("deepseek-v2-lite", bank=banks, policy=policy, contract=contract) for policy in (Renamed, Newest)
+    ]
+    shared, own = (table.drop("id", "policy") for table in tables)
+    assert shared.equals(own)
+
+
+def test_the_execution_model_is_that_of_the_policy() -> None:
+    for policy, expected in ((Renamed(), "hot-cold"), (Newest(), "split-install"), ("demand", "page-cache")):
+        assert default_execution(plan_setup(8, policy=policy)).name == expected
+    with pytest.raises(BadInput, match="unknown execution model 'hot'"):
+        default_execution(plan_setup(8, policy=type("Hot", (Newest,), {"execution": "hot"})))
 
 
 @dataclass(frozen=True)
