@@ -18,6 +18,19 @@ class BadInput(SimError):
     exit_code = 2
 
 
+def shortened(text: str, width: int = 60) -> str:
+    """A text of at most `width` characters; a longer one ends in dots."""
+    return text if len(text) <= width else f"{text[: width - 3]}..."
+
+
+def shown(value: object, width: int = 60) -> str:
+    """A value as a message names it: as Python writes it, short; `nothing` for None."""
+    try:
+        return "nothing" if value is None else shortened(repr(value), width)
+    except (ValueError, RecursionError):
+        return "too long to show"
+
+
 def unknown_name(kind: str, given: str, known: Iterable[str]) -> BadInput:
     """An error for a name that is in no table, with the nearest name and the list of all."""
     names = sorted(known)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 import shutil
 import sys
@@ -93,11 +92,6 @@ def amx_trap() -> bool:
 def _amx_granted() -> bool:
     libc = ctypes.CDLL(None, use_errno=True)
     return bool(libc.syscall(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA) == 0)
-
-
-def can_drop_all_caches() -> bool:
-    """Whether the whole page cache may be dropped by us."""
-    return os.access("/proc/sys/vm/drop_caches", os.W_OK)
 
 
 def _asked(arguments: list[str]) -> str:

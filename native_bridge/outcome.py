@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.errors import BadInput, shortened
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.run_log import exhausted_of, parse_log
 from flashmoe_sim.machines.run_log.failure import failure_of
@@ -109,4 +109,4 @@ def _is_something_else(line: str) -> bool:
 
 def _shown(line: str) -> str:
     clean = " ".join("".join(letter if letter.isprintable() else " " for letter in line).split())
-    return clean if len(clean) <= SHOWN else f"{clean[: SHOWN - 3]}..."
+    return shortened(clean, SHOWN)

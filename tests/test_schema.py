@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.schema import COUNTS, IDENTITY, PREDICTED, RESULT_COLUMNS, TIMING, Column
 from flashmoe_sim.sweep.row import identity, result_row
@@ -14,7 +13,6 @@ from tests.residency.builders import geometry_of, one_layer, run, trace_of
 def test_names_are_given_once() -> None:
     names = [column.name for column in RESULT_COLUMNS]
     assert len(set(names)) == len(names)
-    assert RESULT_COLUMNS == IDENTITY + COUNTS + TIMING
     predicted = [column.name for column in PREDICTED]
     assert len(set(predicted)) == len(predicted)
 
@@ -39,15 +37,13 @@ def test_units_are_told_by_names() -> None:
             assert column.dtype == "int"
 
 
-def test_a_row_has_every_column_in_order() -> None:
+def test_a_row_has_the_values_of_its_columns() -> None:
     workload = prepare(trace_of(one_layer([[0], [1], [0]]), 4), geometry_of({0: 10}, 4))
     replayed = run(workload, 1)
     row = result_row(workload, replayed.setup, replayed.counts, best=replayed.counts)
-    assert list(row) == [column.name for column in RESULT_COLUMNS]
     assert set(identity(workload, replayed.setup)) == {column.name for column in IDENTITY}
     known = set(replayed.counts.total())
     assert known == {column.name for column in COUNTS} - {"best_hit_rate", "best_bytes_per_token"}
-    assert isinstance(replayed.counts, Counts)
     types = {"str": str, "int": int, "float": float}
     unknown = [column.name for column in IDENTITY + COUNTS if type(row[column.name]) is not types[column.dtype]]
     assert unknown == ["bank_bytes", "prefetch_precision", "prefetch_recall"]  # in slots, and there is no predictor

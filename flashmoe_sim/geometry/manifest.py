@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, TypeGuard
 
 from flashmoe_sim import strict_json
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.errors import BadInput, shown
 from flashmoe_sim.geometry.families import MAX_EXPERTS, MAX_LAYER, ROUTED_FAMILIES, missing_notes, ordered
 from flashmoe_sim.geometry.files import regular_file_bytes, unreadable
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
@@ -172,10 +172,7 @@ def _is_integer(value: object) -> TypeGuard[int]:
 
 
 def _wrong(path: Path, where: str, found: object, expected: str) -> BadInput:
-    shown = "nothing" if found is None else repr(found)
-    if len(shown) > 60:
-        shown = f"{shown[:57]}..."
-    return BadInput(f"{path}: {where} is {shown}; expected {expected}; {_AGAIN}")
+    return BadInput(f"{path}: {where} is {shown(found)}; expected {expected}; {_AGAIN}")
 
 
 def _geometry(

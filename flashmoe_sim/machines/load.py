@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.errors import BadInput, did_you_mean, unknown_name
+from flashmoe_sim.errors import BadInput, did_you_mean, shown, unknown_name
 from flashmoe_sim.machines.keys import REQUIRED_SECTIONS, SECTIONS, Key, default_interval
 from flashmoe_sim.machines.machine import Anchors, Compute, Host, Link, Machine, Memory, Quantity, Storage
 from flashmoe_sim.machines.reads import MeasuredRead
@@ -82,10 +82,10 @@ def parse_machine(text: str, *, where: str) -> Machine:
     known = ("name", "title", "unified", *SECTIONS, "anchors")
     for key in document:
         if key not in known:
-            raise BadInput(f"{where}: unknown key {_shown(key)}; known: {', '.join(known)}")
+            raise BadInput(f"{where}: unknown key {shown(key)}; known: {', '.join(known)}")
     unified = document.get("unified", False)
     if not isinstance(unified, bool):
-        raise BadInput(f"{where}: unified is {_shown(unified)}; expected true or false")
+        raise BadInput(f"{where}: unified is {shown(unified)}; expected true or false")
     for section in REQUIRED_SECTIONS:
         if section not in document:
             raise BadInput(
@@ -113,7 +113,7 @@ def parse_machine(text: str, *, where: str) -> Machine:
 
 def _section(where: str, section: str, table: object) -> Any:
     if not isinstance(table, Mapping):
-        raise BadInput(f"{where}: {section} is {_shown(table)}; expected a table: [{section}] and its keys")
+        raise BadInput(f"{where}: {section} is {shown(table)}; expected a table: [{section}] and its keys")
     keys = {key.name: key for key in SECTIONS[section]}
     extra = ("measured",) if section == "storage" else ()
     for name in table:
@@ -141,17 +141,17 @@ def _unknown_key(where: str, section: str, given: str, known: list[str]) -> BadI
 def _quantity(where: str, key: Key, table: object) -> Quantity:
     form = '{ value = …, source = "…", condition = "…" }'
     if not isinstance(table, Mapping):
-        raise BadInput(f"{where} is {_shown(table)}; expected {form}")
+        raise BadInput(f"{where} is {shown(table)}; expected {form}")
     known = ("value", "lo", "hi", "source", "condition", "estimated")
     for name in table:
         if name not in known:
-            raise BadInput(f"{where}: unknown key {_shown(name)}; known: {', '.join(known)}")
+            raise BadInput(f"{where}: unknown key {shown(name)}; known: {', '.join(known)}")
     if "value" not in table:
         raise BadInput(f"{where}: value is missing; expected {form}")
     value = _number(f"{where}: value", table["value"], key)
     estimated = table.get("estimated", False)
     if not isinstance(estimated, bool):
-        raise BadInput(f"{where}: estimated is {_shown(estimated)}; expected true or false")
+        raise BadInput(f"{where}: estimated is {shown(estimated)}; expected true or false")
     lo, hi = default_interval(key, value, estimated=estimated)
     if "lo" in table:
         lo = _number(f"{where}: lo", table["lo"], key)
@@ -165,25 +165,25 @@ def _quantity(where: str, key: Key, table: object) -> Quantity:
 
 def _number(where: str, value: object, key: Key) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadInput(f"{where} is {_shown(value)}; expected {key.range}")
+        raise BadInput(f"{where} is {shown(value)}; expected {key.range}")
     low = value <= key.least if key.above else value < key.least
     if low or not value <= min(key.most, 1e18) or (key.whole and value != int(value)):
-        raise BadInput(f"{where} is {_shown(value)}; expected {key.range}")
+        raise BadInput(f"{where} is {shown(value)}; expected {key.range}")
     return float(value)
 
 
 def _measured(where: str, rows: object) -> tuple[MeasuredRead, ...]:
     known = ("size_kib", "lanes", "gb_s", "source")
     if not isinstance(rows, list):
-        raise BadInput(f"{where}: storage.measured is {_shown(rows)}; expected tables: [[storage.measured]]")
+        raise BadInput(f"{where}: storage.measured is {shown(rows)}; expected tables: [[storage.measured]]")
     points: dict[tuple[float, int], MeasuredRead] = {}
     for number, row in enumerate(rows, 1):
         place = f"{where}: storage.measured {number}"
         if not isinstance(row, Mapping):
-            raise BadInput(f"{place} is {_shown(row)}; expected a table with {', '.join(known)}")
+            raise BadInput(f"{place} is {shown(row)}; expected a table with {', '.join(known)}")
         for name in row:
             if name not in known:
-                raise BadInput(f"{place}: unknown key {_shown(name)}; known: {', '.join(known)}")
+                raise BadInput(f"{place}: unknown key {shown(name)}; known: {', '.join(known)}")
         for name in known:
             if name not in row:
                 raise BadInput(f"{place}: {name} is missing; expected {', '.join(known)}")
@@ -199,13 +199,13 @@ def _measured(where: str, rows: object) -> tuple[MeasuredRead, ...]:
 def _anchors(where: str, table: object) -> Anchors:
     known = ("runs", "model", "date", "command")
     if not isinstance(table, Mapping) or set(table) - {"routed_bytes"} != set(known):
-        raise BadInput(f"{where}: anchors is {_shown(table)}; expected a table with {', '.join(known)}")
+        raise BadInput(f"{where}: anchors is {shown(table)}; expected a table with {', '.join(known)}")
     routed = table.get("routed_bytes")
     if routed is not None and (isinstance(routed, bool) or not isinstance(routed, int) or routed < 1):
-        raise BadInput(f"{where}: anchors.routed_bytes is {_shown(routed)}; expected the bytes of the model's experts")
+        raise BadInput(f"{where}: anchors.routed_bytes is {shown(routed)}; expected the bytes of the model's experts")
     runs = table["runs"]
     if not isinstance(runs, list) or not runs or not all(isinstance(run, str) for run in runs):
-        raise BadInput(f"{where}: anchors.runs is {_shown(runs)}; expected a list of texts")
+        raise BadInput(f"{where}: anchors.runs is {shown(runs)}; expected a list of texts")
     place = f"{where}: anchors"
     return Anchors(
         tuple(runs), _text(place, table, "model"), _text(place, table, "date"), _text(place, table, "command"), routed
@@ -217,16 +217,8 @@ def _text(where: str, table: Mapping[str, Any], key: str) -> str:
     if value is None:
         raise BadInput(f"{where}: {key} is missing; expected a text that says it")
     if not isinstance(value, str) or not value.strip():
-        raise BadInput(f"{where}: {key} is {_shown(value)}; expected a text")
+        raise BadInput(f"{where}: {key} is {shown(value)}; expected a text")
     return value
-
-
-def _shown(value: object) -> str:
-    try:
-        shown = repr(value)
-    except (ValueError, RecursionError):
-        return "too long to show"
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
 def _looks_like_a_path(text: str) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flashmoe_sim import strict_json
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.errors import BadInput, shown
 from flashmoe_sim.geometry.files import regular_file_bytes, unreadable
 from flashmoe_sim.machines.run_log import GIB, MIB, MODES_WITHOUT_SLOTS, RunLog, parse_log, read_log
 
@@ -189,31 +189,31 @@ class _Flags:
         except ValueError as error:
             raise BadInput(f"{path}: not JSON ({error}); expected the flags of a run; write it again") from None
         if not isinstance(document, dict):
-            raise BadInput(f"{path}: is {_shown(document)}; expected an object with the flags of a run")
+            raise BadInput(f"{path}: is {shown(document)}; expected an object with the flags of a run")
         self.document: dict[str, Any] = document
 
     def integer(self, key: str, least: int) -> int:
         value = self._value(key)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_NUMBER:
-            raise BadInput(f"{self.path}: {key} is {_shown(value)}; expected an integer from {least} to {MAX_NUMBER}")
+            raise BadInput(f"{self.path}: {key} is {shown(value)}; expected an integer from {least} to {MAX_NUMBER}")
         return value
 
     def text(self, key: str) -> str:
         value = self._value(key)
         if not isinstance(value, str) or not value:
-            raise BadInput(f"{self.path}: {key} is {_shown(value)}; expected a text")
+            raise BadInput(f"{self.path}: {key} is {shown(value)}; expected a text")
         return value
 
     def text_values(self, key: str) -> Mapping[str, str] | None:
         value = self.document.get(key)
         if value is not None and not (isinstance(value, dict) and all(isinstance(one, str) for one in value.values())):
-            raise BadInput(f"{self.path}: {key} is {_shown(value)}; expected an object of texts")
+            raise BadInput(f"{self.path}: {key} is {shown(value)}; expected an object of texts")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
         value = self._value(key)
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise BadInput(f"{self.path}: {key} is {_shown(value)}; expected a list of flags")
+            raise BadInput(f"{self.path}: {key} is {shown(value)}; expected a list of flags")
         return tuple(value)
 
     def _value(self, key: str) -> object:
@@ -232,8 +232,3 @@ def _text(path: Path, kind: str) -> str:
         return path.read_bytes().decode("utf-8", "replace")
     except OSError as error:
         raise unreadable(path, error) from None
-
-
-def _shown(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flashmoe_sim import strict_json
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.errors import BadInput, shown
 from flashmoe_sim.geometry.files import regular_file_bytes, unreadable
 
 SCHEMAS = ("llama.cpp.moe_layer_opt_perf.v1", "llama.cpp.moe_layer_perf.v1")
@@ -119,6 +119,4 @@ def _number(path: Path, where: str, layer: Mapping[str, Any], name: str) -> floa
 
 
 def _wrong(path: Path, what: str, value: Any, expected: str) -> BadInput:
-    shown = repr(value)
-    shown = shown if len(shown) <= 60 else shown[:57] + "..."
-    return BadInput(f"{path}: {what} is {shown}; expected {expected}")
+    return BadInput(f"{path}: {what} is {shown(value)}; expected {expected}")

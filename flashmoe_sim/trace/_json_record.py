@@ -10,6 +10,7 @@ import numpy as np
 import orjson
 
 from flashmoe_sim import strict_json
+from flashmoe_sim.errors import shortened
 from flashmoe_sim.trace._json_kernels import KEY_NAMES, LARGEST, N_EXPERT_USED, PHASE
 from flashmoe_sim.trace._json_tokens import LARGEST_ID
 
@@ -90,8 +91,7 @@ def _shown(value: Any) -> str:
     """A value as JSON, short."""
     if isinstance(value, list | dict):
         return f"a list of {len(value)}" if isinstance(value, list) else "an object"
-    shown = orjson.dumps(value).decode()
-    return shown if len(shown) <= 40 else f"{shown[:37]}..."
+    return shortened(orjson.dumps(value).decode(), 40)
 
 
 def _check_number(name: str, value: Any, smallest: int, largest: int) -> None:

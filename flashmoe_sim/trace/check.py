@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.errors import BadInput, shown
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace
 
@@ -115,35 +115,36 @@ def _check_rest(trace: RoutingTrace) -> None:
         if by_layer is None and name != "n_experts":
             continue
         if not isinstance(by_layer, Mapping):
-            raise ValueError(f"{name} is {_shown(by_layer)}; a number for each layer expected")
+            raise ValueError(f"{name} is {shown(by_layer, 40)}; a number for each layer expected")
         for layer, value in by_layer.items():
             if not _whole(layer, 0, ID_MAX):
-                raise ValueError(f"{name} has layer {_shown(layer)}; a whole number 0 to {ID_MAX} expected")
+                raise ValueError(f"{name} has layer {shown(layer, 40)}; a whole number 0 to {ID_MAX} expected")
             if not _whole(value, bounds.low, bounds.high):
                 raise ValueError(
-                    f"{name} of layer {layer} is {_shown(value)}; a whole number {bounds.low} to {bounds.high} expected"
+                    f"{name} of layer {layer} is {shown(value, 40)}; a whole number {bounds.low} to "
+                    f"{bounds.high} expected"
                 )
         if missing := set(trace.layers) - set(by_layer):
             raise ValueError(f"{name} says nothing of layer {min(missing)}, which is routed")
     if not isinstance(trace.n_experts_known, bool):
-        raise ValueError(f"n_experts_known is {_shown(trace.n_experts_known)}; true or false expected")
+        raise ValueError(f"n_experts_known is {shown(trace.n_experts_known, 40)}; true or false expected")
     if not _whole(trace.top_k, 0, ID_MAX + 1):
-        raise ValueError(f"top_k is {_shown(trace.top_k)}; a whole number 0 to {ID_MAX + 1} expected")
+        raise ValueError(f"top_k is {shown(trace.top_k, 40)}; a whole number 0 to {ID_MAX + 1} expected")
     for name in ("format", "name"):
         _check_text(name, getattr(trace, name), most=MOST_NAME)
     if not isinstance(trace.notes, tuple):
-        raise ValueError(f"notes are {_shown(trace.notes)}; a tuple of texts expected")
+        raise ValueError(f"notes are {shown(trace.notes, 40)}; a tuple of texts expected")
     for note in trace.notes:
         _check_text("a note", note, most=MOST_NOTE)
 
 
 def _check_text(name: str, text: Any, *, most: int) -> None:
     if not isinstance(text, str):
-        raise ValueError(f"{name} is {_shown(text)}; a text expected")
+        raise ValueError(f"{name} is {shown(text, 40)}; a text expected")
     if len(text) > most:
         raise ValueError(f"{name} has {len(text):,} characters; at most {most:,} expected")
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError(f"{name} is {_shown(text)}, which has half a character (a lone surrogate)")
+        raise ValueError(f"{name} is {shown(text, 40)}, which has half a character (a lone surrogate)")
 
 
 def _check_experts(trace: RoutingTrace) -> None:
@@ -177,8 +178,3 @@ def _check_top_k(trace: RoutingTrace) -> None:
 
 def _whole(value: Any, low: int, high: int) -> bool:
     return not isinstance(value, bool) and isinstance(value, Integral) and low <= int(value) <= high
-
-
-def _shown(value: Any) -> str:
-    shown = ascii(value)
-    return shown if len(shown) <= 40 else f"{shown[:37]}..."

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.trace.calls import ID_MAX
-from flashmoe_sim.trace.lines import Skipped, shown
+from flashmoe_sim.trace.lines import Skipped, excerpt
 
 LARGEST_REAL = float(np.finfo(np.float32).max)
 
@@ -171,7 +171,7 @@ def _line_by_line(
 def _row(line: bytes, *, fields: int, wanted: Sequence[tuple[int, Column]]) -> list[float]:
     parts = line.rstrip(b"\r").split(b",")
     if len(parts) != fields:
-        raise ValueError(f"{len(parts)} fields, {fields} expected: {shown(line)}")
+        raise ValueError(f"{len(parts)} fields, {fields} expected: {excerpt(line)}")
     return [_value(parts[place].strip(), column) for place, column in wanted]
 
 
@@ -185,4 +185,4 @@ def _value(text: bytes, column: Column) -> float:
             return number
     elif _INTEGER.fullmatch(text) and column.low <= int(text) <= column.high:
         return int(text)
-    raise ValueError(f"{column.name} is {shown(text)}, {column.expected} expected")
+    raise ValueError(f"{column.name} is {excerpt(text)}, {column.expected} expected")

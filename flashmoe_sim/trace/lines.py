@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.errors import BadInput, shortened
 
 MAX_LINE_BYTES = 1 << 20  # a token's pairs take 40 KB for 100 layers with 32 experts each
 BOM = b"\xef\xbb\xbf"
@@ -73,11 +73,11 @@ def trace_name(path: Path) -> str:
     return os.fsencode(name).decode("utf-8", "replace")
 
 
-def shown(text: bytes | str, *, width: int = 40) -> str:
+def excerpt(text: bytes | str, *, width: int = 40) -> str:
     """A quoted excerpt that is safe to print on one line."""
     if isinstance(text, bytes):
         text = text[: 4 * width].decode("utf-8", "backslashreplace")
-    return repr(text if len(text) <= width else text[: width - 3] + "...")
+    return repr(shortened(text, width))
 
 
 def malformed(path: Path, number: int, found: str) -> BadInput:

@@ -11,7 +11,7 @@ from typing import Protocol, cast
 from flashmoe_sim.errors import BadInput, unknown_name
 from flashmoe_sim.trace.bundled import find_trace
 from flashmoe_sim.trace.check import check_trace
-from flashmoe_sim.trace.lines import shown
+from flashmoe_sim.trace.lines import excerpt
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes, reading
 
@@ -145,4 +145,4 @@ def _describe(head: bytes) -> str:
         text = head[: error.start].decode()
     if "\0" in text:
         return "has NUL bytes: a binary file"
-    return f"begins with {shown(text.lstrip())}: no format claims it"
+    return f"begins with {excerpt(text.lstrip())}: no format claims it"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.trace.calls import run_starts, uniform_top_k, with_end
 from flashmoe_sim.trace.csv_rows import Column, Rows, read_rows
-from flashmoe_sim.trace.lines import line_blocks, numbered_lines, shown, trace_name
+from flashmoe_sim.trace.lines import excerpt, line_blocks, numbered_lines, trace_name
 from flashmoe_sim.trace.routing import (
     PHASE_DECODE,
     PHASE_PROMPT,
@@ -115,7 +115,7 @@ def _header(path: Path, stream: Any) -> tuple[list[str], int]:
             continue
         names = _names(line)
         if twice := sorted(name for name, times in Counter(names).items() if times > 1):
-            raise BadInput(f"{path}: line {number}: two columns mean {shown(twice[0])}; keep one")
+            raise BadInput(f"{path}: line {number}: two columns mean {excerpt(twice[0])}; keep one")
         if missing := {"layer", "expert"} - set(names):
             raise BadInput(f"{path}: line {number}: no column {min(missing)!r}; layer and expert are required")
         return names, number + 1

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.trace.calls import ID_MAX, run_starts, with_end
 from flashmoe_sim.trace.csv_rows import Column, Rows, read_rows
-from flashmoe_sim.trace.lines import Skipped, line_blocks, numbered_lines, shown, trace_name
+from flashmoe_sim.trace.lines import Skipped, excerpt, line_blocks, numbered_lines, trace_name
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 
@@ -133,7 +133,7 @@ def _preamble(path: Path, lines: Iterator[tuple[int, bytes]]) -> tuple[_Preamble
     expected = ",".join(column.name for column in COLUMNS)
     if line.strip() != expected.encode():
         raise BadInput(
-            f"{path}: line {number}: the header is {shown(line.strip())}; {shown(expected, width=99)} expected"
+            f"{path}: line {number}: the header is {excerpt(line.strip())}; {excerpt(expected, width=99)} expected"
         )
     for key, most in (("n_expert", ID_MAX + 1), ("n_expert_used", ID_MAX + 1)):
         if not 0 < general.get(key, 0) <= most:

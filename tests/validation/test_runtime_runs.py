@@ -110,8 +110,8 @@ def test_every_counter_of_the_log(run: Path, capsys: pytest.CaptureFixture[str])
         assert f"{row['bytes_read'] / MIB:.2f}" == read
 
 
-def test_the_overflow_is_refused_at_the_call_where_the_runtime_failed(capsys: pytest.CaptureFixture[str]) -> None:
-    """The trace ends before the failing call; replayed in a bank of 7 its own calls overflow just so."""
+def test_a_bank_smaller_than_a_call_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """The runtime failed at a call of more experts than 16, which its trace does not have; all before it fit."""
     model = str(OVERFLOW.parent / "manifest.json")
     asked = ["replay", str(OVERFLOW / "trace.jsonl.gz"), "--model", model]
     assert main([*asked, "--bank", "16"]) == 0
