@@ -17,7 +17,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -34,23 +33,16 @@ from flashmoe_sim.geometry.shape import find_shape
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
-from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy
+from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy, Policy
+from flashmoe_sim.prefetchers.base import Prefetcher
+from flashmoe_sim.question import Question
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.workload import Workload, find_geometry, prepare
 from flashmoe_sim.schema import LAYER_COLUMNS, PREDICTED, frame
 from flashmoe_sim.sweep.collect import sweep as run_sweep
 from flashmoe_sim.sweep.left_out import LeftOut, reasons
-from flashmoe_sim.sweep.plan import (
-    OneBank,
-    OnePolicy,
-    OnePredictor,
-    need_machine,
-    plan_conditions,
-    plan_setup,
-    plan_setups,
-    plan_workloads,
-)
+from flashmoe_sim.sweep.plan import plan, plan_setup, plan_sweep, plan_workloads
 from flashmoe_sim.sweep.predictions import HitRates, predict_as_told
 from flashmoe_sim.sweep.row import OnMachine, identity, result_row
 from flashmoe_sim.timeline.timed import time_replay
@@ -85,6 +77,9 @@ __all__ = [
 Trace = str | Path | RoutingTrace | Workload
 Model = str | Path | ModelGeometry
 OneMachine = str | Path | Machine
+OneBank = str | int | Bank
+OnePolicy = str | Policy | type[Policy]
+OnePredictor = str | Prefetcher | type[Prefetcher]
 
 
 def load_trace(trace: Trace, *, model: Model | None = None, lenient: bool = False) -> Workload:
@@ -154,9 +149,21 @@ def replay(
         (`2GiB`), or bytes. execution: by default that of the systems that have the policy.
     Raises BadInput for a combination that cannot be, and for a bank that does not fit the trace or the machine.
     """
-    need_machine(machine, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
-    setup = plan_setup(bank, policy=policy, contract=contract, scope=scope, prefetch=prefetch, io_split=io_split)
-    conditions = plan_conditions(setup, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
+    question = Question(
+        bank=bank,
+        policy=policy,
+        contract=contract,
+        scope=scope,
+        prefetch=prefetch,
+        io_split=io_split,
+        machine=machine,
+        execution=execution,
+        dense=dense,
+        kv=kv,
+        direct_io=direct_io,
+        hot=hot,
+    )
+    setup, conditions = plan(question)
     workload = load_trace(trace, model=model)
     replayed = run_replay(workload, setup, record=machine is not None)
     if by == "layer":
@@ -221,8 +228,21 @@ def ceilings(
     execution: by default that of the systems that have the policy. lookahead: steps that the row `lookahead-W` sees.
     Raises BadInput for a combination that cannot be, and for a bank that does not fit the trace or the machine.
     """
-    setup = plan_setup(bank, policy=policy, contract=contract, scope=scope, prefetch=prefetch, io_split=io_split)
-    conditions = plan_conditions(setup, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
+    question = Question(
+        bank=bank,
+        policy=policy,
+        contract=contract,
+        scope=scope,
+        prefetch=prefetch,
+        io_split=io_split,
+        machine=machine,
+        execution=execution,
+        dense=dense,
+        kv=kv,
+        direct_io=direct_io,
+        hot=hot,
+    )
+    setup, conditions = plan(question)
     runs_on = _machine(machine)
     return run_ceilings(load_trace(trace, model=model), setup, runs_on, conditions, lookahead=lookahead)
 
@@ -263,21 +283,25 @@ def sweep(
     Warns of banks that do not fit a trace, and gives the rows of the others.
     Raises BadInput, before anything runs, for what cannot be read or cannot be, and if no bank fits any trace.
     """
-    need_machine(machine, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
-    setups = plan_setups(
-        bank,
-        bank_step=bank_step,
+    question = Question(
+        bank=bank,
         policy=policy,
         contract=contract,
         scope=scope,
         prefetch=prefetch,
         io_split=io_split,
+        machine=machine,
+        execution=execution,
+        dense=dense,
+        kv=kv,
+        direct_io=direct_io,
+        hot=hot,
     )
+    setups, conditions = plan_sweep(question, bank_step=bank_step)
     several = [traces] if isinstance(traces, Trace) else list(traces)
     workloads = plan_workloads([load_trace(trace, model=model) for trace in several], several, top_ks=top_k)
-    how = partial(plan_conditions, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
     left_out: list[LeftOut] = []
-    rows = run_sweep(workloads, setups, machines=_machines(machine), conditions=how, left_out=left_out)
+    rows = run_sweep(workloads, setups, machines=_machines(machine), conditions=conditions, left_out=left_out)
     for reason in reasons(left_out):
         warnings.warn(reason, stacklevel=2)
     return frame(rows)

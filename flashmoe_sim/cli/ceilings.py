@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table, size, wrapped
-from flashmoe_sim.cli.machine_options import condition_options
-from flashmoe_sim.cli.workload import bank_meaning, load_workload, prefetch_option, setup_options, trace_argument
+from flashmoe_sim.cli.options import CONDITIONS, asks
+from flashmoe_sim.cli.workload import bank_meaning, load_workload, model_option, trace_argument
 
 if TYPE_CHECKING:
     from flashmoe_sim.ceilings.speed import Ceilings
@@ -17,12 +17,18 @@ if TYPE_CHECKING:
 
 @click.command(name="ceilings", context_settings={"help_option_names": ["-h", "--help"]})
 @trace_argument
-@click.option("--bank", required=True, metavar="N", help="Slots of each layer (64), or bytes of all together (8GiB).")
-@click.option("--machine", required=True, metavar="X", help="A name from `sim machine list`, or a file.")
-@click.option("--policy", default="lru", show_default=True, metavar="P", help="Eviction policy; see `sim policy list`.")
-@setup_options
-@prefetch_option
-@condition_options
+@asks(
+    "bank",
+    "machine",
+    "policy",
+    "contract",
+    "scope",
+    "prefetch",
+    "io_split",
+    *CONDITIONS,
+    machine={"required": True, "help": "A name from `sim machine list`, or a file."},
+)
+@model_option
 @click.option(
     "--lookahead",
     type=click.IntRange(0, 2**31 - 1),
@@ -35,22 +41,11 @@ if TYPE_CHECKING:
 @json_option
 def command(
     trace: str,
-    bank: str,
-    machine: str,
-    policy: str,
     model: str | None,
-    contract: str,
-    scope: str,
-    prefetch: str,
-    io_split: int,
-    execution: str | None,
-    dense: str | None,
-    kv: str | None,
-    direct_io: bool,
-    hot: bool,
     lookahead: int,
     lenient: bool,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Show how fast TRACE could decode at best on a machine, and what holds it back.
 
@@ -61,12 +56,12 @@ def command(
     """
     from flashmoe_sim.ceilings.speed import ceilings
     from flashmoe_sim.machines.load import load_machine
-    from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
+    from flashmoe_sim.question import Question
+    from flashmoe_sim.sweep.plan import plan
     from flashmoe_sim.sweep.row import identity
 
-    setup = plan_setup(bank, policy=policy, contract=contract, scope=scope, prefetch=prefetch, io_split=io_split)
-    conditions = plan_conditions(setup, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
-    runs_on = load_machine(machine)
+    setup, conditions = plan(Question(**asked))
+    runs_on = load_machine(asked["machine"])
     workload = load_workload(trace, model, lenient=lenient)
     found = ceilings(workload, setup, runs_on, conditions, lookahead=lookahead)
     if as_json:

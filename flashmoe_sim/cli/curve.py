@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table, size
-from flashmoe_sim.cli.workload import io_split_option, load_workload, model_option, trace_argument
+from flashmoe_sim.cli.options import asks
+from flashmoe_sim.cli.workload import load_workload, model_option, trace_argument
 
 SHOWN = 20
 KEPT = (
@@ -22,16 +23,17 @@ KEPT = (
 
 @click.command(name="curve", context_settings={"help_option_names": ["-h", "--help"]})
 @trace_argument
-@click.option("--policy", default="lru", show_default=True, metavar="P", help="Eviction policy: lru, min or static.")
-@click.option(
-    "--contract",
-    default="atomic",
-    show_default=True,
-    metavar="C",
-    help="Replay contract: atomic; protected for lru and static; runtime for static.",
+@asks(
+    "policy",
+    "contract",
+    "io_split",
+    policy={"help": "Eviction policy: lru, min or static."},
+    contract={
+        "default": "atomic",
+        "help": "Replay contract: atomic; protected for lru and static; runtime for static.",
+    },
 )
 @model_option
-@io_split_option
 @lenient_option
 @json_option
 def command(

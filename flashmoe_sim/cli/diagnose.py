@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table, size, wrapped
-from flashmoe_sim.cli.workload import bank_meaning, contract_option, load_workload, model_option, scope_option
+from flashmoe_sim.cli.options import asks
+from flashmoe_sim.cli.workload import bank_meaning, load_workload, model_option
 
 if TYPE_CHECKING:
     from flashmoe_sim.ceilings.diagnose import Diagnosis
@@ -18,22 +19,16 @@ Row = tuple[str, str, str]
 
 @click.command(name="diagnose", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("trace", required=False, metavar="[TRACE]")
-@click.option("--bank", required=True, metavar="N", help="Slots of each layer (64), or bytes of all together (8GiB).")
-@click.option("--policy", default="lru", show_default=True, metavar="P", help="Eviction policy; see `sim policy list`.")
+@asks("bank", "policy", "contract", "scope")
 @model_option
-@contract_option
-@scope_option
 @lenient_option
 @json_option
 def command(
     trace: str | None,
-    bank: str,
-    policy: str,
     model: str | None,
-    contract: str,
-    scope: Any,
     lenient: bool,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Say what a policy misses in a bank and why: first uses, too small a bank, or the policy.
 
@@ -44,13 +39,12 @@ def command(
     Example:  sim diagnose python-256 --bank 64 --policy lru
     """
     from flashmoe_sim.ceilings.diagnose import diagnose
-    from flashmoe_sim.policies.bank import parse_bank
-    from flashmoe_sim.policies.table import parse_policy
-    from flashmoe_sim.residency.setup import Setup
+    from flashmoe_sim.question import Question
+    from flashmoe_sim.sweep.plan import plan
     from flashmoe_sim.sweep.row import identity
     from flashmoe_sim.trace.bundled import catalog
 
-    setup = Setup(parse_bank(bank), parse_policy(policy), contract, scope=scope)
+    setup, _ = plan(Question(**asked))
     workload = load_workload(trace or next(iter(catalog())), model, lenient=lenient)
     found = diagnose(workload, setup)
     if as_json:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flashmoe_sim.cli.common import json_option, message, percent, print_json, print_table, wrapped
-from flashmoe_sim.cli.machine_options import condition_options, machine_option
-from flashmoe_sim.cli.workload import io_split_option, model_option
+from flashmoe_sim.cli.options import CONDITIONS, asks
+from flashmoe_sim.cli.workload import model_option
 from flashmoe_sim.numbers import three
 
 if TYPE_CHECKING:
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     help="A published table with a column misses_per_call, hit_pct or hit_rate, and maybe bank, topk and tok_s.",
 )
 @model_option
-@machine_option
-@click.option(
-    "--bank",
-    metavar="N",
-    help="Slots of each layer (64), or bytes of all together (8GiB); without it a bank takes none.",
+@asks(
+    "machine",
+    "bank",
+    bank={
+        "required": False,
+        "help": "Slots of each layer (64), or bytes of all together (8GiB); without it a bank takes none.",
+    },
 )
 @click.option(
     "--topk",
@@ -39,23 +41,15 @@ if TYPE_CHECKING:
     metavar="K",
     help="Experts a token; by default as many as the model was trained with.",
 )
-@io_split_option
-@condition_options
+@asks("io_split", *CONDITIONS)
 @json_option
 def command(
     hit_rate: str | None,
     table: Path | None,
     model: str | None,
-    machine: str | None,
-    bank: str | None,
     topk: int | None,
-    io_split: int,
-    execution: str | None,
-    dense: str | None,
-    kv: str | None,
-    direct_io: bool,
-    hot: bool,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Predict how fast a model decodes on a machine, from published hit rates.
 
@@ -70,20 +64,7 @@ def command(
     """
     from flashmoe_sim.sweep.predictions import predict_as_told
 
-    told = predict_as_told(
-        hit_rate=hit_rate,
-        table=table,
-        model=model,
-        machine=machine,
-        bank=bank,
-        top_k=topk,
-        io_split=io_split,
-        execution=execution,
-        dense=dense,
-        kv=kv,
-        direct_io=direct_io,
-        hot=hot,
-    )
+    told = predict_as_told(hit_rate=hit_rate, table=table, model=model, top_k=topk, **asked)
     for note in told.notes:
         message(f"{table}: {note}")
     geometry, runs_on, execution_name = told.geometry, told.machine, told.conditions.execution.name

@@ -16,8 +16,9 @@ from flashmoe_sim.cli.common import (
     size,
     wrapped,
 )
+from flashmoe_sim.cli.options import asks
 from flashmoe_sim.cli.policy import print_described
-from flashmoe_sim.cli.workload import bank_meaning, load_workload, model_option, scope_option, trace_argument
+from flashmoe_sim.cli.workload import bank_meaning, load_workload, model_option, trace_argument
 
 if TYPE_CHECKING:
     from flashmoe_sim.ceilings.ahead_value import AheadValue, BreakEven
@@ -31,7 +32,7 @@ def command() -> None:
 
 @command.command(short_help="What each predictor costs and saves in a bank.")
 @trace_argument
-@click.option("--bank", required=True, metavar="N", help="Slots of each layer (64), or bytes of all together (8GiB).")
+@asks("bank")
 @click.option(
     "--prefetch",
     "prefetchers",
@@ -40,15 +41,12 @@ def command() -> None:
     metavar="F,F",
     help="Predictors; see `sim prefetch list`.",
 )
-@click.option("--policy", default="lru", show_default=True, metavar="P", help="Eviction policy; see `sim policy list`.")
-@click.option(
-    "--contract",
-    default="protected",
-    show_default=True,
-    metavar="C",
-    help="When residency is looked up and what may be a victim: runtime, protected or atomic.",
+@asks(
+    "policy",
+    "contract",
+    "scope",
+    contract={"help": "When residency is looked up and what may be a victim: runtime, protected or atomic."},
 )
-@scope_option
 @click.option(
     "--price",
     default=0.5,
@@ -61,15 +59,12 @@ def command() -> None:
 @json_option
 def judge(
     trace: str,
-    bank: str,
     prefetchers: str,
-    policy: str,
-    contract: str,
-    scope: str,
     price: float,
     model: str | None,
     lenient: bool,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Judge predictors by the reads they cost and the stalls they save, not by accuracy.
 
@@ -81,10 +76,11 @@ def judge(
     from flashmoe_sim.ceilings.ahead_value import ahead_values, break_even
     from flashmoe_sim.cli.progress import replaying
     from flashmoe_sim.prefetchers.none import NoPrefetch
-    from flashmoe_sim.sweep.plan import plan_predictors, plan_setup
+    from flashmoe_sim.question import Question
+    from flashmoe_sim.sweep.plan import plan, plan_predictors
     from flashmoe_sim.sweep.row import identity
 
-    setup = plan_setup(bank, policy=policy, contract=contract, scope=scope)
+    setup, _ = plan(Question(**asked))
     chosen = [NoPrefetch(), *(one for one in plan_predictors(prefetchers) if not isinstance(one, NoPrefetch))]
     workload = load_workload(trace, model, lenient=lenient)
     with replaying() as progress:

@@ -17,13 +17,12 @@ from flashmoe_sim.cli.common import (
     print_table,
     size,
 )
-from flashmoe_sim.cli.machine_options import condition_options, machine_option
+from flashmoe_sim.cli.options import CONDITIONS, SIZED, asks
 from flashmoe_sim.cli.timing import print_timing
 from flashmoe_sim.cli.workload import (
     bank_meaning,
     load_workload,
-    prefetch_option,
-    setup_options,
+    model_option,
     slots_hint,
     trace_argument,
 )
@@ -37,12 +36,8 @@ LAYER_ROWS = 16
 
 @click.command(name="replay", context_settings={"help_option_names": ["-h", "--help"]})
 @trace_argument
-@click.option("--bank", required=True, metavar="N", help="Slots of each layer (64), or bytes of all together (8GiB).")
-@click.option("--policy", default="lru", show_default=True, metavar="P", help="Eviction policy; see `sim policy list`.")
-@setup_options
-@prefetch_option
-@machine_option
-@condition_options
+@asks(*SIZED, "machine", *CONDITIONS)
+@model_option
 @click.option(
     "--timeline",
     "timeline_file",
@@ -56,24 +51,13 @@ LAYER_ROWS = 16
 @json_option
 def command(
     trace: str,
-    bank: str,
-    policy: str,
     model: str | None,
-    contract: str,
-    scope: str,
-    prefetch: str,
-    io_split: int,
-    machine: str | None,
-    execution: str | None,
-    dense: str | None,
-    kv: str | None,
-    direct_io: bool,
-    hot: bool,
     timeline_file: Path | None,
     force: bool,
     all_layers: bool,
     lenient: bool,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Replay TRACE against one bank and count exactly what hits, misses and is evicted.
 
@@ -87,16 +71,16 @@ def command(
     """
     from flashmoe_sim.errors import BadInput
     from flashmoe_sim.machines.load import load_machine
+    from flashmoe_sim.question import Question
     from flashmoe_sim.residency.replay import replay
-    from flashmoe_sim.sweep.plan import need_machine, plan_conditions, plan_setup
+    from flashmoe_sim.sweep.plan import plan
     from flashmoe_sim.sweep.row import OnMachine, identity
     from flashmoe_sim.timeline.timed import time_replay
     from flashmoe_sim.trace.atomic import refuse_existing
 
-    need_machine(machine, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
-    setup = plan_setup(bank, policy=policy, contract=contract, scope=scope, prefetch=prefetch, io_split=io_split)
+    machine = asked["machine"]
+    setup, conditions = plan(Question(**asked))
     workload = load_workload(trace, model, lenient=lenient)
-    conditions = plan_conditions(setup, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
     if machine is None and timeline_file is not None:
         raise BadInput("--timeline shows the seconds of a machine; give --machine, see `sim machine list`")
     runs_on = None if machine is None else load_machine(machine)

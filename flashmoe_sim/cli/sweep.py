@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +14,8 @@ from flashmoe_sim.cli.common import (
     message,
     print_json,
 )
-from flashmoe_sim.cli.machine_options import condition_options
-from flashmoe_sim.cli.workload import load_workload, prefetches_option, setup_options
+from flashmoe_sim.cli.options import CONDITIONS, asks
+from flashmoe_sim.cli.workload import load_workload, model_option
 
 if TYPE_CHECKING:
     from flashmoe_sim.residency.setup import Setup
@@ -30,31 +29,12 @@ IDENTITY = ("trace", "model", "bank", "policy", "prefetch", "contract", "scope",
 
 @click.command(name="sweep", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("traces", nargs=-1, metavar="[TRACE]...")
-@click.option(
-    "--bank",
-    required=True,
-    metavar="SIZES",
-    help="16..256 (a range), 16,24,64 (a list); slots of each layer, or bytes altogether (4GiB..16GiB).",
-)
+@asks("bank", several=True)
 @click.option("--bank-step", default="auto", show_default=True, metavar="S", help="Steps of a range: auto, 16, or x2.")
-@click.option(
-    "--policy",
-    "policies",
-    default="lru",
-    show_default=True,
-    metavar="P,P",
-    help="Eviction policies; all: every one, ranked; mine:Gap: your own.",
-)
+@asks("policy", several=True)
 @click.option("--topk", "top_ks", metavar="K,K", help="Cut each trace to these experts per token.")
-@setup_options
-@prefetches_option
-@click.option(
-    "--machine",
-    "machines",
-    metavar="X,X",
-    help="Say how fast it runs on these machines: names from `sim machine list`, or files.",
-)
-@condition_options
+@asks("contract", "scope", "prefetch", "io_split", "machine", *CONDITIONS, several=True)
+@model_option
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="DIR", help="Write results.parquet, .csv and .png to this folder."
 )
@@ -63,25 +43,14 @@ IDENTITY = ("trace", "model", "bank", "policy", "prefetch", "contract", "scope",
 @json_option
 def command(
     traces: tuple[str, ...],
-    bank: str,
     bank_step: str,
-    policies: str,
     top_ks: str | None,
     model: str | None,
-    contract: str,
-    scope: str,
-    prefetch: str,
-    io_split: int,
-    machines: str | None,
-    execution: str | None,
-    dense: str | None,
-    kv: str | None,
-    direct_io: bool,
-    hot: bool,
     out: Path | None,
     force: bool,
     lenient: bool,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Say what banks of many sizes would hit, and how far that is from the best any policy could do.
 
@@ -96,25 +65,15 @@ def command(
     """
     from flashmoe_sim.cli.progress import replaying
     from flashmoe_sim.machines.load import load_machine
+    from flashmoe_sim.question import Question
     from flashmoe_sim.sweep.collect import sweep
     from flashmoe_sim.sweep.left_out import reasons
-    from flashmoe_sim.sweep.plan import need_machine, plan_conditions, plan_setups, plan_workloads
+    from flashmoe_sim.sweep.plan import plan_sweep, plan_workloads
     from flashmoe_sim.trace.bundled import catalog
 
-    need_machine(machines, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
     left_out: list[LeftOut] = []
-    setups = plan_setups(
-        bank,
-        bank_step=bank_step,
-        policy=policies,
-        contract=contract,
-        scope=scope,
-        prefetch=prefetch,
-        io_split=io_split,
-        left_out=left_out,
-    )
-    runs_on = [load_machine(name.strip()) for name in machines.split(",")] if machines else []
-    how = partial(plan_conditions, execution=execution, dense=dense, kv=kv, direct_io=direct_io, hot=hot)
+    setups, conditions = plan_sweep(Question(**asked), bank_step=bank_step, left_out=left_out)
+    runs_on = [load_machine(name.strip()) for name in (asked["machine"] or "").split(",") if name]
     if out is not None:
         from flashmoe_sim.sweep.store import check_folder
 
@@ -130,15 +89,15 @@ def command(
                 message(plan)  # not before: it is known now that some setup fits
             update(done, total)
 
-        rows = sweep(workloads, setups, machines=runs_on, conditions=how, progress=progress, left_out=left_out)
-    ranks = "all" in [policy.strip() for policy in policies.split(",")]
+        rows = sweep(workloads, setups, machines=runs_on, conditions=conditions, progress=progress, left_out=left_out)
+    ranks = "all" in [policy.strip() for policy in asked["policy"].split(",")]
     warnings = [*reasons(left_out), *_aliasing(rows), *(note for machine in runs_on for note in machine.notes)]
     try:
         if as_json:
             notes = [f"{workload.trace.name}: {note}" for workload in workloads for note in workload.trace.notes]
             print_json(_document(rows, left_out, [*notes, *warnings]))
         else:
-            _print(rows, workloads, setups=setups, contract=contract, left_out=left_out, ranks=ranks)
+            _print(rows, workloads, setups=setups, contract=asked["contract"], left_out=left_out, ranks=ranks)
         for warning in warnings:
             message(warning)
     finally:  # a reader of the table that wants no more of it costs no results

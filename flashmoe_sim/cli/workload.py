@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,42 +17,6 @@ trace_argument = click.argument("trace", metavar="TRACE")
 model_option = click.option(
     "--model", metavar="SPEC", help="What an expert costs: a manifest, sidecar folder, GGUF file or name."
 )
-contract_option = click.option(
-    "--contract",
-    default="protected",
-    show_default=True,
-    metavar="C",
-    help="When residency is looked up and what may be a victim: protected, atomic, sequential, or runtime, which is "
-    "the patched runtime with its slot aliasing.",
-)
-scope_option = click.option(
-    "--scope",
-    default="layer",
-    show_default=True,
-    metavar="S",
-    help="layer: a bank for each layer; global: one for all.",
-)
-PREDICTORS = "none, temporal, predict-prev, predict-top1, hot, markov, next-layer, eam, synthetic, oracle-1, oracle-w"
-prefetch_option = click.option(
-    "--prefetch", default="none", show_default=True, metavar="F", help=f"Predictor: {PREDICTORS}."
-)
-prefetches_option = click.option(
-    "--prefetch", default="none", show_default=True, metavar="F,F", help=f"Predictors, or all: {PREDICTORS}."
-)
-io_split_option = click.option(
-    "--io-split",
-    default=4,
-    show_default=True,
-    metavar="N",
-    help="Most chunks one tensor family of an expert is read in.",
-)
-
-
-def setup_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`--model`, `--contract`, `--scope` and `--io-split`."""
-    for option in (io_split_option, scope_option, contract_option, model_option):
-        function = option(function)
-    return function
 
 
 def bank_meaning(setup: Setup) -> str:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.outside import blaming
-from flashmoe_sim.policies.bank import Bank, Scope, parse_bank, parse_banks, parse_size
+from flashmoe_sim.policies.bank import Scope, parse_bank, parse_banks, parse_size
 from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
+from flashmoe_sim.question import CONDITIONS, SIZED, Question
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.left_out import LeftOut
@@ -25,11 +27,40 @@ from flashmoe_sim.trace.bundled import find_trace
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.lines import trace_name
 
+if TYPE_CHECKING:
+    from flashmoe_sim.question import OneBank, OnePolicy, OnePredictor
+
 One = TypeVar("One")
-OneBank = str | int | Bank
-OnePolicy = str | Policy | type[Policy]
-OnePredictor = str | Prefetcher | type[Prefetcher]
 ALL = "all"
+
+
+def plan(question: Question) -> tuple[Setup, Conditions]:
+    """The setup and the conditions of one replay.
+
+    Raises BadInput for words that mean nothing, for a combination that cannot be, and for conditions without a machine.
+    """
+    setup = plan_setup(**_of(question, SIZED))
+    return setup, _conditions(question)(setup)
+
+
+def plan_sweep(
+    question: Question, *, bank_step: str = "auto", left_out: list[LeftOut] | None = None
+) -> tuple[list[Setup], Callable[[Setup], Conditions]]:
+    """The setups of a sweep, as `plan_setups` has them, and the conditions of each."""
+    conditions = _conditions(question)
+    return plan_setups(**_of(question, SIZED), bank_step=bank_step, left_out=left_out), conditions
+
+
+def _conditions(question: Question) -> Callable[[Setup], Conditions]:
+    asked = _of(question, CONDITIONS)
+    given = ", ".join(f"--{name.replace('_', '-')}" for name, value in asked.items() if value not in (None, False))
+    if given and not question.machine:
+        raise BadInput(f"{given}: how a model runs on a machine; give --machine too, see `sim machine list`")
+    return partial(plan_conditions, **asked)
+
+
+def _of(question: Question, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(question, name) for name in names}
 
 
 def plan_setup(
@@ -69,13 +100,6 @@ def plan_conditions(
         direct_io=direct_io,
         hot=hot,
     )
-
-
-def need_machine(machine: object, **conditions: object) -> None:
-    """Raise BadInput if there are conditions, such as execution or hot, but no machine that they apply to."""
-    given = ", ".join(f"--{name.replace('_', '-')}" for name, value in conditions.items() if value not in (None, False))
-    if given and not machine:
-        raise BadInput(f"{given}: how a model runs on a machine; give --machine too, see `sim machine list`")
 
 
 def plan_setups(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.load import load_model
@@ -13,10 +13,13 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank, parse_bank
-from flashmoe_sim.sweep.plan import OneBank, plan_conditions, plan_setup
+from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
 from flashmoe_sim.timeline.from_rates import Predicted, predict
 from flashmoe_sim.timeline.rates import Rate, parse_hit_rates, percent_or_share, read_rates
+
+if TYPE_CHECKING:
+    from flashmoe_sim.question import OneBank
 
 HitRates = str | float | Iterable[float]
 

@@ -18,7 +18,7 @@ HELPERS = {
     "main",
     "common",
     "machine_fit",
-    "machine_options",
+    "options",
     "progress",
     "sweep_tables",
     "timing",

@@ -1,0 +1,39 @@
+"""The options of the command line that say what is asked, made from the fields of Question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
+from typing import Any
+
+import click
+
+from flashmoe_sim.question import CONDITIONS, SIZED, Question
+
+__all__ = ["CONDITIONS", "SIZED", "asks"]
+
+FIELDS: dict[str, Field[Any]] = {item.name: item for item in fields(Question)}
+
+
+def asks(*names: str, several: bool = False, **changed: dict[str, Any]) -> Callable[[Any], Any]:
+    """Options for these fields of Question, in this order.
+
+    several: for a verb that takes lists. changed: by field, what a verb says or requires otherwise.
+    """
+
+    def decorated(function: Any) -> Any:
+        for name in reversed(names):
+            function = _option(FIELDS[name], several=several, **changed.get(name, {}))(function)
+        return function
+
+    return decorated
+
+
+def _option(item: Field[Any], *, several: bool, **changed: Any) -> Callable[[Any], Any]:
+    metavar, help_ = item.metadata["several"] if several else (item.metadata["metavar"], item.metadata["help"])
+    settings: dict[str, Any] = {"help": help_} | ({"is_flag": True} if item.default is False else {"metavar": metavar})
+    if item.default is MISSING:
+        settings |= {"required": True}
+    elif item.default not in (None, False):
+        settings |= {"default": item.default, "show_default": True}
+    return click.option(f"--{item.name.replace('_', '-')}", item.name, **settings | changed)

@@ -1,0 +1,101 @@
+"""What can be asked of a replay: the one place with the name, default and help of each option."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flashmoe_sim.machines.machine import Machine
+    from flashmoe_sim.policies.bank import Bank
+    from flashmoe_sim.policies.base import Policy
+    from flashmoe_sim.prefetchers.base import Prefetcher
+
+    OneBank = str | int | Bank
+    OnePolicy = str | Policy | type[Policy]
+    OnePredictor = str | Prefetcher | type[Prefetcher]
+    OneMachine = str | Path | Machine
+
+PREDICTORS = "none, temporal, predict-prev, predict-top1, hot, markov, next-layer, eam, synthetic, oracle-1, oracle-w"
+EXECUTIONS = (
+    "resident, sync-install, split-install, parallel-install, async-upload, overlap-prefetch, hot-cold, prefill-copy, "
+    "page-cache, k-materialize"
+)
+SIZED = ("bank", "policy", "contract", "scope", "prefetch", "io_split")
+CONDITIONS = ("execution", "dense", "kv", "direct_io", "hot")
+
+
+def _option(metavar: str, help_: str, *, several: tuple[str, str] | None = None) -> dict[str, Any]:
+    """several: metavar and help for a verb that takes a list."""
+    return {"metavar": metavar, "help": help_, "several": several or (metavar, help_)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One replay, and the machine that it runs on, in the words of the command line or as objects.
+
+    `sim sweep` asks for several at once, with a list of banks, policies, predictors and machines. `sweep.plan` turns
+    words into values, and refuses those that mean nothing.
+    """
+
+    bank: OneBank | Iterable[OneBank] = field(
+        metadata=_option(
+            "N",
+            "Slots of each layer (64), or bytes of all together (8GiB).",
+            several=(
+                "SIZES",
+                "16..256 (a range), 16,24,64 (a list); slots of each layer, or bytes altogether (4GiB..16GiB).",
+            ),
+        )
+    )
+    policy: OnePolicy | Iterable[OnePolicy] = field(
+        default="lru",
+        metadata=_option(
+            "P",
+            "Eviction policy; see `sim policy list`.",
+            several=("P,P", "Eviction policies; all: every one, ranked; mine:Gap: your own."),
+        ),
+    )
+    contract: str = field(
+        default="protected",
+        metadata=_option(
+            "C",
+            "When residency is looked up and what may be a victim: protected, atomic, sequential, or runtime, which is "
+            "the patched runtime with its slot aliasing.",
+        ),
+    )
+    scope: str = field(default="layer", metadata=_option("S", "layer: a bank for each layer; global: one for all."))
+    prefetch: OnePredictor | Iterable[OnePredictor] = field(
+        default="none",
+        metadata=_option("F", f"Predictor: {PREDICTORS}.", several=("F,F", f"Predictors, or all: {PREDICTORS}.")),
+    )
+    io_split: int = field(default=4, metadata=_option("N", "Most chunks one tensor family of an expert is read in."))
+    machine: OneMachine | Iterable[OneMachine] | None = field(
+        default=None,
+        metadata=_option(
+            "X",
+            "Say how fast it runs on this machine: a name from `sim machine list`, or a file.",
+            several=("X,X", "Say how fast it runs on these machines: names from `sim machine list`, or files."),
+        ),
+    )
+    execution: str | None = field(
+        default=None,
+        metadata=_option(
+            "E",
+            f"The order in which a call is read, uploaded and computed: {EXECUTIONS}; default: the execution model of "
+            "the engine that uses this policy.",
+        ),
+    )
+    dense: str | int | None = field(
+        default=None,
+        metadata=_option("SIZE", "Weights outside the routed experts, such as 5GiB; default: the model's."),
+    )
+    kv: str | int | None = field(
+        default=None, metadata=_option("SIZE", "Memory of the context, such as 2GiB; default: 0.")
+    )
+    direct_io: bool = field(default=False, metadata=_option("", "Reads go past the page cache."))
+    hot: bool = field(
+        default=False, metadata=_option("", "The storage is hot and throttled: it reads at its hot_share.")
+    )
