@@ -64,7 +64,7 @@ def test_the_id_changes_with_what_changes_the_answer(capsys: pytest.CaptureFixtu
     path = str(catalog()["python-256"].path)
     model = str(catalog()["python-256"].model)
     again = document(capsys, path, "--bank", "16", "--model", model)["identity"]
-    assert (again["id"], again["trace"]) == (ids[0], "python")
+    assert (again["id"], again["trace"]) == (ids[0], "python-bank256")
 
 
 def test_the_table_says_what_the_json_says(capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,14 +137,15 @@ def test_no_line_about_aliasing_where_there_is_none(capsys: pytest.CaptureFixtur
 def test_a_run_whose_log_shows_the_link_unused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], machine: str, warned: bool
 ) -> None:
-    runs = Path(__file__).parents[1]
+    tests = Path(__file__).parents[1]
+    runs = tests.parent / "data" / "runs"
     folder = tmp_path / "prose-bank24"
-    shutil.copytree(runs / "validation" / "runs" / "runs" / "prose-bank24", folder)
-    cuda = (runs / "machines" / "logs" / "cuda.txt").read_text()
+    shutil.copytree(runs / "prose-bank24", folder)
+    cuda = (tests / "machines" / "logs" / "cuda.txt").read_text()
     loaded = cuda[cuda.index("load_tensors: loading") : cuda.index("llama_context: ")]
     log = (folder / "log.txt").read_text(errors="replace")
     manifest = str(folder.parent / "manifest.json")
-    shutil.copy(runs / "validation" / "runs" / "runs" / "manifest.json", manifest)
+    shutil.copy(runs / "manifest.json", manifest)
     arguments = ["replay", str(folder), "--bank", "24", "--model", manifest, "--dense", "1MiB", "--machine", machine]
     assert main(arguments) == 0
     assert "host's memory" not in capsys.readouterr().err

@@ -22,7 +22,7 @@ from tests.native_bridge.check.sets import ALL, RUNS, copies, edit_flags, edit_l
 WITHOUT_SLOTS = ("prose-stock", "prose-resident-bank", "warm-stock")
 
 
-RECORDED = RUNS.parents[1] / "native_bridge" / "recorded"  # of the small model, with no manifest beside them
+RECORDED = Path(__file__).parents[1] / "recorded"  # of the small model, with no manifest beside them
 
 
 def recorded(name: str, place: Path = RECORDED) -> CountCheck:
