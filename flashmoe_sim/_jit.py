@@ -21,7 +21,7 @@ _numba: Any = config
 _caching: Any = caching
 
 _PACKAGE = Path(__file__).parent
-_AFTER_KERNELS = ("ceilings", "sweep", "report", "cli")
+_AFTER_KERNELS = ("ceilings", "question.py", "sweep", "report", "reference.py", "api.py", "cli")
 _KEPT_VERSIONS = 4
 _choosing_folder = Lock()  # numba takes it from a variable that all threads share
 
@@ -46,7 +46,7 @@ def kernel_cache() -> Path | None:
     """
     digest = hashlib.blake2b(f"{numba.__version__} {sys.version_info[:2]}".encode(), digest_size=10)
     for source in sorted(_PACKAGE.rglob("*.py")):
-        if source.parent.name in _AFTER_KERNELS:
+        if source.relative_to(_PACKAGE).parts[0] in _AFTER_KERNELS:
             continue
         digest.update(source.relative_to(_PACKAGE).as_posix().encode())
         digest.update(source.read_bytes())

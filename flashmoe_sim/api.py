@@ -44,7 +44,8 @@ from flashmoe_sim.sweep.collect import sweep as run_sweep
 from flashmoe_sim.sweep.left_out import LeftOut, reasons
 from flashmoe_sim.sweep.plan import plan, plan_setup, plan_sweep, plan_workloads
 from flashmoe_sim.sweep.predictions import HitRates, predict_as_told
-from flashmoe_sim.sweep.row import OnMachine, identity, result_row
+from flashmoe_sim.sweep.row import result_row, seconds
+from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
@@ -167,13 +168,13 @@ def replay(
     workload = load_trace(trace, model=model)
     replayed = run_replay(workload, setup, record=machine is not None)
     if by == "layer":
-        who = identity(workload, setup)
+        who = Task(workload, setup).identity()
         return frame([who | row for row in replayed.counts.by_layer()], LAYER_COLUMNS)
-    on = None
-    if machine is not None:
-        runs_on = _machine(machine)
-        on = OnMachine.of(runs_on, conditions, time_replay(workload, setup, replayed, runs_on, conditions))
-    return frame([result_row(workload, setup, replayed.counts, best=None, on=on)])
+    if machine is None:
+        return frame([result_row(Task(workload, setup), replayed.counts, best=None)])
+    task = Task(workload, setup, _machine(machine), conditions)
+    timed = time_replay(workload, setup, replayed, _machine(machine), conditions)
+    return frame([result_row(task, replayed.counts, best=None, timing=seconds(task, timed))])
 
 
 def diagnose(
@@ -328,7 +329,7 @@ def curve(
     counted = hit_curve(workload, setup.policy, contract=contract, io_split=io_split)
     return frame(
         [
-            result_row(workload, replace(setup, bank=Bank(slots=slots)), counts, best=None)
+            result_row(Task(workload, replace(setup, bank=Bank(slots=slots))), counts, best=None)
             for slots, counts in counted.items()
         ]
     )

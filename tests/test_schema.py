@@ -6,7 +6,8 @@ import pytest
 
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.schema import COUNTS, IDENTITY, PREDICTED, RESULT_COLUMNS, TIMING, Column
-from flashmoe_sim.sweep.row import identity, result_row
+from flashmoe_sim.sweep.row import result_row
+from flashmoe_sim.sweep.task import Task
 from tests.residency.builders import geometry_of, one_layer, run, trace_of
 
 
@@ -40,13 +41,14 @@ def test_units_are_told_by_names() -> None:
 def test_a_row_has_the_values_of_its_columns() -> None:
     workload = prepare(trace_of(one_layer([[0], [1], [0]]), 4), geometry_of({0: 10}, 4))
     replayed = run(workload, 1)
-    row = result_row(workload, replayed.setup, replayed.counts, best=replayed.counts)
-    assert set(identity(workload, replayed.setup)) == {column.name for column in IDENTITY}
+    task = Task(workload, replayed.setup)
+    row = result_row(task, replayed.counts, best=replayed.counts)
+    assert set(task.identity()) == {column.name for column in IDENTITY}
     known = set(replayed.counts.total())
     assert known == {column.name for column in COUNTS} - {"best_hit_rate", "best_bytes_per_token"}
     types = {"str": str, "int": int, "float": float}
     unknown = [column.name for column in IDENTITY + COUNTS if type(row[column.name]) is not types[column.dtype]]
     assert unknown == ["bank_bytes", "prefetch_precision", "prefetch_recall"]  # in slots, and there is no predictor
     assert {row[column.name] for column in TIMING} == {None}
-    best = result_row(workload, replayed.setup, replayed.counts, best=None)
+    best = result_row(task, replayed.counts, best=None)
     assert (best["best_hit_rate"], best["best_bytes_per_token"]) == (None, None)

@@ -58,14 +58,14 @@ def command(
     from flashmoe_sim.machines.load import load_machine
     from flashmoe_sim.question import Question
     from flashmoe_sim.sweep.plan import plan
-    from flashmoe_sim.sweep.row import identity
+    from flashmoe_sim.sweep.task import Task
 
     setup, conditions = plan(Question(**asked))
     runs_on = load_machine(asked["machine"])
     workload = load_workload(trace, model, lenient=lenient)
     found = ceilings(workload, setup, runs_on, conditions, lookahead=lookahead)
     if as_json:
-        who = identity(workload, setup, machine=runs_on, conditions=conditions)
+        who = Task(workload, setup, runs_on, conditions).identity()
         print_json({"identity": who, "ceilings": found.to_dict()})
         return
     _print(found, setup)

@@ -41,14 +41,14 @@ def command(
     from flashmoe_sim.ceilings.diagnose import diagnose
     from flashmoe_sim.question import Question
     from flashmoe_sim.sweep.plan import plan
-    from flashmoe_sim.sweep.row import identity
+    from flashmoe_sim.sweep.task import Task
     from flashmoe_sim.trace.bundled import catalog
 
     setup, _ = plan(Question(**asked))
     workload = load_workload(trace or next(iter(catalog())), model, lenient=lenient)
     found = diagnose(workload, setup)
     if as_json:
-        print_json({"identity": identity(workload, setup), "diagnosis": found.to_dict()})
+        print_json({"identity": Task(workload, setup).identity(), "diagnosis": found.to_dict()})
         return
     click.echo(wrapped(f"{found.verdict.kind.replace('-', ' ')}: {found.verdict.text}") + "\n")
     sections = (_misses(found), _gap(found), _demand(found, setup), _nulls(found), _halves(found), _larger(found))

@@ -78,7 +78,7 @@ def judge(
     from flashmoe_sim.prefetchers.none import NoPrefetch
     from flashmoe_sim.question import Question
     from flashmoe_sim.sweep.plan import plan, plan_predictors
-    from flashmoe_sim.sweep.row import identity
+    from flashmoe_sim.sweep.task import Task
 
     setup, _ = plan(Question(**asked))
     chosen = [NoPrefetch(), *(one for one in plan_predictors(prefetchers) if not isinstance(one, NoPrefetch))]
@@ -88,7 +88,7 @@ def judge(
     with replaying() as progress:
         needed = break_even(workload, setup, price=price, progress=progress)
     if as_json:
-        print_json({"identity": identity(workload, setup), **_document(values, needed)})
+        print_json({"identity": Task(workload, setup).identity(), **_document(values, needed)})
         return
     _print_values(workload.trace.name, setup, values)
     _print_break_even(needed)

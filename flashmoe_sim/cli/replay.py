@@ -74,7 +74,8 @@ def command(
     from flashmoe_sim.question import Question
     from flashmoe_sim.residency.replay import replay
     from flashmoe_sim.sweep.plan import plan
-    from flashmoe_sim.sweep.row import OnMachine, identity
+    from flashmoe_sim.sweep.row import seconds
+    from flashmoe_sim.sweep.task import Task
     from flashmoe_sim.timeline.timed import time_replay
     from flashmoe_sim.trace.atomic import refuse_existing
 
@@ -92,7 +93,8 @@ def command(
     timed = None
     if runs_on is not None:
         timed = time_replay(workload, setup, replayed, runs_on, conditions, record=timeline_file is not None)
-    on = None if timed is None or runs_on is None else OnMachine.of(runs_on, conditions, timed)
+    task = Task(workload, setup) if runs_on is None else Task(workload, setup, runs_on, conditions)
+    columns = {} if timed is None else seconds(task, timed)
     total, layers = replayed.counts.total(), replayed.counts.by_layer()
     warn_of_aliasing(total)
     if timed is not None and timeline_file is not None:
@@ -102,14 +104,13 @@ def command(
         message(f"wrote {timeline_file}; open it in ui.perfetto.dev")
     if as_json:
         timing = None
-        if timed is not None and on is not None:
-            timing = timed.as_json() | on.columns | {"notes": list(on.machine.notes)}
-        who = identity(workload, setup, machine=runs_on, conditions=conditions)
-        print_json({"identity": who, "counts": total, "layers": layers, "timing": timing})
+        if timed is not None and runs_on is not None:
+            timing = timed.as_json() | columns | {"notes": list(runs_on.notes)}
+        print_json({"identity": task.identity(), "counts": total, "layers": layers, "timing": timing})
         return
     _print_total(workload.trace, setup, total)
-    if timed is not None and on is not None:
-        print_timing(timed, on)
+    if timed is not None and runs_on is not None:
+        print_timing(timed, runs_on, execution=columns["execution"], bottleneck=columns["bottleneck"])
     _print_layers(layers, all_layers=all_layers)
 
 

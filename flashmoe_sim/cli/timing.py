@@ -8,7 +8,7 @@ from flashmoe_sim.cli.common import print_table, size
 from flashmoe_sim.numbers import three
 
 if TYPE_CHECKING:
-    from flashmoe_sim.sweep.row import OnMachine
+    from flashmoe_sim.machines.machine import Machine
     from flashmoe_sim.timeline.timed import Timed
 
 WORDS = {
@@ -43,7 +43,7 @@ BOTTLENECKS = {
 }
 
 
-def print_timing(timed: Timed, on: OnMachine) -> None:
+def print_timing(timed: Timed, machine: Machine, *, execution: str, bottleneck: str) -> None:
     """Speed, steps, and where a token's time goes."""
     timing = timed.timing
     rows = [("decode", speed(timing.tok_s, timed.tok_s_lo, timed.tok_s_hi))]
@@ -61,9 +61,9 @@ def print_timing(timed: Timed, on: OnMachine) -> None:
     for name, ms in timing.part_ms_per_token.items():
         if ms > LEAST_SHARE * per_token:
             rows.append((f"  {WORDS[name]}", f"{three(ms)} ms  ({ms / per_token:.0%})"))
-    rows.append(("what holds it back most", BOTTLENECKS[on.columns["bottleneck"]]))
+    rows.append(("what holds it back most", BOTTLENECKS[bottleneck]))
     rows.append(("read from storage", size(timed.storage_bytes)))
     rows.append(("read from the page cache", size(timed.page_cache_bytes)))
-    title = f"on {on.machine.name}: {on.machine.title}; {on.conditions.execution.name}"
+    title = f"on {machine.name}: {machine.title}; {execution}"
     caption = "in brackets the 90 % interval: the machine, the luck of the trace, and the spread between runs"
-    print_table((("", "left"), ("", "right")), rows, title=title, caption="; ".join((caption, *on.machine.notes)))
+    print_table((("", "left"), ("", "right")), rows, title=title, caption="; ".join((caption, *machine.notes)))

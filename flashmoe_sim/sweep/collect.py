@@ -17,9 +17,12 @@ from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.left_out import LeftOut
-from flashmoe_sim.sweep.row import OnMachine, result_row
+from flashmoe_sim.sweep.row import result_row, seconds
+from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
 from flashmoe_sim.timeline.timed import default_execution, time_replay
+
+Timing = tuple[Task, dict[str, Any]]
 
 
 def sweep(
@@ -42,7 +45,7 @@ def sweep(
     Raises BadInput, before anything runs, for a setup that does not fit a workload; with `left_out`, if none fits any.
     """
     jobs: list[tuple[int, Job]] = []
-    timings: list[Callable[[], tuple[Counts, list[OnMachine]]]] = []
+    timings: list[Callable[[], tuple[Counts, list[Timing]]]] = []
     ceilings = [{setup: ceiling_setup(workload, setup) for setup in setups} for workload in workloads]
     refused: list[dict[Setup, BadInput]] = [{} for _ in workloads]
     for number, workload in enumerate(workloads):
@@ -90,10 +93,10 @@ def sweep(
             ceiling = best[setup]
             of_best = None if ceiling is None else counted.get(ceiling)
             if not machines:
-                rows.append(result_row(workload, setup, counted[setup], best=of_best))
+                rows.append(result_row(Task(workload, setup), counted[setup], best=of_best))
                 continue
             own, on = next(in_order).result()
-            rows += [result_row(workload, setup, own, best=of_best, on=one) for one in on]
+            rows += [result_row(task, own, best=of_best, timing=timing) for task, timing in on]
     return rows
 
 
@@ -102,15 +105,16 @@ def _time(
     setup: Setup,
     machines: Sequence[Machine],
     conditions: Callable[[Setup], Conditions] | None,
-) -> tuple[Counts, list[OnMachine]]:
+) -> tuple[Counts, list[Timing]]:
     """One replay, and its seconds on every machine."""
     replayed = replay(workload, setup, record=True)
     how = conditions(setup) if conditions else Conditions(execution=default_execution(setup))
     on = []
     for machine in machines:
+        task = Task(workload, setup, machine, how)
         try:
             timed = time_replay(workload, setup, replayed, machine, how)
         except DoesNotFit:
             timed = None
-        on.append(OnMachine.of(machine, how, timed))
+        on.append((task, seconds(task, timed)))
     return replayed.counts, on

@@ -19,7 +19,8 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.sweep.plan import plan_setup
-from flashmoe_sim.sweep.row import OnMachine
+from flashmoe_sim.sweep.row import seconds
+from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
 from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.execution import EXECUTION_MODELS
@@ -139,7 +140,7 @@ def many_machines() -> None:
         for machine in machines:
             with suppress(DoesNotFit):
                 timed = time_replay(workload, setup, replayed, machine, conditions)
-                OnMachine.of(machine, conditions, timed)
+                seconds(Task(workload, setup, machine, conditions), timed)
         seconds_s += time.thread_time() - begin
     print(
         f"\n{len(setups)} banks x {len(machines)} machines, {SWEEP_TOKENS:,} tokens x {SWEEP_LAYERS} layers, one core: "

@@ -21,7 +21,7 @@ from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.collect import sweep
-from flashmoe_sim.sweep.row import identity
+from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.trace.store import write_store
 from flashmoe_sim.trace.write_jsonl import write_jsonl
 from tests.residency.builders import geometry_of, one_layer, random_calls, run, some, trace_of
@@ -125,7 +125,7 @@ def test_one_pass_counts_what_replays_count(workload: Workload, other: Path, pro
 
 def test_the_id_is_of_what_the_profile_says(workload: Workload, other: Path, tmp_path: Path) -> None:
     def id_of(profile: str, kind: type[Static | StaticGlobal] = Static) -> str:
-        return str(identity(workload, Setup(Bank(slots=3), kind(profile=profile), "atomic"))["id"])
+        return str(Task(workload, Setup(Bank(slots=3), kind(profile=profile), "atomic")).strong_id)
 
     again, elsewhere, different = tmp_path / "again.jsonl", tmp_path / "elsewhere.parquet", tmp_path / "more.parquet"
     elsewhere.write_bytes(other.read_bytes())
@@ -135,7 +135,7 @@ def test_the_id_is_of_what_the_profile_says(workload: Workload, other: Path, tmp
     assert id_of(str(other)) == id_of(str(elsewhere)) == id_of(str(again))
     assert len({id_of(profile) for profile in ("", "first-1", "first-2", str(other), str(different))}) == 5
     assert id_of(str(other), StaticGlobal) != id_of(str(other))
-    row = identity(workload, Setup(Bank(slots=3), Static(profile=str(other)), "atomic"))
+    row = Task(workload, Setup(Bank(slots=3), Static(profile=str(other)), "atomic")).identity()
     assert parse_policy(row["policy"]) == Static(profile=str(other))
 
 

@@ -1,8 +1,10 @@
-"""The id of a row: the hash of everything that decides what is in it."""
+"""A task: one row to be computed, and its id, the hash of everything that decides what is in it."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from functools import cache, cached_property
+from importlib.metadata import version
 from typing import Any
 
 from flashmoe_sim.content import OURS, NoContent, hash_of
@@ -32,15 +34,51 @@ WORDS: dict[type, tuple[str, ...]] = {
 }
 
 
-def strong_id(
-    workload: Workload, setup: Setup, machine: Machine | None = None, conditions: Conditions | None = None
-) -> str | None:
-    """The id of one setup on a workload, and of its seconds on a machine under some conditions.
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One setup on a workload, and its seconds on a machine under some conditions; counts alone without a machine."""
 
-    It covers contents, not files or names: the trace, the model, the profile that a policy read, the code of a policy
-    or predictor of the user's, which may read all of a trace. Dense bytes count only for seconds. None if that code
-    refers to something without known content, such as an open file.
-    """
+    workload: Workload
+    setup: Setup
+    machine: Machine | None = None
+    conditions: Conditions | None = None
+
+    @cached_property
+    def strong_id(self) -> str | None:
+        """The id of the row, known before it is computed; equal ids mean equal results.
+
+        It covers contents, not files or names: the trace, the model, the profile that a policy read, the code of a
+        policy or predictor of the user's, which may read all of a trace. Dense bytes count only for seconds. None if
+        that code refers to something without known content, such as an open file.
+        """
+        return _id_of(self.workload, self.setup, self.machine, self.conditions)
+
+    def identity(self) -> dict[str, Any]:
+        """The columns of schema.IDENTITY."""
+        workload, setup = self.workload, self.setup
+        return {
+            "id": self.strong_id,
+            "trace": workload.trace.name,
+            "model": workload.geometry.name if workload.geometry else None,
+            "trace_id": workload.trace.content_id,
+            "policy": setup.policy.spec,
+            "contract": setup.contract,
+            "prefetch": setup.prefetch.spec,
+            "scope": setup.scope,
+            "bank": str(setup.bank),
+            "io_split": setup.io_split,
+            "version": _version(),
+            "bank_slots": setup.bank.slots,
+            "bank_bytes": setup.bank.budget_bytes,
+        }
+
+
+@cache
+def _version() -> str:
+    return version("flashmoe-sim")
+
+
+def _id_of(workload: Workload, setup: Setup, machine: Machine | None, conditions: Conditions | None) -> str | None:
     policy = setup.policy
     read = {"profile": workload.profile(policy).content} if isinstance(policy, ProfiledPolicy) else policy.contents()
     trace = workload.trace

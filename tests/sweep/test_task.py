@@ -30,9 +30,10 @@ from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import COUNTS, TIMING
-from flashmoe_sim.sweep import strong_id
+from flashmoe_sim.sweep import task
 from flashmoe_sim.sweep.collect import sweep
-from flashmoe_sim.sweep.row import OnMachine, result_row
+from flashmoe_sim.sweep.row import result_row, seconds
+from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
@@ -58,15 +59,18 @@ class Inputs:
         return Workload(self.trace, self.geometry)
 
     @property
+    def task(self) -> Task:
+        return Task(self.workload, self.setup, self.machine, self.conditions)
+
+    @property
     def id(self) -> str | None:
-        return strong_id.strong_id(self.workload, self.setup, self.machine, self.conditions)
+        return self.task.strong_id
 
     def row(self) -> dict[str, Any]:
         workload = self.workload
         replayed = replay(workload, self.setup, record=True)
         timed = time_replay(workload, self.setup, replayed, self.machine, self.conditions)
-        on = OnMachine.of(self.machine, self.conditions, timed)
-        row = result_row(workload, self.setup, replayed.counts, best=None, on=on)
+        row = result_row(self.task, replayed.counts, best=None, timing=seconds(self.task, timed))
         assert row["id"] == self.id
         return {name: row[name] for name in RESULTS}
 
@@ -273,7 +277,7 @@ def test_every_field_of_a_hot_profile(inputs: Inputs, tmp_path: Path) -> None:
             assert replace(inputs, setup=replace(inputs.setup, policy=other)).id is not None
             if changed != layer:
                 given = Setup(Bank(slots=4), other, "atomic")
-                assert strong_id.strong_id(inputs.workload, given, inputs.machine, inputs.conditions) != before, path
+                assert replace(inputs, setup=given).id != before, path
 
 
 @pytest.mark.parametrize("weighting", TIMED)
@@ -329,7 +333,7 @@ def test_what_was_not_in_ids_once(inputs: Inputs) -> None:
 
 def test_the_semantics_are_in_the_id(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
     before = inputs.id
-    monkeypatch.setattr(strong_id, "SEMANTICS", strong_id.SEMANTICS + 1)
+    monkeypatch.setattr(task, "SEMANTICS", task.SEMANTICS + 1)
     assert inputs.id != before
 
 
