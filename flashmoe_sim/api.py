@@ -172,8 +172,9 @@ def replay(
         return frame([who | row for row in replayed.counts.by_layer()], LAYER_COLUMNS)
     if machine is None:
         return frame([result_row(Task(workload, setup), replayed.counts, best=None)])
-    task = Task(workload, setup, _machine(machine), conditions)
-    timed = time_replay(workload, setup, replayed, _machine(machine), conditions)
+    runs_on = _machine(machine)
+    task = Task(workload, setup, runs_on, conditions)
+    timed = time_replay(workload, setup, replayed, runs_on, conditions)
     return frame([result_row(task, replayed.counts, best=None, timing=seconds(task, timed))])
 
 

@@ -73,7 +73,7 @@ def command(
 
     left_out: list[LeftOut] = []
     setups, conditions = plan_sweep(Question(**asked), bank_step=bank_step, left_out=left_out)
-    runs_on = [load_machine(name.strip()) for name in (asked["machine"] or "").split(",") if name]
+    runs_on = [load_machine(name.strip()) for name in asked["machine"].split(",")] if asked["machine"] else []
     if out is not None:
         from flashmoe_sim.sweep.store import check_folder
 

@@ -22,8 +22,6 @@ from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
 from flashmoe_sim.timeline.timed import default_execution, time_replay
 
-Timing = tuple[Task, dict[str, Any]]
-
 
 def sweep(
     workloads: Sequence[Workload],
@@ -45,7 +43,7 @@ def sweep(
     Raises BadInput, before anything runs, for a setup that does not fit a workload; with `left_out`, if none fits any.
     """
     jobs: list[tuple[int, Job]] = []
-    timings: list[Callable[[], tuple[Counts, list[Timing]]]] = []
+    timings: list[Callable[[], tuple[Counts, list[tuple[Task, dict[str, Any]]]]]] = []
     ceilings = [{setup: ceiling_setup(workload, setup) for setup in setups} for workload in workloads]
     refused: list[dict[Setup, BadInput]] = [{} for _ in workloads]
     for number, workload in enumerate(workloads):
@@ -105,7 +103,7 @@ def _time(
     setup: Setup,
     machines: Sequence[Machine],
     conditions: Callable[[Setup], Conditions] | None,
-) -> tuple[Counts, list[Timing]]:
+) -> tuple[Counts, list[tuple[Task, dict[str, Any]]]]:
     """One replay, and its seconds on every machine."""
     replayed = replay(workload, setup, record=True)
     how = conditions(setup) if conditions else Conditions(execution=default_execution(setup))

@@ -573,7 +573,7 @@ GOOD = {"layer": 0, "experts": [[0, 1]]}
     [
         ({}, "layers is {}; expected a list of layers"),
         ([3], "layers[0] is 3; expected an object"),
-        ([GOOD, {"experts": []}], "layers[1]: layer is None; expected a layer number"),
+        ([GOOD, {"experts": []}], "layers[1]: layer is nothing; expected a layer number"),
         ([{"layer": True}], "layers[0]: layer is True; expected a layer number"),
         ([{"layer": -1}], "layers[0]: layer is -1; expected a layer number"),
         ([GOOD, GOOD], "layers[1]: layer 0 a second time; expected each layer once"),
@@ -602,7 +602,10 @@ def test_not_a_profile(tmp_path: Path, layers: Any, says: str) -> None:
         ("{", "not JSON ("),
         ('{"layers": [], "layers": []}', "not JSON (key 'layers' occurs twice)"),
         ("[1]", "the document is [1]; expected an object with `schema` and `layers`"),
-        ('{"layers": []}', "schema is None; expected llama.cpp.moe_layer_opt_perf.v1 or llama.cpp.moe_layer_perf.v1"),
+        (
+            '{"layers": []}',
+            "schema is nothing; expected llama.cpp.moe_layer_opt_perf.v1 or llama.cpp.moe_layer_perf.v1",
+        ),
         ('{"schema": "v2"}', "schema is 'v2'; expected llama.cpp.moe_layer_opt_perf.v1"),
     ],
 )

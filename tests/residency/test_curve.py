@@ -40,7 +40,8 @@ def test_which_have_a_curve() -> None:
     static = [(contract, "static") for contract in ("runtime", "protected", "atomic")]
     assert sorted(CURVES) == sorted([("protected", "lru"), ("atomic", "lru"), ("atomic", "min"), *static])
     assert not one_pass_policy(parse_policy("lru:stamp=last"), "atomic")
-    assert not one_pass_policy(type("Other", (Lru,), {"name": "other"})(), "atomic")
+    assert one_pass_policy(type("Same", (Lru,), {"name": "same"})(), "atomic")
+    assert not one_pass_policy(type("Other", (Lru,), {"name": "other", "kernels": Lru.kernels})(), "atomic")
     assert not one_pass_policy(parse_policy("min:forced"), "atomic")
 
 

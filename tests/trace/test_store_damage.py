@@ -97,8 +97,8 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "experts 256.0": ({"n_experts": [[0, 256.0], [3, 8]]}, "n_experts of layer 0 is 256.0"),
     "experts text": ({"n_experts": [[0, "256"], [3, 8]]}, "n_experts of layer 0 is '256'"),
     "experts true": ({"n_experts": [[0, True], [3, 8]]}, "n_experts of layer 0 is True"),
-    "experts null": ({"n_experts": None}, "n_experts is None"),
-    "experts of a layer null": ({"n_experts": [[0, None], [3, 8]]}, "n_experts of layer 0 is None"),
+    "experts null": ({"n_experts": None}, "n_experts is nothing"),
+    "experts of a layer null": ({"n_experts": [[0, None], [3, 8]]}, "n_experts of layer 0 is nothing"),
     "experts of a layer missing": ({"n_experts": [[0, 8]]}, "n_experts says nothing of layer 3, which is routed"),
     "a layer twice": ({"n_experts": [[0, 8], [3, 8], [3, 9]]}, "n_experts names a layer twice"),
     "experts a number": ({"n_experts": 8}, "damaged trace store"),
@@ -117,7 +117,7 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "top_k negative": ({"top_k": -1}, "top_k is -1"),
     "known": ({"n_experts_known": 1}, "n_experts_known is 1; true or false expected"),
     "name number": ({"name": 5}, "name is 5; a text expected"),
-    "name null": ({"name": None}, "name is None"),
+    "name null": ({"name": None}, "name is nothing"),
     "name list": ({"name": ["t"]}, "name is ['t']"),
     "name surrogate": ({"name": "\ud800"}, "damaged trace store"),
     "name 2 MB": ({"name": "n" * 2_000_000}, "name has 2,000,000 characters; at most 65,536 expected"),
@@ -125,7 +125,7 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "notes text": ({"notes": "abc"}, "notes are 'abc', a list expected"),
     "notes null": ({"notes": None}, "notes are None, a list expected"),
     "notes 4 MB": ({"notes": ["n" * 4_000_000]}, "a note has 4,000,000 characters"),
-    "format null": ({"format": None}, "format is None; a text expected"),
+    "format null": ({"format": None}, "format is nothing; a text expected"),
     "version text": ({"version": "1"}, "version is '1', a number expected"),
 }
 COLUMNS: dict[str, tuple[str, Callable[[], pa.Array], str]] = {
