@@ -69,7 +69,7 @@ def bottleneck(work: Work, costs: Costs, execution: ExecutionModel) -> Bottlenec
 
 
 def without(costs: Costs, *kinds: str) -> Costs:
-    """The costs with those of some kinds of FREED at 0."""
+    """The costs, with every cost of these kinds of FREED at 0."""
     free: dict[str, Any] = {name: 0.0 * np.asarray(getattr(costs, name)) for kind in kinds for name in FREED[kind]}
     return replace(costs, **free)
 
