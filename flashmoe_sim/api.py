@@ -26,10 +26,10 @@ from flashmoe_sim.ceilings.diagnose import Diagnosis
 from flashmoe_sim.ceilings.diagnose import diagnose as run_diagnose
 from flashmoe_sim.ceilings.speed import Ceilings
 from flashmoe_sim.ceilings.speed import ceilings as run_ceilings
-from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.shape import find_shape
+from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank

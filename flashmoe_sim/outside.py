@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from flashmoe_sim.content import INSTALLED, OURS
-from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, SimError
 
 _PACKAGE = str(Path(__file__).parent)
 _MOST_SHOWN = 300

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.gguf_files import read_files
 from flashmoe_sim.geometry.manifest import FILE_NAME
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.run_log import parse_log
 from flashmoe_sim.machines.runs import bypass_of
 from native_bridge import page_cache
@@ -135,6 +135,6 @@ def sidecar_files(sidecar: Path) -> list[Path]:
 
 
 def _gib(size: float) -> str:
-    from flashmoe_sim.cli.common import size as shown
+    from flashmoe_sim.io.sizes import size as shown
 
     return shown(size)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput
 from native_bridge.check.folder import RunFolder, open_folders
 from native_bridge.check.seconds import choose_anchors, is_like, is_repeat, reads_while_decoding
 from native_bridge.request import RunRequest

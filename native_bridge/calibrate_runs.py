@@ -7,9 +7,9 @@ from pathlib import Path
 
 import psutil
 
-from flashmoe_sim.cli.common import size
-from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.geometry.gguf import read_gguf
+from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.sizes import size
 from flashmoe_sim.machines.run_log import MODES_WITHOUT_SLOTS
 from native_bridge.calibrate import calibration
 from native_bridge.check.make import PROMPT, TIMEOUT_S, Made

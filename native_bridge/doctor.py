@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from flashmoe_sim.cli.common import size
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import size
 from native_bridge import host
 from native_bridge.confine import confined
 from native_bridge.runtime import GET_ONE, Runtime, describe, find_runtime

@@ -8,8 +8,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from flashmoe_sim.errors import BadInput
-from flashmoe_sim.geometry.files import unreadable
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.files import unreadable
 from native_bridge.process import ask
 
 AMX_ADVICE = "build llama.cpp and llama-cpp-python without native code generation (-DGGML_NATIVE=OFF)"

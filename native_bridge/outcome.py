@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import signal
 
-from flashmoe_sim.errors import BadInput, shortened
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput, shortened
 from flashmoe_sim.machines.run_log import exhausted_of, parse_log
 from flashmoe_sim.machines.run_log.failure import failure_of
 from flashmoe_sim.machines.run_log.text import bare

@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from flashmoe_sim.errors import BadInput
-from flashmoe_sim.geometry.files import unreadable
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.files import unreadable
 
 CHUNK_BYTES = 8 << 20
 

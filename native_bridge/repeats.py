@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.machines.runs import Run, read_run
 from native_bridge.cache import Cache, model_files
 from native_bridge.fixture.sidecar import write_sidecar

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flashmoe_sim.errors import BadInput, unknown_name
 from flashmoe_sim.geometry.manifest import read_manifest
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT, ModelGeometry
+from flashmoe_sim.io.errors import BadInput, unknown_name
 from native_bridge.modes import BANKED, MODES, ORACLES, PREFETCH, TRACED
 
 MAX_PROMPT_BYTES = 100_000  # Linux takes 128 KiB an argument

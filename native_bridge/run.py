@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.machines.runs import MAX_BYTES, Run, read_run
 from native_bridge.cache import Cache, model_files
 from native_bridge.end_tokens import go_on_flags

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.errors import BadInput, SimError
-from flashmoe_sim.geometry.files import unreadable
+from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.files import unreadable
 
 LOG, TRACE, REPLAY, STDOUT, TEXT, FLAGS = "log.txt", "trace.jsonl", "replay.jsonl", "stdout", "text.txt", "run.json"
 SPARE_BYTES = 4096

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from native_bridge.process import Answer, ask
 
 VARIABLE = "FLASHMOE_RUNTIME"

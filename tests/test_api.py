@@ -23,7 +23,7 @@ from flashmoe_sim.cli import replay as replay_verb
 from flashmoe_sim.cli import sweep as sweep_verb
 from flashmoe_sim.cli import trace_synth as synth_verb
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.prefetchers.temporal import Temporal

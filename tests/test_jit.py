@@ -46,7 +46,7 @@ def package(tmp_path: Path) -> Path:
     """A copy of the package with a kernel in one file that calls a kernel in another."""
     copy = tmp_path / "flashmoe_sim"
     copy.mkdir()
-    for name in ("__init__.py", "_jit.py", "errors.py"):
+    for name in ("__init__.py", "_jit.py"):
         shutil.copy(PACKAGE / name, copy)
     (copy / "toy_helper.py").write_text(HELPER.format(1))
     (copy / "toy_kernel.py").write_text(KERNEL)

@@ -13,7 +13,7 @@ from flashmoe_sim.ceilings.regime import Cliff, Regime, cliff_of, regime_of
 from flashmoe_sim.ceilings.split import MissSplit, split_misses
 from flashmoe_sim.ceilings.stationarity import Stationarity, stationarity_of
 from flashmoe_sim.ceilings.verdict import Verdict, verdict_of
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.prefetchers.none import NoPrefetch

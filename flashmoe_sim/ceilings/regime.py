@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.ceilings.optimum import comparable_setup
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.pool import Pool

@@ -14,7 +14,8 @@ from flashmoe_sim.ceilings.floor import Floor, floor_of
 from flashmoe_sim.ceilings.hardware import hardware_moves
 from flashmoe_sim.ceilings.optimum import comparable_setup, optimum_known
 from flashmoe_sim.ceilings.speed_verdict import SpeedVerdict, speed_verdict
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.policies.lookahead import Lookahead
@@ -33,7 +34,6 @@ from flashmoe_sim.timeline.work import Work
 if TYPE_CHECKING:
     import polars
 
-GIB = 2**30
 THIS, STOCK, ALL_HIT, FLOOR = "this", "stock", "all-hit", "bandwidth floor"
 ORACLE, OVERLAPPED = "oracle-prefetch", "oracle-prefetch, overlapped"
 PREFETCHED = ", prefetched"

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table, size, wrapped
+from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table, wrapped
 from flashmoe_sim.cli.options import CONDITIONS, asks
 from flashmoe_sim.cli.workload import bank_meaning, load_workload, model_option, trace_argument
+from flashmoe_sim.io.sizes import size
 
 if TYPE_CHECKING:
     from flashmoe_sim.ceilings.speed import Ceilings
@@ -73,7 +74,7 @@ def command(
 
 
 def _print(found: Ceilings, setup: Setup) -> None:
-    from flashmoe_sim.numbers import three
+    from flashmoe_sim.io.numbers import three
 
     columns = [("", "left"), ("hit %", "right"), ("reads/tok", "right"), ("read/tok", "right")]
     columns += [("tok/s", "right"), ("90 %", "right"), ("ms/tok", "right")]

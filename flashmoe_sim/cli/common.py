@@ -129,17 +129,6 @@ def print_table(
     sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n\n")
 
 
-def size(count_bytes: float | None) -> str:
-    """Bytes for a person: three digits and the largest binary unit that leaves at least one."""
-    if count_bytes is None:
-        return "-"
-    for unit, power in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if count_bytes >= 1 << power:
-            scaled = count_bytes / (1 << power)
-            return f"{scaled:.{2 if scaled < 10 else 1 if scaled < 100 else 0}f} {unit}"
-    return f"{count_bytes:.0f} B"
-
-
 def percent(share: float | None) -> str:
     """A share in per cent with one decimal, without the sign."""
     return "-" if share is None else f"{share * 100:.1f}"

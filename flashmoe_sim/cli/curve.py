@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table, size
+from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table
 from flashmoe_sim.cli.options import asks
 from flashmoe_sim.cli.workload import load_workload, model_option, trace_argument
+from flashmoe_sim.io.sizes import size
 
 SHOWN = 20
 KEPT = (

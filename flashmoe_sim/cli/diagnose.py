@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table, size, wrapped
+from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table, wrapped
 from flashmoe_sim.cli.options import asks
 from flashmoe_sim.cli.workload import bank_meaning, load_workload, model_option
+from flashmoe_sim.io.sizes import size
 
 if TYPE_CHECKING:
     from flashmoe_sim.ceilings.diagnose import Diagnosis

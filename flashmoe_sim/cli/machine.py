@@ -9,7 +9,7 @@ import click
 
 from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
 from flashmoe_sim.cli.machine_fit import fit
-from flashmoe_sim.numbers import plain
+from flashmoe_sim.io.numbers import plain
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import Machine, Quantity

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flashmoe_sim.cli.common import force_option, json_option, message, print_json, print_table, wrapped
-from flashmoe_sim.errors import BadInput
-from flashmoe_sim.numbers import plain
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.numbers import plain
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.anchors import Anchor
@@ -79,9 +79,9 @@ def fit(
              sim machine fit table.csv --row bank=16 --row bank=128 \\
                  --model qwen3.5-35b-a3b --out published.toml
     """
+    from flashmoe_sim.io.whole import refuse_existing
     from flashmoe_sim.machines.fitting import fit_rows, fit_runs
     from flashmoe_sim.machines.write import write_machine
-    from flashmoe_sim.trace.atomic import refuse_existing
 
     refuse_existing(out, force=force)
     command = _command(anchors, model, rows, top_k, parameters, out)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import click
 
 from flashmoe_sim.cli.common import printable
-from flashmoe_sim.errors import SimError, did_you_mean
+from flashmoe_sim.io.errors import SimError, did_you_mean
 
 
 class Verb(NamedTuple):

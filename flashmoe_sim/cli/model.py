@@ -11,8 +11,8 @@ from flashmoe_sim.geometry import ModelGeometry, load_model, named_model, named_
 from flashmoe_sim.geometry.families import ranges
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
 from flashmoe_sim.geometry.named import DENSE_ESTIMATED
+from flashmoe_sim.io.sizes import GIB, MIB
 
-MIB, GIB = 2**20, 2**30
 SMALLEST_BANK = 16
 
 

@@ -10,7 +10,7 @@ import click
 from flashmoe_sim.cli.common import json_option, message, percent, print_json, print_table, wrapped
 from flashmoe_sim.cli.options import CONDITIONS, asks
 from flashmoe_sim.cli.workload import model_option
-from flashmoe_sim.numbers import three
+from flashmoe_sim.io.numbers import three
 
 if TYPE_CHECKING:
     from flashmoe_sim.sweep.predictions import Unfit

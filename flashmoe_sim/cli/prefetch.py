@@ -7,18 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import (
-    json_option,
-    lenient_option,
-    percent,
-    print_json,
-    print_table,
-    size,
-    wrapped,
-)
+from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table, wrapped
 from flashmoe_sim.cli.options import asks
 from flashmoe_sim.cli.policy import print_described
 from flashmoe_sim.cli.workload import bank_meaning, load_workload, model_option, trace_argument
+from flashmoe_sim.io.sizes import size
 
 if TYPE_CHECKING:
     from flashmoe_sim.ceilings.ahead_value import AheadValue, BreakEven

@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import (
-    force_option,
-    json_option,
-    lenient_option,
-    message,
-    percent,
-    print_json,
-    print_table,
-    size,
-)
+from flashmoe_sim.cli.common import force_option, json_option, lenient_option, message, percent, print_json, print_table
 from flashmoe_sim.cli.options import CONDITIONS, SIZED, asks
 from flashmoe_sim.cli.timing import print_timing
 from flashmoe_sim.cli.workload import (
@@ -26,6 +17,7 @@ from flashmoe_sim.cli.workload import (
     slots_hint,
     trace_argument,
 )
+from flashmoe_sim.io.sizes import size
 
 if TYPE_CHECKING:
     from flashmoe_sim.residency.setup import Setup
@@ -69,7 +61,8 @@ def command(
     Examples:  sim replay python-256 --bank 64 --policy lru
                sim replay gpt-oss-120b --bank 32 --machine m3-max-48
     """
-    from flashmoe_sim.errors import BadInput
+    from flashmoe_sim.io.errors import BadInput
+    from flashmoe_sim.io.whole import refuse_existing
     from flashmoe_sim.machines.load import load_machine
     from flashmoe_sim.question import Question
     from flashmoe_sim.residency.replay import replay
@@ -77,7 +70,6 @@ def command(
     from flashmoe_sim.sweep.row import seconds
     from flashmoe_sim.sweep.task import Task
     from flashmoe_sim.timeline.timed import time_replay
-    from flashmoe_sim.trace.atomic import refuse_existing
 
     machine = asked["machine"]
     setup, conditions = plan(Question(**asked))
@@ -116,7 +108,7 @@ def command(
 
 def _warn_of_host_bank(trace: Path, machine: str) -> None:
     """One line on stderr where the trace is of a run whose log shows a link unused that the machine is charged for."""
-    from flashmoe_sim.errors import BadInput
+    from flashmoe_sim.io.errors import BadInput
     from flashmoe_sim.machines.runs import read_run
 
     folder = trace if trace.is_dir() else trace.parent

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.cli.common import percent, print_table, size
+from flashmoe_sim.cli.common import percent, print_table
 from flashmoe_sim.cli.workload import bank_meaning, slots_hint
-from flashmoe_sim.numbers import three
+from flashmoe_sim.io.numbers import three
+from flashmoe_sim.io.sizes import size
 
 if TYPE_CHECKING:
     from flashmoe_sim.policies.base import Policy

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.cli.common import print_table, size
-from flashmoe_sim.numbers import three
+from flashmoe_sim.cli.common import print_table
+from flashmoe_sim.io.numbers import three
+from flashmoe_sim.io.sizes import size
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import Machine

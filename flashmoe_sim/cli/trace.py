@@ -13,7 +13,7 @@ from flashmoe_sim.cli.trace_out import report_written, to_option, trace_writer
 from flashmoe_sim.cli.trace_synth import synth
 from flashmoe_sim.cli.trace_what_if import merge, speculate
 from flashmoe_sim.cli.workload import read_trace, trace_argument
-from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, SimError
 
 if TYPE_CHECKING:
     from flashmoe_sim.trace.lint import Finding

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flashmoe_sim.cli.common import echo, message, print_json
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 
 if TYPE_CHECKING:
     from flashmoe_sim.trace.routing import RoutingTrace
@@ -21,7 +21,7 @@ to_option = click.option("--to", type=click.Choice(["parquet", "jsonl"]), help="
 
 def trace_writer(out: Path, to: str | None, *, force: bool) -> Callable[[RoutingTrace], dict[str, Any]]:
     """Writes a trace to `out` and says what was written; refuses an existing file before anything is read."""
-    from flashmoe_sim.trace.atomic import refuse_existing
+    from flashmoe_sim.io.whole import refuse_existing
     from flashmoe_sim.trace.store import write_store
     from flashmoe_sim.trace.write_jsonl import lost_in_jsonl, write_jsonl
 

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.families import MAX_EXPERTS, MAX_LAYER, missing_notes, ordered, ranges
 from flashmoe_sim.geometry.gguf_files import GgufFile, read_files, stem
 from flashmoe_sim.geometry.gguf_header import Tensor, Value
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.io.errors import BadInput
 
 _EXPERTS = re.compile(r"blk\.(0|[1-9]\d{0,4})\.(ffn_(?:gate|up|gate_up|down)_exps)\.weight")
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.gguf_header import Header, read_header
+from flashmoe_sim.io.errors import BadInput
 
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 

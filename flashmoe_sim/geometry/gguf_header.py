@@ -13,9 +13,9 @@ from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
-from flashmoe_sim.errors import BadInput
-from flashmoe_sim.geometry.files import regular_file_bytes, unreadable
 from flashmoe_sim.geometry.ggml_types import BY_NUMBER, GgmlType, tensor_bytes
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.files import regular_file_bytes, unreadable
 
 MAGIC = b"GGUF"
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flashmoe_sim.errors import BadInput
-from flashmoe_sim.geometry.files import unreadable
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.gguf_header import MAGIC
 from flashmoe_sim.geometry.manifest import read_manifest
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import is_name, named_model
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.files import unreadable
 
 
 def load_model(spec: str | Path) -> ModelGeometry:

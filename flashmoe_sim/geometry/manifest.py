@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, TypeGuard
 
-from flashmoe_sim import strict_json
-from flashmoe_sim.errors import BadInput, shown
 from flashmoe_sim.geometry.families import MAX_EXPERTS, MAX_LAYER, ROUTED_FAMILIES, missing_notes, ordered
-from flashmoe_sim.geometry.files import regular_file_bytes, unreadable
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.io import strict_json
+from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.files import regular_file_bytes, unreadable
 
 FILE_NAME = "manifest.json"
 KIND = "flashmoe_gguf"

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 
-from flashmoe_sim.errors import BadInput, did_you_mean
 from flashmoe_sim.geometry.families import GATE_UP
 from flashmoe_sim.geometry.ggml_types import BY_NAME, GgmlType, tensor_bytes
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.io.errors import BadInput, did_you_mean
 
 # MLX's affine groups of 64 weights: the bits, a 16-bit scale and a 16-bit bias.
 _MLX = {"MLX_2BIT": GgmlType(-1, "MLX_2BIT", 64, 20), "MLX_4BIT": GgmlType(-1, "MLX_4BIT", 64, 36)}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.synth_shape import Shape, plain_shape
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.runs import Run
 
 SETTINGS = (

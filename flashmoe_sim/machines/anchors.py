@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.fit import Observation
-from flashmoe_sim.machines.run_log import GIB, MODES_WITHOUT_SLOTS, Routed
+from flashmoe_sim.machines.run_log import MODES_WITHOUT_SLOTS, Routed
 from flashmoe_sim.machines.runs import Run
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.replay import replay

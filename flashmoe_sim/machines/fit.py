@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.unknowns import UNKNOWNS
 
 # Columns of length 1 whose difference is shorter than this say the same: no timing is as precise as a thousandth.

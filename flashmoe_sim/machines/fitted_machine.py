@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.anchors import Anchor
 from flashmoe_sim.machines.fit import Fit
 from flashmoe_sim.machines.keys import MEASURED_SPREAD

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from flashmoe_sim.errors import BadInput, unknown_name
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.machines.agree import refuse_two_machines
 from flashmoe_sim.machines.anchors import Anchor, anchors_of, find_run_model
 from flashmoe_sim.machines.fit import Fit, fit

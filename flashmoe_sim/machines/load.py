@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.errors import BadInput, did_you_mean, shown, unknown_name
+from flashmoe_sim.io.errors import BadInput, did_you_mean, shown, unknown_name
 from flashmoe_sim.machines.keys import REQUIRED_SECTIONS, SECTIONS, Key, default_interval
 from flashmoe_sim.machines.machine import Anchors, Compute, Host, Link, Machine, Memory, Quantity, Storage
 from flashmoe_sim.machines.reads import MeasuredRead

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
-from flashmoe_sim.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.machines.reads import MeasuredRead, ReadTable
 
-MIB = 2**20
 REFERENCE_BYTES = 4 * MIB
 WIDE = 2.0  # times its lower end: an interval from which no speed should be taken without a word
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 
-from flashmoe_sim.errors import BadInput
-from flashmoe_sim.geometry.files import regular_file_bytes, unreadable
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.files import regular_file_bytes, unreadable
+from flashmoe_sim.io.numbers import decimal
+from flashmoe_sim.io.tables import parse_table, share_of
 from flashmoe_sim.machines.anchors import Anchor
-from flashmoe_sim.numbers import decimal
-from flashmoe_sim.tables import parse_table, share_of
 
 MAX_BYTES = 2**20
 SPEEDS = ("decode_tok_s", "tok_s")

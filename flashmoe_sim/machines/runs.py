@@ -9,10 +9,11 @@ from math import sqrt
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim import strict_json
-from flashmoe_sim.errors import BadInput, shown
-from flashmoe_sim.geometry.files import regular_file_bytes, unreadable
-from flashmoe_sim.machines.run_log import GIB, MIB, MODES_WITHOUT_SLOTS, RunLog, parse_log, read_log
+from flashmoe_sim.io import strict_json
+from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.files import regular_file_bytes, unreadable
+from flashmoe_sim.io.sizes import GIB, MIB
+from flashmoe_sim.machines.run_log import MODES_WITHOUT_SLOTS, RunLog, parse_log, read_log
 
 MODES = (*MODES_WITHOUT_SLOTS, "resident-slot-bank", "slot-bank", "oracle-all-hit", "oracle-prefetch")
 MAX_BYTES = 64 * MIB

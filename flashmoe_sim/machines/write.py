@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
+from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.machines.keys import SECTIONS, default_interval
 from flashmoe_sim.machines.machine import Machine, Quantity
-from flashmoe_sim.trace.atomic import atomic_writer
 
 WIDTH = 100
 

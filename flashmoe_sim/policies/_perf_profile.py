@@ -8,9 +8,9 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim import strict_json
-from flashmoe_sim.errors import BadInput, shown
-from flashmoe_sim.geometry.files import regular_file_bytes, unreadable
+from flashmoe_sim.io import strict_json
+from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.files import regular_file_bytes, unreadable
 
 SCHEMAS = ("llama.cpp.moe_layer_opt_perf.v1", "llama.cpp.moe_layer_perf.v1")
 MOST_BYTES = 256 * 2**20

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 
 
 def check_seed(policy: str, seed: int) -> None:

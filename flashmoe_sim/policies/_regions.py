@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies._queue import put_newest, take_out
 
 HELD, ROOM = 0, 1

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import MOST_DIGITS, exact_size, parse_size
 
-UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-_SIZE = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})")
-
-MOST_DIGITS = 15
 MOST_SIZES = 4096
 
 Scope = Literal["layer", "global"]
@@ -47,17 +43,7 @@ class Bank:
         if self.slots is not None:
             return str(self.slots)
         assert self.budget_bytes is not None
-        texts = [
-            f"{self.budget_bytes / size:g}{unit}" for unit, size in reversed(UNITS.items()) if size <= self.budget_bytes
-        ]
-        exact = [text for text in texts if parse_size(text) == self.budget_bytes]
-        return min((*exact, f"{self.budget_bytes}B"), key=len)
-
-
-def parse_size(text: str) -> int | None:
-    """Bytes from `4000MiB`, or None for what is no size."""
-    size = _SIZE.fullmatch(text)
-    return int(float(size[1]) * UNITS[size[2]]) if size and len(size[1]) <= MOST_DIGITS else None
+        return exact_size(self.budget_bytes)
 
 
 def parse_bank(text: str) -> Bank:

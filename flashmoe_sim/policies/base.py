@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.outside import place_of_function
 from flashmoe_sim.parameters import spec_of
 from flashmoe_sim.trace.routing import RoutingTrace

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies import lru
 from flashmoe_sim.policies._queue import new_queues
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.content import hash_of
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies._perf_profile import LayerProfile, read_profile
 from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
 from flashmoe_sim.trace.counting import count_requests

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import jit
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
 from flashmoe_sim.trace.routing import RoutingTrace
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies._queue import move_to_newest, new_queues, oldest, put_newest, take_out
 from flashmoe_sim.policies._regions import check_share, slots_of
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies._rank import EMPTY, HIGH, LOW, least_ranked, new_ranks
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, rows_of
 from flashmoe_sim.trace.routing import RoutingTrace
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flashmoe_sim._jit import jit
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, most_experts, rows_of
 from flashmoe_sim.prefetchers.oracle import steps_ahead
 from flashmoe_sim.trace.routing import RoutingTrace

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.base import PinningPolicy, ScheduledPolicy
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.setup import Setup

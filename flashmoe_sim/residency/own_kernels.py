@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from flashmoe_sim._jit import compile_for, returned_types
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.outside import blaming, is_outside, place_of_class, place_of_function
 from flashmoe_sim.policies.base import HOOKS, EvictingPolicy, PoolShape, State
 

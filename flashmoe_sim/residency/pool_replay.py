@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim._jit import specialise
 from flashmoe_sim.content import NoContent, hash_of
-from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.outside import is_outside, place_of_function
 from flashmoe_sim.policies import base
 from flashmoe_sim.policies.base import STAMPS, EvictingPolicy, PoolShape

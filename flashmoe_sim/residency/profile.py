@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from flashmoe_sim.content import hash_of
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.residency.pool import Pool, build_pools
 from flashmoe_sim.trace.cut import shown_layers
 from flashmoe_sim.trace.load import load_trace

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from flashmoe_sim.errors import BadInput, unknown_name
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
+from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.policies.bank import Bank, Scope
 from flashmoe_sim.policies.base import ALL_CONTRACTS, STAMPS, EvictingPolicy, Policy, check_kernels
 from flashmoe_sim.policies.lru import Lru

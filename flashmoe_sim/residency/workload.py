@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.outside import blaming
 from flashmoe_sim.policies.bank import Scope
 from flashmoe_sim.policies.base import Policy, ProfiledPolicy

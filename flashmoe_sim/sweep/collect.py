@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from flashmoe_sim.ceilings.optimum import ceiling_setup
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.many import Job, plan_jobs

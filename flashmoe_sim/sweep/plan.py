@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import parse_size
 from flashmoe_sim.outside import blaming
-from flashmoe_sim.policies.bank import Scope, parse_bank, parse_banks, parse_size
+from flashmoe_sim.policies.bank import Scope, parse_bank, parse_banks
 from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.base import Prefetcher

@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.whole import keep_mode, lock, sync_folder
 from flashmoe_sim.schema import frame
-from flashmoe_sim.trace.atomic import keep_mode, lock, sync_folder
 
 FILES = ("results.parquet", "results.csv", "results.png")
 SCRATCH = ".results-"

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.machine import Compute, Machine, Memory
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
@@ -29,8 +30,6 @@ from flashmoe_sim.timeline.page_cache import warm_reads
 from flashmoe_sim.timeline.work import Work
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import PHASE_UNKNOWN
-
-GIB = 2**30
 
 
 class DoesNotFit(BadInput):

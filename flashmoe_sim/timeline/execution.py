@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flashmoe_sim.errors import unknown_name
+from flashmoe_sim.io.errors import unknown_name
 
 # How the experts of a routed call are served; the functions of calls.py.
 RESIDENT, ONE_BY_ONE, BY_FAMILY, TOGETHER, AS_THEY_ARRIVE, OVERLAPPED, TWO_LANES, COPIED_BATCHES, REBUILT = range(9)

@@ -18,11 +18,11 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.timeline.names import KINDS, ON_STORAGE, RESOURCES
 from flashmoe_sim.timeline.run import Timeline
 from flashmoe_sim.timeline.work import Work
-from flashmoe_sim.trace.atomic import atomic_writer
 from flashmoe_sim.trace.routing import PHASE_PROMPT
 
 MODEL, MACHINE = 1, 2  # process ids

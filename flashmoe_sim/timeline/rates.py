@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.numbers import decimal
+from flashmoe_sim.io.tables import share_of
 from flashmoe_sim.machines.rows import Row, read_table
-from flashmoe_sim.numbers import decimal
 from flashmoe_sim.policies.bank import Bank, parse_bank
-from flashmoe_sim.tables import share_of
 
 BANKS, SHARES = ("bank", "slots"), ("hit_pct", "hit_rate")
 RATES = ("misses_per_call", *SHARES)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import SimError
+from flashmoe_sim.io.errors import SimError
 from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.execution import NEVER_AHEAD, ExecutionModel
 from flashmoe_sim.timeline.kernel import run

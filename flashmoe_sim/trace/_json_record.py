@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from flashmoe_sim import strict_json
-from flashmoe_sim.errors import shortened
+from flashmoe_sim.io import strict_json
+from flashmoe_sim.io.errors import shortened
 from flashmoe_sim.trace._json_kernels import KEY_NAMES, LARGEST, N_EXPERT_USED, PHASE
 from flashmoe_sim.trace._json_tokens import LARGEST_ID
 

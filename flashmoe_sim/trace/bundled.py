@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from flashmoe_sim.errors import BadInput, did_you_mean
+from flashmoe_sim.io.errors import BadInput, did_you_mean
 
 _PACKAGE = Path(__file__).parents[1]
 

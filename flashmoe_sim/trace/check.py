@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput, shown
+from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim import strict_json
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io import strict_json
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import ID_MAX, pair_array, with_end
 from flashmoe_sim.trace.lines import BOM, trace_name
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from flashmoe_sim.errors import BadInput
-from flashmoe_sim.tables import parse_table, share_of
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.tables import parse_table, share_of
 
 BANKS, RATES = ("bank", "slots"), ("hit_pct", "hit_rate")
 WRITTEN_OUT = re.compile(r"\s*\d+\s*:")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from flashmoe_sim.errors import BadInput, shortened
+from flashmoe_sim.io.errors import BadInput, shortened
 
 MAX_LINE_BYTES = 1 << 20  # a token's pairs take 40 KB for 100 layers with 32 experts each
 BOM = b"\xef\xbb\xbf"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
-from flashmoe_sim.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.trace.bundled import find_trace
 from flashmoe_sim.trace.check import check_trace
 from flashmoe_sim.trace.lines import excerpt

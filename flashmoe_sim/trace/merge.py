@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import with_end
 from flashmoe_sim.trace.cut import WITHOUT_RANKS, shown_layers
 from flashmoe_sim.trace.join import LAST_STEP, join_calls, phases_of

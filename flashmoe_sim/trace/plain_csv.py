@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import run_starts, uniform_top_k, with_end
 from flashmoe_sim.trace.csv_rows import Column, Rows, read_rows
 from flashmoe_sim.trace.lines import excerpt, line_blocks, numbered_lines, trace_name

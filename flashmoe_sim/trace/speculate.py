@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import jit
-from flashmoe_sim.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.trace.calls import ranges, run_starts, with_end
 from flashmoe_sim.trace.join import join_calls, phases_of
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace

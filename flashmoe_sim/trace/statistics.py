@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.trace.counting import count_aliased, count_overlap, count_requests, count_reuse
 from flashmoe_sim.trace.phases import find_phases

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from flashmoe_sim.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.trace.nulls import shuffled_null, uniform_null
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.synth_curve import CurveFit, from_curve

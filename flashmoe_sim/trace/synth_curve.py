@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.synth_kernels import draw_by_depth
 from flashmoe_sim.trace.synth_shape import Shape, assemble, check_size, layer_draws, percent

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.counting import count_overlap
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.statistics import normalised_entropy, top_decile_share

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import pair_array, run_starts, uniform_top_k, with_end
 from flashmoe_sim.trace.lines import Skipped, numbered_lines, trace_name
 from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace, infer_n_experts

@@ -10,8 +10,8 @@ from typing import IO, cast
 
 import numpy as np
 
-from flashmoe_sim.errors import BadInput
-from flashmoe_sim.trace.atomic import atomic_writer
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.trace.routing import RoutingTrace
 
 CALLS_PER_BLOCK = 4096

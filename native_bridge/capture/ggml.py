@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import SimError
+from flashmoe_sim.io.errors import SimError
 
 MAX_DIMENSIONS = 4
 TYPES: dict[int, type[np.generic]] = {0: np.float32, 26: np.int32}

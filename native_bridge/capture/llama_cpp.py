@@ -12,8 +12,8 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.geometry.gguf import read_gguf
+from flashmoe_sim.io.errors import BadInput, SimError
 from native_bridge.capture.ggml import Ggml
 from native_bridge.capture.interrupts import interrupts_wait
 from native_bridge.capture.record import RoutedCall

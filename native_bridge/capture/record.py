@@ -13,8 +13,8 @@ import orjson
 import zstandard
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput
-from flashmoe_sim.trace.atomic import refuse_existing
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.whole import refuse_existing
 
 FLUSH_BYTES = 64 << 10
 FLUSH_S = 1.0

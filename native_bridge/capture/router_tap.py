@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from native_bridge.capture.record import RoutedCall
 
 # Of the weights' names the one computed last is what the experts' outputs are multiplied with; which there are differs

@@ -9,7 +9,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 from native_bridge.capture.record import RoutedCall, TraceWriter
 

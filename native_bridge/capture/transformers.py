@@ -12,8 +12,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput, SimError
 from flashmoe_sim.geometry.families import MAX_EXPERTS
+from flashmoe_sim.io.errors import BadInput, SimError
 from native_bridge.capture.record import RoutedCall
 
 INSTALL = "pip install '.[capture-hf]'"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace

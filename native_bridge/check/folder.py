@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.anchors import find_run_model, manifest_of
 from flashmoe_sim.machines.runs import PREFETCH_MODES, Run, read_run
 from native_bridge.cache import STATES

@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 
 import psutil
 
-from flashmoe_sim.errors import SimError
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import SimError
 from native_bridge.fixture import bundled_model
 from native_bridge.repeats import check_plan, plan, run_all
 from native_bridge.request import RunRequest

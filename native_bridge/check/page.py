@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.cli.common import size
-from flashmoe_sim.trace.atomic import atomic_writer
+from flashmoe_sim.io.sizes import size
+from flashmoe_sim.io.whole import atomic_writer
 from native_bridge.check.figure import draw
 from native_bridge.check.result import Check, RunCheck, shown
 

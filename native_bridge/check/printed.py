@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flashmoe_sim.geometry.model import LayerGeometry
-from flashmoe_sim.machines.run_log import GIB, MIB, LayerLine, Overlap, Prefetch, RunLog
+from flashmoe_sim.io.sizes import GIB, MIB
+from flashmoe_sim.machines.run_log import LayerLine, Overlap, Prefetch, RunLog
 
 Lines = dict[str, dict[str, str]]
 

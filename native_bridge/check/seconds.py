@@ -11,7 +11,7 @@ from statistics import median
 
 import numpy as np
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.agree import refuse_two_machines
 from flashmoe_sim.machines.fitting import FIRST_FILLS, fit_runs
 from flashmoe_sim.machines.machine import Machine

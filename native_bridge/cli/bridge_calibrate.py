@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from flashmoe_sim.cli.common import force_option, json_option, message, print_json, wrapped
-from flashmoe_sim.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import BadInput, unknown_name
 from native_bridge.cli.options import runtime_option
 
 path = click.Path(path_type=Path)
@@ -71,10 +71,10 @@ def calibrate(
              sim bridge calibrate --from runs/ --cache warm --out mine.toml
     """
     from flashmoe_sim.cli.machine_fit import fitted_document, print_fitted
+    from flashmoe_sim.io.whole import refuse_existing
     from flashmoe_sim.machines.fitting import fit_runs
     from flashmoe_sim.machines.unknowns import UNKNOWNS
     from flashmoe_sim.machines.write import write_machine
-    from flashmoe_sim.trace.atomic import refuse_existing
     from native_bridge.calibrate import anchors_among
 
     refuse_existing(out, force=force)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flashmoe_sim.cli.common import force_option, json_option, message, print_json, print_table, wrapped
-from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, SimError
 
 if TYPE_CHECKING:
     from native_bridge.check.result import Check, RunCheck
@@ -74,7 +74,7 @@ def check(
              sim bridge check --runtime build/bin/llama-cli --runs made/
     """
     from flashmoe_sim.cli.progress import replaying
-    from flashmoe_sim.trace.atomic import refuse_existing
+    from flashmoe_sim.io.whole import refuse_existing
     from native_bridge.check.result import as_json as document
     from native_bridge.check.result import check_folders
 

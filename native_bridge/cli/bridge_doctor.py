@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from flashmoe_sim.cli.common import json_option, print_json, print_table
-from flashmoe_sim.errors import SimError
+from flashmoe_sim.io.errors import SimError
 from native_bridge.cli.options import runtime_option
 
 path = click.Path(path_type=Path)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flashmoe_sim.cli.common import force_option, json_option, message, print_json
-from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, SimError
 from native_bridge.cli.options import runtime_option
 from native_bridge.cli.run_table import document_of, print_runs
 from native_bridge.modes import BANKED, PREFETCH, TRACED
@@ -186,7 +186,7 @@ def run(
 
 
 def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
-    from flashmoe_sim.geometry.files import regular_file_bytes, unreadable
+    from flashmoe_sim.io.files import regular_file_bytes, unreadable
 
     if prompt_file is None:
         return PROMPT if prompt is None else prompt

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import force_option, json_option, message, print_json, print_table, size, wrapped
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.cli.common import force_option, json_option, message, print_json, print_table, wrapped
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import size
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import Machine
@@ -65,8 +66,8 @@ def probe(
     from datetime import date
 
     from flashmoe_sim.geometry.load import load_model
+    from flashmoe_sim.io.whole import refuse_existing
     from flashmoe_sim.machines.write import write_machine
-    from flashmoe_sim.trace.atomic import refuse_existing
     from native_bridge.probe.as_machine import as_machine
     from native_bridge.probe.probe import probe as measure
     from native_bridge.probe.storage import SIZES, sizes_of, sizes_of_expert
@@ -102,7 +103,7 @@ def probe(
 
 
 def _size(option: str, text: str) -> int:
-    from flashmoe_sim.policies.bank import parse_size
+    from flashmoe_sim.io.sizes import parse_size
 
     parsed = parse_size(text)
     if parsed is None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import echo, force_option, json_option, message, print_json, size
+from flashmoe_sim.cli.common import echo, force_option, json_option, message, print_json
 from flashmoe_sim.cli.progress import over_bytes
-from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.sizes import size
 
 if TYPE_CHECKING:
     from native_bridge.fixture.model import FixtureShape

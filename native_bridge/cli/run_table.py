@@ -9,7 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.cli.common import percent, print_table
-from flashmoe_sim.errors import SimError
+from flashmoe_sim.io.errors import SimError
 from native_bridge.modes import BANKED
 from native_bridge.run_folder import FLAGS
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import date
 from statistics import median
 
-from flashmoe_sim.cli.common import size
+from flashmoe_sim.io.sizes import GIB, size
 from flashmoe_sim.machines import PRESETS, load_machine
 from flashmoe_sim.machines.machine import (
     REFERENCE_BYTES,
@@ -26,7 +26,6 @@ from native_bridge.probe.memory import LANES, STEP_BYTES
 from native_bridge.probe.probe import Probed
 from native_bridge.probe.storage import StorageFound
 
-GIB = 2**30
 UNMEASURED = "not measured: it takes runs of a model; sim bridge calibrate or sim machine fit find it"
 KNEE = (4.0, 1.0, 16.0)
 

@@ -6,7 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
-from flashmoe_sim.errors import SimError
+from flashmoe_sim.io.errors import SimError
 from native_bridge.probe.fio_json import FioReads, parse_fio
 from native_bridge.process import ask
 

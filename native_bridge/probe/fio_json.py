@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from flashmoe_sim.errors import SimError
+from flashmoe_sim.io.errors import SimError
 
 
 class FioReads(NamedTuple):

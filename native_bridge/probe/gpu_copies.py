@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from flashmoe_sim.errors import SimError
+from flashmoe_sim.io.errors import SimError
 from native_bridge.probe.estimate import ROUNDS, Estimate, estimate
 
 SMALL_BYTES, LARGE_BYTES = 4 << 20, 64 << 20

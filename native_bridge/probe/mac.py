@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines import PRESETS, load_machine
 from flashmoe_sim.machines.machine import Quantity
 from native_bridge.process import ask

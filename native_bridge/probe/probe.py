@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, SimError
 from native_bridge.probe.facts import Facts, machine_facts
 from native_bridge.probe.fio import fio_version
 from native_bridge.probe.gpu_copies import Gpu, LinkFound, measure_link, open_gpu

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from flashmoe_sim.cli.common import size
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import size
 from native_bridge.probe.own_reads import drop_pages, keep_out_of_cache
 from native_bridge.process import sigterm_raises
 

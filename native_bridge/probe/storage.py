@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import REFERENCE_BYTES
 from native_bridge.probe.estimate import ROUNDS, Estimate, estimate
 from native_bridge.probe.fio import LEAST_READS_S, START_S, fio_reads

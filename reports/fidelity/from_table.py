@@ -26,7 +26,6 @@ from reports.fidelity.prediction import Prediction
 
 PUBLISHED = Path(__file__).parents[2] / "data" / "published"
 NEWTON_STEPS, NEARLY, BEYOND = 6, 1e-9, 1e-3
-GIB = 2**30
 
 
 def table(name: str) -> list[dict[str, str]]:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from functools import cache
 
 from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from reports.fidelity import qwen_bank
 from reports.fidelity.from_table import (
-    GIB,
     TableRun,
     column,
     fit,

@@ -6,13 +6,13 @@ import re
 from functools import cache
 
 from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.from_rates import predict
 from flashmoe_sim.timeline.rates import read_rates
 from reports.fidelity.from_table import (
-    GIB,
     PUBLISHED,
     Speed,
     TableRun,

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 
 from flashmoe_sim.ceilings.ahead_value import RECALLS, AheadValue, ahead_values, break_even
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher

@@ -14,8 +14,8 @@ from flashmoe_sim.ceilings.nulls import nulls_of
 from flashmoe_sim.ceilings.regime import cliff_of, regime_of
 from flashmoe_sim.ceilings.split import split_misses
 from flashmoe_sim.ceilings.stationarity import stationarity_of
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.table import POLICIES, parse_policy

@@ -10,7 +10,7 @@ import pytest
 
 from flashmoe_sim.ceilings.bottleneck import FREED, bottleneck, without
 from flashmoe_sim.ceilings.speed import Ceilings, ceilings
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine, parse_machine
 from flashmoe_sim.machines.machine import Anchors, Machine
 from flashmoe_sim.residency.replay import replay

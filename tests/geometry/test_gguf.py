@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry import read_gguf
+from flashmoe_sim.io.errors import BadInput
 from tests.geometry.conftest import gguf, key, tensor, text
 
 EXPERT_BYTES, ROUTER_BYTES = 3 * 8 * 2 * 4, 8 * 4

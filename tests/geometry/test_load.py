@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry import LayerGeometry, ModelGeometry, load_model, named_model
+from flashmoe_sim.io.errors import BadInput
 from tests.geometry.conftest import document, entry, gguf, write
 
 FAMILIES = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")

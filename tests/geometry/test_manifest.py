@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry import manifest as module
 from flashmoe_sim.geometry import read_manifest
+from flashmoe_sim.io.errors import BadInput
 from tests.geometry.conftest import document, entry, write
 
 GATE, UP, DOWN, GATE_UP = "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps", "ffn_gate_up_exps"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry import ModelGeometry, named_model, named_models
 from flashmoe_sim.geometry.named import DENSE_ESTIMATED, more_bits
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import load_trace
 
 GB, GIB, MIB, KIB = 10**9, 2**30, 2**20, 2**10

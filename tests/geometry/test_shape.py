@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.shape import find_shape
+from flashmoe_sim.io.errors import BadInput
 
 
 def test_of_a_model() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.anchors import Anchor, Installs, anchors_of, find_run_model
 from flashmoe_sim.machines.fitting import Fitted, fit_runs
 from flashmoe_sim.machines.runs import read_run

@@ -7,7 +7,7 @@ from math import exp, sqrt
 import numpy as np
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.fit import Observation, fit
 
 TRUTH = {"layer_us": 3400.0, "read_gb_s": 0.26, "request_us": 30.0, "pinned_gb_s": 0.08, "weights_gb_s": 0.1}

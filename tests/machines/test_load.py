@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines import PRESETS, Anchors, MeasuredRead, Quantity, load_machine, parse_machine
 from tests.machines.builders import FULL
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines import PRESETS, MeasuredRead, Quantity, Storage, load_machine, parse_machine
 from tests.machines.builders import FULL
 

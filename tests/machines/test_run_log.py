@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.run_log import (
-    GIB,
-    MIB,
     Buffer,
     Device,
     Family,

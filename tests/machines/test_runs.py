@@ -9,8 +9,8 @@ from statistics import mean, stdev
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.runs import read_run
 from tests.machines.recorded import GPU, RUNS, SUMMARY, TIMED, copy, edit_log
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines import PRESETS, Anchors, MeasuredRead, Quantity, load_machine, parse_machine
 from flashmoe_sim.machines.write import toml, write_machine
 from tests.machines.builders import FULL

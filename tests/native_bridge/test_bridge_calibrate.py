@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines import load_machine
 from native_bridge.calibrate import anchors_among, calibration
 from native_bridge.cli.main import main

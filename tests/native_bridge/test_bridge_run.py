@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry import read_gguf
+from flashmoe_sim.io.errors import BadInput
 from native_bridge import page_cache
 from native_bridge.cli.main import main
 from native_bridge.repeats import plan, requests_of

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry import read_gguf
+from flashmoe_sim.io.errors import BadInput
 from native_bridge import page_cache
 from native_bridge.cache import Cache, sidecar_files, source_files
 from native_bridge.confine import confined

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.capture import record
 from native_bridge.capture.record import RoutedCall, TraceWriter

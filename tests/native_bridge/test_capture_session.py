@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.capture.record import RoutedCall, TraceWriter
 from native_bridge.capture.session import Captured, Request, capture, choose

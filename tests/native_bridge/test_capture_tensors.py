@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, SimError
 from native_bridge.capture.ggml import Ggml, TensorHead, extent_bytes, strided
 from native_bridge.capture.router_tap import RouterTap
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.errors import SimError
+from flashmoe_sim.io.errors import SimError
 from native_bridge.probe import fio
 from native_bridge.probe.fio import fio_reads, fio_version
 from native_bridge.probe.fio_json import parse_fio

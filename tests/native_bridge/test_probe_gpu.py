@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashmoe_sim.errors import SimError
+from flashmoe_sim.io.errors import SimError
 from native_bridge.probe import gpu_copies
 from native_bridge.probe.gpu_copies import LARGE_BYTES, SMALL_BYTES, line, measure_link, open_gpu
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from native_bridge.probe import scratch as module
 from native_bridge.probe.scratch import file_bytes, leftovers, scratch, write_file
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, SimError
 from native_bridge.process import KEPT_BYTES, MAX_ANSWER_BYTES, ask, run_child
 
 HANG = "import time; print('begun', flush=True); time.sleep(60)"

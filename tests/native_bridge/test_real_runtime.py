@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashmoe_sim.errors import SimError
 from flashmoe_sim.geometry import read_gguf
+from flashmoe_sim.io.errors import SimError
 from flashmoe_sim.machines.runs import Run, read_run
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.prefetchers.table import parse_prefetcher

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry import read_gguf
+from flashmoe_sim.io.errors import BadInput
 from native_bridge.modes import MODES
 from native_bridge.request import RunRequest, arguments, check_request
 from tests.native_bridge.conftest import MODEL, PROMPT, RECORDED

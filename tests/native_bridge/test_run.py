@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.machines.runs import Run, read_run
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.request import RunRequest

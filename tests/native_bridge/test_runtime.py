@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from native_bridge import runtime
 from native_bridge.runtime import describe, find_runtime, patched_runtime
 from tests.native_bridge.conftest import STAND_IN

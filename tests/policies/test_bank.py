@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank, parse_bank, parse_banks
 
 GIB = 2**30

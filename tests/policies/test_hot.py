@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies import hot_profile
 from flashmoe_sim.policies._perf_profile import SCHEMAS, read_profile
 from flashmoe_sim.policies.bank import Bank

@@ -16,7 +16,7 @@ import pytest
 
 import flashmoe_sim.api as sim
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
 from flashmoe_sim.residency.workload import Workload

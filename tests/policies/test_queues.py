@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.table import parse_policy
 from tests.residency.builders import one_layer, run, trace_of
 

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.base import ALL_CONTRACTS, PoolShape
 from flashmoe_sim.policies.lookahead import Lookahead
 from flashmoe_sim.policies.table import POLICIES, parse_policy

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.static import Static, StaticGlobal
 from flashmoe_sim.policies.table import parse_policy

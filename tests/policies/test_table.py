@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim import api
-from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.parameters import parse, spec_of
 from flashmoe_sim.policies.base import (
     ALL_CONTRACTS,

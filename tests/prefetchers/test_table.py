@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.base import ALL_CONTRACTS
 from flashmoe_sim.prefetchers._last_call import LastCall
 from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from flashmoe_sim.policies.bank import parse_size
+from flashmoe_sim.io.sizes import parse_size
 from flashmoe_sim.report import hit_curve
 from flashmoe_sim.schema import RESULT_COLUMNS
 

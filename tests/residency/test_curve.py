@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.residency.curve import hit_curve, one_pass_policy, pool_curve

@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import ALL_CONTRACTS
 from flashmoe_sim.policies.table import POLICIES, parse_policy

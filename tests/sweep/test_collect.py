@@ -9,7 +9,7 @@ import pytest
 
 from flashmoe_sim.api import load_trace
 from flashmoe_sim.ceilings.optimum import ceiling_setup
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Anchors
 from flashmoe_sim.policies.bank import Bank

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.left_out import LeftOut, reasons
 from flashmoe_sim.sweep.plan import plan_setups, plan_workloads

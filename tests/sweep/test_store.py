@@ -14,7 +14,7 @@ import polars
 import pytest
 
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.schema import RESULT_COLUMNS
 from flashmoe_sim.sweep import store
 from flashmoe_sim.sweep.store import FILES, check_folder, write_results

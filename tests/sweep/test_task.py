@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank

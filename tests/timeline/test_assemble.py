@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.anchors import SPEED_SD
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Anchors, Machine, Quantity
@@ -16,7 +17,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_setup
-from flashmoe_sim.timeline.assemble import GIB, Conditions, DoesNotFit, costs_of, page_cache_bytes
+from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit, costs_of, page_cache_bytes
 from flashmoe_sim.timeline.execution import EXECUTION_MODELS
 from flashmoe_sim.timeline.interval import SD_90, speed_interval
 from flashmoe_sim.timeline.names import ON_LINK

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from flashmoe_sim import api
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.named import named_models
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines import PRESETS, load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank

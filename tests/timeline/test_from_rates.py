@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
-from flashmoe_sim.timeline.assemble import GIB, Conditions, weigh
+from flashmoe_sim.timeline.assemble import Conditions, weigh
 from flashmoe_sim.timeline.execution import EXECUTION_MODELS
 from flashmoe_sim.timeline.from_rates import STEPS, Predicted, made_work, page_cache_share, predict
 from flashmoe_sim.timeline.rates import Rate

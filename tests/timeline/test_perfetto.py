@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.timeline.execution import EXECUTION_MODELS
 from flashmoe_sim.timeline.names import KINDS
 from flashmoe_sim.timeline.perfetto import write_perfetto

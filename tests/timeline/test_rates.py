@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.timeline.rates import Rate, parse_hit_rates, percent_or_share, read_rates
 from reports.fidelity.from_table import PUBLISHED

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 import flashmoe_sim.api as sim
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.trace.check import check_trace, largest_experts
 from flashmoe_sim.trace.routing import RoutingTrace

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.cut import cut, shown_layers
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.trace.strategies import random_traces, trace_of

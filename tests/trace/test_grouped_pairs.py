@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import grouped_pairs
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import FORMATS, load_trace
 from flashmoe_sim.trace.load import find_format
 from flashmoe_sim.trace.store import write_store

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.lint import lint
 from flashmoe_sim.trace.merge import concat, interleave, union

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.nulls import shuffled_null, uniform_null
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.residency.builders import Call, one_layer, random_calls, trace_of

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import csv_rows, lines, plain_csv
 from flashmoe_sim.trace.csv_rows import Column
 from flashmoe_sim.trace.lines import Skipped

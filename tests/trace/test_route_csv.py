@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import route_csv
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 

@@ -16,7 +16,7 @@ import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import runtime_jsonl
 from flashmoe_sim.trace._json_kernels import KEY_NAMES
 from flashmoe_sim.trace.runtime_jsonl import JsonlParser, read, sniff

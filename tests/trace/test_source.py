@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import csv_rows, grouped_pairs, source
 from flashmoe_sim.trace.load import load_trace
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.speculate import STAND_INS, speculate
 from tests.trace import naive_what_if as naive

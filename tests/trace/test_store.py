@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import store
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.trace.strategies import random_traces, trace_of

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import store
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.workload import prepare

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.min_ import Min
 from flashmoe_sim.residency.curve import hit_curve

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import token_pairs
 from flashmoe_sim.trace.routing import PHASE_DECODE
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.write_jsonl import lost_in_jsonl, write_jsonl

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.counts import Counts

@@ -7,11 +7,8 @@ from flashmoe_sim.machines.run_log.placement import Buffer, Memory, Placement
 from flashmoe_sim.machines.run_log.profile import Profile, ProfileRow
 from flashmoe_sim.machines.run_log.routed import LayerLine, Routed
 from flashmoe_sim.machines.run_log.summary import Family, OracleTrace, Overlap, Prefetch, Prime
-from flashmoe_sim.machines.run_log.text import GIB, MIB
 
 __all__ = [
-    "GIB",
-    "MIB",
     "MODES_WITHOUT_SLOTS",
     "Buffer",
     "Device",

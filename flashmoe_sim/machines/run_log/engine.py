@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from flashmoe_sim.machines.run_log.text import MIB, NUMBER, WHOLE
+from flashmoe_sim.io.sizes import MIB
+from flashmoe_sim.machines.run_log.text import NUMBER, WHOLE
 
 _PERF = re.compile(
     r"(?:^|llama_perf_context_print:|common_perf_print:) *"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.run_log.engine import Engine, take_engine
 from flashmoe_sim.machines.run_log.failure import failure_of
 from flashmoe_sim.machines.run_log.placement import Placement, take_placement

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.run_log.engine import Device, Perf
 from flashmoe_sim.machines.run_log.failure import Exhausted, Overflow, exhausted_of, overflow_of
 from flashmoe_sim.machines.run_log.lines import SPEED, Lines, read_lines

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from flashmoe_sim.errors import BadInput
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
-from flashmoe_sim.machines.run_log.text import GIB, MIB, Fields
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB, MIB
+from flashmoe_sim.machines.run_log.text import Fields
 
 _SOURCE = re.compile(r"\b(?:src|source)=([A-Za-z]\S*)")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from flashmoe_sim.errors import BadInput
-from flashmoe_sim.machines.run_log.text import GIB, NUMBER, WHOLE, Fields
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.run_log.text import NUMBER, WHOLE, Fields
 
 _FAMILY = re.compile(rf"\b(gate_up|gate|up|down)={NUMBER} ms / {NUMBER} GiB")
 _OVERLAP = re.compile(rf"overlap={WHOLE}/{WHOLE} ")

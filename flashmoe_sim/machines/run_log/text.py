@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-from flashmoe_sim.errors import BadInput
-from flashmoe_sim.numbers import decimal
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.numbers import decimal
 
-MIB, GIB = 2**20, 2**30
 WHOLE = r"(\d{1,15})"
 NUMBER = r"(\d{1,15}(?:\.\d{1,9})?)"
 

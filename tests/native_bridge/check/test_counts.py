@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.check.counts import CountCheck, check_counts
 from native_bridge.check.folder import open_folders

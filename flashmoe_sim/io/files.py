@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from flashmoe_sim.errors import BadInput
+from flashmoe_sim.io.errors import BadInput
 
 
 def regular_file_bytes(path: Path, *, kind: str) -> int:

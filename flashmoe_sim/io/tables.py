@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import re
 
-from flashmoe_sim.errors import BadInput
-from flashmoe_sim.numbers import decimal
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.numbers import decimal
 
 _SEPARATORS = ",;\t"
 # What a heading is called here, once it is in lower case with underscores.

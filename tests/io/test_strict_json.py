@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flashmoe_sim import strict_json
+from flashmoe_sim.io import strict_json
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text('a":{}\\\n', max_size=4),

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.errors import BadInput
-from flashmoe_sim.trace import atomic
-from flashmoe_sim.trace.atomic import atomic_writer
+from flashmoe_sim.io import whole
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.whole import atomic_writer
 
 WRITER = """
 import sys, time
 from pathlib import Path
-from flashmoe_sim.trace.atomic import atomic_writer
+from flashmoe_sim.io.whole import atomic_writer
 with atomic_writer(Path(sys.argv[1])) as stream:
     stream.write(b"half")
     stream.flush()
@@ -78,12 +78,12 @@ def test_a_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (tmp_path / "o.bin").read_bytes() == b"ours"
     assert os.listdir(tmp_path) == ["o.bin"]
     with pytest.raises(FileExistsError):
-        atomic.rename_new(tmp_path / "o.bin", tmp_path / "o.bin")
+        whole.rename_new(tmp_path / "o.bin", tmp_path / "o.bin")
 
 
 def test_many_writers_without_force_write_once(tmp_path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from flashmoe_sim.trace.atomic import atomic_writer\n"
+        "import sys, time; from pathlib import Path; from flashmoe_sim.io.whole import atomic_writer\n"
         "time.sleep(max(0, float(sys.argv[2]) - time.time()))\n"
         "with atomic_writer(Path(sys.argv[1])) as stream: stream.write(sys.argv[3].encode()); time.sleep(0.2)\n"
     )

@@ -1,0 +1,36 @@
+"""Sizes in bytes: as people write them, and as they read them."""
+
+from __future__ import annotations
+
+import re
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": KIB, "MiB": MIB, "GiB": GIB}
+MOST_DIGITS = 15
+_SIZE = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})")
+
+
+def parse_size(text: str) -> int | None:
+    """Bytes from `4000MiB`, or None for what is no size."""
+    size = _SIZE.fullmatch(text)
+    return int(float(size[1]) * UNITS[size[2]]) if size and len(size[1]) <= MOST_DIGITS else None
+
+
+def exact_size(size_bytes: int) -> str:
+    """The shortest text that `parse_size` reads as this many bytes."""
+    texts = [
+        f"{size_bytes / unit_bytes:g}{unit}" for unit, unit_bytes in reversed(UNITS.items()) if unit_bytes <= size_bytes
+    ]
+    exact = [text for text in texts if parse_size(text) == size_bytes]
+    return min((*exact, f"{size_bytes}B"), key=len)
+
+
+def size(size_bytes: float | None) -> str:
+    """Bytes for a person: three digits and the largest binary unit that leaves at least one."""
+    if size_bytes is None:
+        return "-"
+    for unit, unit_bytes in (("TiB", 2**40), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if size_bytes >= unit_bytes:
+            scaled = size_bytes / unit_bytes
+            return f"{scaled:.{2 if scaled < 10 else 1 if scaled < 100 else 0}f} {unit}"
+    return f"{size_bytes:.0f} B"
