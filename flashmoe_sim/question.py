@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flashmoe_sim.timeline.models.table import EXECUTION_MODELS
+
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import Machine
     from flashmoe_sim.policies.bank import Bank
@@ -19,10 +21,6 @@ if TYPE_CHECKING:
     OneMachine = str | Path | Machine
 
 PREDICTORS = "none, temporal, predict-prev, predict-top1, hot, markov, next-layer, eam, synthetic, oracle-1, oracle-w"
-EXECUTIONS = (
-    "resident, sync-install, split-install, parallel-install, async-upload, overlap-prefetch, hot-cold, prefill-copy, "
-    "page-cache, k-materialize"
-)
 SIZED = ("bank", "policy", "contract", "scope", "prefetch", "io_split")
 CONDITIONS = ("execution", "dense", "kv", "direct_io", "hot")
 
@@ -84,8 +82,8 @@ class Question:
         default=None,
         metadata=_option(
             "E",
-            f"The order in which a call is read, uploaded and computed: {EXECUTIONS}; default: the execution model of "
-            "the engine that uses this policy.",
+            f"The order in which a call is read, uploaded and computed: {', '.join(EXECUTION_MODELS)}; default: the "
+            "execution model of the engine that uses this policy.",
         ),
     )
     dense: str | int | None = field(

@@ -20,7 +20,7 @@ import flashmoe_sim.api as sim
 from flashmoe_sim.policies.base import ALL_CONTRACTS
 from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.table import PREFETCHERS
-from flashmoe_sim.timeline.execution import EXECUTION_MODELS
+from flashmoe_sim.timeline.models.table import EXECUTION_MODELS
 
 FILE = Path(__file__).with_name("frozen.csv")
 MACHINES = ("m3-max-48,rtx-3060", "vm-2core")  # the last has no GPU, which some execution models need

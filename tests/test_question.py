@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from flashmoe_sim.prefetchers.table import PREFETCHERS
-from flashmoe_sim.question import EXECUTIONS, PREDICTORS
-from flashmoe_sim.timeline.execution import EXECUTION_MODELS
+from flashmoe_sim.question import PREDICTORS
 
 
-def test_the_help_lists_every_predictor_and_execution_model() -> None:
+def test_the_help_lists_every_predictor() -> None:
     assert PREDICTORS.split(", ") == list(PREFETCHERS)
-    assert EXECUTIONS.split(", ") == list(EXECUTION_MODELS)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from flashmoe_sim.timeline.costs import Costs
-from flashmoe_sim.timeline.execution import ExecutionModel
+from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.work import Work, decoded, tokens_of
 

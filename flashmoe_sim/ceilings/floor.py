@@ -9,13 +9,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.ceilings.bottleneck import speed_of
 from flashmoe_sim.timeline.costs import Costs
-from flashmoe_sim.timeline.execution import (
-    BY_FAMILY,
-    IN_BACKGROUND,
-    NEVER_AHEAD,
-    UPLOADED_IN_BACKGROUND,
-    ExecutionModel,
-)
+from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.names import RESOURCES
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.work import OF_READS_AHEAD, Work, decoded, tokens_of
@@ -41,21 +35,21 @@ def floor_of(work: Work, costs: Costs, execution: ExecutionModel) -> Floor:
     be moved. What reads take of the memory that computing needs is not in it.
     """
     work = decoded(work)
-    if execution.ahead in (IN_BACKGROUND, UPLOADED_IN_BACKGROUND):
+    if execution.in_background:
         used = work.ahead_used >= 0
         work = replace(work, **{name: getattr(work, name)[used] for name in OF_READS_AHEAD})
     timeline = simulate(work, replace(costs, memory_s=0 * costs.memory_s), execution)
     busy_s = dict(zip(RESOURCES, timeline.busy.tolist(), strict=True))
     rows = len(costs.chunks)
     chunks, read_s, warm_s = costs.chunks, costs.chunk_s, costs.warm_chunk_s
-    if execution.serve == BY_FAMILY:
+    if execution.by_family:
         chunks, read_s, warm_s = costs.family_chunks, costs.family_chunk_s, costs.family_warm_chunk_s
     for name, service_s, missed, served in (
         ("storage", read_s, work.misses - work.warm, work.ahead_warm == 0),
         ("page_cache", warm_s * (not execution.in_place), work.warm, work.ahead_warm != 0),
     ):
         experts = np.bincount(work.row, missed, rows) * execution.reads
-        experts += np.bincount(work.ahead_row[served], minlength=rows) * (execution.ahead != NEVER_AHEAD)
+        experts += np.bincount(work.ahead_row[served], minlength=rows) * execution.reads_ahead
         busy_s[name] = float(experts @ _best_read_s(chunks, service_s))
     resource = max(busy_s, key=busy_s.__getitem__)
     tokens = tokens_of(work)

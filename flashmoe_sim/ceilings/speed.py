@@ -26,8 +26,10 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.stream import ReadAhead
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions, costs_of, room_bytes, weights_of
-from flashmoe_sim.timeline.execution import COPIED_BATCHES, EXECUTION_MODELS, NEVER_AHEAD, ExecutionModel
 from flashmoe_sim.timeline.interval import speed_interval
+from flashmoe_sim.timeline.models.base import ExecutionModel
+from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
+from flashmoe_sim.timeline.models.resident import Resident
 from flashmoe_sim.timeline.timed import INTERVAL_STEPS, Timed, last_steps, time_replay
 from flashmoe_sim.timeline.work import Work
 
@@ -108,7 +110,7 @@ def ceilings(
     Raises BadInput for a bank that does not fit the trace or the machine, for a machine that lacks what the execution
     model needs, and where sizes or tokens are not known.
     """
-    resident = replace(conditions, execution=EXECUTION_MODELS["resident"])
+    resident = replace(conditions, execution=Resident())
     free = costs_of(workload, setup, machine, resident)
     if not (free.dense_s.any() or free.expert_s.any()):
         raise BadInput(f"machine {machine.name}: computing takes no time there; give it layer_us or weights_gb_s")
@@ -181,7 +183,7 @@ def _others(
     workload: Workload, setup: Setup, conditions: Conditions, lookahead: int, notes: list[str]
 ) -> Iterator[_Other]:
     """The setups with an oracle or an optimum; of one that cannot be, why goes to the notes."""
-    overlapped = replace(conditions, execution=EXECUTION_MODELS["overlap-prefetch"])
+    overlapped = replace(conditions, execution=OverlapPrefetch())
     try:
         oracle = replace(setup, prefetch=Oracle1())
     except BadInput as error:
@@ -252,12 +254,8 @@ def _row(
 def _brought_in(work: Work, execution: ExecutionModel) -> NDArray[np.int64]:
     """How many experts of each row are brought to where they are computed: i64 [rows]."""
     rows = int(work.row.max()) + 1
-    missed = work.misses * execution.reads
-    if execution.in_place:  # read into RAM, uploaded into a slot, or both
-        missed = np.maximum(work.misses - work.warm, work.installs)
-    if execution.serve == COPIED_BATCHES:
-        missed = np.where(work.n_tokens >= execution.copy_from_tokens, work.misses, missed)
-    ahead = work.ahead_row if execution.ahead != NEVER_AHEAD else work.ahead_row[:0]
+    ahead = work.ahead_row if execution.reads_ahead else work.ahead_row[:0]
+    missed = execution.brought_in(work)
     return (np.bincount(work.row, missed, rows) + np.bincount(ahead, minlength=rows)).astype(np.int64)
 
 

@@ -22,7 +22,7 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.left_out import LeftOut
 from flashmoe_sim.timeline.assemble import Conditions
-from flashmoe_sim.timeline.execution import parse_execution
+from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.timed import default_execution
 from flashmoe_sim.trace.bundled import find_trace
 from flashmoe_sim.trace.cut import cut

@@ -16,7 +16,7 @@ from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions
-from flashmoe_sim.timeline.execution import ExecutionModel
+from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.trace.routing import RECORDED
 
 # What the program computes. Raise it by one with every change of a result that some input had before, whether a fix, a
@@ -26,11 +26,11 @@ SEMANTICS = 1
 # What a person reads, and no result depends on.
 WORDS: dict[type, tuple[str, ...]] = {
     Setup: ("policy", "prefetch"),  # described apart, with their code
+    Conditions: ("execution",),
     ModelGeometry: ("name", "source", "arch", "quant", "notes"),
     Machine: ("name", "title", "anchors"),
     Quantity: ("source", "condition", "estimated"),
     MeasuredRead: ("source",),
-    ExecutionModel: ("meaning", "describes"),
 }
 
 
@@ -79,10 +79,11 @@ def _version() -> str:
 
 
 def _id_of(workload: Workload, setup: Setup, machine: Machine | None, conditions: Conditions | None) -> str | None:
-    policy = setup.policy
+    policy, execution = setup.policy, conditions.execution if machine is not None and conditions is not None else None
     read = {"profile": workload.profile(policy).content} if isinstance(policy, ProfiledPolicy) else policy.contents()
     trace = workload.trace
-    own = {kind.__module__.partition(".")[0] for kind in (type(policy), type(setup.prefetch))} - set(OURS)
+    kinds = [type(chosen) for chosen in (policy, setup.prefetch, execution) if chosen is not None]
+    own = {kind.__module__.partition(".")[0] for kind in kinds} - set(OURS)
     document = {
         "semantics": SEMANTICS,
         "trace": trace.routing_id if machine is None else trace.content_id,
@@ -93,6 +94,7 @@ def _id_of(workload: Workload, setup: Setup, machine: Machine | None, conditions
         "prefetch": _chosen(setup.prefetch, {}),
         "machine": machine,
         "conditions": None if machine is None else conditions,
+        "execution": None if execution is None else _chosen(execution, {}),
     }
     without = WORDS if machine is not None else WORDS | {ModelGeometry: (*WORDS[ModelGeometry], "dense_bytes")}
     try:
@@ -101,8 +103,8 @@ def _id_of(workload: Workload, setup: Setup, machine: Machine | None, conditions
         return None
 
 
-def _chosen(chosen: Policy | Prefetcher, read: dict[str, Any]) -> dict[str, Any]:
-    """A policy or predictor: parameters, with what was read from a file in place of its path, and the user's code."""
+def _chosen(chosen: Policy | Prefetcher | ExecutionModel, read: dict[str, Any]) -> dict[str, Any]:
+    """Parameters, with what was read from a file in place of its path, and the user's code."""
     parameters = {item.name: getattr(chosen, item.name) for item in fields(chosen)}
     ours = type(chosen).__module__.partition(".")[0] in OURS
     return {"name": chosen.name, "parameters": parameters | read, "code": None if ours else type(chosen)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,8 @@ from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.costs import Costs
-from flashmoe_sim.timeline.execution import (
-    COPIED_BATCHES,
-    EXECUTION_MODELS,
-    OVERLAPPED,
-    REBUILT,
-    RESIDENT,
-    ExecutionModel,
-)
+from flashmoe_sim.timeline.models.base import ExecutionModel
+from flashmoe_sim.timeline.models.split_install import SplitInstall
 from flashmoe_sim.timeline.page_cache import warm_reads
 from flashmoe_sim.timeline.work import Work
 from flashmoe_sim.trace.phases import find_phases
@@ -44,7 +38,7 @@ class Conditions:
     kv_bytes: memory of the context. direct_io: reads go past the page cache. hot: the storage is hot.
     """
 
-    execution: ExecutionModel = EXECUTION_MODELS["split-install"]
+    execution: ExecutionModel = field(default_factory=SplitInstall)
     dense_bytes: int | None = None
     kv_bytes: int = 0
     direct_io: bool = False
@@ -161,21 +155,13 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     expert_bytes = np.array([layer.expert_bytes for layer in layers], np.float64)
     chunks = np.array([layer.read_ops(io_split=io_split) for layer in layers], np.int32)
     cold_expert_s, cold_knee = np.zeros(len(layers)), 1.0
+    execution.check(machine, direct_io=conditions.direct_io)
     if execution.in_place:
-        if machine.gpu is None or machine.cpu is None or machine.cpu.weights_gb_s is None or machine.memory is None:
-            raise BadInput(
-                f"machine {machine.name}: {execution.name} computes on a GPU and a CPU, and needs [gpu], "
-                "[cpu] with weights_gb_s, and [memory]; choose another --execution or another machine"
-            )
-        if conditions.direct_io:
-            raise BadInput(
-                f"--direct-io: {execution.name} uses experts where they lie in RAM, which is the page cache; "
-                "leave it out, or choose another --execution"
-            )
+        assert machine.cpu is not None
         cold_expert_s, cold_knee = _streamed(machine.cpu, expert_bytes), machine.cpu.knee_tokens.value
     expert_s = _streamed(unit, expert_bytes)
     least_s, memory_s = 0.0, np.zeros(len(layers))  # of a byte, of an expert
-    if machine.unified and execution.serve == OVERLAPPED and machine.memory is not None:
+    if machine.unified and execution.beside_compute and machine.memory is not None:
         least_s = 1 / (machine.memory.bandwidth_gb_s.value * 1e9)
         memory_s = expert_bytes * least_s
     family_bytes, family_chunks = _families(layers, io_split=io_split)
@@ -212,7 +198,7 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         family_fill_s=_fill_s(machine, execution, family_chunk_bytes),
         family_upload_s=family_upload_s,
         memory_s=memory_s,
-        call_s=0.0 if execution.serve == RESIDENT else machine.host.call_us.value * 1e-6,
+        call_s=machine.host.call_us.value * 1e-6 * execution.reads,
         install_s=machine.host.install_us.value * 1e-6,
         resume_s=0.0 if machine.host.resume_us is None else machine.host.resume_us.value * 1e-6,
         merge_s=0.0,  # in host.call_us, as the systems with two lanes report both together
@@ -245,7 +231,7 @@ def page_cache_bytes(workload: Workload, setup: Setup, replay: Replay, machine: 
     """
     weights = weights_of(workload, conditions)
     assert workload.geometry is not None
-    resident = conditions.execution.serve == RESIDENT
+    resident = not conditions.execution.reads
     return room_for_pages(
         weights,
         machine,
@@ -354,13 +340,11 @@ def _fill_s(machine: Machine, execution: ExecutionModel, chunk_bytes: NDArray[np
 def _upload_s(machine: Machine, execution: ExecutionModel, size_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Seconds to bring a tensor family of an expert to where it is computed; one without bytes takes none.
 
-    Over the link, from pinned buffers, but from mapped files for what a batch copies. A GPU that shares the memory has
-    the expert copied into its bank, where there is one. A CPU computes where the expert was read to.
+    Over the link, or copied within the memory where the model does that.
     """
     if machine.link is None:
-        copied = execution.has_bank and machine.gpu is not None
-        if machine.memory is not None and (copied or execution.serve == REBUILT):
+        if machine.memory is not None and execution.copies(machine):
             return size_bytes / (machine.memory.copy_gb_s.value * 1e9)
         return np.zeros(size_bytes.shape)
-    rate = machine.link.pageable_gb_s if execution.serve == COPIED_BATCHES else machine.link.pinned_gb_s
+    rate = execution.link_rate(machine.link)
     return (size_bytes > 0) * machine.link.request_us.value * 1e-6 + size_bytes / (rate.value * 1e9)

@@ -14,7 +14,6 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit, Weights, price, room_for_pages, weigh
-from flashmoe_sim.timeline.execution import RESIDENT
 from flashmoe_sim.timeline.rates import Rate
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.timed import interval_of
@@ -158,7 +157,7 @@ def page_cache_share(
     slots = 0 if bank is None or bank.slots is None else bank.slots
     budget = 0 if bank is None or bank.budget_bytes is None else bank.budget_bytes
     inside = sum(layer.expert_bytes * min(slots, layer.n_experts) for layer in weights.layers) + budget
-    if conditions.execution.serve == RESIDENT:
+    if not conditions.execution.reads:
         inside = geometry.routed_bytes
     try:
         room = room_for_pages(weights, machine, conditions, bank=str(bank or "none"), bank_bytes=inside)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import SimError
 from flashmoe_sim.timeline.costs import Costs
-from flashmoe_sim.timeline.execution import NEVER_AHEAD, ExecutionModel
-from flashmoe_sim.timeline.kernel import run
+from flashmoe_sim.timeline.kernel import loop_of
+from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.names import N_PARTS, ON_STORAGE, RESOURCES
 from flashmoe_sim.timeline.state import Simulation, new_simulation
 from flashmoe_sim.timeline.work import OF_READS_AHEAD, Work
@@ -45,7 +45,7 @@ def simulate(work: Work, costs: Costs, execution: ExecutionModel, *, record: boo
     Raises ValueError for work and costs that do not fit together, SimError where the books do not balance.
     """
     _check_work(work, costs)
-    if execution.ahead == NEVER_AHEAD:
+    if not execution.reads_ahead:
         work = replace(work, **{name: getattr(work, name)[:0] for name in OF_READS_AHEAD})
     room = 0
     if record:  # counts first, since how often lanes and uploads are used is known only at the end
@@ -80,13 +80,11 @@ def _run(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     calls = len(work.row)
     end, parts = np.zeros(calls), np.zeros((calls, N_PARTS))
-    run(
+    loop_of(execution.name, execution.serve, execution.after)(
         sim,
         _Calls(*(np.ascontiguousarray(getattr(work, name), np.int32) for name in _Calls._fields)),
-        execution.serve,
-        execution.ahead,
-        execution.min_parallel,
-        execution.copy_from_tokens,
+        execution.threshold,
+        execution.in_background,
         float(costs.knee_tokens),
         float(costs.cold_knee_tokens),
         end,

@@ -15,8 +15,9 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions, costs_of, page_cache_bytes, work_of
 from flashmoe_sim.timeline.costs import Costs
-from flashmoe_sim.timeline.execution import ExecutionModel, parse_execution
 from flashmoe_sim.timeline.interval import speed_interval
+from flashmoe_sim.timeline.models.base import ExecutionModel
+from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.run import Timeline, simulate
 from flashmoe_sim.timeline.timing import Timing, timing_of
 from flashmoe_sim.timeline.work import Work, decoded, some_calls

@@ -22,8 +22,8 @@ from flashmoe_sim.residency.replay import Replay, replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions, costs_of, work_of
-from flashmoe_sim.timeline.execution import EXECUTION_MODELS
 from flashmoe_sim.timeline.interval import speed_interval
+from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.names import READ, UPLOAD
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.timed import interval_of, time_replay
@@ -193,7 +193,7 @@ def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
 def _conditions(folder: RunFolder) -> Conditions:
     """In which order the run installed, as its log says."""
     routed = folder.run.log.routed
-    return Conditions() if routed is None else Conditions(EXECUTION_MODELS[routed.execution])
+    return Conditions() if routed is None else Conditions(parse_execution(routed.execution))
 
 
 def _streamed(

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.machines.machine import Anchors, Machine
 from flashmoe_sim.timeline.assemble import Conditions, Weights, price, weigh
-from flashmoe_sim.timeline.execution import EXECUTION_MODELS
 from flashmoe_sim.timeline.from_rates import made_work
 from flashmoe_sim.timeline.interval import SD_90
+from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.timing import Timing, timing_of
 from flashmoe_sim.timeline.work import Work
@@ -68,7 +68,7 @@ def table_run(
 ) -> TableRun:
     """A row of a table that says how often the bank of a named model missed."""
     geometry = load_model(model)
-    conditions = Conditions(EXECUTION_MODELS[execution], dense_bytes=dense_bytes)
+    conditions = Conditions(parse_execution(execution), dense_bytes=dense_bytes)
     weights = weigh(geometry, tuple(geometry.layers.values()), conditions)
     work = made_work(
         layers=len(weights.layers),

@@ -14,8 +14,8 @@ from flashmoe_sim.geometry.model import LayerGeometry
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.timeline.assemble import Conditions, Weights
-from flashmoe_sim.timeline.execution import EXECUTION_MODELS
 from flashmoe_sim.timeline.from_rates import made_work
+from flashmoe_sim.timeline.models.table import parse_execution
 from reports.fidelity.from_table import TableRun, column, predicted, table, timed_by_layer, with_values
 from reports.fidelity.prediction import Group, prose
 
@@ -35,7 +35,7 @@ def condition(pattern: str) -> tuple[float, ...]:
 def run_of(page_cache_share: float = 0.0) -> TableRun:
     """All four experts of a call are read, each at once, with four reads in flight."""
     (expert_bytes,) = condition(r"expert ([\d,]+) bytes")
-    conditions = Conditions(EXECUTION_MODELS["page-cache"])
+    conditions = Conditions(parse_execution("page-cache"))
     layers = (LayerGeometry(512, {"expert": int(expert_bytes)}),) * LAYERS
     work = made_work(layers=LAYERS, top_k=TOP_K, misses_per_call=TOP_K, page_cache_share=page_cache_share)
     routed_bytes = sum(layer.n_experts * layer.expert_bytes for layer in layers)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.timeline.execution import ExecutionModel
+from flashmoe_sim.timeline.models.base import ExecutionModel
 from reports.fidelity.from_table import with_values
 from reports.fidelity.per_token import PerToken
 from reports.fidelity.phone_runs import (

@@ -23,7 +23,8 @@ from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.timeline.assemble import Conditions, costs_of, work_of
-from flashmoe_sim.timeline.execution import EXECUTION_MODELS, ExecutionModel
+from flashmoe_sim.timeline.models.base import ExecutionModel
+from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.run import Timeline, simulate
 from flashmoe_sim.timeline.work import Work
 from flashmoe_sim.trace.bundled import catalog
@@ -33,8 +34,8 @@ from reports.fidelity.from_table import with_values
 FOLDER = Path(__file__).parents[2] / "data" / "bigmoeonedge"
 TRACES = {"qwen": ("qwen3-30b-phone", "qwen3-30b-a3b"), "gemma": ("gemma-4-26b-phone", "gemma-4-26b-a4b")}
 BANK = Setup(parse_bank("4000MiB"), parse_policy("lru:stamp=last"), "atomic", scope="global", io_split=1)
-SERIAL = EXECUTION_MODELS["parallel-install"]
-OVERLAPPED = EXECUTION_MODELS["overlap-prefetch"]
+SERIAL = parse_execution("parallel-install")
+OVERLAPPED = parse_execution("overlap-prefetch")
 TOP_K = 8  # of the runs without routes
 
 

@@ -15,7 +15,7 @@ from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.sweep.plan import plan_setup
 from flashmoe_sim.timeline.assemble import Conditions
-from flashmoe_sim.timeline.execution import EXECUTION_MODELS
+from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.names import READ
 from flashmoe_sim.timeline.timed import Timed, time_replay
 from flashmoe_sim.trace.load import load_trace
@@ -81,5 +81,5 @@ def _time(run: Run, machine: Machine) -> Timed:
     workload = prepare(load_trace(run.folder / "trace.jsonl.gz"), load_model(FOLDER / "manifest.json"))
     setup = plan_setup(run.bank, policy="lru", contract="runtime")
     assert run.log.routed is not None
-    conditions = Conditions(EXECUTION_MODELS[run.log.routed.execution])
+    conditions = Conditions(parse_execution(run.log.routed.execution))
     return time_replay(workload, setup, replay(workload, setup, record=True), machine, conditions)

@@ -23,13 +23,13 @@ from flashmoe_sim.sweep.row import seconds
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
 from flashmoe_sim.timeline.costs import Costs
-from flashmoe_sim.timeline.execution import EXECUTION_MODELS
+from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 from flashmoe_sim.timeline.names import ON_HOST
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.timeline.work import Work
 from tests.benchmarks.bench_replay import TOP_K, medians, router
-from tests.timeline.naive import Twin
+from tests.timeline.naive.table import TWINS
 
 ROUNDS, ROUNDS_BESIDE_SIMPY = 7, 3
 ROWS, EXPERTS, MISSES, CHUNKS, FAMILIES, LANES = 40, 8, 2, 12, 3, 8
@@ -93,13 +93,13 @@ def decode(calls: int, *, ahead: bool, seed: int = 1) -> tuple[Work, Costs]:
 
 
 def events_of(work: Work, costs: Costs, name: str) -> int:
-    spans = simulate(work, costs, EXECUTION_MODELS[name], record=True).spans
+    spans = simulate(work, costs, parse_execution(name), record=True).spans
     assert spans is not None
     return int(np.count_nonzero(spans["resource"] != ON_HOST))
 
 
 def ours(work: Work, costs: Costs, name: str) -> None:
-    simulate(work, costs, EXECUTION_MODELS[name])
+    simulate(work, costs, parse_execution(name))
 
 
 def on_one_core(*, ahead: bool) -> None:
@@ -114,9 +114,9 @@ def on_one_core(*, ahead: bool) -> None:
 def against_simpy(*, ahead: bool) -> None:
     """Ten times the calls where a call has few events, so that all models have about as many."""
     print(f"\n{'With' if ahead else 'Without'} reads ahead, on SimPy; goal x{RATIO_GOAL}")
-    for name, model in EXECUTION_MODELS.items():
-        work, costs = decode(CALLS_BESIDE_SIMPY * (1 if model.reads else 10), ahead=ahead)
-        runs = {"there": partial(Twin, work, costs, name), "here": partial(ours, work, costs, name)}
+    for name in EXECUTION_MODELS:
+        work, costs = decode(CALLS_BESIDE_SIMPY * (1 if parse_execution(name).reads else 10), ahead=ahead)
+        runs = {"there": partial(TWINS[name], work, costs), "here": partial(ours, work, costs, name)}
         seconds = medians(runs, time.thread_time, ROUNDS_BESIDE_SIMPY)
         rates = [events_of(work, costs, name) / seconds[who] / 1e6 for who in ("there", "here")]
         print(f"  {name:18}{rates[0]:8.2f} M/s there{rates[1]:8.1f} M/s here  x{rates[1] / rates[0]:6.0f}")

@@ -35,6 +35,10 @@ from flashmoe_sim.sweep.collect import sweep
 from flashmoe_sim.sweep.row import result_row, seconds
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.timeline.assemble import Conditions
+from flashmoe_sim.timeline.models.base import ExecutionModel
+from flashmoe_sim.timeline.models.hot_cold import HotCold
+from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
+from flashmoe_sim.timeline.models.sync_install import SyncInstall
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.store import write_store
@@ -114,6 +118,8 @@ def variants(value: Any, path: str = "", *, optional: bool = False) -> Iterator[
     """Every leaf of a value, changed alone: the path of the leaf, and the value with it."""
     if optional and value is not None:
         yield path, None
+    if isinstance(value, ExecutionModel):
+        yield path, SyncInstall()
     if is_dataclass(value):
         hints = typing.get_type_hints(type(value))
         for item in fields(value):
@@ -189,7 +195,13 @@ def test_every_field_of_the_machine(inputs: Inputs) -> None:
 
 def test_every_field_of_the_conditions(inputs: Inputs) -> None:
     inputs = replace(inputs, conditions=replace(inputs.conditions, dense_bytes=7 << 20))
-    assert assert_law(inputs, "conditions") == {"execution.meaning", "execution.describes"}
+    assert assert_law(inputs, "conditions") == set()
+
+
+def test_every_parameter_of_an_execution_model(inputs: Inputs) -> None:
+    models = [HotCold(), HotCold(min_parallel=3), PrefillCopy(), PrefillCopy(copy_from_tokens=3)]
+    ids = [replace(inputs, conditions=replace(inputs.conditions, execution=model)).id for model in models]
+    assert len(set(ids)) == len(models)
 
 
 def test_every_field_of_the_setup(inputs: Inputs) -> None:

@@ -18,14 +18,14 @@ from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_setup
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit, costs_of, page_cache_bytes
-from flashmoe_sim.timeline.execution import EXECUTION_MODELS
 from flashmoe_sim.timeline.interval import SD_90, speed_interval
+from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.names import ON_LINK
 from flashmoe_sim.timeline.timed import Timed, time_replay
 from tests.residency.builders import geometry_of, one_layer, run, trace_of
 
 EXPERT = 1_000_000
-PLAIN = EXECUTION_MODELS["sync-install"]
+PLAIN = parse_execution("sync-install")
 ONE_RUN = SD_90 * SPEED_SD
 
 
@@ -83,7 +83,7 @@ def test_memory_that_was_never_written_takes_time_where_the_bank_is_in_ram() -> 
     def fill_s(name: str, execution: str, rate: Quantity | None) -> list[float]:
         on = load_machine(name)
         on = replace(on, host=replace(on.host, first_touch_gb_s=rate))
-        conditions = Conditions(EXECUTION_MODELS[execution], dense_bytes=1)
+        conditions = Conditions(parse_execution(execution), dense_bytes=1)
         return costs_of(workload(), plan_setup(4), on, conditions).fill_s.tolist()
 
     assert fill_s("vm-2core", PLAIN.name, first_touch) == pytest.approx([EXPERT / 2e9])
@@ -136,7 +136,7 @@ def seconds_of(
     on: Machine, execution: str, *, policy: str = "static", bank: int = 4, source: Workload | None = None, **given: int
 ) -> Timed:
     source, setup = source or workload(), plan_setup(bank, policy=policy, contract="atomic")
-    conditions = Conditions(EXECUTION_MODELS[execution], dense_bytes=given.get("dense_bytes", 0))
+    conditions = Conditions(parse_execution(execution), dense_bytes=given.get("dense_bytes", 0))
     replayed = replay(source, setup, record=True)
     return time_replay(source, setup, replayed, on, conditions, interval=False)
 
@@ -189,7 +189,7 @@ def test_ram_is_needed_to_compute_in_it() -> None:
         seconds_of(replace(load_machine("rtx-4090"), memory=None), "hot-cold")
     source, setup = workload(), plan_setup(4, policy="static", contract="atomic")
     with pytest.raises(BadInput, match=r"^--direct-io: hot-cold uses experts where they lie in RAM"):
-        costs_of(source, setup, load_machine("rtx-4090"), Conditions(EXECUTION_MODELS["hot-cold"], 0, direct_io=True))
+        costs_of(source, setup, load_machine("rtx-4090"), Conditions(parse_execution("hot-cold"), 0, direct_io=True))
 
 
 def test_computing_is_never_free() -> None:

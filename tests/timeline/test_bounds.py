@@ -25,8 +25,9 @@ from flashmoe_sim.residency.replay import Replay, replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_setups
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit, price, weigh
-from flashmoe_sim.timeline.execution import EXECUTION_MODELS, ExecutionModel
 from flashmoe_sim.timeline.from_rates import made_work, page_cache_share
+from flashmoe_sim.timeline.models.base import ExecutionModel
+from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.cut import cut
@@ -92,7 +93,7 @@ def replays() -> list[Replay]:
 
 @EVERY_MODEL
 def test_every_policy_on_every_preset(name: str) -> None:
-    execution, of = EXECUTION_MODELS[name], workload()
+    execution, of = parse_execution(name), workload()
     assert of.geometry is not None
     assert of.layer_geometry is not None
     sizes = [size for layer in of.layer_geometry for size in (layer.expert_bytes, *layer.family_bytes.values())]
@@ -128,7 +129,7 @@ def refused(execution: ExecutionModel, machine: Machine, policy: str) -> bool:
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_every_named_model_on_every_preset(name: str, share: float) -> None:
     """Rates instead of traces: of the misses, none, half or all requests of a bank of an eighth of the experts."""
-    execution, steps, ran = EXECUTION_MODELS[name], 4, 0
+    execution, steps, ran = parse_execution(name), 4, 0
     for model in named_models():
         geometry = load_model(model)
         assert geometry.top_k is not None

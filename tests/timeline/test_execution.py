@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.timeline.execution import EXECUTION_MODELS, parse_execution
+from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 
 
 def test_every_model_is_found_by_its_name_and_described() -> None:
-    for name, model in EXECUTION_MODELS.items():
-        assert parse_execution(name) is model
+    for name in EXECUTION_MODELS:
+        model = parse_execution(name)
+        assert model.name == name
         assert model.meaning.endswith(".")
         assert model.describes
 

@@ -14,15 +14,15 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.timeline.assemble import Conditions, weigh
-from flashmoe_sim.timeline.execution import EXECUTION_MODELS
 from flashmoe_sim.timeline.from_rates import STEPS, Predicted, made_work, page_cache_share, predict
+from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 from flashmoe_sim.timeline.rates import Rate
 
 MACHINE = load_machine("m2-16")  # 16 GiB, of which the system takes some
 MODEL = ModelGeometry(
     "made", {layer: LayerGeometry(64, {"all": 1 << 22}) for layer in range(8)}, 4, "made", dense_bytes=1 << 28
 )
-SERIAL = Conditions(EXECUTION_MODELS["sync-install"])
+SERIAL = Conditions(parse_execution("sync-install"))
 
 
 def one(rate: float, machine: Machine = MACHINE, conditions: Conditions = SERIAL, **options: object) -> Predicted:
@@ -102,7 +102,7 @@ def test_banks_and_experts_of_a_row_come_before_those_of_all() -> None:
 
 @pytest.mark.parametrize("name", EXECUTION_MODELS)
 def test_every_execution_model(name: str) -> None:
-    execution = EXECUTION_MODELS[name]
+    execution = parse_execution(name)
     machine = load_machine("rtx-4090")
     more, fewer = (one(rate, machine, Conditions(execution)) for rate in (0.2, 0.9))
     assert more.tok_s <= fewer.tok_s

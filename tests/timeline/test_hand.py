@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flashmoe_sim.timeline.execution import EXECUTION_MODELS
+from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 from flashmoe_sim.timeline.names import LATE, ON_LINK, ON_STORAGE, PARTS
 from flashmoe_sim.timeline.run import simulate
 from tests.timeline.cases import costs_of, work_of
@@ -39,7 +39,7 @@ def parts_of(
 ) -> dict[str, float]:
     """The parts of the call that are not 0, less what all models have: dense 1, host 0.5, output 2."""
     work = work_of([CALL | {"n_tokens": n_tokens, "cold": cold, "warm": warm, "installs": installs}])
-    timeline = simulate(work, costs_of(**(MACHINE | given)), EXECUTION_MODELS[name])
+    timeline = simulate(work, costs_of(**(MACHINE | given)), parse_execution(name))
     parts = dict(zip(PARTS, timeline.parts[0].tolist(), strict=True))
     assert sum(parts.values()) == timeline.end[0]
     assert (parts.pop("dense"), parts.pop("output")) == (1.0, 2.0)
@@ -73,7 +73,7 @@ def test_split_install_reads_a_family_at_the_depth_of_its_chunks() -> None:
     # on 8 lanes a family of 4 chunks has 4 reads in flight, whatever else is missing; the other family has one
     costs = costs_of(lanes=8, chunks=5, families=[4, 1])
     costs.family_chunk_s[0] = [[9, 9, 9, 2, 9, 9, 9, 9], [3, 9, 9, 9, 9, 9, 9, 9]]
-    timeline = simulate(work_of([{"requests": 2, "misses": 2}]), costs, EXECUTION_MODELS["split-install"])
+    timeline = simulate(work_of([{"requests": 2, "misses": 2}]), costs, parse_execution("split-install"))
     assert timeline.end.tolist() == [2 * (2.0 + 3.0)]
     assert timeline.busy[ON_STORAGE] == 2 * (4 * 2.0 + 3.0) / 8
 
@@ -82,7 +82,7 @@ def test_split_install_reads_ahead_by_families_too() -> None:
     # two experts after the call, the second from the page cache: families of 3 and 1 chunks on two lanes, as above
     work = work_of([{"requests": 0}], [(0, 0, 0, -1), (0, 0, 1, -1)])
     costs = costs_of(families=[3, 1], chunks=4, chunk_s=1.0, warm_chunk_s=0.5, upload_s=0.75)
-    timeline = simulate(work, costs, EXECUTION_MODELS["split-install"])
+    timeline = simulate(work, costs, parse_execution("split-install"))
     assert timeline.end.tolist() == [3.0 + 1.5 + 2 * 0.75]
 
 
@@ -99,7 +99,7 @@ def test_slots_filled_for_the_first_time() -> None:
     assert parts_of("parallel-install", cold=3, fill_s=0.25)["read"] == 1.25 + 1.25 + 0.75
     # where all misses are alike; and experts read ahead, of which the first fills a slot: both at once, two chunks each
     work = work_of([{"requests": 2, "misses": 2, "cold": 2}], [(0, 0, 0, -1, 1), (0, 0, 0, -1, 0)])
-    timeline = simulate(work, costs_of(chunks=2, chunk_s=1.0, fill_s=0.25), EXECUTION_MODELS["parallel-install"])
+    timeline = simulate(work, costs_of(chunks=2, chunk_s=1.0, fill_s=0.25), parse_execution("parallel-install"))
     parts = dict(zip(PARTS, timeline.parts[0].tolist(), strict=True))
     assert (parts["read"], parts["ahead"]) == (2 * 1.25, 1.25 + 1.0)
 
@@ -110,7 +110,7 @@ def test_a_call_that_waited_for_reads_resumes_later(name: str) -> None:
     before, after = parts_of(name), parts_of(name, resume_s=0.25)
     assert after == (before | {"host": before["host"] + 0.25} if waits else before)
     hits = work_of([{"requests": 4}])
-    assert simulate(hits, costs_of(resume_s=0.25), EXECUTION_MODELS[name]).total_s == 0
+    assert simulate(hits, costs_of(resume_s=0.25), parse_execution(name)).total_s == 0
 
 
 def test_async_upload() -> None:
@@ -169,17 +169,17 @@ def test_service_time_is_that_of_the_depth_of_the_batch() -> None:
     # three misses of two chunks on 8 lanes: six reads in flight, one round
     costs = costs_of(lanes=8, chunks=2, chunk_s=1.0)
     costs.chunk_s[0] = [1, 1, 1, 1, 1, 4, 5, 6]
-    timeline = simulate(work_of([{"requests": 3, "misses": 3}]), costs, EXECUTION_MODELS["parallel-install"])
+    timeline = simulate(work_of([{"requests": 3, "misses": 3}]), costs, parse_execution("parallel-install"))
     assert timeline.end.tolist() == [4.0]
     # five misses: ten chunks, two rounds of five
-    timeline = simulate(work_of([{"requests": 5, "misses": 5}]), costs, EXECUTION_MODELS["parallel-install"])
+    timeline = simulate(work_of([{"requests": 5, "misses": 5}]), costs, parse_execution("parallel-install"))
     assert timeline.end.tolist() == [2 * 1.0]
 
 
 def test_many_tokens_cost_more_beyond_the_knee() -> None:
     # 8 tokens at a knee of 4: dense work twice; 12 references to 2 experts, 6 tokens each: 1.5 times
     work = work_of([{"requests": 2, "refs": 12, "n_tokens": 8}])
-    timeline = simulate(work, costs_of(dense_s=1.0, expert_s=0.5, knee_tokens=4.0), EXECUTION_MODELS["resident"])
+    timeline = simulate(work, costs_of(dense_s=1.0, expert_s=0.5, knee_tokens=4.0), parse_execution("resident"))
     assert timeline.end.tolist() == [2.0 + 2 * 0.75]
 
 
@@ -191,7 +191,7 @@ def test_reads_ahead_run_beside_the_next_call_and_behind_its_reads() -> None:
     # lane: X 1.75..2.75..3.75, M 3.75..4.75..5.75, Y from 5.75 on. link: X 3.75..4.25, M 5.75..6.25; install to 6.375
     # unit: waits for X until 4.25 (late), computes it until 4.5, waits for M until 6.375, computes it until 6.625
     work = work_of([{"requests": 1}, {"requests": 2, "misses": 1}], [(0, 0, 0, 1), (0, 0, 0, -1)])
-    timeline = simulate(work, costs_of(**AHEAD_MACHINE), EXECUTION_MODELS["overlap-prefetch"])
+    timeline = simulate(work, costs_of(**AHEAD_MACHINE), parse_execution("overlap-prefetch"))
     assert timeline.end.tolist() == [1.75, 6.625]
     parts = dict(zip(PARTS, timeline.parts[1].tolist(), strict=True))
     assert [parts[name] for name in ("late", "read", "upload", "host")] == [1.0, 1.25, 0.5, 0.5 + 0.125]
@@ -202,7 +202,7 @@ def test_what_a_call_waits_for_breaks_off_reads_ahead() -> None:
     # as above with Y first: Y 1.75..3.25, then X 3.25..5.25, M 5.25..7.25, and what is left of Y 7.25..7.75
     # link: X 5.25..5.75 (computed until 6), M 7.25..7.75, installed and computed until 8.125; then Y's, until the end
     work = work_of([{"requests": 1}, {"requests": 2, "misses": 1}], [(0, 0, 0, -1), (0, 0, 0, 1)])
-    timeline = simulate(work, costs_of(**AHEAD_MACHINE), EXECUTION_MODELS["overlap-prefetch"])
+    timeline = simulate(work, costs_of(**AHEAD_MACHINE), parse_execution("overlap-prefetch"))
     assert timeline.end.tolist() == [1.75, 8.125]
     assert timeline.parts[1, LATE] == 5.75 - 3.25
     assert timeline.busy[ON_STORAGE] == 7.75 - 1.75
@@ -215,7 +215,7 @@ def test_what_a_call_waits_for_breaks_off_uploads_in_the_background() -> None:
     # M is installed and computed until 5.375
     machine = MACHINE | {"chunks": 1, "warm_chunk_s": 0.25, "upload_s": 1.5, "step_s": 0.0}
     work = work_of([{"requests": 1}, {"requests": 1, "misses": 1, "warm": 1}], [(0, 0, 1, -1)] * 2)
-    timeline = simulate(work, costs_of(**machine), EXECUTION_MODELS["overlap-prefetch"])
+    timeline = simulate(work, costs_of(**machine), parse_execution("overlap-prefetch"))
     assert timeline.end.tolist() == [1.75, 5.375]
     parts = dict(zip(PARTS, timeline.parts[1].tolist(), strict=True))
     assert (parts["read"], parts["upload"]) == (0.25, 1.5)
@@ -225,7 +225,7 @@ def test_what_a_call_waits_for_breaks_off_uploads_in_the_background() -> None:
 def test_reads_ahead_in_time_cost_nothing() -> None:
     costs = costs_of(**(AHEAD_MACHINE | {"chunk_s": 0.25}))
     ahead, without = (
-        simulate(work_of([{"requests": 1}] * 2, experts), costs, EXECUTION_MODELS["overlap-prefetch"])
+        simulate(work_of([{"requests": 1}] * 2, experts), costs, parse_execution("overlap-prefetch"))
         for experts in ([(0, 0, 0, 1)], [])
     )
     assert ahead.end.tolist() == without.end.tolist()
@@ -236,12 +236,12 @@ def test_reads_ahead_in_time_cost_nothing() -> None:
 def test_promotions_are_uploads_and_a_call_waits_for_those_it_uses(name: str) -> None:
     # X and Y are issued at 1.75; X 1.75..3.25 on the link; Y is used at 3.25, which breaks off X: Y 3.25..5.25
     work = work_of([{"requests": 1}] * 2, [(0, 0, 1, -1), (0, 0, 1, 1)])
-    timeline = simulate(work, costs_of(**(AHEAD_MACHINE | {"upload_s": 2.0})), EXECUTION_MODELS[name])
+    timeline = simulate(work, costs_of(**(AHEAD_MACHINE | {"upload_s": 2.0})), parse_execution(name))
     assert timeline.end.tolist() == [1.75, 5.25 + 0.25]
     assert timeline.parts[1, LATE] == 5.25 - 3.25
     # not in RAM: Y is read only from 3.25 on, for 2 s, and uploaded for 2 s
     work = work_of([{"requests": 1}] * 2, [(0, 0, 0, -1), (0, 0, 0, 1)])
-    timeline = simulate(work, costs_of(**(AHEAD_MACHINE | {"upload_s": 2.0})), EXECUTION_MODELS[name])
+    timeline = simulate(work, costs_of(**(AHEAD_MACHINE | {"upload_s": 2.0})), parse_execution(name))
     assert timeline.end.tolist() == [1.75, 7.25 + 0.25]
 
 
@@ -250,9 +250,9 @@ def test_reads_ahead_without_a_background_are_waited_for(name: str) -> None:
     # two lanes: two experts of two chunks in 2 s, then their uploads, of which k-materialize has none
     work = work_of([{"requests": 0}] * 2, [(-1, 0, 0, -1), (0, 0, 0, 1), (0, 0, 1, -1)])
     with pytest.raises(ValueError, match="hits of their layer"):
-        simulate(work, costs_of(**MACHINE), EXECUTION_MODELS[name])
+        simulate(work, costs_of(**MACHINE), parse_execution(name))
     work = work_of([{"requests": 0}, {"requests": 1}], [(-1, 0, 0, -1), (0, 0, 0, 1), (0, 0, 1, -1)])
-    timeline = simulate(work, costs_of(**(MACHINE | {"upload_s": 1.0})), EXECUTION_MODELS[name])
+    timeline = simulate(work, costs_of(**(MACHINE | {"upload_s": 1.0})), parse_execution(name))
     uploads = 0 if name == "k-materialize" else 1
     before_first, after_first = 1.0 + uploads, 1.0 + 0.5 + 2 * uploads  # cold and warm, 1 s and 0.5 s on both lanes
     assert timeline.parts[:, PARTS.index("ahead")].tolist() == [before_first + after_first, 0.0]
@@ -262,5 +262,5 @@ def test_reads_ahead_without_a_background_are_waited_for(name: str) -> None:
 @pytest.mark.parametrize("name", EXECUTION_MODELS)
 def test_a_call_without_tokens_takes_no_time(name: str) -> None:
     work = work_of([{"requests": 1}, {"requests": 0, "n_tokens": 0}])
-    timeline = simulate(work, costs_of(**(MACHINE | {"step_s": 0.0})), EXECUTION_MODELS[name])
+    timeline = simulate(work, costs_of(**(MACHINE | {"step_s": 0.0})), parse_execution(name))
     assert timeline.end[1] == timeline.end[0] > 0

@@ -10,7 +10,7 @@ import pytest
 
 from flashmoe_sim.ceilings.floor import floor_of
 from flashmoe_sim.timeline.costs import Costs
-from flashmoe_sim.timeline.execution import EXECUTION_MODELS, IN_BACKGROUND, UPLOADED_IN_BACKGROUND
+from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 from flashmoe_sim.timeline.names import ON_STORAGE, RESOURCES
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.work import Work
@@ -32,8 +32,8 @@ def test_all_hits_is_resident(name: str) -> None:
         work = replace(without_ahead(work), misses=none, warm=none, cold=none, installs=none)
         if name == "k-materialize":  # which copies hits too
             costs = replace(costs, upload_s=np.zeros_like(costs.upload_s))
-        resident = simulate(work, costs, EXECUTION_MODELS["resident"])
-        timeline = simulate(work, costs, EXECUTION_MODELS[name])
+        resident = simulate(work, costs, parse_execution("resident"))
+        timeline = simulate(work, costs, parse_execution(name))
         assert (timeline.end == resident.end).all()
         assert (timeline.parts == resident.parts).all()
 
@@ -44,7 +44,7 @@ def test_more_lanes_are_never_slower(name: str) -> None:
     for _ in range(20):
         work, costs = random_case(rng)
         ends = [
-            simulate(without_ahead(work), lanes_alike(costs, lanes), EXECUTION_MODELS[name]).total_s
+            simulate(without_ahead(work), lanes_alike(costs, lanes), parse_execution(name)).total_s
             for lanes in (1, 2, 3, 7)
         ]
         assert all(more <= fewer * (1 + 1e-12) for fewer, more in pairwise(ends))
@@ -61,7 +61,7 @@ def test_time_is_accounted_for(name: str) -> None:
     rng = np.random.default_rng(3)
     for _ in range(50):
         work, costs = random_case(rng)
-        timeline = simulate(work, costs, EXECUTION_MODELS[name])
+        timeline = simulate(work, costs, parse_execution(name))
         assert timeline.parts.sum(axis=1) == pytest.approx(np.diff(timeline.end, prepend=0.0), rel=1e-12)
         assert (timeline.parts >= 0).all()
         assert (timeline.busy <= timeline.total_s * (1 + 1e-12)).all()
@@ -70,7 +70,7 @@ def test_time_is_accounted_for(name: str) -> None:
 @EVERY_MODEL
 def test_a_machine_that_costs_nothing_takes_no_time(name: str) -> None:
     work, _ = random_case(np.random.default_rng(4))
-    timeline = simulate(work, costs_of(rows=3), EXECUTION_MODELS[name])
+    timeline = simulate(work, costs_of(rows=3), parse_execution(name))
     assert not timeline.end.any()
     assert not timeline.parts.any()
     assert not timeline.busy.any()
@@ -78,7 +78,7 @@ def test_a_machine_that_costs_nothing_takes_no_time(name: str) -> None:
 
 @EVERY_MODEL
 def test_no_calls(name: str) -> None:
-    timeline = simulate(work_of([]), costs_of(), EXECUTION_MODELS[name])
+    timeline = simulate(work_of([]), costs_of(), parse_execution(name))
     assert timeline.total_s == 0
     assert not timeline.busy.any()
 
@@ -88,7 +88,7 @@ def test_recorded_runs_are_the_same_and_no_lane_does_two_things_at_once(name: st
     rng = np.random.default_rng(5)
     for _ in range(30):
         work, costs = random_case(rng)
-        plain, recorded = (simulate(work, costs, EXECUTION_MODELS[name], record=record) for record in (False, True))
+        plain, recorded = (simulate(work, costs, parse_execution(name), record=record) for record in (False, True))
         assert plain.spans is None
         assert (recorded.end == plain.end).all()
         assert (recorded.parts == plain.parts).all()
@@ -125,10 +125,10 @@ def scaled(costs: Costs, names: tuple[str, ...], by: float) -> Costs:
 @pytest.mark.parametrize("part", PARTS_OF_A_MACHINE)
 def test_a_faster_part_never_slows_a_run(name: str, part: str) -> None:
     """With reads ahead in the background a faster processor may: its reads come earlier, and break off one ahead."""
-    rng, model = np.random.default_rng(6), EXECUTION_MODELS[name]
+    rng, model = np.random.default_rng(6), parse_execution(name)
     for _ in range(150):
         work, costs = random_case(rng)
-        if part in ("compute", "host") and model.ahead in (IN_BACKGROUND, UPLOADED_IN_BACKGROUND):
+        if part in ("compute", "host") and model.in_background:
             work = without_ahead(work)
         faster = scaled(costs, PARTS_OF_A_MACHINE[part], float(rng.choice([0.1, 0.5, 0.95])))
         now, then = (simulate(work, each, model).total_s for each in (costs, faster))
@@ -137,7 +137,7 @@ def test_a_faster_part_never_slows_a_run(name: str, part: str) -> None:
 
 @EVERY_MODEL
 def test_twice_as_fast_is_half_the_time(name: str) -> None:
-    rng, model = np.random.default_rng(8), EXECUTION_MODELS[name]
+    rng, model = np.random.default_rng(8), parse_execution(name)
     for _ in range(30):
         work, costs = random_case(rng)
         now, half = simulate(work, costs, model), simulate(work, scaled(costs, TIMES, 0.5), model)
@@ -147,7 +147,7 @@ def test_twice_as_fast_is_half_the_time(name: str) -> None:
 
 @EVERY_MODEL
 def test_all_hits_depend_on_neither_storage_nor_link_nor_memory(name: str) -> None:
-    rng, model = np.random.default_rng(9), EXECUTION_MODELS[name]
+    rng, model = np.random.default_rng(9), parse_execution(name)
     if name == "k-materialize":  # which copies hits too
         return
     for _ in range(20):
@@ -160,7 +160,7 @@ def test_all_hits_depend_on_neither_storage_nor_link_nor_memory(name: str) -> No
 
 @EVERY_MODEL
 def test_nothing_is_faster_than_its_floor(name: str) -> None:
-    rng, model = np.random.default_rng(10), EXECUTION_MODELS[name]
+    rng, model = np.random.default_rng(10), parse_execution(name)
     for _ in range(200):
         work, costs = random_case(rng)
         work = replace(work, n_tokens=np.ones_like(work.n_tokens))
@@ -175,7 +175,7 @@ def test_reads_beside_computing_slow_it_by_their_bytes() -> None:
     The other 1.5 s follow, then the miss: 4.5 s. An expert read ahead in time costs the call that uses it 0.5 s.
     """
     costs = costs_of(lanes=1, chunk_s=2.0, expert_s=1.0, memory_s=0.5)
-    overlap = EXECUTION_MODELS["overlap-prefetch"]
+    overlap = parse_execution("overlap-prefetch")
     call = {"requests": 4, "misses": 1}
     assert simulate(work_of([call]), costs, overlap).total_s == 2.0 + 1.5 + 1.0
     ahead = simulate(work_of([{"requests": 4}, {"requests": 4}], [(-1, 0, 0, 1)]), costs, overlap)
@@ -186,7 +186,7 @@ def test_reads_beside_computing_slow_it_by_their_bytes() -> None:
 
 def test_work_that_does_not_fit_is_refused() -> None:
     work, costs = work_of([{"requests": 2, "misses": 1}]), costs_of()
-    resident = EXECUTION_MODELS["resident"]
+    resident = parse_execution("resident")
     one = np.ones(1, np.int32)
     with pytest.raises(ValueError, match="rows are in the costs"):
         simulate(replace(work, row=one), costs, resident)

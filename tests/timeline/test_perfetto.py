@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.timeline.execution import EXECUTION_MODELS
+from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 from flashmoe_sim.timeline.names import KINDS
 from flashmoe_sim.timeline.perfetto import write_perfetto
 from flashmoe_sim.timeline.run import Timeline, simulate
@@ -43,7 +43,7 @@ def two_tokens() -> tuple[Work, Timeline]:
         ]
     )
     costs = costs_of(rows=2, dense_s=1.0, chunk_s=1.0)
-    return work, simulate(work, costs, EXECUTION_MODELS["parallel-install"], record=True)
+    return work, simulate(work, costs, parse_execution("parallel-install"), record=True)
 
 
 def test_by_hand(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_structure(name: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(6)
     for number in range(5):
         work, costs = random_case(rng)
-        timeline = simulate(work, costs, EXECUTION_MODELS[name], record=True)
+        timeline = simulate(work, costs, parse_execution(name), record=True)
         path = tmp_path / f"{number}.json.gz"
         write_perfetto(timeline, work, path)
         tracks = defaultdict(list)
@@ -128,7 +128,7 @@ def test_nothing_is_overwritten_or_half_written(tmp_path: Path) -> None:
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["t.json"]
     with pytest.raises(ValueError, match="record=True"):
-        write_perfetto(simulate(work, costs_of(rows=2), EXECUTION_MODELS["resident"]), work, tmp_path / "u.json")
+        write_perfetto(simulate(work, costs_of(rows=2), parse_execution("resident")), work, tmp_path / "u.json")
 
 
 def test_the_same_bytes_each_time(tmp_path: Path) -> None:

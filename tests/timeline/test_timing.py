@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flashmoe_sim.timeline.execution import EXECUTION_MODELS
+from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.timing import Timing, timing_of
 from flashmoe_sim.timeline.work import Work
@@ -18,7 +18,7 @@ PROMPT, DECODE = 1, 2
 
 
 def timed(work: Work, **given: float) -> Timing:
-    return timing_of(simulate(work, costs_of(**given), EXECUTION_MODELS["sync-install"]), work)
+    return timing_of(simulate(work, costs_of(**given), parse_execution("sync-install")), work)
 
 
 def one_prompt_and_four_tokens() -> Work:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashmoe_sim.timeline.execution import EXECUTION_MODELS
+from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 from flashmoe_sim.timeline.names import RESOURCES
 from flashmoe_sim.timeline.run import simulate
 from tests.timeline.cases import random_case
-from tests.timeline.naive import Twin
+from tests.timeline.naive.table import TWINS
 
 CASES = 150
 
@@ -19,8 +19,8 @@ def test_equals_its_twin_to_the_last_bit(name: str) -> None:
     rng = np.random.default_rng(7)
     for number in range(CASES):
         work, costs = random_case(rng)
-        twin = Twin(work, costs, name)
-        timeline = simulate(work, costs, EXECUTION_MODELS[name])
+        twin = TWINS[name](work, costs)
+        timeline = simulate(work, costs, parse_execution(name))
         assert timeline.end.tolist() == twin.end, number
         assert (timeline.parts == twin.parts).all(), number
         # sums of the same durations, in another order, less what reaches beyond the end

@@ -1,0 +1,110 @@
+"""Misses that are used where they lie in RAM: what the models with a GPU and a CPU beside it share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim._jit import inlined
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.timeline.ahead import upload_beside
+from flashmoe_sim.timeline.background import read_before, upload_now
+from flashmoe_sim.timeline.calls import compute, install
+from flashmoe_sim.timeline.models.base import Call, ExecutionModel
+from flashmoe_sim.timeline.names import (
+    COLD_LANE,
+    IS_COLD_EXPERTS,
+    IS_MERGE,
+    LATE,
+    MERGE,
+    ON_COLD_LANE,
+    ON_COMPUTE,
+    READ,
+    UPLOAD,
+)
+from flashmoe_sim.timeline.state import work_on
+from flashmoe_sim.timeline.storage import read_batch
+from flashmoe_sim.timeline.work import Work
+
+
+@inlined
+def wait_for_items(sim: Any, call: Call, parts: Any, late: int, arrived: float, uploaded: float) -> float:
+    """Wait for the first `late` items, then for the misses behind them: read by `arrived`, there from `uploaded` on."""
+    late_end = call.ready
+    for item in range(late):
+        late_end = max(late_end, sim.items[item].uploaded)
+    parts[LATE] += late_end - call.ready
+    read_end = max(late_end, arrived)
+    parts[READ] += read_end - late_end
+    parts[UPLOAD] += uploaded - read_end
+    return uploaded
+
+
+@inlined
+def two_lanes(sim: Any, call: Call, parts: Any, begin: float, late: int, side_by_side_from: int) -> float:
+    """Hits on the GPU and misses on the CPU: side by side if both have work and the call is large enough.
+
+    What the CPU computes and RAM does not hold is read first, as one batch of items from `late` on, and the cold lane
+    begins when all of it is there. Misses that the call installs are uploaded from then on, beside the two lanes, and
+    the call waits for them.
+    side_by_side_from: requests of a call from which its lanes run side by side.
+    """
+    hot_end: float = compute(sim, call, parts, begin, call.requests - call.misses)
+    if call.misses == 0:
+        return hot_end
+    stored = call.misses - call.warm
+    side_by_side = call.misses < call.requests and call.requests >= side_by_side_from
+    there: float = begin if side_by_side else hot_end
+    if stored > 0:
+        read_before(sim, there, True)
+        chunks = sim.rows[call.row].chunks
+        there = read_batch(sim, late, stored, 0, call.fills, chunks, call.row, there, call.number)
+        sim.state[0].storage_free = there
+    cold_s = call.misses * call.cold_expert_s
+    cold_end = work_on(sim, ON_COLD_LANE, IS_COLD_EXPERTS, call.number, there, cold_s)
+    both_end: float = max(hot_end, cold_end)
+    read_end = max(hot_end, there)
+    parts[READ] += read_end - hot_end
+    parts[COLD_LANE] += both_end - read_end
+    if side_by_side:
+        merged: float = work_on(sim, ON_COMPUTE, IS_MERGE, call.number, both_end, sim.state[0].merge_s)
+        parts[MERGE] += merged - both_end
+        both_end = merged
+    uploaded = both_end
+    upload_s = sim.rows[call.row].upload_s
+    if upload_s > 0.0:
+        for _ in range(call.installs):
+            uploaded = max(uploaded, upload_now(sim, there, upload_s, call.number))
+    parts[UPLOAD] += uploaded - both_end
+    installed: float = install(sim, call, parts, uploaded, call.installs)
+    return installed
+
+
+@dataclass(frozen=True)
+class InRam(ExecutionModel):
+    """Misses lie in RAM, and what is read ahead is only uploaded."""
+
+    in_place: ClassVar[bool] = True
+    in_background: ClassVar[bool] = True
+    after: ClassVar[Any] = upload_beside
+
+    def check(self, machine: Machine, *, direct_io: bool) -> None:
+        if machine.gpu is None or machine.cpu is None or machine.cpu.weights_gb_s is None or machine.memory is None:
+            raise BadInput(
+                f"machine {machine.name}: {self.name} computes on a GPU and a CPU, and needs [gpu], "
+                "[cpu] with weights_gb_s, and [memory]; choose another --execution or another machine"
+            )
+        if direct_io:
+            raise BadInput(
+                f"--direct-io: {self.name} uses experts where they lie in RAM, which is the page cache; "
+                "leave it out, or choose another --execution"
+            )
+
+    def brought_in(self, work: Work) -> NDArray[np.int32]:
+        """Those that are read into RAM, uploaded into a slot, or both."""
+        brought: NDArray[np.int32] = np.maximum(work.misses - work.warm, work.installs)
+        return brought

@@ -1,0 +1,27 @@
+"""Everything is resident."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from flashmoe_sim._jit import inlined
+from flashmoe_sim.timeline.calls import compute
+from flashmoe_sim.timeline.models.base import Call, ExecutionModel
+
+
+@inlined
+def serve(sim: Any, call: Call, parts: Any) -> float:
+    end: float = compute(sim, call, parts, call.ready, call.requests)
+    return end
+
+
+@dataclass(frozen=True)
+class Resident(ExecutionModel):
+    """Every expert is where it is computed; nothing is read, and nothing is read ahead."""
+
+    name: ClassVar[str] = "resident"
+    describes: ClassVar[str] = "any system whose memory holds the whole model"
+    reads: ClassVar[bool] = False
+    reads_ahead: ClassVar[bool] = False
+    serve: ClassVar[Any] = serve

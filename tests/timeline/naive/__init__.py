@@ -1,0 +1,1 @@
+"""The twins of the execution models, on SimPy."""
