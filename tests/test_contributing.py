@@ -1,4 +1,4 @@
-"""The five steps of CONTRIBUTING.md to a policy of one's own, followed to the letter in a copy of the project."""
+"""The guides of CONTRIBUTING.md, followed to the letter in a copy of the project."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-STEPS = (ROOT / "CONTRIBUTING.md").read_text().partition("## Add a policy, in five steps\n")[2].partition("\n## ")[0]
+TEXT = (ROOT / "CONTRIBUTING.md").read_text()
+GUIDES: dict[str, str] = dict(re.findall(r"^## (Add an? [^\n]+)\n(.*?)(?=^## )", TEXT, re.MULTILINE | re.DOTALL))
+ENTRY = "from native_bridge.cli.main import entry; entry()"
 
 Run = Callable[..., str]
 
 
 def written(text: str) -> dict[str, str]:
-    """Each file that a step writes whole: the last path named before its block of Python."""
-    blocks = re.finditer(r"```python\n(.*?)```", text, re.DOTALL)
-    return {re.findall(r"`([\w/]+\.py)`", text[: block.start()])[-1]: block[1] for block in blocks}
+    """Each file that a step writes whole: the last path named before its block."""
+    blocks = re.finditer(r"```(?:python|toml)\n(.*?)```", text, re.DOTALL)
+    return {re.findall(r"`([\w/-]+\.(?:py|toml))`", text[: block.start()])[-1]: block[1] for block in blocks}
 
 
 def added(text: str) -> dict[str, str]:
@@ -31,30 +33,33 @@ def added(text: str) -> dict[str, str]:
 
 
 def add(source: str, change: str) -> str:
-    """Do what a change says: a new import among its like, the other line after the one above it."""
-    imported, context, entry = change.splitlines()
-    assert (imported[0], context[0], entry[0]) == ("+", " ", "+")
-    alike = ".".join(imported.removeprefix("+").split()[1].split(".")[:-1])
+    """Do what a change says: a new import, if there is one, among its like; the other line after the one above it."""
+    *imported, context, entry = change.splitlines()
+    assert (context[0], entry[0]) == (" ", "+")
     lines = source.splitlines()
     lines.insert(lines.index(context[1:]) + 1, entry[1:])
-    before = (number for number, line in enumerate(lines) if line.startswith(f"from {alike}") and line < imported[1:])
-    lines.insert(max(before) + 1, imported[1:])
+    for new in imported:
+        alike = ".".join(new.removeprefix("+").split()[1].split(".")[:-1])
+        before = (number for number, line in enumerate(lines) if line.startswith(f"from {alike}") and line < new[1:])
+        lines.insert(max(before) + 1, new[1:])
     return "\n".join(lines) + "\n"
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Runs Python in a copy of the project after the first three steps."""
+    """Runs Python in a copy of the project after the steps of all guides."""
     place = tmp_path_factory.mktemp("project")
-    for folder in ("flashmoe_sim", "tests"):
+    for folder in ("flashmoe_sim", "native_bridge", "tests"):
         shutil.copytree(ROOT / folder, place / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", place)
     for folder in ("traces", "data"):
         (place / folder).symlink_to(ROOT / folder)
-    for name, content in written(STEPS).items():
-        (place / name).write_text(content)
-    for name, change in added(STEPS).items():
-        (place / name).write_text(add((place / name).read_text(), change))
+    for steps in GUIDES.values():
+        for name, content in written(steps).items():
+            (place / name).write_text(content)
+        for name, change in added(steps).items():
+            (place / name).write_text(add((place / name).read_text(), change))
+    (place / "words.txt").write_text("0 1 2\n1 3 4\n0 2 5\n1 3 0\n")
     environment = {**os.environ, "FLASHMOE_CACHE": str(place / "cache"), "COLUMNS": "80"}
 
     def run(*arguments: str) -> str:
@@ -69,29 +74,49 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
-def test_there_are_five_steps() -> None:
-    assert re.findall(r"^\*\*(\d)\. ", STEPS, re.MULTILINE) == ["1", "2", "3", "4", "5"]
-    assert list(written(STEPS)) == ["flashmoe_sim/policies/toy.py", "tests/policies/naive/toy.py"]
-    assert list(added(STEPS)) == ["flashmoe_sim/policies/table.py", "tests/policies/naive/table.py"]
+def passed(run: Run, *arguments: str) -> int:
+    """How many tests pass of those chosen, and none fails."""
+    found = re.search(r"(\d+) passed", run("-m", "pytest", "-q", "-p", "no:xdist", *arguments))
+    assert found
+    return int(found[1])
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_steps_are_numbered_and_each_guide_is_one_file_and_one_line(guide: str) -> None:
+    steps = re.findall(r"^\*\*(\d)\. ", GUIDES[guide], re.MULTILINE)
+    assert steps == [str(number) for number in range(1, len(steps) + 1)]
+    for names in (written(GUIDES[guide]), added(GUIDES[guide])):
+        assert len([name for name in names if name.startswith("flashmoe_sim/")]) == 1
 
 
 def test_the_new_policy_replays(run: Run) -> None:
-    command = "from native_bridge.cli.main import entry; entry()"
-    assert "Evict the expert used last of all (MRU)" in run("-c", command, "policy", "show", "toy")
+    assert "Evict the expert used last of all (MRU)" in run("-c", ENTRY, "policy", "show", "toy")
     asked = ("deepseek-v2-lite", "--bank", "8", "--contract", "atomic", "--policy")
-    assert run("-c", command, "replay", *asked, "toy").startswith("deepseek-v2-lite: toy, bank 8 ")
+    assert run("-c", ENTRY, "replay", *asked, "toy").startswith("deepseek-v2-lite: toy, bank 8 ")
 
 
 def test_the_new_policy_equals_its_twin(run: Run) -> None:
     """And what else the tests ask of every policy, but for what would compile much or takes all policies."""
-    chosen = "(toy or every_policy_has_a_twin) and not many_experts and not bytes"
-    tests = ("tests/residency/test_twins.py", "tests/policies", "tests/test_reference.py")
-    passed = re.search(r"(\d+) passed", run("-m", "pytest", "-q", "-k", chosen, *tests))
-    assert passed
-    assert int(passed[1]) >= 10
+    chosen = "(toy or every_policy_has_a_twin) and not toy-box and not many_experts and not bytes"
+    assert passed(run, "-k", chosen, "tests/residency/test_twins.py", "tests/policies", "tests/test_reference.py") >= 10
+
+
+def test_the_new_execution_model_equals_its_twin_and_obeys_the_laws(run: Run) -> None:
+    assert "hits-first" in run("-c", ENTRY, "sweep", "--help")
+    files = ("test_twins", "test_hand", "test_perfetto", "test_execution")
+    chosen = "hits-first or found_by_its_name"
+    assert passed(run, "-k", chosen, *(f"tests/timeline/{name}.py" for name in files)) >= 4
+
+
+def test_the_new_format_is_read_and_runs_on_the_new_machine(run: Run) -> None:
+    found = run("-c", ENTRY, "trace", "inspect", "words.txt")
+    assert "words" in found
+    assert run("-c", ENTRY, "machine", "show", "toy-box").startswith("toy-box: A box that computes on its CPU")
+    asked = ("deepseek-v2-lite", "--bank", "8", "--machine", "toy-box", "--execution", "hits-first")
+    assert "on toy-box: A box that computes on its CPU; hits-first" in run("-c", ENTRY, "replay", *asked)
 
 
 def test_the_new_files_are_as_the_linters_want_them(run: Run) -> None:
-    names = [*written(STEPS), *added(STEPS)]
+    names = [name for steps in GUIDES.values() for name in (*written(steps), *added(steps)) if name.endswith(".py")]
     run("-m", "ruff", "check", *names)
     run("-m", "ruff", "format", "--check", *names)

@@ -70,19 +70,19 @@ def upload(sim: Any, call: Any, parts: Any, begin: float, n: int, upload_s: floa
 
 
 @inlined
-def read_one_by_one(sim: Any, call: Any, parts: Any, upload_s: float) -> float:
+def read_one_by_one(sim: Any, call: Any, parts: Any, begin: float, upload_s: float) -> float:
     """Each miss in turn: its chunks one after another on lane 0, its upload where that takes time, its install."""
-    clock: float = call.ready
+    clock = begin
     for i in range(call.misses):
         is_warm = int(i >= call.misses - call.warm)
         service_s, kind = sim.read_s[is_warm, call.row, 0], IS_WARM_READ if is_warm else IS_READ
         if i < call.fills:
             service_s += sim.rows[call.row].fill_s
-        begin = clock
+        read_from = clock
         for _ in range(sim.rows[call.row].chunks):
             note(sim, ON_STORAGE, 0, kind, call.number, clock, clock + service_s)
             clock += service_s
         sim.busy[ON_STORAGE] += sim.rows[call.row].chunks * service_s
-        parts[READ] += clock - begin
+        parts[READ] += clock - read_from
         clock = install(sim, call, parts, upload(sim, call, parts, clock, 1, upload_s), 1)
     return clock

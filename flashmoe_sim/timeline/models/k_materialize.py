@@ -14,7 +14,7 @@ from flashmoe_sim.timeline.models.base import Call, ExecutionModel
 
 @inlined
 def serve(sim: Any, call: Call, parts: Any) -> float:
-    read = read_one_by_one(sim, call, parts, 0.0)
+    read = read_one_by_one(sim, call, parts, call.ready, 0.0)
     copied = upload(sim, call, parts, read, call.requests, sim.rows[call.row].upload_s)
     end: float = compute_all(sim, call, parts, copied)
     return end

@@ -12,7 +12,7 @@ from flashmoe_sim.timeline.models.base import Call, ExecutionModel
 
 @inlined
 def serve(sim: Any, call: Call, parts: Any) -> float:
-    usable = read_one_by_one(sim, call, parts, sim.rows[call.row].upload_s)
+    usable = read_one_by_one(sim, call, parts, call.ready, sim.rows[call.row].upload_s)
     end: float = compute_all(sim, call, parts, usable)
     return end
 
