@@ -14,7 +14,7 @@ import numpy as np
 from flashmoe_sim.policies.base import admits, choose_victim, declines, on_call, on_evict, on_hit, on_install, on_miss
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.ahead import UNUSED
-from flashmoe_sim.residency.victim import FINE, fault_of
+from flashmoe_sim.residency.victim import FINE, NO_MARK, fault_of
 from flashmoe_sim.residency.visit import FIRST, visit_order
 
 
@@ -170,8 +170,8 @@ def replay(
             slot = choose_victim(state, slot_key[:opened], blocked, mark)
             fault = fault_of(slot, slot_key[:opened], blocked, mark)
             if slot < 0 and fault == FINE:
-                slot = choose_victim(state, slot_key[:opened], blocked, -1)
-                fault = fault_of(slot, slot_key[:opened], blocked, -1)
+                slot = choose_victim(state, slot_key[:opened], blocked, NO_MARK)
+                fault = fault_of(slot, slot_key[:opened], blocked, NO_MARK)
             if fault != FINE:
                 return call, fault, slot
             k = slot_key[slot]

@@ -8,7 +8,7 @@ import numpy as np
 
 from flashmoe_sim.policies.base import admits, choose_victim, declines, on_call, on_evict, on_hit, on_install, on_miss
 from flashmoe_sim.residency import tally
-from flashmoe_sim.residency.victim import FINE, fault_of
+from flashmoe_sim.residency.victim import FINE, NO_MARK, fault_of
 
 
 def replay(
@@ -51,8 +51,8 @@ def replay(
             place = -1
             declined = not admits(state, k, r + 1)
             while not declined and used + size[k] > capacity:
-                victim = choose_victim(state, slot_key, blocked, -1)
-                fault = fault_of(victim, slot_key, blocked, -1)
+                victim = choose_victim(state, slot_key, blocked, NO_MARK)
+                fault = fault_of(victim, slot_key, blocked, NO_MARK)
                 if fault != FINE:
                     return call, fault, victim
                 declined = bypass and place < 0 and declines(state, victim, k, r + 1, upcoming[r])
