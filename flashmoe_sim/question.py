@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Required, TypedDict
 
 if TYPE_CHECKING:
-    from flashmoe_sim.machines.machine import Machine
-    from flashmoe_sim.policies.bank import Bank
-    from flashmoe_sim.policies.base import Policy
-    from flashmoe_sim.prefetchers.base import Prefetcher
-
-    OneBank = str | int | Bank
-    OnePolicy = str | Policy | type[Policy]
-    OnePredictor = str | Prefetcher | type[Prefetcher]
-    OneMachine = str | Path | Machine
+    from flashmoe_sim.machines.machine import OneMachine
+    from flashmoe_sim.policies.bank import OneBank
+    from flashmoe_sim.policies.base import OnePolicy
+    from flashmoe_sim.prefetchers.base import OnePredictor
 
 PREDICTORS = "none, temporal, predict-prev, predict-top1, hot, markov, next-layer, eam, synthetic, oracle-1, oracle-w"
 EXECUTIONS = (
@@ -99,3 +93,40 @@ class Question:
     hot: bool = field(
         default=False, metadata=_option("", "The storage is hot and throttled: it reads at its hot_share.")
     )
+
+
+class AskedConditions(TypedDict, total=False):
+    """CONDITIONS as keywords, for functions that take them as `**conditions`."""
+
+    execution: str | None
+    dense: str | int | None
+    kv: str | int | None
+    direct_io: bool
+    hot: bool
+
+
+class AskedBank(TypedDict, total=False):
+    """One bank and its rules as keywords."""
+
+    bank: Required[OneBank]
+    policy: OnePolicy
+    contract: str
+    scope: str
+
+
+class Asked(AskedBank, AskedConditions, total=False):
+    """One replay as keywords; its machine is not among them, because some functions need one."""
+
+    prefetch: OnePredictor
+    io_split: int
+
+
+class AskedSeveral(AskedConditions, total=False):
+    """The replays of a sweep as keywords."""
+
+    bank: Required[OneBank | Iterable[OneBank]]
+    policy: OnePolicy | Iterable[OnePolicy]
+    contract: str
+    scope: str
+    prefetch: OnePredictor | Iterable[OnePredictor]
+    io_split: int

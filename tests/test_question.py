@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
+import pytest
+
 from flashmoe_sim.prefetchers.table import PREFETCHERS
-from flashmoe_sim.question import EXECUTIONS, PREDICTORS
+from flashmoe_sim.question import CONDITIONS, EXECUTIONS, PREDICTORS, Asked, AskedConditions, AskedSeveral, Question
 from flashmoe_sim.timeline.execution import EXECUTION_MODELS
 
 
 def test_the_help_lists_every_predictor_and_execution_model() -> None:
     assert PREDICTORS.split(", ") == list(PREFETCHERS)
     assert EXECUTIONS.split(", ") == list(EXECUTION_MODELS)
+
+
+@pytest.mark.parametrize("asked", [Asked, AskedSeveral])
+def test_the_keywords_are_the_fields_of_a_question(asked: type) -> None:
+    """mypy compares their types; the machine is a parameter of the functions that take one."""
+    assert {*asked.__annotations__, "machine"} == {item.name for item in fields(Question)}
+    assert tuple(AskedConditions.__annotations__) == CONDITIONS

@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import parse_size
 from flashmoe_sim.outside import blaming
-from flashmoe_sim.policies.bank import Scope, parse_bank, parse_banks
-from flashmoe_sim.policies.base import Policy
+from flashmoe_sim.policies.bank import OneBank, Scope, parse_bank, parse_banks
+from flashmoe_sim.policies.base import OnePolicy, Policy
 from flashmoe_sim.policies.table import POLICIES, parse_policy
-from flashmoe_sim.prefetchers.base import Prefetcher
+from flashmoe_sim.prefetchers.base import OnePredictor, Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
 from flashmoe_sim.question import CONDITIONS, SIZED, Question
@@ -27,9 +27,6 @@ from flashmoe_sim.timeline.timed import default_execution
 from flashmoe_sim.trace.bundled import find_trace
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.lines import trace_name
-
-if TYPE_CHECKING:
-    from flashmoe_sim.question import OneBank, OnePolicy, OnePredictor
 
 One = TypeVar("One")
 ALL = "all"
