@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Required, TypedDict
 
+from flashmoe_sim.prefetchers.table import PREFETCHERS
+
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import OneMachine
     from flashmoe_sim.policies.bank import OneBank
     from flashmoe_sim.policies.base import OnePolicy
     from flashmoe_sim.prefetchers.base import OnePredictor
 
-PREDICTORS = "none, temporal, predict-prev, predict-top1, hot, markov, next-layer, eam, synthetic, oracle-1, oracle-w"
+PREDICTORS = ", ".join(PREFETCHERS)
 EXECUTIONS = (
     "resident, sync-install, split-install, parallel-install, async-upload, overlap-prefetch, hot-cold, prefill-copy, "
     "page-cache, k-materialize"

@@ -27,7 +27,7 @@ from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.lru import Lru
-from flashmoe_sim.prefetchers.temporal import Temporal
+from flashmoe_sim.prefetchers.last_call import Temporal
 from flashmoe_sim.question import Question
 from flashmoe_sim.schema import LAYER_COLUMNS, RESULT_COLUMNS, Column
 from flashmoe_sim.trace.bundled import catalog

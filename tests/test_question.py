@@ -6,13 +6,11 @@ from dataclasses import fields
 
 import pytest
 
-from flashmoe_sim.prefetchers.table import PREFETCHERS
-from flashmoe_sim.question import CONDITIONS, EXECUTIONS, PREDICTORS, Asked, AskedConditions, AskedSeveral, Question
+from flashmoe_sim.question import CONDITIONS, EXECUTIONS, Asked, AskedConditions, AskedSeveral, Question
 from flashmoe_sim.timeline.execution import EXECUTION_MODELS
 
 
-def test_the_help_lists_every_predictor_and_execution_model() -> None:
-    assert PREDICTORS.split(", ") == list(PREFETCHERS)
+def test_the_help_lists_every_execution_model() -> None:
     assert EXECUTIONS.split(", ") == list(EXECUTION_MODELS)
 
 

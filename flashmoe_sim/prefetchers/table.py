@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
-from flashmoe_sim.parameters import parse
-from flashmoe_sim.prefetchers.base import Prefetcher
-from flashmoe_sim.prefetchers.eam import Eam
-from flashmoe_sim.prefetchers.hot import Hot
-from flashmoe_sim.prefetchers.markov import Markov
-from flashmoe_sim.prefetchers.next_layer import NextLayer
-from flashmoe_sim.prefetchers.none import NoPrefetch
-from flashmoe_sim.prefetchers.oracle import Oracle1, OracleW
-from flashmoe_sim.prefetchers.predict_prev import PredictPrev
-from flashmoe_sim.prefetchers.predict_top1 import PredictTop1
-from flashmoe_sim.prefetchers.synthetic import Synthetic
-from flashmoe_sim.prefetchers.temporal import Temporal
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-PREFETCHERS: dict[str, type[Prefetcher]] = {
-    "none": NoPrefetch,
-    "temporal": Temporal,
-    "predict-prev": PredictPrev,
-    "predict-top1": PredictTop1,
-    "hot": Hot,
-    "markov": Markov,
-    "next-layer": NextLayer,
-    "eam": Eam,
-    "synthetic": Synthetic,
-    "oracle-1": Oracle1,
-    "oracle-w": OracleW,
+if TYPE_CHECKING:
+    from flashmoe_sim.prefetchers.base import Prefetcher
+
+CLASSES = {
+    "none": "none:NoPrefetch",
+    "temporal": "last_call:Temporal",
+    "predict-prev": "last_call:PredictPrev",
+    "predict-top1": "last_call:PredictTop1",
+    "hot": "hot:Hot",
+    "markov": "markov:Markov",
+    "next-layer": "next_layer:NextLayer",
+    "eam": "eam:Eam",
+    "synthetic": "synthetic:Synthetic",
+    "oracle-1": "oracle:Oracle1",
+    "oracle-w": "oracle:OracleW",
 }
+
+
+class _Prefetchers(Mapping[str, "type[Prefetcher]"]):
+    """The classes by name; a file is imported when its class is asked for, so that `--help` has the names at once."""
+
+    def __getitem__(self, name: str) -> type[Prefetcher]:
+        module, _, kind = CLASSES[name].partition(":")
+        found: type[Prefetcher] = getattr(import_module(f"flashmoe_sim.prefetchers.{module}"), kind)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(CLASSES)
+
+    def __len__(self) -> int:
+        return len(CLASSES)
+
+
+PREFETCHERS = _Prefetchers()
 
 
 def parse_prefetcher(text: str) -> Prefetcher:
     """A predictor from `temporal`, `hot:width=4` or `my_module:MyPredictor`."""
+    from flashmoe_sim.parameters import parse
+    from flashmoe_sim.prefetchers.base import Prefetcher
+
     return parse("predictor", text, PREFETCHERS, Prefetcher)
