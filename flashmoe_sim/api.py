@@ -87,13 +87,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _asking(asked: Any) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """For a function that takes `**asked: Unpack[asked]`: its signature, docstring and errors name each keyword."""
+def _asking(asked: Any = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Spell out a function's `**asked: Unpack[asked]`: its signature, docstring and errors name each keyword."""
 
     def spelled_out(function: Callable[P, T]) -> Callable[P, T]:
         written = signature(function)
         found = {name: one for name, one in written.parameters.items() if one.kind is not one.VAR_KEYWORD}
-        for name, annotation in get_type_hints(asked, localns=NAMED).items():
+        for name, annotation in get_type_hints(asked, localns=NAMED).items() if asked else ():
             default = Parameter.empty if OPTIONS[name].default is MISSING else OPTIONS[name].default
             found[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         options = [found.pop(name) for name in OPTIONS if name in found]
@@ -268,6 +268,7 @@ def sweep(
     return frame(rows)
 
 
+@_asking()
 def curve(
     trace: Trace,
     *,

@@ -111,16 +111,21 @@ def test_the_keywords_of_a_question_are_in_signature_and_docstring() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("function", "given", "says"),
     [
-        ({"bank": 64, "polcy": "lru"}, r"replay\(\): .*'polcy'; did you mean 'policy'\? known: trace, bank, policy, "),
-        ({"bank": 64, "lookahead": 4}, "'lookahead'; known: trace, bank, "),
-        ({"policy": "lru"}, r"replay\(\): missing a required argument: 'bank'$"),
+        (
+            sim.replay,
+            {"bank": 64, "polcy": "lru"},
+            r"replay\(\): .*'polcy'; did you mean 'policy'\? known: trace, bank, policy, ",
+        ),
+        (sim.replay, {"bank": 64, "lookahead": 4}, "'lookahead'; known: trace, bank, "),
+        (sim.curve, {"bank": 64}, r"curve\(\): .*'bank'; known: trace, policy, contract, io_split, model$"),
+        (sim.replay, {"policy": "lru"}, r"replay\(\): missing a required argument: 'bank'$"),
     ],
 )
-def test_a_wrong_keyword_is_named(given: dict[str, Any], says: str) -> None:
+def test_a_wrong_keyword_is_named(function: Any, given: dict[str, Any], says: str) -> None:
     with pytest.raises(TypeError, match=says):
-        sim.replay("python-256", **given)
+        function("python-256", **given)
 
 
 def test_ceilings_are_those_of_the_command_line(capsys: pytest.CaptureFixture[str], prose: sim.Workload) -> None:
