@@ -8,17 +8,21 @@
 It is not in the package itself, where the name `sweep` is a folder's. A trace is whatever names one: a file, a bundled
 trace (`catalog`), or what `load_trace` returned, which need not be read again. Banks, policies and predictors are the
 words that the command line takes, or objects: 64 or `Bank(slots=64)`, "lru:stamp=last" or `Lru(stamp="last")`, and a
-policy of your own as a class or an instance, wherever it is defined. Tables have the columns of docs/columns.md;
+policy of your own as a class or an instance, wherever it is defined. A machine is a name, a file or a `Machine`; sizes
+such as `dense` and `kv` have their unit (`2GiB`), or are numbers of bytes. Tables have the columns of docs/columns.md;
 `.to_pandas()` is polars' own.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields, replace
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Literal
+from textwrap import fill
+from typing import Any, Literal, ParamSpec, TypeVar, Unpack, get_type_hints
 
 import polars
 
@@ -29,13 +33,13 @@ from flashmoe_sim.ceilings.speed import ceilings as run_ceilings
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.shape import find_shape
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, SimError, did_you_mean
 from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.policies.bank import Bank
-from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy, Policy
-from flashmoe_sim.prefetchers.base import Prefetcher
-from flashmoe_sim.question import Question
+from flashmoe_sim.machines.machine import Machine, OneMachine
+from flashmoe_sim.policies.bank import Bank, OneBank
+from flashmoe_sim.policies.base import EvictingPolicy, OnePolicy, PinningPolicy
+from flashmoe_sim.prefetchers.base import OnePredictor
+from flashmoe_sim.question import Asked, AskedBank, AskedConditions, AskedSeveral, Question
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.workload import Workload, find_geometry, prepare
@@ -77,10 +81,46 @@ __all__ = [
 
 Trace = str | Path | RoutingTrace | Workload
 Model = str | Path | ModelGeometry
-OneMachine = str | Path | Machine
-OneBank = str | int | Bank
-OnePolicy = str | Policy | type[Policy]
-OnePredictor = str | Prefetcher | type[Prefetcher]
+NAMED = {"OneBank": OneBank, "OnePolicy": OnePolicy, "OnePredictor": OnePredictor}
+OPTIONS = {item.name: item for item in fields(Question)}
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _asking(asked: Any = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Spell out a function's `**asked: Unpack[asked]`: its signature, docstring and errors name each keyword."""
+
+    def spelled_out(function: Callable[P, T]) -> Callable[P, T]:
+        written = signature(function)
+        found = {name: one for name, one in written.parameters.items() if one.kind is not one.VAR_KEYWORD}
+        for name, annotation in get_type_hints(asked, localns=NAMED).items() if asked else ():
+            default = Parameter.empty if OPTIONS[name].default is MISSING else OPTIONS[name].default
+            found[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        options = [found.pop(name) for name in OPTIONS if name in found]
+        spelled = written.replace(parameters=sorted([*options, *found.values()], key=lambda one: one.kind))
+
+        @wraps(function)
+        def checked(*given: P.args, **keywords: P.kwargs) -> T:
+            try:
+                spelled.bind(*given, **keywords)
+            except TypeError as error:
+                known = list(spelled.parameters)
+                wrong = next((name for name in keywords if name not in known), None)
+                hint = "" if wrong is None else f"; {did_you_mean(wrong, known)}known: {', '.join(known)}"
+                raise TypeError(f"{function.__name__}(): {error}{hint}") from None
+            return function(*given, **keywords)
+
+        said = [(one.name, OPTIONS[one.name].metadata) for one in options]
+        helps = [f"{name}: {of['several'][1] if asked is AskedSeveral else of['help']}" for name, of in said]
+        checked.__doc__ = "\n".join([f"{function.__doc__}", *map(_indented, helps), "    "])
+        checked.__signature__ = spelled  # type: ignore[attr-defined]
+        return checked
+
+    return spelled_out
+
+
+def _indented(text: str) -> str:
+    return fill(text, width=116, initial_indent=4 * " ", subsequent_indent=8 * " ")
 
 
 def load_trace(trace: Trace, *, model: Model | None = None, lenient: bool = False) -> Workload:
@@ -120,23 +160,14 @@ def inspect(trace: Trace, *, banks: Sequence[int] = ()) -> TraceStatistics:
     return run_inspect(load_trace(trace).trace, banks=banks)
 
 
+@_asking(Asked)
 def replay(
     trace: Trace,
     *,
-    bank: OneBank,
-    policy: OnePolicy = "lru",
-    contract: str = "protected",
-    scope: str = "layer",
-    prefetch: OnePredictor = "none",
-    io_split: int = 4,
     machine: OneMachine | None = None,
-    execution: str | None = None,
-    dense: str | int | None = None,
-    kv: str | int | None = None,
-    direct_io: bool = False,
-    hot: bool = False,
     model: Model | None = None,
     by: Literal["trace", "layer"] = "trace",
+    **asked: Unpack[Asked],
 ) -> polars.DataFrame:
     """Replay a trace against one bank: one row of docs/columns.md, or one for every layer.
 
@@ -145,26 +176,11 @@ def replay(
     >>> replay("python-256", bank=64, by="layer").select("layer", "misses").row(0)
     (0, 1353)
 
-    `contract="runtime"` reproduces the patched runtime with its slot aliasing (column `aliased_refs`).
-    machine: a name, a file or a `Machine`: the row then has the speed there too. dense, kv: sizes with their unit
-        (`2GiB`), or bytes. execution: by default that of the systems that have the policy.
+    `contract="runtime"` reproduces the patched runtime with its slot aliasing (column `aliased_refs`). With a machine
+    the row has the speed there too.
     Raises BadInput for a combination that cannot be, and for a bank that does not fit the trace or the machine.
     """
-    question = Question(
-        bank=bank,
-        policy=policy,
-        contract=contract,
-        scope=scope,
-        prefetch=prefetch,
-        io_split=io_split,
-        machine=machine,
-        execution=execution,
-        dense=dense,
-        kv=kv,
-        direct_io=direct_io,
-        hot=hot,
-    )
-    setup, conditions = plan(question)
+    setup, conditions = plan(Question(machine=machine, **asked))
     workload = load_trace(trace, model=model)
     replayed = run_replay(workload, setup, record=machine is not None)
     if by == "layer":
@@ -178,16 +194,8 @@ def replay(
     return frame([result_row(task, replayed.counts, best=None, timing=seconds(task, timed))])
 
 
-def diagnose(
-    trace: Trace,
-    *,
-    bank: OneBank,
-    policy: OnePolicy = "lru",
-    contract: str = "protected",
-    scope: str = "layer",
-    model: Model | None = None,
-    seed: int = 1,
-) -> Diagnosis:
+@_asking(AskedBank)
+def diagnose(trace: Trace, *, model: Model | None = None, seed: int = 1, **asked: Unpack[AskedBank]) -> Diagnosis:
     """Say whether it is the policy or the working set that misses, as `sim diagnose` does; docs/diagnosis.md explains.
 
     >>> diagnose("python-256", bank=64).verdict.kind
@@ -196,27 +204,18 @@ def diagnose(
     seed: of the random traces that this one is compared with.
     Raises BadInput for a combination that cannot be, and for a bank that does not fit the trace.
     """
-    setup = plan_setup(bank, policy=policy, contract=contract, scope=scope)
+    setup, _ = plan(Question(**asked))
     return run_diagnose(load_trace(trace, model=model), setup, seed=seed)
 
 
+@_asking(Asked)
 def ceilings(
     trace: Trace,
     *,
     machine: OneMachine,
-    bank: OneBank,
-    policy: OnePolicy = "lru",
-    contract: str = "protected",
-    scope: str = "layer",
-    prefetch: OnePredictor = "none",
-    io_split: int = 4,
-    execution: str | None = None,
-    dense: str | int | None = None,
-    kv: str | int | None = None,
-    direct_io: bool = False,
-    hot: bool = False,
     lookahead: int = 16,
     model: Model | None = None,
+    **asked: Unpack[Asked],
 ) -> Ceilings:
     """Say how fast a run could be at best on a machine, as `sim ceilings` does; docs/ceilings.md explains.
 
@@ -226,47 +225,23 @@ def ceilings(
     >>> [row.name for row in found.rows][:3]
     ['this', 'stock', 'all-hit']
 
-    machine: a name, a file or a `Machine`. dense, kv: sizes with their unit (`2GiB`), or bytes.
-    execution: by default that of the systems that have the policy. lookahead: steps that the row `lookahead-W` sees.
+    lookahead: steps that the row `lookahead-W` sees.
     Raises BadInput for a combination that cannot be, and for a bank that does not fit the trace or the machine.
     """
-    question = Question(
-        bank=bank,
-        policy=policy,
-        contract=contract,
-        scope=scope,
-        prefetch=prefetch,
-        io_split=io_split,
-        machine=machine,
-        execution=execution,
-        dense=dense,
-        kv=kv,
-        direct_io=direct_io,
-        hot=hot,
-    )
-    setup, conditions = plan(question)
+    setup, conditions = plan(Question(machine=machine, **asked))
     runs_on = _machine(machine)
     return run_ceilings(load_trace(trace, model=model), setup, runs_on, conditions, lookahead=lookahead)
 
 
+@_asking(AskedSeveral)
 def sweep(
     traces: Trace | Iterable[Trace],
     *,
-    bank: OneBank | Iterable[OneBank],
     bank_step: str = "auto",
-    policy: OnePolicy | Iterable[OnePolicy] = "lru",
-    contract: str = "protected",
-    scope: str = "layer",
-    prefetch: OnePredictor | Iterable[OnePredictor] = "none",
     top_k: str | int | Iterable[int] | None = None,
-    io_split: int = 4,
     machine: OneMachine | Iterable[OneMachine] | None = None,
-    execution: str | None = None,
-    dense: str | int | None = None,
-    kv: str | int | None = None,
-    direct_io: bool = False,
-    hot: bool = False,
     model: Model | None = None,
+    **asked: Unpack[AskedSeveral],
 ) -> polars.DataFrame:
     """Replay traces against banks of many sizes under many policies, on all cores: a row for each, with the optimum.
 
@@ -276,39 +251,24 @@ def sweep(
     >>> sweep(["python-256", "prose-256"], bank=[16, 64], policy=["lru", "fifo"]).height
     8
 
-    bank: `16..256`, `16,24,64`, a number, or a list; `bank_step` is the step of a range (auto, 16, x2).
-    policy, prefetch: `lru,min`, `all`, an object, or a list, in every pair. Under `runtime` and `protected`, `min` is
-        counted under `atomic`, without a predictor.
-    top_k: cut every trace to this many experts per token, or to each of several.
-    machine: `m3-max-48,rtx-4090`, a file, a `Machine`, or a list: a row for each, with the speed there; null where the
-        model does not fit. The options below it are as for `replay`.
+    Banks, policies, predictors and machines may be lists; there is a row for every combination, and a row's speed is
+    null where the model does not fit the machine. Under `runtime` and `protected`, `min` is counted under `atomic`,
+    without a predictor.
+    bank_step: of a range: auto, 16, x2. top_k: cut every trace to this many experts per token, or to each of several.
     Warns of banks that do not fit a trace, and gives the rows of the others.
     Raises BadInput, before anything runs, for what cannot be read or cannot be, and if no bank fits any trace.
     """
-    question = Question(
-        bank=bank,
-        policy=policy,
-        contract=contract,
-        scope=scope,
-        prefetch=prefetch,
-        io_split=io_split,
-        machine=machine,
-        execution=execution,
-        dense=dense,
-        kv=kv,
-        direct_io=direct_io,
-        hot=hot,
-    )
-    setups, conditions = plan_sweep(question, bank_step=bank_step)
+    setups, conditions = plan_sweep(Question(machine=machine, **asked), bank_step=bank_step)
     several = [traces] if isinstance(traces, Trace) else list(traces)
     workloads = plan_workloads([load_trace(trace, model=model) for trace in several], several, top_ks=top_k)
     left_out: list[LeftOut] = []
     rows = run_sweep(workloads, setups, machines=_machines(machine), conditions=conditions, left_out=left_out)
     for reason in reasons(left_out):
-        warnings.warn(reason, stacklevel=2)
+        warnings.warn(reason, stacklevel=3)
     return frame(rows)
 
 
+@_asking()
 def curve(
     trace: Trace,
     *,
@@ -377,6 +337,7 @@ def synth(
     return prepare(made, other.geometry) if other else load_trace(made, model=model)
 
 
+@_asking(AskedConditions)
 def predict(
     *,
     hit_rate: HitRates | None = None,
@@ -386,11 +347,7 @@ def predict(
     bank: OneBank | None = None,
     top_k: int | None = None,
     io_split: int = 4,
-    execution: str | None = None,
-    dense: str | int | None = None,
-    kv: str | int | None = None,
-    direct_io: bool = False,
-    hot: bool = False,
+    **conditions: Unpack[AskedConditions],
 ) -> polars.DataFrame:
     """Say how fast a model decodes where only hit rates are known, as `sim predict` does; docs/predict.md explains.
 
@@ -399,7 +356,7 @@ def predict(
     True
 
     hit_rate: one, several, or `0.588,72.8%`. table: a CSV file; either is needed, and a model and a machine.
-    bank, top_k: of all rows that do not tell. dense, kv: sizes with their unit, or bytes.
+    A bank and a top_k are those of all rows that do not tell.
     A row of a table whose bank does not fit the machine has the reason in `does_not_fit` instead of a speed.
     Raises BadInput for what cannot be read, and if no row fits the machine.
     """
@@ -411,14 +368,10 @@ def predict(
         bank=bank,
         top_k=top_k,
         io_split=io_split,
-        execution=execution,
-        dense=dense,
-        kv=kv,
-        direct_io=direct_io,
-        hot=hot,
+        **conditions,
     )
     for note in told.notes:
-        warnings.warn(note, stacklevel=2)
+        warnings.warn(note, stacklevel=3)
     return frame([row.as_row() for row in told.rows], PREDICTED)
 
 

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Required, TypedDict
 
+from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.timeline.models.table import EXECUTION_MODELS
 
 if TYPE_CHECKING:
-    from flashmoe_sim.machines.machine import Machine
-    from flashmoe_sim.policies.bank import Bank
-    from flashmoe_sim.policies.base import Policy
-    from flashmoe_sim.prefetchers.base import Prefetcher
+    from flashmoe_sim.machines.machine import OneMachine
+    from flashmoe_sim.policies.bank import OneBank
+    from flashmoe_sim.policies.base import OnePolicy
+    from flashmoe_sim.prefetchers.base import OnePredictor
 
-    OneBank = str | int | Bank
-    OnePolicy = str | Policy | type[Policy]
-    OnePredictor = str | Prefetcher | type[Prefetcher]
-    OneMachine = str | Path | Machine
-
-PREDICTORS = "none, temporal, predict-prev, predict-top1, hot, markov, next-layer, eam, synthetic, oracle-1, oracle-w"
+PREDICTORS, EXECUTIONS = ", ".join(PREFETCHERS), ", ".join(EXECUTION_MODELS)
 SIZED = ("bank", "policy", "contract", "scope", "prefetch", "io_split")
 CONDITIONS = ("execution", "dense", "kv", "direct_io", "hot")
 
@@ -82,8 +77,8 @@ class Question:
         default=None,
         metadata=_option(
             "E",
-            f"The order in which a call is read, uploaded and computed: {', '.join(EXECUTION_MODELS)}; default: the "
-            "execution model of the engine that uses this policy.",
+            f"The order in which a call is read, uploaded and computed: {EXECUTIONS}; default: the execution model of "
+            "the engine that uses this policy.",
         ),
     )
     dense: str | int | None = field(
@@ -97,3 +92,40 @@ class Question:
     hot: bool = field(
         default=False, metadata=_option("", "The storage is hot and throttled: it reads at its hot_share.")
     )
+
+
+class AskedConditions(TypedDict, total=False):
+    """CONDITIONS as keywords, for functions that take them as `**conditions`."""
+
+    execution: str | None
+    dense: str | int | None
+    kv: str | int | None
+    direct_io: bool
+    hot: bool
+
+
+class AskedBank(TypedDict, total=False):
+    """One bank and its rules as keywords."""
+
+    bank: Required[OneBank]
+    policy: OnePolicy
+    contract: str
+    scope: str
+
+
+class Asked(AskedBank, AskedConditions, total=False):
+    """One replay as keywords; its machine is not among them, because some functions need one."""
+
+    prefetch: OnePredictor
+    io_split: int
+
+
+class AskedSeveral(AskedConditions, total=False):
+    """The replays of a sweep as keywords."""
+
+    bank: Required[OneBank | Iterable[OneBank]]
+    policy: OnePolicy | Iterable[OnePolicy]
+    contract: str
+    scope: str
+    prefetch: OnePredictor | Iterable[OnePredictor]
+    io_split: int

@@ -263,9 +263,7 @@ def _page_cache() -> Finding:
 
 
 def _missing(name: str, error: BadInput) -> Finding:
-    """A refusal, whose last part says what to do."""
-    found, _, to_do = str(error).rpartition("; ")
-    return Finding("missing", name, found or to_do, to_do if found else "")
+    return Finding("missing", name, error.found, error.advice)
 
 
 def _range(numbers: list[int]) -> str:

@@ -79,7 +79,7 @@ def find_runtime(given: str | None) -> Path:
         return _program(named, VARIABLE)
     if found := shutil.which(PROGRAM):
         return Path(found).absolute()
-    raise BadInput(f"no {PROGRAM} on the PATH; {GET_ONE}")
+    raise BadInput(f"no {PROGRAM} on the PATH", advice=GET_ONE)
 
 
 def describe(path: Path) -> Runtime:
@@ -121,13 +121,13 @@ def patched_runtime(given: str | None) -> Runtime:
     """The runtime, described. Raises BadInput where it is none, or one without Flash-MoE."""
     runtime = describe(find_runtime(given))
     if not runtime.modes:
-        raise BadInput(f"{runtime.path}: has no flag --moe-mode: a llama-cli that is not patched; {GET_ONE}")
+        raise BadInput(f"{runtime.path}: has no flag --moe-mode: a llama-cli that is not patched", advice=GET_ONE)
     return runtime
 
 
 def _program(given: str, where: str) -> Path:
     if not given.isprintable():
-        raise BadInput(f"{where}: {given!r} cannot be the name of a file; {GET_ONE}")
+        raise BadInput(f"{where}: {given!r} cannot be the name of a file", advice=GET_ONE)
     path = Path(given).expanduser().absolute()
     what = ""
     try:
@@ -141,17 +141,17 @@ def _program(given: str, where: str) -> Path:
         what = error.strerror or str(error)
     if what:
         inside = path / PROGRAM
-        raise BadInput(f"{where}: {path}: {what}; {f'give {inside}' if inside.is_file() else GET_ONE}")
+        raise BadInput(f"{where}: {path}: {what}", advice=f"give {inside}" if inside.is_file() else GET_ONE)
     return path
 
 
 def _answer(path: Path, question: str) -> str:
     answer: Answer = ask([str(path), question], timeout_s=ASK_S)
     if answer.timed_out:
-        raise BadInput(f"{path}: {question} does not end within {ASK_S:.0f} s: not a llama-cli; {GET_ONE}")
+        raise BadInput(f"{path}: {question} does not end within {ASK_S:.0f} s: not a llama-cli", advice=GET_ONE)
     if answer.code < 0:
         raise BadInput(
-            f"{path}: {question} was ended by signal {-answer.code}: a llama-cli that does not run on this machine; "
-            "build it here, or see `sim bridge doctor`"
+            f"{path}: {question} was ended by signal {-answer.code}: a llama-cli that does not run on this machine",
+            advice="build it here, or see `sim bridge doctor`",
         )
     return answer.stdout + "\n" + answer.stderr

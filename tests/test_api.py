@@ -6,7 +6,9 @@ import doctest
 import inspect as signatures
 import json
 import re
+from dataclasses import MISSING, fields
 from html import escape
+from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +21,14 @@ import flashmoe_sim.api as sim
 from flashmoe_sim.cli import ceilings as ceilings_verb
 from flashmoe_sim.cli import curve as curve_verb
 from flashmoe_sim.cli import predict as predict_verb
-from flashmoe_sim.cli import replay as replay_verb
 from flashmoe_sim.cli import sweep as sweep_verb
 from flashmoe_sim.cli import trace_synth as synth_verb
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.lru import Lru
-from flashmoe_sim.prefetchers.temporal import Temporal
+from flashmoe_sim.prefetchers.last_call import Temporal
+from flashmoe_sim.question import Question
 from flashmoe_sim.schema import LAYER_COLUMNS, RESULT_COLUMNS, Column
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import load_trace
@@ -73,26 +75,57 @@ def test_the_examples_of_the_docstrings() -> None:
     ("verb", "function"),
     [
         (sweep_verb.command, sim.sweep),
-        (replay_verb.command, sim.replay),
         (curve_verb.command, sim.curve),
         (ceilings_verb.command, sim.ceilings),
         (synth_verb.synth, sim.synth),
         (predict_verb.command, sim.predict),
     ],
-    ids=["sweep", "replay", "curve", "ceilings", "synth", "predict"],
+    ids=["sweep", "curve", "ceilings", "synth", "predict"],
 )
-def test_functions_take_what_the_command_line_takes(verb: Any, function: Any) -> None:
+def test_what_functions_take_beside_a_question_is_that_of_the_command_line(verb: Any, function: Any) -> None:
     options = [one for one in verb.params if isinstance(one, click.Option) and one.opts[0] not in ELSEWHERE]
     required = [f"{one.opts[0]}=1" for one in verb.params if isinstance(one, click.Option) and one.required]
     arguments = ["TRACE" for one in verb.params if isinstance(one, click.Argument)]
     said = verb.make_context("sim", [*arguments, *required]).params
-    known = dict(signatures.signature(function).parameters)
+    known = dict(signatures.signature(signatures.unwrap(function)).parameters)
+    of_question = signatures.signature(function).parameters.keys() - known
     for option in options:
         name = NAMED.get(option.opts[0], option.opts[0].removeprefix("--").replace("-", "_"))
+        if name in of_question:
+            continue
         parameter = known.pop(name)
         assert parameter.kind is parameter.KEYWORD_ONLY
         assert parameter.default == (parameter.empty if option.required else said[option.name]), name
-    assert list(known) in (["traces"], ["trace"], ["trace", "by"], [])
+    assert list(known) in (["traces", "asked"], ["trace"], ["trace", "asked"], ["conditions"], [])
+
+
+def test_the_keywords_of_a_question_are_in_signature_and_docstring() -> None:
+    parameters = signatures.signature(sim.replay, eval_str=True).parameters
+    assert list(parameters) == ["trace", *(item.name for item in fields(Question)), "model", "by"]
+    for item in fields(Question):
+        default = Parameter.empty if item.default is MISSING else item.default
+        assert (parameters[item.name].kind, parameters[item.name].default) == (Parameter.KEYWORD_ONLY, default)
+    assert "  policy: Eviction policy; see `sim policy list`." in (sim.replay.__doc__ or "")
+    assert "  policy: Eviction policies; all: every one" in (sim.sweep.__doc__ or "")
+    assert "prefetch" not in (sim.diagnose.__doc__ or "")
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "says"),
+    [
+        (
+            sim.replay,
+            {"bank": 64, "polcy": "lru"},
+            r"replay\(\): .*'polcy'; did you mean 'policy'\? known: trace, bank, policy, ",
+        ),
+        (sim.replay, {"bank": 64, "lookahead": 4}, "'lookahead'; known: trace, bank, "),
+        (sim.curve, {"bank": 64}, r"curve\(\): .*'bank'; known: trace, policy, contract, io_split, model$"),
+        (sim.replay, {"policy": "lru"}, r"replay\(\): missing a required argument: 'bank'$"),
+    ],
+)
+def test_a_wrong_keyword_is_named(function: Any, given: dict[str, Any], says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        function("python-256", **given)
 
 
 def test_ceilings_are_those_of_the_command_line(capsys: pytest.CaptureFixture[str], prose: sim.Workload) -> None:

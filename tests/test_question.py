@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from flashmoe_sim.prefetchers.table import PREFETCHERS
-from flashmoe_sim.question import PREDICTORS
+from dataclasses import fields
+
+import pytest
+
+from flashmoe_sim.question import CONDITIONS, Asked, AskedConditions, AskedSeveral, Question
 
 
-def test_the_help_lists_every_predictor() -> None:
-    assert PREDICTORS.split(", ") == list(PREFETCHERS)
+@pytest.mark.parametrize("asked", [Asked, AskedSeveral])
+def test_the_keywords_are_the_fields_of_a_question(asked: type) -> None:
+    """mypy compares their types; the machine is a parameter of the functions that take one."""
+    assert {*asked.__annotations__, "machine"} == {item.name for item in fields(Question)}
+    assert tuple(AskedConditions.__annotations__) == CONDITIONS

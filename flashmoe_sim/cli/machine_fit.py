@@ -192,14 +192,13 @@ def _observed(fitted: Fitted) -> list[tuple[Anchor, Observation, float]]:
 
 def _shown(anchor: Anchor, one: Observation, residual: float) -> tuple[float, float, str]:
     """Measured, fitted and unit of an equation, as a person would compare them."""
-    what = one.name.removeprefix(f"{anchor.name}: ")
-    if what == "token":
+    if one.of == "token":
         host_s = anchor.layers * anchor.call_s
         return anchor.tok_s, 1 / (one.seconds * (1 + residual) + host_s), "tok/s"
-    installs = anchor.primed if what == "prime" else anchor.installs
+    installs = anchor.primed if one.of == "prime" else anchor.installs
     assert installs is not None
     each_ms = one.seconds / installs.count * 1e3
-    return each_ms, each_ms * (1 + residual), f"ms an install, {what}"
+    return each_ms, each_ms * (1 + residual), f"ms an install, {one.of}"
 
 
 def fitted_document(fitted: Fitted, out: Path) -> dict[str, Any]:
@@ -224,7 +223,7 @@ def fitted_document(fitted: Fitted, out: Path) -> dict[str, Any]:
             for anchor in fitted.anchors
         ],
         "residuals": [
-            {"anchor": anchor.name, "of": one.name.removeprefix(f"{anchor.name}: "), "measured_s": one.seconds}
+            {"anchor": anchor.name, "of": one.of, "measured_s": one.seconds}
             | {"fitted_s": one.seconds * (1 + residual), "relative": residual, "relative_sd": one.relative_sd}
             for anchor, one, residual in _observed(fitted)
         ],

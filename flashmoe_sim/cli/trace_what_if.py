@@ -61,7 +61,7 @@ def merge(
     \b
     Example:  sim trace merge python-256 prose-256 --how union --out two.parquet
     """
-    from flashmoe_sim.trace.merge import concat, interleave, union
+    from flashmoe_sim.trace.merge import concat, interleave, notes_of, union
 
     if len(traces) < 2:
         raise click.UsageError("one trace only; give at least two to merge")
@@ -79,7 +79,7 @@ def merge(
     else:
         merged = concat(parts) if every is None else interleave(parts, every=every)
     report_written(write(merged), as_json=as_json)
-    _say_what_was_done(out, merged, parts)
+    _say_what_was_done(out, merged, notes_of(parts))
 
 
 @click.command(short_help="Several tokens verified in one step.")
@@ -134,12 +134,11 @@ def speculate(
     loaded = read_trace(trace, lenient=lenient)
     made = speculated(loaded, draft=draft, accept=accept, rejected=rejected, seed=seed)
     report_written(write(made), as_json=as_json)
-    _say_what_was_done(out, made, [loaded])
+    _say_what_was_done(out, made, loaded.notes)
 
 
-def _say_what_was_done(out: Path, made: RoutingTrace, of: Sequence[RoutingTrace]) -> None:
-    """The notes of the new trace, without those of the traces it is made of."""
-    known = tuple(note for trace in of for note in trace.notes)
+def _say_what_was_done(out: Path, made: RoutingTrace, known: Sequence[str]) -> None:
+    """The notes of the new trace, without those it has from the traces it is made of."""
     for note in made.notes:
-        if not note.endswith(known):
+        if note not in known:
             message(f"{out}: {note}")

@@ -35,7 +35,8 @@ def read_gguf(path: str | Path) -> ModelGeometry:
         if n_experts[number] != tensor.ne[2]:
             raise BadInput(
                 f"{path}: tensor {name!r} holds {tensor.ne[2]} experts, where layer {number} has {n_experts[number]} "
-                "in another tensor; expected one number for the layer; download the file again"
+                "in another tensor; expected one number for the layer",
+                advice="download the file again",
             )
         expert_bytes.setdefault(number, {})[family] = size // tensor.ne[2]
         quants[storage] += size
@@ -79,12 +80,13 @@ def _checked(path: Path, name: str, number: int, tensor: Tensor) -> tuple[int, s
     if len(tensor.ne) != 3 or tensor.ne[2] > MAX_EXPERTS or number > MAX_LAYER:
         raise BadInput(
             f"{path}: tensor {name!r} has dimensions {list(tensor.ne)}; expected three, the last at most "
-            f"{MAX_EXPERTS} experts, and a layer up to {MAX_LAYER}; the file is damaged"
+            f"{MAX_EXPERTS} experts, and a layer up to {MAX_LAYER}",
+            advice="the file is damaged",
         )
     if tensor.storage is None or tensor.bytes is None:
         raise BadInput(
-            f"{path}: tensor {name!r} has ggml type {tensor.type_number}, which this program does not know; "
-            "give the model's sidecar manifest instead"
+            f"{path}: tensor {name!r} has ggml type {tensor.type_number}, which this program does not know",
+            advice="give the model's sidecar manifest instead",
         )
     return tensor.bytes, tensor.storage.name
 
@@ -92,12 +94,12 @@ def _checked(path: Path, name: str, number: int, tensor: Tensor) -> tuple[int, s
 def _no_experts(path: Path, arch: str, keys: Mapping[str, Value]) -> BadInput:
     if keys.get(f"{arch}.expert_count"):
         return BadInput(
-            f"{path}: {arch}.expert_count is {keys[f'{arch}.expert_count']}, but there are no ffn_*_exps tensors; "
-            "the experts are stored one by one, an old layout: convert the model again"
+            f"{path}: {arch}.expert_count is {keys[f'{arch}.expert_count']}, but there are no ffn_*_exps tensors",
+            advice="the experts are stored one by one, an old layout: convert the model again",
         )
     return BadInput(
-        f"{path}: not a mixture-of-experts model (no ffn_*_exps tensors; architecture {arch or 'not given'}); "
-        "give a model with routed experts"
+        f"{path}: not a mixture-of-experts model (no ffn_*_exps tensors; architecture {arch or 'not given'})",
+        advice="give a model with routed experts",
     )
 
 
@@ -110,7 +112,9 @@ def _top_k(
     if used is None:
         return 0, [f"{arch}.expert_used_count is missing, so the experts a token uses are not known; give --topk"]
     if not isinstance(used, int) or not 1 <= used <= most:
-        raise BadInput(f"{path}: {arch}.expert_used_count is {used}; expected 1 to {most}; the file is damaged")
+        raise BadInput(
+            f"{path}: {arch}.expert_used_count is {used}; expected 1 to {most}", advice="the file is damaged"
+        )
     said = keys.get(f"{arch}.expert_count")
     if said is not None and {said} != {layer.n_experts for layer in layers.values()}:
         return used, [f"{arch}.expert_count is {said}; the tensors' own expert counts are used"]

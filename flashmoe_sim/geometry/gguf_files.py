@@ -29,13 +29,13 @@ def read_files(path: Path) -> tuple[GgufFile, ...]:
     names: set[str] = set()
     for file in files:
         if twice := names & file.header.tensors.keys():
-            raise BadInput(f"{path}: tensor {min(twice)!r} is in two of its files; download the model again")
+            raise BadInput(f"{path}: tensor {min(twice)!r} is in two of its files", advice="download the model again")
         names.update(file.header.tensors)
     promised = files[0].header.keys.get("split.tensors.count")
     if len(files) > 1 and isinstance(promised, int) and promised != len(names):
         raise BadInput(
-            f"{path}: {len(names)} tensors in its {len(files)} files, but split.tensors.count is {promised}; "
-            "download the model again"
+            f"{path}: {len(names)} tensors in its {len(files)} files, but split.tensors.count is {promised}",
+            advice="download the model again",
         )
     return files
 
@@ -57,7 +57,9 @@ def _shards(path: Path, given: Header) -> Iterator[GgufFile]:
             yield GgufFile(path, given)
             continue
         if not shard.exists():
-            raise BadInput(f"{shard}: no such file, but {path.name} is one of {count}; download it to the same folder")
+            raise BadInput(
+                f"{shard}: no such file, but {path.name} is one of {count}", advice="download it to the same folder"
+            )
         header = read_header(shard)
         _check_split(shard, header, number, count)
         yield GgufFile(shard, header)
@@ -70,5 +72,6 @@ def _check_split(path: Path, header: Header, number: int, count: int) -> None:
     if said_count != count or said_number != number - 1 or not 1 <= number <= count:
         raise BadInput(
             f"{path}: split.no is {said_number} and split.count {said_count}, but by its name it is file {number} of "
-            f"{count}, so {number - 1} and {count} are expected; give the files the names they were published with"
+            f"{count}, so {number - 1} and {count} are expected",
+            advice="give the files the names they were published with",
         )

@@ -25,6 +25,7 @@ _SMALLEST_TENSOR_BYTES = 8 + 4 + 8 + 4 + 8
 _MAX_DIMENSIONS = 4
 _MAX_NAME_BYTES = 2**16
 _MAX_NESTING = 4
+_AGAIN = "download the file again"
 
 Value = int | float | bool | str
 
@@ -81,7 +82,7 @@ class _Reader:
 
     def header(self, strings_of: str) -> Header:
         if self.content[:4] != MAGIC:
-            raise self.wrong(0, f"begins with {self.content[:4]!r}; expected {MAGIC!r}; is it a GGUF file?")
+            raise self.wrong(0, f"begins with {self.content[:4]!r}; expected {MAGIC!r}", advice="is it a GGUF file?")
         self.at = 4
         self._version()
         n_tensors = self._count("tensors", _SMALLEST_TENSOR_BYTES)
@@ -102,15 +103,15 @@ class _Reader:
             start = self.at
             name = self._name("a tensor")
             if name in in_data:
-                raise self.wrong(start, f"a second tensor {name!r}; expected one; download the file again")
+                raise self.wrong(start, f"a second tensor {name!r}; expected one", advice=_AGAIN)
             in_data[name] = self._tensor(name)
         data_begin = self._data_begin(keys)
         tensors = {name: tensor._replace(offset=data_begin + tensor.offset) for name, tensor in in_data.items()}
         self._check_end(tensors)
         return Header(keys, tensors, strings)
 
-    def wrong(self, at: int, text: str) -> BadInput:
-        return BadInput(f"{self.path}: at byte {at}: {text}")
+    def wrong(self, at: int, found: str, *, advice: str = "the file is damaged") -> BadInput:
+        return BadInput(f"{self.path}: at byte {at}: {found}", advice=advice)
 
     def _version(self) -> None:
         version = self._scalar("I")
@@ -119,7 +120,7 @@ class _Reader:
             self.at = 4
             version = self._scalar("I")
         if version not in {2, 3}:
-            raise self.wrong(4, f"GGUF version {version}; this program reads 2 and 3; convert the model again")
+            raise self.wrong(4, f"GGUF version {version}; this program reads 2 and 3", advice="convert the model again")
 
     def _scalar(self, code: str) -> int:
         """One number at the position, of a struct `code`."""
@@ -131,9 +132,8 @@ class _Reader:
         return value
 
     def _cut_short(self, wanted: int) -> BadInput:
-        return self.wrong(
-            self.at, f"{wanted} bytes expected, but the file ends at byte {self.size}; download the file again"
-        )
+        found = f"{wanted} bytes expected, but the file ends at byte {self.size}"
+        return self.wrong(self.at, found, advice=_AGAIN)
 
     def _skip(self, length: int) -> None:
         if length > self.size - self.at:
@@ -145,10 +145,8 @@ class _Reader:
         start = self.at
         count = self._scalar("Q")
         if count * smallest > self.size - self.at:
-            raise self.wrong(
-                start,
-                f"{count} {what}, more than fit before the file ends at byte {self.size}; download the file again",
-            )
+            found = f"{count} {what}, more than fit before the file ends at byte {self.size}"
+            raise self.wrong(start, found, advice=_AGAIN)
         return count
 
     def _text(self) -> str:
@@ -161,9 +159,7 @@ class _Reader:
         start = self.at
         length = self._scalar("Q")
         if length > _MAX_NAME_BYTES:
-            raise self.wrong(
-                start, f"the name of {what} has {length} bytes; expected at most {_MAX_NAME_BYTES}; the file is damaged"
-            )
+            raise self.wrong(start, f"the name of {what} has {length} bytes; expected at most {_MAX_NAME_BYTES}")
         self.at = start
         return self._text()
 
@@ -176,7 +172,7 @@ class _Reader:
         if kind == _ARRAY:
             self._skip_array(nesting=1)
             return None
-        raise self.wrong(self.at - 4, f"value type {kind}; expected 0 to 12; the file is damaged")
+        raise self.wrong(self.at - 4, f"value type {kind}; expected 0 to 12")
 
     def _skip_array(self, *, nesting: int) -> None:
         start = self.at
@@ -190,9 +186,9 @@ class _Reader:
             for _ in range(self._count("arrays in an array", 12)):
                 self._skip_array(nesting=nesting + 1)
         elif kind == _ARRAY:
-            raise self.wrong(start, f"arrays nested deeper than {_MAX_NESTING}; the file is damaged")
+            raise self.wrong(start, f"arrays nested deeper than {_MAX_NESTING}")
         else:
-            raise self.wrong(start, f"array of type {kind}; expected 0 to 12; the file is damaged")
+            raise self.wrong(start, f"array of type {kind}; expected 0 to 12")
 
     def _skip_strings(self, count: int) -> None:
         """Step from length to length: a vocabulary has hundreds of thousands of them."""
@@ -204,11 +200,8 @@ class _Reader:
         except (struct.error, OverflowError):
             at = self.size + 1
         if at > self.size:
-            raise self.wrong(
-                self.at,
-                f"an array of {count} strings runs past the end of the file at byte {self.size}; "
-                "download the file again",
-            )
+            found = f"an array of {count} strings runs past the end of the file at byte {self.size}"
+            raise self.wrong(self.at, found, advice=_AGAIN)
         self.at = at
 
     def _strings(self, begin: int) -> tuple[str, ...]:
@@ -224,31 +217,30 @@ class _Reader:
         start = self.at
         dimensions = self._scalar("I")
         if not 1 <= dimensions <= _MAX_DIMENSIONS:
-            raise self.wrong(
-                start, f"tensor {name!r} has {dimensions} dimensions; expected 1 to 4; the file is damaged"
-            )
+            raise self.wrong(start, f"tensor {name!r} has {dimensions} dimensions; expected 1 to 4")
         ne = tuple(self._scalar("Q") for _ in range(dimensions))
         type_number = self._scalar("I")
         offset = self._scalar("Q")
         if prod(ne) == 0 or prod(ne) >= 2**63:
-            raise self.wrong(start, f"tensor {name!r} has dimensions {list(ne)}; the file is damaged")
+            raise self.wrong(start, f"tensor {name!r} has dimensions {list(ne)}")
         storage = BY_NUMBER.get(type_number)
         if storage is None:
             return Tensor(ne, type_number, None, None, offset)
         try:
             return Tensor(ne, type_number, storage, tensor_bytes(storage, ne), offset)
         except ValueError as error:
-            raise self.wrong(start, f"tensor {name!r}: {error}; the file is damaged") from None
+            raise self.wrong(start, f"tensor {name!r}: {error}") from None
 
     def _data_begin(self, keys: Mapping[str, Value]) -> int:
         """Where the weights begin: after the list of tensors, aligned."""
         alignment = keys.get("general.alignment", 32)
         if not isinstance(alignment, int) or not 1 <= alignment <= 2**20:
-            raise self.wrong(self.at, f"general.alignment is {alignment}; expected 1 to 1048576; the file is damaged")
+            raise self.wrong(self.at, f"general.alignment is {alignment}; expected 1 to 1048576")
         return -(-self.at // alignment) * alignment
 
     def _check_end(self, tensors: Mapping[str, Tensor]) -> None:
         """Refuse a file that ends before its last tensor does."""
         end = max((tensor.offset + (tensor.bytes or 0) for tensor in tensors.values()), default=0)
         if end > self.size:
-            raise self.wrong(self.size, f"the file ends, but its tensors reach to byte {end}; download the rest of it")
+            found = f"the file ends, but its tensors reach to byte {end}"
+            raise self.wrong(self.size, found, advice="download the rest of it")

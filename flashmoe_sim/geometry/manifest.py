@@ -40,7 +40,8 @@ def read_manifest(path: str | Path) -> ModelGeometry:
     if (kind := document.get("sidecar_kind") or KIND) != KIND:
         raise BadInput(
             f"{path}: sidecar_kind is {str(kind)[:60]!r}: experts are converted while they are read, so that a "
-            f"read has other bytes than a slot; expected {KIND}; give the model as GGUF, or a sidecar of that kind"
+            f"read has other bytes than a slot; expected {KIND}",
+            advice="give the model as GGUF, or a sidecar of that kind",
         )
     model = document.get("model", {})
     if not isinstance(model, dict):
@@ -61,11 +62,12 @@ def read_manifest(path: str | Path) -> ModelGeometry:
         n_experts = _experts(path, index, entry, expert_count)
         layer = layers.setdefault(number, _Layer(n_experts))
         if family in layer.family_bytes:
-            raise BadInput(f"{path}: entry {index}: a second {family} of layer {number}; expected one; {_AGAIN}")
+            raise BadInput(f"{path}: entry {index}: a second {family} of layer {number}; expected one", advice=_AGAIN)
         if layer.n_experts != n_experts:
             raise BadInput(
                 f"{path}: entry {index}: {n_experts} experts in layer {number}, where an earlier entry has "
-                f"{layer.n_experts}; expected one number for the layer; {_AGAIN}"
+                f"{layer.n_experts}; expected one number for the layer",
+                advice=_AGAIN,
             )
         layer.family_bytes[family] = _expert_bytes(path, index, entry, n_experts)
         quants[str(entry.get("quant_type", "?"))] += layer.family_bytes[family] * n_experts
@@ -83,19 +85,21 @@ def manifest_document(path: str | Path) -> tuple[Path, dict[str, Any]]:
     if path.is_dir():
         path = path / FILE_NAME
         if not path.exists():
-            raise BadInput(f"{path.parent}: no {FILE_NAME} in this folder; give a sidecar's folder, or a GGUF file")
+            raise BadInput(
+                f"{path.parent}: no {FILE_NAME} in this folder", advice="give a sidecar's folder, or a GGUF file"
+            )
     size = regular_file_bytes(path, kind="a sidecar's manifest.json, or of the folder that holds it")
     if size > MAX_MANIFEST_BYTES:
         raise BadInput(
-            f"{path}: {size / 2**20:,.0f} MiB; a manifest has at most {MAX_MANIFEST_BYTES // 2**20} MiB; "
-            "is this another file?"
+            f"{path}: {size / 2**20:,.0f} MiB; a manifest has at most {MAX_MANIFEST_BYTES // 2**20} MiB",
+            advice="is this another file?",
         )
     try:
         document = strict_json.loads(path.read_bytes())
     except OSError as error:
         raise unreadable(path, error) from None
     except ValueError as error:
-        raise BadInput(f"{path}: not JSON ({error}); expected a sidecar's manifest; {_AGAIN}") from None
+        raise BadInput(f"{path}: not JSON ({error}); expected a sidecar's manifest", advice=_AGAIN) from None
     if not isinstance(document, dict):
         raise _wrong(path, "the document", document, "an object with `model` and `entries`")
     return path, document
@@ -146,7 +150,8 @@ def _expert_bytes(path: Path, index: int, entry: Mapping[str, Any], n_experts: i
     if per_expert * n_experts != whole:
         raise BadInput(
             f"{path}: entry {index}: bytes_per_expert {per_expert} x {n_experts} experts = {per_expert * n_experts}, "
-            f"but exact_byte_length is {whole}; expected the two to agree; {_AGAIN}"
+            f"but exact_byte_length is {whole}; expected the two to agree",
+            advice=_AGAIN,
         )
     return per_expert
 
@@ -172,7 +177,7 @@ def _is_integer(value: object) -> TypeGuard[int]:
 
 
 def _wrong(path: Path, where: str, found: object, expected: str) -> BadInput:
-    return BadInput(f"{path}: {where} is {shown(found)}; expected {expected}; {_AGAIN}")
+    return BadInput(f"{path}: {where} is {shown(found)}; expected {expected}", advice=_AGAIN)
 
 
 def _geometry(

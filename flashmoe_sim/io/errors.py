@@ -13,9 +13,14 @@ class SimError(Exception):
 
 
 class BadInput(SimError):
-    """A file or an option is not usable: says where, what was found, what was expected and what to do."""
+    """A file or an option is not usable: `found` says where, what was found and expected; `advice`, what to do."""
 
     exit_code = 2
+
+    def __init__(self, found: str, *, advice: str = "") -> None:
+        super().__init__(f"{found}; {advice}" if advice else found)
+        self.found = found
+        self.advice = advice
 
 
 def shortened(text: str, width: int = 60) -> str:

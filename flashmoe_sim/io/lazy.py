@@ -10,14 +10,14 @@ T = TypeVar("T")
 
 
 class LazyTable(Mapping[str, T], Generic[T]):
-    """What `module:Name` holds, by a name of its own; a module is imported when something of it is asked for."""
+    """Classes by name, each given as `file:Class` of one folder; a file is imported when its class is asked for."""
 
-    def __init__(self, places: Mapping[str, str]) -> None:
-        self._places = places
+    def __init__(self, folder: str, places: Mapping[str, str]) -> None:
+        self._folder, self._places = folder, places
 
     def __getitem__(self, name: str) -> T:
-        module, _, attribute = self._places[name].partition(":")
-        found: T = getattr(import_module(module), attribute)
+        file, _, kind = self._places[name].partition(":")
+        found: T = getattr(import_module(f"{self._folder}.{file}"), kind)
         return found
 
     def __iter__(self) -> Iterator[str]:

@@ -95,14 +95,15 @@ class Anchor:
             token["weights_gb_s"] = self.weight_bytes / 1e9
         token_s = 1 / self.tok_s - self.layers * self.call_s
         rounding = SPEED_STEP / sqrt(12) / self.tok_s
-        found = [Observation(f"{self.name}: token", token_s, hypot(SPEED_SD, rounding), token)]
+        found = [Observation(f"{self.name}: token", token_s, hypot(SPEED_SD, rounding), token, of="token")]
         for what, all_ in (("reads", self.installs), ("prime", self.primed)):
             if all_ is not None:
                 read = _terms(all_, upload=False)
-                found.append(Observation(f"{self.name}: {what}", all_.read_s, all_.relative_sd, read))
+                found.append(Observation(f"{self.name}: {what}", all_.read_s, all_.relative_sd, read, of=what))
         if self.installs is not None and self.uploads:
             terms = {"pinned_gb_s": self.installs.bytes_read / 1e9}
-            found.append(Observation(f"{self.name}: uploads", self.installs.upload_s, self.installs.relative_sd, terms))
+            took, relative_sd = self.installs.upload_s, self.installs.relative_sd
+            found.append(Observation(f"{self.name}: uploads", took, relative_sd, terms, of="uploads"))
         return [replace(one, relative_sd=one.relative_sd * sqrt(self.repeats)) for one in found]
 
 

@@ -21,12 +21,14 @@ class Observation:
     """One measured equation: `seconds` is the sum over `terms` of an unknown's time per unit, times its units.
 
     relative_sd: standard deviation of the measured time, relative to it.
+    of: what of an anchor took that long: token, reads, prime or uploads.
     """
 
     name: str
     seconds: float
     relative_sd: float
     terms: Mapping[str, float]
+    of: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from pathlib import Path
 
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.io.sizes import MIB
@@ -175,3 +176,6 @@ class Machine:
         section, _, key = path.partition(".")
         part = replace(getattr(self, section), **{key: replace(quantities[path], value=value)})
         return replace(self, **{section: part})
+
+
+OneMachine = str | Path | Machine

@@ -46,6 +46,9 @@ class Bank:
         return exact_size(self.budget_bytes)
 
 
+OneBank = str | int | Bank
+
+
 def parse_bank(text: str) -> Bank:
     """A bank from `64` (slots a layer) or `4000MiB` (bytes altogether)."""
     if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS:

@@ -142,6 +142,9 @@ class Policy:
         return {}
 
 
+OnePolicy = str | Policy | type[Policy]
+
+
 @dataclass(frozen=True)
 class EvictingPolicy(Policy, ABC):
     """A policy that installs its misses and chooses victims.

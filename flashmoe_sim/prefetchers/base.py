@@ -60,6 +60,9 @@ class Prefetcher(ABC):
         """Everything that the predictor would have asked for while the trace was recorded."""
 
 
+OnePredictor = str | Prefetcher | type[Prefetcher]
+
+
 def rows_of(trace: RoutingTrace) -> NDArray[np.int32]:
     """The place of each call's layer in `trace.layers`, i32 [calls]."""
     return np.searchsorted(trace.layers, trace.layer).astype(np.int32)

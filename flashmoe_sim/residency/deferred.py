@@ -107,7 +107,7 @@ def replay(
                     if blocked[slot] == epoch and not protect:
                         # Aliased: the slot went to another expert of this call, and it is that one's use that counts.
                         aliased += 1
-                        owner = np.uint32(slot_key[slot])  # as other keys are: one type, one compiled copy
+                        owner: Any = np.uint32(slot_key[slot])  # as other keys are: one type, one compiled copy
                         use = r
                         for q in range(begin, r):
                             if asked[q] == owner:

@@ -36,23 +36,10 @@ class Setup:
             raise unknown_name("contract", self.contract, ALL_CONTRACTS)
         if self.scope not in ("layer", "global"):
             raise unknown_name("scope", self.scope, ("layer", "global"))
-        for kind, chosen in (("policy", self.policy), ("predictor", self.prefetch)):
-            if self.contract not in chosen.contracts:
-                raise BadInput(
-                    f"{kind} {chosen.name} is undefined under the contract {self.contract}; "
-                    f"use --contract {' or '.join(chosen.contracts)}"
-                )
+        if reason := why_not(self.policy, self.contract, self.prefetch):
+            raise BadInput(reason)
         if isinstance(self.policy, EvictingPolicy):
             check_kernels(type(self.policy))
-        if self.contract == "runtime" and isinstance(self.policy, EvictingPolicy) and self.policy.stamp != STAMPS[0]:
-            raise BadInput(
-                f"policy {self.policy.spec}: the runtime stamps experts in the order of their first reference; "
-                "use --contract protected or atomic for another order"
-            )
-        if not isinstance(self.prefetch, NoPrefetch) and not isinstance(self.policy, EvictingPolicy):
-            raise BadInput(
-                f"predictor {self.prefetch.name} cannot work: policy {self.policy.name} never installs a miss"
-            )
         if not 1 <= self.io_split <= MAX_IO_SPLIT:
             raise BadInput(f"io-split {self.io_split}: expected 1 to {MAX_IO_SPLIT} chunks, as the runtime takes")
 
@@ -60,3 +47,21 @@ class Setup:
     def fixed_slots(self) -> bool:
         """Whether the banks have a fixed number of slots, each for any expert of the pool."""
         return isinstance(self.policy, EvictingPolicy) and self.contract in FIXED_SLOT_CONTRACTS
+
+
+def why_not(policy: Policy, contract: str, prefetch: Prefetcher) -> str | None:
+    """Why a policy and a predictor cannot be together under a contract; None if they can."""
+    for kind, chosen in (("policy", policy), ("predictor", prefetch)):
+        if contract not in chosen.contracts:
+            return (
+                f"{kind} {chosen.name} is undefined under the contract {contract}; "
+                f"use --contract {' or '.join(chosen.contracts)}"
+            )
+    if contract == "runtime" and isinstance(policy, EvictingPolicy) and policy.stamp != STAMPS[0]:
+        return (
+            f"policy {policy.spec}: the runtime stamps experts in the order of their first reference; "
+            "use --contract protected or atomic for another order"
+        )
+    if not isinstance(prefetch, NoPrefetch) and not isinstance(policy, EvictingPolicy):
+        return f"predictor {prefetch.name} cannot work: policy {policy.name} never installs a miss"
+    return None

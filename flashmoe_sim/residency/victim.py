@@ -9,7 +9,7 @@ import numpy as np
 from flashmoe_sim._jit import inlined, jit
 
 # A mark that blocks no slot: of the type that other marks have, since numba compiles a copy for a constant of Python's.
-NO_MARK = np.int64(-1)
+NO_MARK: Any = np.int64(-1)
 
 FINE, NO_SLOT, OUT_OF_RANGE, EMPTY, BLOCKED, WITHHELD = range(6)
 

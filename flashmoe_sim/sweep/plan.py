@@ -6,19 +6,19 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import parse_size
 from flashmoe_sim.outside import blaming
-from flashmoe_sim.policies.bank import Scope, parse_bank, parse_banks
-from flashmoe_sim.policies.base import Policy
+from flashmoe_sim.policies.bank import OneBank, Scope, parse_bank, parse_banks
+from flashmoe_sim.policies.base import OnePolicy, Policy
 from flashmoe_sim.policies.table import POLICIES, parse_policy
-from flashmoe_sim.prefetchers.base import Prefetcher
+from flashmoe_sim.prefetchers.base import OnePredictor, Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
 from flashmoe_sim.question import CONDITIONS, SIZED, Question
-from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.setup import Setup, why_not
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.left_out import LeftOut
 from flashmoe_sim.timeline.assemble import Conditions
@@ -27,9 +27,6 @@ from flashmoe_sim.timeline.timed import default_execution
 from flashmoe_sim.trace.bundled import find_trace
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.lines import trace_name
-
-if TYPE_CHECKING:
-    from flashmoe_sim.question import OneBank, OnePolicy, OnePredictor
 
 One = TypeVar("One")
 ALL = "all"
@@ -142,14 +139,15 @@ def plan_setups(
             ceiling = _is_ceiling(rule, contract)
             under = "atomic" if ceiling else contract
             for ahead in (NoPrefetch(),) if ceiling else predictors:
-                try:
+                reason = why_not(rule, under, ahead)
+                if reason is None:
                     setups.append(
                         plan_setup(one, policy=rule, contract=under, scope=scope, prefetch=ahead, io_split=io_split)
                     )
-                except BadInput as error:
-                    if chosen[rule] and predictors[ahead]:
-                        raise
-                    impossible.append(LeftOut(None, None, rule.spec, under, ahead.spec, str(error)))
+                elif chosen[rule] and predictors[ahead]:
+                    raise BadInput(reason)
+                else:
+                    impossible.append(LeftOut(None, None, rule.spec, under, ahead.spec, reason))
     if not setups:
         raise BadInput(impossible[0].reason)
     if left_out is not None:

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Unpack
 
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.policies.bank import Bank, parse_bank
+from flashmoe_sim.machines.machine import Machine, OneMachine
+from flashmoe_sim.policies.bank import Bank, OneBank, parse_bank
+from flashmoe_sim.question import AskedConditions
 from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
 from flashmoe_sim.timeline.from_rates import Predicted, predict
 from flashmoe_sim.timeline.rates import Rate, parse_hit_rates, percent_or_share, read_rates
-
-if TYPE_CHECKING:
-    from flashmoe_sim.question import OneBank
 
 HitRates = str | float | Iterable[float]
 
@@ -62,11 +60,11 @@ def predict_as_told(
     hit_rate: HitRates | None,
     table: str | Path | None,
     model: str | Path | ModelGeometry | None,
-    machine: str | Path | Machine | None,
+    machine: OneMachine | None,
     bank: OneBank | None = None,
     top_k: int | None = None,
     io_split: int = 4,
-    **conditions: Any,
+    **conditions: Unpack[AskedConditions],
 ) -> Predictions:
     """Predict each hit rate, or each row of a table; conditions: what `plan_conditions` takes.
 

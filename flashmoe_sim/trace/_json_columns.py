@@ -21,6 +21,7 @@ from flashmoe_sim.trace._json_kernels import (
     STEP,
     WEIGHTS,
 )
+from flashmoe_sim.trace.notes import DROPPED, GAP, Note
 from flashmoe_sim.trace.routing import RoutingTrace, infer_n_experts
 
 
@@ -135,9 +136,9 @@ class Columns:
         gaps = np.flatnonzero(seq - 1 != before)
         if len(gaps):
             at = int(gaps[0])
-            self._seq_note = (
-                f"seq has gaps: line {having[at, LINE]} has seq {seq[at]} where {int(before[at]) + 1} was expected"
-            )
+            expected = int(before[at]) + 1
+            found = f"line {having[at, LINE]} has seq {seq[at]} where {expected} was expected"
+            self._seq_note = Note(GAP, f"seq has gaps: {found}")
         self._seqs += len(having)
         self._next_seq = int(seq[-1]) + 1
 
@@ -145,7 +146,9 @@ class Columns:
         """The trace; the columns are handed over, so nothing can be added afterwards."""
         optional = (self._slot, self._weight, self._sequence, self._step)
         partial = [column for column in optional if 0 < column.calls < self.calls]
-        notes += tuple(f"{item.name} left out: only {item.calls} of {self.calls} calls have it" for item in partial)
+        notes += tuple(
+            Note(DROPPED, f"{item.name} left out: only {item.calls} of {self.calls} calls have it") for item in partial
+        )
         if self._bare:
             bare = "all" if self._bare == self.calls else f"{self._bare:,} of {self.calls:,}"
             notes += (f"{bare} lines lack n_tokens and n_expert_used: each is read as one token",)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.lines import Skipped, excerpt
+from flashmoe_sim.trace.notes import TORN, Note
 
 LARGEST_REAL = float(np.finfo(np.float32).max)
 
@@ -93,7 +94,7 @@ def read_rows(
     if not any(map(len, lines)):
         raise BadInput(f"{path}: holds no complete row after its header; {len(header)} columns expected")
     whole = {column.name: np.concatenate(parts.pop(column.name)) for column in columns}
-    notes = (f"the last line ({number}) is torn and was dropped",) if torn else ()
+    notes = (Note(TORN, f"the last line ({number}) is torn and was dropped"),) if torn else ()
     return Rows(np.concatenate(lines), whole, torn, (*notes, *skipped.notes()))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.trace.notes import DROPPED, Note
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -87,7 +88,8 @@ def _first_ranks(trace: RoutingTrace, top_k: int) -> RoutingTrace:
     rank = (np.arange(trace.refs) - np.repeat(trace.offset[:-1], length)) % np.repeat(width, length)
     notes = [*trace.notes, f"cut to the first {top_k} ranks of every token"]
     if trace.slot is not None or trace.resident is not None:
-        notes.append("recorded slots and residency were dropped: they describe the run before the cut")
+        lost = "recorded slots and residency were dropped: they describe the run before the cut"
+        notes.append(Note(DROPPED, lost))
     name = f"{_name(trace)}, top-{top_k}"
     trace = trace.with_(slot=None, resident=None, top_k=top_k, name=name, notes=tuple(notes))
     return _select(trace, calls=np.ones(trace.calls, dtype=np.bool_), references=rank < top_k)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from flashmoe_sim.io.errors import BadInput, shortened
+from flashmoe_sim.trace.notes import SKIPPED, Note
 
 MAX_LINE_BYTES = 1 << 20  # a token's pairs take 40 KB for 100 layers with 32 experts each
 BOM = b"\xef\xbb\xbf"
@@ -106,4 +107,4 @@ class Skipped:
         if not self.count:
             return ()
         plural = "line" if self.count == 1 else "lines"
-        return (f"skipped {self.count:,} malformed {plural}; the first: {self.first}",)
+        return (Note(SKIPPED, f"skipped {self.count:,} malformed {plural}; the first: {self.first}"),)

@@ -10,20 +10,12 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.trace.counting import count_repeats
 from flashmoe_sim.trace.cut import shown_layers
+from flashmoe_sim.trace.notes import code_of
 from flashmoe_sim.trace.phases import Phases, find_phases
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_UNKNOWN, RoutingTrace
 from flashmoe_sim.trace.statistics import aliased_by_call, union_by_call
 
 SEVERITIES = ("error", "warning", "info")
-# Words of readers' notes that mean something is missing, and the code of such a finding.
-LOSSES = {
-    "skipped": "skipped-lines",
-    "torn": "torn-last-line",
-    "last line incomplete": "torn-last-line",
-    "gap": "seq-gap",
-    "dropped": "dropped",
-    "left out": "dropped",
-}
 
 
 @dataclass(frozen=True)
@@ -162,7 +154,7 @@ def _shapes(trace: RoutingTrace) -> Iterator[Finding]:
 
 def _reader(trace: RoutingTrace) -> Iterator[Finding]:
     for note in trace.notes:
-        code = next((code for word, code in LOSSES.items() if word in note), None)
+        code = code_of(note)
         if code is None:
             yield Finding("info", "reader", 1, note)
         else:

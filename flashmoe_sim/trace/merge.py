@@ -13,6 +13,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import with_end
 from flashmoe_sim.trace.cut import WITHOUT_RANKS, shown_layers
 from flashmoe_sim.trace.join import LAST_STEP, join_calls, phases_of
+from flashmoe_sim.trace.notes import code_of, with_code
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -88,7 +89,7 @@ def _merged(parts: Sequence[RoutingTrace], steps: Steps, new: Steps, *, what: st
     few = len({part.name for part in parts}) <= NAMED_PARTS
     return merged.with_(
         name=f"{what} of {_listed(parts) if few else f'{len(parts)} traces'}",
-        notes=tuple(dict.fromkeys([*_notes(parts), f"{what} of {_listed(parts)}{how}", *_warm_ups(parts)])),
+        notes=tuple(dict.fromkeys([*notes_of(parts), f"{what} of {_listed(parts)}{how}", *_warm_ups(parts)])),
     )
 
 
@@ -176,8 +177,9 @@ def _listed(parts: Sequence[RoutingTrace]) -> str:
     return ", ".join(f"{count} x {name}" if count > 1 else name for name, count in runs)
 
 
-def _notes(parts: Sequence[RoutingTrace]) -> list[str]:
-    return [f"{part.name or 'trace'}: {note}" for part in parts for note in part.notes]
+def notes_of(parts: Sequence[RoutingTrace]) -> list[str]:
+    """The notes that a merged trace has from its parts."""
+    return [with_code(code_of(note), f"{part.name or 'trace'}: {note}") for part in parts for note in part.notes]
 
 
 def _warm_ups(parts: Sequence[RoutingTrace]) -> list[str]:

@@ -21,6 +21,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import ID_MAX, run_starts, with_end
 from flashmoe_sim.trace.csv_rows import Column, Rows, read_rows
 from flashmoe_sim.trace.lines import Skipped, excerpt, line_blocks, numbered_lines, trace_name
+from flashmoe_sim.trace.notes import DROPPED, SKIPPED, Note
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 
@@ -175,7 +176,7 @@ def _whole_tokens(
     notes: tuple[str, ...] = ()
     last = len(begin) - 1
     if bad_token[last] and length[last] < preamble.used and not wrong[begin[last] :].any():
-        notes = (f"the last token has {length[last]} of {preamble.used} experts and was dropped",)
+        notes = (Note(DROPPED, f"the last token has {length[last]} of {preamble.used} experts and was dropped"),)
         bad_token[last] = False
         incomplete = token == last
     else:
@@ -188,7 +189,8 @@ def _whole_tokens(
         skipped.line(int(rows.line[at]), found)
     plural = "token" if skipped.count == 1 else "tokens"
     if skipped.count:
-        notes = (*notes, f"skipped {skipped.count:,} incomplete or inconsistent {plural}; the first: {skipped.first}")
+        what = f"{skipped.count:,} incomplete or inconsistent {plural}"
+        notes = (*notes, Note(SKIPPED, f"skipped {what}; the first: {skipped.first}"))
     return ~bad_token[token] & ~incomplete, notes
 
 

@@ -39,6 +39,7 @@ from flashmoe_sim.trace._json_kernels import (
 from flashmoe_sim.trace._json_record import BadRecord, NotJson, counts_of, read_record
 from flashmoe_sim.trace._json_tokens import NEWLINE, PADDING
 from flashmoe_sim.trace.lines import trace_name
+from flashmoe_sim.trace.notes import SKIPPED, TORN, Note
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 
@@ -145,14 +146,13 @@ class JsonlParser:
             self.offset += len(torn)
             self.lines -= 1
         elif self._without_bom(torn).strip():
-            notes += (
-                f"last line incomplete: line {self.lines + 1} at byte offset {self.offset}, {len(torn)} bytes dropped; "
-                "the run was cut off or is still writing",
-            )
+            lost = f"line {self.lines + 1} at byte offset {self.offset}, {len(torn)} bytes dropped"
+            notes += (Note(TORN, f"last line incomplete: {lost}; the run was cut off or is still writing"),)
         if self._skipped:
             shown = ", ".join(map(str, self._skipped_lines))
             more = ", ..." if self._skipped > len(self._skipped_lines) else ""
-            notes += (f"{self._skipped} malformed line{'s' * (self._skipped > 1)} skipped: {shown}{more}",)
+            lines = "lines" if self._skipped > 1 else "line"
+            notes += (Note(SKIPPED, f"{self._skipped} malformed {lines} skipped: {shown}{more}"),)
         if not self.calls:
             why = f" ({'; '.join(notes)})" if notes else ""
             raise BadInput(

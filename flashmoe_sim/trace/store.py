@@ -22,6 +22,7 @@ from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.trace.check import BY_LAYER, PER_CALL, PER_REFERENCE, REQUIRED
+from flashmoe_sim.trace.notes import CODES, code_of, with_code
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 
@@ -29,6 +30,7 @@ VERSION = 1
 MAGIC = b"PAR1"
 METADATA_KEY = b"flashmoe_sim.trace"
 CHECKSUM = "checksum"
+NOTE_CODES = "note_codes"
 CALLS_PER_ROW_GROUP = 1 << 18
 PLAIN = ("n_experts_known", "top_k", "format", "name")
 
@@ -125,7 +127,11 @@ def _restored(table: Any, names: list[str], about: Any, path: Path) -> RoutingTr
             raise ValueError(f"{number} {what}, {about[what]} expected")
     if not isinstance(about["notes"], list):
         raise ValueError(f"notes are {about['notes']!r}, a list expected")
-    trace = RoutingTrace(**fields, offset=offset, notes=tuple(about["notes"]))
+    codes = about.get(NOTE_CODES, [None] * len(about["notes"]))
+    if not isinstance(codes, list) or not {None, *CODES}.issuperset(codes):
+        raise ValueError(f"{NOTE_CODES} are {codes!r}; a list of {', '.join(CODES)} or null expected")
+    notes = tuple(with_code(code, note) for code, note in zip(codes, about["notes"], strict=True))
+    trace = RoutingTrace(**fields, offset=offset, notes=notes)
     if CHECKSUM in about and about.pop(CHECKSUM) != _checksum(trace, about):
         raise ValueError("its checksum is of another content: bytes of it changed after it was written")
     return trace
@@ -143,6 +149,8 @@ def _checksum(trace: RoutingTrace, about: Mapping[str, Any]) -> str:
 def _described(trace: RoutingTrace) -> dict[str, Any]:
     about: dict[str, Any] = {"version": VERSION, "calls": trace.calls, "refs": trace.refs, "notes": list(trace.notes)}
     about |= {name: getattr(trace, name) for name in PLAIN} | {"top_k": int(trace.top_k)}
+    if any(codes := [code_of(note) for note in trace.notes]):
+        about[NOTE_CODES] = codes
     return about | {name: _to_pairs(getattr(trace, name)) for name in BY_LAYER}
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import pair_array, run_starts, uniform_top_k, with_end
 from flashmoe_sim.trace.lines import Skipped, numbered_lines, trace_name
+from flashmoe_sim.trace.notes import TORN, Note
 from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace, infer_n_experts
 from flashmoe_sim.trace.source import open_bytes
 
@@ -48,7 +49,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
                 if line.endswith(b"\n"):
                     skipped.line(number, str(error))
                 else:
-                    torn = (f"the last line ({number}) is torn and was dropped",)
+                    torn = (Note(TORN, f"the last line ({number}) is torn and was dropped"),)
             except ValueError as error:
                 skipped.line(number, str(error))
     if not width:

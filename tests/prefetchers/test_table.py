@@ -8,7 +8,7 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.base import ALL_CONTRACTS
-from flashmoe_sim.prefetchers._last_call import LastCall
+from flashmoe_sim.prefetchers.last_call import LastCall
 from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
 
 

@@ -15,8 +15,8 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.base import Predictions, Prefetcher
+from flashmoe_sim.prefetchers.last_call import PredictTop1
 from flashmoe_sim.prefetchers.none import NoPrefetch
-from flashmoe_sim.prefetchers.predict_top1 import PredictTop1
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.many import FEW_SIZES, PARTS, plan_jobs
 from flashmoe_sim.residency.nested import MOST_SIZES

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 
 from flashmoe_sim.trace.counting import count_repeats
 from flashmoe_sim.trace.lint import Finding, lint
+from flashmoe_sim.trace.notes import GAP, SKIPPED, TORN, Note
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace
 from flashmoe_sim.trace.statistics import inspect
@@ -37,7 +38,8 @@ def test_no_calls() -> None:
 
 def test_errors_come_first() -> None:
     order = [
-        finding.severity for finding in lint(trace_of((0, [1, 1]), (1, [5]), notes=("skipped 1 line",)), n_experts=4)
+        finding.severity
+        for finding in lint(trace_of((0, [1, 1]), (1, [5]), notes=(Note(SKIPPED, "skipped 1 line"),)), n_experts=4)
     ]
     assert order == sorted(order, key=["error", "warning", "info"].index)
     assert order[0] == "error"
@@ -98,10 +100,10 @@ def test_lengths() -> None:
 
 def test_what_the_reader_lost_is_a_warning() -> None:
     notes = (
-        "skipped 3 malformed lines",
-        "the last line (9) is torn and was dropped",
-        "seq has gaps: line 4",
-        "recorded from x.gguf",
+        Note(SKIPPED, "skipped 3 malformed lines"),
+        Note(TORN, "the last line (9) is torn and was dropped"),
+        Note(GAP, "seq has gaps: line 4"),
+        "recorded from a-torn-one.gguf",
     )
     findings = {finding.code: finding.severity for finding in lint(CLEAN.with_(notes=notes))}
     assert findings["skipped-lines"] == findings["torn-last-line"] == findings["seq-gap"] == "warning"

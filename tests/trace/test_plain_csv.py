@@ -9,6 +9,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import csv_rows, lines, plain_csv
 from flashmoe_sim.trace.csv_rows import Column
 from flashmoe_sim.trace.lines import Skipped
+from flashmoe_sim.trace.notes import TORN, code_of
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 
 
@@ -110,7 +111,8 @@ def test_lenient_skips_and_counts(path: Path) -> None:
 
 def test_torn_last_line(path: Path) -> None:
     path.write_text("layer,expert\n0,1\n0,")
-    assert plain_csv.read(path).notes[-1] == "the last line (3) is torn and was dropped"
+    note = plain_csv.read(path).notes[-1]
+    assert (note, code_of(note)) == ("the last line (3) is torn and was dropped", TORN)
 
 
 @given(st.lists(st.tuples(st.text("0123456789+-. xe", max_size=4), st.text("0123456789 .", max_size=3)), min_size=1))

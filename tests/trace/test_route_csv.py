@@ -5,6 +5,7 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import route_csv
+from flashmoe_sim.trace.notes import DROPPED, SKIPPED, TORN, code_of
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 
 PREAMBLE = """# route_trace v1
@@ -88,6 +89,7 @@ def test_a_torn_last_line_takes_its_token_with_it(path: Path) -> None:
         "the last line (21) is torn and was dropped",
         "the last token has 1 of 2 experts and was dropped",
     )
+    assert [code_of(note) for note in trace.notes] == [None, TORN, DROPPED]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def test_malformed_rows(path: Path, row: int, text: str, found: str) -> None:
     assert found in str(error.value)
     lenient = route_csv.read(path, lenient=True)
     assert lenient.refs < 16
-    assert any(note.startswith("skipped") for note in lenient.notes)
+    assert any(note.startswith("skipped") and code_of(note) == SKIPPED for note in lenient.notes)
 
 
 @pytest.mark.parametrize(

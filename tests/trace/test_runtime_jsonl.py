@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import runtime_jsonl
 from flashmoe_sim.trace._json_kernels import KEY_NAMES
+from flashmoe_sim.trace.notes import DROPPED, GAP, TORN, code_of
 from flashmoe_sim.trace.runtime_jsonl import JsonlParser, read, sniff
 from tests.trace.jsonl_twin import BOM, LINE, NEXT, in_layout, parse, twin
 
@@ -129,6 +130,7 @@ def test_a_column_that_some_lines_lack_is_left_out_with_a_note() -> None:
         trace = parse(content)
         assert trace.slot is None
         assert "slots left out: only 1 of 2 calls have it" in trace.notes
+        assert DROPPED in map(code_of, trace.notes)
     assert parse(without).slot is None
     assert not [note for note in parse(without).notes if "slots" in note]
 
@@ -149,6 +151,7 @@ def test_gap_in_seq_is_a_note() -> None:
     later = NEXT.replace(b'"seq":1', b'"seq":5')
     assert parse(LINE + b"\n\n" + later).notes == ("seq has gaps: line 3 has seq 5 where 1 was expected",)
     assert parse(NEXT).notes == ("seq has gaps: line 1 has seq 1 where 0 was expected",)
+    assert code_of(parse(NEXT).notes[0]) == GAP
 
 
 # --------------------------------------------------------------------------------------------- equal to a plain twin
@@ -356,6 +359,7 @@ def test_every_torn_tail() -> None:
                 "the run was cut off or is still writing"
             )
             assert trace.equals(twin(LINE).with_(notes=(note,) if dropped else ()))
+            assert [code_of(note) for note in trace.notes] == ([TORN] if dropped else [])
             assert parser.offset == whole
 
 

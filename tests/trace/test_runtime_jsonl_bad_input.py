@@ -9,6 +9,7 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import runtime_jsonl
+from flashmoe_sim.trace.notes import SKIPPED, code_of
 from flashmoe_sim.trace.runtime_jsonl import read
 from tests.trace.jsonl_twin import BOM, LINE, NEXT, parse, twin
 
@@ -165,6 +166,7 @@ def test_binary(newline: bytes) -> None:
 def test_only_the_first_skipped_lines_are_listed() -> None:
     notes = parse(LINE + b"\n" + b"{}\n" * 9, lenient=True).notes
     assert notes == ("9 malformed lines skipped: 2, 3, 4, 5, 6, ...",)
+    assert code_of(notes[0]) == SKIPPED
 
 
 @pytest.mark.parametrize("lenient", [False, True])

@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, given, settings
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import store
+from flashmoe_sim.trace.merge import union
+from flashmoe_sim.trace.notes import GAP, Note, code_of
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.trace.strategies import random_traces, trace_of
 
@@ -29,6 +31,13 @@ def test_every_field_reads_back_equal(path: Path, trace: RoutingTrace) -> None:
     assert trace.equals(again)
     assert again.content_id == trace.content_id
     assert again.expert.flags.writeable
+
+
+def test_notes_keep_their_codes(path: Path) -> None:
+    written = trace_of((0, [1]), notes=("recorded somewhere", Note(GAP, "one is missing")))
+    store.write_store(written, path)
+    assert [code_of(note) for note in store.read(path).notes] == [None, GAP]
+    assert [code_of(note) for note in union([store.read(path)] * 2).notes] == [None, GAP, None]
 
 
 def test_many_row_groups(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,6 +125,9 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "notes text": ({"notes": "abc"}, "notes are 'abc', a list expected"),
     "notes null": ({"notes": None}, "notes are None, a list expected"),
     "notes 4 MB": ({"notes": ["n" * 4_000_000]}, "a note has 4,000,000 characters"),
+    "note codes text": ({"note_codes": "gap"}, "note_codes are 'gap'; a list of skipped-lines, torn-last-line, "),
+    "note codes unknown": ({"note_codes": ["gap"]}, "note_codes are ['gap']"),
+    "note codes too few": ({"note_codes": []}, "damaged trace store"),
     "format null": ({"format": None}, "format is nothing; a text expected"),
     "version text": ({"version": "1"}, "version is '1', a number expected"),
 }

@@ -6,6 +6,7 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import token_pairs
+from flashmoe_sim.trace.notes import SKIPPED, TORN, code_of
 from flashmoe_sim.trace.routing import PHASE_DECODE
 
 TWO_TOKENS = b"[[1, 5], [1, 2], [3, 0], [3, 9]]\n[[1, 2], [1, 7], [3, 9], [3, 4]]\n"
@@ -48,6 +49,7 @@ def test_a_torn_last_line_is_dropped_and_noted(path: Path) -> None:
     trace = token_pairs.read(path)
     assert trace.calls == 4
     assert trace.notes == ("the last line (3) is torn and was dropped",)
+    assert code_of(trace.notes[0]) == TORN
 
 
 @pytest.mark.parametrize(
@@ -80,6 +82,7 @@ def test_malformed_lines(path: Path, line: bytes, found: str) -> None:
     lenient = token_pairs.read(path, lenient=True)
     assert lenient.calls == 4
     assert lenient.notes[0].startswith("skipped 1 malformed line; the first: line 2: ")
+    assert code_of(lenient.notes[0]) == SKIPPED
 
 
 def test_nothing_complete(path: Path) -> None:

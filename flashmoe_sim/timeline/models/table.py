@@ -10,20 +10,20 @@ from flashmoe_sim.io.lazy import LazyTable
 if TYPE_CHECKING:
     from flashmoe_sim.timeline.models.base import ExecutionModel
 
-HERE = "flashmoe_sim.timeline.models"
 EXECUTION_MODELS: LazyTable[type[ExecutionModel]] = LazyTable(
+    __package__,
     {
-        "resident": f"{HERE}.resident:Resident",
-        "sync-install": f"{HERE}.sync_install:SyncInstall",
-        "split-install": f"{HERE}.split_install:SplitInstall",
-        "parallel-install": f"{HERE}.parallel_install:ParallelInstall",
-        "async-upload": f"{HERE}.async_upload:AsyncUpload",
-        "overlap-prefetch": f"{HERE}.overlap_prefetch:OverlapPrefetch",
-        "hot-cold": f"{HERE}.hot_cold:HotCold",
-        "prefill-copy": f"{HERE}.prefill_copy:PrefillCopy",
-        "page-cache": f"{HERE}.page_cache:PageCache",
-        "k-materialize": f"{HERE}.k_materialize:KMaterialize",
-    }
+        "resident": "resident:Resident",
+        "sync-install": "sync_install:SyncInstall",
+        "split-install": "split_install:SplitInstall",
+        "parallel-install": "parallel_install:ParallelInstall",
+        "async-upload": "async_upload:AsyncUpload",
+        "overlap-prefetch": "overlap_prefetch:OverlapPrefetch",
+        "hot-cold": "hot_cold:HotCold",
+        "prefill-copy": "prefill_copy:PrefillCopy",
+        "page-cache": "page_cache:PageCache",
+        "k-materialize": "k_materialize:KMaterialize",
+    },
 )
 
 

@@ -63,3 +63,25 @@ class LastCall(Prefetcher):
         after, expert = np.empty((predictions, 2), np.int64), np.empty(experts, np.int16)
         _, _, offset = last_calls(*given, np.full(layers, -1, np.int64), after, expert)
         return Predictions(after[:, 0].copy(), after[:, 1].astype(np.int32), offset, expert)
+
+
+@dataclass(frozen=True)
+class Temporal(LastCall):
+    """After every step, each layer prefetches the union of its last call."""
+
+    name: ClassVar[str] = "temporal"
+
+
+@dataclass(frozen=True)
+class PredictPrev(LastCall):
+    """After every step, each layer predicts the union of its last call and prefetches it."""
+
+    name: ClassVar[str] = "predict-prev"
+
+
+@dataclass(frozen=True)
+class PredictTop1(LastCall):
+    """After every step, each layer predicts the first expert of its last call and prefetches it."""
+
+    name: ClassVar[str] = "predict-top1"
+    width: ClassVar[int] = 1
