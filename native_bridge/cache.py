@@ -11,14 +11,11 @@ from flashmoe_sim.geometry.gguf_files import read_files
 from flashmoe_sim.geometry.manifest import FILE_NAME
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.run_log import parse_log
-from flashmoe_sim.machines.runs import bypass_of
 from native_bridge import page_cache
 from native_bridge.confine import confined
+from native_bridge.engines.base import Engine, Mode, RunRequest
 from native_bridge.process import Finished
-from native_bridge.request import RunRequest
 
-READING = ("slot-bank", "oracle-prefetch")
 STATES = ("as-is", "warm", "cold")
 SLACK_BYTES = 450 << 20  # for the program, its graph and its context, as the recorded cold runs had
 WARM_SHARE, COLD_SHARE, FROM_DISK = 0.99, 0.01, 0.5
@@ -37,16 +34,16 @@ class Cache:
 
     @contextmanager
     def before(
-        self, request: RunRequest, geometry: ModelGeometry, *, model: Path, sidecar: Path | None
+        self, request: RunRequest, mode: Mode, geometry: ModelGeometry, *, model: Path, sidecar: Path | None
     ) -> Iterator[Path | None]:
-        """Prepare the cache; gives the cgroup that the run belongs in, or None.
+        """Prepare the cache; gives the cgroup that the run belongs in, or None. mode: that of the request.
 
         Raises BadInput where it cannot be made what it shall be: a run would silently be another.
         """
         if self.state == "as-is":
             yield None
             return
-        files = source_files(request, model=model, sidecar=sidecar)
+        files = source_files(mode, model=model, sidecar=sidecar)
         total = page_cache.total_bytes(files)
         self.found["source_bytes"] = total
         if self.state == "warm":
@@ -69,21 +66,23 @@ class Cache:
             return
         whole = model_files(model)
         uncached = max(0, page_cache.total_bytes(whole) - page_cache.resident_bytes(whole))
-        self.found["dense_bytes_uncached"] = min(geometry.dense_bytes or 0, uncached) if request.needs_sidecar else 0
+        self.found["dense_bytes_uncached"] = min(geometry.dense_bytes or 0, uncached) if mode.sidecar else 0
         limit = SLACK_BYTES + (geometry.dense_bytes or 0)
-        limit += geometry.bank_bytes(request.bank) if request.needs_sidecar else geometry.routed_bytes
-        limit += geometry.routed_bytes if request.mode == "resident-slot-bank" else 0
+        limit += geometry.bank_bytes(request.bank) if mode.sidecar else geometry.routed_bytes
+        limit += geometry.routed_bytes if mode.kind == "copied" else 0
         with confined(limit) as group:
             self.found["confined_to_bytes"] = limit if group is not None else None
             yield group
 
-    def after(self, request: RunRequest, geometry: ModelGeometry, finished: Finished, log: str) -> str | None:
+    def after(
+        self, engine: Engine, request: RunRequest, geometry: ModelGeometry, finished: Finished, log: str
+    ) -> str | None:
         """Why a run that should be cold was not, or None."""
         if self.state != "cold":
             return None
         wanted = self.found["source_bytes"]
-        if request.mode in (*READING, "oracle-all-hit"):
-            wanted = _installs(request, log) * geometry.bank_bytes(1) // len(geometry.layers)
+        if engine.modes[request.mode].kind in ("streamed", "all-hit", "prefetched"):
+            wanted = _installs(engine, request, log) * geometry.bank_bytes(1) // len(geometry.layers)
         read = max(0, finished.read_bytes - self.found["dense_bytes_uncached"])  # of the model, which was not dropped
         share = read / wanted if wanted else 0.0
         self.found |= {"wanted_bytes": wanted, "from_disk": round(share, 3)}
@@ -102,17 +101,17 @@ class Cache:
         return {"state": self.state, **self.found}
 
 
-def _installs(request: RunRequest, log: str) -> int:
+def _installs(engine: Engine, request: RunRequest, log: str) -> int:
     """Experts that were read from the sidecar, before the run, ahead and on demand."""
-    read = parse_log(log, mode=request.mode, where=request.mode, routes=not bypass_of(request.extra))
+    read = engine.read_log(log, mode=request.mode, where=request.mode, extra=request.extra)
     counted = (read.routed, read.prefetch, read.predict)
     installs = sum(one.misses for one in counted if one is not None)
     return installs + (read.prime.installs if read.prime is not None else 0)
 
 
-def source_files(request: RunRequest, *, model: Path, sidecar: Path | None) -> list[Path]:
-    """The files that its experts are read from: the sidecar's, or the model's where all are resident without one."""
-    if not request.needs_sidecar or sidecar is None:
+def source_files(mode: Mode, *, model: Path, sidecar: Path | None) -> list[Path]:
+    """The files that experts are read from: the sidecar's, or the model's where all are resident without one."""
+    if not mode.sidecar or sidecar is None:
         return model_files(model)
     return sidecar_files(sidecar)
 

@@ -1,58 +1,15 @@
-"""The runs that a machine is fitted on: made with a real runtime, or chosen among recorded ones."""
+"""The runs that a machine is fitted on, chosen among recorded ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from native_bridge.check.folder import RunFolder, open_folders
 from native_bridge.check.seconds import choose_anchors, is_like, is_repeat, reads_while_decoding
-from native_bridge.request import RunRequest
 
 REQUEST_US, WEIGHTS = "request_us", "weights_gb_s"
-OTHER_IO_SPLIT = 1  # beside the runtime's own
-
-
-def calibration(
-    model: ModelGeometry,
-    *,
-    prompt: str,
-    tokens: int,
-    bank: int | None,
-    threads: int,
-    gpu_layers: str | None = None,
-    parameters: Sequence[str] = (),
-) -> list[RunRequest]:
-    """The fewest runs that tell a machine: two streamed ones, and the replay of a trace with every expert resident.
-
-    bank: slots of the first streamed run; by default a fifth of the experts, so that it misses often. The second has
-    one for every expert, so that each install fills a slot for the first time. parameters: `request_us` needs the first
-    with another io-split, too, and `weights_gb_s` a run of half the top-k.
-    """
-    experts = max(layer.n_experts for layer in model.layers.values())
-    slots = max(model.top_k, experts // 5) if bank is None else bank
-
-    def make(mode: str, bank: int, *, io_split: int | None = None, top_k: int = 0) -> RunRequest:
-        return RunRequest(
-            mode,
-            bank,
-            prompt,
-            n_predict=tokens,
-            io_split=io_split,
-            top_k=top_k,
-            threads=threads,
-            gpu_layers=gpu_layers,
-        )
-
-    requests = [make("slot-bank", each) for each in sorted({slots, experts})]
-    requests.append(make("oracle-all-hit", experts))
-    if REQUEST_US in parameters:
-        requests.append(make("slot-bank", slots, io_split=OTHER_IO_SPLIT))
-    if WEIGHTS in parameters:
-        requests.append(make("stock", experts, top_k=max(1, model.top_k // 2)))
-    return requests
 
 
 def anchors_among(
@@ -60,7 +17,8 @@ def anchors_among(
 ) -> list[Path]:
     """The folders of the recorded runs that tell most of their machine, with the repeats of each.
 
-    cache: which state of the page cache, where the runs are of two. parameters: as for `calibration`.
+    cache: which state of the page cache, where the runs are of two. parameters: `request_us` needs a run with another
+    io-split, too, and `weights_gb_s` one with another top-k.
     Raises BadInput where the runs are of two machines, models or cache states, or miss one that is needed.
     """
     given = open_folders(folders, model=model).given
@@ -100,7 +58,7 @@ def _another(
     anchor: RunFolder, runs: Sequence[RunFolder], parameter: str, what: str, of: Callable[[RunFolder], int]
 ) -> list[RunFolder]:
     found = [
-        one for one in runs if one.run.mode == anchor.run.mode and of(one) != of(anchor) and not one.prefetch_flags
+        one for one in runs if one.run.mode == anchor.run.mode and of(one) != of(anchor) and not one.run.log.reads_ahead
     ]
     if not found:
         raise BadInput(f"{parameter} needs a run like {anchor.name} with {what}; none of these is")

@@ -10,13 +10,11 @@ import psutil
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.io.sizes import size
-from flashmoe_sim.machines.run_log import MODES_WITHOUT_SLOTS
-from native_bridge.calibrate import calibration
 from native_bridge.check.make import PROMPT, TIMEOUT_S, Made
+from native_bridge.engines.table import ENGINES, find_runtime
 from native_bridge.fixture import bundled_model
 from native_bridge.host import free_ram_bytes
-from native_bridge.repeats import check_plan, plan, run_all
-from native_bridge.runtime import patched_runtime
+from native_bridge.repeats import check_plan, plan, run_all, run_name
 
 
 def make_anchors(
@@ -40,7 +38,8 @@ def make_anchors(
     tell: called with a line before the runs. Raises BadInput for what cannot run, such as a model whose experts do not
     all fit into memory for the all-hit run, and SimError where a run fails.
     """
-    described = patched_runtime(runtime)
+    described = find_runtime(runtime)
+    engine = ENGINES[described.engine]
     path = bundled_model() if model is None else Path(model)
     geometry = read_gguf(path)
     needed = geometry.routed_bytes + (geometry.dense_bytes or 0)
@@ -49,21 +48,21 @@ def make_anchors(
             f"{path}: its weights take {size(needed)} for the run whose experts are all resident, and "
             f"{size(free_ram_bytes())} of memory are free; give a smaller model: the machine is fitted, not it"
         )
-    requests = calibration(
+    requests = engine.calibration(
         geometry,
         prompt=PROMPT,
-        tokens=tokens,
+        n_predict=tokens,
         bank=bank,
         threads=threads or psutil.cpu_count(logical=False) or 1,
         gpu_layers=gpu_layers,
         parameters=parameters,
     )
-    if cache == "cold" and any(request.mode in MODES_WITHOUT_SLOTS for request in requests):
+    if cache == "cold" and any(not engine.modes[request.mode].slots for request in requests):
         raise BadInput(
             "--parameter weights_gb_s makes a run of stock, whose experts are read while it decodes if the page cache "
             "is cold; give --cache warm"
         )
-    planned = plan(requests, place, repeat=repeat)
+    planned = plan(requests, place, modes=engine.modes, repeat=repeat)
     check_plan(
         planned,
         runtime=described,
@@ -74,7 +73,7 @@ def make_anchors(
         write_sidecar_to=None if sidecar else place / "sidecar",
     )
     sidecar = sidecar or place / "sidecar"
-    names = ", ".join(request.name for request in requests)
+    names = ", ".join(run_name(request, engine.modes[request.mode]) for request in requests)
     times = f", {repeat} times in turns" if repeat > 1 else ""
     tell(f"{len(planned)} runs of {geometry.name} in {place}, page cache {cache}: {names}{times}")
     outcomes = run_all(

@@ -3,68 +3,100 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput, SimError
-from flashmoe_sim.machines.runs import Run, read_run
+from flashmoe_sim.io.errors import BadInput, SimError, unknown_name
 from native_bridge.cache import Cache, model_files
+from native_bridge.engines.base import Mode, RunRequest, Runtime
+from native_bridge.engines.read import read_run
+from native_bridge.engines.runs import Run
+from native_bridge.engines.table import ENGINES
 from native_bridge.fixture.sidecar import write_sidecar
 from native_bridge.host import machine_name
-from native_bridge.modes import BANKED, ORACLES
 from native_bridge.process import Terminated
-from native_bridge.request import RunRequest, check_flags, check_request
 from native_bridge.run import command_of, going_on, run_once, settings_of_environment
 from native_bridge.run_folder import FLAGS, refuse_folder
-from native_bridge.runtime import Runtime
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A run to be made, its folder, and the folder of the run that it replays."""
+    """A run to be made, its folder, and the folder of the run that it replays. name: shared with its repeats."""
 
+    name: str
     request: RunRequest
     folder: Path
     replay: Path | None
 
 
+def run_name(request: RunRequest, mode: Mode) -> str:
+    """The name of a run's folder among runs of one model and prompt. mode: that of the request."""
+    parts = [f"{request.mode}{request.bank}" if mode.traced else request.mode]
+    parts += [f"bank{request.bank}"] if mode.kind == "prefetched" else []
+    parts += [f"ub{request.ubatch}"] if request.ubatch > 1 else []
+    parts += [f"topk{request.top_k}"] if request.top_k else []
+    parts += [request.prefetch] if request.prefetch is not None else []
+    parts += [f"split{request.io_split}"] if request.io_split is not None and mode.sidecar else []
+    return "-".join(parts)
+
+
 def requests_of(
-    modes: Sequence[str], banks: Sequence[int], model: ModelGeometry, make: Callable[[str, int], RunRequest]
+    names: Sequence[str],
+    banks: Sequence[int],
+    model: ModelGeometry,
+    make: Callable[[str, int], RunRequest],
+    *,
+    modes: Mapping[str, Mode],
 ) -> list[RunRequest]:
     """A request for each mode and bank; one for each mode that has no bank, which is every expert.
 
-    make: the request of a mode and a bank. Raises BadInput where there is no bank for a mode that needs one.
+    names: of the modes. make: the request of a mode and a bank. modes: of the engine.
+    Raises BadInput where there is no bank for a mode that needs one.
     """
     experts = max(layer.n_experts for layer in model.layers.values())
-    if not banks and (needing := [mode for mode in modes if mode in BANKED]):
+    banked = {name for name, mode in modes.items() if mode.banked}
+    if not banks and (needing := [name for name in names if name in banked]):
         raise BadInput(f"mode {needing[0]} needs a bank; give --bank, such as --bank 16,32")
-    return [make(mode, bank) for mode in modes for bank in (banks if mode in BANKED else (experts,))]
+    return [make(mode, bank) for mode in names for bank in (banks if mode in banked else (experts,))]
 
 
-def plan(requests: Sequence[RunRequest], out: Path, *, repeat: int = 1, replay: Path | None = None) -> list[Planned]:
+def plan(
+    requests: Sequence[RunRequest],
+    out: Path,
+    *,
+    modes: Mapping[str, Mode],
+    repeat: int = 1,
+    replay: Path | None = None,
+) -> list[Planned]:
     """The runs in order: all requests once, then all again, so that a machine that slows down slows all alike.
 
-    An oracle replays the run of slot-bank of the same bank and repeat, or of the largest bank; or the folder given.
+    A mode that replays is given the streamed run of the same bank and repeat, or of the largest bank; or the folder
+    given. modes: of the engine. Raises BadInput for a mode that is not among them.
     """
-    inorder = sorted(requests, key=lambda request: request.mode in ORACLES)
+    for request in requests:
+        if request.mode not in modes:
+            raise unknown_name("mode", request.mode, [name for name, mode in modes.items() if mode.offered])
+    inorder = sorted(requests, key=lambda request: modes[request.mode].replays)
     planned = []
     for number in range(1, repeat + 1):
         suffix = f"-rep{number}" if repeat > 1 else ""
         for request in inorder:
-            source = replay if request.mode in ORACLES else None
-            if request.mode in ORACLES and source is None and (of := _replayed(request, inorder)) is not None:
-                source = out / f"{of.name}{suffix}"
-            planned.append(Planned(request, out / f"{request.name}{suffix}", source))
+            mode = modes[request.mode]
+            source = replay if mode.replays else None
+            if mode.replays and source is None and (of := _replayed(request, inorder, modes)) is not None:
+                source = out / f"{run_name(of, modes[of.mode])}{suffix}"
+            name = run_name(request, mode)
+            planned.append(Planned(name, request, out / f"{name}{suffix}", source))
     return planned
 
 
-def _replayed(request: RunRequest, requests: Sequence[RunRequest]) -> RunRequest | None:
-    banked = [other for other in requests if other.mode == "slot-bank"]
-    same = [other for other in banked if other.bank == request.bank]
-    return next(iter(same or sorted(banked, key=lambda other: -other.bank)), None)
+def _replayed(request: RunRequest, requests: Sequence[RunRequest], modes: Mapping[str, Mode]) -> RunRequest | None:
+    streamed = [other for other in requests if modes[other.mode].kind == "streamed"]
+    same = [other for other in streamed if other.bank == request.bank]
+    return next(iter(same or sorted(streamed, key=lambda other: -other.bank)), None)
 
 
 def check_plan(
@@ -81,20 +113,20 @@ def check_plan(
 
     write_sidecar_to: a folder that gets the model's sidecar when all is checked, if there is none in it.
     """
-    geometry = read_gguf(model)
+    geometry, engine = read_gguf(model), ENGINES[runtime.engine]
     ours = {one.folder for one in planned}
     sidecar = sidecar or write_sidecar_to
     follows = write_sidecar_to is not None and not (write_sidecar_to / "manifest.json").exists()
     for one in planned:
-        check_request(one.request, geometry, sidecar=sidecar, replay=one.replay, sidecar_follows=follows)
-        check_flags(one.request.extra, runtime.flags)
+        engine.check_request(one.request, geometry, sidecar=sidecar, replay=one.replay, sidecar_follows=follows)
+        engine.check_flags(one.request.extra, runtime.flags)
         if one.request.mode not in runtime.modes:
             raise BadInput(f"{runtime.path}: has no mode {one.request.mode}; it has {', '.join(runtime.modes)}")
         there = None if force else what_is_there(one, runtime=runtime, model=model, sidecar=sidecar, cache=cache)
         refuse_folder(one.folder, force=force or there is not None)
         if one.replay is not None and one.replay not in ours:
             _check_replay(one.request, one.replay)
-    if follows and any(one.request.needs_sidecar for one in planned):
+    if follows and any(engine.modes[one.request.mode].sidecar for one in planned):
         assert sidecar is not None
         write_sidecar(model, sidecar)
     return geometry
@@ -110,8 +142,8 @@ def what_is_there(one: Planned, *, runtime: Runtime, model: Path, sidecar: Path 
         return None
     first = model_files(model)[0]
     wanted = {
-        "command": command_of(going_on(one.request, first), runtime, model=first, sidecar=sidecar),
-        "environment": settings_of_environment(),
+        "command": command_of(going_on(one.request, runtime, first), runtime, model=first, sidecar=sidecar),
+        "environment": settings_of_environment(ENGINES[runtime.engine]),
         "machine": machine_name(),
         "replay_of": one.replay.name if one.replay is not None else None,
     }

@@ -12,16 +12,16 @@ from typing import Any
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput, SimError
-from flashmoe_sim.machines.runs import MAX_BYTES, Run, read_run
 from native_bridge.cache import Cache, model_files
-from native_bridge.end_tokens import go_on_flags
+from native_bridge.engines.base import Engine, RunRequest, Runtime
+from native_bridge.engines.read import MAX_BYTES, read_run
+from native_bridge.engines.runs import Run
+from native_bridge.engines.table import ENGINES, UNNAMED
 from native_bridge.generated import generated_by
 from native_bridge.host import machine_name, temperature_c
-from native_bridge.modes import ORACLES
-from native_bridge.outcome import ROUTED_CALLS, failure
+from native_bridge.outcome import failure
 from native_bridge.page_cache import total_bytes
 from native_bridge.process import Finished, Terminated, run_child, sigterm_raises
-from native_bridge.request import RunRequest, arguments, check_request
 from native_bridge.run_folder import (
     LOG,
     REPLAY,
@@ -35,9 +35,6 @@ from native_bridge.run_folder import (
     whole_calls,
     work_folder,
 )
-from native_bridge.runtime import Runtime
-
-SETTINGS = ("LLAMA_FLASH_MOE_", "GGML_", "CUDA_VISIBLE_DEVICES")  # of the environment, that change what it does
 
 
 def run_once(
@@ -60,14 +57,15 @@ def run_once(
     Raises BadInput before anything is started where the request cannot be done or the folder exists without force.
     Raises SimError where the run fails: its log, what there is of its trace and `failed` in run.json are in the folder.
     """
+    engine = ENGINES[runtime.engine]
     geometry, model = read_gguf(model), model_files(model)[0]
-    check_request(request, geometry, sidecar=sidecar, replay=replay)
-    request = going_on(request, model)
+    engine.check_request(request, geometry, sidecar=sidecar, replay=replay)
+    request = going_on(request, runtime, model)
     if request.mode not in runtime.modes:
         raise BadInput(f"{runtime.path}: has no mode {request.mode}; it has {', '.join(runtime.modes) or 'none'}")
     refuse_folder(folder, force=force)
     with sigterm_raises(), work_folder(folder) as work:
-        if request.mode in ORACLES:
+        if engine.modes[request.mode].replays:
             assert replay is not None
             unpack(replay, work / REPLAY)
         command = command_of(request, runtime, model=model, sidecar=sidecar)
@@ -75,13 +73,15 @@ def run_once(
         reserve(work, document)
         failed = None
         try:
-            with (cache or Cache("as-is")).before(request, geometry, model=model, sidecar=sidecar) as cgroup:
+            with (cache or Cache("as-is")).before(
+                request, engine.modes[request.mode], geometry, model=model, sidecar=sidecar
+            ) as cgroup:
                 finished = run_child(
                     command,
                     output=work / LOG,
                     stdout=work / STDOUT,
                     timeout_s=timeout_s,
-                    environment=_environment(),
+                    environment=_environment(engine),
                     folder=work,
                     watch=_Watch(work / TRACE, progress).look if progress else None,
                     cgroup=cgroup,
@@ -93,11 +93,12 @@ def run_once(
             finished, failed = Finished(1, 0.0, timed_out=False), str(error).replace(f"{work}/", "")
         log = (work / LOG).read_bytes().decode("utf-8", "replace")
         calls = whole_calls(work / TRACE)
-        failed = failed or failure(request, finished, log, calls=calls, model=geometry)
+        failed = failed or failure(engine, request, finished, log, calls=calls, model=geometry)
         if failed is None and cache is not None:
-            failed = cache.after(request, geometry, finished, log)
+            failed = cache.after(engine, request, geometry, finished, log)
         document |= {"rc": finished.code, "seconds": round(finished.seconds, 3), "read_bytes": finished.read_bytes}
-        document["tokens"] = _generated(work, log, calls) if failed is None else None
+        came_to = engine.routed_calls(log) if calls is None else calls
+        document["tokens"] = _generated(work, came_to) if failed is None else None
         document["temperature"]["after"] = temperature_c()
         document["cache"] = (cache or Cache("as-is")).facts()
         if failed is not None:
@@ -109,29 +110,27 @@ def run_once(
     return read_run(folder)
 
 
-def _generated(work: Path, log: str, calls: int | None) -> int | None:
-    """Tokens that the run generated, by its own trace, or by as much of another as it replayed."""
-    if calls is not None:
-        return generated_by(work / TRACE, calls)
-    replayed = ROUTED_CALLS.findall(log)
-    return generated_by(work / REPLAY, int(replayed[-1])) if replayed and (work / REPLAY).exists() else None
+def _generated(work: Path, calls: int | None) -> int | None:
+    """Tokens that the run generated, by its own trace, or by as many calls of another as it replayed."""
+    trace = next((file for file in (work / TRACE, work / REPLAY) if file.exists()), None)
+    return None if trace is None or calls is None else generated_by(trace, calls)
 
 
-def going_on(request: RunRequest, model: Path) -> RunRequest:
+def going_on(request: RunRequest, runtime: Runtime, model: Path) -> RunRequest:
     """The request with the flags by which its text goes on to the last token: an oracle must not outlive its trace."""
-    return replace(request, go_on=go_on_flags(model))
+    return replace(request, go_on=ENGINES[runtime.engine].go_on_flags(model))
 
 
 def command_of(request: RunRequest, runtime: Runtime, *, model: Path, sidecar: Path | None) -> list[str]:
     """The runtime's program and its arguments. model: the first of its files."""
-    trace = REPLAY if request.mode in ORACLES else TRACE
-    words = arguments(request, model=model.absolute(), sidecar=sidecar and sidecar.absolute(), trace=trace)
-    return [str(runtime.path), *words]
+    engine, sidecar = ENGINES[runtime.engine], sidecar and sidecar.absolute()
+    trace = REPLAY if engine.modes[request.mode].replays else TRACE
+    return engine.command(request, runtime, model=model.absolute(), sidecar=sidecar, trace=trace)
 
 
-def settings_of_environment() -> dict[str, str]:
-    """The variables that change what the runtime does, by name."""
-    return {key: value for key, value in sorted(_environment().items()) if key.startswith(SETTINGS)}
+def settings_of_environment(engine: Engine) -> dict[str, str]:
+    """The variables that change what an engine does, by name."""
+    return {key: value for key, value in sorted(_environment(engine).items()) if key.startswith(engine.switches)}
 
 
 class _Watch:
@@ -152,9 +151,9 @@ class _Watch:
         self.progress(seconds, self.calls)
 
 
-def _environment() -> dict[str, str]:
+def _environment(engine: Engine) -> dict[str, str]:
     """Ours, but for what would give the runtime flags that nobody sees."""
-    return {key: value for key, value in os.environ.items() if not key.startswith("LLAMA_ARG_")}
+    return {key: value for key, value in os.environ.items() if not key.startswith(engine.dropped)}
 
 
 def _document(
@@ -166,7 +165,9 @@ def _document(
     sidecar: Path | None,
     replay: Path | None,
 ) -> dict[str, Any]:
-    return {
+    engine = ENGINES[runtime.engine]
+    named = {} if engine.name == UNNAMED else {"engine": engine.name}
+    return named | {
         "rc": None,
         "mode": request.mode,
         "bank": request.bank,
@@ -176,12 +177,12 @@ def _document(
         "n_predict": request.n_predict,
         "threads": request.threads,
         "prompt": request.prompt,
-        "extra": request.further,
-        "replay_of": replay.name if replay is not None and request.mode in ORACLES else None,
+        "extra": engine.further(request),
+        "replay_of": replay.name if replay is not None and engine.modes[request.mode].replays else None,
         "prompt_file": str(request.prompt_file) if request.prompt_file is not None else None,
         "flags": list(request.extra),
         "command": command,
-        "environment": settings_of_environment(),
+        "environment": settings_of_environment(engine),
         "runtime": runtime.facts(),
         "model": {
             "path": str(model.absolute()),

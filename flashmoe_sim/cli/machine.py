@@ -1,4 +1,4 @@
-"""`sim machine`: the machines there are, where each of their numbers is from, and fitting one of your own."""
+"""`sim machine`: the machines there are, and where each of their numbers is from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
-from flashmoe_sim.cli.machine_fit import fit
 from flashmoe_sim.io.numbers import plain
 
 if TYPE_CHECKING:
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
     """What the time of a run depends on: memory, storage, link, GPU and CPU."""
-
-
-command.add_command(fit)
 
 
 @command.command(name="list", short_help="All presets in a table.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,13 @@ from flashmoe_sim.cli.workload import (
 from flashmoe_sim.io.sizes import size
 
 if TYPE_CHECKING:
+    from flashmoe_sim.machines.machine import Machine
     from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.trace.routing import RoutingTrace
 
 LAYER_ROWS = 16
+# What other packages say of a trace, if anything, before it is replayed on a machine.
+NOTES: list[Callable[[Path, Machine], str | None]] = []
 
 
 @click.command(name="replay", context_settings={"help_option_names": ["-h", "--help"]})
@@ -79,8 +83,9 @@ def command(
     runs_on = None if machine is None else load_machine(machine)
     if timeline_file is not None:
         refuse_existing(timeline_file, force=force)
-    if runs_on is not None and runs_on.link is not None:
-        _warn_of_host_bank(Path(trace), runs_on.name)
+    if runs_on is not None:
+        for note in filter(None, (says(Path(trace), runs_on) for says in NOTES)):
+            message(note)
     replayed = replay(workload, setup, record=runs_on is not None)
     timed = None
     if runs_on is not None:
@@ -104,25 +109,6 @@ def command(
     if timed is not None and runs_on is not None:
         print_timing(timed, runs_on, execution=columns["execution"], bottleneck=columns["bottleneck"])
     _print_layers(layers, all_layers=all_layers)
-
-
-def _warn_of_host_bank(trace: Path, machine: str) -> None:
-    """One line on stderr where the trace is of a run whose log shows a link unused that the machine is charged for."""
-    from flashmoe_sim.io.errors import BadInput
-    from flashmoe_sim.machines.runs import read_run
-
-    folder = trace if trace.is_dir() else trace.parent
-    if not trace.exists() or not (folder / "run.json").is_file():
-        return
-    try:
-        run = read_run(folder, failed_too=True)
-    except BadInput:
-        return
-    if run.log.host_bank_of_gpu:
-        message(
-            f"{folder}: by its log the slots were in the host's memory, nothing was uploaded and the CPU computed the "
-            f"experts; the seconds are of a bank on the GPU of {machine}, with uploads over its link"
-        )
 
 
 def warn_of_aliasing(total: dict[str, Any]) -> None:

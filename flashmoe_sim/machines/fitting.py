@@ -1,22 +1,20 @@
-"""A machine from anchors: recorded runs of one machine, or rows of a published table."""
+"""A machine from anchors, such as the rows of a published table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput, unknown_name
-from flashmoe_sim.machines.agree import refuse_two_machines
-from flashmoe_sim.machines.anchors import Anchor, anchors_of, find_run_model
+from flashmoe_sim.machines.anchors import Anchor
 from flashmoe_sim.machines.fit import Fit, fit
 from flashmoe_sim.machines.fitted_machine import FIRST_TOUCH, fitted_machine, takes_time
 from flashmoe_sim.machines.machine import Anchors, Machine
 from flashmoe_sim.machines.rows import read_rows
-from flashmoe_sim.machines.runs import read_run
 from flashmoe_sim.machines.unknowns import UNKNOWNS
 
 DISAGREES = 3  # standard deviations
@@ -35,48 +33,6 @@ class Fitted:
     notes: tuple[str, ...]
 
 
-def fit_runs(
-    folders: Sequence[str | Path], *, name: str, command: str, model: str | None = None, parameters: Sequence[str] = ()
-) -> Fitted:
-    """Fit a machine on folders of recorded runs.
-
-    name: of the machine. command: that fits it again. model: that the runs ran; by default that of a manifest.json with
-    the runs or beside them. parameters: to fit beside those that need no further runs.
-    Raises BadInput for runs that cannot be used, are of different machines, or do not tell what is to be fitted.
-    """
-    _check_parameters(parameters)
-    runs = [read_run(folder) for folder in folders]
-    _check_number([str(run.folder.resolve()) for run in runs])
-    refuse_two_machines(runs, io_split_may_differ="request_us" in parameters)
-    geometry = find_run_model(runs, model)
-    anchors = anchors_of(runs, geometry)
-    backend = next((run.log.backend for run in runs if run.log.backend), "")
-    splits = {run.log.routed.io_split for run in runs if run.log.routed}
-    host_bank = [run.folder.name for run in runs if run.log.host_bank_of_gpu]
-    orders = sorted({run.log.routed.execution for run in runs if run.log.routed and run.log.routed.misses})
-    ran = backend or ("a GPU" if _uploads(anchors) else "the CPU")
-    ran += " computes, its experts on the CPU," if host_bank else " computes,"
-    condition = f"{ran} {runs[0].threads} threads, top-{_list(anchor.top_k for anchor in anchors)}"
-    fitted = _fitted(
-        anchors,
-        _chosen(anchors, parameters, geometry),
-        name=name,
-        gpu=bool(backend) or _uploads(anchors),
-        unified=backend == "metal",
-        condition=condition + (f", io-split {_list(splits)}" if splits else "") + "".join(f", {one}" for one in orders),
-        provenance=_provenance([str(run.folder) for run in runs], geometry, command),
-    )
-    return replace(fitted, notes=(*fitted.notes, _host_bank_note(host_bank))) if host_bank else fitted
-
-
-def _host_bank_note(names: Sequence[str]) -> str:
-    """What to know of seconds fitted on runs whose slots were in the memory of the host."""
-    return (
-        f"{', '.join(names)}: by the log the slots are in the host's memory: nothing goes over the link, and the CPU "
-        "computes the experts, whatever layers are on the GPU; the machine is of such runs alone"
-    )
-
-
 def fit_rows(
     table: str | Path,
     selectors: Sequence[str],
@@ -90,30 +46,68 @@ def fit_rows(
     """Fit a machine on rows of a table, each chosen by a `COLUMN=VALUE`; see `read_rows`.
 
     The GPU computes unless the condition of the rows has `-ngl 0` in it.
-    Raises BadInput as `fit_runs` does, and for what is wrong with the table.
+    Raises BadInput as `fit_anchors` does, for fewer than two rows, and for what is wrong with the table.
     """
-    _check_parameters(parameters)
+    check_parameters(parameters)
     geometry = load_model(model)
-    _check_number(selectors)
+    check_number(selectors)
     anchors = read_rows(table, selectors, geometry, top_k=top_k)
-    return _fitted(
+    return fit_anchors(
         anchors,
-        _chosen(anchors, parameters, geometry),
-        name=name,
+        geometry,
+        parameters,
         gpu="-ngl 0" not in anchors[0].condition,
         unified=False,
         condition=anchors[0].condition,
-        provenance=_provenance([f"{table}: {selector}" for selector in selectors], geometry, command),
+        name=name,
+        command=command,
+        sources=[f"{table}: {selector}" for selector in selectors],
     )
 
 
-def _check_parameters(parameters: Sequence[str]) -> None:
+def fit_anchors(
+    anchors: Sequence[Anchor],
+    model: ModelGeometry | None,
+    parameters: Sequence[str],
+    *,
+    gpu: bool,
+    unified: bool,
+    condition: str,
+    name: str,
+    command: str,
+    sources: Sequence[str],
+) -> Fitted:
+    """Fit a machine on anchors.
+
+    model: that all of them ran. parameters: to fit beside those that need no further anchors. gpu: whether it computes.
+    condition: under which the anchors ran. name: of the machine. command: that fits it again. sources: where the
+    anchors are from.
+    Raises BadInput for anchors that contradict each other, or do not tell what is to be fitted.
+    """
+    found = fit([one for anchor in anchors for one in anchor.observations], _chosen(anchors, parameters, model))
+    _refuse_contradictions(found, anchors)
+    provenance = Anchors(
+        tuple(sources),
+        model.name if model else "a model that was not given",
+        date.today().isoformat(),
+        command,
+        model.routed_bytes if model else None,
+    )
+    machine = fitted_machine(
+        found, anchors, name=name, gpu=gpu, unified=unified, condition=condition, provenance=provenance
+    )
+    return Fitted(machine, found, tuple(anchors), (*_open_ends(found), *_disagreements(found)))
+
+
+def check_parameters(parameters: Sequence[str]) -> None:
+    """Raise BadInput for a parameter that no fit can find."""
     for parameter in parameters:
         if parameter not in UNKNOWNS:
             raise unknown_name("parameter", parameter, UNKNOWNS)
 
 
-def _check_number(anchors: Sequence[str]) -> None:
+def check_number(anchors: Sequence[str]) -> None:
+    """Raise BadInput for fewer than two anchors, and for one that is given twice."""
     if len(anchors) < 2:
         raise BadInput(
             f"{len(anchors)} anchor{'s' * (len(anchors) != 1)}; expected two or more: the speed of one run does not "
@@ -158,29 +152,6 @@ def _differ_in_first_fills(anchors: Sequence[Anchor]) -> bool:
 
 def _list(values: Iterable[int]) -> str:
     return " and ".join(map(str, sorted(set(values))))
-
-
-def _provenance(anchors: Sequence[str], model: ModelGeometry | None, command: str) -> Anchors:
-    name = model.name if model else "a model that was not given"
-    return Anchors(tuple(anchors), name, date.today().isoformat(), command, model.routed_bytes if model else None)
-
-
-def _fitted(
-    anchors: Sequence[Anchor],
-    parameters: Sequence[str],
-    *,
-    name: str,
-    gpu: bool,
-    unified: bool,
-    condition: str,
-    provenance: Anchors,
-) -> Fitted:
-    found = fit([one for anchor in anchors for one in anchor.observations], parameters)
-    _refuse_contradictions(found, anchors)
-    machine = fitted_machine(
-        found, anchors, name=name, gpu=gpu, unified=unified, condition=condition, provenance=provenance
-    )
-    return Fitted(machine, found, tuple(anchors), (*_open_ends(found), *_disagreements(found)))
 
 
 def _open_ends(found: Fit) -> Iterator[str]:

@@ -9,29 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.run_log import MODES_WITHOUT_SLOTS
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 from native_bridge.check.failed import failing_call
 from native_bridge.check.folder import RunFolder, RunFolders
-from native_bridge.check.predicted import (
-    PREFETCH_MODES,
-    Predicted,
-    first_calls,
-    predict_all_hit,
-    predict_oracle_prefetch,
-    predict_slot_bank,
-)
-from native_bridge.check.printed import SHOWN_LAYERS, Lines
+from native_bridge.engines.counters import Predicted, first_calls
 from native_bridge.generated import generated
-
-MODES_OF_REPLAY = ("oracle-all-hit", "oracle-prefetch")
-NEED_A_MODEL = ("install", "resident-slot-bank prime")
-COUNTED = (
-    *("routed", "residency", "repaired", "overflow", "exhausted", "oracle-all-hit prime"),
-    *(line for line, _ in PREFETCH_MODES.values()),
-    *NEED_A_MODEL,
-)
 
 
 @dataclass(frozen=True)
@@ -87,9 +70,9 @@ class CountCheck:
 def check_counts(folder: RunFolder, among: RunFolders) -> CountCheck:
     """Compare one run; what is wrong with it is in the result, never raised."""
     try:
-        if folder.run.bypass and not folder.failure:
-            return CountCheck(folder, notes=(f"{folder.run.bypass}: no routed expert was computed",))
-        if folder.run.mode in MODES_WITHOUT_SLOTS:
+        if folder.run.log.bypass and not folder.failure:
+            return CountCheck(folder, notes=(f"{folder.run.log.bypass}: no routed expert was computed",))
+        if not folder.run.does.slots:
             return _check_text(folder, among)
         return _check_routed(folder, among)
     except BadInput as error:
@@ -110,20 +93,20 @@ def _check_routed(folder: RunFolder, among: RunFolders) -> CountCheck:
         notes.append("layers were on a GPU, but the slots in the host's memory: the CPU computed the experts")
     failing = None
     if run.log.overflow is not None:
-        if run.mode in MODES_OF_REPLAY:
+        if run.does.replays:
             return _check_refused(folder, trace, notes)
         failing, said = failing_call(folder, trace, among)
         notes.append(said)
-    predicted = _predict(folder, trace, failing)
+    predicted = run.engine.predict(run, trace, folder.model, failing=failing)
     came_to = run.log.routed.calls if run.log.routed else 0
-    if run.mode in MODES_OF_REPLAY and came_to < trace.calls:
+    if run.does.replays and came_to < trace.calls:
         notes.append(f"the run came to {came_to:,} of the {trace.calls:,} calls of the trace")
     if run.log.exhausted is not None:
         notes.append(f"it went on after the {trace.calls:,} calls of the trace, and failed: compared up to there")
     tokens = None if folder.failure else generated(first_calls(trace, came_to))
     if tokens is not None and tokens < run.n_predict:
         notes.append(f"it ended after {tokens:,} of {run.n_predict:,} tokens")
-    differences = list(_counters_that_differ(folder, predicted.lines))
+    differences = list(_counters_that_differ(folder, predicted))
     slots = 0
     if source is folder and trace.slot is not None and predicted.slot is not None:
         slots = trace.refs
@@ -146,7 +129,7 @@ def _check_routed(folder: RunFolder, among: RunFolders) -> CountCheck:
 
 def _source_of_calls(folder: RunFolder, among: RunFolders) -> RunFolder:
     """The run whose trace has the calls of this one."""
-    if folder.run.mode in MODES_OF_REPLAY:
+    if folder.run.does.replays:
         return among.replayed_by(folder)
     if folder.run.trace is not None:
         return folder
@@ -161,44 +144,21 @@ def _source_of_calls(folder: RunFolder, among: RunFolders) -> RunFolder:
 def _check_refused(folder: RunFolder, trace: RoutingTrace, notes: list[str]) -> CountCheck:
     """A replay that the runtime refused: the simulator must, too."""
     try:
-        _predict(folder, trace, None)
+        folder.run.engine.predict(folder.run, trace, folder.model, failing=None)
     except BadInput as error:
         return CountCheck(folder, counters=1, notes=(*notes, f"refused, as predicted: {error}"))
     refused = Difference(f"{folder.place / 'log.txt'}", f"says {folder.failure!r}", "finds a slot for every expert")
     return CountCheck(folder, counters=1, differences=(refused,), notes=tuple(notes))
 
 
-def _predict(folder: RunFolder, trace: RoutingTrace, failing: tuple[int, int] | None) -> Predicted:
-    run, routed = folder.run, folder.run.log.routed
-    io_split = routed.chunks if routed else 1
-    if run.mode in MODES_OF_REPLAY:
-        predict = predict_all_hit if run.mode == "oracle-all-hit" else predict_oracle_prefetch
-        calls = min(routed.calls, trace.calls) if routed else trace.calls
-        outlived = run.log.exhausted is not None
-        return predict(trace, folder.model, slots=run.bank, calls=calls, io_split=io_split, outlived=outlived)
-    predicted = predict_slot_bank(
-        trace,
-        folder.model,
-        slots=run.bank,
-        prefetch_flag=f"--moe-{run.prefetch}" if run.prefetch else "",
-        io_split=io_split,
-        from_ram=run.mode == "resident-slot-bank",
-        failing=failing,
-    )
-    if failing is not None:
-        predicted.lines["overflow"] = {"layer": str(failing[0]), "slots": str(run.bank)}
-    return predicted
-
-
-def _counters_that_differ(folder: RunFolder, predicted: Lines) -> Iterator[Difference]:
+def _counters_that_differ(folder: RunFolder, predicted: Predicted) -> Iterator[Difference]:
     log = folder.place / "log.txt"
-    layers = [name for name in predicted if name.startswith("layer ")]
+    layers = [name for name in predicted.lines if name.startswith("layer ")]
     shown = [name for name in folder.lines if name.startswith("layer ")]
-    if len(shown) != min(len(layers), SHOWN_LAYERS):
-        yield Difference(
-            f"{log}, lines of layers", f"has {len(shown)}", f"expects {min(len(layers), SHOWN_LAYERS)} of {len(layers)}"
-        )
-    for name, values in predicted.items():
+    expected = min(len(layers), predicted.shown_layers)
+    if len(shown) != expected:
+        yield Difference(f"{log}, lines of layers", f"has {len(shown)}", f"expects {expected} of {len(layers)}")
+    for name, values in predicted.lines.items():
         printed = folder.lines.get(name)
         if printed is None:
             if name not in layers:
@@ -209,10 +169,7 @@ def _counters_that_differ(folder: RunFolder, predicted: Lines) -> Iterator[Diffe
                 yield Difference(
                     f"{log}, line `{name}`, {key}", f"printed {printed.get(key, 'none')}", f"counts {value}"
                 )
-    unknown = NEED_A_MODEL if folder.model is None else ()
-    for name in sorted(folder.lines.keys() - predicted.keys()):
-        if name in unknown or not (name in COUNTED or name.startswith("layer ")):
-            continue
+    for name in sorted(folder.lines.keys() - predicted.lines.keys() - set(predicted.unknown)):
         yield Difference(f"{log}, line `{name}`", f"printed {_shown(folder.lines[name])}", "expects none")
 
 
@@ -249,7 +206,7 @@ def _check_text(folder: RunFolder, among: RunFolders) -> CountCheck:
     ]
     if not same:
         return CountCheck(folder, notes=notes)
-    other = min(same, key=lambda one: one.run.mode in MODES_WITHOUT_SLOTS)
+    other = min(same, key=lambda one: not one.run.does.slots)
     if other.text == folder.text:
         said = f"{notes[0]}; its text is that of {other.name}"
         return CountCheck(folder, notes=(said,), same_text_as=other.name)
@@ -274,7 +231,7 @@ def _check_text(folder: RunFolder, among: RunFolders) -> CountCheck:
 
 def _is_whole(one: RunFolder) -> bool:
     """Whether every expert has a place of its own."""
-    if one.run.mode in MODES_WITHOUT_SLOTS:
+    if not one.run.does.slots:
         return True
     experts = [layer.n_experts for layer in one.model.layers.values()] if one.model else []
-    return bool(experts) and one.run.mode in ("slot-bank", "resident-slot-bank") and one.run.bank >= max(experts)
+    return bool(experts) and one.run.does.traced and one.run.bank >= max(experts)

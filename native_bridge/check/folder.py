@@ -12,14 +12,12 @@ from typing import Any
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.anchors import find_run_model, manifest_of
-from flashmoe_sim.machines.runs import PREFETCH_MODES, Run, read_run
 from native_bridge.cache import STATES
-from native_bridge.check.printed import Lines, printed_lines
+from native_bridge.engines.counters import Lines
+from native_bridge.engines.read import find_run_model, manifest_of, read_run
+from native_bridge.engines.runs import Run
 
 CACHE_STATES = ("warm", "cold")
-IO_SPLIT = "--moe-cache-io-split"
-PREFETCH = tuple(f"--{no}moe-{mode}" for no in ("", "no-") for mode in PREFETCH_MODES)
 
 
 def without_repeat(name: str) -> str:
@@ -66,17 +64,13 @@ class RunFolder:
     @property
     def routing(self) -> tuple[Any, ...]:
         """What decides the text and so the routing, beside the bank and its aliasing; two that are equal are alike."""
-        extra = list(self.run.extra)
-        if IO_SPLIT in extra:
-            at = extra.index(IO_SPLIT)
-            del extra[at : at + 2]
-        extra = [flag for flag in extra if not flag.startswith(PREFETCH)]
-        return (self.told.get("prompt"), *extra, self.run.ubatch, self.run.top_k, self.run.n_predict)
+        flags = self.run.engine.routing_flags(self.run)
+        return (self.told.get("prompt"), *flags, self.run.ubatch, self.run.top_k, self.run.n_predict)
 
     @property
     def is_repeatable(self) -> bool:
         """Whether the same flags give the same text."""
-        return "--seed" in self.run.extra or "-s" in self.run.extra
+        return self.run.engine.is_repeatable(self.run)
 
     @property
     def failure(self) -> str:
@@ -88,13 +82,8 @@ class RunFolder:
     def unfit(self) -> str:
         """Why its seconds are not what they should be, or empty: it failed, was not cold, or left the experts out."""
         told = self.told.get("failed")
-        bypassed = f"{self.run.bypass}: no routed expert was computed" if self.run.bypass else ""
+        bypassed = f"{self.run.log.bypass}: no routed expert was computed" if self.run.log.bypass else ""
         return self.failure or (told if isinstance(told, str) else bypassed)
-
-    @property
-    def prefetch_flags(self) -> tuple[str, ...]:
-        """The flag of its prefetch mode."""
-        return (f"--moe-{self.run.prefetch}",) if self.run.prefetch else ()
 
 
 @dataclass
@@ -135,7 +124,7 @@ class RunFolders:
         for one in self.others(of):
             same = one.routing == of.routing and one.run.bank == of.run.bank
             whole = one.run.trace is not None and not one.failure
-            if same and whole and one.is_repeatable and one.prefetch_flags == of.prefetch_flags:
+            if same and whole and one.is_repeatable and one.run.log.reads_ahead == of.run.log.reads_ahead:
                 return one
         return None
 
@@ -172,7 +161,7 @@ def _open(place: Path, model: str | None) -> RunFolder:
                 f"{place}: the manifest.json with it is of {beside.name}, not of {model}: bytes or layers differ; "
                 "check the runs of each model by themselves"
             )
-    return RunFolder(run, printed_lines(run.log), dict(run.document), found)
+    return RunFolder(run, run.engine.printed(run.log), dict(run.document), found)
 
 
 def _readable(parent: Path, model: str | None) -> Iterator[RunFolder]:

@@ -11,12 +11,10 @@ from tempfile import TemporaryDirectory
 import psutil
 
 from flashmoe_sim.geometry.gguf import read_gguf
-from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import SimError
+from native_bridge.engines.table import ENGINES, find_runtime
 from native_bridge.fixture import bundled_model
 from native_bridge.repeats import check_plan, plan, run_all
-from native_bridge.request import RunRequest
-from native_bridge.runtime import patched_runtime
 
 PROMPT = (
     "Every layer of the model keeps a few of its experts in a bank of slots, and reads the others when a token asks "
@@ -33,26 +31,6 @@ class Made:
 
     folders: list[Path]
     model: Path
-
-
-def comparison(model: ModelGeometry, *, threads: int, gpu_layers: str | None = None) -> list[RunRequest]:
-    """Every mode: streamed at a small and a middle bank and at a full one, reading ahead, and all that is resident."""
-    experts = max(layer.n_experts for layer in model.layers.values())
-    small, middle = max(model.top_k, experts // 5), max(model.top_k, 3 * experts // 8)
-    banked = [("slot-bank", small), ("slot-bank", middle), ("slot-bank", experts), ("resident-slot-bank", middle)]
-    all_resident = [("stock", experts), ("resident-bank", experts), ("oracle-all-hit", experts)]
-
-    def make(mode: str, bank: int, prefetch: str | None = None) -> RunRequest:
-        return RunRequest(
-            mode, bank, PROMPT, n_predict=TOKENS, threads=threads, gpu_layers=gpu_layers, prefetch=prefetch
-        )
-
-    modes = dict.fromkeys([*banked, *all_resident, ("oracle-prefetch", middle)])
-    return [
-        *(make(mode, bank) for mode, bank in modes),
-        make("slot-bank", middle, "temporal"),
-        make("slot-bank", middle, "predict-prev"),
-    ]
 
 
 @contextmanager
@@ -74,13 +52,15 @@ def made_runs(
     cores. gpu_layers: as the runtime's `-ngl`. tell: called with a line before the runs.
     Raises BadInput for what cannot run, and SimError where a run fails.
     """
-    described = patched_runtime(runtime)
+    described = find_runtime(runtime)
+    engine = ENGINES[described.engine]
     path = bundled_model() if model is None else Path(model)
     with TemporaryDirectory(prefix="flashmoe-check-") as temporary:
         place = runs or Path(temporary)
         geometry = read_gguf(path)
         threads = threads or psutil.cpu_count(logical=False) or 1
-        planned = plan(comparison(geometry, threads=threads, gpu_layers=gpu_layers), place)
+        requests = engine.comparison(geometry, prompt=PROMPT, n_predict=TOKENS, threads=threads, gpu_layers=gpu_layers)
+        planned = plan(requests, place, modes=engine.modes)
         check_plan(
             planned,
             runtime=described,

@@ -12,10 +12,8 @@ from statistics import median
 import numpy as np
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.agree import refuse_two_machines
-from flashmoe_sim.machines.fitting import FIRST_FILLS, fit_runs
+from flashmoe_sim.machines.fitting import FIRST_FILLS
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.machines.run_log import MODES_WITHOUT_SLOTS
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.replay import Replay, replay
@@ -30,8 +28,9 @@ from flashmoe_sim.timeline.timed import interval_of, time_replay
 from flashmoe_sim.timeline.timing import timing_of
 from native_bridge.check.counts import CountCheck
 from native_bridge.check.folder import RunFolder, RunFolders
+from native_bridge.fit_runs import fit_runs
 
-ALL_HIT = ("oracle-all-hit", *MODES_WITHOUT_SLOTS)  # the first is best: it resolves slots, as a streamed run does
+ALL_HIT = ("all-hit", "resident")  # the first is best: it resolves slots, as a streamed run does
 WITHOUT_SLOTS = 1.31  # times as fast as all hits, at most: `stock` of 14 sets of runs on two cores
 
 
@@ -133,12 +132,14 @@ def choose_anchors(runs: Sequence[RunFolder], *, than: str = "") -> list[RunFold
     streamed = [
         one
         for one in runs
-        if one.run.mode == "slot-bank" and one.run.trace and not one.prefetch_flags and _misses_per_call(one)
+        if one.run.does.kind == "streamed" and one.run.trace and not one.run.log.reads_ahead and _misses_per_call(one)
     ]
     if not streamed:
         raise BadInput(f"no streamed run (slot-bank, with its trace, without prefetch) of this machine{beside}")
     all_hit = [
-        one for one in runs if one.run.mode in ALL_HIT and not one.prefetch_flags and not reads_while_decoding(one)
+        one
+        for one in runs
+        if one.run.does.kind in ALL_HIT and not one.run.log.reads_ahead and not reads_while_decoding(one)
     ]
     if not all_hit:
         raise BadInput(f"no all-hit or stock run of this machine{beside}")
@@ -146,7 +147,12 @@ def choose_anchors(runs: Sequence[RunFolder], *, than: str = "") -> list[RunFold
     others = [one for one in streamed if not is_repeat(one, missing) and _io_split(one) == _io_split(missing)]
     filling = max(others, key=_first_fills, default=missing)
     tells = _first_fills(filling) - _first_fills(missing) > FIRST_FILLS
-    return [missing, min(all_hit, key=lambda one: ALL_HIT.index(one.run.mode)), *([filling] if tells else [])]
+    return [missing, min(all_hit, key=_all_hit_order), *([filling] if tells else [])]
+
+
+def _all_hit_order(one: RunFolder) -> tuple[int, int]:
+    """Where an all-hit run stands among those that could be an anchor, the best first."""
+    return ALL_HIT.index(one.run.does.kind), list(one.run.engine.modes).index(one.run.mode)
 
 
 def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
@@ -159,7 +165,7 @@ def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
             raise BadInput("the run failed" if folder.failure else folder.unfit)
         if folder.model is None:
             raise BadInput("no manifest.json with it and no --model: bytes are not known")
-        if folder.run.mode == "resident-slot-bank":
+        if folder.run.does.kind == "copied":
             raise BadInput("its installs are copies from RAM, which no anchor tells")
         if reads_while_decoding(folder):
             raise BadInput("from a cold page cache it reads its experts while it decodes, which nothing predicts")
@@ -170,13 +176,13 @@ def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
     except BadInput as error:
         return replace(nothing, why_not=str(error))
     found = replace(nothing, anchors=tuple(dict.fromkeys(anchor.without_repeat for anchor in anchors)))
-    if folder.run.mode in MODES_WITHOUT_SLOTS:
+    if not folder.run.does.slots:
         return _all_resident(found, machine, layers=len(folder.model.layers))
     assert checked.predicted is not None
     workload = checked.predicted.workload
-    if folder.run.mode == "oracle-all-hit":
+    if folder.run.does.kind == "all-hit":
         return _all_hit(found, machine, workload)
-    if folder.run.mode == "oracle-prefetch":
+    if folder.run.does.kind == "prefetched":
         setup = Setup(
             Bank(slots=folder.run.bank),
             contract="runtime",
@@ -254,7 +260,7 @@ def is_like(one: RunFolder, other: RunFolder, *, io_split_may_differ: bool = Fal
 
 def _agree(one: RunFolder, other: RunFolder, *, io_split_may_differ: bool = False) -> bool:
     try:
-        refuse_two_machines([one.run, other.run], io_split_may_differ=io_split_may_differ)
+        one.run.engine.refuse_two_machines([one.run, other.run], io_split_may_differ=io_split_may_differ)
     except BadInput:
         return False
     return True
@@ -262,8 +268,7 @@ def _agree(one: RunFolder, other: RunFolder, *, io_split_may_differ: bool = Fals
 
 def reads_while_decoding(one: RunFolder) -> bool:
     """Whether its experts are mapped files, of which nothing was in memory: each is read when it is first used."""
-    mapped = one.run.mode in MODES_WITHOUT_SLOTS and "--no-mmap" not in one.run.extra
-    return mapped and one.cache == "cold"
+    return one.run.engine.maps_experts(one.run) and one.cache == "cold"
 
 
 def is_repeat(one: RunFolder, other: RunFolder) -> bool:
@@ -277,7 +282,8 @@ def is_repeat(one: RunFolder, other: RunFolder) -> bool:
         same = same and one.place.resolve().parent == other.place.resolve().parent  # one model, as far as one can tell
     else:
         same = same and one.model.layers == other.model.layers
-    flags = (one.prefetch_flags, one.cache, one.run.threads) == (other.prefetch_flags, other.cache, other.run.threads)
+    same = same and one.run.log.reads_ahead == other.run.log.reads_ahead
+    flags = (one.cache, one.run.threads) == (other.cache, other.run.threads)
     return same and flags and _io_split(one) == _io_split(other)
 
 

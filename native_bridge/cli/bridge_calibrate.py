@@ -70,12 +70,12 @@ def calibrate(
     Example: sim bridge calibrate --model big.gguf --cache cold --out mine.toml
              sim bridge calibrate --from runs/ --cache warm --out mine.toml
     """
-    from flashmoe_sim.cli.machine_fit import fitted_document, print_fitted
     from flashmoe_sim.io.whole import refuse_existing
-    from flashmoe_sim.machines.fitting import fit_runs
     from flashmoe_sim.machines.unknowns import UNKNOWNS
     from flashmoe_sim.machines.write import write_machine
     from native_bridge.calibrate import anchors_among
+    from native_bridge.cli.machine_fit import fitted_document, print_fitted
+    from native_bridge.fit_runs import fit_runs
 
     refuse_existing(out, force=force)
     for parameter in parameters:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,16 +16,18 @@ from flashmoe_sim.cli.common import force_option, json_option, message, print_js
 from flashmoe_sim.io.errors import BadInput, SimError
 from native_bridge.cli.options import runtime_option
 from native_bridge.cli.run_table import document_of, print_runs
-from native_bridge.modes import BANKED, PREFETCH, TRACED
+from native_bridge.engines.table import ENGINES
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
+    from native_bridge.engines.base import Mode
     from native_bridge.repeats import Planned
 
 PROMPT = (
     "The runtime keeps a small bank of resident experts for every layer. When a token asks for an expert that is not "
     "in the bank, the bytes are read from disk and copied into a slot before the layer can run."
 )
+PREFETCHES = tuple(dict.fromkeys(name for engine in ENGINES.values() for name in engine.prefetches))
 path = click.Path(path_type=Path)
 
 
@@ -40,9 +42,7 @@ path = click.Path(path_type=Path)
 @click.option("--bank", "banks", metavar="16,24,…", help="Slots of each layer, for the modes that have a bank.")
 @click.option("--topk", "top_k", type=click.IntRange(1), help="Experts a token; by default the model's own.")
 @click.option("--ubatch", type=click.IntRange(1), default=1, show_default=True, help="Tokens of a micro-batch.")
-@click.option(
-    "--prefetch", type=click.Choice(tuple(PREFETCH)), help="The runtime's prefetch, in modes that have a bank."
-)
+@click.option("--prefetch", type=click.Choice(PREFETCHES), help="The runtime's prefetch, in modes that have a bank.")
 @click.option("--io-split", type=click.IntRange(1, 8), help="Chunks that a read is cut into; the runtime's own is 4.")
 @click.option("--prompt", help="The text it goes on from.")
 @click.option("--prompt-file", type=path, help="A file with that text.")
@@ -108,11 +108,13 @@ def run(
     import psutil
 
     from flashmoe_sim.geometry.gguf import read_gguf
+    from native_bridge.engines.base import RunRequest
+    from native_bridge.engines.table import find_runtime
     from native_bridge.repeats import check_plan, plan, requests_of, run_all, what_is_there
-    from native_bridge.request import RunRequest
-    from native_bridge.runtime import patched_runtime
 
-    described = patched_runtime(runtime)
+    described = find_runtime(runtime)
+    known = ENGINES[described.engine].modes
+    traced = [name for name, mode in known.items() if mode.traced]
     text = _prompt(prompt, prompt_file)
 
     def make(mode: str, bank: int) -> RunRequest:
@@ -124,7 +126,7 @@ def run(
             ubatch=ubatch,
             batch=max(64, ubatch),
             top_k=top_k or 0,
-            prefetch=prefetch if mode in TRACED else None,
+            prefetch=prefetch if mode in traced else None,
             io_split=io_split,
             seed=seed,
             threads=threads or psutil.cpu_count(logical=False) or 1,
@@ -137,12 +139,12 @@ def run(
     if model is None:
         model, write_sidecar_to = _bundled(sidecar), out / "sidecar"
     names = tuple(dict.fromkeys(name.strip() for name in modes.split(",")))
-    if prefetch is not None and (without := [name for name in names if name not in TRACED]):
+    if prefetch is not None and (without := [name for name in names if name not in traced]):
         if len(without) == len(names):
-            raise BadInput(f"--prefetch {prefetch}: no mode given has it; add {' or '.join(TRACED)}, or leave it out")
-        message(f"{', '.join(without)}: without --prefetch, which only {' and '.join(TRACED)} have")
-    requests = requests_of(names, _banks(banks), read_gguf(model), make)
-    planned = plan(requests, out, repeat=repeat, replay=replay)
+            raise BadInput(f"--prefetch {prefetch}: no mode given has it; add {' or '.join(traced)}, or leave it out")
+        message(f"{', '.join(without)}: without --prefetch, which only {' and '.join(traced)} have")
+    requests = requests_of(names, _banks(banks), read_gguf(model), make, modes=known)
+    planned = plan(requests, out, modes=known, repeat=repeat, replay=replay)
     geometry = check_plan(
         planned,
         runtime=described,
@@ -159,7 +161,7 @@ def run(
             there[found] += 1
     if any(there.values()):
         message(f"{there['run']} of {len(planned)} runs are there and kept, {there['failed']} failed and made again")
-    _announce(planned[: len(requests)], repeat, cache, geometry)
+    _announce(planned[: len(requests)], repeat, cache, geometry, known)
     outcomes = []
     with _progress(len(geometry.layers)) as progress:
         runs = run_all(
@@ -221,19 +223,20 @@ def _bundled(sidecar: Path | None) -> Path:
     return bundled_model()
 
 
-def _announce(once: Sequence[Planned], repeat: int, cache: str, model: ModelGeometry) -> None:
-    names = ", ".join(one.request.name for one in once)
+def _announce(
+    once: Sequence[Planned], repeat: int, cache: str, model: ModelGeometry, modes: Mapping[str, Mode]
+) -> None:
+    names = ", ".join(one.name for one in once)
     times = f", {repeat} times over" if repeat > 1 else ""
     count = len(once) * repeat
     plan = f"{count} run{'s' * (count > 1)} of {model.name}, page cache {cache}: {names}{times}"
     for line in textwrap.wrap(plan, 75, break_on_hyphens=False):
         message(line)
-    for request in (one.request for one in once if one.request.mode in BANKED):
+    for one in (one for one in once if modes[one.request.mode].banked):
+        request = one.request
         union = request.ubatch * (request.top_k or model.top_k)
         if union > request.bank:
-            message(
-                f"{request.name}: {request.ubatch} tokens may ask for {union} experts; a run in which they do fails"
-            )
+            message(f"{one.name}: {request.ubatch} tokens may ask for {union} experts; a run in which they do fails")
 
 
 @contextmanager

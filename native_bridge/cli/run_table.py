@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.cli.common import percent, print_table
 from flashmoe_sim.io.errors import SimError
-from native_bridge.modes import BANKED
 from native_bridge.run_folder import FLAGS
 
 if TYPE_CHECKING:
-    from flashmoe_sim.machines.runs import Run
+    from native_bridge.engines.base import RunRequest
+    from native_bridge.engines.runs import Run
     from native_bridge.repeats import Planned
-    from native_bridge.request import RunRequest
 
 
 def print_runs(outcomes: Sequence[tuple[Planned, Run | SimError]], title: str) -> None:
@@ -25,8 +24,8 @@ def print_runs(outcomes: Sequence[tuple[Planned, Run | SimError]], title: str) -
     requests: dict[str, RunRequest] = {}
     for one, outcome in outcomes:
         if not isinstance(outcome, SimError):
-            by_name.setdefault(one.request.name, []).append(outcome)
-            requests[one.request.name] = one.request
+            by_name.setdefault(one.name, []).append(outcome)
+            requests[one.name] = one.request
     repeated = any(len(runs) > 1 for runs in by_name.values())
     tokens = {
         name: [count for each in runs if (count := tokens_of(each)) is not None] for name, runs in by_name.items()
@@ -35,7 +34,7 @@ def print_runs(outcomes: Sequence[tuple[Planned, Run | SimError]], title: str) -
     rows = []
     for name, runs in by_name.items():
         speeds = [each.log.decode_tok_s for each in runs]
-        row = [requests[name].mode, _bank(requests[name]), percent(_hit_rate(runs[-1])), f"{median(speeds):.1f}"]
+        row = [requests[name].mode, _bank(runs[-1]), percent(_hit_rate(runs[-1])), f"{median(speeds):.1f}"]
         row += [f"{min(speeds):.1f} to {max(speeds):.1f}"] if repeated else []
         row += [f"{median(each.log.prompt_tok_s for each in runs):.1f}"]
         wanted = requests[name].n_predict
@@ -52,8 +51,8 @@ def tokens_of(run: Run) -> int | None:
     return tokens if isinstance(tokens, int) else None
 
 
-def _bank(request: RunRequest) -> str:
-    return str(request.bank) if request.mode in (*BANKED, "oracle-all-hit") else "-"
+def _bank(run: Run) -> str:
+    return str(run.bank) if run.does.slots else "-"
 
 
 def _hit_rate(run: Run) -> float | None:

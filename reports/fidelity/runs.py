@@ -8,9 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.machines.fitting import fit_runs
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.machines.runs import Run, read_run
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.sweep.plan import plan_setup
@@ -19,6 +17,9 @@ from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.names import READ
 from flashmoe_sim.timeline.timed import Timed, time_replay
 from flashmoe_sim.trace.load import load_trace
+from native_bridge.engines.read import read_run
+from native_bridge.engines.runs import Run
+from native_bridge.fit_runs import fit_runs
 from reports.fidelity.prediction import Group, Prediction
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "runs-timed"

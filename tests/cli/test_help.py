@@ -17,7 +17,6 @@ from native_bridge.cli.main import main, sim
 HELPERS = {
     "main",
     "common",
-    "machine_fit",
     "options",
     "progress",
     "sweep_tables",

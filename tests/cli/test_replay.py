@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,25 +129,3 @@ def test_no_line_about_aliasing_where_there_is_none(capsys: pytest.CaptureFixtur
     assert "slots are recorded: --contract runtime reproduces the counts of their engine" in printed.out
     assert main(["replay", "deepseek-v2-lite", "--bank", "16"]) == 0  # which has none
     assert "slots are recorded" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("machine", "warned"), [("rtx-4090", True), ("m3-max-48", False)])
-def test_a_run_whose_log_shows_the_link_unused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], machine: str, warned: bool
-) -> None:
-    tests = Path(__file__).parents[1]
-    runs = tests.parent / "data" / "runs"
-    folder = tmp_path / "prose-bank24"
-    shutil.copytree(runs / "prose-bank24", folder)
-    cuda = (tests / "machines" / "logs" / "cuda.txt").read_text()
-    loaded = cuda[cuda.index("load_tensors: loading") : cuda.index("llama_context: ")]
-    log = (folder / "log.txt").read_text(errors="replace")
-    manifest = str(folder.parent / "manifest.json")
-    shutil.copy(runs / "manifest.json", manifest)
-    arguments = ["replay", str(folder), "--bank", "24", "--model", manifest, "--dense", "1MiB", "--machine", machine]
-    assert main(arguments) == 0
-    assert "host's memory" not in capsys.readouterr().err
-    (folder / "log.txt").write_text(log.replace("Flash-MoE settings:", f"{loaded}Flash-MoE settings:"))
-    assert main(arguments) == 0
-    said = "prose-bank24: by its log the slots were in the host's memory, nothing was uploaded and the CPU"
-    assert (said in " ".join(capsys.readouterr().err.replace("sim: ", "").split())) == warned

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from native_bridge.engines.base import Runtime
+from native_bridge.engines.flashmoe.find import describe
 from native_bridge.fixture import bundled_model
 from native_bridge.fixture.sidecar import write_sidecar
-from native_bridge.runtime import Runtime, describe
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 RECORDED = Path(__file__).parents[2] / "data" / "runs"

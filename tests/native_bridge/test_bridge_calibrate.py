@@ -11,8 +11,11 @@ import pytest
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines import load_machine
-from native_bridge.calibrate import anchors_among, calibration
+from native_bridge.calibrate import anchors_among
 from native_bridge.cli.main import main
+from native_bridge.engines.flashmoe.modes import MODES
+from native_bridge.engines.flashmoe.sets import calibration
+from native_bridge.repeats import run_name
 from tests.native_bridge.check.sets import RUNS, copies, edit_flags, edit_log
 from tests.native_bridge.conftest import STAND_IN
 
@@ -38,7 +41,8 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def names(*parameters: str, bank: int | None = None) -> list[str]:
     model = load_model(TIMED / "manifest.json")
-    return [one.name for one in calibration(model, prompt="x", tokens=9, bank=bank, threads=1, parameters=parameters)]
+    requests = calibration(model, prompt="x", bank=bank, parameters=parameters)
+    return [run_name(one, MODES[one.mode]) for one in requests]
 
 
 def test_the_runs_that_are_made() -> None:

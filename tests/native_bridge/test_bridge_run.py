@@ -17,9 +17,9 @@ from flashmoe_sim.geometry import read_gguf
 from flashmoe_sim.io.errors import BadInput
 from native_bridge import page_cache
 from native_bridge.cli.main import main
-from native_bridge.repeats import plan, requests_of
-from native_bridge.request import RunRequest
-from native_bridge.runtime import Runtime
+from native_bridge.engines.base import RunRequest, Runtime
+from native_bridge.engines.flashmoe.modes import MODES
+from native_bridge.repeats import plan, requests_of, run_name
 from tests.native_bridge.conftest import MODEL, PROMPT, RECORDED
 
 ALL = "stock,resident-bank,resident-slot-bank,slot-bank,oracle-all-hit,oracle-prefetch"
@@ -34,14 +34,21 @@ def request(mode: str, bank: int) -> RunRequest:
 
 
 def test_modes_without_a_bank_are_planned_once() -> None:
-    requests = requests_of(ALL.split(","), [16, 24], read_gguf(MODEL), request)
-    assert [one.name for one in requests] == [
+    requests = requests_of(ALL.split(","), [16, 24], read_gguf(MODEL), request, modes=MODES)
+    assert [run_name(one, MODES[one.mode]) for one in requests] == [
         *("stock", "resident-bank", "resident-slot-bank16", "resident-slot-bank24", "slot-bank16", "slot-bank24"),
         *("oracle-all-hit", "oracle-prefetch-bank16", "oracle-prefetch-bank24"),
     ]
     assert {one.bank for one in requests if one.mode in ("stock", "oracle-all-hit")} == {64}
     with pytest.raises(BadInput, match="mode slot-bank needs a bank; give --bank"):
-        requests_of(["stock", "slot-bank"], [], read_gguf(MODEL), request)
+        requests_of(["stock", "slot-bank"], [], read_gguf(MODEL), request, modes=MODES)
+
+
+def test_names_tell_the_runs_of_a_folder_apart() -> None:
+    names = [run_name(request(name, 24), mode) for name, mode in MODES.items()]
+    assert len(set(names)) == len(MODES)
+    other = replace(request("slot-bank", 24), ubatch=2, top_k=4, prefetch="temporal", io_split=1)
+    assert run_name(other, MODES["slot-bank"]) == "slot-bank24-ub2-topk4-temporal-split1"
 
 
 def test_repeats_are_interleaved_and_oracles_replay_their_own() -> None:
@@ -51,7 +58,7 @@ def test_repeats_are_interleaved_and_oracles_replay_their_own() -> None:
         request("slot-bank", 16),
         request("slot-bank", 24),
     ]
-    planned = plan(requests, Path("out"), repeat=2)
+    planned = plan(requests, Path("out"), modes=MODES, repeat=2)
     assert [one.folder.name for one in planned] == [
         *("slot-bank16-rep1", "slot-bank24-rep1", "oracle-prefetch-bank16-rep1", "oracle-all-hit-rep1"),
         *("slot-bank16-rep2", "slot-bank24-rep2", "oracle-prefetch-bank16-rep2", "oracle-all-hit-rep2"),
@@ -60,7 +67,7 @@ def test_repeats_are_interleaved_and_oracles_replay_their_own() -> None:
     assert replays["oracle-prefetch-bank16-rep2"] == "slot-bank16-rep2"
     assert replays["oracle-all-hit-rep1"] == "slot-bank24-rep1"
     assert replays["slot-bank16-rep1"] is None
-    assert plan(requests, Path("out"), replay=Path("mine"))[-1].replay == Path("mine")
+    assert plan(requests, Path("out"), modes=MODES, replay=Path("mine"))[-1].replay == Path("mine")
 
 
 def test_all_modes_at_once(stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -266,7 +273,7 @@ def test_names_of_prefetch_are_only_for_modes_that_have_it(
     assert run("--out", tmp_path, "--mode", "stock,slot-bank", "--bank", 24, "--prefetch", "temporal") == 0
     assert "stock: without --prefetch, which only resident-slot-bank and slot-bank have" in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == {"sidecar", "stock", "slot-bank24-temporal"}
-    assert replace(request("stock", 64), prefetch="temporal").name == "stock-temporal"
+    assert run_name(replace(request("stock", 64), prefetch="temporal"), MODES["stock"]) == "stock-temporal"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -12,8 +12,10 @@ from flashmoe_sim.io.errors import BadInput
 from native_bridge import page_cache
 from native_bridge.cache import Cache, sidecar_files, source_files
 from native_bridge.confine import confined
+from native_bridge.engines.base import RunRequest
+from native_bridge.engines.flashmoe.modes import MODES
+from native_bridge.engines.table import ENGINES
 from native_bridge.process import Finished, run_child
-from native_bridge.request import RunRequest
 from tests.native_bridge.conftest import MODEL, PROMPT, RECORDED
 
 GEOMETRY = read_gguf(MODEL)
@@ -38,8 +40,8 @@ def test_files_are_dropped_and_read_again(tmp_path: Path) -> None:
 def test_the_files_of_a_run(sidecar: Path) -> None:
     layers = [sidecar / f"layer_{layer:03}.bin" for layer in range(8)]
     assert sidecar_files(sidecar) == sidecar_files(sidecar / "manifest.json") == layers
-    assert source_files(REQUEST, model=MODEL, sidecar=sidecar) == layers
-    assert source_files(RunRequest("stock", 64, PROMPT), model=MODEL, sidecar=sidecar) == [MODEL]
+    assert source_files(MODES["slot-bank"], model=MODEL, sidecar=sidecar) == layers
+    assert source_files(MODES["stock"], model=MODEL, sidecar=sidecar) == [MODEL]
     with pytest.raises(BadInput, match="not a sidecar's manifest"):
         sidecar_files(MODEL)
 
@@ -47,14 +49,14 @@ def test_the_files_of_a_run(sidecar: Path) -> None:
 @linux
 def test_cold_is_checked_before_the_run(sidecar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = Cache("cold")
-    with cache.before(REQUEST, GEOMETRY, model=MODEL, sidecar=sidecar):
+    with cache.before(REQUEST, MODES[REQUEST.mode], GEOMETRY, model=MODEL, sidecar=sidecar):
         assert cache.facts()["resident_before"] == 0
-    with Cache("warm").before(REQUEST, GEOMETRY, model=MODEL, sidecar=sidecar) as group:
+    with Cache("warm").before(REQUEST, MODES[REQUEST.mode], GEOMETRY, model=MODEL, sidecar=sidecar) as group:
         assert group is None
     monkeypatch.setattr(page_cache, "drop", lambda files: None)
     with (
         pytest.raises(BadInput, match=r"--cache cold: 100% of 6.38 MiB stay in the page cache"),
-        Cache("cold").before(REQUEST, GEOMETRY, model=MODEL, sidecar=sidecar),
+        Cache("cold").before(REQUEST, MODES[REQUEST.mode], GEOMETRY, model=MODEL, sidecar=sidecar),
     ):
         pass
 
@@ -65,7 +67,7 @@ def test_warm_is_checked_before_the_run(sidecar: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(page_cache, "warm", lambda files: None)
     with (
         pytest.raises(BadInput, match=r"--cache warm: 0% of 6.38 MiB are in the page cache"),
-        Cache("warm").before(REQUEST, GEOMETRY, model=MODEL, sidecar=sidecar),
+        Cache("warm").before(REQUEST, MODES[REQUEST.mode], GEOMETRY, model=MODEL, sidecar=sidecar),
     ):
         pass
 
@@ -74,10 +76,10 @@ def test_warm_is_checked_before_the_run(sidecar: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(("read_bytes", "share"), [(0, 0.0), (INSTALLED // 2 - 1, 0.5), (INSTALLED // 2 + 1, 0.5)])
 def test_cold_is_checked_after_the_run(sidecar: Path, read_bytes: int, share: float) -> None:
     cache = Cache("cold")
-    with cache.before(REQUEST, GEOMETRY, model=MODEL, sidecar=sidecar):
+    with cache.before(REQUEST, MODES[REQUEST.mode], GEOMETRY, model=MODEL, sidecar=sidecar):
         pass
     of_the_model = cache.facts()["dense_bytes_uncached"]  # more than none where another worker just dropped its pages
-    why = cache.after(REQUEST, GEOMETRY, Finished(0, 1.0, False, read_bytes + of_the_model), LOG)
+    why = cache.after(ENGINES["flashmoe"], REQUEST, GEOMETRY, Finished(0, 1.0, False, read_bytes + of_the_model), LOG)
     assert cache.facts()["wanted_bytes"] == INSTALLED
     assert cache.facts()["from_disk"] == share
     if 2 * read_bytes > INSTALLED:
@@ -90,7 +92,7 @@ def test_cold_is_checked_after_the_run(sidecar: Path, read_bytes: int, share: fl
 
 
 def test_warm_needs_no_proof(sidecar: Path) -> None:
-    assert Cache("warm").after(REQUEST, GEOMETRY, Finished(0, 1.0, False), LOG) is None
+    assert Cache("warm").after(ENGINES["flashmoe"], REQUEST, GEOMETRY, Finished(0, 1.0, False), LOG) is None
 
 
 @linux
@@ -129,7 +131,7 @@ def test_a_confined_child_cannot_keep_more_than_its_memory(tmp_path: Path) -> No
 def test_without_a_cgroup_it_says_so(sidecar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("native_bridge.confine._places", list)
     cache: Any = Cache("cold")
-    with cache.before(REQUEST, GEOMETRY, model=MODEL, sidecar=sidecar) as group:
+    with cache.before(REQUEST, MODES[REQUEST.mode], GEOMETRY, model=MODEL, sidecar=sidecar) as group:
         assert group is None
-    why = cache.after(REQUEST, GEOMETRY, Finished(0, 1.0, False, 0), LOG)
+    why = cache.after(ENGINES["flashmoe"], REQUEST, GEOMETRY, Finished(0, 1.0, False, 0), LOG)
     assert "this system lets us make no cgroup to confine it" in why

@@ -11,7 +11,7 @@ from flashmoe_sim.geometry import read_gguf
 from native_bridge import doctor, host
 from native_bridge.cli.main import main
 from native_bridge.doctor import Finding, examine
-from native_bridge.runtime import Runtime
+from native_bridge.engines.base import Runtime
 from tests.native_bridge.conftest import MODEL
 
 

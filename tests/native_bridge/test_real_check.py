@@ -16,10 +16,11 @@ from flashmoe_sim.trace.load import load_trace
 from native_bridge.check.folder import open_folders
 from native_bridge.check.seconds import choose_anchors
 from native_bridge.cli.main import main
+from native_bridge.engines.base import RunRequest
+from native_bridge.engines.flashmoe import end_tokens
+from native_bridge.engines.table import find_runtime
 from native_bridge.fixture.sidecar import write_sidecar
-from native_bridge.request import RunRequest
 from native_bridge.run import run_once
-from native_bridge.runtime import patched_runtime
 from tests.native_bridge.conftest import MODEL, PROMPT
 from tests.native_bridge.other_arch import write_qwen3next
 
@@ -93,10 +94,10 @@ def test_a_text_goes_on_to_its_last_token(
 ) -> None:
     """However likely its end is; and a replay of a text that ended is compared up to there."""
     request = RunRequest("slot-bank", 24, PROMPT, n_predict=30, extra=("--logit-bias", "0+50"))
-    given: Any = {"runtime": patched_runtime(None), "model": MODEL, "sidecar": sidecar}
+    given: Any = {"runtime": find_runtime(None), "model": MODEL, "sidecar": sidecar}
     run_once(request, **given, folder=tmp_path / "whole")
     with monkeypatch.context() as patch:
-        patch.setattr("native_bridge.run.go_on_flags", lambda model: ("--ignore-eos",))
+        patch.setattr(end_tokens, "go_on_flags", lambda model: ("--ignore-eos",))
         run_once(request, **given, folder=tmp_path / "ended")
     with pytest.raises(SimError, match=r"the trace that it replays ends after \d+ routed calls, and the text went on"):
         run_once(

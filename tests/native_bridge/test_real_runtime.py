@@ -12,7 +12,6 @@ import pytest
 
 from flashmoe_sim.geometry import read_gguf
 from flashmoe_sim.io.errors import SimError
-from flashmoe_sim.machines.runs import Run, read_run
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.replay import replay
@@ -21,9 +20,13 @@ from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.cache import Cache
 from native_bridge.cli.main import main
-from native_bridge.request import RunRequest
+from native_bridge.engines.base import RunRequest, Runtime
+from native_bridge.engines.flashmoe.modes import MODES
+from native_bridge.engines.read import read_run
+from native_bridge.engines.runs import Run
+from native_bridge.engines.table import find_runtime
+from native_bridge.repeats import run_name
 from native_bridge.run import run_once
-from native_bridge.runtime import Runtime, patched_runtime
 from tests.native_bridge.conftest import MODEL, PROMPT
 
 pytestmark = [
@@ -41,13 +44,18 @@ os.execv({program!r}, [{program!r}, *sys.argv[1:]])
 
 @pytest.fixture(scope="module")
 def runtime() -> Runtime:
-    return patched_runtime(None)
+    return find_runtime(None)
 
 
 @pytest.fixture
 def once(runtime: Runtime, sidecar: Path, tmp_path: Path) -> Iterator[Any]:
     def run(request: RunRequest, **options: Any) -> Run:
-        given = {"runtime": runtime, "sidecar": sidecar, "folder": tmp_path / request.name, "timeout_s": 60.0}
+        given = {
+            "runtime": runtime,
+            "sidecar": sidecar,
+            "folder": tmp_path / run_name(request, MODES[request.mode]),
+            "timeout_s": 60.0,
+        }
         return run_once(request, **(given | {"model": MODEL} | options))
 
     yield run
@@ -67,7 +75,7 @@ def assert_every_slot(run: Run, prefetch: str) -> None:
 @pytest.mark.parametrize("flag", ["--moe-router-only", "--moe-shared-only"])
 def test_a_run_without_routed_experts_is_whole(once: Any, flag: str) -> None:
     run = once(replace(REQUEST, extra=(flag,)))
-    assert (run.bypass, run.flags, run.log.routed) == (flag, (flag,), None)
+    assert (run.log.bypass, run.flags, run.log.routed) == (flag, (flag,), None)
 
 
 def test_flags_of_the_user_reach_it(tmp_path: Path) -> None:

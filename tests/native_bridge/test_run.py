@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from flashmoe_sim.io.errors import BadInput, SimError
-from flashmoe_sim.machines.runs import Run, read_run
 from flashmoe_sim.trace.load import load_trace
-from native_bridge.request import RunRequest
+from native_bridge.engines.base import RunRequest, Runtime
+from native_bridge.engines.read import read_run
+from native_bridge.engines.runs import Run
 from native_bridge.run import run_once
-from native_bridge.runtime import Runtime
 from tests.native_bridge.conftest import MODEL, PROMPT, RECORDED, STAND_IN
 
 REQUEST = RunRequest("slot-bank", 24, PROMPT, n_predict=300)
@@ -174,7 +174,7 @@ def test_a_disk_that_is_full_after_a_while(once: Any, tmp_path: Path, monkeypatc
 
 def test_what_cannot_be_started_leaves_nothing(once: Any, stand_in: Runtime, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="has no mode slot-bank; it has none"):
-        once(runtime=replace(stand_in, flags={}))
+        once(runtime=replace(stand_in, modes=()))
     with pytest.raises(BadInput, match="no such file"):
         once(model=tmp_path / "none.gguf")
     with pytest.raises(BadInput, match=r"has no trace.jsonl.gz to replay"):

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from flashmoe_sim.machines.runs import read_run
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.statistics import aliased_by_call
+from native_bridge.engines.read import read_run
 
 DATA = Path(__file__).parents[2] / "data"
 RUNS = DATA / "runs"

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.machines.anchors import SPEED_SD, Anchor, Installs, anchors_of
-from flashmoe_sim.machines.fitting import Fitted, fit_runs
-from flashmoe_sim.machines.runs import read_run
+from flashmoe_sim.machines.anchors import SPEED_SD, Anchor, Installs
+from flashmoe_sim.machines.fitting import Fitted
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
@@ -22,6 +21,9 @@ from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.load import load_trace
+from native_bridge.engines.flashmoe.anchors import anchors_of
+from native_bridge.engines.read import read_run
+from native_bridge.fit_runs import fit_runs
 
 TIMED = Path(__file__).parents[2] / "data" / "runs-timed"
 MODEL = load_model(TIMED / "manifest.json")

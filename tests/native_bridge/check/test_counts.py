@@ -14,10 +14,12 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.check.counts import CountCheck, check_counts
 from native_bridge.check.folder import open_folders
-from native_bridge.check.predicted import PREFETCH_MODES, first_calls, predict_slot_bank
+from native_bridge.engines.counters import first_calls
+from native_bridge.engines.flashmoe.modes import PREFETCH
+from native_bridge.engines.flashmoe.predicted import predict_slot_bank
 from native_bridge.fixture import bundled_model
-from tests.machines.test_run_log import LOGS
 from tests.native_bridge.check.sets import ALL, RUNS, copies, edit_flags, edit_log, edit_record
+from tests.native_bridge.engines.flashmoe.test_run_log import LOGS
 
 WITHOUT_SLOTS = ("prose-stock", "prose-resident-bank", "warm-stock")
 
@@ -144,11 +146,11 @@ def test_predictions_that_were_never_compared() -> None:
 
 def test_nothing_is_read_ahead_in_a_first_step_that_fails() -> None:
     trace = first_calls(load_trace(RECORDED / "sea-bank24" / "trace.jsonl.gz"), 3)
-    for flag in PREFETCH_MODES:
+    for setting, _ in PREFETCH.values():
         found = predict_slot_bank(
-            trace, None, slots=24, prefetch_flag=flag, io_split=1, from_ram=False, failing=(3, 16)
+            trace, None, slots=24, reads_ahead=setting, io_split=1, from_ram=False, failing=(3, 16)
         )
-        assert not found.lines.keys() & {line for line, _ in PREFETCH_MODES.values()}
+        assert not found.lines.keys() & {line for _, line in PREFETCH.values()}
 
 
 def test_a_full_bank_in_memory_that_reads_ahead() -> None:

@@ -1,0 +1,1 @@
+"""Programs that stream experts, and what the bridge knows of each."""

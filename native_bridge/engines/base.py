@@ -1,0 +1,262 @@
+"""An engine: a program that streams experts, and all that the bridge needs to know of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from flashmoe_sim.io.errors import BadInput
+
+if TYPE_CHECKING:
+    from flashmoe_sim.geometry.model import ModelGeometry
+    from flashmoe_sim.machines.fitting import Fitted
+    from flashmoe_sim.trace.routing import RoutingTrace
+    from native_bridge.engines.counters import Lines, Predicted
+    from native_bridge.engines.run_log import RunLog
+    from native_bridge.engines.runs import Run
+
+Kind = Literal["resident", "streamed", "copied", "all-hit", "prefetched"]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A mode of an engine.
+
+    kind: all experts `resident` and no slots; `streamed` into slots from files, or `copied` into them from RAM; the
+    replay of a trace whose experts are all in slots before it (`all-hit`) or are read ahead of it (`prefetched`).
+    sidecar: whether it needs one. offered: whether a run in it can be asked for; of the others there are recorded runs.
+    """
+
+    kind: Kind
+    sidecar: bool = True
+    offered: bool = True
+
+    @property
+    def slots(self) -> bool:
+        """Whether routed calls find their experts in slots."""
+        return self.kind != "resident"
+
+    @property
+    def traced(self) -> bool:
+        """Whether it writes a trace of its routed calls."""
+        return self.kind in ("streamed", "copied")
+
+    @property
+    def replays(self) -> bool:
+        """Whether it replays the trace of another run."""
+        return self.kind in ("all-hit", "prefetched")
+
+    @property
+    def banked(self) -> bool:
+        """Whether runs differ by their bank; an all-hit replay has a slot for every expert."""
+        return self.traced or self.kind == "prefetched"
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a program can offload to."""
+
+    name: str
+    description: str
+    total_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A build of an engine, as it describes itself.
+
+    engine: its name in ENGINES. modes: that this build has. flags: every flag of its --help, and the value it takes as
+    shown there, empty for none. backends: CPU, and those of its devices.
+    """
+
+    engine: str
+    path: Path
+    version: str
+    commit: str
+    modes: tuple[str, ...]
+    compiler: str = ""
+    backends: tuple[str, ...] = ("CPU",)
+    devices: tuple[Device, ...] = ()
+    flags: Mapping[str, str] = field(default_factory=dict)
+
+    def facts(self) -> dict[str, Any]:
+        """What is worth keeping beside a run."""
+        return {
+            "path": str(self.path),
+            "version": self.version,
+            "commit": self.commit,
+            "compiler": self.compiler,
+            "backends": list(self.backends),
+            "devices": [asdict(device) for device in self.devices],
+        }
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One run of an engine.
+
+    bank: slots a layer; every expert where a mode has no bank of its own. ubatch: tokens of a micro-batch.
+    top_k: experts a token, 0 for the model's own. prefetch: a name in the engine's `prefetches`. io_split: chunks a
+    read is cut into, None for the engine's default. n_predict: tokens to generate. gpu_layers: as the runtime's `-ngl`,
+    None for its default. prompt_file: where the prompt was read from. extra: further flags of the engine, as given.
+    go_on: the flags by which a text does not end early, which `run_once` adds.
+    """
+
+    mode: str
+    bank: int
+    prompt: str
+    n_predict: int = 100
+    ubatch: int = 1
+    batch: int = 64
+    top_k: int = 0
+    prefetch: str | None = None
+    io_split: int | None = None
+    seed: int = 1
+    threads: int = 1
+    gpu_layers: str | None = None
+    prompt_file: Path | None = None
+    extra: tuple[str, ...] = ()
+    go_on: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. state: ok, warning or missing; what to do is empty where nothing is."""
+
+    state: str
+    name: str
+    found: str
+    to_do: str = ""
+
+
+class Engine(ABC):
+    """What the bridge asks of an engine; one that only runs needs the abstract methods.
+
+    name: in ENGINES. modes, prefetches: by the names that a user gives. dropped: what begins the names of environment
+    variables that it must not see. switches: what begins the names of those that change what it does.
+    """
+
+    name: ClassVar[str]
+    modes: ClassVar[Mapping[str, Mode]]
+    prefetches: ClassVar[tuple[str, ...]] = ()
+    dropped: ClassVar[tuple[str, ...]] = ()
+    switches: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def find(self, given: str | None) -> Path:
+        """The program given, else the one that is installed. Raises BadInput if there is none."""
+
+    @abstractmethod
+    def describe(self, path: Path) -> Runtime:
+        """What a program says of itself. Raises BadInput if it is no program of this kind."""
+
+    @abstractmethod
+    def command(
+        self, request: RunRequest, runtime: Runtime, *, model: Path, sidecar: Path | None, trace: str
+    ) -> list[str]:
+        """The program and its arguments. trace: the file that it writes or, in a mode that replays, reads."""
+
+    @abstractmethod
+    def read_log(self, text: str, *, mode: str, where: str, extra: Sequence[str], failed_too: bool = False) -> RunLog:
+        """What the log of a run says.
+
+        where: its file, for messages. extra: `further` of its request. failed_too: also of a run that failed, which is
+        then in `failure`. Raises BadInput for a log that is not whole.
+        """
+
+    def check_runtime(self, runtime: Runtime) -> None:
+        """Raise BadInput if this build cannot make runs."""
+
+    def check_request(
+        self,
+        request: RunRequest,
+        model: ModelGeometry,
+        *,
+        sidecar: Path | None,
+        replay: Path | None,
+        sidecar_follows: bool = False,
+    ) -> None:
+        """Raise BadInput if the engine cannot make this run of this model.
+
+        sidecar_follows: the sidecar is written only when all requests are known to be good.
+        """
+
+    def check_flags(self, flags: Sequence[str], known: Mapping[str, str]) -> None:
+        """Raise BadInput if a user's flags are unknown or belong to an option of ours. known: those of the program."""
+
+    def go_on_flags(self, model: Path) -> tuple[str, ...]:
+        """Flags under which a text of this model never ends before its number of tokens."""
+        return ()
+
+    def further(self, request: RunRequest) -> list[str]:
+        """The flags that are told apart from the others in run.json, as `extra`."""
+        return list(request.extra)
+
+    def refusal(self, request: RunRequest, log: str, *, calls: int | None, model: ModelGeometry) -> str | None:
+        """Why the engine itself ended a run, if its log says so. calls: routed calls of its trace, None without one."""
+        return None
+
+    def complaint(self, log: str) -> str:
+        """The first line of a log that speaks of an error, or empty."""
+        return ""
+
+    def routed_calls(self, log: str) -> int | None:
+        """The routed calls that a log counts; None if it does not say."""
+        return None
+
+    def examine(self, runtime: Runtime | None) -> Iterator[Finding]:
+        """What `sim bridge doctor` says of a program, None for none, and of the environment."""
+        return iter(())
+
+    def examine_bank(self, runtime: Runtime, model: ModelGeometry, bank: int | None) -> Iterator[Finding]:
+        """What `sim bridge doctor` says of a program's GPU and of where the bank goes."""
+        return iter(())
+
+    def routing_flags(self, run: Run) -> tuple[str, ...]:
+        """The flags of a run that decide its text, and so its routing."""
+        return run.extra
+
+    def is_repeatable(self, run: Run) -> bool:
+        """Whether the same flags give the same text."""
+        return False
+
+    def maps_experts(self, run: Run) -> bool:
+        """Whether its experts are mapped files, which are read when they are first used."""
+        return False
+
+    def printed(self, log: RunLog) -> Lines:
+        """The counters of a log, as the engine printed them."""
+        return {}
+
+    def predict(
+        self, run: Run, trace: RoutingTrace, model: ModelGeometry | None, *, failing: tuple[int, int] | None
+    ) -> Predicted:
+        """What the simulator says that a run does with the calls of a trace: every slot, and every counter.
+
+        failing: layer and references of a call after those of the trace that finds no slot. Raises BadInput if the bank
+        cannot hold a call.
+        """
+        raise BadInput(f"{run.folder}: nothing predicts the counters of {self.name}")
+
+    def comparison(self, model: ModelGeometry, **options: Any) -> list[RunRequest]:
+        """The runs of a comparison: every mode. options: fields of RunRequest."""
+        raise BadInput(f"{self.name}: has no set of runs to compare; give the folders of runs")
+
+    def calibration(
+        self, model: ModelGeometry, *, bank: int | None, parameters: Sequence[str], **options: Any
+    ) -> list[RunRequest]:
+        """The fewest runs that tell a machine. bank: slots of the one with few. options: fields of RunRequest."""
+        raise BadInput(f"{self.name}: has no set of runs to calibrate with; give recorded runs with --from")
+
+    def refuse_two_machines(self, runs: Sequence[Run], *, io_split_may_differ: bool = False) -> None:
+        """Raise BadInput, naming the setting, if two runs differ in what decides their times besides bank and top-k."""
+
+    def fit(
+        self, runs: Sequence[Run], model: ModelGeometry | None, *, name: str, command: str, parameters: Sequence[str]
+    ) -> Fitted:
+        """A machine fitted on runs; see `fit_runs`."""
+        raise BadInput(f"{runs[0].folder}: nothing fits a machine on runs of {self.name}")

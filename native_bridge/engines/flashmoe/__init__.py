@@ -1,0 +1,1 @@
+"""The patched llama.cpp with Flash-MoE."""

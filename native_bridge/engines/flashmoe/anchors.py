@@ -1,0 +1,180 @@
+"""Recorded runs as anchors of a fit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.anchors import SPEED_SD, Anchor, Installs
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.residency.replay import replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.trace.phases import find_phases
+from flashmoe_sim.trace.routing import PHASE_DECODE
+from native_bridge.engines.flashmoe.modes import MODES
+from native_bridge.engines.run_log import Routed
+from native_bridge.engines.runs import Run
+
+PRIME_SD = 0.1  # filling a whole bank at once took 4 to 33 % less than filling it while decoding
+LEAST_INSTALL_SD = 0.01  # however evenly the layers of one run installed, another run would differ by this
+ANCHOR_MODES = tuple(name for name, mode in MODES.items() if mode.kind in ("resident", "streamed", "all-hit"))
+
+
+def anchors_of(runs: Sequence[Run], model: ModelGeometry | None) -> list[Anchor]:
+    """The runs as anchors.
+
+    model: that all of them ran; without it, bytes and reads of an install are what the log tells.
+    Raises BadInput for a run of another model, one that does not tell its misses, and where nothing tells how many
+    layers or experts of a token there are.
+    """
+    names = [run.folder.name for run in runs]
+    anchors = [
+        _anchor(run, model, name=name if names.count(name) == 1 else str(run.folder))
+        for run, name in zip(runs, names, strict=True)
+    ]
+    layers = max(anchor.layers for anchor in anchors)
+    for anchor, run in zip(anchors, runs, strict=True):
+        if 1 / anchor.tok_s <= layers * anchor.call_s:
+            raise BadInput(
+                f"{run.folder / 'log.txt'}: topk, resolve, slotwr and other take {layers * anchor.call_s:.4g} s a "
+                f"token, the whole token {1 / anchor.tok_s:.4g} s; the log is damaged; run it again"
+            )
+    native = max((anchor.top_k for anchor, run in zip(anchors, runs, strict=True) if not run.top_k), default=0)
+    anchors = [replace(anchor, layers=layers, top_k=anchor.top_k or native) for anchor in anchors]
+    if any(anchor.uploads for anchor in anchors):
+        anchors = [replace(anchor, primed=None) for anchor in anchors]
+    work = [
+        (run.mode, run.bank, anchor.top_k, anchor.misses, anchor.stalled, anchor.reads)
+        for run, anchor in zip(runs, anchors, strict=True)
+    ]
+    times = Counter(work)
+    anchors = [replace(anchor, repeats=times[done]) for anchor, done in zip(anchors, work, strict=True)]
+    if not layers or not all(anchor.top_k for anchor in anchors):
+        unknown = "the experts of a token" if layers else "the layers"
+        raise BadInput(f"{runs[0].folder}: no trace among the anchors tells {unknown}; give --model")
+    return anchors
+
+
+def _anchor(run: Run, model: ModelGeometry | None, *, name: str) -> Anchor:
+    log, routed = run.log, run.log.routed
+    if run.mode not in ANCHOR_MODES:
+        raise BadInput(f"{run.folder}: mode {run.mode} cannot be an anchor; known: {', '.join(ANCHOR_MODES)}")
+    if run.log.reads_ahead:
+        raise BadInput(f"{run.folder}: --moe-{run.log.reads_ahead}: its time has reads ahead in it; give a run without")
+    if run.log.bypass:
+        raise BadInput(f"{run.folder}: {run.log.bypass}: it computed no routed expert; give a run without")
+    anchor = Anchor(
+        name=name,
+        tok_s=log.decode_tok_s,
+        layers=len(model.layers) if model else 0,
+        top_k=run.top_k or (model.top_k if model else 0),
+        call_s=routed.call_s if routed else 0.0,
+    )
+    if routed is not None and routed.misses:
+        anchor = _streamed(anchor, run, routed, model)
+    anchor = replace(anchor, primed=_primed(run, model))
+    if model is not None and model.dense_bytes is not None and anchor.top_k:
+        anchor = replace(anchor, weight_bytes=model.token_cycle_bytes(top_k=anchor.top_k) + model.dense_bytes)
+    return anchor
+
+
+def _primed(run: Run, model: ModelGeometry | None) -> Installs | None:
+    """What filled the bank of an all-hit run; None where nothing did, or it went on into the memory of a GPU."""
+    prime, routed = run.log.prime, run.log.routed
+    if prime is None or routed is None or not prime.installs or prime.upload_ms or not prime.install_ms:
+        return None
+    bytes_read, reads = prime.bytes_read, 0.0
+    if model is not None:
+        layers = list(model.layers.values())
+        bytes_read = prime.installs * sum(layer.expert_bytes for layer in layers) / len(layers)
+        reads_each = sum(layer.read_ops(io_split=routed.chunks) for layer in layers) / len(layers)
+        reads = prime.installs * reads_each
+    return Installs(
+        count=prime.installs,
+        bytes_read=bytes_read,
+        first_bytes=bytes_read,
+        reads=reads,
+        read_s=prime.install_ms / 1e3,
+        upload_s=0.0,
+        relative_sd=PRIME_SD,
+    )
+
+
+def _streamed(anchor: Anchor, run: Run, routed: Routed, model: ModelGeometry | None) -> Anchor:
+    """With the misses of its decoded tokens, from a replay of its own trace that must count what the log does."""
+    if run.trace is None:
+        raise BadInput(
+            f"{run.folder}: no trace.jsonl.gz, which tells the misses of its tokens; record one (--moe-trace)"
+        )
+    trace = load_trace(run.trace)
+    workload = prepare(trace, model)
+    setup = Setup(Bank(slots=run.bank), contract="runtime", io_split=routed.chunks)
+    replayed = replay(workload, setup, record=True)
+    counts, stream = replayed.counts.total(), replayed.stream
+    assert stream is not None
+    if counts["misses"] != routed.misses:
+        raise BadInput(
+            f"{run.trace}: a replay of it misses {counts['misses']:,} times, the log {routed.misses:,}: "
+            "the trace is of another run, or of another bank; record it again"
+        )
+    phases = find_phases(trace)
+    steps = 0 if phases is None else int((phases.phase == PHASE_DECODE).sum())
+    if phases is None or not steps:
+        raise BadInput(f"{run.trace}: nothing tells which steps are decode; record a longer run")
+    decoded = phases.of_calls(trace) == PHASE_DECODE
+    row = np.searchsorted(trace.layers, trace.layer)
+    if workload.layer_geometry is not None:
+        size = np.array([layer.expert_bytes for layer in workload.layer_geometry], np.float64)[row]
+        reads = np.array([layer.read_ops(io_split=routed.chunks) for layer in workload.layer_geometry])[row]
+        _check_bytes(run, routed, counts["bytes_read"], counts["read_ops"])
+    else:
+        least, most = run.install_bytes or (0.0, 0.0)
+        size = np.full(trace.calls, (least + most) / 2)
+        reads = np.full(trace.calls, routed.reads / routed.misses)
+    read_s = (routed.install_ms - routed.upload_ms) / 1e3
+    if read_s <= 0:
+        raise BadInput(
+            f"{run.folder / 'log.txt'}: install={routed.install_ms} ms, upload={routed.upload_ms} ms: nothing is "
+            "left for reading; give a run that waits for its reads"
+        )
+    error = run.install_error
+    return replace(
+        anchor,
+        layers=anchor.layers or len(trace.layers),
+        top_k=anchor.top_k or trace.top_k,
+        misses=float(stream.misses[decoded].sum() / steps),
+        bytes_read=float((stream.misses * size)[decoded].sum() / steps),
+        first_bytes=float((stream.cold * size)[decoded].sum() / steps),
+        reads=float((stream.misses * reads)[decoded].sum() / steps),
+        stalled=float((stream.misses > 0)[decoded].sum() / steps),
+        installs=Installs(
+            count=routed.misses,
+            bytes_read=float((stream.misses * size).sum()),
+            first_bytes=float((stream.cold * size).sum()),
+            reads=float((stream.misses * reads).sum()),
+            read_s=read_s,
+            upload_s=routed.upload_ms / 1e3,
+            relative_sd=SPEED_SD if error is None else max(error, LEAST_INSTALL_SD),
+        ),
+    )
+
+
+def _check_bytes(run: Run, routed: Routed, bytes_read: int, reads: int) -> None:
+    if abs(bytes_read - routed.bytes_read) > 0.0051 * GIB:
+        raise BadInput(
+            f"{run.folder / 'log.txt'}: {routed.bytes_read / GIB:.2f} GiB in {routed.misses:,} installs, but the "
+            f"model's experts make it {bytes_read / GIB:.2f}; give the model it ran (--model)"
+        )
+    if reads != routed.reads:
+        raise BadInput(
+            f"{run.folder / 'log.txt'}: {routed.reads:,} reads, but the model and io-split {routed.io_split} make it "
+            f"{reads:,}; give the model it ran (--model)"
+        )

@@ -1,0 +1,54 @@
+"""The lines that say why a run failed."""
+
+from __future__ import annotations
+
+import re
+
+from native_bridge.engines.run_log import Exhausted, Overflow
+
+# What only the runtime can have written. What the model writes may stand before it.
+_CERTAIN = re.compile(
+    r"graph_compute: Flash-MoE graph compute failed: (.+)"
+    r"|model_load: error loading model: (.+)"
+    r"|init_from_model: failed to initialize the context: (.+)"
+    r"|common_init_result: (Flash-MoE sidecar runs with GPU offload must keep --fit on .+)"
+    r"|(GGML_ASSERT\(.+\) failed)"
+    r"|((?:CUDA|ROCm) error: .+)"
+    r"|  what\(\):  (.+)"
+)
+# What the model may have written, too.
+_COMPLAINT = re.compile(r"[Ee]rror: (.+)|(Failed to load the model)|(error while handling argument .+)")
+_OF_A_CALL = r"slot-bank overflow in layer (?P<layer>\d{1,15}): need more than (?P<slots>\d{1,15}) "
+_OVERFLOW = re.compile(
+    rf"{_OF_A_CALL}"
+    r"|needs more than (?P<slots_2>\d{1,15}) slots in layer (?P<layer_2>\d{1,15})"
+    r"|needs \d+ slots in layer (?P<layer_3>\d{1,15}), but only (?P<slots_3>\d{1,15}) are configured"
+)
+_EXHAUSTED = re.compile(r"oracle trace exhausted at layer (\d{1,15}) after (\d{1,15}) routed calls")
+
+
+def failure_of(line: str) -> tuple[str | None, bool]:
+    """What went wrong, and whether nobody but the runtime can have written it; None for any other line."""
+    if found := _CERTAIN.search(line):
+        return next(group for group in found.groups() if group), True
+    if found := _COMPLAINT.match(line):
+        return next(group for group in found.groups() if group), False
+    return None, False
+
+
+def overflow_of(failure: str, *, of_a_call: bool = False) -> Overflow | None:
+    """Which layer's bank was too small, where that is what the failure says.
+
+    of_a_call: only for a routed call, not for the replay of a trace.
+    """
+    found = re.search(_OF_A_CALL if of_a_call else _OVERFLOW, failure)
+    if found is None:
+        return None
+    named = {name.partition("_")[0]: int(value) for name, value in found.groupdict().items() if value is not None}
+    return Overflow(**named)
+
+
+def exhausted_of(failure: str) -> Exhausted | None:
+    """Where the trace of a replay ended, if that is what the failure says."""
+    found = _EXHAUSTED.search(failure)
+    return Exhausted(int(found[1]), int(found[2])) if found else None

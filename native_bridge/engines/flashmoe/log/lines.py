@@ -1,0 +1,191 @@
+"""A log line by line: which line is of what kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from flashmoe_sim.io.errors import BadInput
+from native_bridge.engines.flashmoe.log.failure import failure_of
+from native_bridge.engines.flashmoe.log.llama_cpp import LlamaCpp, take_llama_cpp
+from native_bridge.engines.flashmoe.log.placement import take_placement
+from native_bridge.engines.flashmoe.log.profile import take_profile
+from native_bridge.engines.flashmoe.log.routed import layer_of
+from native_bridge.engines.flashmoe.log.summary import (
+    families_of,
+    oracle_trace_of,
+    overlap_of,
+    prefetch_of,
+    prime_of,
+    repairs_of,
+)
+from native_bridge.engines.flashmoe.log.text import bare
+from native_bridge.engines.run_log import LayerLine, Placement, Profile
+
+SPEED = re.compile(r"\[ Prompt: ([\d.]+) t/s \| Generation: ([\d.]+) t/s \]")
+_SETTING = re.compile(r"  ([\w/-]+(?: [\w-]+)*) *= (.+)")
+_SUMMARY = "log_runtime_summary: Flash-MoE "
+_PROFILE = "log_perf_profile_table: "
+_LAYER = re.compile(r"(?:layer-residency )?layer(?:=| (?=\d))")  # with a space in the lines of debugging
+_KIND = re.compile(r"([\w -]+?)(?: summary| breakdown)? [\w/-]+=")
+
+# The settings it prints, which are known again where a line of its output came between them.
+_SETTINGS = {
+    "mode",
+    "sidecar",
+    "slot-bank",
+    "topk-override",
+    "cache-io-split",
+    "prefetch-temporal",
+    "predict-prev-token",
+    "predict-top1-prev",
+    "shared-only",
+    "trace-harness",
+    "n_gpu_layers",
+    "gpu-bank",
+    "ds2/kimi-gpu-bank",
+    "parallel-reads",
+    "async-upload",
+    "mixed-slot-buffer",
+    "metal-slot-decode",
+    "metal-split-glu",
+    "metal-disable-mm",
+    "metal-disable-mm-id",
+    "metal-disable-generic-mm",
+    "metal-disable-op-mul-mat",
+    "metal-disable-op-mul-mat-id",
+    "metal-disable-op-get-rows",
+    "metal-disable-routed",
+    "metal-routed-only",
+    "metal-disable-routed-post",
+    "metal-disable-routed-types",
+    "metal-disable-shared-types",
+    "cpu-vis-writes",
+}
+
+# Lines that name Flash-MoE and tell nothing that is not read elsewhere.
+_NOTICES = (
+    "Flash-MoE trace harness",
+    "will split expert preads",
+    "mixed slot staging is enabled",
+    "resident packed-bank files",
+    "keeps warmup on the routed top-k path",
+    "GPU-bank placement is enabled for mode",
+    "host-backed routed bank path",
+    "ignoring Flash-MoE sidecar",
+    "applied Flash-MoE sidecar overrides",
+    "slot-bank filtered",
+    "slot-bank virtualized",
+    "slot-bank uses span-sanity checks",
+    "compact Flash-MoE dense GGUF",
+    "come from the Flash-MoE sidecar path",
+    "Flash-MoE routed tensor entries",
+    "defaulting Flash-MoE slot-bank GPU runs",
+    "Flash-MoE sidecar runs keep --fit on",
+)
+
+# Lines that a fit can do without.
+_OPTIONAL: dict[str, tuple[str, Callable[[str, str], object]]] = {
+    "install": ("families", families_of),
+    "prefetch": ("prefetch", prefetch_of),
+    "predict-prev-token": ("predict", prefetch_of),
+    "predict-top1-prev": ("predict", prefetch_of),
+    "overlap": ("overlap", overlap_of),
+    "resident-slot-bank prime": ("resident_prime", prime_of),
+}
+_NEEDED = ("routed", "residency", "oracle-all-hit prime")
+
+
+@dataclass
+class Lines:
+    """What was found so far; where a line is there twice, the last one holds.
+
+    found: place and line, by kind. values: what was read of lines that a fit can do without, by RunLog's names. faults:
+    messages of damaged lines that it cannot. failure: the first certain one; complaint: one that may be the model's.
+    """
+
+    where: str
+    settings: dict[str, str] = field(default_factory=dict)
+    found: dict[str, tuple[str, str]] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    layers: dict[int, LayerLine] = field(default_factory=dict)
+    llama_cpp: LlamaCpp = field(default_factory=LlamaCpp)
+    profile: Profile = field(default_factory=Profile)
+    placement: Placement = field(default_factory=Placement)
+    unread: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    failure: str | None = None
+    complaint: str | None = None
+    in_settings: bool = False
+
+
+def read_lines(text: str, where: str) -> Lines:
+    """Every line of a log. where: its file, for messages."""
+    lines = Lines(where)
+    for number, line in enumerate(text.split("\n"), 1):
+        _take(lines, f"{where}: line {number}", bare(line))
+    return lines
+
+
+def _take(lines: Lines, place: str, line: str) -> None:
+    if setting := _SETTING.fullmatch(line):
+        name, value = setting.groups()
+        interrupted = lines.settings and name in _SETTINGS and name not in lines.settings
+        if lines.in_settings or interrupted:
+            lines.settings[name] = value
+            return
+    lines.in_settings = line == "Flash-MoE settings:"  # what the model generated may look like one, too
+    if lines.in_settings:
+        return
+    if _SUMMARY in line:
+        _take_summary(lines, place, line.partition(_SUMMARY)[2])
+    elif (profile := take_profile(lines.profile, line)) is not None:
+        lines.profile = profile
+    elif SPEED.fullmatch(line):
+        lines.found["speed"] = place, line
+    elif (llama_cpp := take_llama_cpp(lines.llama_cpp, line)) is not None:
+        lines.llama_cpp = llama_cpp
+    elif (placement := take_placement(lines.placement, line)) is not None:
+        lines.placement = placement
+    else:
+        _take_rest(lines, line)
+
+
+def _take_summary(lines: Lines, place: str, rest: str) -> None:
+    """A line of the summary, without the names before it."""
+    kind = found[1] if (found := _KIND.match(rest)) else ""
+    if "overlap=" in rest:
+        kind = "overlap"
+    if _LAYER.match(rest):
+        try:
+            layer = layer_of(place, _LAYER.sub("layer=", rest, count=1))
+            lines.layers[layer.layer] = layer
+        except BadInput as error:
+            lines.faults.append(str(error))
+    elif kind in _NEEDED and not rest.startswith("routed src=prefill"):  # a later version counts prompts apart
+        lines.found[kind] = place, rest
+    elif kind in _OPTIONAL:
+        name, read = _OPTIONAL[kind]
+        try:
+            lines.values[name] = read(place, rest)
+        except BadInput:
+            lines.unread.append(f"{_SUMMARY}{rest}")
+    else:
+        lines.unread.append(f"{_SUMMARY}{rest}")
+
+
+def _take_rest(lines: Lines, line: str) -> None:
+    """A failure, what a replay of a trace prints, and what else names Flash-MoE."""
+    failure, certain = failure_of(line)
+    if failure is not None and certain:
+        lines.failure = lines.failure or failure
+    elif failure is not None:
+        lines.complaint = lines.complaint or failure
+    elif (trace := oracle_trace_of(line)) is not None:
+        lines.values["oracle_trace"] = trace
+    elif (repairs := repairs_of(line)) is not None:
+        lines.values["repairs"] = repairs
+    elif ("Flash-MoE" in line or _PROFILE in line) and not any(notice in line for notice in _NOTICES):
+        lines.unread.append(line)

@@ -1,0 +1,127 @@
+"""What llama.cpp itself prints: devices, the build, its own timings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from flashmoe_sim.io.sizes import MIB
+from native_bridge.engines.flashmoe.log.text import NUMBER, WHOLE
+from native_bridge.engines.run_log import Device, Perf
+
+_PERF = re.compile(
+    r"(?:^|llama_perf_context_print:|common_perf_print:) *"
+    r"(load time|prompt eval time|eval time|total time|graphs reused) += +"
+    rf"(?:-?nan|-?inf|{NUMBER})(?: ms(?: / +{WHOLE} (?:tokens|runs))?)?"
+)
+_BACKEND = re.compile(
+    r"load_backend: loaded (\w+) backend|ggml_(metal|cuda|hip|vulkan|sycl|opencl)(?:_\w+)?: ", re.IGNORECASE
+)
+_NOT_A_GPU = ("cpu", "blas", "rpc")
+_ID = {"rocm": "ROCm"}
+_FOUND = re.compile(r"ggml_cuda_init: found \d+ (\w+) devices")
+_CUDA_DEVICE = re.compile(rf"  Device {WHOLE}: (.+?), (?:compute capability [\d.]+|\S+ \(0x\w+\)), VMM: \w+(.*)")
+_CUDA_MEMORY = re.compile(rf"VRAM: {WHOLE} MiB")
+_METAL_DEVICE = re.compile(r"ggml_metal_\w*init: (?:GPU name: +|picking default device: )(.+)")
+_METAL_MEMORY = re.compile(rf"ggml_metal_\w*init: recommendedMaxWorkingSetSize += +{NUMBER} MB")
+_METAL_UNIFIED = re.compile(r"ggml_metal_\w*init: has unified memory += (true|false)")
+_VULKAN_DEVICE = re.compile(rf"ggml_vulkan: {WHOLE} = (.+?) \([^()]*\) \| uma: (\d) ")
+_USED_DEVICE = re.compile(rf"\w+: using device (\w+) \((.+?)\)(?: \([^()]*\))? - {WHOLE} MiB free")
+_OFFLOADED = re.compile(rf"\w+: offloaded {WHOLE}/{WHOLE} layers to GPU")
+_BUILD = re.compile(r"(?:build +: |build_info: |(?:main: )?build: )(\S.*)")
+_CPU = re.compile(r"system_info: (.+)")
+_METAL_KERNELS = re.compile(r"ggml_metal_op_mul_mat_id_log_stats: mul_mat_id ((?:\w+=\d{1,15} ?)+)")
+
+
+@dataclass(frozen=True)
+class LlamaCpp:
+    """All of it. gpu_layers: layers on the GPU, of how many; None where no line tells.
+
+    metal_kernels: how often Metal took each path of a routed matrix product, by the runtime's names.
+    """
+
+    backend: str = ""
+    build: str = ""
+    system_info: str = ""
+    devices: tuple[Device, ...] = ()
+    gpu_layers: tuple[int, int] | None = None
+    perf: Perf | None = None
+    metal_kernels: Mapping[str, int] = field(default_factory=dict)
+
+
+def take_llama_cpp(so_far: LlamaCpp, line: str) -> LlamaCpp | None:
+    """With what one line tells; None for a line of no known kind."""
+    if found := _PERF.search(line):
+        return replace(so_far, perf=_perf(so_far.perf or Perf(), *found.groups()))
+    if found := _OFFLOADED.match(line):
+        return replace(so_far, gpu_layers=(int(found[1]), int(found[2])))
+    if found := _METAL_KERNELS.fullmatch(line):
+        pairs = (pair.split("=") for pair in found[1].split())
+        return replace(so_far, metal_kernels={name: int(count) for name, count in pairs})
+    if found := _BUILD.match(line):
+        return replace(so_far, build=found[1])
+    if found := _CPU.match(line):
+        return replace(so_far, system_info=found[1])
+    if (device := _device(so_far, line)) is not None:
+        so_far = replace(so_far, devices=_with(so_far.devices, device))
+    if (found := _FOUND.match(line)) or (found := _BACKEND.match(line)):
+        name = next(group for group in found.groups() if group).lower()
+        return so_far if name in _NOT_A_GPU else replace(so_far, backend=name)
+    return None if device is None else so_far
+
+
+def _perf(perf: Perf, name: str, value: str | None, count: str | None) -> Perf:
+    number = None if value is None else float(value)
+    whole = None if count is None else int(count)
+    if name == "load time":
+        return replace(perf, load_ms=number)
+    if name == "prompt eval time":
+        return replace(perf, prompt_ms=number, prompt_tokens=whole)
+    if name == "eval time":
+        return replace(perf, decode_ms=number, decode_runs=whole)
+    if name == "total time":
+        return replace(perf, total_ms=number)
+    return replace(perf, graphs_reused=None if number is None else int(number))
+
+
+def _device(so_far: LlamaCpp, line: str) -> Device | None:
+    """The device that a line names or says more of."""
+    if found := _CUDA_DEVICE.fullmatch(line):
+        memory = _CUDA_MEMORY.search(found[3])
+        return Device(
+            f"{_ID.get(so_far.backend, so_far.backend.upper())}{found[1]}",
+            found[2],
+            float(memory[1]) if memory else None,
+        )
+    if found := _METAL_DEVICE.fullmatch(line):
+        return Device("Metal", found[1])
+    if found := _VULKAN_DEVICE.match(line):
+        return Device(f"Vulkan{found[1]}", found[2], unified=found[3] == "1")
+    if found := _USED_DEVICE.match(line):
+        return Device(found[1], found[2], free_mib=int(found[3]))
+    if so_far.devices and (found := _METAL_MEMORY.match(line)):
+        return replace(so_far.devices[-1], memory_mib=float(found[1]) * 1e6 / MIB)
+    if so_far.devices and (found := _METAL_UNIFIED.match(line)):
+        return replace(so_far.devices[-1], unified=found[1] == "true")
+    return None
+
+
+def _with(devices: tuple[Device, ...], told: Device) -> tuple[Device, ...]:
+    """Each device once, with all that its lines told."""
+    known = next((device for device in devices if _same(device, told)), None)
+    if known is None:
+        return (*devices, told)
+    full = Device(
+        told.id,
+        told.name,
+        told.memory_mib if told.memory_mib is not None else known.memory_mib,
+        told.free_mib if told.free_mib is not None else known.free_mib,
+        told.unified if told.unified is not None else known.unified,
+    )
+    return tuple(full if device is known else device for device in devices)
+
+
+def _same(device: Device, told: Device) -> bool:
+    """The runtime's id of Metal's device has got a number in later versions (`MTL0`)."""
+    return device.id.lower() == told.id.lower() or (device.name == told.name and "Metal" in (device.id, told.id))

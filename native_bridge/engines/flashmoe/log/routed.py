@@ -1,0 +1,74 @@
+"""What the runtime counted and timed over all routed calls, and of one layer."""
+
+from __future__ import annotations
+
+import re
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB, MIB
+from native_bridge.engines.flashmoe.log.text import Fields
+from native_bridge.engines.run_log import LayerLine, Routed
+
+_SOURCE = re.compile(r"\b(?:src|source)=([A-Za-z]\S*)")
+
+
+def routed_of(place: str, line: str, residency_place: str, residency_line: str) -> Routed:
+    """The sums of the two lines `routed` and `residency`, which must agree."""
+    of, residency = Fields(place, line), Fields(residency_place, residency_line)
+    cold, evicted, calls = residency.count("cold"), residency.count("evict"), of.count("calls")
+    misses = cold + evicted
+    if calls == 0:
+        raise BadInput(f"{of.place}: calls=0: nothing was routed; run it again")
+    shown = of.number("miss/call")
+    if abs(misses / calls - shown) > 0.005 + 1e-9:
+        raise BadInput(
+            f"{residency.place}: {misses} misses in {calls} calls, but the summary tells {shown} a call; "
+            "the log is of two runs; run it again"
+        )
+    source = _SOURCE.search(line)
+    return Routed(
+        calls=calls,
+        refs=of.count("refs"),
+        requests=of.count("uniq"),
+        misses=misses,
+        bytes_read=of.number("bytes") * GIB,
+        reads=of.count("pread") + of.count("rcopy"),
+        topk_ms=of.number("topk"),
+        resolve_ms=of.number("resolve"),
+        install_ms=of.number("install"),
+        source_ms=of.number("source"),
+        upload_ms=of.number("upload"),
+        slotwr_ms=of.number("slotwr"),
+        trace_ms=of.number("trace"),
+        other_ms=of.number("other"),
+        io_split=of.count("iosplit"),
+        source=source[1] if source else "",
+        hit_percent=of.number("hit"),
+        misses_a_call=shown,
+        cold_installs=cold,
+        evictions=evicted,
+        sidecar_reads=of.count("pread"),
+        packed_copies=of.count("rcopy"),
+        async_upload=of.switch("async"),
+        parallel_reads=of.switch("preads"),
+        batched_reads=of.switch("batchrd"),
+        mixed_buffer=of.switch("mixbuf"),
+        cpu_visible_writes=of.switch("cpuvis"),
+    )
+
+
+def layer_of(place: str, line: str) -> LayerLine:
+    """One line `layer=…`."""
+    of = Fields(place, line)
+    return LayerLine(
+        layer=of.count("layer"),
+        calls=of.count("calls"),
+        requests=of.count("uniq"),
+        misses=of.count("miss"),
+        bytes_read=of.number("bytes") * MIB,
+        install_ms=of.number("install"),
+        hit_percent=of.number("hit"),
+        cold_installs=of.count("cold"),
+        evictions=of.count("evict"),
+        peak=of.count("peak"),
+    )

@@ -1,0 +1,245 @@
+"""What the simulator predicts of a run: every slot, and every counter that its log will print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.prefetchers.table import parse_prefetcher
+from flashmoe_sim.residency import tally
+from flashmoe_sim.residency.replay import replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.trace.routing import RoutingTrace
+from native_bridge.engines.counters import Lines, Predicted, first_calls
+from native_bridge.engines.flashmoe.modes import PREFETCH
+from native_bridge.engines.flashmoe.oracle import oracle_all_hit, oracle_prefetch
+from native_bridge.engines.flashmoe.printed import (
+    FROM_RAM,
+    NEED_A_MODEL,
+    SHOWN_LAYERS,
+    Counted,
+    ahead_line,
+    overlap_values,
+    prime_line,
+    routed_lines,
+)
+from native_bridge.engines.runs import Run
+
+
+def predict(
+    run: Run, trace: RoutingTrace, model: ModelGeometry | None, *, failing: tuple[int, int] | None = None
+) -> Predicted:
+    """What a run does with the calls of a trace; failing: as for `predict_slot_bank`."""
+    routed = run.log.routed
+    io_split = routed.chunks if routed else 1
+    if run.does.replays:
+        predict_replay = predict_all_hit if run.does.kind == "all-hit" else predict_oracle_prefetch
+        calls = min(routed.calls, trace.calls) if routed else trace.calls
+        outlived = run.log.exhausted is not None
+        found = predict_replay(trace, model, slots=run.bank, calls=calls, io_split=io_split, outlived=outlived)
+    else:
+        found = predict_slot_bank(
+            trace,
+            model,
+            slots=run.bank,
+            reads_ahead=run.log.reads_ahead,
+            io_split=io_split,
+            from_ram=run.does.kind == "copied",
+            failing=failing,
+        )
+        if failing is not None:
+            found.lines["overflow"] = {"layer": str(failing[0]), "slots": str(run.bank)}
+    return replace(found, shown_layers=SHOWN_LAYERS, unknown=NEED_A_MODEL if model is None else ())
+
+
+def predict_slot_bank(
+    trace: RoutingTrace,
+    model: ModelGeometry | None,
+    *,
+    slots: int,
+    reads_ahead: str,
+    io_split: int,
+    from_ram: bool,
+    failing: tuple[int, int] | None = None,
+) -> Predicted:
+    """The modes `slot-bank` and, from_ram, `resident-slot-bank`.
+
+    reads_ahead: a setting in PREFETCH, or empty. failing: layer and references of a call after those of the trace
+    that finds no slot: the runtime counts it before it fails. Raises BadInput where the bank cannot hold a call, as
+    `replay` does.
+    """
+    workload = prepare(trace, model)
+    source = FROM_RAM if from_ram else "pread-slot-bank"
+    modes = {setting: (line, predictor) for predictor, (setting, line) in PREFETCH.items()}
+    line, predictor = modes.get(reads_ahead, ("", "none"))
+    setup = Setup(Bank(slots=slots), contract="runtime", prefetch=parse_prefetcher(predictor), io_split=io_split)
+    replayed = replay(workload, setup, record=True)
+    table = replayed.counts.table
+    ahead_table, filled = table, np.array([len(contents) for contents in replayed.contents])
+    if line and failing is not None and failing[0] > trace.layer[-1]:
+        ahead_table, filled = _ahead_of_whole_steps(workload, setup, table)
+
+    def counted(row: int, calls: int, requests: int, misses: int) -> Counted:
+        layer = trace.layers[row]
+        of = table if calls == tally.CALLS else ahead_table
+        fails = failing is not None and failing[0] == layer and calls == tally.CALLS
+        return Counted(
+            layer=layer,
+            calls=int(of[row, calls]) + fails,
+            refs=int(of[row, tally.REFS]) + (failing[1] if failing and fails else 0),
+            requests=int(of[row, requests]),
+            misses=int(of[row, misses]),
+            cold=int(of[row, tally.COLD]),
+            filled=int(filled[row]),
+            geometry=_geometry(workload, row),
+        )
+
+    rows = range(len(trace.layers))
+    ahead = [counted(row, tally.PREFETCH_CALLS, tally.PREFETCH_REQUESTS, tally.PREFETCH_ISSUED) for row in rows]
+    if from_ram and all(slots == workload.trace.n_experts[layer] for layer in trace.layers):
+        found = _filled_before(workload, slots)
+        ahead = [replace(one, misses=0) for one in ahead]
+    else:
+        layers = [counted(row, tally.CALLS, tally.REQUESTS, tally.MISSES) for row in rows]
+        if failing is not None and failing[0] not in trace.layers:
+            geometry = model.layers[failing[0]] if model else None
+            layers.append(Counted(failing[0], 1, failing[1], 0, 0, 0, 0, geometry))
+        lines = routed_lines(layers, source=source, io_split=io_split)
+        found = Predicted(lines, replayed.slot, workload, replayed)
+    if line:
+        _add_ahead(found.lines, line, ahead, workload=workload, setup=setup, source=source, table=table)
+    return found
+
+
+def _add_ahead(
+    lines: Lines,
+    line: str,
+    ahead: Sequence[Counted],
+    *,
+    workload: Workload,
+    setup: Setup,
+    source: str,
+    table: NDArray[np.int64],
+) -> None:
+    """Add what the log prints of a prefetch mode; a log has no line for what never happened.
+
+    ahead: what was read ahead, by layer. table: the counts of a replay.
+    """
+    if any(one.calls for one in ahead):
+        lines[line] = ahead_line(ahead, source=source, io_split=setup.io_split)
+    predictions = zip(workload.layer_pools, workload.ahead(setup.prefetch, "layer"), strict=True)
+    judged = [pool.requests[made.meant >= 0] for pool, made in predictions]
+    if line != "prefetch" and any(map(len, judged)):
+        lines[line] = lines.get(line, {}) | overlap_values(
+            right=int(table[:, tally.PREDICTED_RIGHT].sum()),
+            predicted=int(table[:, tally.PREDICTED].sum()),
+            asked=sum(int(requests.sum()) for requests in judged),
+            compared=sum(map(len, judged)),
+        )
+
+
+def _ahead_of_whole_steps(
+    workload: Workload, setup: Setup, table: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Counts and filled slots, by layer, of a run that failed within a micro-batch, after which nothing is read ahead.
+
+    table: the counts of all its calls.
+    """
+    trace = workload.trace
+    ahead_table = np.zeros_like(table)
+    whole_calls = int(np.searchsorted(trace.steps, trace.steps[-1]))
+    if not whole_calls:
+        return ahead_table, table[:, tally.COLD]
+    whole = replay(prepare(first_calls(trace, whole_calls), workload.geometry), setup)
+    rows = [trace.layers.index(layer) for layer in whole.counts.layers]
+    ahead_table[rows] = whole.counts.table
+    filled = table[:, tally.COLD] - ahead_table[:, tally.COLD]
+    filled[rows] += [len(contents) for contents in whole.contents]
+    return ahead_table, filled
+
+
+def predict_all_hit(
+    trace: RoutingTrace, model: ModelGeometry | None, *, slots: int, calls: int, io_split: int, outlived: bool = False
+) -> Predicted:
+    """The mode `oracle-all-hit`; calls: as many of the trace as the run came to; outlived: whether it went on."""
+    found, workload = oracle_all_hit(trace, slots=slots), prepare(trace, model)
+    played = prepare(first_calls(trace, calls), model)
+    lines = _only_hits(played, lambda layer: 0, source="oracle-all-hit", io_split=io_split, outlived=outlived)
+    geometry = model.layers if model else None
+    lines["oracle-all-hit prime"] = prime_line(found.installs, geometry)
+    return Predicted(lines, found.slot, workload)
+
+
+def predict_oracle_prefetch(
+    trace: RoutingTrace, model: ModelGeometry | None, *, slots: int, calls: int, io_split: int, outlived: bool = False
+) -> Predicted:
+    """The mode `oracle-prefetch`; calls: as many of the trace as the run came to; outlived: whether it went on."""
+    found, workload = oracle_prefetch(trace, slots=slots, calls=calls), prepare(trace, model)
+    played = prepare(first_calls(trace, calls), model)
+    lines = _only_hits(
+        played, lambda layer: found.filled[layer], source="oracle-prefetch", io_split=io_split, outlived=outlived
+    )
+    ahead = [
+        Counted(layer, 0, 0, 0, found.misses[layer], 0, found.filled[layer], _geometry(workload, row))
+        for row, layer in enumerate(trace.layers)
+    ]
+    totals = ahead_line(ahead, source="oracle-prefetch", io_split=io_split)
+    misses = sum(found.misses.values())
+    totals |= {
+        "calls": str(found.primes),
+        "uniq": str(found.requests),
+        "hit": f"{100 * (found.requests - misses) / found.requests:.1f}",
+    }
+    lines["prefetch"] = totals
+    if found.repairs:
+        lines["repaired"] = {"records": str(found.repairs)}
+    return Predicted(lines, found.slot, workload)
+
+
+def _filled_before(workload: Workload, slots: int) -> Predicted:
+    """A bank in RAM with a slot for every expert: at the first call each expert is put into the slot of its number."""
+    trace, model = workload.trace, workload.geometry
+    lines = _only_hits(workload, lambda layer: slots, source=FROM_RAM, io_split=1)
+    if model is not None:
+        installs = {layer: one.n_experts for layer, one in model.layers.items()}
+        lines["resident-slot-bank prime"] = prime_line(installs, model.layers)
+        copies = sum(one.n_experts * len(one.family_bytes) for one in model.layers.values())
+        lines["resident-slot-bank prime"]["rcopy"] = str(copies)
+    return Predicted(lines, trace.expert.astype(np.int32), workload)
+
+
+def _only_hits(
+    workload: Workload, filled: Callable[[int], int], *, source: str, io_split: int, outlived: bool = False
+) -> Lines:
+    """outlived: whether one more token came after the trace; the runtime counts its first call before it fails."""
+    trace = workload.trace
+    refs = np.diff(trace.offset)
+    after = trace.layers.index(int(trace.layer[-1])) + 1
+    failing = trace.layers[after % len(trace.layers)] if outlived else None
+    layers = [
+        Counted(
+            layer=layer,
+            calls=len(pool.call) + (layer == failing),
+            refs=int(refs[pool.call].sum()) + (int(refs[pool.call[-1]]) if layer == failing else 0),
+            requests=int(pool.requests.sum()),
+            misses=0,
+            cold=0,
+            filled=filled(layer),
+            geometry=_geometry(workload, row),
+        )
+        for row, (layer, pool) in enumerate(zip(trace.layers, workload.layer_pools, strict=True))
+    ]
+    lines = routed_lines(layers, source=source, io_split=io_split)
+    if failing is not None:
+        lines["exhausted"] = {"layer": str(failing), "calls": str(trace.calls)}
+    return lines
+
+
+def _geometry(workload: Workload, row: int) -> LayerGeometry | None:
+    return None if workload.layer_geometry is None else workload.layer_geometry[row]

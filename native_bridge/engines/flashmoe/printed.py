@@ -1,0 +1,210 @@
+"""The counters of a log as the runtime printed them, and the same lines as they would be for what was predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from flashmoe_sim.geometry.model import LayerGeometry
+from flashmoe_sim.io.sizes import GIB, MIB
+from native_bridge.engines.counters import Lines
+from native_bridge.engines.flashmoe.modes import PREFETCH
+from native_bridge.engines.run_log import LayerLine, Overlap, Prefetch, RunLog
+
+SHOWN_LAYERS = 8  # the log has those that installed longest
+FROM_RAM = "resident-packed"
+NEED_A_MODEL = ("install", "resident-slot-bank prime")
+COUNTED = (
+    *("routed", "residency", "repaired", "overflow", "exhausted", "oracle-all-hit prime"),
+    *(line for _, line in PREFETCH.values()),
+    *NEED_A_MODEL,
+)
+_FAMILIES = {
+    "gate_up": "ffn_gate_up_exps",
+    "gate": "ffn_gate_exps",
+    "up": "ffn_up_exps",
+    "down": "ffn_down_exps",
+}
+
+
+def printed_lines(log: RunLog) -> Lines:
+    """The lines of counters that a log has, by what they begin with, and their numbers as they are printed."""
+    lines: Lines = {f"layer {one.layer}": _layer(one) for one in log.layers}
+    if log.routed is not None:
+        routed = log.routed
+        lines["routed"] = {
+            "src": routed.source,
+            "calls": str(routed.calls),
+            "refs": str(routed.refs),
+            "uniq": str(routed.requests),
+            "hit": f"{routed.hit_percent:.1f}",
+            "miss/call": f"{routed.misses_a_call:.2f}",
+            "bytes": f"{routed.bytes_read / GIB:.2f}",
+            "pread": str(routed.sidecar_reads),
+            "rcopy": str(routed.packed_copies),
+        }
+        lines["residency"] = {"cold": str(routed.cold_installs), "evict": str(routed.evictions)}
+    if log.families:
+        lines["install"] = {name: f"{one.bytes_read / GIB:.2f}" for name, one in log.families.items()}
+    for ahead in (log.prefetch, log.predict):
+        if ahead is not None:
+            lines[ahead.name] = _ahead(ahead)
+    if log.overlap is not None:
+        lines.setdefault(log.overlap.name, {}).update(_overlap(log.overlap))
+    for name, prime in (("oracle-all-hit prime", log.prime), ("resident-slot-bank prime", log.resident_prime)):
+        if prime is not None:
+            lines[name] = {"installs": str(prime.installs), "bytes": f"{prime.bytes_read / GIB:.2f}"}
+    if log.resident_prime is not None:
+        lines["resident-slot-bank prime"]["rcopy"] = str(log.resident_prime.packed_copies)
+    if log.repairs:
+        lines["repaired"] = {"records": str(log.repairs)}
+    if log.overflow is not None:
+        lines["overflow"] = {"layer": str(log.overflow.layer), "slots": str(log.overflow.slots)}
+    if log.exhausted is not None:
+        lines["exhausted"] = {"layer": str(log.exhausted.layer), "calls": str(log.exhausted.calls)}
+    return {name: line for name, line in lines.items() if name in COUNTED or name.startswith("layer ")}
+
+
+def _layer(one: LayerLine) -> dict[str, str]:
+    return {
+        "calls": str(one.calls),
+        "uniq": str(one.requests),
+        "hit": f"{one.hit_percent:.1f}",
+        "miss": str(one.misses),
+        "cold": str(one.cold_installs),
+        "evict": str(one.evictions),
+        "peak": str(one.peak),
+        "bytes": f"{one.bytes_read / MIB:.2f}",
+    }
+
+
+def _ahead(one: Prefetch) -> dict[str, str]:
+    return {
+        "calls": str(one.calls),
+        "uniq": str(one.requests),
+        "hit": f"{one.hit_percent:.1f}",
+        "miss": str(one.misses),
+        "bytes": f"{one.bytes_read / GIB:.2f}",
+        "pread": str(one.sidecar_reads),
+        "rcopy": str(one.packed_copies),
+    }
+
+
+def _overlap(one: Overlap) -> dict[str, str]:
+    return {
+        "overlap": f"{one.right}/{one.predicted}",
+        "precision": f"{one.precision_percent:.1f}",
+        "coverage": f"{one.coverage_percent:.1f}",
+        "layers": str(one.calls),
+    }
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What one layer did: the routed calls, or what was made resident ahead of them.
+
+    filled: slots that hold an expert at the end. geometry: None where no model is known.
+    """
+
+    layer: int
+    calls: int
+    refs: int
+    requests: int
+    misses: int
+    cold: int
+    filled: int
+    geometry: LayerGeometry | None
+
+    @property
+    def bytes_read(self) -> int:
+        return self.misses * self.geometry.expert_bytes if self.geometry else 0
+
+
+def routed_lines(layers: Sequence[Counted], *, source: str, io_split: int) -> Lines:
+    """What the log of a run prints of its routed calls. source: as the log names where installs come from."""
+    known = all(one.geometry for one in layers)
+    calls, requests = sum(one.calls for one in layers), sum(one.requests for one in layers)
+    misses, cold = sum(one.misses for one in layers), sum(one.cold for one in layers)
+    read = sum(one.bytes_read for one in layers)
+    lines: Lines = {
+        "routed": {
+            "src": source,
+            "calls": str(calls),
+            "refs": str(sum(one.refs for one in layers)),
+            "uniq": str(requests),
+            "hit": _percent(requests - misses, requests),
+            "miss/call": f"{misses / calls if calls else 0:.2f}",
+            **({"bytes": f"{read / GIB:.2f}"} | _reads(layers, source, io_split) if known else {}),
+        },
+        "residency": {"cold": str(cold), "evict": str(misses - cold)},
+    }
+    if known and read:
+        lines["install"] = {
+            name: f"{sum(one.misses * _family(one, family) for one in layers) / GIB:.2f}"
+            for name, family in _FAMILIES.items()
+        }
+    for one in layers:
+        lines[f"layer {one.layer}"] = {
+            "calls": str(one.calls),
+            "uniq": str(one.requests),
+            "hit": _percent(one.requests - one.misses, one.requests),
+            "miss": str(one.misses),
+            "cold": str(one.cold),
+            "evict": str(one.misses - one.cold),
+            "peak": str(one.filled),
+            **({"bytes": f"{one.bytes_read / MIB:.2f}"} if known else {}),
+        }
+    return lines
+
+
+def ahead_line(layers: Sequence[Counted], *, source: str, io_split: int) -> dict[str, str]:
+    """What the log prints of experts made resident ahead of the routed calls."""
+    requests, misses = sum(one.requests for one in layers), sum(one.misses for one in layers)
+    known = all(one.geometry for one in layers)
+    return {
+        "calls": str(sum(one.calls for one in layers)),
+        "uniq": str(requests),
+        "hit": _percent(requests - misses, requests),
+        "miss": str(misses),
+        **({"bytes": f"{sum(one.bytes_read for one in layers) / GIB:.2f}"} if known else {}),
+        **(_reads(layers, source, io_split) if known else {}),
+    }
+
+
+def overlap_values(*, right: int, predicted: int, asked: int, compared: int) -> dict[str, str]:
+    """What the log prints of how right its predictions were. compared: the calls that one had been made for."""
+    return {
+        "overlap": f"{right}/{predicted}",
+        "precision": _percent(right, predicted),
+        "coverage": _percent(right, asked),
+        "layers": str(compared),
+    }
+
+
+def prime_line(installs: Mapping[int, int], geometry: Mapping[int, LayerGeometry] | None) -> dict[str, str]:
+    """What the log prints of installs before the run; installs: by layer number."""
+    line = {"installs": str(sum(installs.values()))}
+    if geometry is not None:
+        read = sum(number * geometry[layer].expert_bytes for layer, number in installs.items())
+        line["bytes"] = f"{read / GIB:.2f}"
+    return line
+
+
+def _reads(layers: Sequence[Counted], source: str, io_split: int) -> dict[str, str]:
+    """Reads of the sidecar, or copies from RAM: of these one for each tensor family, however large."""
+    each = [
+        one.misses
+        * (len(one.geometry.family_bytes) if source == FROM_RAM else one.geometry.read_ops(io_split=io_split))
+        for one in layers
+        if one.geometry
+    ]
+    pread, rcopy = (0, sum(each)) if source == FROM_RAM else (sum(each), 0)
+    return {"pread": str(pread), "rcopy": str(rcopy)}
+
+
+def _family(one: Counted, family: str) -> int:
+    return one.geometry.family_bytes.get(family, 0) if one.geometry else 0
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole if whole else 0:.1f}"

@@ -1,0 +1,184 @@
+"""Reading the folder of a run: its flags, its log and, where it wrote one, its trace."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io import strict_json
+from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.files import regular_file_bytes, unreadable
+from flashmoe_sim.io.sizes import MIB
+from native_bridge.engines.runs import Run
+from native_bridge.engines.table import ENGINES, UNNAMED
+
+MAX_BYTES = 64 * MIB
+MAX_NUMBER = 2**31 - 1
+
+
+def read_run(folder: str | Path, *, failed_too: bool = False) -> Run:
+    """The run that a folder holds: run.json, log.txt and perhaps trace.jsonl.gz.
+
+    failed_too: also a run that failed; its log then says why, and has what it came to.
+    Raises BadInput, naming the file, for a folder without them, a run that failed, and a log that is not whole.
+    """
+    path = Path(folder)
+    if not str(path).isprintable():
+        raise BadInput(f"{str(path)!r}: cannot be the name of a run's folder")
+    try:
+        if not path.is_dir():
+            what = "is not a folder" if path.exists() else "no such folder"
+            raise BadInput(f"{path}: {what}; give the folder of a run, with run.json and log.txt")
+        trace = next((file for file in (path / "trace.jsonl.gz", path / "trace.jsonl") if file.is_file()), None)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    flags = _Flags(path / "run.json")
+    if (rc := flags.integer("rc", -(2**31))) != 0 and not failed_too:
+        raise BadInput(f"{flags.path}: rc is {rc}: the run failed; run it again, or leave it out")
+    if flags.document.get("failed") is not None and not failed_too:
+        raise BadInput(f"{flags.path}: the run failed: {flags.text('failed')}; run it again, or leave it out")
+    named = flags.text("engine") if "engine" in flags.document else UNNAMED
+    if named not in ENGINES:
+        raise BadInput(f"{flags.path}: engine is {named!r}; known: {', '.join(ENGINES)}")
+    engine = ENGINES[named]
+    mode = flags.text("mode")
+    if mode not in engine.modes:
+        raise BadInput(f"{flags.path}: mode is {mode!r}; known: {', '.join(engine.modes)}")
+    extra = flags.texts("extra")
+    log = engine.read_log(
+        _text(path / "log.txt", "the log of a run"),
+        mode=mode,
+        where=str(path / "log.txt"),
+        extra=extra,
+        failed_too=failed_too,
+    )
+    return Run(
+        engine=engine,
+        folder=path,
+        mode=mode,
+        bank=flags.integer("bank", 1),
+        ubatch=flags.integer("ubatch", 1),
+        top_k=flags.integer("topk", 0),
+        n_predict=flags.integer("n_predict", 1),
+        threads=flags.integer("threads", 1),
+        replay_of=flags.text("replay_of") if flags.document.get("replay_of") is not None else None,
+        extra=extra,
+        flags=flags.texts("flags") if "flags" in flags.document else None,
+        place={key: flags.text(key) for key in ("machine", "host") if key in flags.document},
+        environment=flags.text_values("environment"),
+        cache=_cache_state(flags.document.get("cache")),
+        log=log,
+        document=flags.document,
+        trace=trace,
+        model=_model_told(flags.document.get("model")),
+    )
+
+
+def find_run_model(runs: Sequence[Run], given: str | None) -> ModelGeometry | None:
+    """The model given, else that of a run's manifest.json, else what its run.json names; None where there is none.
+
+    Raises BadInput where the runs are of models whose experts differ.
+    """
+    if given is not None:
+        return load_model(given)
+    sources: dict[Path, Run] = {}
+    for run in runs:
+        if source := manifest_of(run) or run.model:
+            sources.setdefault(source, run)
+    models = {source: load_model(source) for source in sources}
+    first = next(iter(models), None)
+    if first is None:
+        return None
+    for source, model in models.items():
+        if model.layers != models[first].layers:
+            raise BadInput(
+                f"{source}: bytes per expert or layers differ from those of {sources[first].folder}: "
+                "the anchors are of two models; fit each by itself"
+            )
+    return models[first]
+
+
+def manifest_of(run: Run) -> Path | None:
+    """The manifest.json in a run's folder or beside it."""
+    places = (run.folder / "manifest.json", run.folder.parent / "manifest.json")
+    return next((place for place in places if place.is_file()), None)
+
+
+def _cache_state(recorded: object) -> str | None:
+    state = recorded.get("state") if isinstance(recorded, dict) else None
+    return state if state in ("warm", "cold") else None
+
+
+def _model_told(told: object) -> Path | None:
+    if not isinstance(told, dict):
+        return None
+    named = (told.get("path"), told.get("sidecar"))  # only the first tells the weights outside the experts
+    return next((Path(path) for path in named if isinstance(path, str) and _is_file_or_folder(path)), None)
+
+
+def _is_file_or_folder(path: str) -> bool:
+    """What may be opened: a pipe would be waited for, for ever."""
+    try:
+        return os.path.isfile(path) or os.path.isdir(path)
+    except ValueError:  # a name with a NUL
+        return False
+
+
+class _Flags:
+    """run.json."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        text = _text(path, "the flags of a run as JSON")
+        try:
+            document = strict_json.loads(text.encode())
+        except ValueError as error:
+            raise BadInput(f"{path}: not JSON ({error}); expected the flags of a run; write it again") from None
+        if not isinstance(document, dict):
+            raise BadInput(f"{path}: is {shown(document)}; expected an object with the flags of a run")
+        self.document: dict[str, Any] = document
+
+    def integer(self, key: str, least: int) -> int:
+        value = self._value(key)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_NUMBER:
+            raise BadInput(f"{self.path}: {key} is {shown(value)}; expected an integer from {least} to {MAX_NUMBER}")
+        return value
+
+    def text(self, key: str) -> str:
+        value = self._value(key)
+        if not isinstance(value, str) or not value:
+            raise BadInput(f"{self.path}: {key} is {shown(value)}; expected a text")
+        return value
+
+    def text_values(self, key: str) -> Mapping[str, str] | None:
+        value = self.document.get(key)
+        if value is not None and not (isinstance(value, dict) and all(isinstance(one, str) for one in value.values())):
+            raise BadInput(f"{self.path}: {key} is {shown(value)}; expected an object of texts")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        value = self._value(key)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise BadInput(f"{self.path}: {key} is {shown(value)}; expected a list of flags")
+        return tuple(value)
+
+    def _value(self, key: str) -> object:
+        if key not in self.document:
+            raise BadInput(
+                f"{self.path}: {key} is missing; expected rc, mode, bank, ubatch, topk, n_predict, threads, extra"
+            )
+        return self.document[key]
+
+
+def _text(path: Path, kind: str) -> str:
+    """A file as text. What a model generated may be cut within a character, and is in the log: it may be anything."""
+    if regular_file_bytes(path, kind=kind) > MAX_BYTES:
+        raise BadInput(f"{path}: more than {MAX_BYTES // MIB} MiB; expected {kind}")
+    try:
+        return path.read_bytes().decode("utf-8", "replace")
+    except OSError as error:
+        raise unreadable(path, error) from None

@@ -1,0 +1,353 @@
+"""What the log of a run says, as values: its settings, what it counted and what it timed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flashmoe_sim.geometry.model import MAX_IO_SPLIT
+
+
+@dataclass(frozen=True)
+class Exhausted:
+    """A routed call of this layer came after all `calls` of the trace that was replayed."""
+
+    layer: int
+    calls: int
+
+
+@dataclass(frozen=True)
+class Overflow:
+    """A routed call of this layer asked for more distinct experts than its bank has slots."""
+
+    layer: int
+    slots: int
+
+
+@dataclass(frozen=True)
+class Routed:
+    """Sums over all routed calls. Times are milliseconds, as the log has them.
+
+    misses: exact, cold installs and evictions together. bytes_read: rounded to 0.01 GiB by the log.
+    reads: reads from the sidecar (sidecar_reads) and copies from packed RAM (packed_copies). source_ms: over all
+    reading threads; what a call waited for is install_ms, which upload_ms is part of. source: where installs come from,
+    in the runtime's words (`pread-slot-bank`, `resident-packed`, `oracle-all-hit`, `oracle-prefetch`). hit_percent: of
+    the requests, rounded to 0.1. misses_a_call: rounded to 0.01. The switches at the end are None where the log does
+    not tell.
+    """
+
+    calls: int
+    refs: int
+    requests: int
+    misses: int
+    bytes_read: float
+    reads: int
+    topk_ms: float
+    resolve_ms: float
+    install_ms: float
+    source_ms: float
+    upload_ms: float
+    slotwr_ms: float
+    trace_ms: float
+    other_ms: float
+    io_split: int
+    source: str
+    hit_percent: float
+    misses_a_call: float
+    cold_installs: int
+    evictions: int
+    sidecar_reads: int
+    packed_copies: int
+    async_upload: bool | None
+    parallel_reads: bool | None
+    batched_reads: bool | None
+    mixed_buffer: bool | None
+    cpu_visible_writes: bool | None
+
+    @property
+    def chunks(self) -> int:
+        """Most chunks that a read was cut into: the runtime takes any io-split, and cuts into at most 8."""
+        return min(max(self.io_split, 1), MAX_IO_SPLIT)
+
+    @property
+    def execution(self) -> str:
+        """The execution model of its installs, by the switches that the log has; an unrecorded switch is off."""
+        if not self.parallel_reads:
+            return "split-install"
+        return "parallel-install" if self.batched_reads or self.io_split > 1 else "async-upload"
+
+    @property
+    def call_s(self) -> float:
+        """Seconds of the host thread a routed call, but for installs and writing the trace."""
+        return (self.topk_ms + self.resolve_ms + self.slotwr_ms + self.other_ms) / 1e3 / self.calls
+
+
+@dataclass(frozen=True)
+class LayerLine:
+    """One layer; the log has the eight that installed longest. bytes_read: rounded to 0.01 MiB.
+
+    hit_percent: of the requests, rounded to 0.1. peak: most experts that were resident at once.
+    """
+
+    layer: int
+    calls: int
+    requests: int
+    misses: int
+    bytes_read: float
+    install_ms: float
+    hit_percent: float
+    cold_installs: int
+    evictions: int
+    peak: int
+
+
+@dataclass(frozen=True)
+class Family:
+    """The installs of one tensor family. bytes_read: rounded to 0.01 GiB by the log."""
+
+    install_ms: float
+    bytes_read: float
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """What was read ahead. name: `prefetch`, or the predicting mode.
+
+    requests: distinct experts that it wanted resident, of which misses were not. calls: one for each layer and
+    micro-batch, and in `oracle-prefetch` for each record and repair. hit_percent: rounded to 0.1. bytes_read: rounded
+    to 0.01 GiB. total_ms has everything in it, install_ms the reads and uploads; source_ms is over all reading threads.
+    """
+
+    name: str
+    calls: int
+    requests: int
+    hit_percent: float
+    misses: int
+    bytes_read: float
+    total_ms: float
+    install_ms: float
+    source_ms: float
+    upload_ms: float
+    sidecar_reads: int
+    packed_copies: int
+
+    @property
+    def reads(self) -> int:
+        return self.sidecar_reads + self.packed_copies
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Predictions beside each layer's next call: of `predicted` experts, `right` were in it. Percents rounded to 0.1.
+
+    calls: those that had a prediction.
+    """
+
+    name: str
+    right: int
+    predicted: int
+    precision_percent: float
+    coverage_percent: float
+    calls: int
+
+
+@dataclass(frozen=True)
+class Prime:
+    """What was installed before the run: by a replay of a trace, or by a bank as large as the layer.
+
+    bytes_read: rounded to 0.01 GiB. source_ms: over all reading threads. packed_copies: 0 where the log does not tell.
+    """
+
+    installs: int
+    bytes_read: float
+    total_ms: float
+    install_ms: float
+    source_ms: float
+    upload_ms: float
+    packed_copies: int
+
+
+@dataclass(frozen=True)
+class OracleTrace:
+    """The trace that was replayed. experts: distinct ones over all layers, None but in the mode `oracle-all-hit`."""
+
+    path: str
+    calls: int
+    experts: int | None
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device that the log names.
+
+    name: what the maker calls it. id: what the runtime calls it (`CUDA0`, `Vulkan1`, `Metal`). memory_mib: a CUDA
+    device's own, or what Metal recommends as the most to use. free_mib: when the model was loaded. unified: whether it
+    has the host's memory. Each is None where no line tells.
+    """
+
+    id: str
+    name: str
+    memory_mib: float | None = None
+    free_mib: int | None = None
+    unified: bool | None = None
+
+
+@dataclass(frozen=True)
+class Perf:
+    """llama.cpp's own timings, milliseconds; None where the line is not there or is not a number.
+
+    prompt_tokens: those decoded in batches of several. decode_runs: decodes of one token.
+    """
+
+    load_ms: float | None = None
+    prompt_ms: float | None = None
+    prompt_tokens: int | None = None
+    decode_ms: float | None = None
+    decode_runs: int | None = None
+    total_ms: float | None = None
+    graphs_reused: int | None = None
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """One row of the table of `--perf`. mib_a_layer: what the table calls MB. layers: those that routed anything."""
+
+    name: str
+    ms_a_layer: float
+    mib_a_layer: float
+    layers: int
+    ms_a_token: float
+    percent: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The table of `--perf`. Its token is the routed calls over the routed layers: prompt and output alike.
+
+    gib_a_token: rounded to 0.01 GiB. hit_percent: of the requests. replay_hit_percent: of Metal's own cache of
+    commands, not of experts. Each is None where the line is not there.
+    """
+
+    rows: tuple[ProfileRow, ...] = ()
+    ms_a_token: float | None = None
+    gib_a_token: float | None = None
+    hit_percent: float | None = None
+    replay_hit_percent: float | None = None
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory of one kind (`model`, `output`, `compute`, `KV`, `RS`) in one place (`CPU_Mapped`, `CUDA0`)."""
+
+    kind: str
+    place: str
+    mib: float
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the runtime took of a device or of the host (`Host`) at the end of a run; whole MiB.
+
+    total_mib, free_mib: of the device; None for the host.
+    """
+
+    place: str
+    model_mib: int
+    context_mib: int
+    compute_mib: int
+    total_mib: int | None = None
+    free_mib: int | None = None
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What the log says of it; the runtime says most of it only with `-lv 3`.
+
+    follows_layers: whether the build puts the bank where the layers are (else the host); None if no line says.
+    mapped: the buffer types that memory was reserved for. They are what was asked for, not what was got.
+    bank_contexts: buffers of slots. They are allocated after all others and are the last of the kind `model`.
+    async_uploads: devices with asynchronous uploads. memory: at the end of the run. routed_on: by backend, the matrix
+    products of routed experts that it computed; only with LLAMA_FLASH_MOE_BACKEND_TRACE.
+    """
+
+    follows_layers: bool | None = None
+    mapped: tuple[str, ...] = ()
+    bank_contexts: int = 0
+    buffers: tuple[Buffer, ...] = ()
+    async_uploads: tuple[str, ...] = ()
+    memory: tuple[Memory, ...] = ()
+    routed_on: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def bank(self) -> tuple[str, ...]:
+        """Where the slots are, by the names of their buffers; empty if no line says."""
+        model = [buffer.place for buffer in self.buffers if buffer.kind == "model"]
+        if not 0 < self.bank_contexts <= len(model):
+            return ()
+        return tuple(dict.fromkeys(model[-self.bank_contexts :]))
+
+    @property
+    def bank_in_host(self) -> bool | None:
+        """Whether all slots are in the memory of the host, where the CPU computes them; None if no line says."""
+        if self.bank:
+            return all(place.startswith("CPU") or place.endswith("_Host") for place in self.bank)
+        return True if self.follows_layers is False else None
+
+
+@dataclass(frozen=True)
+class RunLog:
+    """All that is read from the log of a run; an engine leaves what its log does not have as it is.
+
+    routed: None in the modes that route nothing through slots.
+
+    prompt_tok_s, decode_tok_s: 0 where a run failed. settings: as printed, empty in the mode `stock`. backend: a GPU's,
+    in lower case; empty where no line names one. families: by name (`gate_up`, `gate`, `up`, `down`), empty where
+    nothing was installed. prefetch: of `--moe-prefetch-temporal`, and the reads of `oracle-prefetch`; predict: of
+    `--moe-predict-…`, which overlap judges. prime: of `oracle-all-hit`; resident_prime: of a bank from packed RAM that
+    holds the layer. repairs: records that `oracle-prefetch` had to make resident again. perf and profile: of `--perf`.
+    build, system_info: as printed. gpu_layers: on the GPU, of how many. placement: where its memory is. metal_kernels:
+    how often Metal took each path of a routed matrix product. unread: lines about Flash-MoE that were not
+    understood. failure: what went wrong, in the runtime's words where it has any; None for a run that ended well.
+    overflow: where it was a bank too small. exhausted: where it was a trace that ended before its replay did.
+    reads_ahead: its prefetch mode, by the engine's name, or empty. bypass: the flag that left its routed experts out,
+    or empty.
+    """
+
+    prompt_tok_s: float
+    decode_tok_s: float
+    settings: Mapping[str, str]
+    backend: str
+    routed: Routed | None = None
+    prime: Prime | None = None
+    layers: tuple[LayerLine, ...] = ()
+    families: Mapping[str, Family] = field(default_factory=dict)
+    prefetch: Prefetch | None = None
+    predict: Prefetch | None = None
+    overlap: Overlap | None = None
+    resident_prime: Prime | None = None
+    oracle_trace: OracleTrace | None = None
+    repairs: int = 0
+    perf: Perf | None = None
+    profile: Profile | None = None
+    build: str = ""
+    system_info: str = ""
+    devices: tuple[Device, ...] = ()
+    gpu_layers: tuple[int, int] | None = None
+    placement: Placement = field(default_factory=Placement)
+    metal_kernels: Mapping[str, int] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
+    failure: str | None = None
+    overflow: Overflow | None = None
+    exhausted: Exhausted | None = None
+    reads_ahead: str = ""
+    bypass: str = ""
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it computed layers on a GPU; without the line that says how many, whether a line names a GPU."""
+        return self.gpu_layers[0] > 0 if self.gpu_layers is not None else bool(self.backend)
+
+    @property
+    def host_bank_of_gpu(self) -> bool:
+        """Whether a GPU computed layers, but the CPU the experts: their slots were in the memory of the host."""
+        return self.on_gpu and self.placement.bank_in_host is True

@@ -1,0 +1,393 @@
+"""The log of a run: every line of every version and backend, and what the numbers of one log say of each other."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB, MIB
+from native_bridge.engines.flashmoe.log import parse_log, read_log
+from native_bridge.engines.run_log import (
+    Buffer,
+    Device,
+    Family,
+    Memory,
+    OracleTrace,
+    Overflow,
+    Overlap,
+    Perf,
+    Prefetch,
+    Prime,
+    Profile,
+    ProfileRow,
+    RunLog,
+)
+from tests.native_bridge.engines.recorded import RUNS
+
+LOGS = Path(__file__).parent / "logs"
+RECORDED = {path.parent.name: path for path in sorted(RUNS.glob("*/*/log.txt"))}
+WHOLE = ("temporal", "predict", "batched", "resident-64", "allhit", "oracle-prefetch", "stock")
+
+
+def text_of(name: str) -> str:
+    return (LOGS / f"{name}.txt").read_bytes().decode("utf-8", "replace")
+
+
+def log_of(name: str, mode: str = "slot-bank") -> RunLog:
+    return parse_log(text_of(name), mode=mode, where=f"{name}.txt")
+
+
+def recorded(name: str) -> RunLog:
+    path = RECORDED[name]
+    mode = json.loads((path.parent / "run.json").read_text())["mode"]
+    return read_log(path.read_bytes().decode("utf-8", "replace"), mode=mode, where="log.txt")
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_no_line_of_a_recorded_run_is_left_unread(name: str) -> None:
+    log = recorded(name)
+    assert log.unread == ()
+    assert (log.failure is not None) == (name == "prose-ub4-bank16-overflow")
+
+
+@pytest.mark.parametrize("name", [f"cpu-{name}" for name in WHOLE] + ["cuda", "cuda-gemma4", "metal", "older"])
+def test_no_line_of_another_version_or_backend_is_left_unread(name: str) -> None:
+    assert log_of(name, "stock" if name == "cpu-stock" else "slot-bank").unread == ()
+
+
+@pytest.mark.parametrize(
+    "name", [*RECORDED, *(f"cpu-{name}" for name in WHOLE), "cuda", "cuda-gemma4", "metal", "older"]
+)
+def test_the_numbers_of_a_log_agree(name: str) -> None:
+    log = recorded(name) if name in RECORDED else read_log(text_of(name), mode="slot-bank", where=name)
+    routed = log.routed
+    if routed is None:
+        assert name in ("warm-stock", "cpu-stock", "prose-stock", "prose-resident-bank")
+        return
+    assert routed.misses == routed.cold_installs + routed.evictions
+    assert routed.hit_percent == pytest.approx(100 * (1 - routed.misses / routed.requests), abs=0.0501)
+    assert routed.reads == routed.sidecar_reads + routed.packed_copies
+    assert sum(one.bytes_read for one in log.families.values()) == pytest.approx(routed.bytes_read, abs=0.0251 * GIB)
+    assert sum(one.install_ms for one in log.families.values()) <= routed.install_ms
+    if sum(line.calls for line in log.layers) == routed.calls:  # the log shows all of them
+        for key in ("requests", "misses", "cold_installs", "evictions"):
+            assert sum(getattr(line, key) for line in log.layers) == getattr(routed, key)
+        assert sum(line.bytes_read for line in log.layers) == pytest.approx(routed.bytes_read, abs=0.01 * GIB)
+        assert sum(line.install_ms for line in log.layers) == pytest.approx(routed.install_ms, abs=0.01)
+    for line in log.layers:
+        assert line.misses == line.cold_installs + line.evictions
+        assert line.hit_percent == pytest.approx(100 * (1 - line.misses / line.requests), abs=0.0501)
+    reads_each = routed.reads // routed.misses if routed.misses else None
+    assert reads_each is None or routed.reads == reads_each * routed.misses
+    for ahead in (log.prefetch, log.predict):
+        if ahead is not None:
+            assert ahead.hit_percent == pytest.approx(100 * (1 - ahead.misses / ahead.requests), abs=0.0501)
+            assert ahead.reads == (reads_each or 3) * ahead.misses
+    if log.overlap is not None:
+        assert log.overlap.precision_percent == pytest.approx(
+            100 * log.overlap.right / log.overlap.predicted, abs=0.051
+        )
+    if log.profile is not None:
+        assert log.profile.hit_percent == routed.hit_percent
+        assert log.profile.ms_a_token == pytest.approx(sum(row.ms_a_token for row in log.profile.rows), abs=0.031)
+        assert sum(row.percent for row in log.profile.rows) == pytest.approx(100, abs=0.31)
+
+
+def test_a_prefetching_run() -> None:
+    log = log_of("cpu-temporal")
+    assert log.routed is not None
+    assert (log.routed.source, log.routed.calls, log.routed.misses) == ("pread-slot-bank", 476, 192 + 595)
+    assert (log.build, log.backend, log.predict, log.overlap, log.repairs) == ("b8456-64e25509b", "", None, None, 0)
+    assert log.settings["mixed-slot-buffer"] == "off"
+    assert len(log.settings) == 30
+    assert log.prefetch is not None
+    assert (log.prefetch.name, log.prefetch.calls, log.prefetch.misses, log.prefetch.reads) == (
+        "prefetch",
+        495,
+        46,
+        138,
+    )
+    assert log.profile is not None
+    assert [row.name for row in log.profile.rows] == [
+        "Routing + slot resolve",
+        "Expert I/O source",
+        "Expert upload",
+        "Install overhead",
+        "Slot/meta writes",
+        "Other routed",
+    ]
+    assert {row.layers for row in log.profile.rows} == {8}
+    assert log.profile.rows[1].mib_a_layer == 1.2
+    assert (log.profile.hit_percent, log.profile.gib_a_token) == (79.3, 0)
+
+
+@pytest.mark.parametrize("after", ["  mode ", "  n_gpu_layers ", "  metal-disable-mm-id "])
+def test_settings_that_other_output_comes_between(after: str) -> None:
+    """As where the settings go to stderr while the text goes to stdout; and the text may look like settings."""
+    whole = text_of("cpu-temporal")
+    text = "Once\n  upon = a time\n  slot-bank\n  x-y = z\n  mode = of transport\n\n"
+    at = whole.index("\n", whole.index(after)) + 1
+    log = parse_log(whole[:at] + text + whole[at:], mode="slot-bank", where="log.txt")
+    assert log == log_of("cpu-temporal")
+
+
+def test_colours_times_and_levels_are_no_part_of_a_line() -> None:
+    plain, coloured = log_of("cpu-temporal"), log_of("cpu-predict")
+    assert coloured.settings == plain.settings | {"prefetch-temporal": "off", "predict-prev-token": "on"}
+    assert coloured.predict is not None
+    assert (coloured.predict.name, coloured.predict.misses) == ("predict-prev-token", 46)
+    assert coloured.overlap == Overlap("predict-prev-token", 1321, 3744, 35.3, 35.3, 468)
+    assert coloured.routed is not None
+    assert plain.routed is not None
+    assert (coloured.routed.misses, coloured.routed.reads) == (plain.routed.misses, plain.routed.reads)
+    assert coloured.profile is not None
+    assert len(coloured.profile.rows) == 6
+
+
+def test_what_was_installed_before_the_run() -> None:
+    resident = log_of("cpu-resident-64", "resident-slot-bank")
+    assert resident.prime is None
+    assert resident.resident_prime is not None
+    assert (resident.resident_prime.installs, resident.resident_prime.packed_copies) == (512, 1536)
+    all_hit = log_of("cpu-allhit", "oracle-all-hit")
+    assert all_hit.prime is not None
+    assert (all_hit.prime.installs, all_hit.prime.packed_copies) == (405, 0)
+    assert all_hit.oracle_trace == OracleTrace("t.jsonl", 476, 405)
+    assert all_hit.families == {}
+
+
+def test_repairs_of_a_replay() -> None:
+    log = log_of("cpu-oracle-prefetch", "oracle-prefetch")
+    assert log.routed is not None
+    assert log.prefetch is not None
+    assert (log.routed.source, log.repairs) == ("oracle-prefetch", 42)
+    assert log.prefetch.calls == log.routed.calls + log.repairs
+    for bank, repairs in ((16, 911), (24, 535), (32, 275)):
+        log = recorded(f"prose-oracle-prefetch-bank{bank}")
+        assert log.repairs == repairs
+        assert log.routed is not None
+        assert log.prefetch is not None
+        assert log.prefetch.calls == log.routed.calls + repairs
+
+
+def test_switches_of_the_environment() -> None:
+    routed = log_of("cpu-batched").routed
+    assert routed is not None
+    assert (routed.async_upload, routed.parallel_reads, routed.batched_reads, routed.mixed_buffer) == (True,) * 4
+    assert routed.cpu_visible_writes is False
+
+
+@pytest.mark.parametrize(
+    ("parallel", "batched", "io_split", "execution"),
+    [
+        (False, False, 4, "split-install"),
+        (None, None, 1, "split-install"),
+        (True, True, 1, "parallel-install"),
+        (True, None, 4, "parallel-install"),
+        (True, False, 1, "async-upload"),
+    ],
+)
+def test_the_switches_say_in_which_order_a_run_installs(
+    parallel: bool | None, batched: bool | None, io_split: int, execution: str
+) -> None:
+    routed = log_of("cpu-batched").routed
+    assert routed is not None
+    assert routed.execution == "parallel-install"
+    routed = replace(routed, parallel_reads=parallel, batched_reads=batched, io_split=io_split)
+    assert routed.execution == execution
+
+
+def test_cuda() -> None:
+    log = log_of("cuda")
+    assert (log.backend, log.gpu_layers, log.build) == ("cuda", (49, 49), "b8456-64e25509b")
+    assert log.devices == (
+        Device("CUDA0", "NVIDIA H100 80GB HBM3", memory_mib=81168, free_mib=80461),
+        Device("CUDA1", "NVIDIA GeForce RTX 4090", memory_mib=24576),
+    )
+    assert log.system_info.startswith("n_threads = 16 ")
+    assert log.perf == Perf(5120.25, 640, 128, 2000, 99, 2800.5, 98)
+    assert log.settings["sidecar"] == "my models/side car"
+    assert (log.settings["mixed-slot-buffer"], log.settings["gpu-bank"][:3]) == ("on", "off")
+    assert log.families["gate_up"] == Family(320, 0.78 * GIB)
+    assert log.predict == Prefetch("predict-top1-prev", 960, 960, 90, 96, 0.12 * GIB, 60, 55, 90, 0, 192, 0)
+
+
+def test_where_the_bank_is_on_cuda() -> None:
+    """The settings and the mapping say otherwise; the buffers that were allocated decide."""
+    host, device = log_of("cuda").placement, log_of("cuda-gemma4").placement
+    assert (host.follows_layers, host.mapped, host.bank, host.bank_in_host) == (True, ("CUDA0",), ("CPU_Mapped",), True)
+    assert (device.follows_layers, device.mapped, device.bank, device.bank_in_host) == (True, (), ("CUDA0",), False)
+    assert (host.async_uploads, device.async_uploads) == ((), ("CUDA0",))
+    assert (host.routed_on, device.routed_on) == ({"CPU": 4}, {})
+    assert [buffer.kind for buffer in host.buffers] == ["model"] * 3 + ["output", "KV", "compute", "compute"]
+    assert host.buffers[4] == Buffer("KV", "CUDA0", 96)
+    assert host.memory == (
+        Memory("CUDA0", 2560, 96, 300, total_mib=81168, free_mib=77612),
+        Memory("CUDA1", 0, 0, 0, total_mib=24576, free_mib=24600),
+        Memory("Host", 8307, 0, 12),
+    )
+
+
+def test_where_the_bank_is_of_a_build_for_the_host_and_of_a_log_without_the_lines() -> None:
+    told = "slot-bank routed expert tensors are using CPU/host-backed virtual buffers in this build"
+    text = text_of("cuda").replace("Flash-MoE GPU-bank placement is enabled in this build", told)
+    assert parse_log(text, mode="slot-bank", where="x").placement.follows_layers is False
+    short = read_log(f"load_tensors: {told}; --n-gpu-layers …", mode="slot-bank", where="x").placement
+    assert (short.bank, short.bank_in_host) == ((), True)
+    assert log_of("cpu-temporal").placement.bank_in_host is None
+    assert log_of("cpu-batched").placement.bank == ("CPU_Mapped",)
+    assert [memory.place for memory in log_of("cpu-predict").placement.memory] == ["Host"]
+
+
+def test_a_model_that_is_loaded_twice_is_where_it_was_loaded_last() -> None:
+    text = text_of("cuda")
+    twice = text[text.index("load_tensors: loading model") : text.index("llama_context: ")] + text
+    assert parse_log(twice, mode="slot-bank", where="x").placement == log_of("cuda").placement
+
+
+def test_other_makers_of_gpus() -> None:
+    text = "ggml_cuda_init: found 1 ROCm devices:\n  Device 0: AMD Radeon RX 7900, gfx1100 (0x1100), VMM: no, Wave: 32"
+    log = read_log(text, mode="stock", where="log.txt")
+    assert (log.backend, log.devices) == ("rocm", (Device("ROCm0", "AMD Radeon RX 7900"),))
+    text = "ggml_vulkan: 0 = AMD Radeon 8060S (RADV GFX1151) (radv) | uma: 1 | fp16: 1 | bf16: 0 | warp size: 64\n"
+    log = read_log(text, mode="stock", where="log.txt")
+    assert (log.backend, log.devices[0].unified, log.devices[0].id) == ("vulkan", True, "Vulkan0")
+
+
+def test_metal() -> None:
+    log = log_of("metal", "resident-slot-bank")
+    (device,) = log.devices
+    assert (log.backend, device.name, device.unified, device.free_mib) == ("metal", "Apple M3 Max", True, 36863)
+    assert device.memory_mib == pytest.approx(36864, abs=0.01)
+    assert log.build.startswith("8456 (64e25509b) with Apple clang")
+    assert log.resident_prime == Prime(5120, 18 * GIB, 1500, 1500, 1400, 90, 15360)
+    rows = tuple(ProfileRow(name, 0.05, 0, 40, 0.2, 50) for name in ("Routing + slot resolve", "Other routed"))
+    assert log.profile == Profile(rows, 0.4, 0, 100, 93.8)
+    assert log.perf == Perf(decode_ms=0, decode_runs=0)
+    assert (log.gpu_layers, log.placement.bank, log.placement.bank_in_host) == ((41, 41), ("MTL0_Mapped",), False)
+    assert (log.metal_kernels["dec_mv"], log.metal_kernels["replay_cache"], len(log.metal_kernels)) == (12000, 250, 12)
+
+
+def test_the_names_of_an_older_version() -> None:
+    log, routed = log_of("older"), log_of("older").routed
+    assert routed is not None
+    assert (routed.source, routed.source_ms, routed.requests, routed.misses) == ("pread-slot-bank", 25, 640, 160)
+    assert (routed.slotwr_ms, routed.reads, routed.io_split) == (3, 480, 1)
+    assert (routed.async_upload, routed.parallel_reads, routed.batched_reads) == (False, True, None)
+    assert [(line.layer, line.misses, line.peak) for line in log.layers] == [(0, 60, 50), (1, 100, 50)]
+    assert log.layers[1].bytes_read == 130 * MIB
+    assert log.prefetch is not None
+    assert (log.prefetch.misses, log.prefetch.reads) == (30, 90)
+    assert log.prime is not None
+    assert log.families["down"].install_ms == 10
+
+
+def test_a_version_without_what_a_fit_needs_is_one_line() -> None:
+    with pytest.raises(BadInput, match=r"^oldest.txt: no line `Flash-MoE residency cold=…`: not the whole log"):
+        log_of("oldest")
+    assert read_log(text_of("oldest"), mode="slot-bank", where="x").decode_tok_s == 10
+
+
+def test_of_a_later_version_all_that_is_known_is_read() -> None:
+    log = log_of("later")
+    assert log.routed is not None
+    assert (log.routed.source, log.routed.calls, log.routed.misses) == ("pread-slot-bank", 80, 160)
+    assert log.prefetch is None
+    assert [line.split("Flash-MoE ")[1].split("=")[0] for line in log.unread] == [
+        "routed src",
+        "prefill dedup saved",
+        "prefetch calls",
+    ]
+
+
+FAILED = {
+    "cpu-overflow": (
+        "slot-bank",
+        "Flash-MoE slot-bank overflow in layer 0: need more than 4 resident experts for this batch",
+        Overflow(0, 4),
+    ),
+    "cpu-allhit-small": (
+        "oracle-all-hit",
+        "Flash-MoE oracle-all-hit needs 9 slots in layer 0, but only 8 are configured",
+        Overflow(0, 8),
+    ),
+    "cpu-no-sidecar": ("slot-bank", "failed to open Flash-MoE manifest: none/manifest.json", None),
+}
+
+
+@pytest.mark.parametrize("name", FAILED)
+def test_a_failed_run_is_read_as_far_as_it_goes(name: str) -> None:
+    mode, failure, overflow = FAILED[name]
+    log = read_log(text_of(name), mode=mode, where="log.txt")
+    assert (log.failure, log.overflow, log.decode_tok_s, log.unread) == (failure, overflow, 0, ())
+    assert log.settings["mode"] == mode
+    with pytest.raises(BadInput):
+        parse_log(text_of(name), mode=mode, where="log.txt")
+
+
+def test_a_run_that_overflowed_still_tells_what_it_counted() -> None:
+    log = recorded("prose-ub4-bank16-overflow")
+    assert log.overflow == Overflow(0, 16)
+    assert log.routed is not None
+    assert (log.routed.calls, log.routed.requests, log.routed.misses) == (9, 64, 64)
+    assert len(log.layers) == 8
+
+
+def test_a_torn_log_is_read_as_far_as_it_goes() -> None:
+    text = text_of("cpu-temporal")
+    for end in range(0, len(text), 61):
+        log = read_log(text[:end], mode="slot-bank", where="log.txt")
+        assert (log.failure is None) == (log.decode_tok_s > 0)
+    torn = read_log(text[: text.index("resolve=")], mode="slot-bank", where="log.txt")
+    assert (torn.routed, torn.failure) == (
+        None,
+        "log.txt: no line `[ Prompt: … t/s | Generation: … t/s ]`: the run did not finish; run it again",
+    )
+
+
+def test_what_the_model_wrote_is_no_failure() -> None:
+    text = text_of("cpu-temporal").replace("### Anding", "Error: none\nError: CUDA\nFlash-MoE is a runtime")
+    log = parse_log(text, mode="slot-bank", where="log.txt")
+    assert (log.failure, log.routed) == (None, log_of("cpu-temporal").routed)
+    assert log.unread == ("Flash-MoE is a runtime",)
+
+
+@pytest.mark.parametrize(
+    ("line", "failure"),
+    [
+        ("src/ggml-cuda.cu:98: GGML_ASSERT(ptr == 0) failed", "GGML_ASSERT(ptr == 0) failed"),
+        ("CUDA error: out of memory", "CUDA error: out of memory"),
+        (
+            "common_init_result: Flash-MoE sidecar runs with GPU offload must keep --fit on in this fork …; remove …",
+            "Flash-MoE sidecar runs with GPU offload must keep --fit on in this fork …; remove …",
+        ),
+        ("  what():  std::bad_alloc", "std::bad_alloc"),
+        ("error: invalid argument: --moe-mode", "invalid argument: --moe-mode"),
+        ("", "log.txt: no line `[ Prompt: … t/s | Generation: … t/s ]`: the run did not finish; run it again"),
+    ],
+)
+def test_how_a_run_that_prints_nothing_else_failed(line: str, failure: str) -> None:
+    log = read_log(line, mode="slot-bank", where="log.txt")
+    assert (log.failure, log.routed, log.settings) == (failure, None, {})
+
+
+@pytest.mark.parametrize("damage", ["1.2.3", "9" * 500, "-", "nan", "", "1e400"])
+def test_damaged_numbers_of_any_line_raise_nothing_where_a_failed_run_is_read(damage: str) -> None:
+    for name in ("cuda", "metal", "older", "cpu-temporal", "cpu-allhit", "cpu-oracle-prefetch"):
+        text = re.sub(r"(?<=[=: ])\d[\d.]*", damage, text_of(name))
+        log = read_log(text, mode="slot-bank", where="log.txt")
+        assert log.routed is None
+        assert log.failure is not None
+        with pytest.raises(BadInput):
+            parse_log(text, mode="slot-bank", where="log.txt")
+
+
+def test_a_long_line_is_text_with_at_most_a_line_of_the_log_at_its_end() -> None:
+    text = text_of("cpu-temporal").replace("```llama_memory", "x" * 10**6 + "=" + "9" * 10**6 + "llama_memory")
+    text = text.replace("log_runtime_summary: Flash-MoE routed", "-" * 10**6 + "log_runtime_summary: Flash-MoE routed")
+    assert parse_log(text, mode="slot-bank", where="log.txt") == log_of("cpu-temporal")
