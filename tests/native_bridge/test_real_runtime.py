@@ -138,7 +138,7 @@ def test_a_full_disk_leaves_a_trace_that_is_usable(once: Any, runtime: Runtime, 
     short.chmod(0o755)
     with pytest.raises(SimError, match=r"its trace has (\d+) of \d+ routed calls; is the disk full"):
         once(REQUEST, runtime=replace(runtime, path=short))
-    assert 0 < load_trace(tmp_path / REQUEST.name / "trace.jsonl.gz").calls < 400
+    assert 0 < load_trace(tmp_path / run_name(REQUEST, MODES[REQUEST.mode]) / "trace.jsonl.gz").calls < 400
 
 
 def test_a_model_that_it_cannot_load_says_why(once: Any, tmp_path: Path) -> None:
