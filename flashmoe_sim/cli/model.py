@@ -10,7 +10,8 @@ from flashmoe_sim.cli.common import json_option, print_json, print_table, wrappe
 from flashmoe_sim.geometry import ModelGeometry, load_model, named_model, named_models
 from flashmoe_sim.geometry.families import ranges
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
-from flashmoe_sim.geometry.named import DENSE_ESTIMATED
+from flashmoe_sim.geometry.named import DENSE_ESTIMATED, ESTIMATED
+from flashmoe_sim.io.notes import code_of
 from flashmoe_sim.io.sizes import GIB, MIB
 
 SMALLEST_BANK = 16
@@ -132,7 +133,7 @@ def _print_summary(model: ModelGeometry, io_split: int) -> None:
     sizes = _spread([layer.expert_bytes for layer in model.layers.values()])
     reads = _spread([layer.read_ops(io_split=io_split) for layer in model.layers.values()])
     dense = "not known" if model.dense_bytes is None else f"{model.dense_bytes / GIB:,.2f} GiB"
-    if any(note.startswith(DENSE_ESTIMATED) for note in model.notes):
+    if DENSE_ESTIMATED in map(code_of, model.notes):
         dense = f"~{dense}"
     cycle = f"{model.token_cycle_bytes() / MIB:,.1f} MiB" if model.top_k else "not known"
     rows = [
@@ -197,7 +198,7 @@ def _banks(model: ModelGeometry) -> list[int]:
 
 
 def _is_estimated(model: ModelGeometry) -> bool:
-    return any(note.startswith("estimated") for note in model.notes)
+    return ESTIMATED in map(code_of, model.notes)
 
 
 def _families(model: ModelGeometry) -> dict[str, list[int]]:

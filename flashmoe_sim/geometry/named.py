@@ -11,14 +11,14 @@ from flashmoe_sim.geometry.families import GATE_UP
 from flashmoe_sim.geometry.ggml_types import BY_NAME, GgmlType, tensor_bytes
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput, did_you_mean
+from flashmoe_sim.io.notes import Note
 
 # MLX's affine groups of 64 weights: the bits, a 16-bit scale and a 16-bit bias.
 _MLX = {"MLX_2BIT": GgmlType(-1, "MLX_2BIT", 64, 20), "MLX_4BIT": GgmlType(-1, "MLX_4BIT", 64, 36)}
 _TYPES = {**BY_NAME, **_MLX}
 # What llama.cpp's quantizer takes where a row is not a whole number of K blocks.
 _FALLBACK = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
-# How a note begins that calls the dense bytes of a model estimated.
-DENSE_ESTIMATED = "dense weights estimated"
+ESTIMATED, DENSE_ESTIMATED = "estimated", "dense weights estimated"  # codes of notes, and how they begin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,7 @@ class Quant:
 
     down_more: the type of `down` in some layers: `down_more_layers`, else those of `more_bits`.
     dense_gib: the weights outside the routed experts, as a file has them; else dense_bits: the bits of each.
+    estimated, dense_estimated: what bytes are estimated from that no file or measurement confirms.
     """
 
     gate_up: str
@@ -36,6 +37,8 @@ class Quant:
     down_more_layers: str = ""
     dense_gib: float | None = None
     dense_bits: float = 0.0
+    estimated: str = ""
+    dense_estimated: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -104,7 +107,7 @@ def named_model(spec: str) -> ModelGeometry:
         arch=model.arch,
         quant=quant_name,
         dense_bytes=_dense_bytes(model, quant),
-        notes=(*model.notes, *quant.notes, *_dense_notes(model, quant)),
+        notes=(*model.notes, *_estimated(ESTIMATED, quant.estimated), *quant.notes, *_dense_notes(model, quant)),
     )
 
 
@@ -122,11 +125,15 @@ def _dense_bytes(model: NamedModel, quant: Quant) -> int:
     return round(model.dense_params_b * 1e9 * quant.dense_bits / 8)
 
 
-def _dense_notes(model: NamedModel, quant: Quant) -> tuple[str, ...]:
+def _dense_notes(model: NamedModel, quant: Quant) -> list[str]:
     if quant.dense_gib is not None:
-        return ()
+        return _estimated(DENSE_ESTIMATED, quant.dense_estimated)
     weights = f"{model.dense_params_b:g} billion of {quant.dense_bits:g} bits"
-    return (f"{DENSE_ESTIMATED}: {weights} ({model.dense_source})",)
+    return _estimated(DENSE_ESTIMATED, f"{weights} ({model.dense_source})")
+
+
+def _estimated(code: str, why: str) -> list[str]:
+    return [Note(code, f"{code}: {why}")] if why else []
 
 
 def _layer(model: NamedModel, quant: Quant, number: int) -> LayerGeometry:

@@ -13,14 +13,18 @@ class SimError(Exception):
 
 
 class BadInput(SimError):
-    """A file or an option is not usable: `found` says where, what was found and expected; `advice`, what to do."""
+    """A file or an option is not usable.
+
+    where: the row or file, if `found` does not name it. found: what was found and expected. advice: what to do.
+    said: all but `where`.
+    """
 
     exit_code = 2
 
-    def __init__(self, found: str, *, advice: str = "") -> None:
-        super().__init__(f"{found}; {advice}" if advice else found)
-        self.found = found
-        self.advice = advice
+    def __init__(self, found: str, *, where: str = "", advice: str = "") -> None:
+        self.where, self.found, self.advice = where, found, advice
+        self.said = f"{found}; {advice}" if advice else found
+        super().__init__(f"{where}: {self.said}" if where else self.said)
 
 
 def shortened(text: str, width: int = 60) -> str:

@@ -92,7 +92,7 @@ def predict_as_told(
         except DoesNotFit as error:
             unfit = unfit or error
             asked = replace(rate, bank=rate.bank or of_all, top_k=rate.top_k or top_k or geometry.top_k)
-            rows.append(Unfit(asked, str(error).removeprefix(f"{rate.where}: ")))
+            rows.append(Unfit(asked, error.said))
     if unfit is not None and not any(isinstance(row, Predicted) for row in rows):
         raise unfit
     return Predictions(geometry, runs_on, told, rows, tuple(filter(None, [percent_or_share(rates)])))

@@ -256,8 +256,8 @@ def room_for_pages(weights: Weights, machine: Machine, conditions: Conditions, *
     if taken > room:
         raise DoesNotFit(
             f"bank {bank}: {bank_bytes / GIB:.1f} GiB of slots, {dense / GIB:.1f} GiB of dense weights and "
-            f"{conditions.kv_bytes / GIB:.1f} GiB of context do not fit {machine.name}, which has {where}; "
-            f"{_largest_bank(weights, room - dense - conditions.kv_bytes, bank)}"
+            f"{conditions.kv_bytes / GIB:.1f} GiB of context do not fit {machine.name}, which has {where}",
+            advice=_largest_bank(weights, room - dense - conditions.kv_bytes, bank),
         )
     if conditions.direct_io:
         return 0

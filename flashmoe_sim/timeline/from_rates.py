@@ -162,7 +162,7 @@ def page_cache_share(
     try:
         room = room_for_pages(weights, machine, conditions, bank=str(bank or "none"), bank_bytes=inside)
     except DoesNotFit as error:
-        raise DoesNotFit(f"{where}: {error}") from None
+        raise DoesNotFit(error.found, where=where, advice=error.advice) from None
     outside = geometry.routed_bytes - inside
     return 1.0 if room and outside <= 0 else min(1.0, room / max(outside, 1))
 

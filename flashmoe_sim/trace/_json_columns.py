@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.io.notes import DROPPED, GAP, Note
 from flashmoe_sim.trace._json_kernels import (
     COUNTS,
     KEYS,
@@ -21,7 +22,6 @@ from flashmoe_sim.trace._json_kernels import (
     STEP,
     WEIGHTS,
 )
-from flashmoe_sim.trace.notes import DROPPED, GAP, Note
 from flashmoe_sim.trace.routing import RoutingTrace, infer_n_experts
 
 

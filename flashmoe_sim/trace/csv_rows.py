@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.notes import TORN, Note
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.lines import Skipped, excerpt
-from flashmoe_sim.trace.notes import TORN, Note
 
 LARGEST_REAL = float(np.finfo(np.float32).max)
 

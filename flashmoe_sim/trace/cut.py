@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.trace.notes import DROPPED, Note
+from flashmoe_sim.io.notes import DROPPED, Note
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import RoutingTrace
 

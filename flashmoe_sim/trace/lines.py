@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from flashmoe_sim.io.errors import BadInput, shortened
-from flashmoe_sim.trace.notes import SKIPPED, Note
+from flashmoe_sim.io.notes import SKIPPED, Note
 
 MAX_LINE_BYTES = 1 << 20  # a token's pairs take 40 KB for 100 layers with 32 experts each
 BOM = b"\xef\xbb\xbf"

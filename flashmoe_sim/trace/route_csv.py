@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.notes import DROPPED, SKIPPED, Note
 from flashmoe_sim.trace.calls import ID_MAX, run_starts, with_end
 from flashmoe_sim.trace.csv_rows import Column, Rows, read_rows
 from flashmoe_sim.trace.lines import Skipped, excerpt, line_blocks, numbered_lines, trace_name
-from flashmoe_sim.trace.notes import DROPPED, SKIPPED, Note
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 

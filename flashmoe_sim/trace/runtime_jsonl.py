@@ -24,6 +24,7 @@ import orjson
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.notes import SKIPPED, TORN, Note
 from flashmoe_sim.trace._json_columns import Columns
 from flashmoe_sim.trace._json_kernels import (
     COLUMNS,
@@ -39,7 +40,6 @@ from flashmoe_sim.trace._json_kernels import (
 from flashmoe_sim.trace._json_record import BadRecord, NotJson, counts_of, read_record
 from flashmoe_sim.trace._json_tokens import NEWLINE, PADDING
 from flashmoe_sim.trace.lines import trace_name
-from flashmoe_sim.trace.notes import SKIPPED, TORN, Note
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 

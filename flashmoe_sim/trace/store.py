@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.notes import CODES, code_of, with_code
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.trace.check import BY_LAYER, PER_CALL, PER_REFERENCE, REQUIRED
-from flashmoe_sim.trace.notes import CODES, code_of, with_code
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.notes import TORN, Note
 from flashmoe_sim.trace.calls import pair_array, run_starts, uniform_top_k, with_end
 from flashmoe_sim.trace.lines import Skipped, numbered_lines, trace_name
-from flashmoe_sim.trace.notes import TORN, Note
 from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace, infer_n_experts
 from flashmoe_sim.trace.source import open_bytes
 

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.notes import DROPPED, code_of
 from flashmoe_sim.trace.cut import cut, shown_layers
-from flashmoe_sim.trace.notes import DROPPED, code_of
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.trace.strategies import random_traces, trace_of
 

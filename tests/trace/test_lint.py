@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from flashmoe_sim.io.notes import GAP, SKIPPED, TORN, Note
 from flashmoe_sim.trace.counting import count_repeats
 from flashmoe_sim.trace.lint import Finding, lint
-from flashmoe_sim.trace.notes import GAP, SKIPPED, TORN, Note
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace
 from flashmoe_sim.trace.statistics import inspect

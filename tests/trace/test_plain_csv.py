@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.notes import TORN, code_of
 from flashmoe_sim.trace import csv_rows, lines, plain_csv
 from flashmoe_sim.trace.csv_rows import Column
 from flashmoe_sim.trace.lines import Skipped
-from flashmoe_sim.trace.notes import TORN, code_of
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 
 

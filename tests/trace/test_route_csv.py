@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.notes import DROPPED, SKIPPED, TORN, code_of
 from flashmoe_sim.trace import route_csv
-from flashmoe_sim.trace.notes import DROPPED, SKIPPED, TORN, code_of
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 
 PREAMBLE = """# route_trace v1

@@ -17,9 +17,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.notes import DROPPED, GAP, TORN, code_of
 from flashmoe_sim.trace import runtime_jsonl
 from flashmoe_sim.trace._json_kernels import KEY_NAMES
-from flashmoe_sim.trace.notes import DROPPED, GAP, TORN, code_of
 from flashmoe_sim.trace.runtime_jsonl import JsonlParser, read, sniff
 from tests.trace.jsonl_twin import BOM, LINE, NEXT, in_layout, parse, twin
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.notes import SKIPPED, code_of
 from flashmoe_sim.trace import runtime_jsonl
-from flashmoe_sim.trace.notes import SKIPPED, code_of
 from flashmoe_sim.trace.runtime_jsonl import read
 from tests.trace.jsonl_twin import BOM, LINE, NEXT, parse, twin
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.notes import GAP, Note, code_of
 from flashmoe_sim.trace import store
 from flashmoe_sim.trace.merge import union
-from flashmoe_sim.trace.notes import GAP, Note, code_of
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.trace.strategies import random_traces, trace_of
 

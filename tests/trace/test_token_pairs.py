@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.notes import SKIPPED, TORN, code_of
 from flashmoe_sim.trace import token_pairs
-from flashmoe_sim.trace.notes import SKIPPED, TORN, code_of
 from flashmoe_sim.trace.routing import PHASE_DECODE
 
 TWO_TOKENS = b"[[1, 5], [1, 2], [3, 0], [3, 9]]\n[[1, 2], [1, 7], [3, 9], [3, 4]]\n"

@@ -1,4 +1,4 @@
-"""Notes with a code, for what a recording lacks."""
+"""Notes with a code, so that nothing has to be read out of their text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ SKIPPED, TORN, GAP, DROPPED = CODES = ("skipped-lines", "torn-last-line", "seq-g
 
 
 class Note(str):
-    """A note that something is missing: its text, and as `code` the one of CODES under which `lint` reports it."""
+    """A note and its code: one of CODES for what a recording lacks, as `lint` reports it, or a model's `estimated`."""
 
     __slots__ = ("code",)
     code: str
