@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-GUIDE = (ROOT / "CONTRIBUTING.md").read_text().partition("**An engine**")[2].partition("\n## ")[0]
+GUIDE = (ROOT / "CONTRIBUTING.md").read_text().partition("## An engine for the bridge\n")[2].partition("\n## ")[0]
 PROGRAM = """#!/bin/sh
 echo "model $(basename "$1"), $2 tokens"
 echo "prompt 50.5 t/s, text 12.5 t/s"
