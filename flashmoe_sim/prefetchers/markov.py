@@ -9,7 +9,6 @@ import numpy as np
 
 from flashmoe_sim._jit import jit
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.prefetchers._ranking import take_best
 from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, default_width, most_experts, rows_of
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -64,6 +63,27 @@ def followers(source: Any, target: Any, offset: Any, expert: Any, layers: int, e
         n += 1
         offsets[n] = at
     return after[:n], offsets[: n + 1], out[:at]
+
+
+@jit
+def take_best(score: Any, width: int, out: Any, at: int) -> int:
+    """Write the experts with the `width` largest scores above 0 to `out` from `at` on, the best first; where to go on.
+
+    score: i64 [experts], those taken are set to 0. Equal scores: the lower expert number.
+    """
+    for _ in range(width):
+        best = 0
+        for expert in range(len(score)):
+            best = max(best, score[expert])
+        if best == 0:
+            break
+        expert = 0
+        while score[expert] != best:
+            expert += 1
+        score[expert] = 0
+        out[at] = expert
+        at += 1
+    return at
 
 
 @dataclass(frozen=True)
