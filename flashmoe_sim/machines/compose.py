@@ -26,6 +26,7 @@ LINK_SHARE: Range = (0.6, 0.77, 0.9)
 PAGEABLE_SHARE: Range = (0.3, 0.72, 0.85)
 PAGEABLE_RAM_SHARE: Range = (0.14, 0.27, 0.35)
 READ_SHARE: Range = (0.4, 0.71, 0.95)
+M2_SHARE: Range = (0.8, 0.9, 0.95)  # what the fastest drives are sold with, of four lanes
 
 UNKNOWN_RAM_GB_S: Range = (25, 64, 120)
 UNKNOWN_READ_GB_S: Range = (0.5, 3, 7)
@@ -168,7 +169,7 @@ def _nominal_ram(parts: Parts) -> Quantity:
         return replace(
             best.numbers["bandwidth_gb_s"],
             lo=0.6 * best.numbers["bandwidth_gb_s"].value,
-            source=f"no memory given: {best.name}, the fastest of {cpu.name}, or slower",
+            source=f"no memory given: {best.name}, the fastest of {cpu.name} ({cpu.source}), or slower",
         )
     return _estimate(UNKNOWN_RAM_GB_S, "no memory and no CPU given: two channels of any DDR4 or DDR5", "any desktop")
 
@@ -209,15 +210,22 @@ def _storage(parts: Parts) -> Storage:
     if drive is not None:
         sold = _scaled(drive.numbers["read_gb_s"], READ_SHARE, "drives that were measured", "reads of megabytes")
         read = drive.numbers.get("delivered_gb_s", sold)
+        cpu = parts.by_kind.get("cpu")
+        if class_ == "nvme" and cpu is not None and (pcie := _PCIE.fullmatch(cpu.pcie)):
+            lanes = catalogue()[f"pcie{pcie[1]}x4"]
+            most = _scaled(lanes.numbers["gb_s"], M2_SHARE, f"{lanes.title} of {cpu.name}", "reads of megabytes")
+            read = _slower(read, most)
     elif chip is not None and "ssd_gb_s" in chip.numbers:
         read, class_ = chip.numbers["ssd_gb_s"], "apple"
     else:
         read = _estimate(UNKNOWN_READ_GB_S, "no storage given: any SSD from SATA to PCIe 4.0", "not known")
-    request_us, lanes = CLASSES[class_]
+    request_us, in_flight = CLASSES[class_]
     return Storage(
         read_gb_s=read,
         request_us=_estimate(request_us, f"what storage of the class {class_} takes", "reads of megabytes"),
-        lanes=_exactly(lanes, f"a choice for storage of the class {class_}", "reads of whole experts", estimated=False),
+        lanes=_exactly(
+            in_flight, f"a choice for storage of the class {class_}", "reads of whole experts", estimated=False
+        ),
     )
 
 

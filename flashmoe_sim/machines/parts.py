@@ -35,13 +35,16 @@ _PLUS = re.compile(r"\s+\+\s*|\+(?=[^\s-])")  # not that of "Max+ 395"
 class Part:
     """One part: its kind, its public numbers, and the names of other parts that go with it.
 
-    kind: gpu, chip (CPU and GPU on one memory), cpu, memory, link or storage. memory: what a CPU takes at best.
-    pcie: the link that a GPU has or a CPU gives. class_: of storage. system: what a chip runs, macos or linux.
+    kind: gpu, chip (CPU and GPU on one memory), cpu, memory, link or storage. source, condition: of all that is said of
+    it, unless a number has its own. memory: what a CPU takes at best. pcie: the link that a GPU has or a CPU gives.
+    class_: of storage. system: what a chip runs, macos or linux.
     """
 
     name: str
     kind: str
     title: str
+    source: str
+    condition: str
     aliases: tuple[str, ...] = ()
     numbers: Mapping[str, Quantity] = field(default_factory=dict)
     memory: str = ""
@@ -81,10 +84,9 @@ def catalogue() -> dict[str, Part]:
 def _part(name: str, kind: str, entry: Mapping[str, Any]) -> Part:
     texts = {("class_" if key == "class" else key): entry[key] for key in TEXTS if key in entry}
     known = ("title", "aliases", "source", "condition", *TEXTS)
-    numbers = {
-        key: _number(value, entry["source"], entry["condition"]) for key, value in entry.items() if key not in known
-    }
-    return Part(name, kind, entry["title"], tuple(entry.get("aliases", ())), numbers, **texts)
+    source, condition = entry["source"], entry["condition"]
+    numbers = {key: _number(value, source, condition) for key, value in entry.items() if key not in known}
+    return Part(name, kind, entry["title"], source, condition, tuple(entry.get("aliases", ())), numbers, **texts)
 
 
 def _number(given: float | Mapping[str, Any], source: str, condition: str) -> Quantity:

@@ -41,6 +41,8 @@ def test_there_are_many_of_every_kind() -> None:
 def test_each_number_says_where_it_is_from(kind: str) -> None:
     for part in (part for part in PARTS if part.kind == kind):
         assert part.title
+        assert len(part.source) >= 8, part.name
+        assert len(part.condition) >= 5, part.name
         assert NUMBERS[kind] <= set(part.numbers) <= NUMBERS[kind] | OPTIONAL.get(kind, set()), part.name
         for key, quantity in part.numbers.items():
             assert 0 < quantity.lo <= quantity.value <= quantity.hi, (part.name, key)
@@ -74,6 +76,13 @@ def test_memory_delivers_what_its_name_says() -> None:
         assert part.numbers["bandwidth_gb_s"].value == pytest.approx(
             int(transfers) * 8 * int(channels) / 1000, rel=1e-3
         )
+
+
+def test_links_are_as_fast_as_their_lanes() -> None:
+    for part in (part for part in PARTS if part.name.startswith("pcie")):
+        generation, lanes = map(int, part.name.removeprefix("pcie").split("x"))
+        nominal = 2 ** (generation - 3) * 8 * 128 / 130 / 8 * lanes
+        assert part.numbers["gb_s"].value == pytest.approx(nominal, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -205,6 +214,20 @@ def test_a_link_is_what_card_and_cpu_have_in_common(parts: str, pinned: str) -> 
     link = compose(f"{parts} + 64GiB").link
     assert link is not None
     assert f"no link given: {pinned}," in link.pinned_gb_s.source
+
+
+@pytest.mark.parametrize(
+    ("parts", "read_gb_s"),
+    [
+        ("ryzen-9950x + 9100-pro", 10.5),
+        ("ryzen-5600 + 9100-pro", 7.089),  # 90 % of PCIe 4.0 x4
+        ("i9-9900k + 990-pro", 3.544),
+        ("i9-9900k + nvme-gen3", 2.414),  # 71 % of 3.4
+        ("i9-9900k + sata-ssd", 0.3905),
+    ],
+)
+def test_a_drive_is_no_faster_than_four_lanes_of_the_cpu(parts: str, read_gb_s: float) -> None:
+    assert compose(f"{parts} + 64GiB").storage.read_gb_s.value == read_gb_s
 
 
 def test_a_given_link_is_no_faster_than_the_card() -> None:
