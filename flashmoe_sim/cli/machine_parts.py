@@ -63,7 +63,7 @@ def build(text: str, out: Path, force: bool, as_json: bool) -> None:
     what no part says: it is estimated, and a measurement of your own is better.
 
     \b
-    Example: sim machine build "rtx-3060 + ryzen-5600 + 64GiB + nvme-gen4" --out mine.toml
+    Example: sim machine build "rtx-3060 + ryzen-5600 + 64GiB" --out mine.toml
     """
     from flashmoe_sim.machines.compose import compose
     from flashmoe_sim.machines.write import write_machine

@@ -18,6 +18,7 @@ HELPERS = {
     "main",
     "common",
     "machine_fit",
+    "machine_parts",
     "options",
     "progress",
     "sweep_tables",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flashmoe_sim import api
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.machines import load_machine
 from flashmoe_sim.machines.parts import catalogue
@@ -116,3 +117,8 @@ def test_bad_parts_are_one_line(
     assert printed.err.startswith(message)
     assert printed.err.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_parts_from_python() -> None:
+    table = api.replay("gpt-oss-120b", bank=16, contract="atomic", machine=PARTS)
+    assert table["machine"].to_list() == [load_machine(PARTS).name]
