@@ -69,8 +69,8 @@ class Question:
         default=None,
         metadata=_option(
             "X",
-            "Say how fast it runs on this machine: a name from `sim machine list`, or a file.",
-            several=("X,X", "Say how fast it runs on these machines: names from `sim machine list`, or files."),
+            "Say how fast it runs on this machine: a name from `sim machine list`, a file, or parts.",
+            several=("X,X", "Say how fast it runs on these machines: names from `sim machine list`, files, or parts."),
         ),
     )
     execution: str | None = field(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "prefetch",
     "io_split",
     *CONDITIONS,
-    machine={"required": True, "help": "A name from `sim machine list`, or a file."},
+    machine={"required": True, "help": "A name from `sim machine list`, a file, or parts."},
 )
 @model_option
 @click.option(

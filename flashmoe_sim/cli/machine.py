@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
+from flashmoe_sim.cli.machine_parts import build, parts
 from flashmoe_sim.io.numbers import plain
 
 if TYPE_CHECKING:
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
     """What the time of a run depends on: memory, storage, link, GPU and CPU."""
+
+
+command.add_command(parts)
+command.add_command(build)
 
 
 @command.command(name="list", short_help="All presets in a table.")
@@ -60,10 +65,11 @@ def list_(as_json: bool) -> None:
 def show(machine: str, as_toml: bool, as_json: bool) -> None:
     """Show every number of MACHINE, with its 90 % interval, source and condition.
 
-    MACHINE is a name from `sim machine list`, or the path of a TOML file of your own.
+    MACHINE is a name from `sim machine list`, the path of a TOML file of your own, or parts.
 
     \b
     Example: sim machine show m5-pro-48
+             sim machine show "rtx-3060 + ryzen-5600 + 64GiB + nvme-gen4"
              sim machine show m5-max-128 --toml > mine.toml
     """
     from flashmoe_sim.machines import load_machine

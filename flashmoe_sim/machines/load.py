@@ -1,4 +1,4 @@
-"""A machine from a preset's name or a TOML file, with one line about whatever is wrong with it."""
+"""A machine from a preset's name, a TOML file or parts, with one line about whatever is wrong with it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.io.errors import BadInput, did_you_mean, shown, unknown_name
+from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.keys import REQUIRED_SECTIONS, SECTIONS, Key, default_interval
 from flashmoe_sim.machines.machine import Anchors, Compute, Host, Link, Machine, Memory, Quantity, Storage
 from flashmoe_sim.machines.reads import MeasuredRead
@@ -32,10 +33,11 @@ _CLASSES: dict[str, Any] = {
 
 
 def load_machine(name_or_path: str | Path) -> Machine:
-    """The preset of this name, or the machine that a TOML file describes.
+    """The preset of this name, the machine that a TOML file describes, or the one that parts make.
 
-    A text that is the name of a preset always means it; write `./name` for a file of the same name.
-    Raises BadInput, naming the file and the key, for a name or a file that cannot be used.
+    A text that is the name of a preset always means it, and one with a `+` names parts, such as `m3-max + 48GiB`; write
+    `./name` for a file of the same name.
+    Raises BadInput, naming the file and the key, for a name, a file or parts that cannot be used.
     """
     if isinstance(name_or_path, str) and name_or_path in PRESETS:
         text = resources.files("flashmoe_sim.machines").joinpath("presets", f"{name_or_path}.toml").read_text("utf-8")
@@ -43,6 +45,8 @@ def load_machine(name_or_path: str | Path) -> Machine:
     path = Path(name_or_path)
     if not str(path).isprintable():
         raise BadInput(f"{str(path)!r}: cannot be the name of a machine or of its file")
+    if isinstance(name_or_path, str) and "+" in name_or_path and not _looks_like_a_path(name_or_path):
+        return compose(name_or_path)
     try:
         if not path.exists():
             if isinstance(name_or_path, str) and not _looks_like_a_path(name_or_path):

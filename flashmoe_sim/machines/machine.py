@@ -7,11 +7,13 @@ from functools import cached_property
 from pathlib import Path
 
 from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.numbers import plain
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.machines.reads import MeasuredRead, ReadTable
 
 REFERENCE_BYTES = 4 * MIB
 WIDE = 2.0  # times its lower end: an interval from which no speed should be taken without a word
+GUESSED = 5.0  # times its lower end: an interval of a rate of which next to nothing is known
 
 
 @dataclass(frozen=True)
@@ -158,12 +160,16 @@ class Machine:
         section = "cpu" if self.gpu is None else "gpu"
         unit = self.gpu or self.cpu
         rate = unit.weights_gb_s if unit is not None else None
-        if rate is None or not rate.estimated or rate.hi <= WIDE * rate.lo:
-            return ()
-        return (
-            f"{self.name}: {section}.weights_gb_s, how fast it computes, is only an estimate: "
-            f"{rate.value:.3g} GB/s ({rate.lo:.3g} to {rate.hi:.3g})",
-        )
+        notes = []
+        if rate is not None and rate.estimated and rate.hi > WIDE * rate.lo:
+            notes.append(
+                f"{self.name}: {section}.weights_gb_s, how fast it computes, is only an estimate: {_range(rate)}"
+            )
+        for path, quantity in self.quantities():
+            guessed = quantity.estimated and quantity.hi > GUESSED * quantity.lo
+            if guessed and path in ("storage.read_gb_s", "memory.bandwidth_gb_s"):
+                notes.append(f"{self.name}: {path} is a guess: {_range(quantity)}")
+        return tuple(notes)
 
     def varied(self, path: str, value: float) -> Machine:
         """This machine with another value of one quantity; its interval and source stay as they are.
@@ -176,6 +182,10 @@ class Machine:
         section, _, key = path.partition(".")
         part = replace(getattr(self, section), **{key: replace(quantities[path], value=value)})
         return replace(self, **{section: part})
+
+
+def _range(rate: Quantity) -> str:
+    return f"{plain(rate.value)} GB/s ({plain(rate.lo)} to {plain(rate.hi)})"
 
 
 OneMachine = str | Path | Machine

@@ -17,6 +17,7 @@ from native_bridge.cli.main import main, sim
 HELPERS = {
     "main",
     "common",
+    "machine_parts",
     "options",
     "progress",
     "sweep_tables",

@@ -6,8 +6,9 @@ import math
 
 import pytest
 
+from flashmoe_sim.io.sizes import GIB
 from reports.fidelity import hot_cache, kimi_bank, layer_budget, qwen_bank, slot_remap
-from reports.fidelity.from_table import GIB, column, fitted, passes_of_run, reading_sd, table
+from reports.fidelity.from_table import column, fitted, passes_of_run, reading_sd, table
 from reports.fidelity.prediction import Prediction
 from reports.fidelity.published import groups, predictions
 

@@ -1,0 +1,260 @@
+"""A machine from parts: what they are sold with times what such parts reached, and estimates of what no part says.
+
+Shares and times are medians of the presets, and their intervals hold about all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.machine import Compute, Host, Link, Machine, Memory, Quantity, Storage
+from flashmoe_sim.machines.parts import Part, Parts, catalogue, parse_parts
+
+Range = tuple[float, float, float]  # lo, value, hi
+
+DESKTOPS, UNIFIED, CPUS = "presets of desktops", "presets with unified memory", "presets whose CPU computes"
+GPU_SHARE: Range = (0.45, 0.81, 0.95)
+RAM_SHARE: Range = (0.6, 0.76, 0.95)
+UNIFIED_RAM_SHARE: Range = (0.75, 1, 1)
+CPU_SHARE: Range = (0.3, 0.54, 0.75)
+UNIFIED_CPU_SHARE: Range = (0.2, 0.43, 0.8)
+COPY_SHARE: Range = (0.12, 0.22, 0.35)
+UNIFIED_COPY_SHARE: Range = (0.03, 0.13, 0.3)
+LINK_SHARE: Range = (0.6, 0.77, 0.9)
+PAGEABLE_SHARE: Range = (0.3, 0.72, 0.85)
+PAGEABLE_RAM_SHARE: Range = (0.14, 0.27, 0.35)
+READ_SHARE: Range = (0.4, 0.71, 0.95)
+M2_SHARE: Range = (0.8, 0.9, 0.95)  # what the fastest drives are sold with, of four lanes
+
+UNKNOWN_RAM_GB_S: Range = (25, 64, 120)
+UNKNOWN_READ_GB_S: Range = (0.5, 3, 7)
+DRIVER_GIB = 0.8
+CLASSES: dict[str, tuple[Range, int]] = {  # microseconds that a read costs, and the reads in flight
+    "nvme": ((40, 100, 250), 8),
+    "apple": ((50, 150, 400), 8),
+    "sata": ((60, 150, 400), 4),
+    "usb": ((80, 250, 600), 4),
+    "phone": ((150, 580, 700), 4),
+    "hdd": ((4000, 12000, 20000), 1),
+}
+_PCIE = re.compile(r"pcie(\d)x(\d+)")
+
+
+def compose(text: str) -> Machine:
+    """The machine that these parts make, such as `rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + nvme-gen4`.
+
+    Raises BadInput for parts that are unknown, contradict each other or do not say enough.
+    """
+    parts = parse_parts(text)
+    kinds, names = parts.by_kind, " + ".join(parts.names)
+    chip, gpu, cpu = kinds.get("chip"), kinds.get("gpu"), kinds.get("cpu")
+    if chip is not None:
+        for kind in ("gpu", "cpu", "memory", "link"):
+            if kind in kinds:
+                raise BadInput(
+                    f"{chip.name} and {kinds[kind].name}: a chip with unified memory takes only a size of RAM and "
+                    "storage; leave one of the two out"
+                )
+    elif gpu is None and cpu is None:
+        raise BadInput(f"{names}: nothing computes; add a GPU, a CPU or a chip, such as ryzen-5600")
+    elif gpu is None and "link" in kinds:
+        raise BadInput(f"{kinds['link'].name}: a link leads into a GPU, and there is none; add a GPU or leave it out")
+    if parts.ram_gib is None:
+        raise BadInput(f"{names}: no size of RAM, which bank and page cache need; add it, such as 64GiB")
+    ram_gib = _exactly(parts.ram_gib, "the size that was given", "as given", estimated=False)
+    machine = _discrete(parts, ram_gib) if chip is None else _unified(chip, parts, ram_gib)
+    titles = [part.title for part in kinds.values()]
+    return replace(machine, name=names, title=", ".join([*titles, f"{parts.ram_gib:g} GiB"]))
+
+
+def _unified(chip: Part, parts: Parts, ram_gib: Quantity) -> Machine:
+    nominal, macs, numbers = chip.numbers["bandwidth_gb_s"], "presets of Macs", chip.numbers
+    if chip.system == "macos":
+        taken = 4 + ram_gib.value / 20
+        reserve = _estimate((taken / 2, taken, 1.6 * taken), f"{macs}: 4 GiB and a twentieth of RAM", "desktop in use")
+        gpu_share = 2 / 3 if ram_gib.value <= 32 else 3 / 4
+        gpu_source = f"{100 * gpu_share:.0f} % of RAM ({macs})"
+    else:
+        reserve = _estimate((3, 6, 10), "presets strix-halo-128 and gb10-128", "Linux")
+        gpu_share = 0.93
+        gpu_source = "93 % of RAM (presets strix-halo-128 and gb10-128)"
+    layer = _estimate((90, 200, 450), f"median of the {macs}", "mixture-of-experts layers, all resident")
+    knee = _estimate((5, 11, 20), f"median of the {macs} before M5", "prompt speed over decode speed")
+    call = _estimate((100, 190, 310), macs, "the GPU waits for the host at every routed call")
+    return Machine(
+        name="",
+        title="",
+        unified=True,
+        memory=Memory(
+            ram_gib=ram_gib,
+            bandwidth_gb_s=_scaled(nominal, UNIFIED_RAM_SHARE, UNIFIED, "nominal; sustained reads reach 75 to 95 %"),
+            copy_gb_s=_scaled(nominal, UNIFIED_COPY_SHARE, UNIFIED, "page cache to buffer"),
+            reserve_gib=_reserve(reserve, ram_gib),
+        ),
+        storage=_storage(parts),
+        gpu=Compute(
+            memory_gib=_exactly(_rounded(ram_gib.value * gpu_share), gpu_source, "unified memory"),
+            weights_gb_s=_scaled(nominal, GPU_SHARE, "presets with a GPU", "4-bit weights, one token at a time"),
+            layer_us=numbers.get("layer_us", layer),
+            knee_tokens=numbers.get("knee_tokens", knee),
+        ),
+        cpu=Compute(
+            weights_gb_s=_scaled(nominal, UNIFIED_CPU_SHARE, UNIFIED, "4-bit weights, all cores"),
+            layer_us=_estimate((30, 60, 150), UNIFIED, "llama.cpp on the CPU"),
+            knee_tokens=_estimate((2.5, 6, 10), UNIFIED, "4-bit weights"),
+        ),
+        host=Host(
+            call_us=numbers.get("call_us", call),
+            install_us=_estimate((0.5, 1, 4), UNIFIED, "patched runtime"),
+        ),
+    )
+
+
+def _discrete(parts: Parts, ram_gib: Quantity) -> Machine:
+    """A machine whose CPU has RAM of its own, and whose GPU, if there is one, has its own memory."""
+    gpu = parts.by_kind.get("gpu")
+    nominal = _nominal_ram(parts)
+    delivered = _scaled(nominal, RAM_SHARE, DESKTOPS, "read by all cores")
+    memory = Memory(
+        ram_gib=ram_gib,
+        bandwidth_gb_s=delivered,
+        copy_gb_s=_scaled(delivered, COPY_SHARE, DESKTOPS, "page cache to buffer, 8 threads"),
+        reserve_gib=_reserve(_estimate((3, 5, 8), DESKTOPS, "desktop in use"), ram_gib),
+    )
+    if gpu is None:
+        layer = _estimate((50, 250, 1300), f"between the {DESKTOPS}, 80, and laptop-ddr4, 600", "llama.cpp on the CPU")
+        host = Host(_estimate((2, 20, 40), CPUS, "one routed call"), _estimate((1, 20, 48), CPUS, "one expert"))
+    else:
+        layer = _estimate((30, 80, 250), DESKTOPS, "llama.cpp on the CPU")
+        host = Host(_estimate((35, 65, 130), DESKTOPS, "CUDA hot cache"), _estimate((1, 2, 4), DESKTOPS, "one expert"))
+    return Machine(
+        name="",
+        title="",
+        unified=False,
+        memory=memory,
+        storage=_storage(parts),
+        link=None if gpu is None else _link(gpu, parts, delivered),
+        gpu=None if gpu is None else _gpu(gpu),
+        cpu=Compute(
+            weights_gb_s=_scaled(nominal, CPU_SHARE, DESKTOPS, "4-bit weights, as many threads as cores"),
+            layer_us=layer,
+            knee_tokens=_estimate((2, 4, 10), DESKTOPS, "4-bit weights"),
+        ),
+        host=host,
+    )
+
+
+def _gpu(gpu: Part) -> Compute:
+    size, nominal = gpu.numbers["memory_gib"], gpu.numbers["bandwidth_gb_s"]
+    return Compute(
+        memory_gib=_exactly(
+            _rounded(size.value - DRIVER_GIB),
+            f"{size.value:g} ({size.source}) less {DRIVER_GIB} for the driver",
+            "no display",
+        ),
+        weights_gb_s=_scaled(nominal, GPU_SHARE, "presets with a GPU", "4-bit weights, one token at a time"),
+        layer_us=_estimate((15, 57, 150), f"median of the {DESKTOPS}", "mixture-of-experts layers, all resident"),
+        knee_tokens=_estimate((8, 45, 96), f"median of the {DESKTOPS}", "prompt speed over decode speed"),
+    )
+
+
+def _nominal_ram(parts: Parts) -> Quantity:
+    memory, cpu = parts.by_kind.get("memory"), parts.by_kind.get("cpu")
+    if memory is not None:
+        return memory.numbers["bandwidth_gb_s"]
+    if cpu is not None:
+        best = catalogue()[cpu.memory]
+        return replace(
+            best.numbers["bandwidth_gb_s"],
+            lo=0.6 * best.numbers["bandwidth_gb_s"].value,
+            source=f"no memory given: {best.name}, the fastest of {cpu.name} ({cpu.source}), or slower",
+        )
+    return _estimate(UNKNOWN_RAM_GB_S, "no memory and no CPU given: two channels of any DDR4 or DDR5", "any desktop")
+
+
+def _link(gpu: Part, parts: Parts, delivered: Quantity) -> Link:
+    """The link that all have: the card, and what was given, else what the CPU has. RAM bounds what goes over it."""
+    given, cpu = parts.by_kind.get("link"), parts.by_kind.get("cpu")
+    link = catalogue()[gpu.pcie]
+    if given is not None:
+        link = _narrower(link, given)
+    elif cpu is not None and cpu.pcie:
+        link = _narrower(link, catalogue()[cpu.pcie])
+    pinned = link.numbers.get("pinned_gb_s") or _scaled(link.numbers["gb_s"], LINK_SHARE, DESKTOPS, "pinned RAM")
+    if given is None:
+        source = f"no link given: {link.name}, the best that the other parts have; {pinned.source}"
+        pinned = replace(pinned, lo=_rounded(0.45 * pinned.value), source=source, estimated=True)
+    pinned = _slower(pinned, delivered)
+    pageable = _scaled(pinned, PAGEABLE_SHARE, "preset rtx-4090", "RAM not pinned")
+    return Link(
+        pinned_gb_s=pinned,
+        pageable_gb_s=_slower(pageable, _scaled(delivered, PAGEABLE_RAM_SHARE, DESKTOPS, "RAM not pinned")),
+        request_us=_estimate((3, 10, 30), DESKTOPS, "a copy of one expert"),
+    )
+
+
+def _narrower(one: Part, other: Part) -> Part:
+    """What two ends of a link have in common: of PCIe the older generation and the fewer lanes, else the slower one."""
+    first, second = _PCIE.fullmatch(one.name), _PCIE.fullmatch(other.name)
+    if first and second:
+        generation, lanes = (min(int(first[group]), int(second[group])) for group in (1, 2))
+        return catalogue()[f"pcie{generation}x{lanes}"]
+    return min(one, other, key=lambda part: part.numbers["gb_s"].value)
+
+
+def _storage(parts: Parts) -> Storage:
+    chip, drive = parts.by_kind.get("chip"), parts.by_kind.get("storage")
+    class_ = "nvme" if drive is None else drive.class_
+    if drive is not None:
+        sold = _scaled(drive.numbers["read_gb_s"], READ_SHARE, "drives that were measured", "reads of megabytes")
+        read = drive.numbers.get("delivered_gb_s", sold)
+        cpu = parts.by_kind.get("cpu")
+        if class_ == "nvme" and cpu is not None and (pcie := _PCIE.fullmatch(cpu.pcie)):
+            lanes = catalogue()[f"pcie{pcie[1]}x4"]
+            most = _scaled(lanes.numbers["gb_s"], M2_SHARE, f"{lanes.title} of {cpu.name}", "reads of megabytes")
+            read = _slower(read, most)
+    elif chip is not None and "ssd_gb_s" in chip.numbers:
+        read, class_ = chip.numbers["ssd_gb_s"], "apple"
+    else:
+        read = _estimate(UNKNOWN_READ_GB_S, "no storage given: any SSD from SATA to PCIe 4.0", "not known")
+    request_us, in_flight = CLASSES[class_]
+    return Storage(
+        read_gb_s=read,
+        request_us=_estimate(request_us, f"what storage of the class {class_} takes", "reads of megabytes"),
+        lanes=_exactly(
+            in_flight, f"a choice for storage of the class {class_}", "reads of whole experts", estimated=False
+        ),
+    )
+
+
+def _reserve(reserve: Quantity, ram_gib: Quantity) -> Quantity:
+    """At most half of RAM: small machines run small systems."""
+    return _slower(reserve, _exactly(ram_gib.value / 2, f"{reserve.source}; at most half of RAM", reserve.condition))
+
+
+def _estimate(range_: Range, source: str, condition: str) -> Quantity:
+    lo, value, hi = map(_rounded, range_)
+    return Quantity(value, lo, hi, source, condition, True)
+
+
+def _exactly(value: float, source: str, condition: str, *, estimated: bool = True) -> Quantity:
+    return Quantity(value, value, value, source, condition, estimated)
+
+
+def _scaled(quantity: Quantity, share: Range, rule: str, condition: str) -> Quantity:
+    """A share of another quantity, whose interval widens the interval of the share. rule: whose median the share is."""
+    lo, value, hi = share
+    source = f"{100 * value:.3g} % of {quantity.value:.4g} ({rule}); {quantity.source}"
+    return _estimate((quantity.lo * lo, quantity.value * value, quantity.hi * hi), source, condition)
+
+
+def _slower(one: Quantity, other: Quantity) -> Quantity:
+    """The quantity with the lower value, its interval no higher than the other's."""
+    least, most = sorted((one, other), key=lambda quantity: quantity.value)
+    return replace(least, lo=min(least.lo, most.lo), hi=max(least.value, min(least.hi, most.hi)))
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")

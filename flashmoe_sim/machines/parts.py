@@ -1,0 +1,178 @@
+"""Parts that a machine is put together from: every one that is known by name, and finding those that a text names."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.machines.machine import Quantity
+
+FILES = {
+    "gpus": "gpu",
+    "apple": "chip",
+    "unified": "chip",
+    "cpus": "cpu",
+    "memory": "memory",
+    "links": "link",
+    "storage": "storage",
+}
+KINDS = ("gpu", "chip", "cpu", "memory", "link", "storage")
+TEXTS = ("memory", "pcie", "class", "system")
+NEAREST = 3
+_SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) ?gi?b", re.IGNORECASE)
+_SEVERAL = re.compile(r"\d{1,2} ?[x*\u00d7] ?\S{3}")
+_PLUS = re.compile(r"\s+\+\s*|\+(?=[^\s-])")  # not that of "Max+ 395"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part: its kind, its public numbers, and the names of other parts that go with it.
+
+    kind: gpu, chip (CPU and GPU on one memory), cpu, memory, link or storage. source, condition: of all that is said of
+    it, unless a number has its own. memory: what a CPU takes at best. pcie: the link that a GPU has or a CPU gives.
+    class_: of storage. system: what a chip runs, macos or linux.
+    """
+
+    name: str
+    kind: str
+    title: str
+    source: str
+    condition: str
+    aliases: tuple[str, ...] = ()
+    numbers: Mapping[str, Quantity] = field(default_factory=dict)
+    memory: str = ""
+    pcie: str = ""
+    class_: str = ""
+    system: str = ""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a text names: its parts, at most one of a kind, in the order of KINDS, and RAM in GiB if it says so."""
+
+    by_kind: Mapping[str, Part]
+    ram_gib: float | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parts and the RAM, as they are written."""
+        ram = () if self.ram_gib is None else (f"{self.ram_gib:g}GiB",)
+        return (*(part.name for part in self.by_kind.values()), *ram)
+
+
+@cache
+def catalogue() -> dict[str, Part]:
+    """Every part by its name, in the order of its file."""
+    parts = {}
+    folder = resources.files("flashmoe_sim.machines").joinpath("parts")
+    for file, kind in FILES.items():
+        document = tomllib.loads(folder.joinpath(f"{file}.toml").read_text("utf-8"))
+        for group in document.values():
+            shared = {key: value for key, value in group.items() if key != "parts"}
+            for name, own in group["parts"].items():
+                parts[name] = _part(name, kind, shared | own)
+    return parts
+
+
+def _part(name: str, kind: str, entry: Mapping[str, Any]) -> Part:
+    texts = {("class_" if key == "class" else key): entry[key] for key in TEXTS if key in entry}
+    known = ("title", "aliases", "source", "condition", *TEXTS)
+    source, condition = entry["source"], entry["condition"]
+    numbers = {key: _number(value, source, condition) for key, value in entry.items() if key not in known}
+    return Part(name, kind, entry["title"], source, condition, tuple(entry.get("aliases", ())), numbers, **texts)
+
+
+def _number(given: float | Mapping[str, Any], source: str, condition: str) -> Quantity:
+    """A number with its group's source and condition, or with its own; one without an interval is a specification."""
+    own: Mapping[str, Any] = given if isinstance(given, Mapping) else {"value": given}
+    value = float(own["value"])
+    return Quantity(
+        value,
+        float(own.get("lo", value)),
+        float(own.get("hi", value)),
+        own.get("source", source),
+        own.get("condition", condition),
+        own.get("estimated", False),
+    )
+
+
+def parse_parts(text: str) -> Parts:
+    """The parts of a text such as `rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB`, in any order.
+
+    Raises BadInput for a part that is not known, for two of one kind, and for several of one part.
+    """
+    by_kind: dict[str, Part] = {}
+    ram_gib = None
+    for word in map(str.strip, _PLUS.split(text)):
+        if size := _SIZE.fullmatch(word):
+            if ram_gib is not None:
+                raise BadInput(f"{ram_gib:g}GiB and {word}: two sizes of RAM; give one")
+            ram_gib = float(size[1])
+            if not ram_gib:
+                raise BadInput(f"{word}: no RAM; give its size, such as 64GiB")
+            continue
+        part = find_part(word)
+        if part.kind in by_kind:
+            raise BadInput(f"{by_kind[part.kind].name} and {part.name}: two parts of one kind, {part.kind}; give one")
+        by_kind[part.kind] = part
+    return Parts({kind: by_kind[kind] for kind in KINDS if kind in by_kind}, ram_gib)
+
+
+def find_part(word: str) -> Part:
+    """The part that is called so, by its name, an alias or its title.
+
+    Case, spaces and hyphens make no difference. Raises BadInput with the nearest names for a part that is not known.
+    """
+    if not word:
+        raise BadInput("an empty part; write parts with one + between two, such as rtx-3060 + 64GiB")
+    names = _names()
+    if (key := _plain(word)) in names:
+        return catalogue()[names[key]]
+    if _SEVERAL.match(word):
+        raise BadInput(f"{shown(word)}: several of one part; a machine here has one GPU; give one")
+    near = dict.fromkeys(names[found] for found in get_close_matches(key, names, n=2 * NEAREST, cutoff=0.6))
+    nearest = " or ".join(map(repr, list(near)[:NEAREST]))
+    raise BadInput(
+        f"unknown part {shown(word)}; {f'did you mean {nearest}? ' if near else ''}`sim machine parts` lists all"
+    )
+
+
+def matching(word: str) -> list[Part]:
+    """The parts with the word in their kind, name, aliases or title. Raises BadInput if there is none."""
+    key = _plain(word)
+    found = [
+        part
+        for part in catalogue().values()
+        if key == part.kind or any(key in _plain(text) for text in (part.name, *part.aliases, part.title))
+    ]
+    return found or [find_part(word)]
+
+
+@cache
+def _names() -> dict[str, str]:
+    """A part's name by each way to write it. Names come first, so that no alias or title hides one."""
+    parts = catalogue().values()
+    ways = [(part.name, part.name) for part in parts]
+    ways += [(alias, part.name) for part in parts for alias in part.aliases]
+    for part in parts:
+        maker, _, rest = part.title.partition(" ")
+        ways += [(part.title, part.name), (rest or maker, part.name)]
+        ways.append((rest.removeprefix("GeForce ").removeprefix("Core ").removeprefix("Radeon "), part.name))
+        if part.kind == "cpu" and re.search(r"\d{3}", model := part.title.split()[-1]):
+            ways.append((model, part.name))
+    names: dict[str, str] = {}
+    for way, name in ways:
+        if key := _plain(way):
+            names.setdefault(key, name)
+    return names
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())

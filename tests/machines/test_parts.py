@@ -1,0 +1,286 @@
+"""Every part says where its numbers are from; parts make a machine, or one line says why not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines import load_machine
+from flashmoe_sim.machines.compose import CLASSES, compose
+from flashmoe_sim.machines.keys import SECTIONS
+from flashmoe_sim.machines.parts import KINDS, Part, catalogue, find_part, parse_parts
+from flashmoe_sim.machines.write import write_machine
+
+EXAMPLE = "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + pcie4x16 + nvme-gen4"
+PARTS = catalogue().values()
+NUMBERS = {
+    "gpu": {"memory_gib", "bandwidth_gb_s"},
+    "chip": {"bandwidth_gb_s"},
+    "cpu": set(),
+    "memory": {"bandwidth_gb_s"},
+    "link": {"gb_s"},
+    "storage": {"read_gb_s"},
+}
+OPTIONAL = {
+    "chip": {"ssd_gb_s", "layer_us", "knee_tokens", "call_us"},
+    "link": {"pinned_gb_s"},
+    "storage": {"delivered_gb_s"},
+}
+
+
+def test_there_are_many_of_every_kind() -> None:
+    for kind, least in {"gpu": 40, "cpu": 20, "chip": 20, "memory": 12, "link": 12, "storage": 15}.items():
+        assert sum(part.kind == kind for part in PARTS) >= least
+    assert set(NUMBERS) == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_number_says_where_it_is_from(kind: str) -> None:
+    for part in (part for part in PARTS if part.kind == kind):
+        assert part.title
+        assert len(part.source) >= 8, part.name
+        assert len(part.condition) >= 5, part.name
+        assert NUMBERS[kind] <= set(part.numbers) <= NUMBERS[kind] | OPTIONAL.get(kind, set()), part.name
+        for key, quantity in part.numbers.items():
+            assert 0 < quantity.lo <= quantity.value <= quantity.hi, (part.name, key)
+            assert len(quantity.source) >= 8, (part.name, key)
+            assert len(quantity.condition) >= 5, (part.name, key)
+            assert not quantity.estimated or quantity.lo < quantity.hi, (part.name, key)
+
+
+def test_each_part_names_parts_that_there_are() -> None:
+    for part in PARTS:
+        assert (part.kind == "cpu") == bool(part.memory)
+        assert not part.memory or catalogue()[part.memory].kind == "memory"
+        assert part.kind != "gpu" or part.pcie
+        assert not part.pcie or catalogue()[part.pcie].kind == "link"
+        assert (part.class_ in CLASSES) == (part.kind == "storage")
+        assert (part.system in ("macos", "linux")) == (part.kind == "chip")
+
+
+def test_no_name_means_two_parts() -> None:
+    seen: dict[str, str] = {}
+    for part in PARTS:
+        for way in (part.name, *part.aliases, part.title):
+            key = re.sub("[^a-z0-9]", "", way.lower())
+            assert seen.setdefault(key, part.name) == part.name
+            assert find_part(way) == part
+
+
+def test_memory_delivers_what_its_name_says() -> None:
+    for part in (part for part in PARTS if part.kind == "memory"):
+        transfers, channels = part.name.rpartition("-")[2].split("x")
+        assert part.numbers["bandwidth_gb_s"].value == pytest.approx(
+            int(transfers) * 8 * int(channels) / 1000, rel=1e-3
+        )
+
+
+def test_links_are_as_fast_as_their_lanes() -> None:
+    for part in (part for part in PARTS if part.name.startswith("pcie")):
+        generation, lanes = map(int, part.name.removeprefix("pcie").split("x"))
+        nominal = 2 ** (generation - 3) * 8 * 128 / 130 / 8 * lanes
+        assert part.numbers["gb_s"].value == pytest.approx(nominal, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("RTX 3090", "rtx-3090"),
+        ("GeForce RTX 3060 12 GB", "rtx-3060"),
+        ("3060", "rtx-3060"),
+        ("Ryzen 9 7950X", "ryzen-7950x"),
+        ("9800x3d", "ryzen-9800x3d"),
+        ("i9-14900K", "i9-14900k"),
+        ("Ryzen AI Max+ 395", "strix-halo"),
+        ("DGX Spark", "gb10"),
+        ("Apple M4 Pro", "m4-pro"),
+        ("m3_max", "m3-max"),
+        ("DDR5-6000", "ddr5-6000x2"),
+        ("PCIe 4.0 x16", "pcie4x16"),
+        ("Samsung 990 PRO", "990-pro"),
+        ("nvme", "nvme-gen3"),
+    ],
+)
+def test_people_write_parts_otherwise(written: str, name: str) -> None:
+    assert find_part(written).name == name
+
+
+def test_parts_come_in_any_order() -> None:
+    one = parse_parts("64GB+nvme-gen4+rtx-3060")
+    assert one.names == ("rtx-3060", "nvme-gen4", "64GiB")
+    assert compose("64GB+nvme-gen4+rtx-3060") == compose("RTX 3060 + 64 GiB + gen4")
+
+
+def test_the_example_composes(tmp_path: Path) -> None:
+    machine = load_machine(EXAMPLE)
+    assert machine.name == "rtx-3060 + ryzen-5600 + ddr4-3200x2 + pcie4x16 + nvme-gen4 + 64GiB"
+    found = {path: (quantity.value, quantity.estimated) for path, quantity in machine.quantities()}
+    assert found["memory.ram_gib"] == (64, False)
+    assert found["link.pinned_gb_s"] == (23.9, False)
+    assert found["gpu.weights_gb_s"] == (291.6, True)  # 81 % of 360
+    assert found["memory.bandwidth_gb_s"] == (38.91, True)  # 76 % of 51.2
+    assert found["storage.read_gb_s"] == (4.97, True)  # 71 % of 7
+    assert found["gpu.memory_gib"] == (11.2, True)
+    write_machine(machine, tmp_path / "mine.toml")
+    assert load_machine(tmp_path / "mine.toml") == machine
+
+
+def _with_what_it_needs(part: Part) -> str:
+    if part.kind == "chip":
+        return f"{part.name} + 16GiB"
+    return f"rtx-3060 + {part.name} + 16GiB" if part.kind in ("memory", "link", "storage") else f"{part.name} + 16GiB"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_part_makes_a_machine_that_a_file_can_hold(kind: str, tmp_path: Path) -> None:
+    for part in (part for part in PARTS if part.kind == kind):
+        machine = compose(_with_what_it_needs(part))
+        keys = {f"{section}.{key.name}": key for section, keys in SECTIONS.items() for key in keys}
+        for path, quantity in machine.quantities():
+            key = keys[path]
+            assert key.least <= quantity.lo <= quantity.value <= quantity.hi <= key.most, (part.name, path)
+        assert machine.memory is not None
+        assert machine.memory.copy_gb_s.value < machine.memory.bandwidth_gb_s.value
+        assert (machine.link is None) == (machine.gpu is None or machine.unified)
+        if machine.link is not None:
+            assert machine.link.pageable_gb_s.value < machine.link.pinned_gb_s.value
+            assert machine.link.pinned_gb_s.value <= machine.memory.bandwidth_gb_s.value
+        write_machine(machine, tmp_path / "mine.toml", force=True)
+        assert load_machine(tmp_path / "mine.toml") == machine
+
+
+@pytest.mark.parametrize(
+    ("preset", "parts"),
+    [
+        ("rtx-3060", "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 32GiB + pcie4x16 + nvme-gen3"),
+        ("rtx-3090", "rtx-3090 + ryzen-5950x + ddr4-3200x2 + 64GiB + pcie4x16 + nvme-gen4"),
+        ("rtx-4090", "rtx-4090 + ryzen-7950x + ddr5-5200x2 + 96GiB + pcie4x16 + 990-pro"),
+        ("rtx-5090", "rtx-5090 + ryzen-9950x + ddr5-6000x2 + 96GiB + pcie5x16 + 9100-pro"),
+        ("laptop-ddr4", "ryzen-5800h + ddr4-3200x2 + 14.8GiB + nvme-gen3"),
+        ("strix-halo-128", "strix-halo + 128GiB + nvme-gen4"),
+        ("gb10-128", "gb10 + 121GiB + nvme-gen4"),
+        ("m1-8", "m1 + 8GiB"),
+        ("m1-pro-32", "m1-pro + 32GiB"),
+        ("m1-ultra-128", "m1-ultra + 128GiB"),
+        ("m2-16", "m2 + 16GiB"),
+        ("m3-16", "m3 + 16GiB"),
+        ("m3-pro-36", "m3-pro + 36GiB"),
+        ("m3-max-48", "m3-max + 48GiB"),
+        ("m4-32", "m4 + 32GiB"),
+        ("m4-pro-48", "m4-pro + 48GiB"),
+        ("m4-max-128", "m4-max + 128GiB"),
+        ("m5-32", "m5 + 32GiB"),
+        ("m5-pro-48", "m5-pro + 48GiB"),
+        ("m5-max-128", "m5-max + 128GiB"),
+    ],
+)
+def test_presets_are_within_the_intervals_of_their_parts(preset: str, parts: str) -> None:
+    """The lanes of presets are what one engine keeps, and a GPU's memory has no interval: what the system allows."""
+    composed = dict(compose(parts).quantities())
+    known = dict(load_machine(preset).quantities())
+    assert set(composed) == set(known)
+    for path, quantity in known.items():
+        if path == "gpu.memory_gib":
+            assert composed[path].value == pytest.approx(quantity.value, rel=0.11)
+        elif path != "storage.lanes":
+            assert composed[path].lo <= quantity.value <= composed[path].hi, path
+
+
+def test_what_no_part_says_is_estimated_and_noted() -> None:
+    machine = compose("rtx-3060 + 64GiB")
+    assert [note.partition(": ")[2] for note in machine.notes] == [
+        "gpu.weights_gb_s, how fast it computes, is only an estimate: 291.6 GB/s (162 to 342)",
+        "memory.bandwidth_gb_s is a guess: 48.64 GB/s (15 to 114)",
+        "storage.read_gb_s is a guess: 3 GB/s (0.5 to 7)",
+    ]
+    assert machine.link is not None
+    assert machine.link.pinned_gb_s.estimated
+    assert machine.link.pinned_gb_s.source.startswith("no link given: pcie4x16, the best that the other parts have")
+
+
+@pytest.mark.parametrize(
+    ("parts", "pinned"),
+    [
+        ("rtx-5090 + ryzen-5600", "pcie4x16"),
+        ("rtx-5060 + ryzen-5600", "pcie4x8"),
+        ("rtx-5090 + ryzen-5600g", "pcie3x16"),
+        ("rtx-3060 + ryzen-9950x", "pcie4x16"),
+    ],
+)
+def test_a_link_is_what_card_and_cpu_have_in_common(parts: str, pinned: str) -> None:
+    link = compose(f"{parts} + 64GiB").link
+    assert link is not None
+    assert f"no link given: {pinned}," in link.pinned_gb_s.source
+
+
+@pytest.mark.parametrize(
+    ("parts", "read_gb_s"),
+    [
+        ("ryzen-9950x + 9100-pro", 10.5),
+        ("ryzen-5600 + 9100-pro", 7.089),  # 90 % of PCIe 4.0 x4
+        ("i9-9900k + 990-pro", 3.544),
+        ("i9-9900k + nvme-gen3", 2.414),  # 71 % of 3.4
+        ("i9-9900k + sata-ssd", 0.3905),
+    ],
+)
+def test_a_drive_is_no_faster_than_four_lanes_of_the_cpu(parts: str, read_gb_s: float) -> None:
+    assert compose(f"{parts} + 64GiB").storage.read_gb_s.value == read_gb_s
+
+
+def test_a_given_link_is_no_faster_than_the_card() -> None:
+    fast, card = (
+        compose("rtx-3060 + ddr5-8000x2 + 64GiB + pcie5x16"),
+        compose("rtx-3060 + ddr5-8000x2 + 64GiB + pcie4x16"),
+    )
+    assert fast.link == card.link
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ("rtx-3060 + RTX 3090 + 64GiB", "rtx-3060 and rtx-3090: two parts of one kind, gpu; give one"),
+        ("m3-max + m4-max + 64GiB", "m3-max and m4-max: two parts of one kind, chip; give one"),
+        ("rtx-3060 + 32GiB + 64GB", "32GiB and 64GB: two sizes of RAM; give one"),
+        ("rtx-3060 + 0GiB", "0GiB: no RAM; give its size, such as 64GiB"),
+        ("2x rtx-3090 + 64GiB", "'2x rtx-3090': several of one part; a machine here has one GPU; give one"),
+        ("rtx-3060 + ", "an empty part; write parts with one + between two, such as rtx-3060 + 64GiB"),
+        (
+            "rtx-3061 + 64GiB",
+            "unknown part 'rtx-3061'; did you mean 'rtx-3060' or 'rtx-3060-laptop' or 'rtx-3060-ti'? "
+            "`sim machine parts` lists all",
+        ),
+        ("abacus + 64GiB", "unknown part 'abacus'; `sim machine parts` lists all"),
+        (
+            "m3-max + rtx-3060 + 64GiB",
+            "m3-max and rtx-3060: a chip with unified memory takes only a size of RAM and storage; leave one of the "
+            "two out",
+        ),
+        (
+            "nvme-gen4 + 64GiB",
+            "nvme-gen4 + 64GiB: nothing computes; add a GPU, a CPU or a chip, such as ryzen-5600",
+        ),
+        (
+            "ryzen-5600 + pcie4x16 + 64GiB",
+            "pcie4x16: a link leads into a GPU, and there is none; add a GPU or leave it out",
+        ),
+        (
+            "rtx-3060 + nvme-gen4",
+            "rtx-3060 + nvme-gen4: no size of RAM, which bank and page cache need; add it, such as 64GiB",
+        ),
+    ],
+)
+def test_parts_that_make_no_machine(parts: str, message: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        load_machine(parts)
+    assert str(caught.value) == message
+
+
+def test_a_path_with_a_plus_is_a_path(tmp_path: Path) -> None:
+    path = tmp_path / "a+b.toml"
+    write_machine(compose(EXAMPLE), path)
+    assert load_machine(str(path)) == compose(EXAMPLE)
+    with pytest.raises(BadInput, match=r"no\+such\.toml: no such file"):
+        load_machine("no+such.toml")
