@@ -14,6 +14,7 @@ from flashmoe_sim.residency import pinned, scheduled, tally
 from flashmoe_sim.residency.ahead import NOT_READ, Ahead
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
+from flashmoe_sim.residency.own_results import check_pinned
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.pool_replay import Recording, replay_pool
 from flashmoe_sim.residency.setup import Setup
@@ -134,8 +135,10 @@ def _pinned_keys(workload: Workload, setup: Setup) -> list[NDArray[np.bool_]] | 
     """For every pool which keys are resident throughout, bool [keys]; None for a policy that evicts."""
     if not isinstance(setup.policy, PinningPolicy):
         return None
+    candidates = _candidates(workload, setup)
     with blaming("policy", setup.policy):
-        masks = setup.policy.pinned(_candidates(workload, setup))
+        masks = setup.policy.pinned(candidates)
+    check_pinned(setup.policy, masks, candidates)
     return [np.concatenate(masks)] if setup.scope == "global" else masks
 
 

@@ -11,6 +11,7 @@ from flashmoe_sim._jit import jit
 from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.ahead import UNUSED
+from flashmoe_sim.residency.own_results import Stretches
 from flashmoe_sim.residency.stream import ReadAhead
 from flashmoe_sim.residency.workload import Workload
 
@@ -38,8 +39,9 @@ def replay(
     came: list[NDArray[np.int32]] = []
     moments: list[NDArray[np.int64]] = []
     used = np.empty(0, np.int64)
-    begin = 0
+    begin, stretches = 0, Stretches(policy, trace, candidates)
     for end, after in policy.schedule(trace, pool.key, candidates):
+        stretches.check(end, after)
         count(pool.key, pool.offset, pool.row, begin, end, uses_bank, resident, fresh, seen, used, table, stream, hit)
         last_call[pool.row[begin:end]] = np.arange(begin, end)
         new = np.empty(pool.keys, np.int32)

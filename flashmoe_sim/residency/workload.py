@@ -18,6 +18,7 @@ from flashmoe_sim.policies.base import Policy, ProfiledPolicy
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency.ahead import Ahead, by_pool, nothing_ahead
+from flashmoe_sim.residency.own_results import check_predictions
 from flashmoe_sim.residency.pool import Pool, build_pools
 from flashmoe_sim.residency.profile import Profile, find_profile
 from flashmoe_sim.trace.bundled import find_trace
@@ -65,6 +66,7 @@ class Workload:
             else:
                 with blaming("predictor", prefetcher):
                     predictions = prefetcher.predict(self.trace)
+                    check_predictions(prefetcher, predictions, self.trace)
                     self._ahead[key] = by_pool(predictions, pools, len(self.trace.layers))
         return self._ahead[key]
 

@@ -1,0 +1,126 @@
+"""What a policy or predictor of the user's returns, checked before a loop relies on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.outside import is_outside, place_of_function
+from flashmoe_sim.policies.base import Candidates, PinningPolicy, ScheduledPolicy
+from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, rows_of
+from flashmoe_sim.trace.routing import RoutingTrace
+
+
+def check_pinned(policy: PinningPolicy, masks: Any, candidates: Candidates) -> None:
+    """Raise BadInput unless `pinned` returned a mask of the experts of each layer, and they fit the banks."""
+    if not is_outside(type(policy)):
+        return
+    experts = [len(counts) for counts in candidates.counts]
+    if not isinstance(masks, list | tuple) or len(masks) != len(experts):
+        number = f" of {len(masks)}" if isinstance(masks, list | tuple) else ""
+        raise _wrong("policy", policy, "pinned", f"{_said(masks)}{number}", f"a list of {len(experts)} masks")
+    for mask, n in zip(masks, experts, strict=True):
+        if not _is_mask(mask, n):
+            raise _wrong("policy", policy, "pinned", _said(mask), f"masks bool [experts], here bool [{n}]")
+    _check_room(policy, "pinned", [int(mask.sum()) for mask in masks], candidates)
+
+
+class Stretches:
+    """Checks what `schedule` yields, one after another."""
+
+    def __init__(self, policy: ScheduledPolicy, trace: RoutingTrace, candidates: Candidates) -> None:
+        self.policy, self.candidates = policy, candidates
+        self.keys = np.cumsum([0, *(len(counts) for counts in candidates.counts)])
+        self.begins = {*np.flatnonzero(np.diff(trace.steps, prepend=-1)).tolist(), trace.calls}
+        self.last = -1
+
+    def check(self, begin: Any, resident: Any) -> None:
+        """Raise BadInput unless a stretch begins where a step does, after the last, and its residents fit the banks."""
+        if not is_outside(type(self.policy)):
+            return
+        keys = int(self.keys[-1])
+        first = self.last < 0 and begin != 0
+        if first or begin not in self.begins or begin <= self.last:
+            expected = "0 first, then calls with which steps begin, ascending"
+            raise _wrong("policy", self.policy, "schedule", f"a stretch from call {begin}", expected)
+        if not _is_mask(resident, keys):
+            raise _wrong(
+                "policy", self.policy, "schedule", _said(resident), f"residents bool [keys], here bool [{keys}]"
+            )
+        held = np.add.reduceat(resident, self.keys[:-1], dtype=np.int64).tolist()
+        _check_room(self.policy, "schedule", held, self.candidates)
+        self.last = begin
+
+
+def check_predictions(prefetcher: Prefetcher, found: Any, trace: RoutingTrace) -> None:
+    """Raise BadInput unless the predictions are of experts, layers and calls that the trace has, in order."""
+    if not is_outside(type(prefetcher)):
+        return
+
+    def wrong(found: str, expected: str) -> BadInput:
+        return _wrong("predictor", prefetcher, "predict", found, expected)
+
+    if not isinstance(found, Predictions):
+        raise wrong(_said(found), "Predictions")
+    for item in fields(found):
+        column = getattr(found, item.name)
+        whole = isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype.kind in "iu"
+        if not whole and not (item.name == "target" and column is None):
+            raise wrong(f"{item.name}: {_said(column)}", "a numpy array of whole numbers")
+    calls, layers, number = trace.calls, len(trace.layers), len(found.after)
+    experts = np.array([trace.n_experts[layer] for layer in trace.layers])
+    length = np.diff(found.offset)
+    if len(found.row) != number or len(found.offset) != number + 1:
+        raise wrong(
+            f"{number} in after, {len(found.row)} in row, {len(found.offset)} in offset", "as many rows, an offset more"
+        )
+    if (found.offset[:1] != 0).any() or (length < 0).any() or found.offset[-1] != len(found.expert):
+        raise wrong("an offset that does not divide expert", f"0 to {len(found.expert)}, ascending")
+    if (np.diff(found.after) < 0).any() or not _within(found.after, -1, calls):
+        raise wrong("an after that is no call, or earlier than the one before", f"-1 to {calls - 1}, ascending")
+    if not _within(found.row, 0, layers):
+        raise wrong("a row that is no layer", f"0 to {layers - 1}")
+    most = experts[np.repeat(found.row, length)]
+    if ((found.expert < 0) | (found.expert >= most)).any():
+        raise wrong("an expert that its layer does not have", f"0 to {int(experts.max(initial=1)) - 1}, by layer")
+    if found.target is not None and (
+        len(found.target) != number
+        or not _within(found.target, 0, calls)
+        or (found.target <= found.after).any()
+        or (rows_of(trace)[found.target] != found.row).any()
+    ):
+        raise wrong("a target that is no later call of its row", "one for each prediction")
+
+
+def _within(numbers: NDArray[Any], first: int, end: int) -> bool:
+    return not len(numbers) or bool(numbers.min() >= first and numbers.max() < end)
+
+
+def _is_mask(value: Any, n: int) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.bool_ and value.shape == (n,)
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array {value.dtype} {list(value.shape)}"
+    return "nothing" if value is None else f"a {type(value).__name__}"
+
+
+def _check_room(
+    policy: PinningPolicy | ScheduledPolicy, method: str, held: Sequence[int], candidates: Candidates
+) -> None:
+    size, most = sum(n * each for n, each in zip(held, candidates.expert_bytes, strict=True)), candidates.budget_bytes
+    if size > most:
+        of_bytes = "" if {*candidates.expert_bytes} == {1} else f" of {size:,} bytes"
+        room = f"{most:,} bytes" if of_bytes else f"{most:,}"
+        raise _wrong("policy", policy, method, f"{sum(held):,} experts{of_bytes} altogether", f"at most {room}")
+
+
+def _wrong(kind: str, chosen: Any, method: str, found: str, expected: str) -> BadInput:
+    where = place_of_function(getattr(type(chosen), method))
+    return BadInput(f"{kind} {chosen.name}: {where}: {method} returned {found}; expected {expected}")
