@@ -6,7 +6,7 @@ SKIPPED, TORN, GAP, DROPPED = CODES = ("skipped-lines", "torn-last-line", "seq-g
 
 
 class Note(str):
-    """A note and its code: one of CODES for what a recording lacks, as `lint` reports it, or a model's `estimated`."""
+    """A text and its code, such as one of CODES for what a recording lacks, as `lint` reports it."""
 
     __slots__ = ("code",)
     code: str

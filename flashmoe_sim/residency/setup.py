@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
 from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.notes import Note
 from flashmoe_sim.policies.bank import Bank, Scope
 from flashmoe_sim.policies.base import ALL_CONTRACTS, STAMPS, EvictingPolicy, Policy, check_kernels
 from flashmoe_sim.policies.lru import Lru
@@ -49,19 +50,19 @@ class Setup:
         return isinstance(self.policy, EvictingPolicy) and self.contract in FIXED_SLOT_CONTRACTS
 
 
-def why_not(policy: Policy, contract: str, prefetch: Prefetcher) -> str | None:
-    """Why a policy and a predictor cannot be together under a contract; None if they can."""
+def why_not(policy: Policy, contract: str, prefetch: Prefetcher) -> Note | None:
+    """Why a policy and a predictor cannot be together under a contract, with a code for the rule; None if they can."""
     for kind, chosen in (("policy", policy), ("predictor", prefetch)):
         if contract not in chosen.contracts:
-            return (
-                f"{kind} {chosen.name} is undefined under the contract {contract}; "
-                f"use --contract {' or '.join(chosen.contracts)}"
-            )
+            use = f"use --contract {' or '.join(chosen.contracts)}"
+            text = f"{kind} {chosen.name} is undefined under the contract {contract}; {use}"
+            return Note(f"{kind} under {contract}: {use}", text)
     if contract == "runtime" and isinstance(policy, EvictingPolicy) and policy.stamp != STAMPS[0]:
-        return (
+        return Note(
+            "stamp",
             f"policy {policy.spec}: the runtime stamps experts in the order of their first reference; "
-            "use --contract protected or atomic for another order"
+            "use --contract protected or atomic for another order",
         )
     if not isinstance(prefetch, NoPrefetch) and not isinstance(policy, EvictingPolicy):
-        return f"predictor {prefetch.name} cannot work: policy {policy.name} never installs a miss"
+        return Note("no installs", f"predictor {prefetch.name} cannot work: policy {policy.name} never installs a miss")
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from flashmoe_sim.io.notes import code_of
 from flashmoe_sim.residency.setup import Setup
 
 NAMED = 3
@@ -35,11 +36,10 @@ def reasons(left_out: Sequence[LeftOut]) -> list[str]:
 
 
 def _combinations(left_out: list[LeftOut]) -> list[str]:
-    kinds: dict[tuple[str, str], list[LeftOut]] = {}
+    kinds: dict[tuple[str, str | None], list[LeftOut]] = {}
     for one in left_out:
-        kind = one.reason.replace(f"policy {one.policy}", "").replace(f"predictor {one.prefetch}", "")
-        kinds.setdefault((one.policy, kind), []).append(one)
-    alike: dict[tuple[str, tuple[str, ...]], list[LeftOut]] = {}
+        kinds.setdefault((one.policy, code_of(one.reason)), []).append(one)
+    alike: dict[tuple[str | None, tuple[str, ...]], list[LeftOut]] = {}
     for (_, kind), ones in kinds.items():
         alike.setdefault((kind, tuple(one.prefetch for one in ones)), []).append(ones[0])
     lines = []
