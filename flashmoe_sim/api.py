@@ -356,7 +356,7 @@ def predict(
     True
 
     hit_rate: one, several, or `0.588,72.8%`. table: a CSV file; either is needed, and a model and a machine.
-    A bank and a top_k are those of all rows that do not tell.
+    A bank and a top_k count for every row that names none.
     A row of a table whose bank does not fit the machine has the reason in `does_not_fit` instead of a speed.
     Raises BadInput for what cannot be read, and if no row fits the machine.
     """
