@@ -78,9 +78,9 @@ class _Calls(NamedTuple):
 def _run(
     sim: Simulation, work: Work, costs: Costs, execution: ExecutionModel
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    calls = len(work.row)
+    calls, model = len(work.row), type(execution)
     end, parts = np.zeros(calls), np.zeros((calls, N_PARTS))
-    loop_of(execution.name, execution.serve, execution.after)(
+    loop_of(model.name, model.serve, model.after)(  # of the class: an instance would bind its kernels, each anew
         sim,
         _Calls(*(np.ascontiguousarray(getattr(work, name), np.int32) for name in _Calls._fields)),
         execution.threshold,
