@@ -1,4 +1,4 @@
-"""A machine from parts: what they are sold with times what such parts reached, and estimates of what no part says.
+"""A machine from parts: their nominal numbers, the share of those that decoding gets, and estimates of the rest.
 
 Shares and times are medians of the presets, and their intervals hold about all of them.
 """

@@ -1,4 +1,4 @@
-"""`sim replay`, with what only the log of a recorded run tells."""
+"""`sim replay`, with a note that comes from the log of a recorded run."""
 
 from __future__ import annotations
 

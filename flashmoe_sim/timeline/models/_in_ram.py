@@ -1,4 +1,4 @@
-"""Misses that are used where they lie in RAM: what the models with a GPU and a CPU beside it share."""
+"""What the two models share in which the CPU computes misses in RAM, beside a GPU."""
 
 from __future__ import annotations
 
