@@ -118,6 +118,28 @@ PREDICTED = (
     Column("does_not_fit", "str", "", "why the bank does not fit the machine; null if it does"),
 )
 
+COMPARED = (
+    Column("system", "str", "", "name of the system"),
+    Column("setting", "str", "", "the system with the settings that differ from its defaults, as --system takes it"),
+    Column("engine", "str", "", "the program behind it"),
+    Column("why_not", "str", "", "why it cannot run there; null if it can"),
+    Column("gpu_bytes", "int", "bytes", "what it keeps in the GPU's memory"),
+    Column("ram_bytes", "int", "bytes", "what it keeps in RAM, without mapped files"),
+    Column("hit_rate", "float", "1", "share of the requests whose expert was where it is computed"),
+    Column("miss_bytes_per_token", "float", "bytes", "bytes of the other experts, per token"),
+    Column("storage_bytes_per_token", "float", "bytes", "bytes read from storage, per token"),
+    Column("tok_s", "float", "1/s", "decode speed, predicted"),
+    Column("tok_s_lo", "float", "1/s", "lower end of the 90 % interval of tok_s"),
+    Column("tok_s_hi", "float", "1/s", "upper end of the 90 % interval of tok_s"),
+    Column("prompt_tok_s", "float", "1/s", "prompt speed; null if the trace has no prompt"),
+    Column("read_ms", "float", "ms", "of a token's time, waiting for reads"),
+    Column("upload_ms", "float", "ms", "waiting for uploads"),
+    Column("cpu_ms", "float", "ms", "waiting for experts that the CPU computes beside the GPU"),
+    Column("compute_ms", "float", "ms", "computing: layers, experts, output"),
+    Column("host_ms", "float", "ms", "on the host: finding slots, installing"),
+    Column("command", "str", "", "the command line that starts it so"),
+)
+
 OF_SEVERAL_TRACES = (
     *BANK,
     Column("policy", "str", "", "eviction policy with its parameters"),
@@ -171,6 +193,8 @@ def markdown() -> str:
         lines += ["", f"## {title}", "", *_table(columns)]
     lines += ["", "## Predicted from rates", "", "`rows` of `sim predict --json`, and the table of `api.predict`.", ""]
     lines += _table(PREDICTED)
+    lines += ["", "## Systems compared", "", "`rows` of `sim compare --json`, and the table of `api.compare`.", ""]
+    lines += _table(COMPARED)
     lines += ["", "## Over several traces", "", "`summary` of `sim sweep --json`, if there are several traces.", ""]
     lines += _table(OF_SEVERAL_TRACES)
     return "\n".join(lines) + "\n"

@@ -66,7 +66,9 @@ def compose(text: str) -> Machine:
     ram_gib = _exactly(parts.ram_gib, "the size that was given", "as given", estimated=False)
     machine = _discrete(parts, ram_gib) if chip is None else _unified(chip, parts, ram_gib)
     titles = [part.title for part in kinds.values()]
-    return replace(machine, name=names, title=", ".join([*titles, f"{parts.ram_gib:g} GiB"]))
+    programmed = chip or gpu
+    api = programmed.api if programmed is not None else ""
+    return replace(machine, api=api, name=names, title=", ".join([*titles, f"{parts.ram_gib:g} GiB"]))
 
 
 def _unified(chip: Part, parts: Parts, ram_gib: Quantity) -> Machine:

@@ -12,7 +12,7 @@ from typing import Any
 from flashmoe_sim.io.errors import BadInput, did_you_mean, shown, unknown_name
 from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.keys import REQUIRED_SECTIONS, SECTIONS, Key, default_interval
-from flashmoe_sim.machines.machine import Anchors, Compute, Host, Link, Machine, Memory, Quantity, Storage
+from flashmoe_sim.machines.machine import APIS, Anchors, Compute, Host, Link, Machine, Memory, Quantity, Storage
 from flashmoe_sim.machines.reads import MeasuredRead
 from flashmoe_sim.machines.table import PRESETS
 
@@ -83,7 +83,7 @@ def parse_machine(text: str, *, where: str) -> Machine:
         raise BadInput(f"{where}: not TOML: {error}; quote texts, and write one key = value a line") from None
     except ValueError:  # Python's limit of digits
         raise BadInput(f"{where}: a number has thousands of digits; expected at most 1e18") from None
-    known = ("name", "title", "unified", *SECTIONS, "anchors")
+    known = ("name", "title", "unified", "api", *SECTIONS, "anchors")
     for key in document:
         if key not in known:
             raise BadInput(f"{where}: unknown key {shown(key)}; known: {', '.join(known)}")
@@ -110,9 +110,19 @@ def parse_machine(text: str, *, where: str) -> Machine:
         name=_text(where, document, "name"),
         title=_text(where, document, "title"),
         unified=unified,
+        api=_api(where, document),
         anchors=_anchors(where, document["anchors"]) if "anchors" in document else None,
         **parts,
     )
+
+
+def _api(where: str, document: Mapping[str, Any]) -> str:
+    if "api" not in document:
+        return ""
+    api = _text(where, document, "api")
+    if api not in APIS:
+        raise BadInput(f"{where}: api is {shown(api)}; expected what programs the GPU: {', '.join(APIS)}")
+    return api
 
 
 def _section(where: str, section: str, table: object) -> Any:

@@ -13,6 +13,7 @@ from flashmoe_sim.machines.reads import MeasuredRead, ReadTable
 
 REFERENCE_BYTES = 4 * MIB
 WIDE = 2.0  # times its lower end: an interval from which no speed should be taken without a word
+APIS = ("cuda", "rocm", "metal", "sycl", "vulkan")
 GUESSED = 5.0  # times its lower end: an interval of a rate of which next to nothing is known
 
 
@@ -131,6 +132,7 @@ class Machine:
     unified: storage, link and GPU share the bandwidth of one memory. link: None where the unit that computes reads the
     memory that storage is read into. gpu: None where the CPU computes. cpu: None where it computes nothing.
     memory: None where it is not known; what a page cache serves is then in storage.read_gb_s.
+    api: what programs the GPU, one of APIS, or empty if it is not known or there is no GPU.
     """
 
     name: str
@@ -143,6 +145,7 @@ class Machine:
     gpu: Compute | None = None
     cpu: Compute | None = None
     anchors: Anchors | None = None
+    api: str = ""
 
     def quantities(self) -> list[tuple[str, Quantity]]:
         """Every quantity there is with its path, such as `storage.read_gb_s`."""

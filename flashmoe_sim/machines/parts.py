@@ -24,7 +24,7 @@ FILES = {
     "storage": "storage",
 }
 KINDS = ("gpu", "chip", "cpu", "memory", "link", "storage")
-TEXTS = ("memory", "pcie", "class", "system")
+TEXTS = ("memory", "pcie", "class", "system", "api")
 NEAREST = 3
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) ?gi?b", re.IGNORECASE)
 _SEVERAL = re.compile(r"\d{1,2} ?[x*\u00d7] ?\S{3}")
@@ -37,7 +37,7 @@ class Part:
 
     kind: gpu, chip (CPU and GPU on one memory), cpu, memory, link or storage. source, condition: of all that is said of
     it, unless a number has its own. memory: what a CPU takes at best. pcie: the link that a GPU has or a CPU gives.
-    class_: of storage. system: what a chip runs, macos or linux.
+    class_: of storage. system: what a chip runs, macos or linux. api: what programs the GPU, one of machine.APIS.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Part:
     pcie: str = ""
     class_: str = ""
     system: str = ""
+    api: str = ""
 
 
 @dataclass(frozen=True)

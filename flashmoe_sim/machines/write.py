@@ -33,6 +33,8 @@ def _lines(machine: Machine) -> Iterator[str]:
     yield f"name = {_text(machine.name)}"
     yield f"title = {_text(machine.title)}"
     yield f"unified = {str(machine.unified).lower()}"
+    if machine.api:
+        yield f"api = {_text(machine.api)}"
     quantities = dict(machine.quantities())
     for section, keys in SECTIONS.items():
         for key in keys:

@@ -26,6 +26,7 @@ from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.lru_k import LruK
 from flashmoe_sim.policies.min_ import Min, MinForced
 from flashmoe_sim.policies.mq import Mq
+from flashmoe_sim.policies.placed import Placed
 from flashmoe_sim.policies.random_ import Random
 from flashmoe_sim.policies.s3fifo import S3Fifo
 from flashmoe_sim.policies.second_miss import SecondMiss
@@ -63,6 +64,7 @@ POLICIES: dict[str, type[Policy]] = {
     "second-miss": SecondMiss,
     "static": Static,
     "static:global": StaticGlobal,
+    "placed": Placed,
     "hot-window": HotWindow,
     "hot-profile": HotProfile,
     "lookahead": Lookahead,

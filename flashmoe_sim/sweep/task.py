@@ -28,7 +28,7 @@ WORDS: dict[type, tuple[str, ...]] = {
     Setup: ("policy", "prefetch"),  # described apart, with their code
     Conditions: ("execution",),
     ModelGeometry: ("name", "source", "arch", "quant", "notes"),
-    Machine: ("name", "title", "anchors"),
+    Machine: ("name", "title", "anchors", "api"),
     Quantity: ("source", "condition", "estimated"),
     MeasuredRead: ("source",),
 }

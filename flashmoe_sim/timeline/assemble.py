@@ -168,6 +168,7 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     chunk_bytes, family_chunk_bytes = expert_bytes / chunks, family_bytes / np.maximum(family_chunks, 1)
     family_upload_s = _upload_s(machine, execution, family_bytes)
     lanes = range(1, max(int(machine.storage.lanes.value), 1) + 1)
+    call_s = machine.host.call_us.value * 1e-6
 
     def read_s(size_bytes: int) -> list[float]:
         return [
@@ -198,7 +199,8 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         family_fill_s=_fill_s(machine, execution, family_chunk_bytes),
         family_upload_s=family_upload_s,
         memory_s=memory_s,
-        call_s=machine.host.call_us.value * 1e-6 * execution.reads,
+        call_s=call_s * (execution.host_calls != "none"),
+        hit_call_s=call_s * (execution.host_calls == "all"),
         install_s=machine.host.install_us.value * 1e-6,
         resume_s=0.0 if machine.host.resume_us is None else machine.host.resume_us.value * 1e-6,
         merge_s=0.0,  # in host.call_us, as the systems with two lanes report both together

@@ -26,7 +26,7 @@ class Costs:
         family that a layer does not have.
     family_chunk_s, family_warm_chunk_s: f64 [rows, families, lanes]; family_fill_s, family_upload_s: f64 [rows,
         families]; as `chunk_s`, `warm_chunk_s`, `fill_s` and `upload_s`, of one family.
-    call_s, install_s: the host thread, per routed call and per install.
+    call_s, hit_call_s: the host thread, per routed call with a miss, and without one. install_s: per install.
     resume_s: per routed call that waited for reads, before it computes.
     merge_s: joining the two lanes of `hot-cold`.
     step_s: once per step, after its last call (output layer, sampling).
@@ -49,6 +49,7 @@ class Costs:
     family_fill_s: NDArray[np.float64]
     family_upload_s: NDArray[np.float64]
     call_s: float
+    hit_call_s: float
     install_s: float
     resume_s: float
     merge_s: float

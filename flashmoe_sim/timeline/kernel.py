@@ -61,7 +61,8 @@ def _run(
             dense_s = costs.dense_s * max(1.0, work.n_tokens[number] / knee_tokens)
             tokens_each = work.refs[number] / requests if requests > 0 else 0.0
             dense_end = work_on(sim, ON_COMPUTE, IS_DENSE, number, clock, dense_s)
-            ready = work_on(sim, ON_HOST, IS_RESOLVE, number, dense_end, sim.state[0].call_s)
+            call_s = sim.state[0].call_s if work.misses[number] > 0 else sim.state[0].hit_call_s
+            ready = work_on(sim, ON_HOST, IS_RESOLVE, number, dense_end, call_s)
             into[DENSE] += dense_end - clock
             into[HOST] += ready - dense_end
             call = Call(

@@ -69,7 +69,7 @@ STATE = np.dtype(
     [(name, np.int64) for name in ("issued", "read", "uploaded", "used", "spans", "recording")]
     + [
         (name, np.float64)
-        for name in ("storage_free", "link_free", "call_s", "install_s", "resume_s", "merge_s", "step_s")
+        for name in ("storage_free", "link_free", "call_s", "hit_call_s", "install_s", "resume_s", "merge_s", "step_s")
     ]
 )
 
@@ -121,7 +121,7 @@ def new_simulation(work: Work, costs: Costs, *, room: int, recording: bool) -> S
     most = int((work.misses * costs.chunks.max(initial=1) + np.bincount(use, minlength=len(work.row))).max(initial=0))
     state = np.zeros(1, STATE)
     state["recording"] = recording
-    for name in ("call_s", "install_s", "resume_s", "merge_s", "step_s"):
+    for name in ("call_s", "hit_call_s", "install_s", "resume_s", "merge_s", "step_s"):
         state[name] = getattr(costs, name)
     return Simulation(
         rows=rows,

@@ -38,7 +38,12 @@ class LikeFit:
 
 
 def alike(
-    trace: RoutingTrace, *, tokens: int | None = None, prompt: int = 0, seed: int = 1
+    trace: RoutingTrace,
+    *,
+    shape: Shape | None = None,
+    tokens: int | None = None,
+    prompt: int = 0,
+    seed: int = 1,
 ) -> tuple[RoutingTrace, LikeFit]:
     """A trace of any length in which each layer's experts are as popular as in another trace, and return as soon.
 
@@ -48,19 +53,24 @@ def alike(
     what a token asked for two tokens ago is forgotten, popularity is the same from beginning to end, layers know
     nothing of each other, and ranks mean nothing. An expert that does not occur stays out, and in a short trace chance
     looks like popularity.
+    shape: of another model, whose layers take after the layers at the same depth, with experts in other places, as
+        popular at the same share of them; by default the trace's own.
     tokens: after the prompt; by default as many as the other trace has, prompt and all.
     Calls of unknown tokens are not measured.
     Raises BadInput where the top-k varies or a layer has no two tokens in a row.
     """
     if not trace.calls or not trace.top_k:
         raise BadInput(f"{trace.name or 'trace'}: has no top-k that all tokens share; cut it with --topk first")
-    n_experts = {layer: trace.n_experts[layer] for layer in trace.layers}
-    shape = Shape(trace.name, n_experts, trace.top_k, trace.expert_bytes, trace.n_experts_known)
+    counts, overlaps = _measure(trace)
+    if shape is None:
+        n_experts = {layer: trace.n_experts[layer] for layer in trace.layers}
+        shape = Shape(trace.name, n_experts, trace.top_k, trace.expert_bytes, trace.n_experts_known)
+    else:
+        counts, overlaps = _in_shape(shape, counts, overlaps, seed=seed)
     tokens = trace.tokens if tokens is None else tokens
     check_size(shape, tokens=tokens, prompt=prompt, seed=seed)
-    counts, overlaps = _measure(trace)
     experts = []
-    for layer, count, overlap in zip(trace.layers, counts, overlaps, strict=True):
+    for layer, count, overlap in zip(sorted(shape.n_experts), counts, overlaps, strict=True):
         draw = layer_draws(seed, layer, max(tokens + prompt, FITTED_TOKENS) * 2 * shape.top_k)
         expert = _fit(count, overlap, draw.reshape(-1, 2, shape.top_k))
         experts.append(expert[: tokens + prompt])
@@ -74,6 +84,25 @@ def alike(
         f"({percent(got.overlap)}); seed {seed}"
     )
     return made.with_(notes=(note,)), fit
+
+
+def _in_shape(
+    shape: Shape, counts: list[NDArray[np.int64]], overlaps: list[float], *, seed: int
+) -> tuple[list[NDArray[np.int64]], list[float]]:
+    """Counts and overlaps for the layers of a shape: those of the layer at the same depth, over its own experts."""
+    layers = sorted(shape.n_experts)
+    last, own = max(len(layers) - 1, 1), len(counts) - 1
+    found, shares = [], []
+    for depth, layer in enumerate(layers):
+        source, experts = round(depth * own / last), shape.n_experts[layer]
+        ranked = np.sort(counts[source])[::-1]
+        places, known = ((np.arange(size) + 0.5) / size for size in (experts, len(ranked)))
+        # Every expert of a token is another one, so the most popular is in every token at most.
+        wanted = np.minimum(np.interp(places, known, ranked), ranked.sum() * experts / len(ranked) / shape.top_k)
+        place = np.argsort(layer_draws(seed, layer, experts), kind="stable")
+        found.append(np.maximum(np.rint(wanted * 1000), 1).astype(np.int64)[place])
+        shares.append(overlaps[source])
+    return found, shares
 
 
 def _fit(count: NDArray[np.int64], overlap: float, draw: NDArray[np.float64]) -> NDArray[np.int16]:

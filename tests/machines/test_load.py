@@ -75,7 +75,11 @@ WRONG = {
         f"lo = 0x{'f' * 5000}",
         f"{BREAD}: lo is too long to show; expected a number above 0",
     ),
-    "unknown section": ("[host]", "[hosts]", "unknown key 'hosts'; known: name, title, unified, memory, storage, link"),
+    "unknown section": (
+        "[host]",
+        "[hosts]",
+        "unknown key 'hosts'; known: name, title, unified, api, memory, storage",
+    ),
     "missing section": (
         FULL[FULL.index("[host]") : FULL.index("[anchors]")],
         "",

@@ -77,6 +77,15 @@ def test_costs_by_hand() -> None:
     assert costs.upload_s.tolist() == [0]  # the CPU computes where the expert was read to
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"), [("split-install", (7e-6, 7e-6)), ("prefill-copy", (7e-6, 0)), ("mapped", (0, 0))]
+)
+def test_which_calls_the_gpu_stops_for(name: str, expected: tuple[float, float]) -> None:
+    machine = load_machine("rtx-3060").varied("host.call_us", 7)
+    costs = costs_of(workload(), plan_setup(4), machine, Conditions(parse_execution(name), dense_bytes=0))
+    assert (costs.call_s, costs.hit_call_s) == pytest.approx(expected)
+
+
 def test_memory_that_was_never_written_takes_time_where_the_bank_is_in_ram() -> None:
     first_touch = Quantity(2, 1, 3, "s", "c")
 

@@ -120,9 +120,10 @@ def test_every_policy_on_every_preset(name: str) -> None:
 
 
 def refused(execution: ExecutionModel, machine: Machine, policy: str) -> bool:
-    """Whether a policy keeps a bank that the model does not have, or two units have to compute where there is one."""
+    """Whether a policy keeps a bank that the model does not have, or a unit is missing that has to compute."""
     no_bank = not execution.has_bank and policy != "demand"
-    return no_bank or (execution.in_place and (machine.gpu is None or machine.cpu is None))
+    two_lanes = execution.in_place and execution.has_bank
+    return no_bank or (two_lanes and machine.gpu is None) or (execution.in_place and machine.cpu is None)
 
 
 @EVERY_MODEL

@@ -27,6 +27,7 @@ MACHINE: dict[str, Any] = {
     "cold_expert_s": 0.5,
     "dense_s": 1.0,
     "call_s": 0.5,
+    "hit_call_s": 0.5,
     "merge_s": 0.0625,
     "step_s": 2.0,
 }
@@ -49,6 +50,18 @@ def parts_of(
 
 def test_resident() -> None:
     assert parts_of("resident") == {"experts": 4 * 0.25}
+
+
+def test_mapped() -> None:
+    """Two experts of two chunks from storage on two lanes, 1 s each; the third lies in RAM and takes no read."""
+    assert parts_of("mapped", warm_chunk_s=0.0) == {"read": 2.0, "experts": 1.0}
+
+
+@pytest.mark.parametrize(("misses", "host_s"), [(0, 0.125), (1, 0.5)])
+def test_the_host_takes_its_time_for_a_call_that_misses_and_for_one_that_does_not(misses: int, host_s: float) -> None:
+    work = work_of([CALL | {"misses": misses, "warm": 0, "installs": 0}])
+    timeline = simulate(work, costs_of(**(MACHINE | {"hit_call_s": 0.125})), parse_execution("mapped"))
+    assert timeline.parts[0][PARTS.index("host")] == host_s
 
 
 def test_sync_install() -> None:

@@ -113,7 +113,7 @@ PARTS_OF_A_MACHINE = {
     "link": ("upload_s", "family_upload_s"),
     "memory": ("memory_s",),
     "compute": ("dense_s", "expert_s", "cold_expert_s", "merge_s", "step_s"),
-    "host": ("call_s", "install_s", "resume_s"),
+    "host": ("call_s", "hit_call_s", "install_s", "resume_s"),
 }
 
 

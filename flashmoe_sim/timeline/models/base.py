@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from inspect import getdoc
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,8 @@ class ExecutionModel:
     in_place: whether misses that RAM holds are used where they lie, so that only the others are read, from storage.
     by_family: whether an expert is read one tensor family after another.
     beside_compute: whether experts are computed while others are read, which slows both where they share a memory.
+    host_calls: the routed calls that the GPU stops for, until the host has done its part: `all`, those that are
+        `missing` an expert, or `none`.
     reads_ahead: whether experts are read ahead at all. in_background: whether the calls that follow go on meanwhile.
     serve: serve(sim, call, parts) serves one `Call`: returns when its experts have been computed, and adds the time
         that passed to `parts`, f64 [N_PARTS].
@@ -61,6 +63,7 @@ class ExecutionModel:
     in_place: ClassVar[bool] = False
     by_family: ClassVar[bool] = False
     beside_compute: ClassVar[bool] = False
+    host_calls: ClassVar[Literal["all", "missing", "none"]] = "all"
     reads_ahead: ClassVar[bool] = True
     in_background: ClassVar[bool] = False
     serve: ClassVar[Any]

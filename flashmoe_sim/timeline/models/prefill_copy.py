@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,12 +46,14 @@ def serve(sim: Any, call: Call, parts: Any) -> float:
 class PrefillCopy(InRam):
     """Batches of many tokens copy missing experts to the GPU; smaller calls compute them in RAM after the hits.
 
-    Copies are from mapped files, not from pinned buffers.
+    Copies are from mapped files, not from pinned buffers. A call that misses nothing does not stop for the host, as in
+    a layer whose experts are all on the GPU.
     copy_from_tokens: tokens of a call from which the experts that it misses are copied to the GPU.
     """
 
     name: ClassVar[str] = "prefill-copy"
     describes: ClassVar[str] = "llama.cpp with experts placed on the CPU"
+    host_calls: ClassVar[Literal["all", "missing", "none"]] = "missing"
     serve: ClassVar[Any] = serve
 
     copy_from_tokens: int = 32

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from flashmoe_sim._jit import inlined
 from flashmoe_sim.timeline.calls import compute
@@ -23,5 +23,6 @@ class Resident(ExecutionModel):
     name: ClassVar[str] = "resident"
     describes: ClassVar[str] = "any system whose memory holds the whole model"
     reads: ClassVar[bool] = False
+    host_calls: ClassVar[Literal["all", "missing", "none"]] = "none"
     reads_ahead: ClassVar[bool] = False
     serve: ClassVar[Any] = serve

@@ -22,6 +22,7 @@ EXECUTION_MODELS: LazyTable[type[ExecutionModel]] = LazyTable(
         "hot-cold": "hot_cold:HotCold",
         "prefill-copy": "prefill_copy:PrefillCopy",
         "page-cache": "page_cache:PageCache",
+        "mapped": "mapped:Mapped",
         "k-materialize": "k_materialize:KMaterialize",
     },
 )

@@ -7,6 +7,7 @@ from tests.timeline.naive.twin import Twin
 from tests.timeline.naive.waiting import (
     AsyncUpload,
     KMaterialize,
+    Mapped,
     ParallelInstall,
     Resident,
     SplitInstall,
@@ -23,5 +24,6 @@ TWINS: dict[str, type[Twin]] = {
     "hot-cold": HotCold,
     "prefill-copy": PrefillCopy,
     "page-cache": ParallelInstall,
+    "mapped": Mapped,
     "k-materialize": KMaterialize,
 }

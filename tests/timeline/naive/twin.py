@@ -294,7 +294,7 @@ class Twin(ABC):
         cold_s = float(costs.cold_expert_s[row]) * max(1.0, each / costs.cold_knee_tokens)
         dense_s = float(costs.dense_s[row]) * max(1.0, work.n_tokens[call] / costs.knee_tokens)
         yield from self.during(call, "dense", self.once("compute", dense_s))
-        yield from self.during(call, "host", self.once("host", costs.call_s))
+        yield from self.during(call, "host", self.once("host", costs.call_s if work.misses[call] else costs.hit_call_s))
         yield from self.serve(call, expert_s, cold_s)
 
     def all(self, events: Iterable[simpy.Event]) -> Events:

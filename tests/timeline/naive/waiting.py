@@ -38,6 +38,15 @@ class Resident(Twin):
         yield from ()
 
 
+class Mapped(Twin):
+    def serve(self, call: int, expert_s: float, cold_s: float) -> Events:
+        yield from self.during(call, "read", self.all([self.start_reading(expert) for expert in self.demand(call)]))
+        yield from self.during(call, "experts", self.once("compute", self.work.requests[call] * expert_s))
+
+    def after(self, call: int) -> Events:
+        yield self.env.all_of([self.start_reading(expert) for expert in self.issued_after(call)])
+
+
 class SyncInstall(Waiting):
     def fetch(self, call: int, row: int, misses: int) -> Events:
         for is_warm, fills in self.kinds(call):

@@ -1,0 +1,190 @@
+"""`sim compare`: the real systems side by side, on one machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from flashmoe_sim.cli.common import (
+    echo,
+    force_option,
+    json_option,
+    lenient_option,
+    percent,
+    print_json,
+    print_table,
+    wrapped,
+)
+from flashmoe_sim.cli.options import asks
+from flashmoe_sim.cli.workload import load_workload, model_option
+from flashmoe_sim.io.numbers import three
+from flashmoe_sim.io.sizes import GIB, MIB
+
+if TYPE_CHECKING:
+    from flashmoe_sim.systems.compare import Compared
+    from flashmoe_sim.systems.told import Comparison
+
+WAITS = {"read": "reads", "upload": "uploads", "cpu": "the CPU", "compute": "computing", "host": "the host"}
+
+
+@click.command(name="compare", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("trace", required=False, metavar="[TRACE]")
+@model_option
+@asks("machine", machine={"required": True})
+@click.option(
+    "--system",
+    "systems",
+    default="all",
+    show_default=True,
+    metavar="S,S",
+    help="Systems, with settings if you like: slot-bank:slots=64; see `sim system list`.",
+)
+@click.option("--best", is_flag=True, help="Each at its best setting, not at the one that its own rule takes.")
+@click.option("--hit-rate", metavar="R", help="Without a trace: how often every system hits, 0.8 or 80%.")
+@asks("dense", "kv")
+@click.option("--context", type=click.IntRange(0), default=0, metavar="N", help="Tokens of context, for the flags.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the rows too: a .csv or .parquet.")
+@force_option
+@lenient_option
+@json_option
+def command(
+    trace: str | None,
+    model: str | None,
+    machine: str,
+    systems: str,
+    best: bool,
+    hit_rate: str | None,
+    dense: str | None,
+    kv: str | None,
+    context: int,
+    out: Path | None,
+    force: bool,
+    lenient: bool,
+    as_json: bool,
+) -> None:
+    """Say which engine with which setting is fastest on a machine, and the flags that get there.
+
+    TRACE is a file, or a name from `sim trace catalog`. Without one, a trace is made for --model that is like the
+    bundled one of the nearest shape, or --hit-rate holds for all.
+
+    \b
+    Examples:  sim compare gpt-oss-120b --machine rtx-4090
+               sim compare --model qwen3-30b-a3b --machine "rtx-3060 + 64GiB"
+    """
+    from flashmoe_sim.cli.progress import replaying
+    from flashmoe_sim.geometry.load import load_model
+    from flashmoe_sim.io.errors import BadInput
+    from flashmoe_sim.io.whole import refuse_existing
+    from flashmoe_sim.machines.load import load_machine
+    from flashmoe_sim.systems.told import compare_as_told
+    from flashmoe_sim.timeline.rates import parse_hit_rates
+
+    if trace is not None and hit_rate is not None:
+        raise BadInput("--hit-rate says what a trace would; give one of the two")
+    if out is not None:
+        _check_suffix(out)
+        refuse_existing(out, force=force)
+    rate = None if hit_rate is None else parse_hit_rates(hit_rate)[0].hit_rate
+    workload = None if trace is None else load_workload(trace, model, lenient=lenient)
+    with replaying() as progress:
+        told = compare_as_told(
+            workload=workload,
+            model=None if model is None or workload is not None else load_model(model),
+            machine=load_machine(machine),
+            systems=systems,
+            best=best,
+            hit_rate=rate,
+            dense=dense,
+            kv=kv,
+            context=context,
+            progress=progress,
+        )
+    if out is not None:
+        _write(told, out, force=force)
+    if as_json:
+        print_json(document(told))
+        return
+    _print(told)
+
+
+def document(told: Comparison) -> dict[str, object]:
+    """`sim compare --json`."""
+    rows = []
+    for row in told.rows:
+        launch = row.launch
+        shares = row.system.memory(told.case) if row.tok_s is not None else ()
+        rows.append(
+            row.as_row()
+            | {
+                "memory": [{"what": one.what, "where": one.where, "bytes": one.size_bytes} for one in shares],
+                "environment": dict(launch.environment) if launch else {},
+                "files": dict(launch.files) if launch else {},
+            }
+        )
+    return {
+        "model": told.case.model.name,
+        "machine": told.case.machine.name,
+        "kv_bytes": told.case.kv_bytes,
+        "notes": list(told.notes),
+        "rows": rows,
+    }
+
+
+def _check_suffix(out: Path) -> None:
+    from flashmoe_sim.io.errors import BadInput
+
+    if out.suffix not in (".csv", ".parquet"):
+        raise BadInput(f"{out}: expected a name that ends in .csv or .parquet")
+
+
+def _write(told: Comparison, out: Path, *, force: bool) -> None:
+    from flashmoe_sim.io.whole import atomic_writer
+    from flashmoe_sim.schema import COMPARED, frame
+
+    table = frame([row.as_row() for row in told.rows], COMPARED)
+    with atomic_writer(out, force=force) as file:
+        table.write_csv(file) if out.suffix == ".csv" else table.write_parquet(file)
+
+
+def _print(told: Comparison) -> None:
+    ran = [row for row in told.rows if row.tok_s is not None]
+    columns = [("system", "left"), ("GPU", "right"), ("RAM", "right"), ("hit %", "right"), ("MiB/token", "right")]
+    columns += [("tok/s", "right"), ("90 %", "right"), ("waits for", "right")]
+    machine = told.case.machine
+    title = f"{told.case.model.name} on {machine.name}: {machine.title}"
+    caption = "GPU, RAM: GiB it keeps there; MiB/token: missed experts; waits for: most of a token's time"
+    if ran:
+        print_table(columns, [_cells(row) for row in ran], title=title, caption="; ".join((caption, *told.notes)))
+        for row in ran:
+            assert row.launch is not None
+            echo(wrapped(f"{row.system.spec}: {row.launch.line}", indent=4))
+    else:
+        echo(wrapped(title))
+        for note in told.notes:
+            echo(wrapped(f"note: {note}", indent=2))
+    cannot = [row for row in told.rows if row.tok_s is None]
+    if cannot:
+        echo("\ncannot run here:")
+        for row in cannot:
+            echo(wrapped(f"  {row.system.spec}: {row.why_not}", indent=4))
+
+
+def _cells(row: Compared) -> list[str]:
+    assert row.tok_s is not None
+    assert row.tok_s_lo is not None
+    assert row.tok_s_hi is not None
+    assert row.ms_per_token is not None
+    total = sum(row.ms_per_token.values())
+    most = max(row.ms_per_token, key=lambda group: row.ms_per_token[group])  # type: ignore[index]
+    return [
+        row.system.spec,
+        f"{(row.gpu_bytes or 0) / GIB:.1f}",
+        f"{(row.ram_bytes or 0) / GIB:.1f}",
+        percent(row.hit_rate),
+        three((row.miss_bytes_per_token or 0) / MIB),
+        three(row.tok_s),
+        f"{three(row.tok_s_lo)}-{three(row.tok_s_hi)}",
+        f"{WAITS[most]} {row.ms_per_token[most] / total:.0%}",
+    ]

@@ -1,0 +1,44 @@
+"""Whole layers placed in the bank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.policies.base import Candidates, PinningPolicy
+
+
+@dataclass(frozen=True)
+class Placed(PinningPolicy):
+    """Hold every expert of as many layers as fit into one bank for all, and none of the others; nothing moves.
+
+    from_end: which layers come first, one after another up to the first that does not fit: the `low` ones, or the
+        `high` ones. llama.cpp's own fit and ik_llama.cpp's --n-cpu-moe leave the low layers on the GPU, llama.cpp's
+        --n-cpu-moe the high ones.
+    """
+
+    name: ClassVar[str] = "placed"
+    source: ClassVar[str] = "llama.cpp 0eca4d490, common/fit.cpp and common/arg.cpp:2464; ik_llama.cpp 8337e4cd3"
+    pooled: ClassVar[bool] = True
+    execution: ClassVar[str] = "prefill-copy"
+
+    from_end: str = "low"
+
+    def __post_init__(self) -> None:
+        if self.from_end not in ("low", "high"):
+            raise BadInput(f"policy placed: from_end={self.from_end!r} is not one of low, high")
+
+    def pinned(self, candidates: Candidates) -> list[NDArray[np.bool_]]:
+        layers = list(zip(candidates.counts, candidates.expert_bytes, strict=True))
+        masks = [np.zeros(len(counts), np.bool_) for counts, _ in layers]
+        left = candidates.budget_bytes
+        for row in range(len(layers)) if self.from_end == "low" else reversed(range(len(layers))):
+            counts, size = layers[row]
+            if (left := left - size * len(counts)) < 0:
+                break
+            masks[row][:] = True
+        return masks

@@ -1,0 +1,37 @@
+"""The whole model on the GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, llama_words
+from flashmoe_sim.timeline.models.resident import Resident
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllGpu(System):
+    """All weights are in the memory of the GPU; nothing is missed."""
+
+    name: ClassVar[str] = "all-gpu"
+    title: ClassVar[str] = "llama.cpp, all on the GPU"
+    engine: ClassVar[str] = "llama.cpp"
+    source: ClassVar[str] = "ggml-org/llama.cpp as of 0eca4d490: -ngl, src/llama-model.cpp:1278"
+    keeps: ClassVar[str] = "every expert in GPU memory"
+    misses: ClassVar[str] = "none"
+
+    def why_not(self, case: Case) -> str:
+        return "needs a GPU" if case.machine.gpu is None else super().why_not(case)
+
+    def plan(self, case: Case) -> Plan:
+        setup = Setup(Bank(slots=case.n_experts), Lru(), "atomic")
+        return Plan(setup, Resident(), self.adapted(case.machine))
+
+    def memory(self, case: Case) -> tuple[Share, ...]:
+        return (Share("experts", "gpu", case.model.routed_bytes), *gpu_weights(case))
+
+    def launch(self, case: Case) -> Launch:
+        return Launch(llama_words(case, "-ngl", "99"))

@@ -1,0 +1,258 @@
+"""What a system says of itself: where its experts are, what its settings become in a replay, memory and flags."""
+
+from __future__ import annotations
+
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from inspect import getdoc
+from typing import ClassVar, Self
+
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.machine import Machine, Quantity
+from flashmoe_sim.parameters import spec_of
+from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import replay as run_replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.timeline.assemble import Conditions, own_memory, ram_bytes
+from flashmoe_sim.timeline.models.base import ExecutionModel
+
+BUFFERS_BYTES = GIB
+LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model on a machine.
+
+    kv_bytes: memory of the context. context: its tokens, for the flags; 0 if it was not given.
+    """
+
+    model: ModelGeometry
+    machine: Machine
+    kv_bytes: int = 0
+    context: int = 0
+
+    @property
+    def dense_bytes(self) -> int:
+        return self.model.dense_bytes or 0
+
+    @property
+    def n_experts(self) -> int:
+        """Experts of a layer; the most of any."""
+        return max(layer.n_experts for layer in self.model.layers.values())
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of one slot in every layer."""
+        return self.model.bank_bytes(1)
+
+    @cached_property
+    def gpu_bytes(self) -> int:
+        """Memory of the GPU that weights and caches can take; 0 without a GPU.
+
+        A GPU that shares the RAM has at most what the system leaves of it.
+        """
+        machine = self.machine
+        if machine.gpu is None:
+            return 0
+        share = None if machine.gpu.memory_gib is None else round(machine.gpu.memory_gib.value * GIB)
+        if own_memory(machine):
+            return share or 0
+        return self.ram_bytes if share is None else min(share, self.ram_bytes)
+
+    @cached_property
+    def ram_bytes(self) -> int:
+        """RAM beside what the system and other programs take; 0 where it is not known."""
+        return 0 if self.machine.memory is None else max(ram_bytes(self.machine.memory), 0)
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a system keeps in a memory. where: `gpu`, `ram`, or `mapped` for what RAM may hold but need not."""
+
+    what: str
+    where: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a system takes more or less time for than a machine's file says.
+
+    path: of a quantity of the machine, such as `cpu.weights_gb_s`. lo, value, hi: factors of it, or, if not `scales`,
+    what takes the place of an estimate.
+    """
+
+    path: str
+    lo: float
+    value: float
+    hi: float
+    source: str
+    scales: bool = True
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a system is started: its program and flags, variables to set, and files to write by name."""
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def line(self) -> str:
+        """The command line as a shell takes it."""
+        variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        return " ".join([*variables, shlex.join(self.words)])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A system with its settings on a case: the replay, the order of events, the machine as the system uses it."""
+
+    setup: Setup
+    execution: ExecutionModel
+    machine: Machine
+
+    def conditions(self, case: Case) -> Conditions:
+        return Conditions(self.execution, case.model.dense_bytes, case.kv_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class System(ABC):
+    """One program with one way to place, cache or stream routed experts. Its fields are its settings.
+
+    The first paragraph of a system's docstring is its entry in docs/systems.md, and its other lines say what each
+    setting means.
+    engine: the program. source: where its rule was read, with the commit.
+    keeps: what it keeps where. misses: where the other experts are computed or read from.
+    size: the setting that decides how much memory it takes, empty if it has none; its value 0 is the system's own rule.
+    own_gpu: True if it needs a GPU with a memory of its own, False if it needs one that shares the RAM.
+    apis: what must program the GPU; empty if any or none does. archs: the models it is made for, as llama.cpp calls
+        them; empty for any.
+    costs: what it takes more or less time for than a machine's file says.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    engine: ClassVar[str]
+    source: ClassVar[str]
+    keeps: ClassVar[str]
+    misses: ClassVar[str]
+    size: ClassVar[str] = ""
+    own_gpu: ClassVar[bool | None] = None
+    apis: ClassVar[tuple[str, ...]] = ()
+    archs: ClassVar[tuple[str, ...]] = ()
+    costs: ClassVar[tuple[Cost, ...]] = ()
+
+    @property
+    def spec(self) -> str:
+        """The name with the settings that differ from their defaults, as `--system` takes it."""
+        return spec_of(self)
+
+    @property
+    def meaning(self) -> str:
+        """One sentence."""
+        return " ".join((getdoc(type(self)) or "").partition("\n\n")[0].split())
+
+    def why_not(self, case: Case) -> str:
+        """Why the system cannot run there at all, or empty."""
+        machine, model = case.machine, case.model
+        if self.own_gpu is not None and (machine.gpu is None or own_memory(machine) is not self.own_gpu):
+            return "needs a GPU with a memory of its own" if self.own_gpu else "needs a GPU that shares the RAM"
+        if self.apis and (machine.gpu is None or machine.api not in self.apis):
+            found = "no GPU" if machine.gpu is None else machine.api or "a GPU whose api its file does not say"
+            return f"needs {' or '.join(self.apis)}; the machine has {found}"
+        if self.archs and model.arch not in self.archs:
+            return f"works for {', '.join(self.archs)} only; {model.name} is {model.arch or 'of an unknown kind'}"
+        return ""
+
+    def sizes(self, case: Case) -> Sequence[int]:
+        """Values of the setting `size` worth trying, ascending; those that do not fit are refused when they are."""
+        return ()
+
+    def sized(self, case: Case) -> Self:
+        """The system with its `size` set as its own rule would; raises BadInput if nothing fits."""
+        return self
+
+    @abstractmethod
+    def plan(self, case: Case) -> Plan:
+        """The replay and the machine that the settings mean."""
+
+    @abstractmethod
+    def memory(self, case: Case) -> tuple[Share, ...]:
+        """What it takes of each memory."""
+
+    @abstractmethod
+    def launch(self, case: Case) -> Launch:
+        """How it is started with these settings."""
+
+    def prepared(self, workload: Workload) -> Workload:
+        """The workload as the system routes it."""
+        return workload
+
+    def replay(self, workload: Workload, setup: Setup) -> Replay:
+        """The recorded replay of a prepared workload."""
+        return run_replay(workload, setup, record=True)
+
+    def adapted(self, machine: Machine) -> Machine:
+        """The machine with the system's own costs: factors widen intervals, and only estimates are replaced."""
+        quantities = dict(machine.quantities())
+        for cost in self.costs:
+            if (old := quantities.get(cost.path)) is None or not (cost.scales or old.estimated):
+                continue
+            by = old if cost.scales else replace(old, value=1, lo=1, hi=1)
+            source = f"{self.name}: {cost.source}"
+            new = Quantity(by.value * cost.value, by.lo * cost.lo, by.hi * cost.hi, source, old.condition, True)
+            section, _, key = cost.path.partition(".")
+            machine = replace(machine, **{section: replace(getattr(machine, section), **{key: new})})
+        return machine
+
+    def check(self, case: Case) -> None:
+        """Raise BadInput if the system cannot run there, or does not fit."""
+        if reason := self.why_not(case):
+            raise BadInput(reason)
+        shares = self.memory(case)
+        gpu = sum(share.size_bytes for share in shares if share.where == "gpu")
+        ram = sum(share.size_bytes for share in shares if share.where == "ram")
+        if not own_memory(case.machine):
+            ram += gpu
+        for taken, room, where in ((gpu, case.gpu_bytes, "the GPU"), (ram, case.ram_bytes, "RAM")):
+            if taken > room:
+                raise BadInput(f"takes {taken / GIB:.1f} GiB of {where}, which has {room / GIB:.1f} for it")
+
+
+def gpu_weights(case: Case) -> tuple[Share, ...]:
+    """What every engine of llama.cpp's kind keeps on the GPU: dense weights, context and compute buffers."""
+    return (
+        Share("dense weights", "gpu", case.dense_bytes),
+        Share("context", "gpu", case.kv_bytes),
+        Share("compute buffers", "gpu", BUFFERS_BYTES),
+    )
+
+
+def gpu_left(case: Case) -> int:
+    """GPU memory beside `gpu_weights`."""
+    return case.gpu_bytes - sum(share.size_bytes for share in gpu_weights(case))
+
+
+def ladder(least: int, most: int) -> list[int]:
+    """Sizes worth trying from `least` to `most`, both included."""
+    return sorted({least, most, *(size for size in LADDER if least < size < most)}) if least <= most else []
+
+
+def llama_words(case: Case, *words: str, program: str = "llama-server") -> tuple[str, ...]:
+    """A command line of llama.cpp's kind with the model and, if it is known, the context."""
+    context = ("-c", str(case.context)) if case.context else ()
+    return (program, "-m", "MODEL.gguf", *context, *words)
+
+
+def no_room(what: str, room: int) -> BadInput:
+    """The error where nothing of what a system keeps fits beside the rest."""
+    return BadInput(f"{max(room, 0) / GIB:.1f} GiB are left for {what}, too little")

@@ -1,0 +1,206 @@
+"""Systems side by side: each sized by its own rule, or at its best, replayed and timed on one machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.systems.base import Case, Launch, System
+from flashmoe_sim.systems.borrow import MISSES_SD
+from flashmoe_sim.timeline.from_rates import predict
+from flashmoe_sim.timeline.interval import SD_90
+from flashmoe_sim.timeline.rates import Rate
+from flashmoe_sim.timeline.timed import time_replay
+
+NEAR = 0.03
+# The parts of a token's time, by what it waits for.
+GROUPS = {
+    "read": ("read", "late", "ahead"),
+    "upload": ("upload",),
+    "cpu": ("cold_lane",),
+    "compute": ("dense", "experts", "merge", "output"),
+    "host": ("host",),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """One system in a comparison; what is not known, or not there because it cannot run, is None.
+
+    system: with the setting that was chosen. why_not: why it cannot run, or empty.
+    gpu_bytes, ram_bytes: what it keeps in each, mapped files not counted. miss_bytes_per_token: bytes of the experts
+    that were not where they are computed; storage_bytes_per_token: of them, those read from storage.
+    ms_per_token: by GROUPS.
+    """
+
+    system: System
+    why_not: str = ""
+    gpu_bytes: int | None = None
+    ram_bytes: int | None = None
+    hit_rate: float | None = None
+    miss_bytes_per_token: float | None = None
+    storage_bytes_per_token: float | None = None
+    tok_s: float | None = None
+    tok_s_lo: float | None = None
+    tok_s_hi: float | None = None
+    prompt_tok_s: float | None = None
+    ms_per_token: dict[str, float] | None = None
+    launch: Launch | None = None
+
+    def as_row(self) -> dict[str, Any]:
+        """schema.COMPARED."""
+        launch = self.launch
+        return {
+            "system": self.system.name,
+            "setting": self.system.spec,
+            "engine": self.system.engine,
+            "why_not": self.why_not or None,
+            "gpu_bytes": self.gpu_bytes,
+            "ram_bytes": self.ram_bytes,
+            "hit_rate": self.hit_rate,
+            "miss_bytes_per_token": self.miss_bytes_per_token,
+            "storage_bytes_per_token": self.storage_bytes_per_token,
+            "tok_s": self.tok_s,
+            "tok_s_lo": self.tok_s_lo,
+            "tok_s_hi": self.tok_s_hi,
+            "prompt_tok_s": self.prompt_tok_s,
+            **{f"{group}_ms": None if self.ms_per_token is None else self.ms_per_token[group] for group in GROUPS},
+            "command": None if launch is None else launch.line,
+        }
+
+
+def compare(
+    workload: Workload | None,
+    case: Case,
+    systems: Sequence[System],
+    *,
+    best: bool = False,
+    borrowed: bool = False,
+    hit_rate: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Compared]:
+    """Each system on a case, the fastest first, then those that cannot run there.
+
+    A system is sized by its own rule; with `best`, it is the smallest of its sizes within 3 % of the fastest one.
+    workload: of the case's model; None if there is a hit rate, which then holds for every system that can miss.
+    borrowed: whether the trace is another model's, so that misses are uncertain by MISSES_SD.
+    Raises BadInput if neither a workload nor a hit rate is given.
+    """
+    if (workload is None) == (hit_rate is None):
+        raise BadInput("compare: give either a trace or a hit rate")
+    found = []
+    for number, system in enumerate(systems):
+        if progress is not None:
+            progress(number, len(systems))
+        found.append(_one(workload, case, system, best=best, borrowed=borrowed, hit_rate=hit_rate))
+    return sorted(found, key=lambda one: -(one.tok_s or 0.0))
+
+
+def case_of(
+    model: ModelGeometry, machine: Machine, *, workload: Workload | None, kv_bytes: int = 0, context: int = 0
+) -> Case:
+    """The case of a model on a machine; a trace may tell the dense weights that the model does not."""
+    if model.dense_bytes is None and workload is not None and workload.trace.dense_bytes is not None:
+        model = replace(model, dense_bytes=sum(workload.trace.dense_bytes.values()))
+    if model.dense_bytes is None:
+        raise BadInput(
+            f"{model.name}: does not tell its weights outside the routed experts, which every token streams; "
+            "give them (--dense 5GiB), or a GGUF or a named model as --model"
+        )
+    return Case(model, machine, kv_bytes, context)
+
+
+def _one(
+    workload: Workload | None, case: Case, system: System, *, best: bool, borrowed: bool, hit_rate: float | None
+) -> Compared:
+    try:
+        if reason := system.why_not(case):
+            return Compared(system, reason)
+        own = [system.sized(case)]
+    except BadInput as error:
+        return Compared(system, str(error))
+    tried = own
+    if best and system.size and system.spec == type(system)().spec:
+        tried = [replace(system, **{system.size: size}) for size in system.sizes(case)] or own
+    ran = [_at_setting(workload, case, one, borrowed=borrowed, hit_rate=hit_rate) for one in tried]
+    timed = [one for one in ran if one.tok_s is not None]
+    if not timed:
+        return ran[0]
+    fastest = max(one.tok_s or 0.0 for one in timed)
+    return min(
+        (one for one in timed if (one.tok_s or 0.0) >= (1 - NEAR) * fastest),
+        key=lambda one: (one.gpu_bytes or 0) + (one.ram_bytes or 0),
+    )
+
+
+def _at_setting(
+    workload: Workload | None, case: Case, system: System, *, borrowed: bool, hit_rate: float | None
+) -> Compared:
+    try:
+        system.check(case)
+        plan, shares = system.plan(case), system.memory(case)
+        kept = {where: sum(one.size_bytes for one in shares if one.where == where) for where in ("gpu", "ram")}
+        said = Compared(system, "", kept["gpu"], kept["ram"], launch=system.launch(case))
+        conditions = plan.conditions(case)
+        if hit_rate is not None:
+            rate = Rate("hit rate", hit_rate=hit_rate if plan.execution.reads else 1.0)
+            bank = plan.setup.bank if plan.setup.policy.has_bank else None
+            one = predict([rate], case.model, plan.machine, conditions, bank=bank, io_split=plan.setup.io_split)[0]
+            missed = one.misses_per_call / one.top_k * case.model.token_cycle_bytes(top_k=one.top_k)
+            return replace(
+                said,
+                hit_rate=1 - one.misses_per_call / one.top_k,
+                miss_bytes_per_token=missed,
+                storage_bytes_per_token=missed * (1 - (one.page_cache_share or 0.0)),
+                tok_s=one.tok_s,
+                tok_s_lo=one.tok_s_lo,
+                tok_s_hi=one.tok_s_hi,
+                ms_per_token=_grouped(one.timing.part_ms_per_token),
+            )
+        assert workload is not None
+        routed = system.prepared(workload)
+        replayed = system.replay(routed, plan.setup)
+        timed = time_replay(routed, plan.setup, replayed, plan.machine, conditions)
+    except BadInput as error:
+        return Compared(system, str(error))
+    if timed.timing.tok_s is None or timed.tok_s_lo is None or timed.tok_s_hi is None:
+        return Compared(system, "the trace has no decoded tokens to time")
+    counts, tokens = replayed.counts.total(), routed.trace.tokens
+    lo, hi = timed.tok_s_lo, timed.tok_s_hi
+    resident = not plan.execution.reads
+    if borrowed and not resident:
+        lo, hi = _with_borrowed_misses(timed.timing.part_ms_per_token, timed.timing.tok_s, lo, hi)
+    return replace(
+        said,
+        hit_rate=1.0 if resident else counts["hit_rate"],
+        miss_bytes_per_token=0.0 if resident else counts["bytes_per_token"],
+        storage_bytes_per_token=timed.storage_bytes / tokens,
+        tok_s=timed.timing.tok_s,
+        tok_s_lo=lo,
+        tok_s_hi=hi,
+        prompt_tok_s=timed.timing.prompt_tok_s,
+        ms_per_token=_grouped(timed.timing.part_ms_per_token),
+    )
+
+
+def _with_borrowed_misses(parts: dict[str, float], tok_s: float, lo: float, hi: float) -> tuple[float, float]:
+    """The interval with the misses of another model in it: what a token waits for misses scales with their number."""
+    waits = sum(parts[name] for name in (*GROUPS["read"], *GROUPS["upload"], *GROUPS["cpu"]))
+    rest = sum(parts.values()) - waits
+    ends = []
+    for factor in (math.exp(SD_90 * MISSES_SD), math.exp(-SD_90 * MISSES_SD)):
+        ends.append(math.log((rest + waits) / (rest + waits * factor)))
+    below, above = math.hypot(math.log(tok_s / lo), ends[0]), math.hypot(math.log(hi / tok_s), ends[1])
+    return tok_s * math.exp(-below), tok_s * math.exp(above)
+
+
+def _grouped(parts: dict[str, float]) -> dict[str, float]:
+    return {group: float(np.sum([parts[name] for name in names])) for group, names in GROUPS.items()}

@@ -1,0 +1,47 @@
+"""The whole model on the CPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.demand import Demand
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.systems.base import Case, Cost, Launch, Plan, Share, System, llama_words
+from flashmoe_sim.timeline.models.mapped import Mapped
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cpu(System):
+    """The CPU computes everything from the mapped file; what RAM does not hold is read again, page by page."""
+
+    name: ClassVar[str] = "cpu"
+    title: ClassVar[str] = "llama.cpp on the CPU, mapped"
+    engine: ClassVar[str] = "llama.cpp"
+    source: ClassVar[str] = "ggml-org/llama.cpp as of 0eca4d490: -ngl 0, mapped file"
+    keeps: ClassVar[str] = "what RAM holds of the file"
+    misses: ClassVar[str] = "page faults that read the file"
+    costs: ClassVar[tuple[Cost, ...]] = (
+        Cost("storage.read_gb_s", 0.1, 0.35, 0.8, "page faults read a file in small pieces, few at once"),
+    )
+
+    def why_not(self, case: Case) -> str:
+        return "needs a CPU that the machine's file describes" if case.machine.cpu is None else super().why_not(case)
+
+    def plan(self, case: Case) -> Plan:
+        return Plan(Setup(Bank(slots=1), Demand(), "atomic"), Mapped(), self.adapted(case.machine))
+
+    def memory(self, case: Case) -> tuple[Share, ...]:
+        return (
+            Share("dense weights", "ram", case.dense_bytes),
+            Share("context", "ram", case.kv_bytes),
+            Share("experts", "mapped", case.model.routed_bytes),
+        )
+
+    def adapted(self, machine: Machine) -> Machine:
+        return replace(super().adapted(machine), gpu=None, link=None, api="")
+
+    def launch(self, case: Case) -> Launch:
+        return Launch(llama_words(case, "-ngl", "0"))

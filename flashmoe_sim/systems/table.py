@@ -1,0 +1,30 @@
+"""The table of systems: one line each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flashmoe_sim.io.lazy import LazyTable
+
+if TYPE_CHECKING:
+    from flashmoe_sim.systems.base import System
+
+SYSTEMS: LazyTable[type[System]] = LazyTable(
+    __package__,
+    {
+        "all-gpu": "all_gpu:AllGpu",
+        "cpu": "cpu:Cpu",
+        "placed": "placed:Placed",
+        "placed-ik": "placed:PlacedIk",
+        "slot-bank": "slot_bank:SlotBank",
+        "flash-moe": "flash_moe:FlashMoe",
+    },
+)
+
+
+def parse_system(text: str) -> System:
+    """A system from `slot-bank`, `slot-bank:slots=64` or `my_module:MySystem`."""
+    from flashmoe_sim.parameters import parse
+    from flashmoe_sim.systems.base import System
+
+    return parse("system", text, SYSTEMS, System)

@@ -1,0 +1,100 @@
+"""From what a person asks of `sim compare`, in words or as objects, to a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import parse_size
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.borrow import borrow
+from flashmoe_sim.systems.compare import Compared, case_of, compare
+from flashmoe_sim.systems.table import SYSTEMS, parse_system
+
+ALL = "all"
+OneSystem = str | System
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What was compared on what; notes: what a person should know of the trace and the machine."""
+
+    case: Case
+    rows: list[Compared]
+    notes: tuple[str, ...]
+
+
+def compare_as_told(
+    *,
+    workload: Workload | None,
+    model: ModelGeometry | None,
+    machine: Machine,
+    systems: OneSystem | Iterable[OneSystem] = ALL,
+    best: bool = False,
+    hit_rate: float | None = None,
+    dense: str | int | None = None,
+    kv: str | int | None = None,
+    context: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Comparison:
+    """Compare systems on a workload, or on a model alone with a hit rate or a borrowed trace.
+
+    systems: names with settings, objects, or `all`. dense, kv: sizes with their unit (`2GiB`), or bytes.
+    Raises BadInput for words that mean nothing, for no model at all, and for a trace without all layers of its model.
+    """
+    chosen = parse_systems(systems)
+    if hit_rate is not None and not 0 <= hit_rate <= 1:
+        raise BadInput(f"--hit-rate {hit_rate:g}; expected 0 to 1")
+    if context < 0:
+        raise BadInput(f"--context {context}; expected a number of tokens from 0")
+    of = workload.geometry if workload is not None else model
+    if of is None:
+        raise BadInput("compare: seconds need to know what an expert weighs; give --model, see `sim model list`")
+    notes = list(machine.notes)
+    dense_bytes = _size("--dense", dense)
+    if dense_bytes is not None:
+        of = replace(of, dense_bytes=dense_bytes)
+    kv_bytes = _size("--kv", kv)
+    if kv_bytes is None:
+        notes.append("the context takes no memory here; say what it takes with --kv, such as --kv 2GiB")
+    case = case_of(of, machine, workload=workload, kv_bytes=kv_bytes or 0, context=context)
+    borrowed = workload is None and hit_rate is None
+    if borrowed:
+        workload, note = borrow(of)
+        notes.insert(0, note)
+    if hit_rate is not None:
+        workload = None
+    rows = compare(workload, case, chosen, best=best, borrowed=borrowed, hit_rate=hit_rate, progress=progress)
+    return Comparison(case, rows, tuple(notes))
+
+
+def parse_systems(given: OneSystem | Iterable[OneSystem]) -> list[System]:
+    """Systems from `slot-bank:slots=64,all-gpu`, `all`, or objects; each once.
+
+    Raises BadInput for a name that is not known, and for none.
+    """
+    words = given.split(",") if isinstance(given, str) else [given] if isinstance(given, System) else list(given)
+    found: dict[System, None] = {}
+    for word in words:
+        if isinstance(word, System):
+            found[word] = None
+        elif word.strip() == ALL:
+            found |= dict.fromkeys(kind() for kind in SYSTEMS.values())
+        else:
+            found[parse_system(word.strip())] = None
+    if not found:
+        raise BadInput("no systems given; give at least one, such as slot-bank, or all")
+    return list(found)
+
+
+def _size(option: str, given: str | int | None) -> int | None:
+    if given is None or (isinstance(given, int) and given >= 0):
+        return given
+    size = parse_size(given) if isinstance(given, str) else None
+    if size is None:
+        raise BadInput(f"{option} {given!r}: expected a size with its unit, such as 5GiB")
+    return size
