@@ -36,6 +36,7 @@ class Compared:
     """One system in a comparison; what is not known, or not there because it cannot run, is None.
 
     system: with the setting that was chosen. why_not: why it cannot run, or empty.
+    hit_rate: without a bank, that of the page cache.
     gpu_bytes, ram_bytes: what it keeps in each, mapped files not counted. miss_bytes_per_token: bytes of the experts
     that were not where they are computed; storage_bytes_per_token: of them, those read from storage.
     ms_per_token: by GROUPS.
@@ -151,15 +152,19 @@ def _at_setting(
         said = Compared(system, "", kept["gpu"], kept["ram"], launch=system.launch(case))
         conditions = plan.conditions(case)
         if hit_rate is not None:
-            rate = Rate("hit rate", hit_rate=hit_rate if plan.execution.reads else 1.0)
+            banked = plan.execution.reads and plan.execution.has_bank
+            rate = Rate("hit rate", hit_rate=hit_rate if banked else float(not plan.execution.reads))
             bank = plan.setup.bank if plan.setup.policy.has_bank else None
             one = predict([rate], case.model, plan.machine, conditions, bank=bank, io_split=plan.setup.io_split)[0]
-            missed = one.misses_per_call / one.top_k * case.model.token_cycle_bytes(top_k=one.top_k)
+            misses = one.misses_per_call / one.top_k
+            from_storage = misses * (1 - (one.page_cache_share or 0.0))
+            misses = misses if plan.execution.has_bank else from_storage
+            token_bytes = case.model.token_cycle_bytes(top_k=one.top_k)
             return replace(
                 said,
-                hit_rate=1 - one.misses_per_call / one.top_k,
-                miss_bytes_per_token=missed,
-                storage_bytes_per_token=missed * (1 - (one.page_cache_share or 0.0)),
+                hit_rate=1 - misses,
+                miss_bytes_per_token=misses * token_bytes,
+                storage_bytes_per_token=from_storage * token_bytes,
                 tok_s=one.tok_s,
                 tok_s_lo=one.tok_s_lo,
                 tok_s_hi=one.tok_s_hi,
@@ -173,15 +178,18 @@ def _at_setting(
         return Compared(system, str(error))
     if timed.timing.tok_s is None or timed.tok_s_lo is None or timed.tok_s_hi is None:
         return Compared(system, "the trace has no decoded tokens to time")
-    counts, tokens = replayed.counts.total(), routed.trace.tokens
+    counts, tokens, work = replayed.counts.total(), routed.trace.tokens, timed.work
     lo, hi = timed.tok_s_lo, timed.tok_s_hi
     resident = not plan.execution.reads
+    hits, missed_bytes = counts["hit_rate"], counts["bytes_per_token"]
+    if not plan.execution.has_bank:
+        hits, missed_bytes = 1 - (work.misses - work.warm).sum() / work.requests.sum(), timed.storage_bytes / tokens
     if borrowed and not resident:
         lo, hi = _with_borrowed_misses(timed.timing.part_ms_per_token, timed.timing.tok_s, lo, hi)
     return replace(
         said,
-        hit_rate=1.0 if resident else counts["hit_rate"],
-        miss_bytes_per_token=0.0 if resident else counts["bytes_per_token"],
+        hit_rate=1.0 if resident else float(hits),
+        miss_bytes_per_token=0.0 if resident else missed_bytes,
         storage_bytes_per_token=timed.storage_bytes / tokens,
         tok_s=timed.timing.tok_s,
         tok_s_lo=lo,
