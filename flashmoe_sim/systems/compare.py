@@ -125,25 +125,31 @@ def _one(
     try:
         if reason := system.why_not(case):
             return Compared(system, reason)
-        own = [system.sized(case)]
+        chosen = system.sized(case)
+        if best and workload is not None and system.size and system.spec == type(system)().spec:
+            chosen = _best(workload, case, system) or chosen
     except BadInput as error:
         return Compared(system, str(error))
-    tried = own
-    if best and system.size and system.spec == type(system)().spec:
-        tried = [replace(system, **{system.size: size}) for size in system.sizes(case)] or own
-    ran = [_at_setting(workload, case, one, borrowed=borrowed, hit_rate=hit_rate) for one in tried]
-    timed = [one for one in ran if one.tok_s is not None]
-    if not timed:
-        return ran[0]
-    fastest = max(one.tok_s or 0.0 for one in timed)
-    return min(
-        (one for one in timed if (one.tok_s or 0.0) >= (1 - NEAR) * fastest),
-        key=lambda one: (one.gpu_bytes or 0) + (one.ram_bytes or 0),
-    )
+    return _at_setting(workload, case, chosen, borrowed=borrowed, hit_rate=hit_rate)
+
+
+def _best(workload: Workload, case: Case, system: System) -> System | None:
+    """The smallest of a system's sizes within NEAR of the fastest one; None if none runs."""
+    each = [replace(system, **{system.size: size}) for size in system.sizes(case)]
+    ran = [_at_setting(workload, case, one, interval=False) for one in each]
+    fastest = max((one.tok_s or 0.0 for one in ran), default=0.0)
+    near = [one for one in ran if one.tok_s is not None and one.tok_s >= (1 - NEAR) * fastest]
+    return min(near, key=lambda one: (one.gpu_bytes or 0) + (one.ram_bytes or 0)).system if near else None
 
 
 def _at_setting(
-    workload: Workload | None, case: Case, system: System, *, borrowed: bool, hit_rate: float | None
+    workload: Workload | None,
+    case: Case,
+    system: System,
+    *,
+    borrowed: bool = False,
+    hit_rate: float | None = None,
+    interval: bool = True,
 ) -> Compared:
     try:
         system.check(case)
@@ -173,10 +179,10 @@ def _at_setting(
         assert workload is not None
         routed = system.prepared(workload)
         replayed = system.replay(routed, plan.setup)
-        timed = time_replay(routed, plan.setup, replayed, plan.machine, conditions)
+        timed = time_replay(routed, plan.setup, replayed, plan.machine, conditions, interval=interval)
     except BadInput as error:
         return Compared(system, str(error))
-    if timed.timing.tok_s is None or timed.tok_s_lo is None or timed.tok_s_hi is None:
+    if timed.timing.tok_s is None:
         return Compared(system, "the trace has no decoded tokens to time")
     counts, tokens, work = replayed.counts.total(), routed.trace.tokens, timed.work
     lo, hi = timed.tok_s_lo, timed.tok_s_hi
@@ -184,7 +190,7 @@ def _at_setting(
     hits, missed_bytes = counts["hit_rate"], counts["bytes_per_token"]
     if not plan.execution.has_bank:
         hits, missed_bytes = 1 - (work.misses - work.warm).sum() / work.requests.sum(), timed.storage_bytes / tokens
-    if borrowed and not resident:
+    if borrowed and lo is not None and hi is not None and not resident:
         lo, hi = _with_borrowed_misses(timed.timing.part_ms_per_token, timed.timing.tok_s, lo, hi)
     return replace(
         said,
