@@ -18,6 +18,7 @@ SYSTEMS: LazyTable[type[System]] = LazyTable(
         "placed-ik": "placed:PlacedIk",
         "slot-bank": "slot_bank:SlotBank",
         "flash-moe": "flash_moe:FlashMoe",
+        "slot-remap": "slot_remap:SlotRemap",
     },
 )
 
