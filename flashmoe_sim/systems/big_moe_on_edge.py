@@ -24,8 +24,8 @@ FLOOR_MIB, LEAST_MIB = 1536, 1500
 class BigMoeOnEdge(System):
     """The CPU computes, and the experts used last of all layers together are in a RAM cache of so many bytes.
 
-    Below the experts that one token uses in all layers the cache hits nothing, since the layer that is needed next is
-    the one whose experts are thrown out.
+    A cache that is smaller than what one token uses in all layers, by a layer or more, hits nothing: the layer that is
+    needed next is the one whose experts are thrown out.
 
     cache_mib: of the cache. 0: what RAM leaves beside 1536 MiB, dense weights and context, at least 1500. The engine's
         own `auto` leaves dense weights out of account, and so asks for more than there is.
