@@ -72,37 +72,38 @@ class Crow(System):
         return ladder(max(case.model.top_k, 1), most)
 
     def sized(self, case: Case) -> Self:
-        sized = self if self.slots else replace(self, slots=slots_that_fit(case, gpu_left(case)))
-        if sized.tier_gib != HALF_OF_RAM or case.machine.memory is None:
-            return sized
-        return replace(sized, tier_gib=int(case.machine.memory.ram_gib.value // 2))
+        return self if self.slots else replace(self, slots=slots_that_fit(case, gpu_left(case)))
+
+    def tier(self, case: Case) -> int:
+        """GiB of the tier."""
+        if self.tier_gib != HALF_OF_RAM or case.machine.memory is None:
+            return max(self.tier_gib, 0)
+        return int(case.machine.memory.ram_gib.value // 2)
 
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(slots=min(self.slots, case.n_experts)), Lru(), "atomic")
         machine = self.adapted(case.machine)
-        if not self.tier_gib:
+        if not self.tier(case):
             return Plan(setup, AsyncUpload(), machine, direct_io=True)
-        return Plan(setup, UploadedFromRam(), self._with_tier(machine))
-
-    def _with_tier(self, machine: Machine) -> Machine:
-        """The machine with RAM for the tier only, in place of the page cache."""
-        if machine.memory is None:
-            return machine
-        beside = machine.memory.ram_gib.value - self.tier_gib
-        return replace(
-            machine,
-            memory=replace(machine.memory, reserve_gib=replace(machine.memory.reserve_gib, value=beside)),
-        )
+        return Plan(setup, UploadedFromRam(), _with_ram(machine, self.tier(case)))
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         return (
             Share("slots", "gpu", self.slots * case.slot_bytes),
             *gpu_weights(case),
-            Share("tier", "ram", max(self.tier_gib, 0) * GIB),
+            Share("tier", "ram", self.tier(case) * GIB),
         )
 
     def launch(self, case: Case) -> Launch:
         words = ["-ngl", "99", "-np", "1", "--moe-stream", "--moe-stream-cache", f"{self.slots}s"]
         words += ["--moe-stream-io-threads", "8", "--moe-stream-direct"]
-        words += ["--moe-stream-l2", str(self.tier_gib)] if self.tier_gib else []
+        words += ["--moe-stream-l2", str(self.tier(case))] if self.tier(case) else []
         return Launch(llama_words(case, *words))
+
+
+def _with_ram(machine: Machine, gib: int) -> Machine:
+    """The machine with so much RAM for the tier, which takes the place of the page cache."""
+    if machine.memory is None:
+        return machine
+    beside = replace(machine.memory.reserve_gib, value=machine.memory.ram_gib.value - gib)
+    return replace(machine, memory=replace(machine.memory, reserve_gib=beside))

@@ -11,12 +11,17 @@ from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
 
 
 @dataclass(frozen=True)
-class UploadedFromRam(PrefillCopy):
-    """Every miss is uploaded from pinned RAM and computed on the GPU; what RAM does not hold is read first."""
+class CopiedFromFile(PrefillCopy):
+    """Every miss is copied from the mapped file and computed on the GPU; what RAM does not hold is read first."""
 
     host_calls: ClassVar[Literal["all", "missing", "none"]] = "all"
 
     copy_from_tokens: int = 1
+
+
+@dataclass(frozen=True)
+class UploadedFromRam(CopiedFromFile):
+    """As CopiedFromFile, from pinned RAM."""
 
     def link_rate(self, link: Link) -> Quantity:
         return link.pinned_gb_s

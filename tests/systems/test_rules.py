@@ -93,12 +93,13 @@ def test_imp_passes_over_slots_that_are_too_few_for_a_call() -> None:
     assert some(replayed, "bypassed", "evictions") == (3, 0)
 
 
-def test_imp_uploads_from_ram_and_reads_nothing() -> None:
+def test_imp_copies_from_ram_and_reads_nothing() -> None:
     timed = _timed(Imp(slots=2), one_layer([[1, 2], [3, 4]]), _case())
     assert timed.storage_bytes == 0
     assert timed.timing.part_ms_per_token["read"] == 0
-    assert timed.timing.part_ms_per_token["upload"] > 0
     assert timed.timing.part_ms_per_token["cold_lane"] == 0
+    pinned = _timed(Imp(slots=2, pinned=True), one_layer([[1, 2], [3, 4]]), _case())
+    assert 0 < pinned.timing.part_ms_per_token["upload"] < timed.timing.part_ms_per_token["upload"]
 
 
 def test_imp_takes_fifteen_percent_of_the_free_gpu_memory() -> None:
@@ -161,8 +162,8 @@ def test_crow_reads_only_what_its_tier_does_not_hold(tier_gib: int, from_storage
 
 
 def test_crow_takes_half_of_the_ram() -> None:
-    sized = Crow().sized(_case())
-    assert sized.tier_gib == 32
-    assert sized.slots == EXPERTS
+    assert Crow().tier(_case()) == 32
+    assert Crow().sized(_case()).slots == EXPERTS
+    assert "--moe-stream-l2 32" in Crow().sized(_case()).launch(_case()).line
     with pytest.raises(BadInput, match="of RAM"):
         Crow(slots=4, tier_gib=60).check(_case())
