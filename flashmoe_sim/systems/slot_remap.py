@@ -33,8 +33,9 @@ class SlotRemap(System):
     """Every layer has slots for the experts used last, and the router's numbers are rewritten to slot numbers.
 
     The experts of a call are looked up in the order of their numbers, each miss is copied at once, and nothing protects
-    an expert that the same call needs later. The slots are emptied at each switch between prompt and generation. The
-    engine's pre-seeding of the next layer, which acts about once a token, is left out.
+    an expert that the same call needs later. The slots are emptied at each switch between prompt and generation. A miss
+    that RAM holds is copied twice here, as reading the mapped file costs about a copy. The engine's pre-seeding of the
+    next layer, which acts about once a token, is left out.
 
     slots: of each layer; the engine takes at least 8 and at most 256.
     pool_layers: layers that have slots at a time. 0: all. With fewer than the model has nothing is ever hit, since the

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 
 import pytest
@@ -94,6 +94,10 @@ def test_its_own_size_fits_and_too_large_ones_are_refused(system: System) -> Non
     sizes = system.sizes(case)
     assert list(sizes) == sorted(set(sizes))
     assert sizes
+    for size in sizes:
+        one = replace(system, **{system.size: size})
+        assert one.plan(case).setup.bank.size >= 1
+        assert all(share.size_bytes >= 0 for share in one.memory(case))
     small = Case(case.model, case.machine, 10**15)
     with pytest.raises(BadInput) as error:
         system.sized(small).check(small)
