@@ -114,14 +114,18 @@ class Launch:
 
 @dataclass(frozen=True)
 class Plan:
-    """A system with its settings on a case: the replay, the order of events, the machine as the system uses it."""
+    """A system with its settings on a case: the replay, the order of events, the machine as the system uses it.
+
+    direct_io: whether it reads past the page cache.
+    """
 
     setup: Setup
     execution: ExecutionModel
     machine: Machine
+    direct_io: bool = False
 
     def conditions(self, case: Case) -> Conditions:
-        return Conditions(self.execution, case.model.dense_bytes, case.kv_bytes)
+        return Conditions(self.execution, case.model.dense_bytes, case.kv_bytes, self.direct_io)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,6 +248,14 @@ def gpu_weights(case: Case) -> tuple[Share, ...]:
 def gpu_left(case: Case) -> int:
     """GPU memory beside `gpu_weights`."""
     return case.gpu_bytes - sum(share.size_bytes for share in gpu_weights(case))
+
+
+def slots_that_fit(case: Case, room: int, *, what: str = "slots on the GPU") -> int:
+    """The most slots of every layer that so many bytes hold; raises BadInput if it is none."""
+    slots = min(room // case.slot_bytes, case.n_experts) if room > 0 else 0
+    if slots < 1:
+        raise no_room(what, room)
+    return slots
 
 
 def ladder(least: int, most: int) -> list[int]:

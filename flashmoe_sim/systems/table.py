@@ -18,6 +18,15 @@ SYSTEMS: LazyTable[type[System]] = LazyTable(
         "placed-ik": "placed:PlacedIk",
         "slot-bank": "slot_bank:SlotBank",
         "flash-moe": "flash_moe:FlashMoe",
+        "slot-remap": "slot_remap:SlotRemap",
+        "bounded-insert": "bounded_insert:BoundedInsert",
+        "static-profile": "static_profile:StaticProfile",
+        "ktransformers": "ktransformers:KTransformers",
+        "imp": "imp:Imp",
+        "nvmoe": "nvmoe:Nvmoe",
+        "crow": "crow:Crow",
+        "big-moe-on-edge": "big_moe_on_edge:BigMoeOnEdge",
+        "turbofieldfare": "turbo_fieldfare:TurboFieldfare",
     },
 )
 
