@@ -103,6 +103,8 @@ def _needs(kind: type[System]) -> str:
         needs.append(" or ".join(kind.apis))
     if kind.archs:
         needs.append(f"models of the kind {', '.join(kind.archs)}")
+    if kind.shape:
+        needs.append("a model of {} layers with {} experts".format(*kind.shape))
     return "; ".join(needs)
 
 

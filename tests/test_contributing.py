@@ -118,7 +118,7 @@ def test_the_new_format_is_read_and_runs_on_the_new_machine(run: Run) -> None:
 
 def test_the_new_system_is_compared(run: Run) -> None:
     compared = run("-c", ENTRY, "compare", "deepseek-v2-lite", "--machine", "rtx-3090", "--system", "half-bank")
-    assert "half-bank: half-bank MODEL.gguf --io-split 4" in compared
+    assert "half-bank\n    half-bank MODEL.gguf --io-split 4" in compared
     assert passed(run, "-k", "half-bank", "tests/systems", "tests/test_reference.py") >= 3
 
 

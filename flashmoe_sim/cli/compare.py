@@ -152,10 +152,13 @@ def _print(told: Comparison) -> None:
     machine = told.case.machine
     title = f"{told.case.model.name} on {machine.name}: {machine.title}"
     caption = "GPU, RAM: GiB it keeps there; MiB/token: missed experts; waits for: most of a token's time"
-    print_table(columns, [_cells(row) for row in ran], title=title, caption="; ".join((caption, *told.notes)))
+    names = [row.system.name for row in ran]
+    several = {name for name in names if names.count(name) > 1}
+    rows = [_cells(row, row.system.spec if row.system.name in several else row.system.name) for row in ran]
+    print_table(columns, rows, title=title, caption="; ".join((caption, *told.notes)))
     for row in ran:
         assert row.launch is not None
-        echo(wrapped(f"{row.system.spec}: {row.launch.line}", indent=4))
+        echo(f"{row.system.spec}\n    {row.launch.line}")
     cannot = [row for row in told.rows if row.tok_s is None]
     if cannot:
         echo("\ncannot run here:")
@@ -163,7 +166,7 @@ def _print(told: Comparison) -> None:
             echo(wrapped(f"  {row.system.spec}: {row.why_not}", indent=4))
 
 
-def _cells(row: Compared) -> list[str]:
+def _cells(row: Compared, name: str) -> list[str]:
     assert row.tok_s is not None
     assert row.tok_s_lo is not None
     assert row.tok_s_hi is not None
@@ -171,7 +174,7 @@ def _cells(row: Compared) -> list[str]:
     total = sum(row.ms_per_token.values())
     most = max(row.ms_per_token, key=lambda group: row.ms_per_token[group])  # type: ignore[index]
     return [
-        row.system.spec,
+        name,
         f"{(row.gpu_bytes or 0) / GIB:.1f}",
         f"{(row.ram_bytes or 0) / GIB:.1f}",
         percent(row.hit_rate),

@@ -140,7 +140,7 @@ class System(ABC):
     gpu: whether it needs a GPU of any kind. own_gpu: True if it needs one with a memory of its own, False if it needs
         one that shares the RAM.
     apis: what must program the GPU; empty if any or none does. archs: the models it is made for, as llama.cpp calls
-        them; empty for any.
+        them; empty for any. shape: layers and experts of the only model that it runs, or None.
     costs: what it takes more or less time for than a machine's file says.
     """
 
@@ -155,6 +155,7 @@ class System(ABC):
     own_gpu: ClassVar[bool | None] = None
     apis: ClassVar[tuple[str, ...]] = ()
     archs: ClassVar[tuple[str, ...]] = ()
+    shape: ClassVar[tuple[int, int] | None] = None
     costs: ClassVar[tuple[Cost, ...]] = ()
 
     @property
@@ -179,6 +180,8 @@ class System(ABC):
             return f"needs {' or '.join(self.apis)}; the machine has {found}"
         if self.archs and model.arch not in self.archs:
             return f"works for {', '.join(self.archs)} only; {model.name} is {model.arch or 'of an unknown kind'}"
+        if self.shape not in (None, (len(model.layers), case.n_experts)):
+            return "runs one model only, of {} layers with {} experts".format(*self.shape or ())
         return ""
 
     def sizes(self, case: Case) -> Sequence[int]:

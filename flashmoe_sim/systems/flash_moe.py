@@ -32,6 +32,7 @@ class FlashMoe(System):
     misses: ClassVar[str] = "read through the page cache"
     own_gpu: ClassVar[bool | None] = False
     apis: ClassVar[tuple[str, ...]] = ("metal",)
+    shape: ClassVar[tuple[int, int] | None] = (60, 512)  # Qwen3.5-397B-A17B
 
     top_k: int = 4
 

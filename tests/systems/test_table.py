@@ -25,7 +25,8 @@ SIZES_GIB = {"rtx-3090": 40, "strix-halo-128": 118, "m3-max-48": 20, "phone-ufs4
 
 def _case(system: System, machine: str, *, size_gib: int | None = None) -> Case:
     arch = system.archs[0] if system.archs else ""
-    model = model_of((size_gib or SIZES_GIB[machine]) * GIB, layers=3, n_experts=64, arch=arch)
+    layers, experts = system.shape or (3, 64)
+    model = model_of((size_gib or SIZES_GIB[machine]) * GIB, layers=layers, n_experts=experts, arch=arch)
     return Case(model, load_machine(machine), GIB // 16, 4096)
 
 
