@@ -180,8 +180,8 @@ class System(ABC):
             return f"needs {' or '.join(self.apis)}; the machine has {found}"
         if self.archs and model.arch not in self.archs:
             return f"works for {', '.join(self.archs)} only; {model.name} is {model.arch or 'of an unknown kind'}"
-        if self.shape not in (None, (len(model.layers), case.n_experts)):
-            return "runs one model only, of {} layers with {} experts".format(*self.shape or ())
+        if self.shape is not None and self.shape != (len(model.layers), case.n_experts):
+            return f"runs one model only, of {self.shape[0]} layers with {self.shape[1]} experts"
         return ""
 
     def sizes(self, case: Case) -> Sequence[int]:
