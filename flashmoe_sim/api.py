@@ -43,13 +43,14 @@ from flashmoe_sim.question import Asked, AskedBank, AskedConditions, AskedSevera
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.workload import Workload, find_geometry, prepare
-from flashmoe_sim.schema import LAYER_COLUMNS, PREDICTED, frame
+from flashmoe_sim.schema import COMPARED, LAYER_COLUMNS, PREDICTED, frame
 from flashmoe_sim.sweep.collect import sweep as run_sweep
 from flashmoe_sim.sweep.left_out import LeftOut, reasons
 from flashmoe_sim.sweep.plan import plan, plan_setup, plan_sweep, plan_workloads
 from flashmoe_sim.sweep.predictions import HitRates, predict_as_told
 from flashmoe_sim.sweep.row import result_row, seconds
 from flashmoe_sim.sweep.task import Task
+from flashmoe_sim.systems.told import OneSystem, compare_as_told
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
@@ -68,6 +69,7 @@ __all__ = [
     "Workload",
     "catalog",
     "ceilings",
+    "compare",
     "curve",
     "diagnose",
     "inspect",
@@ -294,6 +296,49 @@ def curve(
             for slots, counts in counted.items()
         ]
     )
+
+
+def compare(
+    trace: Trace | None = None,
+    *,
+    machine: OneMachine,
+    model: Model | None = None,
+    systems: OneSystem | Iterable[OneSystem] = "all",
+    best: bool = False,
+    hit_rate: float | None = None,
+    dense: str | int | None = None,
+    kv: str | int | None = None,
+    context: int = 0,
+) -> polars.DataFrame:
+    """Put real systems side by side on a machine, as `sim compare` does: a row of docs/columns.md for each.
+
+    >>> table = compare("gpt-oss-120b", machine="rtx-4090", systems="placed,cpu,all-gpu", kv="2GiB")
+    >>> table["system"].to_list()
+    ['placed', 'cpu', 'all-gpu']
+    >>> table["why_not"][2]
+    'takes 62.0 GiB of the GPU, which has 23.2 for it'
+
+    The fastest comes first, what cannot run there last. Without a trace, `model` gets one that is like the bundled one
+    of the nearest shape, with a warning, or all systems hit at `hit_rate`, 0 to 1.
+    systems: names with settings (`slot-bank:slots=64`), objects, or `all`. best: each at its best setting, not at that
+        of its own rule. kv: what the context takes. context: its tokens, for the command lines.
+    Raises BadInput for words that mean nothing, and for a trace without all layers of its model.
+    """
+    workload = None if trace is None else load_trace(trace, model=model)
+    told = compare_as_told(
+        workload=workload,
+        model=model if model is None or isinstance(model, ModelGeometry) else load_model(model),
+        machine=_machine(machine),
+        systems=systems,
+        best=best,
+        hit_rate=hit_rate,
+        dense=dense,
+        kv=kv,
+        context=context,
+    )
+    if told.borrowed:
+        warnings.warn(told.borrowed, stacklevel=2)
+    return frame([row.as_row() for row in told.rows], COMPARED)
 
 
 def synth(

@@ -1,17 +1,19 @@
-"""What is said of every policy and predictor: by `sim policy`, `sim prefetch` and the page `docs/policies.md`."""
+"""The reference text of every policy, predictor and system: for `sim policy`, `prefetch`, `system` and their pages."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, asdict, fields
 from typing import Any
 
 from flashmoe_sim.policies.base import ALL_CONTRACTS, EvictingPolicy, Policy
 from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.table import PREFETCHERS
+from flashmoe_sim.systems.base import Cost, System
+from flashmoe_sim.systems.table import SYSTEMS
 
 Kind = type[Policy] | type[Prefetcher]
 SHARED = tuple(item.name for item in fields(EvictingPolicy))
@@ -30,12 +32,49 @@ Every policy that evicts also takes:
 
 """
 
+SYSTEMS_HEAD = """\
+# Systems
+
+Made from the docstrings of `flashmoe_sim/systems/` by `./dev docs`.
+
+`sim compare` takes a system's name, with settings after it where the defaults below are not what you want
+(`slot-bank:slots=64`), several with commas between them, or `all`. [compare.md](compare.md) shows how to read the
+table.
+
+"""
+
 
 def describe(kind: Kind) -> dict[str, Any]:
     """All that is known of a policy or predictor; what its parameters mean is taken from docstrings.
 
     rule: the docstring without the parameters. parameters: defaults. meanings: empty where no docstring tells.
     """
+    ours = kind.__module__.startswith("flashmoe_sim.")
+    return _described(kind) | {
+        "ties": getattr(kind, "ties", ""),
+        "lead": getattr(kind, "lead", ""),
+        "contracts": list(kind.contracts),
+        "hindsight": getattr(kind, "hindsight", False),
+        "source": kind.source or ("" if ours else inspect.getsourcefile(kind)),
+    }
+
+
+def describe_system(kind: type[System]) -> dict[str, Any]:
+    """All that is known of a system; its settings are its `parameters`."""
+    return _described(kind) | {
+        "title": kind.title,
+        "engine": kind.engine,
+        "keeps": kind.keeps,
+        "misses": kind.misses,
+        "size": kind.size,
+        "needs": _needs(kind),
+        "costs": [asdict(cost) for cost in kind.costs],
+        "source": kind.source,
+    }
+
+
+def _described(kind: type) -> dict[str, Any]:
+    """Name, rule and parameters of a class, by its docstring and those of its bases."""
     own = {item.name: "required" if item.default is MISSING else item.default for item in fields(kind)}
     shared = {name: own.pop(name) for name in SHARED if name in own}
     parameters = own | shared
@@ -46,19 +85,25 @@ def describe(kind: Kind) -> dict[str, Any]:
     meanings: dict[str, str] = {}
     for base in kind.__mro__:
         meanings = _split(inspect.cleandoc(base.__doc__ or ""), parameters)[1] | meanings
-    ours = kind.__module__.startswith("flashmoe_sim.")
     return {
-        "name": kind.name,
+        "name": getattr(kind, "name", ""),
         "summary": rule.partition("\n")[0],
         "rule": rule,
         "parameters": parameters,
         "meanings": {name: meanings.get(name, "") for name in parameters},
-        "ties": getattr(kind, "ties", ""),
-        "lead": getattr(kind, "lead", ""),
-        "contracts": list(kind.contracts),
-        "hindsight": getattr(kind, "hindsight", False),
-        "source": kind.source or ("" if ours else inspect.getsourcefile(kind)),
     }
+
+
+def _needs(kind: type[System]) -> str:
+    """The hardware and models that a system is for, in words."""
+    needs = ["a GPU"] if kind.gpu else []
+    if kind.own_gpu is not None:
+        needs.append("a GPU with a memory of its own" if kind.own_gpu else "a GPU that shares the RAM")
+    if kind.apis:
+        needs.append(" or ".join(kind.apis))
+    if kind.archs:
+        needs.append(f"models of the kind {', '.join(kind.archs)}")
+    return "; ".join(needs)
 
 
 def shown_contracts(contracts: Iterable[str]) -> str:
@@ -86,6 +131,28 @@ def markdown() -> str:
         *(line for kind in PREFETCHERS.values() for line in _section(kind)),
     ]
     return "\n".join(lines) + "\n"
+
+
+def systems_markdown() -> str:
+    """The page of all systems, as it stands in `docs/systems.md`."""
+    described = [describe_system(kind) for kind in SYSTEMS.values()]
+    lines = [*SYSTEMS_HEAD.splitlines(), "| system | what it keeps | misses | needs |", "|---|---|---|---|"]
+    for one in described:
+        cells = (f"[`{one['name']}`](#{one['name']})", one["keeps"], one["misses"], one["needs"] or "any machine")
+        lines.append(f"| {' | '.join(cells)} |")
+    for one in described:
+        lines += ["", f"## `{one['name']}`", "", f"{one['title']} ({one['engine']}).", "", one["rule"], ""]
+        lines += [f"- `{name}={default}`: {one['meanings'][name]}" for name, default in one["parameters"].items()]
+        lines += [f"- **Cost of its own:** {shown_cost(Cost(**cost))}" for cost in one["costs"]]
+        lines.append(f"- **Source:** {one['source']}")
+    return "\n".join(lines) + "\n"
+
+
+def shown_cost(cost: Cost) -> str:
+    """A cost of a system in words."""
+    interval = f"({cost.lo:g} to {cost.hi:g})"
+    change = f"{cost.value:g} {interval} times" if cost.scales else f"an estimate becomes {cost.value:g} {interval};"
+    return f"`{cost.path}` {change} what the machine's file says: {cost.source}"
 
 
 def _table(table: Mapping[str, Kind], heading: str) -> list[str]:

@@ -116,6 +116,12 @@ def test_the_new_format_is_read_and_runs_on_the_new_machine(run: Run) -> None:
     assert "on toy-box: A box that computes on its CPU; hits-first" in run("-c", ENTRY, "replay", *asked)
 
 
+def test_the_new_system_is_compared(run: Run) -> None:
+    compared = run("-c", ENTRY, "compare", "deepseek-v2-lite", "--machine", "rtx-3090", "--system", "half-bank")
+    assert "half-bank: half-bank MODEL.gguf --io-split 4" in compared
+    assert passed(run, "-k", "half-bank", "tests/systems", "tests/test_reference.py") >= 3
+
+
 def test_the_new_files_are_as_the_linters_want_them(run: Run) -> None:
     names = [name for steps in GUIDES.values() for name in (*written(steps), *added(steps)) if name.endswith(".py")]
     run("-m", "ruff", "check", *names)

@@ -24,7 +24,10 @@ PAGES = tuple(page.stem for page in (ROOT / "docs").glob("*.md"))
 README = (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize(("page", "markdown"), [("columns", schema.markdown), ("policies", reference.markdown)])
+@pytest.mark.parametrize(
+    ("page", "markdown"),
+    [("columns", schema.markdown), ("policies", reference.markdown), ("systems", reference.systems_markdown)],
+)
 def test_generated_pages_are_fresh(page: str, markdown: Callable[[], str]) -> None:
     assert (ROOT / "docs" / f"{page}.md").read_text() == markdown(), "run ./dev docs"
 

@@ -75,14 +75,11 @@ def command(
     """
     from flashmoe_sim.cli.progress import replaying
     from flashmoe_sim.geometry.load import load_model
-    from flashmoe_sim.io.errors import BadInput
     from flashmoe_sim.io.whole import refuse_existing
     from flashmoe_sim.machines.load import load_machine
     from flashmoe_sim.systems.told import compare_as_told
     from flashmoe_sim.timeline.rates import parse_hit_rates
 
-    if trace is not None and hit_rate is not None:
-        raise BadInput("--hit-rate says what a trace would; give one of the two")
     if out is not None:
         _check_suffix(out)
         refuse_existing(out, force=force)
@@ -155,15 +152,10 @@ def _print(told: Comparison) -> None:
     machine = told.case.machine
     title = f"{told.case.model.name} on {machine.name}: {machine.title}"
     caption = "GPU, RAM: GiB it keeps there; MiB/token: missed experts; waits for: most of a token's time"
-    if ran:
-        print_table(columns, [_cells(row) for row in ran], title=title, caption="; ".join((caption, *told.notes)))
-        for row in ran:
-            assert row.launch is not None
-            echo(wrapped(f"{row.system.spec}: {row.launch.line}", indent=4))
-    else:
-        echo(wrapped(title))
-        for note in told.notes:
-            echo(wrapped(f"note: {note}", indent=2))
+    print_table(columns, [_cells(row) for row in ran], title=title, caption="; ".join((caption, *told.notes)))
+    for row in ran:
+        assert row.launch is not None
+        echo(wrapped(f"{row.system.spec}: {row.launch.line}", indent=4))
     cannot = [row for row in told.rows if row.tok_s is None]
     if cannot:
         echo("\ncannot run here:")

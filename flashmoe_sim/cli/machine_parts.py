@@ -59,8 +59,9 @@ def parts(word: str | None, as_json: bool) -> None:
 def build(text: str, out: Path, force: bool, as_json: bool) -> None:
     """Write the machine that PARTS make as a file to edit and to give to --machine.
 
-    PARTS are names from `sim machine parts` and a size of RAM, with + between them, in any order. What is printed is
-    what no part says: it is estimated, and a measurement of your own is better.
+    PARTS are names from `sim machine parts` and a size of RAM, with + between them, in any order; several cards of one
+    GPU are `2x rtx-3090`. What is printed is what no part says: it is estimated, and a measurement of your own is
+    better.
 
     \b
     Example: sim machine build "rtx-3060 + ryzen-5600 + 64GiB" --out mine.toml

@@ -37,6 +37,7 @@ VERBS: dict[str, Verb] = {
     "machine": Verb(f"{HERE}.machine", "what a machine's memory, storage, link and processors do"),
     "policy": Verb(f"{HERE}.policy", "the eviction policies there are"),
     "prefetch": Verb(f"{HERE}.prefetch", "the predictors there are, and what they are worth in a bank"),
+    "system": Verb(f"{HERE}.system", "the real systems there are"),
 }
 INTERRUPTED = 130
 

@@ -13,11 +13,21 @@ from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput, did_you_mean
 from flashmoe_sim.io.notes import Note
 
-# MLX's affine groups of 64 weights: the bits, a 16-bit scale and a 16-bit bias.
-_MLX = {"MLX_2BIT": GgmlType(-1, "MLX_2BIT", 64, 20), "MLX_4BIT": GgmlType(-1, "MLX_4BIT", 64, 36)}
-_TYPES = {**BY_NAME, **_MLX}
+# Types that are not ggml's. MLX's affine groups have a 16-bit scale and a 16-bit bias for 64 weights, or 32.
+# FP8, INT8 and INT4 have a scale for a block or a row, which is left out; INT4_G64 a 32-bit scale for 64 weights.
+_OTHERS = (
+    GgmlType(-1, "MLX_2BIT", 64, 20),
+    GgmlType(-1, "MLX_4BIT", 64, 36),
+    GgmlType(-1, "MLX_4BIT_G32", 32, 20),
+    GgmlType(-1, "FP8", 1, 1),
+    GgmlType(-1, "INT8", 1, 1),
+    GgmlType(-1, "INT4", 2, 1),
+    GgmlType(-1, "INT4_G64", 64, 36),
+    GgmlType(-1, "VQ3R", 8, 3),
+)
+_TYPES = {**BY_NAME, **{storage.name: storage for storage in _OTHERS}}
 # What llama.cpp's quantizer takes where a row is not a whole number of K blocks.
-_FALLBACK = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
+_FALLBACK = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
 ESTIMATED, DENSE_ESTIMATED = "estimated", "dense weights estimated"  # codes of notes, and how they begin
 
 
@@ -46,7 +56,10 @@ class Quant:
 class NamedModel:
     """The dimensions of a model's routed experts, its weights outside them, and its quantisations by name.
 
-    dense_params_b: billions of weights outside the routed experts.
+    aliases: names of models with the same dimensions. moe_layers: the layers with routed experts where others lie
+    between them. gated: whether an expert has a gate. dense_params_b: billions of weights outside the routed experts.
+    table_params_b: billions of weights in a table that a token reads a few rows of; no dense weights.
+    estimated: why dimensions that no source gives are what they are.
     """
 
     title: str
@@ -62,8 +75,27 @@ class NamedModel:
     dense_source: str
     quants: dict[str, Quant]
     first_moe: int = 0
+    moe_layers: str = ""
     fused: bool = False
+    gated: bool = True
+    aliases: tuple[str, ...] = ()
+    table_params_b: float = 0.0
+    table_source: str = ""
+    estimated: str = ""
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def layer_numbers(self) -> tuple[int, ...]:
+        """The layers with routed experts."""
+        if self.moe_layers:
+            return tuple(sorted(_numbers(self.moe_layers)))
+        return tuple(range(self.first_moe, self.blocks))
+
+    @property
+    def routed_params_b(self) -> float:
+        """Billions of weights in the routed experts."""
+        matrices = 3 if self.gated else 2
+        return len(self.layer_numbers) * self.experts * matrices * self.hidden * self.width / 1e9
 
 
 @cache
@@ -76,24 +108,36 @@ def named_models() -> dict[str, NamedModel]:
     for name, table in sorted(document["models"].items()):
         own = {quant: _quant(entry) for quant, entry in table.pop("quants", {}).items()}
         shared = {recipe: recipes[recipe] for recipe in table.pop("recipes")}
-        models[name] = NamedModel(quants={**own, **shared}, **{**table, "notes": tuple(table.get("notes", ()))})
+        lists = {key: tuple(table.get(key, ())) for key in ("aliases", "notes")}
+        models[name] = NamedModel(quants={**own, **shared}, **{**table, **lists})
     return models
+
+
+@cache
+def model_names() -> dict[str, str]:
+    """The name of a known model by each name it goes by: its own and its aliases."""
+    models = named_models()
+    aliases = {alias: name for name, model in models.items() for alias in model.aliases}
+    return aliases | {name: name for name in models}
 
 
 def is_name(spec: str) -> bool:
     """Whether the part of `spec` before a colon names a known model."""
-    return spec.partition(":")[0].lower() in named_models()
+    return spec.partition(":")[0].lower() in model_names()
 
 
 def named_model(spec: str) -> ModelGeometry:
     """The geometry of `name` at its default quantisation, or of `name:quantisation`; case does not matter.
 
+    An alias gives the model that has its dimensions, by the name of that model.
+
     Raises BadInput, listing what is known, for an unknown model or quantisation.
     """
     name, colon, quant_name = spec.lower().partition(":")
     models = named_models()
-    if name not in models:
+    if name not in model_names():
         raise _unknown("model", name, list(models), "; or give a sidecar folder, a manifest or a GGUF file")
+    name = model_names()[name]
     model = models[name]
     quant_name = quant_name if colon else model.default
     if quant_name not in model.quants:
@@ -101,13 +145,19 @@ def named_model(spec: str) -> ModelGeometry:
     quant = model.quants[quant_name]
     return ModelGeometry(
         name=f"{name}:{quant_name}",
-        layers={number: _layer(model, quant, number) for number in range(model.first_moe, model.blocks)},
+        layers={number: _layer(model, quant, number) for number in model.layer_numbers},
         top_k=model.top_k,
         source=f"{model.title}: {model.source}. {quant_name}: {quant.source}",
         arch=model.arch,
         quant=quant_name,
         dense_bytes=_dense_bytes(model, quant),
-        notes=(*model.notes, *_estimated(ESTIMATED, quant.estimated), *quant.notes, *_dense_notes(model, quant)),
+        notes=(
+            *model.notes,
+            *_estimated(ESTIMATED, "; ".join(filter(None, (model.estimated, quant.estimated)))),
+            *quant.notes,
+            *_table_notes(model),
+            *_dense_notes(model, quant),
+        ),
     )
 
 
@@ -132,6 +182,14 @@ def _dense_notes(model: NamedModel, quant: Quant) -> list[str]:
     return _estimated(DENSE_ESTIMATED, f"{weights} ({model.dense_source})")
 
 
+def _table_notes(model: NamedModel) -> list[str]:
+    if not model.table_params_b:
+        return []
+    return [
+        f"{model.table_params_b:g} billion weights more are looked up, not read for each token: {model.table_source}"
+    ]
+
+
 def _estimated(code: str, why: str) -> list[str]:
     return [Note(code, f"{code}: {why}")] if why else []
 
@@ -141,10 +199,10 @@ def _layer(model: NamedModel, quant: Quant, number: int) -> LayerGeometry:
     more = number in _numbers(listed) if listed else more_bits(number, model.blocks)
     down = quant.down_more if quant.down_more and more else quant.down
     up_bytes = _matrix_bytes(quant.gate_up, model.hidden, model.width)
-    gate_and_up = {GATE_UP: 2 * up_bytes} if model.fused else {"ffn_gate_exps": up_bytes, "ffn_up_exps": up_bytes}
-    return LayerGeometry(
-        model.experts, {**gate_and_up, "ffn_down_exps": _matrix_bytes(down, model.width, model.hidden)}
-    )
+    families = {GATE_UP: 2 * up_bytes} if model.fused else {"ffn_gate_exps": up_bytes, "ffn_up_exps": up_bytes}
+    if not model.gated:
+        del families["ffn_gate_exps"]
+    return LayerGeometry(model.experts, {**families, "ffn_down_exps": _matrix_bytes(down, model.width, model.hidden)})
 
 
 def _matrix_bytes(type_name: str, row: int, rows: int) -> int:

@@ -47,7 +47,14 @@ def compose(text: str) -> Machine:
 
     Raises BadInput for parts that are unknown, contradict each other or do not say enough.
     """
-    parts = parse_parts(text)
+    return compose_parts(parse_parts(text))
+
+
+def compose_parts(parts: Parts) -> Machine:
+    """The machine that these parts make, whether the catalogue has them or they are copies with other numbers.
+
+    Raises BadInput for parts that contradict each other or do not say enough.
+    """
     kinds, names = parts.by_kind, " + ".join(parts.names)
     chip, gpu, cpu = kinds.get("chip"), kinds.get("gpu"), kinds.get("cpu")
     if chip is not None:
@@ -65,10 +72,9 @@ def compose(text: str) -> Machine:
         raise BadInput(f"{names}: no size of RAM, which bank and page cache need; add it, such as 64GiB")
     ram_gib = _exactly(parts.ram_gib, "the size that was given", "as given", estimated=False)
     machine = _discrete(parts, ram_gib) if chip is None else _unified(chip, parts, ram_gib)
-    titles = [part.title for part in kinds.values()]
     programmed = chip or gpu
     api = programmed.api if programmed is not None else ""
-    return replace(machine, api=api, name=names, title=", ".join([*titles, f"{parts.ram_gib:g} GiB"]))
+    return replace(machine, api=api, name=names, title=", ".join(parts.titles))
 
 
 def _unified(chip: Part, parts: Parts, ram_gib: Quantity) -> Machine:
@@ -138,7 +144,7 @@ def _discrete(parts: Parts, ram_gib: Quantity) -> Machine:
         memory=memory,
         storage=_storage(parts),
         link=None if gpu is None else _link(gpu, parts, delivered),
-        gpu=None if gpu is None else _gpu(gpu),
+        gpu=None if gpu is None else _gpu(gpu, parts.n_gpus),
         cpu=Compute(
             weights_gb_s=_scaled(nominal, CPU_SHARE, DESKTOPS, "4-bit weights, as many threads as cores"),
             layer_us=layer,
@@ -148,13 +154,15 @@ def _discrete(parts: Parts, ram_gib: Quantity) -> Machine:
     )
 
 
-def _gpu(gpu: Part) -> Compute:
+def _gpu(gpu: Part, cards: int) -> Compute:
+    """All cards as one: the layers lie one after another on them, so one card computes at a time."""
     size, nominal = gpu.numbers["memory_gib"], gpu.numbers["bandwidth_gb_s"]
+    of_a_card = f"{size.value:g} ({size.source}) less {DRIVER_GIB} for the driver"
     return Compute(
         memory_gib=_exactly(
-            _rounded(size.value - DRIVER_GIB),
-            f"{size.value:g} ({size.source}) less {DRIVER_GIB} for the driver",
-            "no display",
+            _rounded(cards * (size.value - DRIVER_GIB)),
+            of_a_card if cards == 1 else f"{cards} cards: each {of_a_card}",
+            "no display" if cards == 1 else "no display; the layers are split evenly",
         ),
         weights_gb_s=_scaled(nominal, GPU_SHARE, "presets with a GPU", "4-bit weights, one token at a time"),
         layer_us=_estimate((15, 57, 150), f"median of the {DESKTOPS}", "mixture-of-experts layers, all resident"),

@@ -27,7 +27,8 @@ KINDS = ("gpu", "chip", "cpu", "memory", "link", "storage")
 TEXTS = ("memory", "pcie", "class", "system", "api")
 NEAREST = 3
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) ?gi?b", re.IGNORECASE)
-_SEVERAL = re.compile(r"\d{1,2} ?[x*\u00d7] ?\S{3}")
+_SEVERAL = re.compile(r"(\d{1,3}) ?[x*\u00d7] ?(?=\S{3})", re.IGNORECASE)
+MOST_GPUS = 16
 _PLUS = re.compile(r"\s+\+\s*|\+(?=[^\s-])")  # not that of "Max+ 395"
 
 
@@ -56,16 +57,30 @@ class Part:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a text names: its parts, at most one of a kind, in the order of KINDS, and RAM in GiB if it says so."""
+    """What a text names: its parts, at most one of a kind, in the order of KINDS, and RAM in GiB if it says so.
+
+    n_gpus: how many cards of the one GPU there are.
+    """
 
     by_kind: Mapping[str, Part]
     ram_gib: float | None
+    n_gpus: int = 1
 
     @property
     def names(self) -> tuple[str, ...]:
         """The parts and the RAM, as they are written."""
         ram = () if self.ram_gib is None else (f"{self.ram_gib:g}GiB",)
-        return (*(part.name for part in self.by_kind.values()), *ram)
+        return (*(f"{self.times(part)}{part.name}" for part in self.by_kind.values()), *ram)
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """The parts' titles and the RAM, for a person."""
+        ram = () if self.ram_gib is None else (f"{self.ram_gib:g} GiB",)
+        return (*(f"{self.times(part)}{part.title}" for part in self.by_kind.values()), *ram)
+
+    def times(self, part: Part) -> str:
+        """How many there are of a part, before its name; nothing for one."""
+        return f"{self.n_gpus}x " if part.kind == "gpu" and self.n_gpus > 1 else ""
 
 
 @cache
@@ -105,12 +120,12 @@ def _number(given: float | Mapping[str, Any], source: str, condition: str) -> Qu
 
 
 def parse_parts(text: str) -> Parts:
-    """The parts of a text such as `rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB`, in any order.
+    """The parts of a text such as `2x rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB`, in any order.
 
-    Raises BadInput for a part that is not known, for two of one kind, and for several of one part.
+    Raises BadInput for a part that is not known, for two of one kind, and for several of a part that is no GPU.
     """
     by_kind: dict[str, Part] = {}
-    ram_gib = None
+    ram_gib, n_gpus = None, 1
     for word in map(str.strip, _PLUS.split(text)):
         if size := _SIZE.fullmatch(word):
             if ram_gib is not None:
@@ -119,11 +134,27 @@ def parse_parts(text: str) -> Parts:
             if not ram_gib:
                 raise BadInput(f"{word}: no RAM; give its size, such as 64GiB")
             continue
-        part = find_part(word)
+        number, part = _counted(word)
+        if part.kind == "gpu" and by_kind.get("gpu") == part:
+            raise BadInput(f"{part.name} twice; write several cards as 2x {part.name}")
         if part.kind in by_kind:
             raise BadInput(f"{by_kind[part.kind].name} and {part.name}: two parts of one kind, {part.kind}; give one")
         by_kind[part.kind] = part
-    return Parts({kind: by_kind[kind] for kind in KINDS if kind in by_kind}, ram_gib)
+        n_gpus = max(n_gpus, number)
+    return Parts({kind: by_kind[kind] for kind in KINDS if kind in by_kind}, ram_gib, n_gpus)
+
+
+def _counted(word: str) -> tuple[int, Part]:
+    """How many of which part: `2x rtx-3090`, `2 x rtx-3090` and `2*rtx-3090` are two. Only a GPU may be several."""
+    several = None if _plain(word) in _names() else _SEVERAL.match(word)
+    if several is None:
+        return 1, find_part(word)
+    number, part = int(several[1]), find_part(word[several.end() :])
+    if not 1 <= number <= MOST_GPUS:
+        raise BadInput(f"{shown(word)}: {number} cards; give 1 to {MOST_GPUS}")
+    if number > 1 and part.kind != "gpu":
+        raise BadInput(f"{shown(word)}: several of one {part.kind}; only a GPU may be several; give one")
+    return number, part
 
 
 def find_part(word: str) -> Part:
@@ -136,8 +167,6 @@ def find_part(word: str) -> Part:
     names = _names()
     if (key := _plain(word)) in names:
         return catalogue()[names[key]]
-    if _SEVERAL.match(word):
-        raise BadInput(f"{shown(word)}: several of one part; a machine here has one GPU; give one")
     near = dict.fromkeys(names[found] for found in get_close_matches(key, names, n=2 * NEAREST, cutoff=0.6))
     nearest = " or ".join(map(repr, list(near)[:NEAREST]))
     raise BadInput(

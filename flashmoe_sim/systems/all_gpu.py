@@ -22,9 +22,7 @@ class AllGpu(System):
     source: ClassVar[str] = "ggml-org/llama.cpp as of 0eca4d490: -ngl, src/llama-model.cpp:1278"
     keeps: ClassVar[str] = "every expert in GPU memory"
     misses: ClassVar[str] = "none"
-
-    def why_not(self, case: Case) -> str:
-        return "needs a GPU" if case.machine.gpu is None else super().why_not(case)
+    gpu: ClassVar[bool] = True
 
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(slots=case.n_experts), Lru(), "atomic")

@@ -114,14 +114,18 @@ class Launch:
 
 @dataclass(frozen=True)
 class Plan:
-    """A system with its settings on a case: the replay, the order of events, the machine as the system uses it."""
+    """A system with its settings on a case: the replay, the order of events, the machine as the system uses it.
+
+    direct_io: whether it reads past the page cache.
+    """
 
     setup: Setup
     execution: ExecutionModel
     machine: Machine
+    direct_io: bool = False
 
     def conditions(self, case: Case) -> Conditions:
-        return Conditions(self.execution, case.model.dense_bytes, case.kv_bytes)
+        return Conditions(self.execution, case.model.dense_bytes, case.kv_bytes, self.direct_io)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,8 +136,9 @@ class System(ABC):
     setting means.
     engine: the program. source: where its rule was read, with the commit.
     keeps: what it keeps where. misses: where the other experts are computed or read from.
-    size: the setting that decides how much memory it takes, empty if it has none; its value 0 is the system's own rule.
-    own_gpu: True if it needs a GPU with a memory of its own, False if it needs one that shares the RAM.
+    size: the setting that decides how much memory it takes, empty if it has none; its default is the system's own rule.
+    gpu: whether it needs a GPU of any kind. own_gpu: True if it needs one with a memory of its own, False if it needs
+        one that shares the RAM.
     apis: what must program the GPU; empty if any or none does. archs: the models it is made for, as llama.cpp calls
         them; empty for any.
     costs: what it takes more or less time for than a machine's file says.
@@ -146,6 +151,7 @@ class System(ABC):
     keeps: ClassVar[str]
     misses: ClassVar[str]
     size: ClassVar[str] = ""
+    gpu: ClassVar[bool] = False
     own_gpu: ClassVar[bool | None] = None
     apis: ClassVar[tuple[str, ...]] = ()
     archs: ClassVar[tuple[str, ...]] = ()
@@ -164,6 +170,8 @@ class System(ABC):
     def why_not(self, case: Case) -> str:
         """Why the system cannot run there at all, or empty."""
         machine, model = case.machine, case.model
+        if self.gpu and machine.gpu is None:
+            return "needs a GPU"
         if self.own_gpu is not None and (machine.gpu is None or own_memory(machine) is not self.own_gpu):
             return "needs a GPU with a memory of its own" if self.own_gpu else "needs a GPU that shares the RAM"
         if self.apis and (machine.gpu is None or machine.api not in self.apis):
@@ -240,6 +248,14 @@ def gpu_weights(case: Case) -> tuple[Share, ...]:
 def gpu_left(case: Case) -> int:
     """GPU memory beside `gpu_weights`."""
     return case.gpu_bytes - sum(share.size_bytes for share in gpu_weights(case))
+
+
+def slots_that_fit(case: Case, room: int, *, what: str = "slots on the GPU") -> int:
+    """The most slots of every layer that so many bytes hold; raises BadInput if it is none."""
+    slots = min(room // case.slot_bytes, case.n_experts) if room > 0 else 0
+    if slots < 1:
+        raise no_room(what, room)
+    return slots
 
 
 def ladder(least: int, most: int) -> list[int]:

@@ -36,6 +36,7 @@ class Compared:
     """One system in a comparison; what is not known, or not there because it cannot run, is None.
 
     system: with the setting that was chosen. why_not: why it cannot run, or empty.
+    hit_rate: without a bank, that of the page cache.
     gpu_bytes, ram_bytes: what it keeps in each, mapped files not counted. miss_bytes_per_token: bytes of the experts
     that were not where they are computed; storage_bytes_per_token: of them, those read from storage.
     ms_per_token: by GROUPS.
@@ -124,25 +125,31 @@ def _one(
     try:
         if reason := system.why_not(case):
             return Compared(system, reason)
-        own = [system.sized(case)]
+        chosen = system.sized(case)
+        if best and workload is not None and system.size and system.spec == type(system)().spec:
+            chosen = _best(workload, case, system) or chosen
     except BadInput as error:
         return Compared(system, str(error))
-    tried = own
-    if best and system.size and system.spec == type(system)().spec:
-        tried = [replace(system, **{system.size: size}) for size in system.sizes(case)] or own
-    ran = [_at_setting(workload, case, one, borrowed=borrowed, hit_rate=hit_rate) for one in tried]
-    timed = [one for one in ran if one.tok_s is not None]
-    if not timed:
-        return ran[0]
-    fastest = max(one.tok_s or 0.0 for one in timed)
-    return min(
-        (one for one in timed if (one.tok_s or 0.0) >= (1 - NEAR) * fastest),
-        key=lambda one: (one.gpu_bytes or 0) + (one.ram_bytes or 0),
-    )
+    return _at_setting(workload, case, chosen, borrowed=borrowed, hit_rate=hit_rate)
+
+
+def _best(workload: Workload, case: Case, system: System) -> System | None:
+    """The smallest of a system's sizes within NEAR of the fastest one; None if none runs."""
+    each = [replace(system, **{system.size: size}) for size in system.sizes(case)]
+    ran = [_at_setting(workload, case, one, interval=False) for one in each]
+    fastest = max((one.tok_s or 0.0 for one in ran), default=0.0)
+    near = [one for one in ran if one.tok_s is not None and one.tok_s >= (1 - NEAR) * fastest]
+    return min(near, key=lambda one: (one.gpu_bytes or 0) + (one.ram_bytes or 0)).system if near else None
 
 
 def _at_setting(
-    workload: Workload | None, case: Case, system: System, *, borrowed: bool, hit_rate: float | None
+    workload: Workload | None,
+    case: Case,
+    system: System,
+    *,
+    borrowed: bool = False,
+    hit_rate: float | None = None,
+    interval: bool = True,
 ) -> Compared:
     try:
         system.check(case)
@@ -151,15 +158,19 @@ def _at_setting(
         said = Compared(system, "", kept["gpu"], kept["ram"], launch=system.launch(case))
         conditions = plan.conditions(case)
         if hit_rate is not None:
-            rate = Rate("hit rate", hit_rate=hit_rate if plan.execution.reads else 1.0)
+            banked = plan.execution.reads and plan.execution.has_bank
+            rate = Rate("hit rate", hit_rate=hit_rate if banked else float(not plan.execution.reads))
             bank = plan.setup.bank if plan.setup.policy.has_bank else None
             one = predict([rate], case.model, plan.machine, conditions, bank=bank, io_split=plan.setup.io_split)[0]
-            missed = one.misses_per_call / one.top_k * case.model.token_cycle_bytes(top_k=one.top_k)
+            misses = one.misses_per_call / one.top_k
+            from_storage = misses * (1 - (one.page_cache_share or 0.0))
+            misses = misses if plan.execution.has_bank else from_storage
+            token_bytes = case.model.token_cycle_bytes(top_k=one.top_k)
             return replace(
                 said,
-                hit_rate=1 - one.misses_per_call / one.top_k,
-                miss_bytes_per_token=missed,
-                storage_bytes_per_token=missed * (1 - (one.page_cache_share or 0.0)),
+                hit_rate=1 - misses,
+                miss_bytes_per_token=misses * token_bytes,
+                storage_bytes_per_token=from_storage * token_bytes,
                 tok_s=one.tok_s,
                 tok_s_lo=one.tok_s_lo,
                 tok_s_hi=one.tok_s_hi,
@@ -168,20 +179,23 @@ def _at_setting(
         assert workload is not None
         routed = system.prepared(workload)
         replayed = system.replay(routed, plan.setup)
-        timed = time_replay(routed, plan.setup, replayed, plan.machine, conditions)
+        timed = time_replay(routed, plan.setup, replayed, plan.machine, conditions, interval=interval)
     except BadInput as error:
         return Compared(system, str(error))
-    if timed.timing.tok_s is None or timed.tok_s_lo is None or timed.tok_s_hi is None:
+    if timed.timing.tok_s is None:
         return Compared(system, "the trace has no decoded tokens to time")
-    counts, tokens = replayed.counts.total(), routed.trace.tokens
+    counts, tokens, work = replayed.counts.total(), routed.trace.tokens, timed.work
     lo, hi = timed.tok_s_lo, timed.tok_s_hi
     resident = not plan.execution.reads
-    if borrowed and not resident:
+    hits, missed_bytes = counts["hit_rate"], counts["bytes_per_token"]
+    if not plan.execution.has_bank:
+        hits, missed_bytes = 1 - (work.misses - work.warm).sum() / work.requests.sum(), timed.storage_bytes / tokens
+    if borrowed and lo is not None and hi is not None and not resident:
         lo, hi = _with_borrowed_misses(timed.timing.part_ms_per_token, timed.timing.tok_s, lo, hi)
     return replace(
         said,
-        hit_rate=1.0 if resident else counts["hit_rate"],
-        miss_bytes_per_token=0.0 if resident else counts["bytes_per_token"],
+        hit_rate=1.0 if resident else float(hits),
+        miss_bytes_per_token=0.0 if resident else missed_bytes,
         storage_bytes_per_token=timed.storage_bytes / tokens,
         tok_s=timed.timing.tok_s,
         tok_s_lo=lo,

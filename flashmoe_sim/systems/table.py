@@ -20,6 +20,15 @@ SYSTEMS: LazyTable[type[System]] = LazyTable(
         "flash-moe": "flash_moe:FlashMoe",
         "hot-window": "hot_window:HotWindow",
         "hot-cache": "hot_cache:HotCache",
+        "slot-remap": "slot_remap:SlotRemap",
+        "bounded-insert": "bounded_insert:BoundedInsert",
+        "static-profile": "static_profile:StaticProfile",
+        "ktransformers": "ktransformers:KTransformers",
+        "imp": "imp:Imp",
+        "nvmoe": "nvmoe:Nvmoe",
+        "crow": "crow:Crow",
+        "big-moe-on-edge": "big_moe_on_edge:BigMoeOnEdge",
+        "turbofieldfare": "turbo_fieldfare:TurboFieldfare",
     },
 )
 

@@ -21,11 +21,15 @@ OneSystem = str | System
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What was compared on what; notes: what a person should know of the trace and the machine."""
+    """What was compared on what; notes: what a person should know of the trace and the machine.
+
+    borrowed: the note on a trace that was made after another model's, or empty.
+    """
 
     case: Case
     rows: list[Compared]
     notes: tuple[str, ...]
+    borrowed: str = ""
 
 
 def compare_as_told(
@@ -62,14 +66,20 @@ def compare_as_told(
     if kv_bytes is None:
         notes.append("the context takes no memory here; say what it takes with --kv, such as --kv 2GiB")
     case = case_of(of, machine, workload=workload, kv_bytes=kv_bytes or 0, context=context)
-    borrowed = workload is None and hit_rate is None
-    if borrowed:
-        workload, note = borrow(of)
-        notes.insert(0, note)
-    if hit_rate is not None:
-        workload = None
-    rows = compare(workload, case, chosen, best=best, borrowed=borrowed, hit_rate=hit_rate, progress=progress)
-    return Comparison(case, rows, tuple(notes))
+    borrowed = ""
+    if workload is None and hit_rate is None:
+        workload, borrowed = borrow(of)
+        notes.insert(0, borrowed)
+    if workload is not None and hit_rate is not None:
+        raise BadInput("a hit rate says what a trace would; give one of the two")
+    if hit_rate is not None and best:
+        raise BadInput("with one hit rate every setting hits alike, so none is best; give a trace instead")
+    rows = compare(workload, case, chosen, best=best, borrowed=bool(borrowed), hit_rate=hit_rate, progress=progress)
+    if not any(row.tok_s for row in rows):
+        reasons = "; ".join(f"{row.system.spec}: {row.why_not}" for row in rows[:3])
+        more = f"; and {len(rows) - 3} more" if len(rows) > 3 else ""
+        raise BadInput(f"{machine.name}: no system can run {of.name} there: {reasons}{more}")
+    return Comparison(case, rows, tuple(notes), borrowed)
 
 
 def parse_systems(given: OneSystem | Iterable[OneSystem]) -> list[System]:

@@ -22,7 +22,7 @@ def test_every_name_and_quantisation_loads(spec: str) -> None:
     name, _, quant = spec.partition(":")
     entry = named_models()[name]
     model = named_model(spec)
-    assert list(model.layers) == list(range(entry.first_moe, entry.blocks))
+    assert list(model.layers) == list(entry.layer_numbers)
     assert {layer.n_experts for layer in model.layers.values()} == {entry.experts}
     assert 1 <= model.top_k == entry.top_k < entry.experts
     assert (model.name, model.quant) == (spec, quant)
@@ -87,6 +87,21 @@ PUBLISHED = [
     ("qwen3-235b-a22b:q2_k", lambda model: model.routed_bytes, 80 * GIB, 0.05),
     ("qwen3.5-122b-a10b", lambda model: model.bank_bytes(42), 9.9 * GIB, 0.01),
     ("qwen3.6-35b-a3b", lambda model: (2367 + 40) * expert_bytes(model)[0], 6554 * MIB, 0.01),
+    ("gpt-oss-20b", lambda model: model.routed_bytes + model.dense_bytes, 11.27 * GIB, 0.001),
+    ("deepseek-v4-flash:ds4-q2", lambda model: 700 * expert_bytes(model)[0], 4.61 * GIB, 0.001),
+    ("deepseek-v4-flash:ud-iq2_xxs", lambda model: model.bank_bytes(1), 327_614_463, 1e-8),
+    ("deepseek-v4-flash:ud-iq3_xxs", lambda model: model.bank_bytes(62), 22_362.62 * MIB, 1e-6),
+    ("deepseek-v4-flash:ud-iq3_xxs", lambda model: model.routed_bytes + model.dense_bytes, 97.05 * GIB, 0.001),
+    ("deepseek-v4-flash:mxfp4", lambda model: model.routed_bytes + model.dense_bytes, 140.6 * GIB, 0.03),
+    ("glm-5.2:int4-g64", lambda model: model.routed_bytes / 75 * 76 + model.dense_bytes, 399.5 * GIB, 0.005),
+    ("glm-5.3-flash", lambda model: expert_bytes(model)[0], 14.2 * 10**6, 0.005),
+    ("qwen3-next-80b-a3b", lambda model: model.routed_bytes + model.dense_bytes, 45.10 * GIB, 0.02),
+    ("qwen3-30b-a3b:iq4_xs", lambda model: model.routed_bytes + model.dense_bytes, 15.32 * GIB, 0.002),
+    ("qwen3.8-flash-next", lambda model: expert_bytes(model)[0], 2_764_800, 0),
+    ("qwen3.8-flash-next:nvfp4", lambda model: model.routed_bytes, 63 * GIB, 0.006),
+    ("glm-4.7-flash", lambda model: model.routed_bytes + model.dense_bytes, 17.05 * GIB, 0.03),
+    ("kimi-k3:vq3r", lambda model: 259 * expert_bytes(model)[0], 3072 * MIB, 0.005),
+    ("inkling-small", lambda model: model.routed_bytes + model.dense_bytes, 148 * GB, 0.005),
     ("qwen3.5-397b-a17b:mlx-2bit", lambda model: expert_bytes(model)[0], 3.9 * 10**6, 0.01),
 ]
 
@@ -111,20 +126,46 @@ ACTIVE = [
     ("deepseek-v2-lite", 15.71, 2.4, 0.21),
     ("gpt-oss-120b", 116.83, 5.13, 0.58),
     ("olmoe-1b-7b", 6.919, 1.3, 0),
+    ("gpt-oss-20b", 20.91, 3.6, 0.58),
+    ("deepseek-v3", 671.03, 37, 0),
+    ("deepseek-v4-flash", 284, 13, 0.53),
+    ("glm-5.2", 744, 40, 0),
+    ("glm-5.3-flash", 313.5, 18, 0),
+    ("glm-4.5-air", 106.85, 12, 1.24),
+    ("glm-4.6", 352.8, 32, 0.78),
+    ("qwen3.8-flash-next", 125, 6, 0.64),
+    ("qwen3-coder-480b-a35b", 480.15, 35, 0),
+    ("minimax-m2.1", 228.69, 10, 1.23),
+    ("laguna-xs.2", 33.4, 3, 0),
+    ("inkling-small", 263.7, 12, 0),
+    ("kimi-k3", 2778, 104, 0),
+    ("nemotron-3-nano-30b-a3b", 31.58, 3.2, 0.35),
+    ("mixtral-8x7b", 46.70, 12.9, 0),
+    ("llama-4-scout", 107.77, 17, 0),
 ]
+# the same, of a token published with one digit
+ROUNDED = [("qwen3-next-80b-a3b", 79.67, 3, 0.62), ("glm-4.7-flash", 29.94, 3, 0.63)]
 
 
 @pytest.mark.parametrize(("name", "total", "active", "left_out"), ACTIVE)
 def test_weights_in_all_and_of_a_token_as_published(name: str, total: float, active: float, left_out: float) -> None:
     entry = named_models()[name]
-    routed = (entry.blocks - entry.first_moe) * entry.experts * 3 * entry.hidden * entry.width / 1e9
+    routed = entry.routed_params_b
     assert entry.dense_params_b + routed == pytest.approx(total, rel=6e-4)
     used = entry.dense_params_b + routed * entry.top_k / entry.experts
     assert used - left_out == pytest.approx(active, rel=0.05)
 
 
+@pytest.mark.parametrize(("name", "total", "active", "left_out"), ROUNDED)
+def test_weights_of_a_token_as_published_with_one_digit(name: str, total: float, active: int, left_out: float) -> None:
+    entry = named_models()[name]
+    routed = entry.routed_params_b
+    assert entry.dense_params_b + routed == pytest.approx(total, rel=6e-4)
+    assert round(entry.dense_params_b + routed * entry.top_k / entry.experts - left_out) == active
+
+
 def test_every_model_has_its_published_weights() -> None:
-    assert {name for name, *_ in ACTIVE} == set(named_models())
+    assert sorted(name for name, *_ in ACTIVE + ROUNDED) == sorted(named_models())
 
 
 @pytest.mark.parametrize("spec", ALL)
@@ -183,6 +224,27 @@ def test_rows_that_fill_no_k_block_fall_back() -> None:
     layers = named_model("deepseek-v2-lite:q4_k_m").layers
     sizes = {layer.family_bytes["ffn_down_exps"] for layer in layers.values()}
     assert sizes == {2048 * 1408 // 32 * 22, 2048 * 1408 // 32 * 34}
+
+
+def test_experts_without_a_gate_lie_between_other_layers() -> None:
+    """The pattern of the layers as published: M is Mamba, * attention, E routed experts."""
+    pattern = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"
+    layers = named_model("nemotron-3-nano-30b-a3b").layers
+    assert list(layers) == [number for number, kind in enumerate(pattern) if kind == "E"]
+    assert list(layers[1].family_bytes) == ["ffn_up_exps", "ffn_down_exps"]
+
+
+def test_an_alias_gives_the_model_of_the_same_dimensions() -> None:
+    assert named_model("DeepSeek-R1:q2_k") == named_model("deepseek-v3:q2_k")
+    names = [*named_models(), *(alias for model in named_models().values() for alias in model.aliases)]
+    assert len(names) == len(set(names))
+    assert all(name == name.lower() for name in names)
+
+
+def test_a_table_that_is_looked_up_is_no_dense_weight() -> None:
+    model = named_model("qwen3.8-flash-next")
+    assert model.dense_bytes == round(4.2e9 * 4.5 / 8)
+    assert any(note.startswith("51.2 billion weights more are looked up") for note in model.notes)
 
 
 def test_gemma_is_fused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -245,7 +246,15 @@ def test_a_given_link_is_no_faster_than_the_card() -> None:
         ("m3-max + m4-max + 64GiB", "m3-max and m4-max: two parts of one kind, chip; give one"),
         ("rtx-3060 + 32GiB + 64GB", "32GiB and 64GB: two sizes of RAM; give one"),
         ("rtx-3060 + 0GiB", "0GiB: no RAM; give its size, such as 64GiB"),
-        ("2x rtx-3090 + 64GiB", "'2x rtx-3090': several of one part; a machine here has one GPU; give one"),
+        ("2x rtx-3060 + 2x RTX 3090 + 64GiB", "rtx-3060 and rtx-3090: two parts of one kind, gpu; give one"),
+        ("rtx-3090 + rtx-3090 + 64GiB", "rtx-3090 twice; write several cards as 2x rtx-3090"),
+        ("0x rtx-3090 + 64GiB", "'0x rtx-3090': 0 cards; give 1 to 16"),
+        ("17 x rtx-3090 + 64GiB", "'17 x rtx-3090': 17 cards; give 1 to 16"),
+        (
+            "rtx-3090 + 2x epyc-9355 + 64GiB",
+            "'2x epyc-9355': several of one cpu; only a GPU may be several; give one",
+        ),
+        ("2x abacus + 64GiB", "unknown part 'abacus'; `sim machine parts` lists all"),
         ("rtx-3060 + ", "an empty part; write parts with one + between two, such as rtx-3060 + 64GiB"),
         (
             "rtx-3061 + 64GiB",
@@ -276,6 +285,31 @@ def test_parts_that_make_no_machine(parts: str, message: str) -> None:
     with pytest.raises(BadInput) as caught:
         load_machine(parts)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("written", ["2x rtx-3090", "2 x RTX 3090", "2*3090", "2X3090", "2 \u00d7 rtx-3090"])
+def test_equal_cards_are_one_gpu_with_the_memory_of_all(written: str) -> None:
+    others = "ryzen-5950x + ddr4-3200x2 + 64GiB + nvme-gen4"
+    one, two = compose(f"rtx-3090 + {others}"), compose(f"{written} + {others}")
+    assert two.name == "2x rtx-3090 + ryzen-5950x + ddr4-3200x2 + nvme-gen4 + 64GiB"
+    assert two.title.startswith("2x NVIDIA GeForce RTX 3090, ")
+    assert one.gpu is not None
+    assert two.gpu is not None
+    assert (one.gpu.memory_gib.value, two.gpu.memory_gib.value) == (23.2, 46.4)  # type: ignore[union-attr]
+    assert replace(two.gpu, memory_gib=one.gpu.memory_gib) == one.gpu
+    assert replace(two, name="", title="", gpu=None) == replace(one, name="", title="", gpu=None)
+    assert compose(two.name) == two
+
+
+def test_equal_cards_may_have_fewer_lanes_each() -> None:
+    full, half = compose("2x rtx-3090 + ryzen-5950x + 64GiB"), compose("2x rtx-3090 + ryzen-5950x + 64GiB + pcie4x8")
+    assert full.link is not None
+    assert half.link is not None
+    assert half.link.pinned_gb_s.value < full.link.pinned_gb_s.value
+
+
+def test_one_card_may_be_counted() -> None:
+    assert compose("1x rtx-3090 + 64GiB") == compose("rtx-3090 + 64GiB")
 
 
 def test_a_path_with_a_plus_is_a_path(tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ PINNING = (
     "static:profile=first-2",
     "static:global",
     "static:global:profile=first-3",
+    "placed",
+    "placed:from_end=high",
 )
 
 
@@ -507,6 +509,12 @@ def pins_of(
             if size[one[0]] <= budget:
                 budget -= size[one[0]]
                 pins[one[0]].add(one)
+    if policy.startswith("placed"):
+        for layer in sorted(n_experts, reverse=policy.endswith("high")):
+            budget -= n_experts[layer] * size[layer]
+            if budget < 0:
+                break
+            pins[layer] = {(layer, expert) for expert in range(n_experts[layer])}
     return pins
 
 

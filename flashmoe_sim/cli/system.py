@@ -1,0 +1,59 @@
+"""`sim system`: the real systems there are."""
+
+from __future__ import annotations
+
+import click
+
+from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
+
+
+@click.group(name="system", context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """List and explain the systems that `sim compare` puts side by side."""
+
+
+@command.command(name="list", short_help="All systems in a table.")
+@json_option
+def list_(as_json: bool) -> None:
+    """List every system with what it keeps and where its misses go."""
+    from flashmoe_sim.reference import describe_system
+    from flashmoe_sim.systems.table import SYSTEMS
+
+    described = [describe_system(kind) for kind in SYSTEMS.values()]
+    if as_json:
+        print_json(described)
+        return
+    rows = [(one["name"], one["keeps"], one["misses"]) for one in described]
+    print_table((("system", "left"), ("keeps", "left"), ("misses", "left")), rows)
+    click.echo(wrapped("`sim system show NAME` gives settings, needs and source; `sim compare` runs them."))
+
+
+@command.command(short_help="One system: rule, settings, needs, source.")
+@click.argument("name")
+@json_option
+def show(name: str, as_json: bool) -> None:
+    """Say all there is to know about the system NAME: one of `sim system list`, or your own as module:Class."""
+    from flashmoe_sim.parameters import find
+    from flashmoe_sim.reference import describe_system, shown_cost
+    from flashmoe_sim.systems.base import Cost, System
+    from flashmoe_sim.systems.table import SYSTEMS
+
+    one = describe_system(find("system", name, SYSTEMS, System))
+    if as_json:
+        print_json(one)
+        return
+    rule = "\n\n".join(wrapped(" ".join(part.split())) for part in one["rule"].split("\n\n"))
+    click.echo(f"{one['name']}: {one['title']}\n\n{rule}\n")
+    lines = [
+        ("engine", one["engine"]),
+        ("keeps", one["keeps"]),
+        ("misses", one["misses"]),
+        ("needs", one["needs"] or "any machine"),
+        ("source", one["source"]),
+        *(("cost of its own", shown_cost(Cost(**cost))) for cost in one["costs"]),
+        ("settings", f"given as {one['name']}:key=value" if one["parameters"] else "none"),
+        *((f"  {key}={value}", one["meanings"][key]) for key, value in one["parameters"].items()),
+    ]
+    width = max(len(label) for label, _ in lines) + 2
+    for label, text in lines:
+        click.echo(wrapped(f"{label + ':':{width}}{text}", indent=width))

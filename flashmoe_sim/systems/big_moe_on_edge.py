@@ -1,0 +1,90 @@
+"""BigMoeOnEdge: one list of experts in RAM, streamed past the page cache, computed on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import MIB
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, ladder, no_room
+from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
+from flashmoe_sim.trace.cut import cut
+
+FLOOR_MIB, LEAST_MIB = 1536, 1500
+
+
+@dataclass(frozen=True, kw_only=True)
+class BigMoeOnEdge(System):
+    """The CPU computes, and the experts used last of all layers together are in a RAM cache of so many bytes.
+
+    A cache that is smaller than what one token uses in all layers, by a layer or more, hits nothing: the layer that is
+    needed next is the one whose experts are thrown out.
+
+    cache_mib: of the cache. 0: what RAM leaves beside 1536 MiB, dense weights and context, at least 1500. The engine's
+        own `auto` leaves dense weights out of account, and so asks for more than there is.
+    top_k: experts of a token. 0: the model's.
+    """
+
+    name: ClassVar[str] = "big-moe-on-edge"
+    title: ClassVar[str] = "BigMoeOnEdge"
+    engine: ClassVar[str] = "BigMoeOnEdge"
+    source: ClassVar[str] = "Helldez/BigMoeOnEdge 07045c19: docs/cache-sizing.md, core/src/moe/expert_stream_source.cpp"
+    keeps: ClassVar[str] = "the experts used last, of all layers together, in RAM"
+    misses: ClassVar[str] = "read from storage past the page cache, while hits are computed"
+    size: ClassVar[str] = "cache_mib"
+
+    cache_mib: int = 0
+    top_k: int = 0
+
+    def __post_init__(self) -> None:
+        if self.cache_mib < 0 or self.top_k < 0:
+            raise BadInput(
+                f"system big-moe-on-edge: cache_mib {self.cache_mib}, top_k {self.top_k}; expected 0 or more"
+            )
+
+    def why_not(self, case: Case) -> str:
+        return "needs a CPU that the machine's file describes" if case.machine.cpu is None else super().why_not(case)
+
+    def _room_mib(self, case: Case) -> int:
+        room = min(case.ram_bytes - case.dense_bytes - case.kv_bytes - FLOOR_MIB * MIB, case.model.routed_bytes) // MIB
+        if room < LEAST_MIB < case.model.routed_bytes // MIB:
+            raise no_room("the cache", room * MIB)
+        return max(room, 1)
+
+    def sizes(self, case: Case) -> Sequence[int]:
+        most = self._room_mib(case)
+        return sorted({most, *(1024 * gib for gib in ladder(4, most // 1024))})
+
+    def sized(self, case: Case) -> Self:
+        return self if self.cache_mib else replace(self, cache_mib=self._room_mib(case))
+
+    def plan(self, case: Case) -> Plan:
+        bank = Bank(budget_bytes=self.cache_mib * MIB)
+        setup = Setup(bank, Lru(stamp="last"), "atomic", scope="global")
+        return Plan(setup, OverlapPrefetch(), self.adapted(case.machine), direct_io=True)
+
+    def adapted(self, machine: Machine) -> Machine:
+        return replace(super().adapted(machine), gpu=None, link=None, api="")
+
+    def memory(self, case: Case) -> tuple[Share, ...]:
+        return (
+            Share("cache", "ram", min(self.cache_mib * MIB, case.model.routed_bytes)),
+            Share("dense weights", "ram", case.dense_bytes),
+            Share("context", "ram", case.kv_bytes),
+        )
+
+    def prepared(self, workload: Workload) -> Workload:
+        if not 0 < self.top_k < workload.trace.top_k:
+            return workload
+        return prepare(cut(workload.trace, top_k=self.top_k), workload.geometry)
+
+    def launch(self, case: Case) -> Launch:
+        words = ["bmoe-cli", "-m", "MODEL.gguf", "--moe-stream", "--cache-mb", str(self.cache_mib), "--overlap"]
+        return Launch((*words, *(("--n-expert-used", str(self.top_k)) if self.top_k else ())))

@@ -1,0 +1,85 @@
+"""A cache on the GPU that takes in only a few experts at a time, beside the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.bounded_lru import BoundedLru
+from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.systems.base import (
+    Case,
+    Launch,
+    Plan,
+    Share,
+    System,
+    gpu_left,
+    gpu_weights,
+    ladder,
+    llama_words,
+    slots_that_fit,
+)
+from flashmoe_sim.systems.parts import replay_in_parts
+from flashmoe_sim.systems.ways import HitsThenMisses
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundedInsert(System):
+    """Every layer has slots on the GPU for the experts used last, and takes in a few a token; the CPU computes misses.
+
+    Only calls of one token use the slots; prompts take llama.cpp's ordinary way. Here the CPU computes misses after the
+    GPU's hits, as the scheduler runs one after the other. The engine uploads between two tokens, here the call waits.
+
+    slots: of each layer. 0: as many as the GPU has room for; the engine has no cache unless slots are given.
+    inserts: experts that a layer takes in for a token, at most.
+    """
+
+    name: ClassVar[str] = "bounded-insert"
+    title: ClassVar[str] = "llama.cpp, cache with bounded inserts"
+    engine: ClassVar[str] = "llama.cpp"
+    source: ClassVar[str] = "ggml-org/llama.cpp#27861: --moe-expert-cache, --moe-expert-cache-inserts"
+    keeps: ClassVar[str] = "the experts used last, in slots of each layer on the GPU"
+    misses: ClassVar[str] = "computed on the CPU; a few a token are uploaded"
+    size: ClassVar[str] = "slots"
+    own_gpu: ClassVar[bool | None] = True
+
+    slots: int = 0
+    inserts: int = 2
+
+    def __post_init__(self) -> None:
+        if self.slots < 0 or self.inserts < 1:
+            raise BadInput(
+                f"system bounded-insert: slots {self.slots}, inserts {self.inserts}; expected 0 and 1 or more"
+            )
+
+    def sizes(self, case: Case) -> Sequence[int]:
+        return ladder(1, min(max(gpu_left(case), 0) // case.slot_bytes, case.n_experts))
+
+    def sized(self, case: Case) -> Self:
+        return self if self.slots else replace(self, slots=slots_that_fit(case, gpu_left(case)))
+
+    def plan(self, case: Case) -> Plan:
+        setup = Setup(Bank(slots=min(self.slots, case.n_experts)), BoundedLru(cap=self.inserts), "atomic")
+        return Plan(setup, HitsThenMisses(), self.adapted(case.machine))
+
+    def replay(self, workload: Workload, setup: Setup) -> Replay:
+        """Calls of several tokens are not looked up."""
+        return replay_in_parts(workload, setup, [np.flatnonzero(workload.trace.n_tokens <= 1)])
+
+    def memory(self, case: Case) -> tuple[Share, ...]:
+        return (
+            Share("slots", "gpu", self.slots * case.slot_bytes),
+            *gpu_weights(case),
+            Share("experts of the CPU", "mapped", case.model.routed_bytes),
+        )
+
+    def launch(self, case: Case) -> Launch:
+        words = ("-ngl", "99", "--cpu-moe", "--moe-expert-cache", str(self.slots))
+        return Launch(llama_words(case, *words, "--moe-expert-cache-inserts", str(self.inserts)))

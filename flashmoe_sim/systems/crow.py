@@ -1,0 +1,109 @@
+"""Crow: slots on the GPU, a tier in pinned RAM behind them, the SSD behind that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.systems.base import (
+    Case,
+    Launch,
+    Plan,
+    Share,
+    System,
+    gpu_left,
+    gpu_weights,
+    ladder,
+    llama_words,
+    slots_that_fit,
+)
+from flashmoe_sim.systems.ways import UploadedFromRam
+from flashmoe_sim.timeline.models.async_upload import AsyncUpload
+
+HALF_OF_RAM = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crow(System):
+    """Slots of each layer on the GPU hold the experts used last, a tier in pinned RAM serves misses, then the SSD.
+
+    The engine empties its tier by CLOCK or in the order of arrival; here the expert read longest ago goes, and the tier
+    is full when the run begins. Without a tier, misses are read past the page cache.
+
+    slots: of each layer. 0: as many as the GPU has room for, as its authors choose them.
+    tier_gib: of the tier. 0: none. -1: half of the RAM, as the published setting has 32 of 63 GiB.
+    """
+
+    name: ClassVar[str] = "crow"
+    title: ClassVar[str] = "Crow, three tiers"
+    engine: ClassVar[str] = "Crow"
+    source: ClassVar[str] = (
+        "nibor1896/Crow#25, #69, #87, on ggml-org/llama.cpp#25294: --moe-stream-cache, --moe-stream-l2"
+    )
+    keeps: ClassVar[str] = "the experts used last in slots of each layer, and more in pinned RAM"
+    misses: ClassVar[str] = "uploaded from pinned RAM, or read from storage past the page cache"
+    size: ClassVar[str] = "slots"
+    own_gpu: ClassVar[bool | None] = True
+    apis: ClassVar[tuple[str, ...]] = ("cuda",)
+
+    slots: int = 0
+    tier_gib: int = HALF_OF_RAM
+
+    def __post_init__(self) -> None:
+        if self.slots < 0 or self.tier_gib < HALF_OF_RAM:
+            raise BadInput(
+                f"system crow: slots {self.slots}, tier_gib {self.tier_gib}; expected 0 or more, and -1 or more"
+            )
+
+    def why_not(self, case: Case) -> str:
+        if 0 < self.slots < case.model.top_k:
+            return f"{self.slots} slots; a token routes {case.model.top_k} experts, and each needs a slot"
+        return super().why_not(case)
+
+    def sizes(self, case: Case) -> Sequence[int]:
+        most = min(max(gpu_left(case), 0) // case.slot_bytes, case.n_experts)
+        return ladder(max(case.model.top_k, 1), most)
+
+    def sized(self, case: Case) -> Self:
+        return self if self.slots else replace(self, slots=slots_that_fit(case, gpu_left(case)))
+
+    def tier(self, case: Case) -> int:
+        """GiB of the tier."""
+        if self.tier_gib != HALF_OF_RAM or case.machine.memory is None:
+            return max(self.tier_gib, 0)
+        return int(case.machine.memory.ram_gib.value // 2)
+
+    def plan(self, case: Case) -> Plan:
+        setup = Setup(Bank(slots=min(self.slots, case.n_experts)), Lru(), "atomic")
+        machine = self.adapted(case.machine)
+        if not self.tier(case):
+            return Plan(setup, AsyncUpload(), machine, direct_io=True)
+        return Plan(setup, UploadedFromRam(), _with_ram(machine, self.tier(case)))
+
+    def memory(self, case: Case) -> tuple[Share, ...]:
+        return (
+            Share("slots", "gpu", self.slots * case.slot_bytes),
+            *gpu_weights(case),
+            Share("tier", "ram", self.tier(case) * GIB),
+        )
+
+    def launch(self, case: Case) -> Launch:
+        words = ["-ngl", "99", "-np", "1", "--moe-stream", "--moe-stream-cache", f"{self.slots}s"]
+        words += ["--moe-stream-io-threads", "8", "--moe-stream-direct"]
+        words += ["--moe-stream-l2", str(self.tier(case))] if self.tier(case) else []
+        return Launch(llama_words(case, *words))
+
+
+def _with_ram(machine: Machine, gib: int) -> Machine:
+    """The machine with so much RAM for the tier, which takes the place of the page cache."""
+    if machine.memory is None:
+        return machine
+    beside = replace(machine.memory.reserve_gib, value=machine.memory.ram_gib.value - gib)
+    return replace(machine, memory=replace(machine.memory, reserve_gib=beside))

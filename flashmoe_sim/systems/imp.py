@@ -1,0 +1,90 @@
+"""imp: slots of each layer on the GPU before experts in RAM, passed over by calls too large for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_left, gpu_weights, ladder, slots_that_fit
+from flashmoe_sim.systems.parts import replay_in_parts
+from flashmoe_sim.systems.ways import CopiedFromFile, UploadedFromRam
+
+MOST_PERCENT = 90
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imp(System):
+    """Slots of each layer on the GPU hold the experts used last, and misses are copied to the GPU from RAM.
+
+    A call that asks for more experts than a layer has slots passes the slots over: it uploads all and leaves none.
+
+    slots: experts of each layer; the engine counts three slots an expert, one for each projection. 0: what `percent` of
+        the free GPU memory holds.
+    percent: of the free GPU memory.
+    pinned: whether experts are copied into pinned RAM at load; else they are copied from the mapped file.
+    """
+
+    name: ClassVar[str] = "imp"
+    title: ClassVar[str] = "imp, experts in RAM"
+    engine: ClassVar[str] = "imp"
+    source: ClassVar[str] = "kekzl/imp#235, #1365, #1374, #1375: moe.expert_cache_budget_pct, moe.pin_host_experts"
+    keeps: ClassVar[str] = "the experts used last, in slots of each layer on the GPU"
+    misses: ClassVar[str] = "copied to the GPU from RAM"
+    size: ClassVar[str] = "slots"
+    own_gpu: ClassVar[bool | None] = True
+    apis: ClassVar[tuple[str, ...]] = ("cuda",)
+
+    slots: int = 0
+    percent: int = 15
+    pinned: bool = False
+
+    def __post_init__(self) -> None:
+        if self.slots < 0 or not 1 <= self.percent <= MOST_PERCENT:
+            given = f"slots {self.slots}, percent {self.percent}"
+            raise BadInput(f"system imp: {given}; expected 0 or more, and 1 to {MOST_PERCENT}")
+
+    def sizes(self, case: Case) -> Sequence[int]:
+        room = max(gpu_left(case), 0) * MOST_PERCENT // 100
+        return ladder(1, min(room // case.slot_bytes, case.n_experts))
+
+    def sized(self, case: Case) -> Self:
+        if self.slots:
+            return self
+        return replace(self, slots=slots_that_fit(case, gpu_left(case) * self.percent // 100))
+
+    def plan(self, case: Case) -> Plan:
+        setup = Setup(Bank(slots=min(self.slots, case.n_experts)), Lru(), "atomic")
+        return Plan(setup, UploadedFromRam() if self.pinned else CopiedFromFile(), self.adapted(case.machine))
+
+    def replay(self, workload: Workload, setup: Setup) -> Replay:
+        """Calls that the slots of a layer cannot hold are not looked up."""
+        fits = np.ones(workload.trace.calls, np.bool_)
+        for pool in workload.layer_pools:
+            fits[pool.call] = pool.requests <= (setup.bank.slots or 0)
+        return replay_in_parts(workload, setup, [np.flatnonzero(fits)])
+
+    def memory(self, case: Case) -> tuple[Share, ...]:
+        return (
+            Share("slots", "gpu", self.slots * case.slot_bytes),
+            *gpu_weights(case),
+            Share("experts", "ram" if self.pinned else "mapped", case.model.routed_bytes),
+        )
+
+    def launch(self, case: Case) -> Launch:
+        taken = self.slots * case.slot_bytes
+        percent = min(max(-(-100 * taken // max(gpu_left(case), 1)), 1), MOST_PERCENT)
+        settings = [f"force_host_experts={len(case.model.layers)}", f"expert_cache_budget_pct={percent}"]
+        settings += ["pin_host_experts=true"] if self.pinned else []
+        words = ["imp-cli", "--model", "MODEL.gguf"]
+        for setting in settings:
+            words += ["--set", f"moe.{setting}"]
+        return Launch(tuple(words))

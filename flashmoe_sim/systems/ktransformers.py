@@ -1,0 +1,120 @@
+"""ktransformers: a share of all experts on the GPU, the others on the CPU beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.base import Candidates, PinningPolicy
+from flashmoe_sim.policies.static import StaticGlobal
+from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import replay as run_replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.systems.base import (
+    Case,
+    Launch,
+    Plan,
+    Share,
+    System,
+    gpu_left,
+    gpu_weights,
+    ladder,
+    slots_that_fit,
+)
+from flashmoe_sim.systems.static_profile import HALF, profile_of
+from flashmoe_sim.timeline.models.hot_cold import HotCold
+
+
+@dataclass(frozen=True)
+class ByNumber(PinningPolicy):
+    """Hold experts by their numbers: as many of each layer, or whole layers from the first on."""
+
+    name: ClassVar[str] = "by-number"
+
+    front: bool = False
+
+    def pinned(self, candidates: Candidates) -> list[NDArray[np.bool_]]:
+        left, masks = sum(candidates.slots), []
+        for counts, slots in zip(candidates.counts, candidates.slots, strict=True):
+            taken = min(left, len(counts)) if self.front else slots
+            masks.append(np.arange(len(counts)) < taken)
+            left -= taken
+        return masks
+
+
+STRATEGIES = ("uniform", "frequency", "front-loading")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KTransformers(System):
+    """A share of the experts is on the GPU, placed once, and the CPU computes the others beside it.
+
+    The engine's `random` placement and its dynamic one, which places anew during long prompts, are left out.
+
+    experts: of each layer on the GPU, on average. 0: as many as it has room for; the engine needs a number.
+    strategy: `uniform`, the first of each layer, whose choice the engine does not explain; `frequency`, those of all
+        layers that a profile asks for most; `front-loading`, from the first layer on.
+    profile: of `frequency`, as for `static-profile`.
+    """
+
+    name: ClassVar[str] = "ktransformers"
+    title: ClassVar[str] = "ktransformers, experts placed on GPU and CPU"
+    engine: ClassVar[str] = "ktransformers"
+    source: ClassVar[str] = (
+        "kvcache-ai/ktransformers 15c624dc: doc/en/kt-kernel/experts-sched-Tutorial.md, "
+        "kt-kernel/python/experts_base.py"
+    )
+    keeps: ClassVar[str] = "a share of the experts in GPU memory"
+    misses: ClassVar[str] = "computed on the CPU"
+    size: ClassVar[str] = "experts"
+    own_gpu: ClassVar[bool | None] = True
+    apis: ClassVar[tuple[str, ...]] = ("cuda",)
+
+    experts: int = 0
+    strategy: str = "uniform"
+    profile: str = HALF
+
+    def __post_init__(self) -> None:
+        if self.experts < 0:
+            raise BadInput(f"system ktransformers: experts {self.experts}; expected 0 or more")
+        if self.strategy not in STRATEGIES:
+            raise unknown_name("strategy of ktransformers", self.strategy, STRATEGIES)
+
+    def sizes(self, case: Case) -> Sequence[int]:
+        return ladder(1, min(max(gpu_left(case), 0) // case.slot_bytes, case.n_experts))
+
+    def sized(self, case: Case) -> Self:
+        return self if self.experts else replace(self, experts=slots_that_fit(case, gpu_left(case)))
+
+    def plan(self, case: Case) -> Plan:
+        by_number = ByNumber(front=self.strategy == "front-loading")
+        policy = StaticGlobal() if self.strategy == "frequency" else by_number
+        setup = Setup(Bank(slots=min(self.experts, case.n_experts)), policy, "atomic")
+        return Plan(setup, HotCold(), self.adapted(case.machine))
+
+    def replay(self, workload: Workload, setup: Setup) -> Replay:
+        if self.strategy == "frequency":
+            setup = replace(setup, policy=StaticGlobal(profile=profile_of(workload.trace, self.profile)))
+        return run_replay(workload, setup, record=True)
+
+    def memory(self, case: Case) -> tuple[Share, ...]:
+        on_gpu = min(self.experts, case.n_experts) * case.slot_bytes
+        return (
+            Share("experts", "gpu", on_gpu),
+            *gpu_weights(case),
+            Share("experts of the CPU", "ram", case.model.routed_bytes - on_gpu),
+        )
+
+    def launch(self, case: Case) -> Launch:
+        words = ["python", "-m", "sglang.launch_server", "--model", "MODEL"]
+        words += ["--context-length", str(case.context)] if case.context else []
+        words += ["--kt-num-gpu-experts", str(self.experts), "--kt-expert-placement-strategy", self.strategy]
+        words += ["--init-expert-location", "ACTIVATION.pt"] if self.strategy == "frequency" else []
+        return Launch(tuple(words))

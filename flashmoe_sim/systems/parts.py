@@ -1,0 +1,113 @@
+"""A replay in parts, each with a bank that starts empty."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.residency import tally
+from flashmoe_sim.residency.capacity import capacities
+from flashmoe_sim.residency.replay import Replay, build_counts
+from flashmoe_sim.residency.replay import replay as run_replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.stream import InstallStream, ReadAhead
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.trace.routing import RoutingTrace
+
+
+def replay_in_parts(workload: Workload, setup: Setup, parts: Sequence[NDArray[np.int64]]) -> Replay:
+    """The recorded replay of a workload whose bank is emptied before each part; banks are in slots, and nothing is
+    read ahead.
+
+    parts: the calls of each part, ascending, i64. Calls that are in no part miss everything and install nothing.
+    """
+    trace = workload.trace
+    table = np.zeros((len(trace.layers), tally.N_COLUMNS), np.int64)
+    stream = np.zeros((trace.calls, len(tally.STREAM)), np.int32)
+    hit = np.zeros(trace.refs, np.uint8)
+    contents: dict[int, NDArray[np.int32]] = {}
+    apart = np.ones(trace.calls, np.bool_)
+    for calls in parts:
+        apart[calls] = False
+        part = only(trace, calls)
+        if not part.refs:
+            continue
+        replayed = run_replay(prepare(part, workload.geometry), setup, record=True)
+        assert replayed.stream is not None
+        assert replayed.hit is not None
+        table[np.searchsorted(trace.layers, part.layers)] += replayed.counts.table
+        stream[calls] = np.stack([getattr(replayed.stream, name) for name in STREAM_NAMES], axis=1)
+        hit[references(trace, calls)] = replayed.hit
+        contents = dict(zip(part.layers, replayed.contents, strict=True))
+    _miss_everything(workload, apart, table, stream)
+    nothing = np.zeros(0, np.int32)
+    return Replay(
+        setup,
+        build_counts(workload, setup, capacities(workload, setup), table),
+        [contents.get(layer, nothing) for layer in trace.layers],
+        hit,
+        None,
+        _stream(workload, stream),
+    )
+
+
+STREAM_NAMES = ("requests", "hits", "misses", "cold", "evictions", "aliased", "bypassed")  # as tally.STREAM
+
+
+def references(trace: RoutingTrace, calls: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where the references of some calls stand in a trace, i64."""
+    length = np.diff(trace.offset)[calls]
+    ahead = trace.offset[calls] - (np.cumsum(length) - length)
+    found: NDArray[np.int64] = np.arange(int(length.sum())) + np.repeat(ahead, length)
+    return found
+
+
+def only(trace: RoutingTrace, calls: NDArray[np.int64]) -> RoutingTrace:
+    """A trace of some of the calls, without what was recorded beside the routing."""
+    return trace.with_(
+        layer=trace.layer[calls],
+        n_tokens=trace.n_tokens[calls],
+        offset=np.concatenate([[0], np.cumsum(np.diff(trace.offset)[calls])]).astype(np.int64),
+        expert=trace.expert[references(trace, calls)],
+        step=trace.steps[calls],
+        phase=None if trace.phase is None else trace.phase[calls],
+        sequence=None if trace.sequence is None else trace.sequence[calls],
+        weight=None,
+        slot=None,
+        resident=None,
+    )
+
+
+def _miss_everything(
+    workload: Workload, apart: NDArray[np.bool_], table: NDArray[np.int64], stream: NDArray[np.int32]
+) -> None:
+    refs = np.diff(workload.trace.offset)
+    for row, pool in enumerate(workload.layer_pools):
+        mine = apart[pool.call]
+        calls, requests = pool.call[mine], pool.requests[mine]
+        table[row, tally.CALLS] += len(calls)
+        table[row, tally.REFS] += refs[calls].sum()
+        table[row, tally.FULL_HIT_CALLS] += np.count_nonzero(requests == 0)
+        for column in (tally.REQUESTS, tally.MISSES, tally.BYPASSED):
+            table[row, column] += requests.sum()
+            stream[calls, tally.STREAM.index(column)] = requests
+
+
+def _stream(workload: Workload, stream: NDArray[np.int32]) -> InstallStream:
+    trace = workload.trace
+    column = dict(zip(STREAM_NAMES, stream.T, strict=True))
+    size = None
+    if workload.expert_bytes is not None:
+        size = np.array(workload.expert_bytes, np.int64)[np.searchsorted(trace.layers, trace.layer)]
+    return InstallStream(
+        layer=trace.layer,
+        step=trace.steps,
+        n_tokens=trace.n_tokens,
+        **column,
+        prefetch_issued=np.zeros(trace.calls, np.int32),
+        bytes_read=None if size is None else column["misses"] * size,
+        prefetch_bytes=None if size is None else np.zeros(trace.calls, np.int64),
+        ahead=ReadAhead.of([]),
+    )

@@ -1,0 +1,95 @@
+"""The experts that a profile uses most, on the GPU for good, beside the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.static import Static
+from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import replay as run_replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.systems.base import (
+    Case,
+    Launch,
+    Plan,
+    Share,
+    System,
+    gpu_left,
+    gpu_weights,
+    ladder,
+    llama_words,
+    slots_that_fit,
+)
+from flashmoe_sim.timeline.models.hot_cold import HotCold
+from flashmoe_sim.trace.routing import RoutingTrace
+
+HALF, ALL = "half", "all"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaticProfile(System):
+    """The GPU holds the experts of each layer that a profile asks for most, and the CPU computes the others beside it.
+
+    Prompts are computed by the same two lanes here; the engine copies the CPU's experts of a large batch to the GPU, so
+    its prompts are faster.
+
+    slots: experts of each layer on the GPU. 0: as many as it has room for; the engine needs a number.
+    profile: what the most used experts are counted in: `half`, the first half of the trace; `all`, the whole trace,
+        which no engine can know; `first-N`, its first N steps; or the file of another trace.
+    """
+
+    name: ClassVar[str] = "static-profile"
+    title: ClassVar[str] = "Codacus fork, hot experts by profile"
+    engine: ClassVar[str] = "thecodacus/llama.cpp"
+    source: ClassVar[str] = "thecodacus/llama.cpp#5, #9: --moe-cache-profile, --moe-cache-slots"
+    keeps: ClassVar[str] = "a profile's most used experts of each layer in GPU memory"
+    misses: ClassVar[str] = "computed on the CPU"
+    size: ClassVar[str] = "slots"
+    own_gpu: ClassVar[bool | None] = True
+    apis: ClassVar[tuple[str, ...]] = ("cuda",)
+
+    slots: int = 0
+    profile: str = HALF
+
+    def __post_init__(self) -> None:
+        if self.slots < 0:
+            raise BadInput(f"system static-profile: slots {self.slots}; expected 0 or more")
+
+    def sizes(self, case: Case) -> Sequence[int]:
+        return ladder(1, min(max(gpu_left(case), 0) // case.slot_bytes, case.n_experts))
+
+    def sized(self, case: Case) -> Self:
+        return self if self.slots else replace(self, slots=slots_that_fit(case, gpu_left(case)))
+
+    def plan(self, case: Case) -> Plan:
+        setup = Setup(Bank(slots=min(self.slots, case.n_experts)), Static(), "atomic")
+        return Plan(setup, HotCold(), self.adapted(case.machine))
+
+    def replay(self, workload: Workload, setup: Setup) -> Replay:
+        profile = profile_of(workload.trace, self.profile)
+        return run_replay(workload, replace(setup, policy=Static(profile=profile)), record=True)
+
+    def memory(self, case: Case) -> tuple[Share, ...]:
+        return (
+            Share("hot experts", "gpu", self.slots * case.slot_bytes),
+            *gpu_weights(case),
+            Share("experts of the CPU", "mapped", case.model.routed_bytes),
+        )
+
+    def launch(self, case: Case) -> Launch:
+        words = ("-ngl", "99", "-ncmoe", "99", "-fa", "1", "--moe-cache-profile", "PROFILE.csv")
+        return Launch(llama_words(case, *words, "--moe-cache-slots", str(self.slots)))
+
+
+def profile_of(trace: RoutingTrace, profile: str) -> str:
+    """What the policy `static` calls a system's profile."""
+    if profile == HALF:
+        return f"first-{max(len(np.unique(trace.steps)) // 2, 1)}"
+    return "" if profile == ALL else profile

@@ -1,0 +1,64 @@
+"""TurboFieldfare: a few slots of each layer on Apple silicon, the least used expert goes first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.lfu import Lfu
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System
+from flashmoe_sim.systems.ways import ReadIntoSlots
+
+SLOTS = (8, 16, 24, 32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurboFieldfare(System):
+    """Every layer has a few slots, the expert used least often goes first, and misses are read straight into slots.
+
+    Of equally used experts the one used longest ago goes. The engine does not say whether an expert that comes back
+    keeps its count; here it does.
+
+    slots: of each layer: 8, 16, 24 or 32.
+    """
+
+    name: ClassVar[str] = "turbofieldfare"
+    title: ClassVar[str] = "TurboFieldfare"
+    engine: ClassVar[str] = "TurboFieldfare"
+    source: ClassVar[str] = "drumih/turbo-fieldfare 1c69c969: docs/SYSTEM_DESIGN.md; #169 for the number of slots"
+    keeps: ClassVar[str] = "the experts used most often, in slots of each layer"
+    misses: ClassVar[str] = "read through the page cache into a slot, while hits are computed"
+    size: ClassVar[str] = "slots"
+    own_gpu: ClassVar[bool | None] = False
+    apis: ClassVar[tuple[str, ...]] = ("metal",)
+    archs: ClassVar[tuple[str, ...]] = ("gemma4",)
+
+    slots: int = 16
+
+    def __post_init__(self) -> None:
+        if self.slots not in SLOTS:
+            raise BadInput(f"system turbofieldfare: slots {self.slots}; expected {', '.join(map(str, SLOTS))}")
+
+    def sizes(self, case: Case) -> Sequence[int]:
+        return SLOTS
+
+    def plan(self, case: Case) -> Plan:
+        setup = Setup(Bank(slots=min(self.slots, case.n_experts)), Lfu(), "atomic")
+        return Plan(setup, ReadIntoSlots(), self.adapted(case.machine))
+
+    def memory(self, case: Case) -> tuple[Share, ...]:
+        return (
+            Share("slots", "gpu", min(self.slots, case.n_experts) * case.slot_bytes),
+            Share("dense weights", "gpu", case.dense_bytes),
+            Share("context", "gpu", case.kv_bytes),
+            Share("experts", "mapped", case.model.routed_bytes),
+        )
+
+    def launch(self, case: Case) -> Launch:
+        context = ("--max-context", str(case.context)) if case.context else ()
+        words = ("TurboFieldfareServer", "--model", "MODEL.gturbo", *context)
+        return Launch((*words, "--expert-cache-slots", str(self.slots)))

@@ -1,0 +1,1 @@
+"""How far predictions are from speeds that people published of their own machines."""

@@ -1,0 +1,285 @@
+"""The machine of a row: from the parts it names and the numbers it says, with estimates of the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.compose import RAM_SHARE, compose_parts
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.machine import Link, Machine, Quantity
+from flashmoe_sim.machines.parts import Part, Parts, catalogue, find_part
+from flashmoe_sim.machines.table import PRESETS
+from reports.field.model import model_of
+from reports.field.rows import FieldRow
+
+TOLD = "the row"
+MEASURED = 0.1  # of a measured number, either way
+PRESET_RAM = 0.08  # how far a preset's RAM may be from the row's
+SIZES_GIB = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536)
+LEAST_RAM_GIB, ROOM = 32.0, 1.15
+SERVER_RAM_GIB = 256.0  # more is in machines with many channels
+SERVER_GB_S = (100.0, 205.0, 460.0)  # 8 channels of DDR4-3200, from 4 of DDR5 to 12
+SOCKETS = (1.0, 1.4, 2.0)  # times the bandwidth of one socket that two deliver: most engines know one
+ALL_IN_RAM = ("n_cpu_moe", "ot_regex", "cpu_only", "vram_static_profile", "vram_lru", "other")
+_CARDS = re.compile(r"^(\d{1,2}) ?x ?(?=\S)", re.IGNORECASE)
+_TWO_SOCKETS = re.compile(r"^(?:2 ?x\b|dual\b)", re.IGNORECASE)
+_LINK = re.compile(r"(?:pcie|gen|^) ?([345])(?:\.0)?(?![.\d])(?! ?GB)(?: ?x ?(\d{1,2}))?|\bx(\d{1,2})\b", re.IGNORECASE)
+_MAKERS = re.compile(r"\b(?:apple|nvidia|amd|intel)\b", re.IGNORECASE)
+_RATE = re.compile(r"~?(\d+(?:\.\d+)?) ?GB/s", re.IGNORECASE)
+_DRIVE = re.compile(r"(?=.*\d)(?=.*[A-Za-z]{2})")
+_WORDS = re.compile(r"[^\s(),;/]+")
+
+
+@dataclass(frozen=True)
+class Built:
+    """A machine, and what a reader must know of how it was put together."""
+
+    machine: Machine
+    notes: tuple[str, ...]
+
+
+def machine_of(row: FieldRow) -> Machine:
+    """The machine of a row. Raises BadInput if the row names nothing known that computes."""
+    return built_of(row).machine
+
+
+def built_of(row: FieldRow) -> Built:
+    """The machine of a row with notes on what was estimated. Raises BadInput as `machine_of` does."""
+    notes: list[str] = []
+    chip = _chip(row)
+    ram_gib, told_ram = _ram_gib(row, unified=chip is not None, notes=notes)
+    storage = _storage(row)
+    if chip is not None:
+        machine = _unified(row, chip, storage, ram_gib)
+    else:
+        gpu, cards = _gpu(row, notes)
+        cpu = part_in(row.cpu, ("cpu",))
+        memory = _memory(row, cpu, notes, server=ram_gib >= SERVER_RAM_GIB and told_ram)
+        cpu = _stand_in(row, gpu, cpu, notes, ram_gib)
+        chosen = [part for part in (gpu, cpu, memory, None if gpu is None else _link(row), storage) if part is not None]
+        machine = compose_parts(Parts({part.kind: part for part in chosen}, ram_gib, cards))
+    machine = _with_told_numbers(row, machine)
+    if not told_ram:
+        machine = _with_guessed_ram(machine)
+    return Built(machine, tuple(notes))
+
+
+def part_in(text: str, kinds: Sequence[str]) -> Part | None:
+    """The part of one of these kinds that a text names with the most of its words; None if it names none."""
+    words = _WORDS.findall(_MAKERS.sub("", text))
+    for length in range(min(len(words), 7), 0, -1):
+        for start in range(len(words) - length + 1):
+            part = _known(" ".join(words[start : start + length]))
+            if part is not None and part.kind in kinds:
+                return part
+    return None
+
+
+def _known(name: str) -> Part | None:
+    try:
+        return find_part(name)
+    except BadInput:
+        return None
+
+
+def _chip(row: FieldRow) -> Part | None:
+    """The chip with unified memory that computes: named as the GPU, or as the CPU beside no other GPU."""
+    chip = part_in(row.gpu, ("chip",)) or (None if part_in(row.gpu, ("gpu",)) else part_in(row.cpu, ("chip",)))
+    if chip is not None and (told := _CARDS.match(row.gpu)) and int(told[1]) > 1:
+        raise BadInput(f"{row.where}: gpu {shown(row.gpu)}: several machines, which are not modelled")
+    return chip
+
+
+def _unified(row: FieldRow, chip: Part, storage: Part | None, ram_gib: float) -> Machine:
+    """The machine of a chip: with the speeds of a preset that has it, if there is one, and the sizes of its RAM."""
+    if row.ram_gb_s is not None and not _is_measured(row):
+        chip = _with(chip, bandwidth_gb_s=_told(row.ram_gb_s, row.ram_gb_s_basis or "as told"))
+    parts = {"chip": chip} | ({} if storage is None else {"storage": storage})
+    composed = compose_parts(Parts(parts, ram_gib))
+    sizes = {int(name.rpartition("-")[2]): name for name in PRESETS if name.rpartition("-")[0] == chip.name}
+    if not sizes:
+        return composed
+    nearest = min(sizes, key=lambda size: abs(size - ram_gib))
+    preset = load_machine(sizes[nearest])
+    if preset.memory is None or composed.memory is None or preset.gpu is None or composed.gpu is None:
+        return composed
+    ram = composed.memory.ram_gib
+    if abs(nearest - ram_gib) <= PRESET_RAM * ram_gib:
+        memory, gpu = replace(preset.memory, ram_gib=ram), preset.gpu
+        same_drive = storage is None
+    else:
+        memory = replace(preset.memory, ram_gib=ram, reserve_gib=composed.memory.reserve_gib)
+        gpu, same_drive = replace(preset.gpu, memory_gib=composed.gpu.memory_gib), False
+    drive = preset.storage if same_drive else composed.storage
+    name = f"{sizes[nearest]} with {ram_gib:g} GiB"
+    return replace(preset, name=name, title=composed.title, memory=memory, gpu=gpu, storage=drive)
+
+
+def _gpu(row: FieldRow, notes: list[str]) -> tuple[Part | None, int]:
+    """The card and how many there are. Of two different cards the slower stands for both, with the memory of all."""
+    cards, found = 0, list[tuple[Part, int]]()
+    for text in re.split(r"\s\+\s", row.gpu):
+        counted = _CARDS.match(text)
+        part = part_in(text[counted.end() :] if counted else text, ("gpu",))
+        if part is not None:
+            number = int(counted[1]) if counted else 1
+            cards, found = cards + number, [*found, (part, number)]
+    if not found:
+        if row.gpu and "not stated" not in row.gpu and not part_in(row.cpu, ("cpu",)):
+            raise BadInput(f"{row.where}: gpu {shown(row.gpu)}: no part is named so; `sim machine parts` lists all")
+        if row.strategy not in ("cpu_only", "ssd_stream", "page_cache_mmap"):
+            notes.append("no GPU is named: the CPU computes everything")
+        return None, 1
+    gpu = min((part for part, _ in found), key=lambda part: part.numbers["bandwidth_gb_s"].value)
+    told, total = dict[str, Quantity](), row.gpu_vram_gib
+    if len({part.name for part, _ in found}) > 1:
+        total = total or sum(part.numbers["memory_gib"].value * number for part, number in found)
+        notes.append(f"{row.gpu}: {gpu.name} stands for {cards} cards with {total:g} GiB together")
+    if total is not None:
+        told["memory_gib"] = _told(total / cards, "an even share of all cards' memory")
+    if row.gpu_mem_gb_s is not None:
+        told["bandwidth_gb_s"] = _told(row.gpu_mem_gb_s, "of one card")
+    return _with(gpu, **told), cards
+
+
+def _memory(row: FieldRow, cpu: Part | None, notes: list[str], *, server: bool) -> Part | None:
+    """Memory as fast as the row says, or as its sockets have it; None for what the CPU takes at best."""
+    if row.ram_gb_s is not None:
+        nominal = row.ram_gb_s / RAM_SHARE[1] if _is_measured(row) else row.ram_gb_s
+        return _memory_part(_told(nominal, row.ram_gb_s_basis or "as told"))
+    if cpu is not None:
+        if _TWO_SOCKETS.match(row.cpu) is None:
+            return None
+        one = catalogue()[cpu.memory].numbers["bandwidth_gb_s"]
+        lo, value, hi = (share * one.value for share in SOCKETS)
+        notes.append(f"{row.cpu}: two sockets count as {SOCKETS[1]:g} times one")
+        return _memory_part(Quantity(value, lo, hi, f"two sockets of {cpu.name}", "nominal", True))
+    if server:
+        notes.append(f"no CPU is known, but {row.ram_gib:g} GiB: memory of a server is assumed")
+        lo, value, hi = SERVER_GB_S
+        return _memory_part(Quantity(value, lo, hi, "8 channels of DDR4-3200, as a server has", "nominal", True))
+    notes.append("neither CPU nor RAM speed is known: two channels of any DDR4 or DDR5 are assumed")
+    return None
+
+
+def _memory_part(bandwidth: Quantity) -> Part:
+    return Part(
+        f"{bandwidth.value:.4g}GB/s",
+        "memory",
+        f"RAM of {bandwidth.value:.4g} GB/s",
+        bandwidth.source,
+        bandwidth.condition,
+        numbers={"bandwidth_gb_s": bandwidth},
+    )
+
+
+def _stand_in(row: FieldRow, gpu: Part | None, cpu: Part | None, notes: list[str], ram_gib: float) -> Part | None:
+    """The CPU; one like it where no GPU computes and the name is not known."""
+    if cpu is not None or gpu is not None:
+        return cpu
+    if not row.cpu or "silicon" in row.cpu.lower():
+        raise BadInput(f"{row.where}: names no GPU, CPU or chip that is known; `sim machine parts` lists all")
+    stand_in = catalogue()["epyc-7763" if ram_gib >= SERVER_RAM_GIB else "ryzen-5950x"]
+    notes.append(f"unknown CPU {shown(row.cpu)}: {stand_in.name} stands for it")
+    return stand_in
+
+
+def _link(row: FieldRow) -> Part | None:
+    """The link that the text names, which may say the generation, the lanes or both."""
+    generation, lanes = "", ""
+    for clause in re.split(r"[;,]", row.pcie):
+        if "nvme" in clause.lower():
+            continue
+        for told in _LINK.finditer(clause.strip()):
+            generation, lanes = generation or told[1] or "", lanes or told[2] or told[3] or ""
+    return catalogue().get(f"pcie{generation or 5}x{lanes or 16}") if generation or lanes else None
+
+
+def _storage(row: FieldRow) -> Part | None:
+    """The drive that the notes or flags name, if the row has no number for it. A class of drives is none."""
+    if row.ssd_gb_s is not None:
+        return None
+    for text in (row.notes, row.flags):
+        words = _WORDS.findall(text)
+        for length in (3, 2, 1):
+            for start in range(len(words) - length + 1):
+                name = " ".join(words[start : start + length])
+                drive = _known(name) if _DRIVE.search(name) else None
+                if drive is not None and drive.kind == "storage" and "of the class" not in drive.condition:
+                    return drive
+    return None
+
+
+def _ram_gib(row: FieldRow, *, unified: bool, notes: list[str]) -> tuple[float, bool]:
+    """GiB of RAM and whether the row says them; else the smallest usual size that held the run."""
+    if row.ram_gib is not None:
+        return row.ram_gib, True
+    try:
+        model = model_of(row)
+        file_gib = row.model_file_gib or (model.routed_bytes + (model.dense_bytes or 0)) / GIB
+    except BadInput:
+        file_gib = 0.0
+    holds_all = row.strategy in ALL_IN_RAM or unified
+    least = max(LEAST_RAM_GIB, ROOM * file_gib) if holds_all else 2 * LEAST_RAM_GIB
+    ram_gib = float(next((size for size in SIZES_GIB if size >= least), SIZES_GIB[-1]))
+    notes.append(f"RAM is not told: {ram_gib:g} GiB assumed, half to twice as much")
+    return ram_gib, False
+
+
+def _with_told_numbers(row: FieldRow, machine: Machine) -> Machine:
+    """The machine with what was measured of it in the place of shares of nominal numbers."""
+    memory, storage, link = machine.memory, machine.storage, machine.link
+    if memory is not None and row.ram_gb_s is not None and _is_measured(row):
+        memory = replace(memory, bandwidth_gb_s=_measured(row.ram_gb_s, row.ram_gb_s_basis))
+    if row.ssd_gb_s is not None:
+        storage = replace(storage, read_gb_s=_measured(row.ssd_gb_s, "ssd_gb_s of the row"))
+    if link is not None and (told := _link_rate(row)) is not None:
+        link = _link_of(link, told)
+    return replace(machine, memory=memory, storage=storage, link=link)
+
+
+def _link_rate(row: FieldRow) -> float | None:
+    """GB/s into the GPU, if the text says them."""
+    for clause in row.pcie.split(";"):
+        if "nvme" not in clause.lower() and (told := _RATE.search(clause)):
+            return float(told[1])
+    return None
+
+
+def _link_of(link: Link, gb_s: float) -> Link:
+    pinned = _measured(gb_s, "pcie of the row")
+    scale = gb_s / link.pinned_gb_s.value
+    pageable = link.pageable_gb_s
+    value = min(pageable.value * max(scale, 1.0), gb_s)
+    scaled = replace(pageable, value=value, lo=min(pageable.lo, value), hi=min(max(pageable.hi, value), pinned.hi))
+    return replace(link, pinned_gb_s=pinned, pageable_gb_s=scaled)
+
+
+def _with_guessed_ram(machine: Machine) -> Machine:
+    memory = machine.memory
+    if memory is None:
+        return machine
+    size = memory.ram_gib.value
+    guess = Quantity(size, size / 2, size * 2, "not told: the smallest usual size that holds the run", "a guess", True)
+    return replace(machine, memory=replace(memory, ram_gib=guess))
+
+
+def _is_measured(row: FieldRow) -> bool:
+    basis = row.ram_gb_s_basis.lower()
+    return basis.startswith(("measured", "told")) and "vendor" not in basis
+
+
+def _with(part: Part, **numbers: Quantity) -> Part:
+    return replace(part, numbers={**part.numbers, **numbers})
+
+
+def _told(value: float, condition: str) -> Quantity:
+    return Quantity(value, value, value, TOLD, condition)
+
+
+def _measured(value: float, condition: str) -> Quantity:
+    return Quantity(value, (1 - MEASURED) * value, (1 + MEASURED) * value, TOLD, condition)

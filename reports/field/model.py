@@ -1,0 +1,143 @@
+"""The model of a row: the named model, with the bytes of the row's quantisation."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.geometry.named import NamedModel, model_names, named_model, named_models
+from flashmoe_sim.io.errors import BadInput, did_you_mean, shown
+from flashmoe_sim.io.sizes import GIB, UNITS
+from reports.field.quants import EXACT, NATIVE_BITS, bits_of, quant_of
+from reports.field.rows import FieldRow
+
+_PER_EXPERT = re.compile(r"(\d[\d,]*(?:\.\d+)?) ?([KMG]?i?B)/expert", re.IGNORECASE)
+_OF_EXPERTS = re.compile(r"experts? \((\d[\d,]*(?:\.\d+)?) ?([KMG]?i?B)\)", re.IGNORECASE)
+_NO_EXPERTS = re.compile(r"distill", re.IGNORECASE)
+LEAST_DENSE = 0.6  # of what is expected: a file with fewer bytes outside the experts contradicts the bytes of an expert
+MOST_DENSE_BITS = 16.1  # more is no weight of the model: drafting layers, vision
+TABLE_8_BIT = re.compile(r"fp8|nvfp4|bf16", re.IGNORECASE)
+
+
+def name_of(row: FieldRow) -> str:
+    """The name of the named model that a row ran.
+
+    A name counts if its words begin with the words of a known name (`Qwen3-30B-A3B-Instruct-2507`), or the other way
+    round (`Qwen3-30B`) for one known name only. Raises BadInput if no name counts.
+    """
+    names, words = model_names(), _words(row.model)
+    if not words or _NO_EXPERTS.search(row.model):
+        raise BadInput(f"{row.where}: model {shown(row.model)}: no mixture of experts is named so")
+    begun = [name for name in names if words[: len(_words(name))] == _words(name)]
+    if begun:
+        return names[max(begun, key=lambda name: len(_words(name)))]
+    begins = {names[name] for name in names if _words(name)[: len(words)] == words}
+    if len(begins) == 1:
+        return begins.pop()
+    known = list(named_models())
+    raise BadInput(
+        f"{row.where}: unknown model {shown(row.model)}; {did_you_mean(row.model, known)}`sim model list` lists all"
+    )
+
+
+def model_of(row: FieldRow) -> ModelGeometry:
+    """The model of a row: layers of the named model, experts a token as run, bytes of the row's quantisation.
+
+    Bytes are those that the row says of an expert; else of its file, split as the named model's; else of the named
+    quantisation, or of the bits that its name stands for. Raises BadInput if the model or the quantisation is unknown,
+    or if the row's numbers contradict the model.
+    """
+    name = name_of(row)
+    entry = named_models()[name]
+    base = _with_pruned_experts(row, _top_k(row, _quantised(row, name, entry)))
+    expert_bytes = told_expert_bytes(row)
+    if expert_bytes is not None:
+        mean = base.routed_bytes / sum(layer.n_experts for layer in base.layers.values())
+        base = _scaled(base, expert_bytes / mean, f"{expert_bytes:,.0f} bytes an expert, as the row says")
+    if row.model_file_gib is None:
+        return base
+    held = row.model_file_gib * GIB - _table_bytes(row, entry, base)
+    dense_bytes = base.dense_bytes or 0
+    if expert_bytes is not None or base.quant in EXACT:
+        rest = held - base.routed_bytes
+        if rest >= LEAST_DENSE * dense_bytes:
+            rest = min(rest, entry.dense_params_b * 1e9 * MOST_DENSE_BITS / 8)
+            return replace(
+                base, dense_bytes=round(rest), source=f"{base.source}; dense bytes: the rest of the row's file"
+            )
+        if expert_bytes is not None:
+            return base
+    factor = held / (base.routed_bytes + dense_bytes)
+    scaled = _scaled(base, factor, f"a file of {row.model_file_gib:g} GiB, as the row says")
+    return replace(scaled, dense_bytes=round(dense_bytes * factor))
+
+
+def told_expert_bytes(row: FieldRow) -> float | None:
+    """Bytes of an expert, if the text of the quantisation says them."""
+    told = _PER_EXPERT.search(row.quant) or _OF_EXPERTS.search(row.quant)
+    units = {unit.lower(): size for unit, size in UNITS.items()}
+    return float(told[1].replace(",", "")) * units[told[2].lower()] if told else None
+
+
+def _quantised(row: FieldRow, name: str, entry: NamedModel) -> ModelGeometry:
+    """The named model in the row's quantisation; in its default one where only sizes are told, or nothing at all."""
+    known = tuple(entry.quants)
+    if not row.quant:
+        default = named_model(name)
+        return replace(default, notes=(*default.notes, f"the row names no quantisation: {entry.default} is assumed"))
+    if (quant := quant_of(row.quant, known)) is not None:
+        return named_model(f"{name}:{quant}")
+    base = named_model(name)
+    bits = bits_of(row.quant)
+    native = NATIVE_BITS.get(name)
+    if native is not None and (bits is None or bits >= native):
+        return base
+    if bits is None:
+        if row.model_file_gib is None and told_expert_bytes(row) is None:
+            raise BadInput(f"{row.where}: unknown quantisation {shown(row.quant)} of {name}, and no size of its file")
+        return base
+    own = 8e-9 * base.routed_bytes / entry.routed_params_b
+    scaled = _scaled(base, bits / own, f"{bits:g} bits a weight, from the name {row.quant!r}")
+    dense_bits = min(max(bits + 0.7, 4.5), MOST_DENSE_BITS)
+    return replace(scaled, quant=row.quant, dense_bytes=round(entry.dense_params_b * 1e9 * dense_bits / 8))
+
+
+def _top_k(row: FieldRow, model: ModelGeometry) -> ModelGeometry:
+    if row.top_k is None or row.top_k == model.top_k:
+        return model
+    if row.top_k > model.top_k:
+        raise BadInput(f"{row.where}: top_k {row.top_k}, but {model.name} uses {model.top_k} experts a token")
+    return replace(model, top_k=row.top_k)
+
+
+def _with_pruned_experts(row: FieldRow, model: ModelGeometry) -> ModelGeometry:
+    """The model with fewer experts a layer if the row says so, as pruned models have."""
+    told, known = row.total_experts, max(layer.n_experts for layer in model.layers.values())
+    if told is None or told == known:
+        return model
+    if told > known or told < model.top_k:
+        raise BadInput(f"{row.where}: {told} experts a layer, but {model.name} has {known}")
+    layers = {number: LayerGeometry(told, layer.family_bytes) for number, layer in model.layers.items()}
+    return replace(model, layers=layers, notes=(*model.notes, f"{told} of {known} experts a layer, as the row says"))
+
+
+def _table_bytes(row: FieldRow, entry: NamedModel, model: ModelGeometry) -> float:
+    """Bytes that a table of embeddings takes of a file: 8 bits a weight in 8-bit quantisations, else as experts."""
+    bits = 8.0 if TABLE_8_BIT.search(row.quant) else 8e-9 * model.routed_bytes / entry.routed_params_b
+    return entry.table_params_b * 1e9 * bits / 8
+
+
+def _scaled(model: ModelGeometry, factor: float, why: str) -> ModelGeometry:
+    layers = {
+        number: LayerGeometry(
+            layer.n_experts, {family: max(round(size * factor), 1) for family, size in layer.family_bytes.items()}
+        )
+        for number, layer in model.layers.items()
+    }
+    return replace(model, layers=layers, source=f"{model.source}; experts scaled by {factor:.3g}: {why}")
+
+
+def _words(name: str) -> list[str]:
+    """The words of a model's name, without its publisher."""
+    return [word for word in re.split(r"[-_ ]+", name.lower().rpartition("/")[2]) if word]

@@ -1,0 +1,114 @@
+"""How many bits a weight has in a quantisation, by the name that people give it."""
+
+from __future__ import annotations
+
+import re
+
+# Bits a weight of a whole file, which experts are most of. Source: llama.cpp, tools/quantize/README.md, the table of
+# Llama-3.1-8B; of names that end in _XL: sizes of Unsloth's files over their weights (DeepSeek-R1 211.03 GiB,
+# Qwen3-235B-A22B 124.91, Qwen3.5-35B-A3B 23.3 and 29.6).
+OF_A_FILE = {
+    "iq1_s": 2.00,
+    "iq1_m": 2.15,
+    "iq2_xxs": 2.38,
+    "iq2_xs": 2.59,
+    "iq2_s": 2.74,
+    "iq2_m": 2.93,
+    "iq3_xxs": 3.25,
+    "iq3_xs": 3.50,
+    "iq3_s": 3.66,
+    "iq3_m": 3.76,
+    "iq4_xs": 4.46,
+    "iq4_nl": 4.68,
+    "q2_k_s": 2.97,
+    "q2_k_xl": 2.70,
+    "q2_k": 3.16,
+    "q3_k_s": 3.64,
+    "q3_k_m": 4.00,
+    "q3_k_l": 4.30,
+    "q3_k_xl": 3.70,
+    "q4_0": 4.66,
+    "q4_1": 5.12,
+    "q4_k_s": 4.67,
+    "q4_k_m": 4.89,
+    "q4_k_xl": 4.60,
+    "q4_k_l": 4.95,
+    "q5_0": 5.59,
+    "q5_k_s": 5.57,
+    "q5_k_m": 5.70,
+    "q5_k_xl": 5.77,
+    "q6_k": 6.56,
+    "q6_k_xl": 7.30,
+    "q8_0": 8.50,
+    "q8_k_xl": 9.00,
+    "f16": 16.0,
+    "bf16": 16.0,
+    "fp16": 16.0,
+    # formats of experts alone; source: their blocks
+    "mxfp4": 4.25,
+    "nvfp4": 4.5,
+    "fp4": 4.25,
+    "fp8": 8.0,
+    "int8": 8.0,
+    "int4": 4.0,
+    "tq1_0": 1.69,
+    "tq2_0": 2.06,
+    "iq1_kt": 1.75,
+    "iq2_k": 2.38,
+    "iq2_kl": 2.69,
+    "iq2_ks": 2.19,
+    "iq3_k": 3.44,
+    "iq3_ks": 3.19,
+    "iq4_k": 4.5,
+    "iq4_ks": 4.25,
+    "iq5_k": 5.5,
+    "iq5_ks": 5.25,
+    "iq6_k": 6.63,
+}
+# Weights of these models are published in 4 bits: a quantisation with more keeps them.
+NATIVE_BITS = {"gpt-oss-20b": 4.25, "gpt-oss-120b": 4.25, "deepseek-v4-flash": 4.25, "kimi-k3": 4.25}
+# Every expert has the same bytes in these, so what else a file has is outside the experts.
+EXACT = ("bf16", "fp8", "q8_0", "int8", "int4", "int4-g64", "mxfp4", "nvfp4", "mlx-4bit", "mlx-2bit", "vq3r")
+GROUP_BITS = 0.5  # a 16-bit scale and a 16-bit bias for 64 weights
+_BPW = re.compile(r"(\d+(?:\.\d+)?) ?bpw", re.IGNORECASE)
+_BITS = re.compile(r"\b(\d(?:\.\d+)?)[ -]?bits?\b", re.IGNORECASE)
+_NAMES = sorted(OF_A_FILE, key=len, reverse=True)
+_RECIPES = (
+    (re.compile(r"^vq3r", re.IGNORECASE), "vq3r"),
+    (re.compile(r"iq2_?xxs ?/ ?q2_?k", re.IGNORECASE), "ds4-q2"),
+    (re.compile(r"^int4\b.*\bg(?:roup|s)? ?-?\d+", re.IGNORECASE), "int4-g64"),
+    (re.compile(r"(?:mlx.*\b4-?bit|\b4-?bit.*(?:mlx|affine)|^4-?bit$)", re.IGNORECASE), "mlx-4bit"),
+)
+
+
+def quant_of(text: str, known: tuple[str, ...]) -> str | None:
+    """The known quantisation that a text names, such as `q4_k_m` in `UD-Q4_K_M (imatrix)`; None if it names none.
+
+    A dynamic mix (`UD-`) is another quantisation than the plain one unless only a name without `ud-` is known.
+    """
+    for pattern, name in _RECIPES:
+        if pattern.search(text) and name in known:
+            return name
+    first = re.split(r"[ (,/]", text.strip().lower(), maxsplit=1)[0]
+    if first in known:
+        return first
+    plain = first.removeprefix("ud-")
+    if plain in known and not _BPW.search(text) and "custom" not in text.lower():
+        return plain
+    expert_format = "mxfp4" if first == "fp4" else first.partition("-")[0]
+    return expert_format if expert_format in known else None
+
+
+def bits_of(text: str) -> float | None:
+    """Bits of a weight in a quantisation with this name; None if the text says nothing that is known."""
+    if told := _BPW.search(text):
+        return float(told[1])
+    plain = re.sub(r"[ -]", "_", text.lower())
+    for name in _NAMES:
+        if re.search(rf"(?<![a-z0-9]){name}(?![a-z0-9])", plain.replace("ud_", "")) or re.search(
+            rf"(?<![a-z0-9]){name}_r\d", plain
+        ):
+            return OF_A_FILE[name]
+    if told := _BITS.search(text):
+        return float(told[1]) + GROUP_BITS
+    return None

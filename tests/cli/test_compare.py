@@ -1,0 +1,109 @@
+"""`sim compare` and `sim system`: tables, JSON, files and errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars
+import pytest
+
+from flashmoe_sim import api
+from flashmoe_sim.cli.main import main
+from flashmoe_sim.schema import COMPARED
+from flashmoe_sim.systems.table import SYSTEMS
+
+ASKED = ["compare", "python-256", "--machine", "rtx-3090", "--kv", "1GiB"]
+
+
+@pytest.fixture(autouse=True)
+def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_table_has_the_systems_their_flags_and_what_cannot_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(ASKED) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert max(map(len, printed.out.splitlines())) <= 80
+    assert "placed: llama-server -m MODEL.gguf\n" in printed.out
+    assert "cannot run here:\n" in printed.out
+    assert "  flash-moe: needs a GPU that shares the RAM" in printed.out
+
+
+def test_json_has_the_documented_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    said = document(capsys, *ASKED)
+    assert (said["model"], said["machine"], said["kv_bytes"]) == ("tiny256", "rtx-3090", 2**30)
+    assert {row["system"] for row in said["rows"]} == set(SYSTEMS)
+    for row in said["rows"]:
+        memory = row.pop("memory")
+        assert set(row) == {column.name for column in COMPARED} | {"environment", "files"}
+        kept = sum(share["bytes"] for share in memory if share["where"] != "mapped")
+        assert kept == (row["gpu_bytes"] or 0) + (row["ram_bytes"] or 0)
+
+
+def test_the_api_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = document(capsys, *ASKED)["rows"]
+    table = api.compare("python-256", machine="rtx-3090", kv="1GiB")
+    assert table.columns == [column.name for column in COMPARED]
+    assert table.to_dicts() == [{name: row[name] for name in table.columns} for row in rows]
+
+
+def test_a_model_without_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["compare", "--model", "olmoe-1b-7b", "--machine", "rtx-3090", "--system", "all-gpu"]
+    said = document(capsys, *asked)
+    assert "no trace of olmoe-1b-7b:q4_k_m is at hand" in said["notes"][0]
+    with pytest.warns(UserWarning, match="no trace of olmoe-1b-7b:q4_k_m is at hand"):
+        api.compare(model="olmoe-1b-7b", machine="rtx-3090", systems="all-gpu")
+    assert document(capsys, *asked, "--hit-rate", "80%")["rows"][0]["hit_rate"] == 1.0
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_the_rows_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, suffix: str) -> None:
+    out = tmp_path / f"rows{suffix}"
+    assert main([*ASKED, "--system", "all-gpu,placed", "--out", str(out)]) == 0
+    table = polars.read_csv(out) if suffix == ".csv" else polars.read_parquet(out)
+    assert set(table["system"]) == {"all-gpu", "placed"}
+    assert main([*ASKED, "--out", str(out)]) == 2
+    assert "exists" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["python-256", "--machine", "rtx-3090", "--hit-rate", "0.5"], "a hit rate says what a trace would"),
+        (["--machine", "rtx-3090"], "give --model"),
+        (["python-256", "--machine", "laptop-ddr4", "--system", "placed"], "needs a GPU with a memory of its own"),
+        (["python-256", "--machine", "rtx-3090", "--system", "plced"], "did you mean 'placed'?"),
+        (["python-256", "--machine", "rtx-3090", "--system", "placed:layers=3"], "'layers=3' is not a parameter"),
+        (["python-256", "--machine", "rtx-3090", "--out", "rows.xlsx"], "ends in .csv or .parquet"),
+    ],
+)
+def test_one_line_for_what_cannot_be(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    assert main(["compare", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert message in printed.err
+
+
+def test_systems_are_listed_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [one["name"] for one in document(capsys, "system", "list")] == list(SYSTEMS)
+    assert main(["system", "list"]) == 0
+    for name in SYSTEMS:
+        assert main(["system", "show", name]) == 0
+        said = document_after(capsys, name)
+        assert said["source"]
+        assert all(said["meanings"].values())
+    assert main(["system", "show", "nothing"]) == 2
+
+
+def document_after(capsys: pytest.CaptureFixture[str], name: str) -> Any:
+    assert f"\n{name}: " in "\n" + capsys.readouterr().out
+    return document(capsys, "system", "show", name)

@@ -1,0 +1,141 @@
+"""The machine of a row has the parts that it names and the numbers that it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.compose import compose
+from reports.field.machine import built_of, machine_of, part_in
+from reports.field.rows import read_rows
+from tests.field.builders import row
+from tests.field.test_rows import TABLE
+
+
+def numbers(folder: Path, **cells: str) -> dict[str, float]:
+    return {path: quantity.value for path, quantity in machine_of(row(folder, **cells)).quantities()}
+
+
+def test_nearly_every_published_row_has_a_machine() -> None:
+    refused = []
+    for one in read_rows(TABLE):
+        try:
+            for path, quantity in machine_of(one).quantities():
+                assert 0 < quantity.lo <= quantity.value <= quantity.hi, (one.id, path)
+        except BadInput as error:
+            refused.append((str(error), one.where))
+    assert len(refused) == 10
+    assert all(message.startswith(f"{where}: ") for message, where in refused)
+
+
+def test_parts_that_a_row_names_make_the_machine(tmp_path: Path) -> None:
+    machine = machine_of(row(tmp_path))
+    assert machine == compose("rtx-3090 + ryzen-5950x + 64GiB")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "name"),
+    [
+        ("RTX 5060 Ti 16GB", "gpu", "rtx-5060-ti-16gb"),
+        ("1x RTX 5090 (32 GB)", "gpu", "rtx-5090"),
+        ("AMD Instinct MI350P", "gpu", "mi350p"),
+        ("Threadripper PRO 7965WX 24C", "cpu", "threadripper-7965wx"),
+        ("Intel Core Ultra 9 285K", "cpu", "ultra-9-285k"),
+        ("Xeon E5-2690 v4 (56 threads, 8 used)", "cpu", "xeon-e5-2690-v4"),
+        ("Apple M5 Max 18C", "chip", "m5-max"),
+        ("Apple M1 Max 32-core", "chip", "m1-max"),
+        ("NVIDIA GB10 Grace", "chip", "gb10"),
+        ("(64 threads; not stated)", "cpu", None),
+    ],
+)
+def test_parts_in_a_text(text: str, kind: str, name: str | None) -> None:
+    part = part_in(text, (kind,))
+    assert (None if part is None else part.name) == name
+
+
+def test_equal_cards(tmp_path: Path) -> None:
+    assert machine_of(row(tmp_path, gpu="2x RTX 3090")) == compose("2x rtx-3090 + ryzen-5950x + 64GiB")
+    two = numbers(tmp_path, gpu="2x RTX 3090", gpu_vram_gib="40")
+    assert two["gpu.memory_gib"] == pytest.approx(38.4)
+
+
+def test_of_two_different_cards_the_slower_stands_for_both(tmp_path: Path) -> None:
+    built = built_of(row(tmp_path, gpu="RTX 3070 + Quadro RTX 4000"))
+    assert built.machine.gpu is not None
+    assert built.machine.gpu.memory_gib is not None
+    assert built.machine.gpu.memory_gib.value == pytest.approx(14.4)
+    assert built.notes == ("RTX 3070 + Quadro RTX 4000: quadro-rtx-4000 stands for 2 cards with 16 GiB together",)
+
+
+def test_numbers_that_the_row_says(tmp_path: Path) -> None:
+    told = numbers(tmp_path, gpu_mem_gb_s="500", ssd_gb_s="3.3", pcie="Gen3 x8 6.5 GB/s measured")
+    assert (told["gpu.weights_gb_s"], told["storage.read_gb_s"], told["link.pinned_gb_s"]) == (405, 3.3, 6.5)
+    nominal = numbers(tmp_path, ram_gb_s="51.2", ram_gb_s_basis="inferred (DDR4-3200 2 ch)")
+    assert nominal["memory.bandwidth_gb_s"] == pytest.approx(38.91)
+    assert numbers(tmp_path, ram_gb_s="30", ram_gb_s_basis="told (measured)")["memory.bandwidth_gb_s"] == 30
+
+
+@pytest.mark.parametrize(
+    ("pcie", "link"),
+    [
+        ("5.0", "pcie5x16"),
+        ("PCIe 3.0", "pcie3x16"),
+        ("Gen4 x8 each", "pcie4x8"),
+        ("NVMe PCIe 3.0 x4; GPU link PCIe 4.0 x8", "pcie4x8"),
+    ],
+)
+def test_links_as_people_write_them(tmp_path: Path, pcie: str, link: str) -> None:
+    cells = {"gpu": "RTX 5090", "cpu": "Ryzen 9 9950X", "pcie": pcie}
+    assert machine_of(row(tmp_path, **cells)).link == compose(f"rtx-5090 + ryzen-9950x + 64GiB + {link}").link
+
+
+def test_a_chip_has_the_speeds_of_its_preset(tmp_path: Path) -> None:
+    cells = {"gpu": "Apple M5 Pro", "cpu": "Apple M5 Pro 15C"}
+    same, other = (machine_of(row(tmp_path, **cells, ram_gib=size)) for size in ("48", "24"))
+    assert same.gpu is not None
+    assert other.gpu is not None
+    assert same.gpu.weights_gb_s == other.gpu.weights_gb_s
+    assert same.gpu.memory_gib is not None
+    assert other.gpu.memory_gib is not None
+    assert (same.gpu.memory_gib.value, other.gpu.memory_gib.value) == (37.4, 16)
+
+
+def test_a_size_of_ram_that_is_not_told_holds_the_run(tmp_path: Path) -> None:
+    built = built_of(row(tmp_path, model="gpt-oss-120b", quant="MXFP4", ram_gib=""))
+    assert built.notes == ("RAM is not told: 96 GiB assumed, half to twice as much",)
+    assert built.machine.memory is not None
+    size = built.machine.memory.ram_gib
+    assert (size.lo, size.value, size.hi, size.estimated) == (48, 96, 192, True)
+
+
+def test_a_cpu_that_is_not_told(tmp_path: Path) -> None:
+    desktop, server = (built_of(row(tmp_path, cpu="", ram_gib=size)) for size in ("64", "512"))
+    assert desktop.notes == ("neither CPU nor RAM speed is known: two channels of any DDR4 or DDR5 are assumed",)
+    assert server.notes == ("no CPU is known, but 512 GiB: memory of a server is assumed",)
+    assert desktop.machine.memory is not None
+    assert desktop.machine.memory.bandwidth_gb_s.hi > 5 * desktop.machine.memory.bandwidth_gb_s.lo
+    two = built_of(row(tmp_path, cpu="2x EPYC 7763", ram_gib="512"))
+    assert two.notes == ("2x EPYC 7763: two sockets count as 1.4 times one",)
+
+
+def test_a_drive_in_the_notes(tmp_path: Path) -> None:
+    named = numbers(tmp_path, notes="Samsung 990 PRO, ext4; 66 % disk / 34 % nvme")
+    assert named["storage.read_gb_s"] == 6.2
+    assert numbers(tmp_path, notes="Samsung 990 PRO", ssd_gb_s="5")["storage.read_gb_s"] == 5
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ({"gpu": "", "cpu": ""}, "names no GPU, CPU or chip that is known; `sim machine parts` lists all"),
+        ({"gpu": "", "cpu": "Apple silicon (model not stated)"}, "names no GPU, CPU or chip that is known"),
+        ({"gpu": "Abacus 9000", "cpu": ""}, "gpu 'Abacus 9000': no part is named so; `sim machine parts` lists all"),
+        ({"gpu": "2x GB10 (pair)", "cpu": ""}, "gpu '2x GB10 (pair)': several machines, which are not modelled"),
+    ],
+)
+def test_a_row_that_names_nothing_that_computes(tmp_path: Path, cells: dict[str, str], message: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        machine_of(row(tmp_path, **cells))
+    assert str(caught.value).startswith(f"{tmp_path / 'rows.csv'}: line 2: {message}")

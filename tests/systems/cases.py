@@ -1,0 +1,52 @@
+"""Small models and machines for the tests of systems."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.io.sizes import GIB, MIB
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.machine import Machine, Quantity
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.systems.base import Case
+from flashmoe_sim.trace.bundled import catalog
+from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.trace.synth_like import alike
+from flashmoe_sim.trace.synth_shape import Shape
+
+FAMILIES = {"ffn_gate_exps": MIB, "ffn_up_exps": MIB, "ffn_down_exps": 2 * MIB}
+
+
+def model(*, layers: range = range(2, 6), experts: int = 16, top_k: int = 2, arch: str = "qwen35moe") -> ModelGeometry:
+    """Four layers from number 2 on, of 16 experts of 4 MiB; 1 GiB of dense weights."""
+    of = dict.fromkeys(layers, LayerGeometry(experts, FAMILIES))
+    return ModelGeometry("small", of, top_k, "made", arch=arch, dense_bytes=GIB)
+
+
+def machine(name: str = "rtx-3090", *, gpu_gib: float | None = None, ram_gib: float | None = None) -> Machine:
+    """A preset with other sizes of memory."""
+    found = load_machine(name)
+    if gpu_gib is not None:
+        assert found.gpu is not None
+        found = replace(found, gpu=replace(found.gpu, memory_gib=_size(gpu_gib)))
+    if ram_gib is not None:
+        assert found.memory is not None
+        found = replace(found, memory=replace(found.memory, ram_gib=_size(ram_gib), reserve_gib=_size(0.5)))
+    return found
+
+
+def _size(gib: float) -> Quantity:
+    return Quantity(gib, gib, gib, "made", "made")
+
+
+def case(name: str = "rtx-3090", *, gpu_gib: float | None = None, ram_gib: float | None = None, **of: Any) -> Case:
+    return Case(model(**of), machine(name, gpu_gib=gpu_gib, ram_gib=ram_gib))
+
+
+def workload(of: ModelGeometry, *, tokens: int = 64) -> Workload:
+    """A made trace of the model."""
+    shape = Shape(of.name, {number: layer.n_experts for number, layer in of.layers.items()}, of.top_k)
+    made, _ = alike(load_trace(next(iter(catalog()))), shape=shape, tokens=tokens)
+    return prepare(made, of)

@@ -1,0 +1,113 @@
+"""What all systems share: refusals, room, costs of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pytest
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.systems.all_gpu import AllGpu
+from flashmoe_sim.systems.base import Case, Cost, Launch, Share, System, gpu_left, ladder
+from flashmoe_sim.systems.cpu import Cpu
+from flashmoe_sim.systems.flash_moe import FlashMoe
+from flashmoe_sim.systems.placed import Placed, PlacedIk
+from tests.systems.cases import case, machine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choosy(AllGpu):
+    name: ClassVar[str] = "choosy"
+    apis: ClassVar[tuple[str, ...]] = ("rocm", "vulkan")
+    archs: ClassVar[tuple[str, ...]] = ("glm4moe",)
+
+
+@pytest.mark.parametrize(
+    ("system", "name", "reason"),
+    [
+        (AllGpu(), "laptop-ddr4", "needs a GPU"),
+        (Placed(), "m3-max-48", "needs a GPU with a memory of its own"),
+        (Placed(), "laptop-ddr4", "needs a GPU with a memory of its own"),
+        (FlashMoe(), "rtx-3090", "needs a GPU that shares the RAM"),
+        (FlashMoe(), "strix-halo-128", "needs metal; the machine has rocm"),
+        (PlacedIk(), "rtx-3090", ""),
+        (Choosy(), "rtx-3090", "needs rocm or vulkan; the machine has cuda"),
+        (Choosy(), "strix-halo-128", "works for glm4moe only; small is qwen35moe"),
+    ],
+)
+def test_what_a_system_cannot_run_on(system: System, name: str, reason: str) -> None:
+    assert system.why_not(case(name)) == reason
+
+
+def test_a_machine_that_does_not_say_what_programs_its_gpu() -> None:
+    unknown = Case(case().model, replace(machine(), api=""))
+    assert PlacedIk().why_not(unknown) == "needs cuda; the machine has a GPU whose api its file does not say"
+
+
+def test_memory_of_a_case() -> None:
+    own, shared = case(gpu_gib=8, ram_gib=32), case("m3-max-48")
+    assert (own.gpu_bytes, own.ram_bytes) == (8 * GIB, 31.5 * GIB)
+    assert gpu_left(replace(own, kv_bytes=GIB)) == (8 - 1 - 1 - 1) * GIB
+    assert 0 < shared.gpu_bytes <= shared.ram_bytes
+    assert case("laptop-ddr4").gpu_bytes == 0
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    AllGpu().check(case(gpu_gib=2.25))  # 1 GiB of dense weights, 1 of buffers, a quarter of experts
+    with pytest.raises(BadInput, match=r"takes 2\.2 GiB of the GPU, which has 2\.0 for it"):
+        AllGpu().check(case(gpu_gib=2))
+    with pytest.raises(BadInput, match=r"takes 1\.0 GiB of RAM, which has 0\.5 for it"):
+        Cpu().check(case("laptop-ddr4", ram_gib=1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costly(AllGpu):
+    name: ClassVar[str] = "costly"
+    costs: ClassVar[tuple[Cost, ...]] = (
+        Cost("cpu.weights_gb_s", 0.5, 0.8, 1.0, "measured"),
+        Cost("host.call_us", 10, 20, 40, "read", scales=False),
+        Cost("link.request_us", 1, 2, 3, "read", scales=False),
+    )
+
+
+def test_costs_scale_what_is_known_and_replace_only_estimates() -> None:
+    known = machine()
+    assert known.cpu is not None
+    assert known.link is not None
+    assert known.cpu.weights_gb_s is not None
+    known = replace(
+        known,
+        host=replace(known.host, call_us=replace(known.host.call_us, estimated=True)),
+        link=replace(known.link, request_us=replace(known.link.request_us, estimated=False)),
+    )
+    found, rate = Costly().adapted(known), known.cpu.weights_gb_s
+    assert found.cpu is not None
+    assert found.link is not None
+    assert found.cpu.weights_gb_s is not None
+    scaled = found.cpu.weights_gb_s
+    assert (scaled.lo, scaled.value, scaled.hi) == (0.5 * rate.lo, 0.8 * rate.value, rate.hi)
+    assert scaled.source == "costly: measured"
+    assert (found.host.call_us.lo, found.host.call_us.value, found.host.call_us.hi) == (10, 20, 40)
+    assert found.link.request_us == known.link.request_us
+    assert AllGpu().adapted(known) == known
+
+
+def test_a_command_line_as_a_shell_takes_it() -> None:
+    assert Launch(("run", "a b"), {"X": "1 2"}).line == "X='1 2' run 'a b'"
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "sizes"), [(8, 20, [8, 12, 16, 20]), (5, 5, [5]), (9, 8, []), (1, 6, [1, 4, 6])]
+)
+def test_ladder(least: int, most: int, sizes: list[int]) -> None:
+    assert ladder(least, most) == sizes
+
+
+def test_flash_moe_has_no_cache_of_its_own() -> None:
+    system, on = FlashMoe(top_k=1), case("m3-max-48")
+    assert Share("experts", "mapped", on.model.routed_bytes) in system.memory(on)
+    assert system.plan(on).execution.name == "page-cache"
+    with pytest.raises(BadInput, match="top_k 9; expected 1 to 8"):
+        FlashMoe(top_k=9)

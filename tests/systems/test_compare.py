@@ -1,0 +1,138 @@
+"""Systems side by side: sizing, the best setting, hit rates, borrowed traces, and what cannot run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.residency.replay import replay
+from flashmoe_sim.systems.base import System
+from flashmoe_sim.systems.borrow import borrow, nearest
+from flashmoe_sim.systems.compare import GROUPS, NEAR, Compared, case_of, compare
+from flashmoe_sim.systems.slot_bank import SlotBank
+from flashmoe_sim.systems.table import SYSTEMS, parse_system
+from flashmoe_sim.systems.told import compare_as_told, parse_systems
+from flashmoe_sim.timeline.timed import time_replay
+from tests.systems.cases import case, machine, workload
+
+EVERY = [kind() for kind in SYSTEMS.values()]
+
+
+def by_name(rows: list[Compared]) -> dict[str, Compared]:
+    return {row.system.name: row for row in rows}
+
+
+def test_the_fastest_comes_first_and_what_cannot_run_last() -> None:
+    small = case()
+    rows = compare(workload(small.model), small, EVERY)
+    speeds = [row.tok_s for row in rows if row.tok_s is not None]
+    assert speeds == sorted(speeds, reverse=True)
+    assert [row.tok_s is None for row in rows] == [bool(row.why_not) for row in rows]
+    assert rows[-1].tok_s is None
+    for row in rows[: len(speeds)]:
+        assert row.tok_s is not None
+        assert row.tok_s_lo is not None
+        assert row.tok_s_hi is not None
+        assert row.tok_s_lo < row.tok_s < row.tok_s_hi
+        assert row.ms_per_token is not None
+        assert set(row.ms_per_token) == set(GROUPS)
+        assert sum(row.ms_per_token.values()) == pytest.approx(1e3 / row.tok_s)
+
+
+def test_a_row_is_the_replay_of_its_system() -> None:
+    small, of = case(), workload(case().model)
+    (row,) = compare(of, small, [SlotBank(slots=8)])
+    plan = SlotBank(slots=8).plan(small)
+    replayed = replay(of, plan.setup, record=True)
+    timed = time_replay(of, plan.setup, replayed, plan.machine, plan.conditions(small))
+    assert row.hit_rate == replayed.counts.total()["hit_rate"]
+    assert (row.tok_s, row.tok_s_lo, row.tok_s_hi) == (timed.timing.tok_s, timed.tok_s_lo, timed.tok_s_hi)
+
+
+def test_everything_on_the_gpu_hits_and_nothing_is_moved() -> None:
+    small = case()
+    row = by_name(compare(workload(small.model), small, EVERY))["all-gpu"]
+    assert (row.hit_rate, row.miss_bytes_per_token, row.storage_bytes_per_token) == (1.0, 0.0, 0.0)
+    assert row.gpu_bytes == sum(share.size_bytes for share in row.system.memory(small))
+
+
+def test_best_is_the_smallest_setting_near_the_fastest() -> None:
+    small, of = case(), workload(case().model)
+    system = SlotBank()
+    each = {size: compare(of, small, [replace(system, slots=size)])[0] for size in system.sizes(small)}
+    fastest = max(row.tok_s or 0.0 for row in each.values())
+    wanted = min(size for size, row in each.items() if (row.tok_s or 0.0) >= (1 - NEAR) * fastest)
+    (best,) = compare(of, small, [system], best=True)
+    assert best.system == SlotBank(slots=wanted)
+    (own,) = compare(of, small, [system])
+    assert own.system == SlotBank(slots=2)
+    (given,) = compare(of, small, [SlotBank(slots=4)], best=True)
+    assert given.system == SlotBank(slots=4)
+
+
+def test_a_hit_rate_instead_of_a_trace() -> None:
+    small = case()
+    rows = by_name(compare(None, small, EVERY, hit_rate=0.75))
+    assert rows["slot-bank"].hit_rate == pytest.approx(0.75)
+    assert rows["slot-bank"].miss_bytes_per_token == pytest.approx(0.25 * small.model.token_cycle_bytes())
+    assert rows["all-gpu"].hit_rate == 1.0
+    with pytest.raises(BadInput, match="give either a trace or a hit rate"):
+        compare(None, small, EVERY)
+
+
+def test_a_borrowed_trace_widens_what_misses_decide_and_nothing_else() -> None:
+    small, of = case(), workload(case().model)
+    systems: list[System] = [SlotBank(slots=4), parse_system("all-gpu")]
+    own, lent = (by_name(compare(of, small, systems, borrowed=borrowed)) for borrowed in (False, True))
+    assert (own["all-gpu"].tok_s_lo, own["all-gpu"].tok_s_hi) == (lent["all-gpu"].tok_s_lo, lent["all-gpu"].tok_s_hi)
+    assert (own["slot-bank"].tok_s_lo or 0) > (lent["slot-bank"].tok_s_lo or 0)
+    assert (own["slot-bank"].tok_s_hi or 0) < (lent["slot-bank"].tok_s_hi or 0)
+
+
+def test_a_trace_is_borrowed_from_the_nearest_shape() -> None:
+    model = load_model("qwen3-235b-a22b")
+    assert nearest(model).name == "qwen3-30b-mlx"
+    made, note = borrow(model)
+    assert (made.trace.top_k, made.trace.layers, set(made.n_experts)) == (8, tuple(range(94)), {128})
+    assert "no trace of qwen3-235b-a22b:q4_k_m is at hand" in note
+
+
+def test_dense_weights_of_the_trace() -> None:
+    small = case()
+    bare = replace(small.model, dense_bytes=None)
+    of = workload(small.model)
+    told = replace(of, trace=of.trace.with_(dense_bytes=dict.fromkeys(of.trace.layers, 7)))
+    assert case_of(bare, small.machine, workload=told).dense_bytes == 28
+    with pytest.raises(BadInput, match="does not tell its weights outside the routed experts"):
+        case_of(bare, small.machine, workload=None)
+
+
+def test_words_for_systems() -> None:
+    assert parse_systems("slot-bank:slots=8, all-gpu,slot-bank:slots=8") == [SlotBank(slots=8), SYSTEMS["all-gpu"]()]
+    assert parse_systems("all") == EVERY
+    assert parse_systems(SlotBank()) == [SlotBank()]
+    with pytest.raises(BadInput, match="unknown system 'slotbank'; did you mean 'slot-bank'"):
+        parse_systems("slotbank")
+    with pytest.raises(BadInput, match="no systems given"):
+        parse_systems([])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"model": None}, "seconds need to know what an expert weighs; give --model"),
+        ({"hit_rate": 1.5}, r"--hit-rate 1\.5; expected 0 to 1"),
+        ({"hit_rate": 0.5, "best": True}, "with one hit rate every setting hits alike"),
+        ({"kv": "much"}, "--kv 'much': expected a size with its unit"),
+        ({"context": -1}, "--context -1; expected a number of tokens from 0"),
+        ({"systems": "placed", "machine": load_machine("laptop-ddr4")}, "laptop-ddr4: no system can run small there"),
+    ],
+)
+def test_what_cannot_be_compared(given: dict[str, object], message: str) -> None:
+    asked: dict[str, object] = {"workload": None, "model": case().model, "machine": machine(), "hit_rate": 0.5} | given
+    with pytest.raises(BadInput, match=message):
+        compare_as_told(**asked)  # type: ignore[arg-type]

@@ -1,0 +1,135 @@
+"""Layers placed by llama.cpp and ik_llama.cpp: which, how much memory, and the flags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB, MIB
+from flashmoe_sim.systems.base import BUFFERS_BYTES, Case
+from flashmoe_sim.systems.placed import Placed, PlacedIk
+from flashmoe_sim.systems.tensors import cpu_pattern, on_cpu, routed_tensors
+from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
+from tests.systems.cases import case, machine, model, workload
+
+LAYER_BYTES = 16 * 4 * MIB  # of the small model, whose layers with experts are 2 to 5
+
+
+def gib_for(layers: float) -> float:
+    """GPU memory for so many layers of experts beside dense weights and buffers."""
+    return (GIB + BUFFERS_BYTES + layers * LAYER_BYTES) / GIB
+
+
+@pytest.mark.parametrize(
+    ("system", "expected"),
+    [
+        (Placed(cpu_layers=0), []),
+        (Placed(cpu_layers=2), []),  # layers 0 and 1 have no experts, and count
+        (Placed(cpu_layers=4), [2, 3]),
+        (Placed(cpu_layers=99), [2, 3, 4, 5]),
+        (PlacedIk(cpu_layers=0), []),
+        (PlacedIk(cpu_layers=2), [4, 5]),  # the highest that have experts
+        (PlacedIk(cpu_layers=99), [2, 3, 4, 5]),
+        (Placed(ot=r"blk\.(2|3)\.ffn_.*_exps=CPU"), [2, 3]),
+        (Placed(ot="exps=CPU"), [2, 3, 4, 5]),
+    ],
+)
+def test_which_layers_are_on_the_cpu(system: Placed, expected: list[int]) -> None:
+    assert system.on_cpu(case()) == expected
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"), [(4, []), (3.99, [5]), (2.5, [4, 5]), (1, [3, 4, 5]), (0, [2, 3, 4, 5])]
+)
+def test_fit_fills_the_gpu_from_the_low_layers_on(layers: float, expected: list[int]) -> None:
+    small = case(gpu_gib=gib_for(layers))
+    assert Placed().sized(small).on_cpu(small) == expected
+    assert Placed().launch(small).line == "llama-server -m MODEL.gguf"
+    ik = PlacedIk().sized(small)
+    assert (ik.cpu_layers, ik.on_cpu(small)) == (len(expected), expected)
+    assert ik.launch(small).line == f"llama-server -m MODEL.gguf -ngl 99 --n-cpu-moe {len(expected)}"
+
+
+def test_dense_weights_alone_may_not_fit() -> None:
+    with pytest.raises(BadInput, match="GiB are left for experts on the GPU, too little"):
+        Placed().sized(case(gpu_gib=1.5))
+
+
+def test_memory_and_the_replay_have_the_same_layers() -> None:
+    small = case(gpu_gib=gib_for(2.5))
+    system = Placed().sized(small)
+    assert {(one.what, one.where): one.size_bytes for one in system.memory(small)} == {
+        ("experts", "gpu"): 2 * LAYER_BYTES,
+        ("dense weights", "gpu"): GIB,
+        ("context", "gpu"): 0,
+        ("compute buffers", "gpu"): BUFFERS_BYTES,
+        ("experts of the CPU", "mapped"): 2 * LAYER_BYTES,
+    }
+    system.check(small)
+    of, plan = workload(small.model), system.plan(small)
+    counts = system.replay(of, plan.setup).counts
+    assert counts.resident_bytes == 2 * LAYER_BYTES
+    assert [row["hit_rate"] for row in counts.by_layer()] == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize(("cpu_layers", "expected"), [(2, [1, 1, 1, 1]), (4, [0, 0, 1, 1]), (6, [0, 0, 0, 0])])
+def test_n_cpu_moe_leaves_the_high_layers(cpu_layers: int, expected: list[int]) -> None:
+    system, small = Placed(cpu_layers=cpu_layers), case()
+    counts = system.replay(workload(small.model), system.plan(small).setup).counts
+    assert [row["hit_rate"] for row in counts.by_layer()] == expected
+
+
+def test_prompts_are_copied_from_32_tokens_on_and_by_ik_for_enough_of_each_expert() -> None:
+    assert Placed().plan(case()).execution == PrefillCopy(32)
+    assert PlacedIk().plan(case()).execution == PrefillCopy(32 * 16 // 2)
+
+
+def test_the_two_commands_of_the_guide_are_opposites() -> None:
+    """Both are said to keep the experts of layers 0 to 30 on the CPU; the first puts exactly those on the GPU."""
+    of = Case(load_model("qwen3-30b-a3b"), machine())
+    pattern = r"blk\.([0-9]|[1-2][0-9]|30)\.=CUDA0,exps=CPU"
+    assert on_cpu(of.model, pattern) == set(range(31, 48))
+    assert set(Placed(cpu_layers=31).on_cpu(of)) == set(range(31))
+
+
+@pytest.mark.parametrize("name", ["qwen3-30b-a3b", "gemma-4-26b-a4b", "gpt-oss-120b", "deepseek-v2-lite"])
+def test_a_written_pattern_places_exactly_its_layers(name: str) -> None:
+    of = load_model(name)
+    for layers in ({1}, {1, 11, 12}, set(of.layers)):
+        assert on_cpu(of, cpu_pattern(of, layers & set(of.layers))) == layers & set(of.layers)
+
+
+def test_names_of_tensors() -> None:
+    assert routed_tensors(model())[2] == [f"blk.2.ffn_{name}_exps.weight" for name in ("gate", "up", "down")]
+    small = case(gpu_gib=gib_for(2))
+    assert Placed().pattern(small) == r"blk\.(4|5)\.ffn_(gate|up|down|gate_up)_exps=CPU"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"cpu_layers": -2}, "cpu_layers -2; expected 0 or more, or -1"),
+        ({"cpu_layers": 1, "ot": "exps=CPU"}, "both place experts; give one"),
+    ],
+)
+def test_settings_that_cannot_be(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        Placed(**given)
+
+
+@pytest.mark.parametrize(
+    ("ot", "message"),
+    [
+        ("exps", "expected a pattern, = and CPU or CUDA0"),
+        ("exps=CUDA7", "expected a pattern, = and CPU or CUDA0"),
+        ("(=CPU", "is no pattern"),
+        ("ffn_up_exps=CPU", "puts only a part of the experts of layer 2 on the CPU"),
+        (r"blk\.3\.=CPU", "leaves neither the first nor the last layers on the GPU"),
+    ],
+)
+def test_overrides_that_cannot_be(ot: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        Placed(ot=ot).plan(case())

@@ -1,0 +1,169 @@
+"""The rule of each system, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB, MIB
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
+from flashmoe_sim.systems.bounded_insert import BoundedInsert
+from flashmoe_sim.systems.crow import Crow
+from flashmoe_sim.systems.imp import Imp
+from flashmoe_sim.systems.ktransformers import KTransformers
+from flashmoe_sim.systems.nvmoe import Nvmoe
+from flashmoe_sim.systems.static_profile import StaticProfile
+from flashmoe_sim.systems.turbo_fieldfare import TurboFieldfare
+from flashmoe_sim.timeline.timed import Timed, time_replay
+from tests.residency.builders import Call, one_layer, some, trace_of
+from tests.systems.models import model_of
+
+EXPERTS = 16
+MODEL = model_of(EXPERTS * 100 * MIB, layers=1)  # an expert of 100 MiB
+TWO_LAYERS = model_of(2 * EXPERTS * 100 * MIB, layers=2)
+
+
+def _case(machine: str = "rtx-3090", model: ModelGeometry = MODEL) -> Case:
+    return Case(model, load_machine(machine))
+
+
+def _workload(calls: list[Call], model: ModelGeometry = MODEL) -> Workload:
+    return prepare(trace_of(calls, EXPERTS).with_(phase=np.full(len(calls), 2, np.uint8)), model)
+
+
+def _replayed(system: System, calls: list[Call], case: Case | None = None) -> Replay:
+    case = case or _case()
+    return system.replay(system.prepared(_workload(calls, case.model)), system.plan(case).setup)
+
+
+def _timed(system: System, calls: list[Call], case: Case) -> Timed:
+    workload, plan = _workload(calls, case.model), system.plan(case)
+    replayed = system.replay(workload, plan.setup)
+    return time_replay(workload, plan.setup, replayed, plan.machine, plan.conditions(case), interval=False)
+
+
+def _misses(replayed: Replay) -> list[int]:
+    assert replayed.stream is not None
+    return replayed.stream.misses.tolist()  # type: ignore[no-any-return]
+
+
+def test_bounded_insert_takes_in_two_a_call_and_nothing_of_a_prompt() -> None:
+    calls = one_layer([[1, 2, 3], [1, 2, 3], [1, 2, 3]])
+    replayed = _replayed(BoundedInsert(slots=8), calls)
+    assert _misses(replayed) == [3, 1, 0]
+    assert some(replayed, "bypassed") == (1,)
+    prompt_first = [(0, [1, 2, 3, 3], 2), *calls]
+    assert _misses(_replayed(BoundedInsert(slots=8), prompt_first)) == [3, 3, 1, 0]
+    assert some(_replayed(BoundedInsert(slots=8), prompt_first), "calls", "refs", "requests") == (4, 13, 12)
+
+
+def test_bounded_insert_copies_a_prompt_of_32_tokens_and_computes_a_smaller_one_on_the_cpu() -> None:
+    large, small = ([(0, [1] * tokens, tokens)] for tokens in (32, 31))
+    assert _timed(BoundedInsert(slots=8), large, _case()).timing.part_ms_per_token["cold_lane"] == 0
+    assert _timed(BoundedInsert(slots=8), small, _case()).timing.part_ms_per_token["cold_lane"] > 0
+
+
+def test_a_static_profile_is_the_first_half_and_never_changes() -> None:
+    calls = one_layer([[1, 2], [1, 3], [2, 4], [3, 4]])
+    assert _misses(_replayed(StaticProfile(slots=2), calls)) == [0, 1, 1, 2]  # 1 and, of 2 and 3, the lower
+    assert _misses(_replayed(StaticProfile(slots=2, profile="all"), calls)) == [0, 1, 1, 2]
+    assert _misses(_replayed(StaticProfile(slots=4, profile="all"), calls)) == [0, 0, 0, 0]
+    assert _misses(_replayed(StaticProfile(slots=4), calls)) == [0, 0, 1, 1]
+
+
+def test_ktransformers_places_evenly_from_the_front_or_by_use() -> None:
+    calls: list[Call] = [(0, [0, 9], 1), (1, [0, 9], 1), (0, [0, 8], 1), (1, [8, 9], 1)]
+    case = _case(model=TWO_LAYERS)
+    assert _misses(_replayed(KTransformers(experts=8), calls, case)) == [1, 1, 1, 2]
+    assert _misses(_replayed(KTransformers(experts=8, strategy="front-loading"), calls, case)) == [0, 2, 0, 2]
+    by_use = KTransformers(experts=1, strategy="frequency", profile="all")
+    assert _misses(_replayed(by_use, calls, case)) == [1, 1, 1, 1]  # 0 of the first layer, 9 of the second
+
+
+def test_imp_passes_over_slots_that_are_too_few_for_a_call() -> None:
+    calls = one_layer([[1, 2], [1, 2, 3], [1, 2]])
+    replayed = _replayed(Imp(slots=2), calls)
+    assert _misses(replayed) == [2, 3, 0]
+    assert some(replayed, "bypassed", "evictions") == (3, 0)
+
+
+def test_imp_copies_from_ram_and_reads_nothing() -> None:
+    timed = _timed(Imp(slots=2), one_layer([[1, 2], [3, 4]]), _case())
+    assert timed.storage_bytes == 0
+    assert timed.timing.part_ms_per_token["read"] == 0
+    assert timed.timing.part_ms_per_token["cold_lane"] == 0
+    pinned = _timed(Imp(slots=2, pinned=True), one_layer([[1, 2], [3, 4]]), _case())
+    assert 0 < pinned.timing.part_ms_per_token["upload"] < timed.timing.part_ms_per_token["upload"]
+
+
+def test_imp_takes_fifteen_percent_of_the_free_gpu_memory() -> None:
+    case = _case(model=model_of(40 * GIB, layers=4, n_experts=128))
+    slots, more = Imp().sized(case).slots, Imp(percent=30).sized(case).slots
+    assert 2 * slots <= more <= 2 * slots + 1
+
+
+def test_nvmoe_has_one_list_for_all_layers_and_needs_room_for_a_layer() -> None:
+    case = _case(model=TWO_LAYERS)
+    assert "at least 1600 are needed" in Nvmoe(cache_mib=1500).why_not(case)
+    # Room for 16 experts: layer 0 fills it, then layer 1 takes its oldest, 0.
+    calls: list[Call] = [(0, list(range(16)), 8), (1, [5], 1), (0, [1], 1), (1, [5], 1), (0, [0], 1)]
+    assert _misses(_replayed(Nvmoe(cache_mib=1600), calls, case)) == [16, 1, 0, 0, 1]
+
+
+def test_nvmoe_reads_past_the_page_cache() -> None:
+    case = _case(model=TWO_LAYERS)
+    calls = [(layer, [expert, (expert + 1) % 16], 1) for expert in (*range(16), *range(16)) for layer in (0, 1)]
+    timed = _timed(Nvmoe(cache_mib=1600), calls, case)
+    assert timed.page_cache_bytes == 0
+    assert timed.storage_bytes == int(timed.work.misses.sum()) * 100 * MIB
+
+
+def test_big_moe_on_edge_hits_nothing_below_what_a_token_uses() -> None:
+    """The cliff: a layer's experts less than what one token uses in all layers, and the cache is of no use at all."""
+    case = _case("phone-ufs4", TWO_LAYERS)
+    calls = [(layer, [1, 2], 1) for _ in range(20) for layer in (0, 1)]
+    assert some(_replayed(BigMoeOnEdge(cache_mib=200), calls, case), "hits") == (0,)
+    assert some(_replayed(BigMoeOnEdge(cache_mib=400), calls, case), "misses") == (4,)
+
+
+def test_big_moe_on_edge_computes_on_the_cpu_past_the_page_cache() -> None:
+    case = _case("m3-max-48", TWO_LAYERS)
+    plan = BigMoeOnEdge(cache_mib=400).plan(case)
+    assert plan.machine.gpu is None
+    assert plan.conditions(case).direct_io
+    timed = _timed(BigMoeOnEdge(cache_mib=400), [(0, [1, 2], 1), (1, [3, 4], 1)] * 3, case)
+    assert timed.page_cache_bytes == 0
+    assert timed.timing.part_ms_per_token["upload"] == 0
+
+
+def test_turbofieldfare_evicts_the_least_used_and_of_equal_ones_the_oldest() -> None:
+    model = model_of(EXPERTS * 100 * MIB, layers=1, arch="gemma4")
+    calls = one_layer([range(8), [0, 1], [8], [2], [0, 1]])
+    case = _case("m3-max-48", model)
+    # 8 takes the place of 2, the oldest of those used once; 2 takes the place of 3.
+    assert _misses(_replayed(TurboFieldfare(slots=8), calls, case)) == [8, 0, 1, 1, 0]
+    assert _timed(TurboFieldfare(slots=8), calls, case).timing.part_ms_per_token["upload"] == 0
+
+
+@pytest.mark.parametrize(("tier_gib", "from_storage"), [(0, 8), (1, 8), (2, 0)])
+def test_crow_reads_only_what_its_tier_does_not_hold(tier_gib: int, from_storage: int) -> None:
+    calls = one_layer([[0, 1], [2, 3], [0, 1], [2, 3]])  # of 16 experts of 100 MiB; two slots hit nothing
+    timed = _timed(Crow(slots=2, tier_gib=tier_gib), calls, _case())
+    assert timed.work.misses.tolist() == [2, 2, 2, 2]
+    if tier_gib == 1:  # the tier begins with the last 10 experts, and takes in the first four
+        from_storage = 4
+    assert timed.storage_bytes == from_storage * 100 * MIB
+
+
+def test_crow_takes_half_of_the_ram() -> None:
+    assert Crow().tier(_case()) == 32
+    assert Crow().sized(_case()).slots == EXPERTS
+    assert "--moe-stream-l2 32" in Crow().sized(_case()).launch(_case()).line
+    with pytest.raises(BadInput, match="of RAM"):
+        Crow(slots=4, tier_gib=60).check(_case())

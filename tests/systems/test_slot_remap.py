@@ -1,0 +1,144 @@
+"""Remapped slots: by hand, and against a few lines of dicts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.slot_remap import SlotRemap
+from flashmoe_sim.timeline.assemble import Conditions
+from flashmoe_sim.timeline.models.sync_install import SyncInstall
+from flashmoe_sim.timeline.timed import time_replay
+from flashmoe_sim.trace.routing import RoutingTrace
+from tests.residency.builders import Call, geometry_of, one_layer, random_calls, some, trace_of
+from tests.systems.models import big_model
+
+PROMPT, DECODE = 1, 2
+
+
+def _replayed(calls: list[Call], slots: int, *, phase: list[int] | None = None, n_experts: int = 16) -> Replay:
+    trace = trace_of(calls, n_experts)
+    if phase is not None:
+        trace = trace.with_(phase=np.array(phase, np.uint8))
+    system = SlotRemap()
+    setup = Setup(Bank(slots=slots), Lru(), "sequential")
+    return system.replay(system.prepared(prepare(trace)), setup)
+
+
+def _twin(trace: RoutingTrace, slots: int) -> tuple[list[int], list[int], int]:
+    """Hits and misses of each call, and evictions."""
+    stamps: dict[int, dict[int, int]] = {}
+    clock, evictions, before = 0, 0, None
+    hits, misses = [], []
+    for call in range(trace.calls):
+        phase = None if trace.phase is None else int(trace.phase[call])
+        if phase != before:
+            stamps.clear()
+        before = phase
+        stamp = stamps.setdefault(int(trace.layer[call]), {})
+        experts = sorted(set(trace.expert[trace.offset[call] : trace.offset[call + 1]].tolist()))
+        hits.append(0)
+        for expert in experts:
+            if expert in stamp:
+                hits[-1] += 1
+            elif len(stamp) == slots:
+                del stamp[min(stamp, key=lambda one: stamp[one])]
+                evictions += 1
+            clock += 1
+            stamp[expert] = clock
+        misses.append(len(experts) - hits[-1])
+    return hits, misses, evictions
+
+
+def test_an_expert_that_the_call_needs_later_may_be_thrown_out() -> None:
+    # Slots hold 2 and 3, 2 the older; the call asks for 0 first, which evicts 2, and then 2 evicts 3.
+    replayed = _replayed(one_layer([[2, 3], [2, 0]]), 2)
+    assert some(replayed, "requests", "hits", "misses", "evictions") == (4, 0, 4, 2)
+
+
+def test_experts_are_looked_up_in_the_order_of_their_numbers_and_once() -> None:
+    replayed = _replayed([(0, [7, 1, 1, 7], 2), (0, [9], 1), (0, [7], 1)], 2)
+    assert some(replayed, "refs", "requests", "hits") == (6, 4, 1)
+    assert replayed.hit is not None
+    assert replayed.hit.tolist() == [0, 1, 0, 1, 0, 1]  # 1 1 7 7, 9 evicts 1, 7 is still there
+
+
+def test_a_switch_of_phase_empties_the_slots() -> None:
+    calls = one_layer([[1, 2], [1, 2], [1, 2], [1, 2]])
+    replayed = _replayed(calls, 4, phase=[PROMPT, DECODE, DECODE, PROMPT])
+    assert replayed.stream is not None
+    assert replayed.stream.misses.tolist() == [2, 2, 0, 2]
+    assert replayed.stream.cold.tolist() == [2, 2, 0, 2]
+
+
+def test_a_call_larger_than_the_slots_is_an_error() -> None:
+    with pytest.raises(BadInput, match="asks for 33 distinct experts"):
+        _replayed(one_layer([range(33)]), 32, n_experts=64)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_it_counts_as_its_twin(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    calls = random_calls(rng, n_experts=12, layers=3, steps=40, most_tokens=3, width=3, missing=0.1, idle=0.1)
+    trace = trace_of(calls, 12)
+    phase = np.repeat(rng.integers(PROMPT, DECODE + 1, len(calls) // 7 + 1), 7)[: len(calls)].astype(np.uint8)
+    trace = trace.with_(phase=phase)
+    system, slots = SlotRemap(), int(rng.integers(9, 12))
+    replayed = system.replay(system.prepared(prepare(trace)), Setup(Bank(slots=slots), Lru(), "sequential"))
+    hits, misses, evictions = _twin(trace, slots)
+    assert replayed.stream is not None
+    assert replayed.stream.hits.tolist() == hits
+    assert replayed.stream.misses.tolist() == misses
+    assert some(replayed, "refs", "requests", "hits", "misses", "evictions") == (
+        trace.refs,
+        sum(hits) + sum(misses),
+        sum(hits),
+        sum(misses),
+        evictions,
+    )
+
+
+def test_a_pool_of_fewer_layers_hits_nothing_whichever_layer_goes() -> None:
+    """Evicting the layer needed next (patch 0023) and the one used longest ago are the same in a cycle."""
+    layers, room = 5, 3
+    for furthest in (True, False):
+        held: dict[int, int] = {}
+        hits = 0
+        for now in range(40):
+            layer = now % layers
+            hits += layer in held
+            if layer not in held and len(held) == room:
+                ahead = {one: (layer - one + layers) % layers for one in held}
+                held.pop(max(held, key=lambda one: ahead[one] if furthest else -held[one]))
+            held[layer] = now
+        assert hits == 0
+    case = Case(big_model(), load_machine("strix-halo-128"))
+    assert not SlotRemap(pool_layers=3).plan(case).setup.policy.has_bank
+    assert SlotRemap(pool_layers=3).memory(case)[0].size_bytes < SlotRemap().memory(case)[0].size_bytes
+
+
+def test_a_model_that_fits_the_gpu_is_not_cached() -> None:
+    case = Case(big_model(), load_machine("strix-halo-128"))
+    assert SlotRemap().why_not(case) == ""
+    assert "use all-gpu" in SlotRemap(gtt_mb=10**7).why_not(case)
+
+
+def test_seconds_of_all_phases_are_one_timeline() -> None:
+    calls = one_layer([[1, 2], [1, 2], [1, 3], [1, 3]])
+    trace = trace_of(calls, 16).with_(phase=np.array([PROMPT, DECODE, DECODE, DECODE], np.uint8))
+    workload = prepare(trace, geometry_of({0: 1 << 20}, 16))
+    system, machine = SlotRemap(), load_machine("strix-halo-128")
+    setup = Setup(Bank(slots=8), Lru(), "sequential")
+    routed = system.prepared(workload)
+    timed = time_replay(routed, setup, system.replay(routed, setup), machine, Conditions(SyncInstall(), 1 << 20))
+    assert timed.work.misses.tolist() == [2, 2, 1, 0]
+    assert timed.work.warm.tolist() == [0, 2, 0, 0]  # the page cache outlives the switch
+    assert timed.timing.tok_s is not None

@@ -1,0 +1,116 @@
+"""What every system in the table says of itself, and that it replays and takes time where it can run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, replace
+from functools import cache
+
+import pytest
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.compare import Compared, compare
+from flashmoe_sim.systems.table import SYSTEMS, parse_system
+from flashmoe_sim.timeline.assemble import own_memory
+from tests.systems.models import model_of, short_workload
+
+MACHINES = ("rtx-3090", "strix-halo-128", "m3-max-48", "phone-ufs4", "vm-2core")
+# A repository, and in it a commit or a pull request.
+PLACE = re.compile(r"[\w.-]+/[\w.-]+(#\d+|[^#]*\b[0-9a-f]{7,9}\b)")
+SIZES_GIB = {"rtx-3090": 40, "strix-halo-128": 118, "m3-max-48": 20, "phone-ufs4": 12, "vm-2core": 1}
+
+
+def _case(system: System, machine: str, *, size_gib: int | None = None) -> Case:
+    arch = system.archs[0] if system.archs else ""
+    model = model_of((size_gib or SIZES_GIB[machine]) * GIB, layers=3, n_experts=64, arch=arch)
+    return Case(model, load_machine(machine), GIB // 16, 4096)
+
+
+def _where(system: System) -> str:
+    """The first machine that the system says it can run on."""
+    return next(name for name in MACHINES if not system.why_not(_case(system, name)))
+
+
+@cache
+def _ran(name: str) -> Compared:
+    system = SYSTEMS[name]()
+    machine = _where(system)
+    case = _case(system, machine, size_gib=10 if name == "all-gpu" else None)
+    return compare(short_workload(case.model, prompt_tokens=1), case, [system])[0]
+
+
+@pytest.fixture(params=list(SYSTEMS), ids=str)
+def system(request: pytest.FixtureRequest) -> System:
+    found: System = SYSTEMS[request.param]()
+    assert found.name == request.param
+    return found
+
+
+def test_it_says_who_it_is(system: System) -> None:
+    assert all((system.title, system.engine, system.keeps, system.misses))
+    assert PLACE.search(system.source), system.source
+    assert system.meaning.endswith(".")
+
+
+def test_its_spec_parses_back(system: System) -> None:
+    assert parse_system(system.spec) == system
+    assert system.spec == system.name  # the defaults
+    settings = re.findall(r"^ {0,4}(\w+): ", type(system).__doc__ or "", re.MULTILINE)
+    assert {item.name for item in fields(system)} <= set(settings)
+
+
+def test_it_refuses_a_machine_without_its_hardware_in_one_line(system: System) -> None:
+    for name in MACHINES:
+        case = _case(system, name)
+        reason = system.why_not(case)
+        assert "\n" not in reason
+        assert not reason.endswith(".")
+        machine = case.machine
+        wrong = system.own_gpu is not None and (machine.gpu is None or own_memory(machine) is not system.own_gpu)
+        if wrong or (system.apis and machine.api not in system.apis):
+            assert reason
+            assert compare(short_workload(case.model, steps=3), case, [system])[0].why_not == reason
+
+
+def test_it_takes_memory_and_can_be_started(system: System) -> None:
+    case = _case(system, _where(system))
+    sized = system.sized(case)
+    shares = sized.memory(case)
+    assert shares
+    assert all(share.size_bytes >= 0 for share in shares)
+    assert {share.where for share in shares} <= {"gpu", "ram", "mapped"}
+    assert sized.launch(case).line
+    assert sized.plan(case).setup.contract
+
+
+def test_its_own_size_fits_and_too_large_ones_are_refused(system: System) -> None:
+    if not system.size:
+        return
+    case = _case(system, _where(system))
+    system.sized(case).check(case)
+    sizes = system.sizes(case)
+    assert list(sizes) == sorted(set(sizes))
+    assert sizes
+    for size in sizes:
+        one = replace(system, **{system.size: size})
+        assert one.plan(case).setup.bank.size >= 1
+        assert all(share.size_bytes >= 0 for share in one.memory(case))
+    small = Case(case.model, case.machine, 10**15)
+    with pytest.raises(BadInput) as error:
+        system.sized(small).check(small)
+    assert "\n" not in str(error.value)
+
+
+def test_it_takes_time_on_some_machine(system: System) -> None:
+    row = _ran(system.name)
+    assert row.why_not == ""
+    assert row.tok_s is not None
+    assert row.tok_s_lo is not None
+    assert row.tok_s_hi is not None
+    assert 0 < row.tok_s_lo < row.tok_s < row.tok_s_hi
+    assert row.hit_rate is not None
+    assert 0 <= row.hit_rate <= 1
+    assert row.launch is not None
