@@ -24,7 +24,7 @@ from flashmoe_sim.systems.base import (
     llama_words,
     no_room,
 )
-from flashmoe_sim.timeline.models.hot_cold import HotCold
+from flashmoe_sim.timeline.models.hot_cold import HotColdPadded
 
 AUTO = -1
 RESERVE_BYTES = 1024 * MIB
@@ -116,7 +116,7 @@ class HotCache(System):
         return max(gpu_left(case) + BUFFERS_BYTES - RESERVE_BYTES, 0) // MIB
 
     def plan(self, case: Case) -> Plan:
-        execution = HotCold() if case.machine.api == "cuda" else HotCold(min_parallel=NEVER)
+        execution = HotColdPadded() if case.machine.api == "cuda" else HotColdPadded(min_parallel=NEVER)
         return Plan(
             Setup(Bank(None, self.max_mib * MIB), self._policy(), "atomic"), execution, self.adapted(case.machine)
         )
