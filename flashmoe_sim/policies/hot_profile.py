@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.content import hash_of
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.policies._perf_profile import LayerProfile, read_profile
+from flashmoe_sim.policies._shuffle import shuffled
 from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
 from flashmoe_sim.trace.counting import count_requests
 from flashmoe_sim.trace.phases import find_phases
@@ -22,6 +23,8 @@ from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 
 RANKED = ("flat", "balanced")
 TIMED = ("pressure", "smooth", "time")
+FILLS = ("none", "random")
+FILL_SEED = 0x6D6F65
 RANK, MOST_HITS = 1_000_000, 999_999
 HOT_SHARE = 0.05
 
@@ -40,7 +43,11 @@ class HotProfile(ScheduledPolicy):
     weighting: `flat` takes the best of every layer, then the second best of each; `balanced` counts places from a
     layer's last, so that a layer comes earlier the more experts it uses. `pressure`, `smooth` and `time` multiply an
     expert's hits with a weight of its layer, add 5 % of its hits in the hot cache, and round to a whole number; the
-    weight follows the wait for the CPU, the same in gentler form, or the time of the whole layer.
+    weight follows the wait for the CPU, the same in gentler form, or the time of the whole layer, or its wait if the
+    profile does not have that time.
+
+    fill: what takes the room that is left: `random` all other experts, in the random order that the system always has;
+    `none` nothing, as the system before June 2026.
 
     curve: how strong those weights are, 0 to 1.
 
@@ -63,11 +70,14 @@ class HotProfile(ScheduledPolicy):
     weighting: str = "flat"
     curve: float = 0.5
     update_rate: float = 0.0
+    fill: str = "none"
 
     def __post_init__(self) -> None:
         known = RANKED + TIMED
         if self.weighting not in known:
             raise BadInput(f"policy hot-profile: weighting={self.weighting!r} is not one of {', '.join(known)}")
+        if self.fill not in FILLS:
+            raise unknown_name("fill of hot-profile", self.fill, FILLS)
         for name, value in (("curve", self.curve), ("update_rate", self.update_rate)):
             if not 0 <= value <= 1:
                 raise BadInput(f"policy hot-profile: {name}={value} is not in 0..1")
@@ -101,7 +111,8 @@ class HotProfile(ScheduledPolicy):
             hits, hot = self._counts(trace)
             measured = [self._measure(self._layers[one]) if one in self._layers else 0.0 for one in trace.layers]
             weight = layer_weights(self.weighting, self.curve, measured)
-        resident = pack(scores(self.weighting, hits, hot, key_row, weight), key_row, candidates)
+        score = scores(self.weighting, hits, hot, key_row, weight)
+        resident = pack(score, key_row, candidates, fill=self.fill == "random")
         yield 0, resident
         begin = 0
         for end in request_starts(trace).tolist() if self.update_rate else ():
@@ -117,7 +128,7 @@ class HotProfile(ScheduledPolicy):
         return held + (held > 0)
 
     def _measure(self, layer: LayerProfile) -> float:
-        return layer.moe_time if self.weighting == "time" else layer.pressure
+        return (self.weighting == "time" and layer.moe_time) or layer.pressure
 
     def _counts(self, trace: RoutingTrace) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Hits and hot hits of every key; an error where the profile is of another model."""
@@ -183,17 +194,27 @@ def scores(
     return np.where(hits > 0, (ranks[key_row] - rank) * RANK + np.minimum(hits, MOST_HITS), 0)
 
 
-def pack(score: NDArray[np.int64], key_row: NDArray[np.int64], candidates: Candidates) -> NDArray[np.bool_]:
-    """The keys that the budget holds, best first, bool [keys]."""
+def pack(
+    score: NDArray[np.int64], key_row: NDArray[np.int64], candidates: Candidates, *, fill: bool = False
+) -> NDArray[np.bool_]:
+    """The keys that the budget holds, best first, bool [keys]; fill: then the others in the system's random order."""
     resident = np.zeros(len(score), np.bool_)
     opened = [False] * len(candidates.expert_bytes)
     left = candidates.budget_bytes
-    for key in np.argsort(-score, kind="stable")[: np.count_nonzero(score)].tolist():
-        row = int(key_row[key])
-        cost = candidates.expert_bytes[row] * (1 if opened[row] else 2)
-        if cost <= left:
-            left -= cost
-            opened[row] = resident[key] = True
+
+    def take(keys: NDArray[np.int64], left: int) -> int:
+        for key in keys.tolist():
+            row = int(key_row[key])
+            cost = candidates.expert_bytes[row] * (1 if opened[row] else 2)
+            if cost <= left:
+                left -= cost
+                opened[row] = resident[key] = True
+        return left
+
+    left = take(np.argsort(-score, kind="stable")[: np.count_nonzero(score)], left)
+    if fill:
+        others = np.flatnonzero(~resident)
+        take(others[shuffled(len(others), seed=FILL_SEED)], left)
     return resident
 
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import jit
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
-from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.phases import find_phases
+from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 
 MOST = 2**31 - 1
+COUNTS, OBSERVED = ("decode", "reference"), ("all", "last")
+BATCH, MICRO_BATCH = 2048, 512  # tokens: -b and -ub of llama.cpp
+EARLIER_DECODES = 2  # before the first request: the warm-up, and the server's check of its sequences
 
 
 @dataclass(frozen=True)
@@ -22,8 +26,8 @@ class HotWindow(ScheduledPolicy):
     """Keep the most used experts of each window of decodes, with a bonus for residents; misses run on the CPU.
 
     Every layer has a bank of its own under either scope, of K slots. Filling: after each decode, what it asked for and
-    is not resident takes the next free slots, in router order, until all layers are full. Then uses are counted, one a
-    decode, and after every `interval` decodes from the very first each layer keeps the K experts with the best count
+    is not resident takes the next free slots, in router order, until all layers are full. Then uses are counted, and
+    after every `interval` decodes from the very first each layer keeps the K experts with the best count
     plus bonus, and counts anew. The bonus of a resident is K x interval / 320 + 6, at least 6 and at most 24; half of
     it at the first interval's end, three quarters at the second, both rounded down. Ends of intervals during filling
     pass without effect, but are numbered.
@@ -33,24 +37,41 @@ class HotWindow(ScheduledPolicy):
 
     interval: decodes between rebalances. 40 is the default in the system's table of flags; its prose says 60.
 
-    bypass_tokens: calls of more tokens take the ordinary path: they use no resident, fill nothing and are not counted,
-    but are decodes. 0: none do. In the system itself they are counted.
+    bypass_tokens: calls of more tokens take the ordinary path: they use no resident. 0: none do.
 
-    The system counts each token of a decode where it sees it; here an expert counts once a decode.
+    count: uses of an expert: `decode` one for each call that asks for it, `reference` one for each token that does, as
+    the system.
+
+    observe: which calls fill slots and are counted. `all`: every call that does not take the ordinary path; each step
+    is a decode. `last`, as the system: the steps of a prompt are decodes of up to 2048 tokens, computed in
+    micro-batches of 512, and only the last micro-batch is seen. What is seen of it has room for one token of every
+    layer: layers come in order, each takes as many as it has tokens, and one that finds too little room is not seen.
+
+    warm_up: whether the decodes before the first request count, as in the system. The warm-up computes two tokens with
+    all experts, so it fills all slots of the layers that are seen, about the first half, in the order of the router. A
+    trace records at most the top-k of its first token; lower expert numbers take the rest, which is ours. The other
+    decode is only counted.
     """
 
     name: ClassVar[str] = "hot-window"
     ties: ClassVar[str] = "the resident, then lower expert number"
-    source: ClassVar[str] = "ParmesanParty's fork of llama.cpp, MoE hot expert compute cache"
+    source: ClassVar[str] = "ParmesanParty's fork of llama.cpp, MoE hot expert compute cache: 73bfef6, 7c29c6c"
 
     interval: int = 40
     bypass_tokens: int = 0
+    count: str = "decode"
+    observe: str = "all"
+    warm_up: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.interval <= MOST:
             raise BadInput(f"policy hot-window: interval={self.interval} is not in 1..{MOST}")
         if not 0 <= self.bypass_tokens <= MOST:
             raise BadInput(f"policy hot-window: bypass_tokens={self.bypass_tokens} is not in 0..{MOST}")
+        if self.count not in COUNTS:
+            raise unknown_name("count of hot-window", self.count, COUNTS)
+        if self.observe not in OBSERVED:
+            raise unknown_name("observe of hot-window", self.observe, OBSERVED)
 
     def uses_bank(self, n_tokens: NDArray[np.int32]) -> NDArray[np.bool_]:
         return n_tokens <= (self.bypass_tokens or MOST)
@@ -67,44 +88,123 @@ class HotWindow(ScheduledPolicy):
         first_key = np.cumsum([0, *n_experts])
         slots = np.minimum(candidates.slots, n_experts)
         row = np.searchsorted(trace.layers, trace.layer)
-        uses_bank = self.uses_bank(trace.n_tokens)
-        begins = np.diff(trace.steps, prepend=-1) != 0
-        end_of_step = np.append(np.flatnonzero(begins)[1:], trace.calls)
+        decodes = decodes_of(trace) if self.observe == "last" else each_step(trace, self.uses_bank(trace.n_tokens))
+        observed, ends = decodes.observed, decodes.ends
         resident = np.zeros(first_key[-1], np.bool_)
-        yield 0, resident
+        earlier, begin = 0, 0
+        if self.warm_up:
+            earlier = EARLIER_DECODES - (decodes.warm_up > 0)
+            begin = decodes.warm_up
+            observed[:begin] = False
+            if begin:
+                yield 0, resident
+            _warm_up(resident, key[: trace.offset[min(begin, trace.calls)]], first_key, slots)
+        yield begin, resident
 
         arrival = np.full(len(resident), -1, np.int64)
-        free = _fill(key, trace.offset, row, uses_bank, slots, arrival)
-        arrives = np.where(arrival < 0, -1, np.cumsum(begins)[arrival] - 1)
-        for step in np.unique(arrives[arrives >= 0]).tolist():
-            resident |= arrives == step
-            yield int(end_of_step[step]), resident
+        free = _fill(key, trace.offset, row, observed, first_key, slots, resident, arrival)
+        arrives = np.where(arrival < 0, -1, np.searchsorted(ends, arrival, side="right"))
+        for decode in np.unique(arrives[arrives >= 0]).tolist():
+            resident |= arrives == decode
+            yield int(ends[decode]), resident
         if free:
             return
 
-        full = max(int(arrives.max()), 0)
-        begin = int(end_of_step[full])
+        full = int(arrives.max())
+        begin = int(ends[full]) if full >= 0 else begin  # the warm-up may have filled all
         seen = np.full(len(resident), -1, np.int64)
-        for number in range((full + 1) // self.interval + 1, len(end_of_step) // self.interval + 1):
-            end = int(end_of_step[number * self.interval - 1])
+        for number in range((full + 1 + earlier) // self.interval + 1, (len(ends) + earlier) // self.interval + 1):
+            end = int(ends[number * self.interval - 1 - earlier])
             bonus = self.bonus(slots, number)
-            _rebalance(key, trace.offset, uses_bank, begin, end, first_key, slots, bonus, seen, resident)
+            once = self.count == "decode"
+            _rebalance(key, trace.offset, observed, begin, end, first_key, slots, bonus, once, seen, resident)
             yield end, resident
             begin = end
 
 
+class Decodes(NamedTuple):
+    """What the system's decodes are in a trace.
+
+    ends: i64 [decodes], the call after each one's last. observed: bool [calls], which are seen after their decode.
+    warm_up: the call after the warm-up that the trace begins with, 0 if it does not.
+    """
+
+    ends: NDArray[np.int64]
+    observed: NDArray[np.bool_]
+    warm_up: int
+
+
+def each_step(trace: RoutingTrace, observed: NDArray[np.bool_]) -> Decodes:
+    """Every step of a trace as a decode."""
+    ends = np.append(np.flatnonzero(np.diff(trace.steps)) + 1, trace.calls)[: trace.calls]
+    phases = find_phases(trace)
+    warm_steps = 0 if phases is None else phases.warm_up_steps
+    return Decodes(ends, observed, int(ends[warm_steps - 1]) if warm_steps else 0)
+
+
+def decodes_of(trace: RoutingTrace) -> Decodes:
+    """The decodes of a trace: a prompt's steps together as far as a batch holds them, every other step by itself."""
+    ends, observed, warm_up = each_step(trace, np.zeros(trace.calls, np.bool_))
+    begins = np.append(0, ends[:-1])
+    tokens = np.maximum(trace.n_tokens, trace.has_refs)  # at least 1 where the recording does not say
+    wide = np.maximum.reduceat(tokens, begins).tolist() if trace.calls else []
+    phases = find_phases(trace)
+    prompt = np.zeros(len(ends), np.bool_) if phases is None else phases.phase == PHASE_PROMPT
+    text = np.zeros(trace.calls) if trace.sequence is None else trace.sequence
+    joined = prompt.copy()  # whether a step goes on with what the step before it began
+    joined[1:] &= prompt[:-1] & (text[begins[1:]] == text[begins[:-1]]) & (begins[1:] != warm_up)
+    joined |= ends <= warm_up
+    joined[:1] = False
+    last_step, first_seen, batch, micro_batch = [], [], 0, 0
+    for step, size in enumerate(wide):
+        if not joined[step] or batch + size > BATCH:
+            last_step.append(step)
+            first_seen.append(step)
+            batch, micro_batch = 0, 0
+        elif micro_batch + size > MICRO_BATCH:
+            first_seen[-1], micro_batch = step, 0
+        last_step[-1] = step
+        batch, micro_batch = batch + size, micro_batch + size
+    for first, last in zip(first_seen, last_step, strict=True):
+        room = len(trace.layers)
+        calls = np.arange(begins[first], ends[last])
+        for layer in np.unique(trace.layer[calls]).tolist():
+            of_layer = calls[trace.layer[calls] == layer]
+            if tokens[of_layer].sum() <= room:
+                room -= tokens[of_layer].sum()
+                observed[of_layer] = True
+    return Decodes(ends[np.array(last_step, np.int64)], observed, warm_up)
+
+
+def _warm_up(
+    resident: NDArray[np.bool_], key: NDArray[np.uint32], first_key: NDArray[np.int64], slots: NDArray[np.int64]
+) -> None:
+    """Fill the layers of which a decode of two tokens, one of which is output, is seen."""
+    layers = len(slots)
+    seen = [*range(layers // 2), *([layers - 1] if layers % 2 else [])]
+    for layer in seen:
+        first, end = int(first_key[layer]), int(first_key[layer + 1])
+        of_layer = key[(key >= first) & (key < end)].tolist()
+        order = dict.fromkeys([*of_layer, *range(first, end)])
+        resident[list(order)[: int(slots[layer])]] = True
+
+
 @jit
-def _fill(key: Any, offset: Any, row: Any, uses_bank: Any, slots: Any, arrival: Any) -> int:
+def _fill(
+    key: Any, offset: Any, row: Any, observed: Any, first_key: Any, slots: Any, resident: Any, arrival: Any
+) -> int:
     """Set `arrival`, i64 [keys], to the call for which each key was given a slot; return how many slots stay free."""
     free = slots.copy()
-    left = slots.sum()
+    for layer in range(len(slots)):
+        free[layer] -= resident[first_key[layer] : first_key[layer + 1]].sum()
+    left = free.sum()
     for call in range(len(row)):
         if left == 0:
             break
-        if not uses_bank[call]:
+        if not observed[call]:
             continue
         for r in range(offset[call], offset[call + 1]):
-            if free[row[call]] and arrival[key[r]] < 0:
+            if free[row[call]] and arrival[key[r]] < 0 and not resident[key[r]]:
                 arrival[key[r]] = call
                 free[row[call]] -= 1
                 left -= 1
@@ -115,26 +215,27 @@ def _fill(key: Any, offset: Any, row: Any, uses_bank: Any, slots: Any, arrival: 
 def _rebalance(
     key: Any,
     offset: Any,
-    uses_bank: Any,
+    observed: Any,
     begin: int,
     end: int,
     first_key: Any,
     slots: Any,
     bonus: Any,
+    once: bool,
     seen: Any,
     resident: Any,
 ) -> None:
     """Make the best of the calls from `begin` to before `end` resident, as many in each layer as it has slots.
 
-    first_key: i64 [layers + 1], where the keys of each layer begin. bonus: i64 [layers]. seen: i64 [keys], scratch, -1
-    before the first call.
+    first_key: i64 [layers + 1], where the keys of each layer begin. bonus: i64 [layers]. once: whether an expert counts
+    once a call. seen: i64 [keys], scratch, -1 before the first call.
     """
     counts = np.zeros(len(resident), np.int64)
     for call in range(begin, end):
-        if not uses_bank[call]:
+        if not observed[call]:
             continue
         for r in range(offset[call], offset[call + 1]):
-            if seen[key[r]] != call:
+            if not once or seen[key[r]] != call:
                 seen[key[r]] = call
                 counts[key[r]] += 1
     for layer in range(len(slots)):

@@ -18,6 +18,8 @@ SYSTEMS: LazyTable[type[System]] = LazyTable(
         "placed-ik": "placed:PlacedIk",
         "slot-bank": "slot_bank:SlotBank",
         "flash-moe": "flash_moe:FlashMoe",
+        "hot-window": "hot_window:HotWindow",
+        "hot-cache": "hot_cache:HotCache",
         "slot-remap": "slot_remap:SlotRemap",
         "bounded-insert": "bounded_insert:BoundedInsert",
         "static-profile": "static_profile:StaticProfile",

@@ -14,13 +14,15 @@ import pytest
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies import hot_profile
 from flashmoe_sim.policies._perf_profile import SCHEMAS, read_profile
+from flashmoe_sim.policies._shuffle import shuffled
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.hot_profile import exchange, request_starts
-from flashmoe_sim.policies.hot_window import HotWindow
+from flashmoe_sim.policies.hot_window import HotWindow, decodes_of
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN
+from tests.policies.naive import hot as naive
 from tests.residency.builders import Call, geometry_of, one_layer, random_calls, run, some, trace_of
 from tests.residency.compare import assert_twins
 
@@ -238,8 +240,11 @@ def test_long_traces_of_a_hot_window(seed: int) -> None:
         ("hot-window:interval=0", "interval=0 is not in 1..2147483647"),
         ("hot-window:interval=-5", "interval=-5 is not in 1..2147483647"),
         ("hot-window:interval=40.5", "interval is '40.5', expected int"),
+        ("hot-window:count=token", "unknown count of hot-window 'token'; known: decode, reference"),
+        ("hot-window:observe=first", "unknown observe of hot-window 'first'; known: all, last"),
         ("hot-window:bypass_tokens=-1", "bypass_tokens=-1 is not in 0..2147483647"),
         ("hot-profile:weighting=fair", "weighting='fair' is not one of flat, balanced, pressure, smooth, time"),
+        ("hot-profile:fill=all", "unknown fill of hot-profile 'all'; known: none, random"),
         ("hot-profile:curve=1.5", "curve=1.5 is not in 0..1"),
         ("hot-profile:curve=nan", "curve=nan is not in 0..1"),
         ("hot-profile:update_rate=-0.1", "update_rate=-0.1 is not in 0..1"),
@@ -251,6 +256,144 @@ def test_long_traces_of_a_hot_window(seed: int) -> None:
 def test_bad_parameters(text: str, says: str) -> None:
     with pytest.raises(BadInput, match=re.escape(says)):
         parse_policy(text)
+
+
+# --- hot-window as the system has it ----------------------------------------------------------------------------------
+
+
+def test_the_vectors_of_its_state_machine() -> None:
+    """K 4, E 16. Slots 0 to 2 take 3, 7 and 11, each once; then slot 3 takes 15, and 2 finds none.
+
+    In decodes 3 to 8 the uses are 7: 30, 11: 28, 9: 25, 4: 22, 3: 2, 15: 1; residents have 3 more. Of {3, 7, 11, 15}
+    stay 7 and 11; 9 takes slot 0 from 3, and 4 slot 3 from 15.
+    """
+    uses = [7] * 30 + [11] * 28 + [9] * 25 + [4] * 22 + [3] * 2 + [15]
+    parts = [uses[begin : begin + 18] for begin in range(0, 108, 18)]
+    calls = [(0, [3, 7, 11, 11], 1), (0, [3, 15, 7, 2], 1), *((0, part, 18) for part in parts)]
+    workload = prepare(trace_of(calls, 16))
+    result = run(workload, 4, "hot-window:interval=8:count=reference", record=True)
+    assert loaded_after(result) == [3, 1, 0, 0, 0, 0, 0, 2]
+    assert held(result) == [[4, 7, 9, 11]]
+    twin = naive.HotWindow([[call] for call in calls], naive.StepKinds(), {0: 4}, {0: 16}, "8", count="reference")
+    slots = []
+    for call in calls:
+        twin.after_step([call], request_ends=False)
+        slots.append(list(twin.held[0]))
+    assert slots == [[3, 7, 11], *[[3, 7, 11, 15]] * 6, [9, 7, 11, 4]]
+    # Counted once a decode, newcomers have 2 uses, and residents at least 1 and 3 more.
+    assert held(run(workload, 4, "hot-window:interval=8")) == [[3, 7, 11, 15]]
+
+
+def test_a_reference_is_a_use() -> None:
+    """Decode 2 has five tokens that ask for 1."""
+    calls = [(0, [0], 1), (0, [1] * 5, 5), (0, [2], 1), (0, [2], 1), (0, [2], 1)]
+    assert held(run(trace_of(calls, 4), 1, "hot-window:interval=5")) == [[0]]  # 3 = 0 + 3
+    assert held(run(trace_of(calls, 4), 1, "hot-window:interval=5:count=reference")) == [[1]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "seen"),
+    [
+        ([1, 1, 1, 1], [True, True, True, True]),
+        ([2, 2, 2, 1], [True, True, False, False]),
+        ([3, 3, 3, 1], [True, False, False, True]),  # the last computes the row that is output
+        ([5, 5, 5, 1], [False, False, False, True]),
+        ([5, 5, 5, 5], [False, False, False, False]),
+    ],
+)
+def test_of_a_micro_batch_so_many_rows_are_seen_as_there_are_layers(rows: list[int], seen: list[bool]) -> None:
+    trace = trace_of([(layer, [0] * n, n) for layer, n in enumerate(rows)], 4)
+    assert decodes_of(trace).observed.tolist() == seen
+
+
+def test_a_prompt_is_one_decode_of_which_the_last_micro_batch_is_seen() -> None:
+    """Steps of one layer: 300 and 300 tokens are two micro-batches, 300 and 200 one; 2048 tokens are a decode."""
+    p, d = PHASE_PROMPT, PHASE_DECODE
+
+    def found(steps: list[tuple[int, int, int]]) -> tuple[list[int], list[bool]]:
+        """Of steps of so many tokens, a phase and a text."""
+        sizes, phase, text = (list(column) for column in zip(*steps, strict=True))
+        calls = [(layer, [0] * n, n) for n in sizes for layer in range(600)]
+        trace = trace_of(calls, 4).with_(
+            phase=np.repeat(phase, 600).astype(np.uint8), sequence=np.repeat(text, 600).astype(np.int32)
+        )
+        decodes = decodes_of(trace)
+        return (decodes.ends // 600).tolist(), decodes.observed[::600].tolist()
+
+    assert found([(300, p, 1), (300, p, 1), (1, d, 1)]) == ([2, 3], [False, True, True])
+    assert found([(300, p, 1), (200, p, 1), (1, d, 1), (1, d, 1)]) == ([2, 3, 4], [True] * 4)
+    assert found([(300, p, 1), (200, p, 2), (1, p, 2)]) == ([1, 3], [True] * 3)
+    assert found([(512, p, 1)] * 4 + [(1, p, 1)] * 2) == ([4, 6], [False] * 3 + [True] * 3)
+    assert found([(600, p, 1), (1, p, 1)]) == ([2], [False, True])
+    assert found([(1, d, 1), (1, p, 2), (1, p, 2), (1, d, 2)]) == ([1, 3, 4], [True] * 4)
+
+
+def test_the_decodes_before_the_first_request() -> None:
+    """Two slots. Of four layers the first two begin full; of three the first, and the last, of one row."""
+    calls = [(layer, [3], 1) for _ in range(2) for layer in range(4)]
+    result = run(trace_of(calls, 4), 2, "hot-window:warm_up=True", record=True)
+    assert held(result) == [[0, 1], [0, 1], [3], [3]]
+    assert hits_of(result) == [0, 0, 0, 0, 0, 0, 1, 1]
+    assert loaded_after(result)[:4] == [0, 0, 1, 1]
+    calls = [(layer, [3], 1) for layer in range(3)]
+    assert held(run(trace_of(calls, 4), 2, "hot-window:warm_up=True")) == [[0, 1], [3], [0, 1]]
+    # Two decodes were before, so the third of the trace ends an interval of five: 4 > 0 + 3.
+    calls = [(0, [3], 1), (0, [2, 2], 2), (0, [2, 2], 2), (0, [3], 1)]
+    spec = "hot-window:interval=5:count=reference"
+    result = run(trace_of(calls, 4), 1, f"{spec}:warm_up=True", record=True)
+    assert loaded_after(result) == [0, 0, 1, 0]
+    assert held(result) == [[2]]
+    assert held(run(trace_of(calls, 4), 1, spec)) == [[3]]
+
+
+def test_a_trace_that_begins_with_the_warm_up() -> None:
+    """A step of two tokens with one output row, then a prompt, whose last layer computes nothing, then decoding."""
+    calls = [(0, [2, 3, 2, 1], 2), (1, [2], 1)]
+    calls += [(0, [0, 1], 1), (0, [0, 1], 1), (1, [0, 1], 1), (0, [1, 2], 1), (1, [1, 2], 1)]
+    trace = trace_of(calls, 8)
+    assert decodes_of(trace).warm_up == 2
+    assert decodes_of(trace).ends.tolist() == [2, 5, 7]
+    result = run(trace, 4, "hot-window:warm_up=True", record=True)
+    # 2, 3 and 1 are what the trace knows of the router's order, 0 is the lowest number beside them.
+    assert held(result) == [[0, 1, 2, 3], [0, 1, 2]]
+    assert hits_of(result) == [0, 0, 2, 2, 0, 2, 1]
+    assert loaded_after(result) == [4, 0, 0, 0, 2, 0, 1]
+
+
+@pytest.mark.parametrize("layers", [1, 4, 5])
+@pytest.mark.parametrize("seed", range(3))
+def test_long_texts_of_the_system(seed: int, layers: int) -> None:
+    """Prompts in steps of up to 400 tokens and decoding, in texts, with a warm-up or without."""
+    rng = np.random.default_rng(seed)
+    calls: list[Call] = []
+    phase, text = [], []
+    if seed:
+        calls += [(layer, rng.integers(0, 9, 4).tolist(), 2) for layer in range(layers - 1)]
+        calls += [(layers - 1, rng.integers(0, 9, 2).tolist(), 1)]
+        phase += [PHASE_PROMPT]
+        text += [0]
+    for number in range(6):
+        for _ in range(int(rng.integers(1, 9))):
+            tokens = int(rng.choice([1, 1, 2, 3, 100, 400]))
+            calls += [(layer, rng.integers(0, 9, 2 * tokens).tolist(), tokens) for layer in range(layers)]
+            phase += [PHASE_PROMPT]
+            text += [number]
+        for _ in range(int(rng.integers(0, 30))):
+            popular = rng.integers(0, 9, 3)
+            calls += [(layer, rng.choice(popular, 2).tolist(), 1) for layer in range(layers)]
+            phase += [PHASE_DECODE]
+            text += [number]
+    trace = trace_of(calls, 9)
+    per_call = np.repeat(np.arange(len(phase)), np.bincount(trace.steps))
+    sequenced = trace.with_(
+        phase=np.array(phase, np.uint8)[per_call], sequence=np.array(text, np.int32)[per_call], step=trace.steps
+    )
+    for one in (trace, sequenced, sequenced.with_(phase=None)):
+        for interval in (1, 2, 5, 12):
+            for count in ("decode", "reference"):
+                for slots in (1, 3, 9):
+                    spec = f"hot-window:interval={interval}:count={count}:observe=last:warm_up=True:bypass_tokens=150"
+                    assert_twins(prepare(one), Bank(slots=slots), spec, "atomic")
 
 
 # --- hot-profile: what is loaded --------------------------------------------------------------------------------------
@@ -320,6 +463,44 @@ def test_without_a_profile_the_trace_is_its_own() -> None:
     workload = two_layers(calls=calls)
     assert held(run(workload, Bank(budget_bytes=5 * MIB), "hot-profile")) == [[0, 1], [3]]
     assert held(run(workload, 3, "hot-profile")) == [[0, 1], [0, 3]]
+
+
+@pytest.mark.parametrize(
+    ("n", "first"),
+    [
+        (0, []),
+        (1, [0]),
+        (2, [1, 0]),
+        (3, [2, 0, 1]),
+        (8, [5, 2, 4, 0, 3, 6, 1, 7]),
+        (17, [15, 13, 5, 6, 2, 12, 11, 14, 7, 16, 4, 9, 3, 0, 1, 10, 8]),
+        (10_240, [1197, 2140, 4364, 8707, 4499, 7550, 6560, 818, 1342, 4858]),
+        (65_535, None),
+        (65_536, [14250, 25698, 61714, 40524, 5250, 47335, 43602, 57425, 61546, 11388]),  # one number, one place
+        (100_000, [85697, 93440, 91627, 40524, 5250, 47335, 43602, 57425, 66262, 11388]),
+    ],
+)
+def test_the_random_order_is_that_of_the_system(n: int, first: list[int] | None) -> None:
+    """As printed by a C++ program of g++ 12 with std::shuffle and std::mt19937(0x6d6f65)."""
+    order = shuffled(n, seed=0x6D6F65).tolist()
+    assert sorted(order) == list(range(n))
+    if first is not None:
+        assert order[:10] == first[:10]
+    if n < 2**16:
+        assert naive.shuffled([(0, one) for one in range(n)]) == [(0, one) for one in order]
+
+
+def test_a_random_fill_takes_the_room_that_is_left(tmp_path: Path) -> None:
+    """The profile has 0 of layer 0; seven are left: 1, 2, 3 of layer 0 and all of layer 1."""
+    path = write(tmp_path, [{"layer": 0, "experts": [[0, 2]]}])
+    assert shuffled(7, seed=0x6D6F65).tolist() == [4, 0, 5, 6, 2, 3, 1]
+    # 1 of layer 1 comes first, but opening a layer costs two; then 1 of layer 0, then 2 and 3 of layer 1.
+    assert loads(two_layers(), 3 * MIB, path, fill="random") == [[0, 1], []]
+    assert loads(two_layers(), 5 * MIB, path, fill="random") == [[0, 1], [1]]
+    assert loads(two_layers(), 6 * MIB, path, fill="random") == [[0, 1], [1, 2]]
+    assert loads(two_layers(), 2 * MIB, path, fill="random") == [[0], []]
+    assert loads(two_layers(), 90 * MIB, path, fill="random") == [[0, 1, 2, 3], [0, 1, 2, 3]]
+    assert loads(two_layers(), 90 * MIB, path) == [[0], []]
 
 
 # Two layers; the uses of their experts, the second with fewer experts but more uses.
@@ -539,8 +720,8 @@ def test_random_profiles_and_texts(tmp_path: Path, weighting: str, seed: int) ->
         profile.append(entry)
     profile[0] |= {WAIT: 50.0, "total_moe_time_per_call_us": 50.0}
     path = write(tmp_path, profile)
-    for curve, rate in ((0.5, 0.0), (1.0, 0.15), (0.3, 1.0)):
-        spec = f"hot-profile:profile={path}:weighting={weighting}:curve={curve}:update_rate={rate}"
+    for curve, rate, fill in ((0.5, 0.0, "random"), (1.0, 0.15, "none"), (0.3, 1.0, "none")):
+        spec = f"hot-profile:profile={path}:weighting={weighting}:curve={curve}:update_rate={rate}:fill={fill}"
         for scope in ("layer", "global"):
             for slots in range(1, n_experts + 1):
                 assert_twins(workload, Bank(slots=slots), spec, "atomic", scope=scope)
@@ -617,11 +798,27 @@ def test_not_even_the_schema(tmp_path: Path, text: str, says: str) -> None:
 
 
 def test_a_profile_without_times_has_no_timed_weighting(tmp_path: Path) -> None:
-    path = write(tmp_path, [GOOD | {WAIT: 5}])
+    path = write(tmp_path, [GOOD])
     says = f"policy hot-profile: weighting=time needs the times of a profile, and {path} has none"
     with pytest.raises(BadInput, match=re.escape(says)):
         parse_policy(f"hot-profile:profile={path}:weighting=time")
+    path = write(tmp_path, [GOOD | {WAIT: 5}])
     parse_policy(f"hot-profile:profile={path}:weighting=smooth")
+    parse_policy(f"hot-profile:profile={path}:weighting=time")
+
+
+def test_a_layer_without_its_time_has_its_wait_instead(tmp_path: Path) -> None:
+    """Times 300 and 100, and a wait of 500, which is the most: weights 0.7 + 0.7 x (0.5, 0, 1)."""
+    times: list[dict[str, float]] = [
+        {"total_moe_time_per_call_us": 300},
+        {"total_moe_time_per_call_us": 100},
+        {WAIT: 500},
+    ]
+    path = write(tmp_path, [{"layer": n, "experts": [[0, 100]], **time} for n, time in enumerate(times)])
+    calls = [(layer, [0], 1) for layer in range(3)]
+    workload = prepare(trace_of(calls, 4), geometry_of(dict.fromkeys(range(3), MIB), 4))
+    assert loads(workload, 2 * MIB, path, weighting="time") == [[], [], [0]]
+    assert loads(workload, 4 * MIB, path, weighting="time") == [[0], [], [0]]
 
 
 def test_a_profile_of_another_model(tmp_path: Path) -> None:

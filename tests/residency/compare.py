@@ -15,7 +15,9 @@ from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.workload import Workload, prepare
-from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.phases import find_phases
+from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
+from tests.policies.naive.hot import StepKinds
 from tests.residency import naive
 from tests.residency.builders import COLUMNS, Call, geometry_of, run, trace_of
 
@@ -57,6 +59,7 @@ def assert_twins(
             scope=scope,
             predictions=predictions,
             request_starts=request_starts(trace).tolist(),
+            kinds=kinds_of(trace),
         )
     except naive.Overflow:
         with pytest.raises(BadInput, match="slot-bank overflow") as refused:
@@ -125,6 +128,18 @@ def predictions_of(predictor: Prefetcher, trace: RoutingTrace) -> list[tuple[int
     bounds = zip(found.offset[:-1], found.offset[1:], strict=True)
     experts = [found.expert[begin:end].tolist() for begin, end in bounds]
     return list(zip(found.after.tolist(), [trace.layers[row] for row in found.row], experts, strict=True))
+
+
+def kinds_of(trace: RoutingTrace) -> StepKinds:
+    """What a trace says of its steps."""
+    phases = find_phases(trace)
+    _, first = np.unique(trace.steps, return_index=True)
+    text = () if trace.sequence is None else trace.sequence[first].tolist()
+    return (
+        StepKinds((phases.phase == PHASE_PROMPT).tolist(), text, phases.warm_up_steps)
+        if phases
+        else StepKinds((), text)
+    )
 
 
 def calls_of(trace: RoutingTrace) -> list[Call]:

@@ -13,7 +13,7 @@ from fractions import Fraction
 from math import inf
 
 from tests.policies.naive import Expert, Next, Told
-from tests.policies.naive.hot import Hot, HotProfile, HotWindow
+from tests.policies.naive.hot import Hot, HotProfile, HotWindow, StepKinds
 from tests.policies.naive.table import EVICTING
 from tests.residency.builders import Call
 
@@ -530,6 +530,7 @@ def replay(
     scope: str = "layer",
     predictions: Predicted = (),
     request_starts: Sequence[int] = (),
+    kinds: StepKinds | None = None,
 ) -> Result:
     """The twin of `flashmoe_sim.residency.replay.replay` for a bank of `slots` a layer or of `budget_bytes` for all.
 
@@ -555,8 +556,9 @@ def replay(
         name, *pieces = policy.split(":")
         parameters = dict(piece.split("=") for piece in pieces)
         whole = budget if slots is not None else budget - budget % 2**20
-        hot = HotWindow(each, n_experts, **parameters) if name == "hot-window" else None
-        hot = hot or HotProfile(calls, weights, whole, **parameters)
+        steps = [[calls[number] for number in step] for step in Run(calls, {}).steps()]
+        hot = HotWindow(steps, kinds or StepKinds(), each, n_experts, **parameters) if name == "hot-window" else None
+        hot = hot or HotProfile(calls, weights, whole, n_experts=n_experts, **parameters)
         return scheduled(calls, hot, request_starts, scope=scope)
 
     fixed = contract in ("runtime", "protected")

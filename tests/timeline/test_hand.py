@@ -152,6 +152,16 @@ def test_hot_cold() -> None:
     assert parts_of("hot-cold", **IN_RAM) == {"experts": 0.25, "cold_lane": 1.25, "merge": 0.0625}
 
 
+def test_hot_cold_padded() -> None:
+    # the hit and an empty expert for each of three misses take 1 s beside the 1.5 s of the cold lane
+    assert parts_of("hot-cold-padded", **IN_RAM) == {"experts": 1.0, "cold_lane": 0.5, "merge": 0.0625}
+    # without a hit the GPU computes nothing
+    work = work_of([{"requests": 4, "misses": 4, **IN_RAM, "warm": 4}])
+    timeline = simulate(work, costs_of(**MACHINE), parse_execution("hot-cold-padded"))
+    assert timeline.parts[0, PARTS.index("experts")] == 0
+    assert timeline.parts[0, PARTS.index("cold_lane")] == 2.0
+
+
 def test_hot_cold_reads_what_ram_does_not_hold_and_uploads_what_is_installed() -> None:
     # two of three misses are read until 2, then the cold lane takes until 3.5, and joining until 3.5625; meanwhile
     # three uploads, 2..4.25; then three installs

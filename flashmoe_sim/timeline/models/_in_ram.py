@@ -45,15 +45,15 @@ def wait_for_items(sim: Any, call: Call, parts: Any, late: int, arrived: float, 
 
 
 @inlined
-def two_lanes(sim: Any, call: Call, parts: Any, begin: float, late: int, side_by_side_from: int) -> float:
+def two_lanes(sim: Any, call: Call, parts: Any, begin: float, late: int, side_by_side_from: int, hot: int) -> float:
     """Hits on the GPU and misses on the CPU: side by side if both have work and the call is large enough.
 
     What the CPU computes and RAM does not hold is read first, as one batch of items from `late` on, and the cold lane
     begins when all of it is there. Misses that the call installs are uploaded from then on, beside the two lanes, and
     the call waits for them.
-    side_by_side_from: requests of a call from which its lanes run side by side.
+    side_by_side_from: requests of a call from which its lanes run side by side. hot: experts that the GPU computes.
     """
-    hot_end: float = compute(sim, call, parts, begin, call.requests - call.misses)
+    hot_end: float = compute(sim, call, parts, begin, hot)
     if call.misses == 0:
         return hot_end
     stored = call.misses - call.warm

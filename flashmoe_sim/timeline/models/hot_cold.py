@@ -12,11 +12,23 @@ from flashmoe_sim.timeline.models.base import Call
 
 
 @inlined
-def serve(sim: Any, call: Call, parts: Any) -> float:
+def _serve(sim: Any, call: Call, parts: Any, hot: int) -> float:
     late = claim(sim, call.number, call.ready, False)
     uploaded = max(call.ready, upload_items(sim, late, 0.0, call.number))
     usable = wait_for_items(sim, call, parts, late, call.ready, uploaded)
-    end: float = two_lanes(sim, call, parts, usable, late, call.threshold)
+    end: float = two_lanes(sim, call, parts, usable, late, call.threshold, hot)
+    return end
+
+
+@inlined
+def serve(sim: Any, call: Call, parts: Any) -> float:
+    end: float = _serve(sim, call, parts, call.requests - call.misses)
+    return end
+
+
+@inlined
+def serve_padded(sim: Any, call: Call, parts: Any) -> float:
+    end: float = _serve(sim, call, parts, call.requests if call.misses < call.requests else 0)
     return end
 
 
@@ -36,3 +48,12 @@ class HotCold(InRam):
     @property
     def threshold(self) -> int:
         return self.min_parallel
+
+
+@dataclass(frozen=True)
+class HotColdPadded(HotCold):
+    """As `hot-cold`, but the GPU computes an empty expert in the place of each miss, if anything hits."""
+
+    name: ClassVar[str] = "hot-cold-padded"
+    describes: ClassVar[str] = "a fork of llama.cpp with a hot cache that a profile fills"
+    serve: ClassVar[Any] = serve_padded

@@ -38,7 +38,7 @@ def serve(sim: Any, call: Call, parts: Any) -> float:
         installed = install(sim, call, parts, usable, call.installs)
         all_computed: float = compute(sim, call, parts, installed, call.requests)
         return all_computed
-    end: float = two_lanes(sim, call, parts, usable, late, call.requests + 1)
+    end: float = two_lanes(sim, call, parts, usable, late, call.requests + 1, call.requests - call.misses)
     return end
 
 

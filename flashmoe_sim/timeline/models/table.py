@@ -20,6 +20,7 @@ EXECUTION_MODELS: LazyTable[type[ExecutionModel]] = LazyTable(
         "async-upload": "async_upload:AsyncUpload",
         "overlap-prefetch": "overlap_prefetch:OverlapPrefetch",
         "hot-cold": "hot_cold:HotCold",
+        "hot-cold-padded": "hot_cold:HotColdPadded",
         "prefill-copy": "prefill_copy:PrefillCopy",
         "page-cache": "page_cache:PageCache",
         "mapped": "mapped:Mapped",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil, floor, sqrt
 from pathlib import Path
 
@@ -29,41 +30,131 @@ class Hot:
         """A step made these calls; whether another request begins after it."""
 
 
+@dataclass(frozen=True)
+class StepKinds:
+    """What a trace says of its steps: whether each is a prompt, of which text, and how many first ones warm up."""
+
+    prompt: Sequence[bool] = ()
+    text: Sequence[int] = ()
+    warm_up_steps: int = 0
+
+
 class HotWindow(Hot):
     """Slots are lists: the first free one is the next to append to."""
 
     def __init__(
-        self, slots: Mapping[int, int], n_experts: Mapping[int, int], interval: str = "40", bypass_tokens: str = "0"
+        self,
+        steps: Sequence[Sequence[Call]],
+        told: StepKinds,
+        slots: Mapping[int, int],
+        n_experts: Mapping[int, int],
+        interval: str = "40",
+        bypass_tokens: str = "0",
+        count: str = "decode",
+        observe: str = "all",
+        warm_up: str = "False",
     ) -> None:
         self.slots = {layer: min(slots[layer], n_experts[layer]) for layer in n_experts}
         self.n_experts = n_experts
         self.interval, self.most = int(interval), int(bypass_tokens)
+        self.by_reference, self.last_only = count == "reference", observe == "last"
+        self.told = told
         self.held = {layer: [] for layer in n_experts}
         self.filling = True
         self.decodes = 0
-        self.count: Counter[Expert] = Counter()
+        self.uses_of: Counter[Expert] = Counter()
+        self.seen: list[Call] = []  # of the decode that goes on
+        self.batch: list[Sequence[Call]] = []  # the steps of its last micro-batch
+        self.tokens = 0
+        self.steps = list(steps)
+        self.number = 0
+        self.warming = told.warm_up_steps if warm_up == "True" else 0
+        if warm_up == "True":
+            self.decodes = 1
+            if not self.warming:
+                self.warm_up([])
+
+    def warm_up(self, calls: Sequence[Call]) -> None:
+        self.decodes += 1
+        layers = sorted(self.n_experts)
+        room = len(layers)
+        for layer in layers:
+            rows = 1 if layer == layers[-1] else 2
+            if rows <= room:
+                room -= rows
+                ranked = [expert for number, experts, _ in calls if number == layer for expert in experts]
+                ranked += range(self.n_experts[layer])
+                self.held[layer] = list(dict.fromkeys(ranked))[: self.slots[layer]]
+        self.check_full()
 
     def uses(self, tokens: int) -> bool:
         return not self.most or tokens <= self.most
 
+    @staticmethod
+    def size(calls: Sequence[Call]) -> int:
+        return max(HotWindow.rows(call) for call in calls)
+
+    @staticmethod
+    def rows(call: Call) -> int:
+        return max(call[2], 1 if call[1] else 0)
+
+    def goes_on(self, step: int) -> bool:
+        """Whether a step is a part of the same decode as the one before it."""
+        told = self.told
+        if step < told.warm_up_steps:
+            return True
+        if step == told.warm_up_steps or not told.prompt or not told.prompt[step] or not told.prompt[step - 1]:
+            return False
+        if told.text and told.text[step] != told.text[step - 1]:
+            return False
+        return self.tokens + self.size(self.steps[step]) <= 2048
+
     def after_step(self, calls: Sequence[Call], *, request_ends: bool) -> None:
+        step = self.number
+        self.number += 1
+        if step < self.warming:
+            self.seen += calls
+            if self.number == self.warming:
+                self.warm_up(self.seen)
+                self.seen = []
+            return
+        if not self.last_only:
+            self.decode_ended([call for call in calls if self.uses(call[2])])
+            return
+        self.tokens += self.size(calls)
+        if sum(map(self.size, self.batch)) + self.size(calls) > 512:
+            self.batch = []
+        self.batch.append(calls)
+        if self.number < len(self.steps) and self.goes_on(self.number):
+            return
+        room, observed = len(self.n_experts), []
+        for layer in sorted(self.n_experts):
+            of_layer = [call for step_calls in self.batch for call in step_calls if call[0] == layer]
+            if sum(map(self.rows, of_layer)) <= room:
+                room -= sum(map(self.rows, of_layer))
+                observed += of_layer
+        self.batch, self.tokens = [], 0
+        self.decode_ended(observed)
+
+    def decode_ended(self, observed: Sequence[Call]) -> None:
         self.decodes += 1
-        for layer, experts, tokens in calls:
-            if not self.uses(tokens):
-                continue
-            for expert in dict.fromkeys(experts):
-                self.count[layer, expert] += 1
+        for layer, experts, _ in observed:
+            self.uses_of.update((layer, expert) for expert in (experts if self.by_reference else set(experts)))
+            for expert in experts if self.filling else ():
                 there = self.held[layer]
-                if self.filling and expert not in there and len(there) < self.slots[layer]:
+                if expert not in there and len(there) < self.slots[layer]:
                     there.append(expert)
         if self.filling:
-            if all(len(self.held[layer]) == self.slots[layer] for layer in self.held):
-                self.filling = False
-                self.count.clear()
+            self.check_full()
         elif self.decodes % self.interval == 0:
             for layer in self.held:
                 self.rebalance(layer)
-            self.count.clear()
+            self.uses_of.clear()
+
+    def check_full(self) -> None:
+        if all(len(self.held[layer]) == self.slots[layer] for layer in self.held):
+            self.filling = False
+            self.uses_of.clear()
 
     def rebalance(self, layer: int) -> None:
         there, k = self.held[layer], self.slots[layer]
@@ -71,13 +162,47 @@ class HotWindow(Hot):
         bonus = {1: bonus // 2, 2: bonus * 3 // 4}.get(self.decodes // self.interval, bonus)
 
         def rank(expert: int) -> tuple[int, bool, int]:
-            return -self.count[layer, expert] - bonus * (expert in there), expert not in there, expert
+            return -self.uses_of[layer, expert] - bonus * (expert in there), expert not in there, expert
 
         best = sorted(range(self.n_experts[layer]), key=rank)[:k]
         newcomers = [expert for expert in best if expert not in there]
         left = [slot for slot in range(k) if there[slot] not in best]
         for slot, expert in zip(left, newcomers, strict=True):
             there[slot] = expert
+
+
+def shuffled(ones: Sequence[Expert]) -> list[Expert]:
+    """By std::mt19937 with the seed 0x6d6f65 and std::shuffle, of fewer than 2**16."""
+    ones, state, n = list(ones), [0x6D6F65], 624
+    for i in range(1, n):
+        state.append((1812433253 * (state[-1] ^ state[-1] >> 30) + i) % 2**32)
+
+    def number() -> int:
+        both = (state[0] & 2**31) | (state[1] & (2**31 - 1))
+        state.append(state[397] ^ both >> 1 ^ (0x9908B0DF if both % 2 else 0))
+        state.pop(0)
+        y = state[-1]
+        y ^= y >> 11
+        y ^= y << 7 & 0x9D2C5680
+        y ^= y << 15 & 0xEFC60000
+        return y ^ y >> 18
+
+    def below(most: int) -> int:
+        while True:
+            product = number() * most
+            if product % 2**32 >= 2**32 % most:
+                return product >> 32
+
+    place = 1
+    if len(ones) % 2 == 0 and ones:
+        other = below(2)
+        ones[1], ones[other] = ones[other], ones[1]
+        place = 2
+    for i in range(place, len(ones), 2):
+        both = below((i + 1) * (i + 2))
+        for here, other in ((i, both // (i + 2)), (i + 1, both % (i + 2))):
+            ones[here], ones[other] = ones[other], ones[here]
+    return ones
 
 
 class HotProfile(Hot):
@@ -92,6 +217,8 @@ class HotProfile(Hot):
         weighting: str = "flat",
         curve: str = "0.5",
         update_rate: str = "0",
+        fill: str = "none",
+        n_experts: Mapping[int, int] | None = None,
     ) -> None:
         self.weighting, self.curve, self.rate = weighting, float(curve), float(update_rate)
         self.held = defaultdict(list)
@@ -117,11 +244,18 @@ class HotProfile(Hot):
             if cost <= budget:
                 budget -= cost
                 self.held[layer].append(expert)
+        others = [(layer, one) for layer, n in sorted((n_experts or {}).items()) for one in range(n)]
+        others = [one for one in others if one not in self.resident()]
+        for layer, expert in shuffled(others) if fill == "random" else ():
+            cost = size[layer] * (1 if self.held[layer] else 2)
+            if cost <= budget:
+                budget -= cost
+                self.held[layer].append(expert)
         self.seen: Counter[Expert] = Counter()
 
     @staticmethod
     def time(entry: Mapping[str, float]) -> float:
-        return entry.get("total_moe_time_per_call_us", 0)
+        return entry.get("total_moe_time_per_call_us", 0) or HotProfile.pressure(entry)
 
     @staticmethod
     def pressure(entry: Mapping[str, float]) -> float:

@@ -64,7 +64,12 @@ SCHEDULED_VARIANTS = (
     "hot-window:interval=1",
     "hot-window:interval=4",
     "hot-window:interval=4:bypass_tokens=1",
+    "hot-window:interval=4:count=reference",
+    "hot-window:interval=3:observe=last",
+    "hot-window:interval=2:count=reference:observe=last:warm_up=True",
+    "hot-window:interval=1:warm_up=True",
     "hot-profile:weighting=balanced",
     "hot-profile:update_rate=0.1",
+    "hot-profile:fill=random:update_rate=0.5",
     "hot-profile:weighting=balanced:update_rate=1.0",
 )

@@ -152,7 +152,7 @@ class HotCold(Beside):
         side_by_side = 0 < misses < requests and requests >= side_by_side_from
         if side_by_side:
             cold = self.env.process(lane)
-        yield from self.during(call, "experts", self.once("compute", (requests - misses) * expert_s))
+        yield from self.during(call, "experts", self.once("compute", self.hot(requests, misses) * expert_s))
         if not side_by_side:
             cold = self.env.process(lane)
         yield from self.during(call, "read", self.all([in_ram]))
@@ -161,6 +161,10 @@ class HotCold(Beside):
             yield from self.during(call, "merge", self.once("compute", self.costs.merge_s))
         yield from self.during(call, "upload", self.all(uploads))
         yield from self.during(call, "host", self.once("host", installs * self.costs.install_s))
+
+    def hot(self, requests: int, misses: int) -> int:
+        """The experts that the GPU computes."""
+        return requests - misses
 
     def cold_lane(
         self, stored: list[Expert], in_ram: simpy.Event, cold_lane_s: float, installs: list[int], out: list[simpy.Event]
@@ -177,6 +181,11 @@ class HotCold(Beside):
     def upload_beside(self, row: int) -> Events:
         if self.costs.upload_s[row] > 0:
             yield from self.upload_now(float(self.costs.upload_s[row]))
+
+
+class HotColdPadded(HotCold):
+    def hot(self, requests: int, misses: int) -> int:
+        return requests if requests > misses else 0
 
 
 class PrefillCopy(HotCold):

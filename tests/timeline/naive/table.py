@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.timeline.naive.beside import HotCold, OverlapPrefetch, PrefillCopy
+from tests.timeline.naive.beside import HotCold, HotColdPadded, OverlapPrefetch, PrefillCopy
 from tests.timeline.naive.twin import Twin
 from tests.timeline.naive.waiting import (
     AsyncUpload,
@@ -22,6 +22,7 @@ TWINS: dict[str, type[Twin]] = {
     "async-upload": AsyncUpload,
     "overlap-prefetch": OverlapPrefetch,
     "hot-cold": HotCold,
+    "hot-cold-padded": HotColdPadded,
     "prefill-copy": PrefillCopy,
     "page-cache": ParallelInstall,
     "mapped": Mapped,

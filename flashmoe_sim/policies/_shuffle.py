@@ -1,0 +1,53 @@
+"""The shuffle of a C++ program: std::shuffle of libstdc++ with std::mt19937."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+RANGE = 1 << 32  # of a number of the generator
+BLOCK = 1024
+
+
+def shuffled(n: int, *, seed: int) -> NDArray[np.int64]:
+    """0 to n - 1 in the order that libstdc++ leaves them in, i64 [n]; `seed` is std::mt19937's.
+
+    While the square of n fits into 32 bits, one number of the generator gives two places to swap with.
+    """
+    order = list(range(n))
+    random = _numbers(seed)
+    if n * n >= RANGE:
+        for i in range(1, n):
+            _swap(order, i, _below(i + 1, random))
+        return np.array(order, np.int64)
+    i = 1
+    if n > 1 and n % 2 == 0:
+        _swap(order, 1, _below(2, random))
+        i = 2
+    while i < n:
+        first, second = divmod(_below((i + 1) * (i + 2), random), i + 2)
+        _swap(order, i, first)
+        _swap(order, i + 1, second)
+        i += 2
+    return np.array(order, np.int64)
+
+
+def _swap(order: list[int], a: int, b: int) -> None:
+    order[a], order[b] = order[b], order[a]
+
+
+def _below(n: int, random: Iterator[int]) -> int:
+    """A number from 0 to n - 1: the high half of a product; numbers whose low half would favour some are left out."""
+    while True:
+        high, low = divmod(next(random) * n, RANGE)
+        if low >= RANGE % n:
+            return high
+
+
+def _numbers(seed: int) -> Iterator[int]:
+    """What std::mt19937 gives, one after another."""
+    state = np.random.RandomState(seed)
+    while True:
+        yield from map(int, state.randint(0, RANGE, BLOCK, np.uint32))

@@ -1,0 +1,137 @@
+"""A hot set on the GPU that a profile chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.sizes import MIB
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.hot_profile import HotProfile
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.systems.base import (
+    BUFFERS_BYTES,
+    Case,
+    Cost,
+    Launch,
+    Plan,
+    Share,
+    System,
+    gpu_left,
+    gpu_weights,
+    llama_words,
+    no_room,
+)
+from flashmoe_sim.timeline.models.hot_cold import HotColdPadded
+
+AUTO = -1
+RESERVE_BYTES = 1024 * MIB
+REVISIONS = {"head": "random", "may": "none"}  # what takes the room that the profile leaves
+NEVER = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class HotCache(System):
+    """The experts that a profile scores best are also on the GPU; the CPU computes the others beside it.
+
+    Prompts of 256 tokens and more are copied to the GPU by the program; here the CPU computes their misses. A GPU that
+    CUDA does not program computes hits before the CPU computes misses, not beside.
+    max_mib: of the cache, in MiB. -1, the program's automatic rule: the GPU memory beside weights and context, less
+        1024 MiB. In the program 0, its default, is off.
+    weighting: how experts are scored: flat, balanced, pressure, smooth or time.
+    layer_curve: how strong the weights of layers are, 0 to 1; flat and balanced have none.
+    update_rate: share of the hot set that may be exchanged after each request; 0 for none.
+    profile: the JSON to load from. Empty: the trace's own requests, by hindsight, as if it had been profiled before.
+    revision: `head`, 04c100386 of June 2026, or `may`, which leaves room empty that the profile does not fill.
+    """
+
+    name: ClassVar[str] = "hot-cache"
+    title: ClassVar[str] = "hot experts of a profile"
+    engine: ClassVar[str] = "llama.cpp, adrianhoehne's fork"
+    source: ClassVar[str] = "adrianhoehne/llama.cpp 04c100386: src/moe-hot-cache, common/arg.cpp:2426-2610"
+    keeps: ClassVar[str] = "copies of the profile's best experts in GPU memory"
+    misses: ClassVar[str] = "computed on the CPU, beside the GPU"
+    size: ClassVar[str] = "max_mib"
+    own_gpu: ClassVar[bool | None] = True
+    archs: ClassVar[tuple[str, ...]] = (
+        "qwen35moe",
+        "qwen3next",
+        "gemma4",
+        "mellum",
+        "gpt-oss",
+        "deepseek2",
+        "glm4moe",
+    )
+    costs: ClassVar[tuple[Cost, ...]] = (
+        Cost(
+            "host.call_us",
+            35,
+            65,
+            130,
+            "its docs/moe-hot-cache: worklist 65 us a call, with two counts read back",
+            False,
+        ),
+    )
+
+    max_mib: int = AUTO
+    weighting: str = "flat"
+    layer_curve: float = 0.5
+    update_rate: float = 0.0
+    profile: str = ""
+    revision: str = "head"
+
+    def __post_init__(self) -> None:
+        if self.max_mib < AUTO or self.max_mib == 0:
+            raise BadInput(f"system hot-cache: max_mib {self.max_mib}; expected 1 or more, or -1")
+        if self.revision not in REVISIONS:
+            raise unknown_name("revision of hot-cache", self.revision, REVISIONS)
+        self._policy()
+
+    def _policy(self) -> HotProfile:
+        return HotProfile(self.profile, self.weighting, self.layer_curve, self.update_rate, REVISIONS[self.revision])
+
+    def why_not(self, case: Case) -> str:
+        least = 2 * min(layer.expert_bytes for layer in case.model.layers.values())
+        if 0 < self.max_mib * MIB < least:
+            return f"{self.max_mib} MiB; an expert and the empty slot beside it take {least / MIB:.1f}"
+        return super().why_not(case)
+
+    def sizes(self, case: Case) -> Sequence[int]:
+        most = self._most(case)
+        return sorted({size for size in (most // 8, most // 4, most // 2, most) if size > 0})
+
+    def sized(self, case: Case) -> Self:
+        if self.max_mib != AUTO:
+            return self
+        if not (most := self._most(case)):
+            raise no_room("hot experts on the GPU", gpu_left(case))
+        sized = replace(self, max_mib=most)
+        if reason := sized.why_not(case):
+            raise BadInput(reason)
+        return sized
+
+    def _most(self, case: Case) -> int:
+        return max(gpu_left(case) + BUFFERS_BYTES - RESERVE_BYTES, 0) // MIB
+
+    def plan(self, case: Case) -> Plan:
+        execution = HotColdPadded() if case.machine.api == "cuda" else HotColdPadded(min_parallel=NEVER)
+        return Plan(
+            Setup(Bank(None, self.max_mib * MIB), self._policy(), "atomic"), execution, self.adapted(case.machine)
+        )
+
+    def memory(self, case: Case) -> tuple[Share, ...]:
+        everything = case.model.routed_bytes + case.slot_bytes  # with the empty slot of every layer
+        return (
+            Share("hot experts", "gpu", min(self.max_mib * MIB, everything)),
+            *gpu_weights(case),
+            Share("experts", "mapped", case.model.routed_bytes),
+        )
+
+    def launch(self, case: Case) -> Launch:
+        words = ["-ngl", "99", "--cpu-moe", "--moe-hot-cache", self.profile or "PROFILE.json"]
+        words += ["--moe-hot-cache-max-mib", str(self.max_mib), "--moe-hot-cache-weighting", self.weighting]
+        words += ["--moe-hot-cache-layer-curve", f"{self.layer_curve:g}"]
+        words += ["--moe-hot-cache-update-rate", f"{self.update_rate:g}"] if self.update_rate else []
+        return Launch(llama_words(case, *words))

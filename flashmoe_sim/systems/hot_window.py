@@ -1,0 +1,107 @@
+"""A hot set on the GPU that follows a window of decodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.hot_window import HotWindow as HotWindowPolicy
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.systems.base import (
+    Case,
+    Launch,
+    Plan,
+    Share,
+    System,
+    gpu_left,
+    gpu_weights,
+    ladder,
+    llama_words,
+    no_room,
+)
+from flashmoe_sim.timeline.models.hot_cold import HotCold
+
+MAP_BYTES = 8  # of an expert: its slot, and its place in the routing, on the GPU
+ID_BYTES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class HotWindow(System):
+    """The experts used most in the last window of decodes are also on the GPU; the CPU computes the others beside it.
+
+    Long prompts that pass the hot set by are copied to the GPU by the program; here the CPU computes them.
+    slots: hot experts of each layer. 0: as many as GPU memory holds beside the rest; the program itself has no such
+        rule, and without its flag the hot set is off.
+    interval: decodes after which the hot set changes.
+    bypass_tokens: calls of more tokens pass the hot set by; 0: none do.
+    """
+
+    name: ClassVar[str] = "hot-window"
+    title: ClassVar[str] = "hot experts of a window of decodes"
+    engine: ClassVar[str] = "llama.cpp, ParmesanParty's fork"
+    source: ClassVar[str] = "ParmesanParty/llama.cpp 73bfef6, 7c29c6c: common/arg.cpp, llama_moe_hot_cache_post_decode"
+    keeps: ClassVar[str] = "copies of each layer's most used experts in GPU memory"
+    misses: ClassVar[str] = "computed on the CPU, beside the GPU"
+    size: ClassVar[str] = "slots"
+    own_gpu: ClassVar[bool | None] = True
+    apis: ClassVar[tuple[str, ...]] = ("cuda",)
+    archs: ClassVar[tuple[str, ...]] = ("qwen35moe",)
+
+    slots: int = 0
+    interval: int = 40
+    bypass_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        if self.slots < 0:
+            raise BadInput(f"system hot-window: slots {self.slots}; expected 0 or more")
+        self._policy()
+
+    def _policy(self) -> HotWindowPolicy:
+        return HotWindowPolicy(self.interval, self.bypass_tokens, count="reference", observe="last", warm_up=True)
+
+    def why_not(self, case: Case) -> str:
+        if self.slots > case.n_experts:
+            return f"{self.slots} slots; {case.model.name} has {case.n_experts} experts a layer, so they never fill"
+        return super().why_not(case)
+
+    def sizes(self, case: Case) -> Sequence[int]:
+        return ladder(case.model.top_k or 1, self._most(case))
+
+    def sized(self, case: Case) -> Self:
+        if self.slots:
+            return self
+        if not (most := self._most(case)):
+            raise no_room("hot experts on the GPU", gpu_left(case))
+        return replace(self, slots=most)
+
+    def _most(self, case: Case) -> int:
+        room = gpu_left(case) - _maps_bytes(case)
+        return min(max(room, 0) // case.slot_bytes, case.n_experts)
+
+    def plan(self, case: Case) -> Plan:
+        return Plan(Setup(Bank(slots=self.slots), self._policy(), "atomic"), HotCold(), self.adapted(case.machine))
+
+    def memory(self, case: Case) -> tuple[Share, ...]:
+        layers = case.model.layers.values()
+        staging = max(layer.expert_bytes for layer in layers) * self.slots
+        ids = len(layers) * case.n_experts * ID_BYTES
+        return (
+            Share("hot experts", "gpu", self.slots * case.slot_bytes),
+            Share("maps", "gpu", _maps_bytes(case)),
+            *gpu_weights(case),
+            Share("pinned buffers", "ram", staging + ids),
+            Share("experts", "mapped", case.model.routed_bytes),
+        )
+
+    def launch(self, case: Case) -> Launch:
+        words = ["-ngl", "99", "--cpu-moe", "--moe-hot-k", str(self.slots)]
+        words += ["--moe-hot-rebalance-interval", str(self.interval)]
+        bypass = {"LLAMA_MOE_HOT_PP_BYPASS_N_TOKENS": str(self.bypass_tokens)} if self.bypass_tokens else {}
+        return Launch(llama_words(case, *words), bypass)
+
+
+def _maps_bytes(case: Case) -> int:
+    return sum(layer.n_experts * MAP_BYTES for layer in case.model.layers.values())
