@@ -39,7 +39,7 @@ class Compared:
     hit_rate: without a bank, that of the page cache.
     gpu_bytes, ram_bytes: what it keeps in each, mapped files not counted. miss_bytes_per_token: bytes of the experts
     that were not where they are computed; storage_bytes_per_token: of them, those read from storage.
-    ms_per_token: by GROUPS.
+    ms_per_token: by GROUPS. hindsight: whether it chose its experts by the very trace that it is replayed on.
     """
 
     system: System
@@ -55,6 +55,7 @@ class Compared:
     prompt_tok_s: float | None = None
     ms_per_token: dict[str, float] | None = None
     launch: Launch | None = None
+    hindsight: bool = False
 
     def as_row(self) -> dict[str, Any]:
         """schema.COMPARED."""
@@ -177,6 +178,7 @@ def _at_setting(
                 ms_per_token=_grouped(one.timing.part_ms_per_token),
             )
         assert workload is not None
+        said = replace(said, hindsight=getattr(plan.setup.policy, "profile", None) == "")
         routed = system.prepared(workload)
         replayed = system.replay(routed, plan.setup)
         timed = time_replay(routed, plan.setup, replayed, plan.machine, conditions, interval=interval)

@@ -79,6 +79,8 @@ def compare_as_told(
         reasons = "; ".join(f"{row.system.spec}: {row.why_not}" for row in rows[:3])
         more = f"; and {len(rows) - 3} more" if len(rows) > 3 else ""
         raise BadInput(f"{machine.name}: no system can run {of.name} there: {reasons}{more}")
+    if known := [row.system.name for row in rows if row.hindsight and row.tok_s is not None]:
+        notes.append(f"{', '.join(known)}: the profile is made of this very trace, which flatters it")
     return Comparison(case, rows, tuple(notes), borrowed)
 
 

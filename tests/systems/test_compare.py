@@ -111,6 +111,14 @@ def test_dense_weights_of_the_trace() -> None:
         case_of(bare, small.machine, workload=None)
 
 
+def test_a_profile_of_the_very_trace_is_said() -> None:
+    small = case()
+    told = compare_as_told(
+        workload=workload(small.model), model=None, machine=small.machine, systems="hot-cache,all-gpu", kv=0
+    )
+    assert told.notes == ("hot-cache: the profile is made of this very trace, which flatters it",)
+
+
 def test_words_for_systems() -> None:
     assert parse_systems("slot-bank:slots=8, all-gpu,slot-bank:slots=8") == [SlotBank(slots=8), SYSTEMS["all-gpu"]()]
     assert parse_systems("all") == EVERY
