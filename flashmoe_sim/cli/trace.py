@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import force_option, json_option, lenient_option, print_json, print_table
+from flashmoe_sim.cli.common import echo, force_option, json_option, lenient_option, print_json, print_table
 from flashmoe_sim.cli.trace_out import report_written, to_option, trace_writer
 from flashmoe_sim.cli.trace_synth import synth
 from flashmoe_sim.cli.trace_what_if import merge, speculate
@@ -146,6 +146,32 @@ def cut(
     kept_steps = _slice(steps) if steps is not None else None
     loaded = read_trace(trace, lenient=lenient)
     report_written(write(part(loaded, top_k=top_k, layers=kept_layers, steps=kept_steps)), as_json=as_json)
+
+
+@command.command(short_help="Write how often it uses each expert, as a hot cache loads it.")
+@trace_argument
+@out_argument
+@force_option
+@lenient_option
+@json_option
+def profile(trace: str, out: Path, force: bool, lenient: bool, as_json: bool) -> None:
+    """Write the profile JSON of a trace: what a system with --moe-hot-cache loads, and the policy hot-profile reads.
+
+    \b
+    Example: sim trace profile prose-256 p.json
+             sim sweep --bank 64 --policy hot-profile:profile=p.json \\
+                 --contract atomic prose-256
+    """
+    from flashmoe_sim.io.whole import refuse_existing
+    from flashmoe_sim.trace.perf_profile import write_perf_profile
+
+    refuse_existing(out, force=force)
+    loaded = read_trace(trace, lenient=lenient)
+    write_perf_profile(loaded, out, force=force)
+    if as_json:
+        print_json({"out": str(out), "layers": len(loaded.layers), "refs": loaded.refs, "bytes": out.stat().st_size})
+        return
+    echo(f"{out}: {len(loaded.layers)} layers, {loaded.refs:,} references, {out.stat().st_size:,} bytes")
 
 
 command.add_command(merge)

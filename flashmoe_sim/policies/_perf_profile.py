@@ -11,8 +11,9 @@ from typing import Any
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.files import regular_file_bytes, unreadable
+from flashmoe_sim.trace.perf_profile import PERF_SCHEMA
 
-SCHEMAS = ("llama.cpp.moe_layer_opt_perf.v1", "llama.cpp.moe_layer_perf.v1")
+SCHEMAS = (PERF_SCHEMA, "llama.cpp.moe_layer_perf.v1")
 MOST_BYTES = 256 * 2**20
 MOST_COUNT = 2**40
 KIND = "a profile as --moe-layer-perf-out writes it"

@@ -35,6 +35,9 @@ model_argument = click.argument("model", type=PATH)
 @click.option("--expert-width", type=int, metavar="N", help="Weights of an expert's inner state (512).")
 @click.option("--vocabulary", type=int, metavar="N", help="Tokens, 257 to 4096 (4096).")
 @click.option("--quant", metavar="TYPE", help="Storage type of the experts: Q8_0, F16, Q4_0 or MXFP4 (Q8_0).")
+@click.option(
+    "--arch", metavar="NAME", help="Architecture: qwen35moe, or gemma4, whose bank can be on a GPU (qwen35moe)."
+)
 @click.option("--seed", type=int, metavar="N", help="Of the random weights (1): the same seed gives the same bytes.")
 @click.option("--out", type=PATH, required=True, metavar="DIR", help="Folder for model.gguf and sidecar/.")
 @click.option("--sidecar/--no-sidecar", default=True, show_default=True, help="Write the sidecar, too.")

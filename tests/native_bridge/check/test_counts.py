@@ -17,11 +17,12 @@ from native_bridge.check.folder import open_folders
 from native_bridge.engines.counters import first_calls
 from native_bridge.engines.flashmoe.modes import PREFETCH
 from native_bridge.engines.flashmoe.predicted import predict_slot_bank
+from native_bridge.engines.read import read_run
 from native_bridge.fixture import bundled_model
 from tests.native_bridge.check.sets import ALL, RUNS, copies, edit_flags, edit_log, edit_record
 from tests.native_bridge.engines.flashmoe.test_run_log import LOGS
 
-WITHOUT_SLOTS = ("prose-stock", "prose-resident-bank", "warm-stock")
+WITHOUT_SLOTS = ("prose-stock", "prose-resident-bank", "warm-stock", "stock")
 
 
 RECORDED = Path(__file__).parents[1] / "recorded"  # of the small model, with no manifest beside them
@@ -38,7 +39,7 @@ def checked(folder: Path, *others: Path) -> CountCheck:
 
 
 def test_there_are_all_the_runs() -> None:
-    assert len(ALL) == 45
+    assert len(ALL) == 72
 
 
 @pytest.mark.parametrize("run", ALL, ids=lambda run: f"{run.parent.name}/{run.name}")
@@ -49,7 +50,7 @@ def test_every_recorded_run(run: Path) -> None:
     if (run / "trace.jsonl.gz").exists():
         assert found.slots > 100
     if found.compared:
-        assert found.counters >= 63
+        assert found.counters >= 61
 
 
 @pytest.mark.parametrize("run", ["prose-stock", "prose-resident-bank"])
@@ -368,3 +369,39 @@ def test_without_a_model_bytes_and_reads_are_left_out(tmp_path: Path) -> None:
 def test_a_model_that_it_did_not_run() -> None:
     with pytest.raises(BadInput, match=r"is of tiny, not of .*: bytes or layers differ"):
         open_folders([RUNS / "runs" / "prose-bank24"], model=str(RUNS / "runs-timed" / "manifest.json"))
+
+
+GPU, TIMED_GPU, HOST_BANK = (RUNS / name for name in ("runs-gpu", "runs-gpu-timed", "runs-gpu-host-bank"))
+
+
+@pytest.mark.parametrize("run", [run for run in ALL if run.parent in (GPU, TIMED_GPU)], ids=lambda run: run.name)
+def test_a_bank_on_a_gpu_is_filled_by_uploads(run: Path) -> None:
+    """All paths of installs give the slots of the replay, and what was installed in a call went over the link."""
+    log = read_run(run).log
+    assert log.on_gpu
+    if run.name in ("stock", "host-bank8"):
+        return
+    assert (log.placement.bank, log.host_bank_of_gpu) == (("CUDA0",), False)
+    assert log.routed is not None
+    assert (log.routed.upload_ms > 0) == (log.routed.misses > 0)
+
+
+@pytest.mark.parametrize("run", [run for run in ALL if run.parent == HOST_BANK] + [GPU / "host-bank8"], ids=str)
+def test_a_bank_in_the_host_s_memory_uploads_nothing(run: Path) -> None:
+    """As CUDA builds place it for every architecture but gemma4, and for gemma4 if the environment says so."""
+    log = read_run(run).log
+    assert log.routed is not None
+    assert (log.on_gpu, log.routed.upload_ms) == (True, 0)
+    assert log.host_bank_of_gpu or run.name == "host-bank8"
+
+
+def test_the_install_paths_of_a_gpu_are_told_apart() -> None:
+    said = {run.name: read_run(run).log.routed for run in ALL if run.parent == TIMED_GPU}
+    paths = {name: (one.async_upload, one.parallel_reads, one.chunks) for name, one in said.items() if one}
+    assert paths["slot-bank16"] == (False, False, 4)
+    assert paths["split1-bank16"] == (False, False, 1)
+    assert paths["async-bank16"] == (True, False, 4)
+    assert paths["parallel-bank16"] == (False, True, 4)
+    assert paths["parallel-async-bank16"] == (True, True, 4)
+    assert paths["parallel-split1-bank16"] == (False, True, 1)
+    assert len({(one.misses, one.requests) for name, one in said.items() if one and name.endswith("bank16")}) == 1

@@ -68,7 +68,7 @@ def test_every_other_recorded_run_is_read() -> None:
         assert (run.mode, run.bank, run.ubatch) == (flags["mode"], flags["bank"], flags["ubatch"])
         assert run.log.routed is None or run.log.routed.calls > 0
         read += 1
-    assert read == 44
+    assert read == 71
 
 
 def test_what_the_model_wrote_is_not_taken_for_the_log(tmp_path: Path) -> None:
