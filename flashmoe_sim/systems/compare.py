@@ -178,9 +178,9 @@ def _at_setting(
                 ms_per_token=_grouped(one.timing.part_ms_per_token),
             )
         assert workload is not None
-        said = replace(said, hindsight=getattr(plan.setup.policy, "profile", None) == "")
         routed = system.prepared(workload)
         replayed = system.replay(routed, plan.setup)
+        said = replace(said, hindsight=getattr(replayed.setup.policy, "profile", None) == "")
         timed = time_replay(routed, plan.setup, replayed, plan.machine, conditions, interval=interval)
     except BadInput as error:
         return Compared(system, str(error))

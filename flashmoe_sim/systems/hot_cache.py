@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import ClassVar, Self
+
+import numpy as np
 
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.hot_profile import HotProfile
+from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
     BUFFERS_BYTES,
     Case,
@@ -24,7 +30,10 @@ from flashmoe_sim.systems.base import (
     llama_words,
     no_room,
 )
+from flashmoe_sim.systems.static_profile import ALL, HALF
 from flashmoe_sim.timeline.models.hot_cold import HotColdPadded
+from flashmoe_sim.trace.cut import cut
+from flashmoe_sim.trace.perf_profile import write_perf_profile
 
 AUTO = -1
 RESERVE_BYTES = 1024 * MIB
@@ -43,7 +52,8 @@ class HotCache(System):
     weighting: how experts are scored: flat, balanced, pressure, smooth or time.
     layer_curve: how strong the weights of layers are, 0 to 1; flat and balanced have none.
     update_rate: share of the hot set that may be exchanged after each request; 0 for none.
-    profile: the JSON to load from. Empty: the trace's own requests, by hindsight, as if it had been profiled before.
+    profile: what the scores are counted in: `half`, the first half of the trace; `all`, the whole trace, by hindsight;
+        else a profile in JSON, as the program or `sim trace profile` writes it.
     revision: `head`, 04c100386 of June 2026, or `may`, which leaves room empty that the profile does not fill.
     """
 
@@ -79,7 +89,7 @@ class HotCache(System):
     weighting: str = "flat"
     layer_curve: float = 0.5
     update_rate: float = 0.0
-    profile: str = ""
+    profile: str = HALF
     revision: str = "head"
 
     def __post_init__(self) -> None:
@@ -89,8 +99,12 @@ class HotCache(System):
             raise unknown_name("revision of hot-cache", self.revision, REVISIONS)
         self._policy()
 
+    @property
+    def _file(self) -> str:
+        return "" if self.profile in (HALF, ALL) else self.profile
+
     def _policy(self) -> HotProfile:
-        return HotProfile(self.profile, self.weighting, self.layer_curve, self.update_rate, REVISIONS[self.revision])
+        return HotProfile(self._file, self.weighting, self.layer_curve, self.update_rate, REVISIONS[self.revision])
 
     def why_not(self, case: Case) -> str:
         least = 2 * min(layer.expert_bytes for layer in case.model.layers.values())
@@ -121,6 +135,16 @@ class HotCache(System):
             Setup(Bank(None, self.max_mib * MIB), self._policy(), "atomic"), execution, self.adapted(case.machine)
         )
 
+    def replay(self, workload: Workload, setup: Setup) -> Replay:
+        if self.profile != HALF or not isinstance(setup.policy, HotProfile):
+            return super().replay(workload, setup)
+        steps = np.unique(workload.trace.steps)
+        with TemporaryDirectory() as folder:
+            file = Path(folder, "profile.json")
+            write_perf_profile(cut(workload.trace, steps=(None, max(len(steps) // 2, 1))), file)
+            policy = replace(setup.policy, profile=str(file))
+            return super().replay(workload, replace(setup, policy=policy))
+
     def memory(self, case: Case) -> tuple[Share, ...]:
         everything = case.model.routed_bytes + case.slot_bytes  # with the empty slot of every layer
         return (
@@ -130,7 +154,7 @@ class HotCache(System):
         )
 
     def launch(self, case: Case) -> Launch:
-        words = ["-ngl", "99", "--cpu-moe", "--moe-hot-cache", self.profile or "PROFILE.json"]
+        words = ["-ngl", "99", "--cpu-moe", "--moe-hot-cache", self._file or "PROFILE.json"]
         words += ["--moe-hot-cache-max-mib", str(self.max_mib), "--moe-hot-cache-weighting", self.weighting]
         words += ["--moe-hot-cache-layer-curve", f"{self.layer_curve:g}"]
         words += ["--moe-hot-cache-update-rate", f"{self.update_rate:g}"] if self.update_rate else []

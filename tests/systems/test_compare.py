@@ -114,7 +114,7 @@ def test_dense_weights_of_the_trace() -> None:
 def test_a_profile_of_the_very_trace_is_said() -> None:
     small = case()
     told = compare_as_told(
-        workload=workload(small.model), model=None, machine=small.machine, systems="hot-cache,all-gpu", kv=0
+        workload=workload(small.model), model=None, machine=small.machine, systems="hot-cache:profile=all,all-gpu", kv=0
     )
     assert told.notes == ("hot-cache: the profile is made of this very trace, which flatters it",)
 
