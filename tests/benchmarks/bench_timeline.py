@@ -3,7 +3,8 @@
 Run with `python -m tests.benchmarks.bench_timeline`. An event is the start of a read, an upload or a computation. The
 work is a decode of 8 experts a call, of which 2 miss, in 12 reads each, on a machine of 8 lanes; with reads ahead, one
 expert after every call, of which half are used. Every figure is the median of interleaved rounds in thread CPU time,
-and has the checks of work and result in it. Last, what a sweep of 16 banks costs on five machines.
+and has the checks of work and result in it. Last, what a sweep of 16 banks costs on five machines, and what comparing all
+systems costs on three.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ import numpy as np
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_setup
 from flashmoe_sim.sweep.row import seconds
 from flashmoe_sim.sweep.task import Task
+from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.compare import compare
+from flashmoe_sim.systems.table import SYSTEMS
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
 from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
@@ -28,14 +32,16 @@ from flashmoe_sim.timeline.names import ON_HOST
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.timeline.work import Work
+from flashmoe_sim.trace.cut import cut
 from tests.benchmarks.bench_replay import TOP_K, medians, router
 from tests.timeline.naive.table import TWINS
 
 ROUNDS, ROUNDS_BESIDE_SIMPY = 7, 3
 ROWS, EXPERTS, MISSES, CHUNKS, FAMILIES, LANES = 40, 8, 2, 12, 3, 8
 CALLS, CALLS_BESIDE_SIMPY = 100_000, 2_000
-SWEEP_TOKENS, SWEEP_LAYERS, SWEEP_GOAL_S = 12_000, 60, 30
+SWEEP_TOKENS, SWEEP_LAYERS, SWEEP_GOAL_S, COMPARE_GOAL_S = 12_000, 60, 30, 20
 MACHINES = ("m3-max-48", "m4-max-128", "m5-max-128", "strix-halo-128", "rtx-5090")
+COMPARED = ("rtx-4090", "m4-max-128", "strix-halo-128")
 EVENTS_GOAL, RATIO_GOAL = 5e6, 100
 
 
@@ -122,12 +128,15 @@ def against_simpy(*, ahead: bool) -> None:
         print(f"  {name:18}{rates[0]:8.2f} M/s there{rates[1]:8.1f} M/s here  x{rates[1] / rates[0]:6.0f}")
 
 
-def many_machines() -> None:
-    """A sweep's rows with seconds, their intervals and bottlenecks: one replay of a bank serves all machines."""
+def workload_of_the_sweep() -> Workload:
     trace = router(SWEEP_TOKENS, layers=SWEEP_LAYERS, seed=2)
     expert = LayerGeometry(trace.n_experts[0], dict.fromkeys(("gate", "up", "down"), 640 << 10))
     model = ModelGeometry("router", dict.fromkeys(trace.layers, expert), TOP_K, "", dense_bytes=4 << 30)
-    workload = prepare(trace, model)
+    return prepare(trace, model)
+
+
+def many_machines(workload: Workload) -> None:
+    """A sweep's rows with seconds, their intervals and bottlenecks: one replay of a bank serves all machines."""
     setups = [plan_setup(16 * number, contract="atomic") for number in range(1, 17)]
     conditions, machines = Conditions(), [load_machine(name) for name in MACHINES]
     replays_s = seconds_s = 0.0
@@ -148,8 +157,23 @@ def many_machines() -> None:
     )
 
 
+def all_systems(workload: Workload) -> None:
+    """`sim compare`: every system that can run there, sized by its own rule, with its interval."""
+    assert workload.geometry is not None
+    systems = [kind() for kind in SYSTEMS.values()]
+    for name in COMPARED:
+        case = Case(workload.geometry, load_machine(name), kv_bytes=1 << 30)
+        compare(prepare(cut(workload.trace, steps=(None, 64)), workload.geometry), case, systems)  # to compile
+        begin = time.thread_time()
+        ran = sum(row.tok_s is not None for row in compare(workload, case, systems))
+        taken_s = time.thread_time() - begin
+        print(f"{ran} of {len(systems)} systems on {name}, one core: {taken_s:.1f} s   goal {COMPARE_GOAL_S} s")
+
+
 if __name__ == "__main__":
     for reads_ahead in (False, True):
         on_one_core(ahead=reads_ahead)
         against_simpy(ahead=reads_ahead)
-    many_machines()
+    of_the_sweep = workload_of_the_sweep()
+    many_machines(of_the_sweep)
+    all_systems(of_the_sweep)
