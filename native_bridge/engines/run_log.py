@@ -295,6 +295,16 @@ class Placement:
 
 
 @dataclass(frozen=True)
+class LayerLanes:
+    """References to each expert of a layer, by the lane that computed them. calls: of the layer."""
+
+    layer: int
+    calls: int
+    hot: Mapping[int, int]
+    cold: Mapping[int, int]
+
+
+@dataclass(frozen=True)
 class RunLog:
     """All that is read from the log of a run; an engine leaves what its log does not have as it is.
 
@@ -310,7 +320,7 @@ class RunLog:
     understood. failure: what went wrong, in the runtime's words where it has any; None for a run that ended well.
     overflow: where it was a bank too small. exhausted: where it was a trace that ended before its replay did.
     reads_ahead: its prefetch mode, by the engine's name, or empty. bypass: the flag that left its routed experts out,
-    or empty.
+    or empty. lanes: of an engine that counts the uses of each expert, by layer.
     """
 
     prompt_tok_s: float
@@ -341,6 +351,7 @@ class RunLog:
     exhausted: Exhausted | None = None
     reads_ahead: str = ""
     bypass: str = ""
+    lanes: tuple[LayerLanes, ...] = ()
 
     @property
     def on_gpu(self) -> bool:

@@ -5,26 +5,31 @@ from __future__ import annotations
 from flashmoe_sim.io.errors import BadInput
 from native_bridge.engines.base import Engine, Runtime
 from native_bridge.engines.flashmoe.engine import FlashMoe
+from native_bridge.engines.hotcache.engine import HotCache
 
 ENGINES: dict[str, Engine] = {
     "flashmoe": FlashMoe(),
+    "hot-cache": HotCache(),
 }
 UNNAMED = "flashmoe"  # the engine of a run.json that names none
 
 
 def find_runtime(given: str | None, *, ready: bool = True) -> Runtime:
-    """The program given, else the one that is installed, as the first engine that knows it describes it.
+    """The program given, else the one that is installed, as the first engine that can make runs with it describes it.
 
-    ready: only one that can make runs. Raises BadInput, as the first engine says it, if no engine knows it.
+    ready: only one that can make runs; else, if none can, the first that any engine describes. Raises BadInput, as the
+    first engine says it, if no engine knows it.
     """
-    refused = []
+    refused: list[BadInput] = []
+    described: list[Runtime] = []
     for engine in ENGINES.values():
         try:
-            runtime = engine.describe(engine.find(given))
-            if ready:
-                engine.check_runtime(runtime)
+            described.append(engine.describe(engine.find(given)))
+            engine.check_runtime(described[-1])
         except BadInput as error:
             refused.append(error)
         else:
-            return runtime
+            return described[-1]
+    if described and not ready:
+        return described[0]
     raise refused[0]

@@ -15,6 +15,12 @@ MODEL = bundled_model()
 PROMPT = "The runtime keeps a small bank."
 
 
+@pytest.fixture(autouse=True)
+def _no_other_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that need the program of another engine give it themselves."""
+    monkeypatch.delenv("HOT_CACHE_RUNTIME", raising=False)
+
+
 @pytest.fixture(scope="session")
 def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model") / "sidecar"

@@ -78,7 +78,7 @@ def test_every_use_was_in_the_lane_that_the_policy_says(run: str) -> None:
     result = replayed(run, load_trace(DATA / "trace.jsonl.gz"))
     (resident,) = result.contents
     held = set(resident.tolist())
-    assert f"selected {len(held)} hot-cache experts from 417 observed" in (DATA / run / "log.txt").read_text()
+    assert f"selected {len(held)} hot-cache experts from 417 observed" in (DATA / run / "cache-lines.txt").read_text()
     for layer in layers_of(run):
         hot, cold = (
             {layer["layer"] * EXPERTS + expert for expert, _ in layer[name]} for name in ("hot_experts", "cold_experts")
@@ -111,7 +111,7 @@ def test_exchanges_after_each_request() -> None:
                 real["hot_slots_total"],
                 real["hot_slots_total"] + real["cold_slots_total"],
             )
-    said = re.findall(r"exchanged = (\d+)/\1 candidates", (DATA / "2-mib-rate" / "log.txt").read_text())
+    said = re.findall(r"exchanged = (\d+)/\1 candidates", (DATA / "2-mib-rate" / "cache-lines.txt").read_text())
     assert said == ["2", "1", "0"]
 
 

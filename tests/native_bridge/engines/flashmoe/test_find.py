@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
-from native_bridge.engines.flashmoe import find
+from native_bridge.engines import llama_program
 from native_bridge.engines.flashmoe.find import describe, find_program
 from native_bridge.engines.table import find_runtime
 from tests.native_bridge.conftest import STAND_IN
@@ -73,7 +73,7 @@ def test_its_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_one_that_is_of_no_use(monkeypatch: pytest.MonkeyPatch, does: str, message: str) -> None:
     monkeypatch.setenv("STAND_IN_DOES", does)
-    monkeypatch.setattr(find, "ASK_S", 1.0)
+    monkeypatch.setattr(llama_program, "ASK_S", 1.0)
     with pytest.raises(BadInput, match=message) as caught:
         find_runtime(str(STAND_IN))
     assert "\n" not in str(caught.value)
