@@ -3,8 +3,8 @@
 Run with `python -m tests.benchmarks.bench_timeline`. An event is the start of a read, an upload or a computation. The
 work is a decode of 8 experts a call, of which 2 miss, in 12 reads each, on a machine of 8 lanes; with reads ahead, one
 expert after every call, of which half are used. Every figure is the median of interleaved rounds in thread CPU time,
-and has the checks of work and result in it. Last, what a sweep of 16 banks costs on five machines, and what comparing all
-systems costs on three.
+and has the checks of work and result in it. Last, a sweep of 16 banks on five machines, and comparing all systems on
+three.
 """
 
 from __future__ import annotations
