@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.sizes import GIB
@@ -81,6 +82,7 @@ def part_in(text: str, kinds: Sequence[str]) -> Part | None:
     return None
 
 
+@cache
 def _known(name: str) -> Part | None:
     try:
         return find_part(name)
@@ -133,7 +135,7 @@ def _gpu(row: FieldRow, notes: list[str]) -> tuple[Part | None, int]:
     if not found:
         if row.gpu and "not stated" not in row.gpu and not part_in(row.cpu, ("cpu",)):
             raise BadInput(f"{row.where}: gpu {shown(row.gpu)}: no part is named so; `sim machine parts` lists all")
-        if row.strategy not in BESIDE_GPU or row.gpu:
+        if row.strategy not in BESIDE_GPU or row.gpu or part_in(row.cpu, ("cpu",)) is None:
             return None, 1
         notes.append(f"no GPU is named, but the strategy has one: {STAND_IN_GPU} stands for it")
         return catalogue()[STAND_IN_GPU], 1
@@ -155,7 +157,7 @@ def _memory(row: FieldRow, cpu: Part | None, notes: list[str], *, server: bool) 
         nominal = row.ram_gb_s / RAM_SHARE[1] if _is_measured(row) else row.ram_gb_s
         return _memory_part(_told(nominal, row.ram_gb_s_basis or "as told"))
     if cpu is not None:
-        if _TWO_SOCKETS.match(row.cpu) is None:
+        if _TWO_SOCKETS.match(row.cpu) is None or "single socket" in row.flags:
             return None
         one = catalogue()[cpu.memory].numbers["bandwidth_gb_s"]
         lo, value, hi = (share * one.value for share in SOCKETS)

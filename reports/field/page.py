@@ -17,13 +17,13 @@ HEAD = """# Speeds that others measured
 
 People publish how fast a mixture-of-experts model decodes on their own machines. This page predicts those speeds
 from the parts of the machine, the shape of the model and the settings alone, and compares. The rows are
-[field.csv](../../data/published/field.csv): those of confidence A and B without a note against their use. `./dev report`
-makes the page, its figures and [results.csv](results.csv) again.
+[field.csv](../../data/published/field.csv): those of confidence A and B without a note against their use.
+`./dev report` makes the page, its figures and [results.csv](results.csv) again.
 
 A few numbers are tuned on the same rows: one cost for an engine. So there are three errors. *With all rows* is what a
 new run of a known engine may expect. *Without its series* and *without its machine* tune on the other rows only; the
-last is what a machine gets that no one has measured. *On paper* divides the active bytes by the bandwidth of where they lie,
-and takes every expert for equally likely.
+last is what a machine gets that no one has measured. *On paper* divides the active bytes by the bandwidth of where they
+lie, and takes every expert for equally likely.
 """
 HOW = """## How a row is predicted
 
@@ -76,9 +76,9 @@ def in_short(rows: Sequence[Judged], series: Sequence[Ranked]) -> str:
     taus, regrets = [one.tau for one in series], [one.regret for one in series]
     tau, lost = statistics.median(taus), statistics.median(regrets)
     return (
-        f"{len(known)} of {len(rows)} rows have a prediction ({len(known) / len(rows):.0%}; goal 70 %). The median error "
-        f"is {every.error:.0%} with all rows, {halves.error:.0%} without the row's series and {left.error:.0%} without "
-        f"its machine (goal 20 %). Within a factor of two are {every.within_2:.0%}, {halves.within_2:.0%} and "
+        f"{len(known)} of {len(rows)} rows have a prediction ({len(known) / len(rows):.0%}; goal 70 %). The median "
+        f"error is {every.error:.0%} with all rows, {halves.error:.0%} without the row's series and {left.error:.0%} "
+        f"without its machine (goal 20 %). Within a factor of two are {every.within_2:.0%}, {halves.within_2:.0%} and "
         f"{left.within_2:.0%} (goal 90 %). The 90 % interval holds {halves.covered:.0%} of rows without their series "
         f"and {left.covered:.0%} without their machine. Over {len(series)} series the median of Kendall's tau is "
         f"{tau:.2f} (goal 0.8), and choosing the best predicted setting loses {lost:.1%} in the median (goal 3 %) and "
@@ -100,7 +100,7 @@ def overall(rows: Sequence[Judged]) -> str:
         ("rows that tell a hit rate, not used", told, _blind),
     ):
         lines.append(_line(what, _known(score([choose(one) for one in of]))))
-    lines.append(_line("on paper", _on_paper(known)))
+    lines.append(_line("on paper", on_paper(known)))
     return "\n".join(lines) + "\n"
 
 
@@ -118,8 +118,8 @@ def by_group(rows: Sequence[Judged], key: Callable[[FieldRow], str], title: str)
             _known(score([choose(one) for one in group])) for choose in (_in_sample, _without_series, _without_machine)
         )
         lines.append(
-            f"| {name} | {len(group)} | {every.error:.0%} | {halves.error:.0%} | {left.error:.0%} | {left.within_2:.0%} "
-            f"| {left.covered:.0%} | {_on_paper(group).error:.0%} |"
+            f"| {name} | {len(group)} | {every.error:.0%} | {halves.error:.0%} | {left.error:.0%} "
+            f"| {left.within_2:.0%} | {left.covered:.0%} | {on_paper(group).error:.0%} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -141,9 +141,10 @@ def order(series: Sequence[Ranked]) -> str:
 def tuned_table(found: Tuned) -> str:
     """What tuned.toml has."""
     lines = [
-        "[tuned.toml](tuned.toml) has it all; `python -m reports.field --tune` makes it. A cost multiplies a part of a "
-        "token's time, or adds time to every layer: the one of them that leaves the smallest errors. It is a median over "
-        "machines, shrunk by rows / (rows + 2). An engine with fewer than three rows gets the cost of its strategy.\n",
+        "[tuned.toml](tuned.toml) has it all; `python -m reports.field --tune` makes it. A cost multiplies a part of "
+        "a token's time, or adds time to every layer: the one of them that leaves the smallest errors. It is a median "
+        "over machines, shrunk by rows / (rows + 2). An engine with fewer than three rows gets the cost of its "
+        "strategy.\n",
         "| engine or strategy | cost | spread |",
         "|---|---|---|",
     ]
@@ -175,7 +176,8 @@ def _line(what: str, one: Score) -> str:
     return f"| {what} | {one.rows} | {one.error:.1%} | {one.within_2:.0%} | {covered} |"
 
 
-def _on_paper(rows: Sequence[Judged]) -> Score:
+def on_paper(rows: Sequence[Judged]) -> Score:
+    """Errors of the model on paper."""
     return naive_score([(one.naive, one.row.decode_tok_s) for one in rows])
 
 

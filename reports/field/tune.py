@@ -24,7 +24,8 @@ LEAST_ROWS = 3
 SHRINK = 2  # a median of n rows counts n / (n + 2)
 SD_80 = 1.2816
 SPREAD_ROWS = 8  # how many rows the spread of all counts beside an engine's own
-LEAST_PART = 0.1  # of every row's time: a smaller part cannot tell
+LEAST_PART = 0.1  # of a row's time: a smaller part cannot tell
+LEAST_TELLING = 0.6  # of an engine's rows
 LEAST_FACTOR = 0.2
 _VERSION = re.compile(r" [0-9a-f]{6,}$| v?\d[\w.]*$")
 
@@ -85,7 +86,7 @@ class Tuned:
         return tok_s * math.exp(-below), tok_s * math.exp(above)
 
 
-MACHINE_PART = 0.3  # of the logarithm of a machine's interval: the spread of rows has the rest in it
+MACHINE_PART = 0.2  # of the logarithm of a machine's interval: the spread of rows has the rest in it
 
 
 def engine_of(row: FieldRow) -> str:
@@ -114,7 +115,7 @@ def _by(raws: Sequence[Raw], of: Callable[[FieldRow], str]) -> dict[str, list[Ra
 
 
 def with_spread(found: Tuned, known: Sequence[tuple[str, float]], unknown: Sequence[float]) -> Tuned:
-    """With the spread of left-out errors. known: engine and error of rows whose engine has a cost; unknown: of others."""
+    """With the spread of left-out errors: of rows whose engine has a cost, by engine, and of others."""
     of_engine = defaultdict(list)
     for engine, error in known:
         of_engine[engine].append(error)
@@ -138,10 +139,11 @@ def best_cost(raws: Sequence[Raw]) -> Cost:
     a_layer = [1e6 * more / layers_of(raw) for raw, more in zip(raws, extra, strict=True)]
     found = [Cost("layer", max(weight * middle(raws, a_layer), 0.0))]
     for part in ("all", *PARTS):
-        parts = [part_of(price_of(raw), part) for raw in raws]
-        if all(size >= LEAST_PART / price_of(raw).tok_s for raw, size in zip(raws, parts, strict=True)):
-            ratios = [math.log(max(1 + more / size, LEAST_FACTOR)) for more, size in zip(extra, parts, strict=True)]
-            found.append(Cost(part, math.exp(weight * middle(raws, ratios))))
+        telling = [raw for raw in raws if part_of(price_of(raw), part) >= LEAST_PART / price_of(raw).tok_s]
+        if len(telling) >= max(LEAST_ROWS, LEAST_TELLING * len(raws)):
+            more = {id(raw): size for raw, size in zip(raws, extra, strict=True)}
+            ratios = [math.log(max(1 + more[id(raw)] / part_of(price_of(raw), part), LEAST_FACTOR)) for raw in telling]
+            found.append(Cost(part, math.exp(weight * middle(telling, ratios))))
     return min(found, key=lambda cost: statistics.fmean(abs(residual(raw, cost)) for raw in raws))
 
 
