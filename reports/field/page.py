@@ -35,13 +35,17 @@ joins what the machine and the curve leave open with how far left-out rows of th
 """
 LIMITS = """## What stays out of reach
 
-- **Disk streaming** (`ssd_stream`, most of it colibri): the told speed of an SSD is a benchmark's. The engine reached a
-third of it on one machine and all of it on another, and rows with told hit rates are no closer.
-- **Paging** (`page_cache_mmap`): page faults are slower than any read that the drive's figure describes.
-- **An engine on one machine only**: without that machine nothing says how slow the engine is. The median error of such
-rows is what `without its machine` shows for `vram_lru`.
+- **Disk streaming** (`ssd_stream`, most of it colibri): rows of the engine's first builds take two to four times as
+long as priced, rows of later ones about as long. No row says enough to tell one build's cost from another's, and told
+hit rates do not help.
+- **Paging** (`page_cache_mmap`): three rows, three to four times slower than priced. Page faults reach much less than
+the drive's figure, and how much less is not known.
+- **An engine on one machine only**: without that machine nothing says how slow the engine is. That is most of the error
+of `vram_lru` and `other` without the row's machine.
 - **Order within a series**: many series vary what no model here has, such as a version, the kind of prompt or a warm
-cache. The table below lists all with three rows.
+cache. The table above lists all with three rows.
+- **A told hit rate** does not make a prediction better. Some rates count what RAM served, and some are of a
+prompt.
 - **Caches that hurt**: a bigger explicit cache can be slower, because it takes RAM from the page cache (ds4-810). The
 prediction says the opposite.
 - **Speculation**: drafts are not modelled; an engine's cost holds what they gain on average.
