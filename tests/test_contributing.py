@@ -117,9 +117,9 @@ def test_the_new_format_is_read_and_runs_on_the_new_machine(run: Run) -> None:
 
 
 def test_the_new_system_is_compared(run: Run) -> None:
-    compared = run("-c", ENTRY, "compare", "deepseek-v2-lite", "--machine", "rtx-3090", "--system", "half-bank")
-    assert "half-bank\n    half-bank MODEL.gguf --io-split 4" in compared
-    assert passed(run, "-k", "half-bank", "tests/systems", "tests/test_reference.py") >= 3
+    compared = run("-c", ENTRY, "compare", "deepseek-v2-lite", "--machine", "rtx-3090", "--system", "quarter-bank")
+    assert "quarter-bank\n    quarter-bank MODEL.gguf --io-split 4" in compared
+    assert passed(run, "-k", "quarter-bank", "tests/systems", "tests/test_reference.py") >= 3
 
 
 def test_the_new_files_are_as_the_linters_want_them(run: Run) -> None:

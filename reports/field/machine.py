@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.sizes import GIB
@@ -25,6 +26,8 @@ SERVER_RAM_GIB = 256.0  # more is in machines with many channels
 SERVER_GB_S = (100.0, 205.0, 460.0)  # 8 channels of DDR4-3200, from 4 of DDR5 to 12
 SOCKETS = (1.0, 1.4, 2.0)  # times the bandwidth of one socket that two deliver: most engines know one
 ALL_IN_RAM = ("n_cpu_moe", "ot_regex", "cpu_only", "vram_static_profile", "vram_lru", "other")
+BESIDE_GPU = ("all_gpu", "n_cpu_moe", "ot_regex", "vram_lru", "vram_static_profile")
+STAND_IN_GPU = "rtx-3090"
 _CARDS = re.compile(r"^(\d{1,2}) ?x ?(?=\S)", re.IGNORECASE)
 _TWO_SOCKETS = re.compile(r"^(?:2 ?x\b|dual\b)", re.IGNORECASE)
 _LINK = re.compile(r"(?:pcie|gen|^) ?([345])(?:\.0)?(?![.\d])(?! ?GB)(?: ?x ?(\d{1,2}))?|\bx(\d{1,2})\b", re.IGNORECASE)
@@ -79,6 +82,7 @@ def part_in(text: str, kinds: Sequence[str]) -> Part | None:
     return None
 
 
+@cache
 def _known(name: str) -> Part | None:
     try:
         return find_part(name)
@@ -131,9 +135,10 @@ def _gpu(row: FieldRow, notes: list[str]) -> tuple[Part | None, int]:
     if not found:
         if row.gpu and "not stated" not in row.gpu and not part_in(row.cpu, ("cpu",)):
             raise BadInput(f"{row.where}: gpu {shown(row.gpu)}: no part is named so; `sim machine parts` lists all")
-        if row.strategy not in ("cpu_only", "ssd_stream", "page_cache_mmap"):
-            notes.append("no GPU is named: the CPU computes everything")
-        return None, 1
+        if row.strategy not in BESIDE_GPU or row.gpu or part_in(row.cpu, ("cpu",)) is None:
+            return None, 1
+        notes.append(f"no GPU is named, but the strategy has one: {STAND_IN_GPU} stands for it")
+        return catalogue()[STAND_IN_GPU], 1
     gpu = min((part for part, _ in found), key=lambda part: part.numbers["bandwidth_gb_s"].value)
     told, total = dict[str, Quantity](), row.gpu_vram_gib
     if len({part.name for part, _ in found}) > 1:
@@ -152,7 +157,7 @@ def _memory(row: FieldRow, cpu: Part | None, notes: list[str], *, server: bool) 
         nominal = row.ram_gb_s / RAM_SHARE[1] if _is_measured(row) else row.ram_gb_s
         return _memory_part(_told(nominal, row.ram_gb_s_basis or "as told"))
     if cpu is not None:
-        if _TWO_SOCKETS.match(row.cpu) is None:
+        if _TWO_SOCKETS.match(row.cpu) is None or "single socket" in row.flags:
             return None
         one = catalogue()[cpu.memory].numbers["bandwidth_gb_s"]
         lo, value, hi = (share * one.value for share in SOCKETS)

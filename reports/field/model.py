@@ -26,9 +26,17 @@ def name_of(row: FieldRow) -> str:
     A name counts if its words begin with the words of a known name (`Qwen3-30B-A3B-Instruct-2507`), or the other way
     round (`Qwen3-30B`) for one known name only. Raises BadInput if no name counts.
     """
-    names, words = model_names(), _words(row.model)
-    if not words or _NO_EXPERTS.search(row.model):
-        raise BadInput(f"{row.where}: model {shown(row.model)}: no mixture of experts is named so")
+    try:
+        return name_in(row.model)
+    except BadInput as error:
+        raise BadInput(f"{row.where}: {error}") from None
+
+
+def name_in(text: str) -> str:
+    """The name of the named model that a text means, as `name_of` says. Raises BadInput if it means none."""
+    names, words = model_names(), _words(text)
+    if not words or _NO_EXPERTS.search(text):
+        raise BadInput(f"model {shown(text)}: no mixture of experts is named so")
     begun = [name for name in names if words[: len(_words(name))] == _words(name)]
     if begun:
         return names[max(begun, key=lambda name: len(_words(name)))]
@@ -36,9 +44,7 @@ def name_of(row: FieldRow) -> str:
     if len(begins) == 1:
         return begins.pop()
     known = list(named_models())
-    raise BadInput(
-        f"{row.where}: unknown model {shown(row.model)}; {did_you_mean(row.model, known)}`sim model list` lists all"
-    )
+    raise BadInput(f"unknown model {shown(text)}; {did_you_mean(text, known)}`sim model list` lists all")
 
 
 def model_of(row: FieldRow) -> ModelGeometry:

@@ -46,7 +46,7 @@ def test_banks_of_bytes(scope: str) -> None:
 
 
 def check(workload: Workload, bank: Bank, policy: str, contract: str, scope: str) -> None:
-    setup = Setup(bank, parse_policy(policy), contract, scope="global" if policy == "static:global" else scope)
+    setup = Setup(bank, parse_policy(policy), contract, scope="global" if POLICIES[policy].pooled else scope)
     found = diagnose(workload, Setup(bank, parse_policy(policy), contract, scope=scope))
     own = run(workload, bank, policy, contract, scope=setup.scope, record=True)
     total = own.counts.total()

@@ -58,6 +58,9 @@ def test_no_policy_beats_the_closed_form_on_the_uniform_null(policy: str) -> Non
     for slots in (4, 16, 31):
         found = nulls(workload, slots, policy)
         assert found.closed_form == slots / 32
+        if policy == "placed":  # which takes whole layers
+            assert found.uniform == 0
+            continue
         assert abs(found.uniform - found.closed_form) < 5 * 0.0036 + 32 / 20_000
 
 

@@ -123,7 +123,12 @@ def test_all_policies_are_those_that_can_be(capsys: pytest.CaptureFixture[str]) 
     assert [row["policy"] for row in rows] == defined_under("protected")
     assert {row["policy"] for row in rows if row["contract"] == "atomic"} == {"min"}
     rows = document(capsys, "sweep", "--bank", "16", "--policy", "all", "--prefetch", "temporal")["rows"]
-    assert {row["policy"] for row in rows} == set(defined_under("protected")) - {"demand", "static", "static:global"}
+    assert {row["policy"] for row in rows} == set(defined_under("protected")) - {
+        "demand",
+        "static",
+        "static:global",
+        "placed",
+    }
     assert {row["prefetch"] for row in rows if row["contract"] == "protected"} == {"temporal"}
 
 

@@ -58,7 +58,7 @@ def test_a_name_wins_over_a_folder_of_the_same_name(sidecar: Path, monkeypatch: 
         ("nothing.gguf", "no such file"),
         ("a/b", "no such file"),
         (Path("kimi"), "no such file"),
-        ("kimi", "did you mean 'kimi-k2'"),
+        ("kimi", "did you mean 'kimi-k"),
         ("a\0b", "unknown model"),
         ("", "in this folder"),
         ("/dev/null", "is not a regular file"),

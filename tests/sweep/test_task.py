@@ -184,6 +184,7 @@ def test_every_field_of_the_machine(inputs: Inputs) -> None:
     assert {path for path in free if path.rpartition(".")[2] not in words} == {
         "name",
         "title",
+        "api",
         "anchors",
         "anchors.runs",
         "anchors.model",
@@ -219,7 +220,20 @@ def test_every_field_of_the_setup(inputs: Inputs) -> None:
     assert len(set(ids)) == len(ids)
 
 
-OTHER_WORDS = ("last", "restart", "first-seen", "fifo", "first-3", "balanced", "time", "key", "evicted", "static")
+OTHER_WORDS = (
+    "last",
+    "restart",
+    "first-seen",
+    "fifo",
+    "first-3",
+    "balanced",
+    "time",
+    "key",
+    "evicted",
+    "static",
+    "high",
+)
+OTHER_WORDS += ("reference", "random")
 
 
 @pytest.mark.parametrize("kind", [*POLICIES.values(), *PREFETCHERS.values()], ids=lambda kind: kind.name)

@@ -1,0 +1,56 @@
+"""Predict published speeds: `./dev report` writes the page; a file as argument gets its own predictions."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from flashmoe_sim.io.errors import BadInput
+from reports.field.rows import read_rows
+
+USAGE = "usage: python -m reports.field [FILE.csv [--json] | --tune]"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the page, tune, or predict the rows of a file; returns the exit code."""
+    files = [argument for argument in arguments if not argument.startswith("-")]
+    options = [argument for argument in arguments if argument.startswith("-")]
+    if len(files) > 1 or options not in ([], ["--json"], ["--tune"]) or (options == ["--tune"] and files):
+        print(USAGE, file=sys.stderr)
+        return 2
+    try:
+        if files:
+            _predict(Path(files[0]), as_json=options == ["--json"])
+        elif options == ["--json"]:
+            raise BadInput(f"--json: give a file; {USAGE}")
+        else:
+            _write(tune=options == ["--tune"])
+    except BadInput as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _predict(path: Path, *, as_json: bool) -> None:
+    from reports.field.outcome import outcomes
+    from reports.field.tune import load
+
+    found = outcomes(read_rows(path), load())
+    if as_json:
+        print(json.dumps([one.as_json() for one in found], indent=1))
+        return
+    for one in found:
+        speed = "no prediction" if one.tok_s is None else f"{one.tok_s:.3g} tok/s ({one.lo:.3g} to {one.hi:.3g})"
+        print(f"{one.raw.row.id}: {speed}" + (f"; {one.why}" if one.why else ""))
+
+
+def _write(*, tune: bool) -> None:
+    from reports.field.report import write
+
+    write(tune_again=tune)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

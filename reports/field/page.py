@@ -1,0 +1,210 @@
+"""The page of the field report, from the judged rows and what is tuned."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from reports.field.outcome import Outcome
+from reports.field.rows import FieldRow
+from reports.field.scores import Judged, Ranked, Score, grouped, machine_id, naive_score, ranked, score
+from reports.field.tune import Cost, Tuned, engine_of
+from reports.filled import wrapped
+
+LEAST_ROWS = 3
+HEAD = """# Speeds that others measured
+
+People publish how fast a mixture-of-experts model decodes on their own machines. This page predicts those speeds
+from the parts of the machine, the shape of the model and the settings alone, and compares. The rows are
+[field.csv](../../data/published/field.csv): those of confidence A and B without a note against their use.
+`./dev report` makes the page, its figures and [results.csv](results.csv) again.
+
+A few numbers are tuned on the same rows: one cost for an engine. So there are three errors. *With all rows* is what a
+new run of a known engine may expect. *Without its series* and *without its machine* tune on the other rows only; the
+last is what a machine gets that no one has measured. *On paper* divides the active bytes by the bandwidth of where they
+lie, and takes every expert for equally likely.
+"""
+HOW = """## How a row is predicted
+
+Machine, model and settings become a way of serving tokens: which layers or which share of the experts are resident, who
+computes the others, and what RAM serves of the reads. The timeline's execution models price it. If the row does not say
+its hit rate, a curve gives it: the odds of a hit are the odds of being resident to a power, times a constant. It is
+fitted on bundled traces and on [published hit rates](../../data/published/hit_curves.csv), not on speeds. The interval
+joins what the machine and the curve leave open with how far left-out rows of the engine are off.
+"""
+LIMITS = """## What stays out of reach
+
+- **Disk streaming** (`ssd_stream`, most of it colibri): rows of the engine's first builds take two to four times as
+long as priced, rows of later ones about as long. No row says enough to tell one build's cost from another's, and told
+hit rates do not help.
+- **Paging** (`page_cache_mmap`): three rows, three to four times slower than priced. Page faults reach much less than
+the drive's figure, and how much less is not known.
+- **An engine on one machine only**: without that machine nothing says how slow the engine is. That is most of the error
+of `vram_lru` and `other` without the row's machine.
+- **Order within a series**: many series vary what no model here has, such as a version, the kind of prompt or a warm
+cache. The table above lists all with three rows.
+- **A told hit rate** does not make a prediction better. Some rates count what RAM served, and some are of a
+prompt.
+- **Caches that hurt**: a bigger explicit cache can be slower, because it takes RAM from the page cache (ds4-810). The
+prediction says the opposite.
+- **Speculation**: drafts are not modelled; an engine's cost holds what they gain on average.
+"""
+
+
+def markdown(rows: Sequence[Judged], found: Tuned) -> str:
+    """README.md."""
+    series = ranked(rows)
+    parts = [HEAD, "## In short\n", in_short(rows, series), overall(rows)]
+    parts += ["![Predicted against measured speed](predicted.png)\n", HOW]
+    for title, key in (("strategy", _strategy), ("engine", engine_of), ("machine", machine_id)):
+        parts += [f"## By {title}\n", by_group(rows, key, title)]
+        if title == "engine":
+            parts.append("![Predicted over measured speed by engine](engines.png)\n")
+    parts += [
+        "## The order of settings\n",
+        order(series),
+        LIMITS,
+        "## What is tuned\n",
+        tuned_table(found),
+        unpredicted(rows),
+    ]
+    return wrapped("\n".join(parts))
+
+
+def in_short(rows: Sequence[Judged], series: Sequence[Ranked]) -> str:
+    """The goals, reached or not."""
+    known = [one for one in rows if one.in_sample.tok_s is not None]
+    every, left = _known(score([one.in_sample for one in known])), _known(score([one.without_machine for one in known]))
+    halves = _known(score([one.without_series for one in known]))
+    taus, regrets = [one.tau for one in series], [one.regret for one in series]
+    tau, lost = statistics.median(taus), statistics.median(regrets)
+    return (
+        f"{len(known)} of {len(rows)} rows have a prediction ({len(known) / len(rows):.0%}; goal 70 %). The median "
+        f"error is {every.error:.0%} with all rows, {halves.error:.0%} without the row's series and {left.error:.0%} "
+        f"without its machine (goal 20 %). Within a factor of two are {every.within_2:.0%}, {halves.within_2:.0%} and "
+        f"{left.within_2:.0%} (goal 90 %). The 90 % interval holds {halves.covered:.0%} of rows without their series "
+        f"and {left.covered:.0%} without their machine. Over {len(series)} series the median of Kendall's tau is "
+        f"{tau:.2f} (goal 0.8), and choosing the best predicted setting loses {lost:.1%} in the median (goal 3 %) and "
+        f"{statistics.fmean(regrets):.0%} on average.\n"
+    )
+
+
+def overall(rows: Sequence[Judged]) -> str:
+    """One line for each way to judge."""
+    known = [one for one in rows if one.in_sample.tok_s is not None]
+    told = [one for one in known if one.in_sample.raw.told is not None]
+    lines = ["| tuned | rows | median error | within 2x | in the interval |", "|---|---|---|---|---|"]
+    for what, of, choose in (
+        ("with all rows", known, _in_sample),
+        ("without its series", known, _without_series),
+        ("without its machine", known, _without_machine),
+        ("the same, told hit rates not used", known, _blind),
+        ("rows that tell a hit rate, used", told, _without_machine),
+        ("rows that tell a hit rate, not used", told, _blind),
+    ):
+        lines.append(_line(what, _known(score([choose(one) for one in of]))))
+    lines.append(_line("on paper", on_paper(known)))
+    return "\n".join(lines) + "\n"
+
+
+def by_group(rows: Sequence[Judged], key: Callable[[FieldRow], str], title: str) -> str:
+    """A row for each strategy, engine or machine with at least three rows."""
+    lines = [
+        f"| {title} | rows | with all rows | without its series | without its machine | within 2x | in the interval "
+        "| on paper |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, group in grouped(rows, key).items():
+        if len(group) < LEAST_ROWS:
+            continue
+        every, halves, left = (
+            _known(score([choose(one) for one in group])) for choose in (_in_sample, _without_series, _without_machine)
+        )
+        lines.append(
+            f"| {name} | {len(group)} | {every.error:.0%} | {halves.error:.0%} | {left.error:.0%} "
+            f"| {left.within_2:.0%} | {left.covered:.0%} | {on_paper(group).error:.0%} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def order(series: Sequence[Ranked]) -> str:
+    """Kendall's tau and regret of every series."""
+    lines = [
+        "| series | varies | rows | tau | regret | tau on paper | regret on paper |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {one.series} | {one.varies} | {one.rows} | {one.tau:.2f} | {one.regret:.0%} | {one.naive_tau:.2f} "
+        f"| {one.naive_regret:.0%} |"
+        for one in sorted(series, key=lambda one: (-one.tau, one.series))
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def tuned_table(found: Tuned) -> str:
+    """What tuned.toml has."""
+    lines = [
+        "[tuned.toml](tuned.toml) has it all; `python -m reports.field --tune` makes it. A cost multiplies a part of "
+        "a token's time, or adds time to every layer: the one of them that leaves the smallest errors. It is a median "
+        "over machines, shrunk by rows / (rows + 2). An engine with fewer than three rows gets the cost of its "
+        "strategy.\n",
+        "| engine or strategy | cost | spread |",
+        "|---|---|---|",
+    ]
+    for name, cost in (*found.engines.items(), *found.strategies.items()):
+        spread = found.spread.get(name, found.spread["all"])
+        lines.append(f"| {name} | {_cost(cost)} | {spread:.2f} |")
+    lines += ["", "| curve of hits | at 5 % | 10 % | 25 % | 50 % | 75 % resident |", "|---|---|---|---|---|---|"]
+    for kind, curve in found.curves.items():
+        cells = [f"{curve.hit_rate(share):.0%}" for share in (0.05, 0.1, 0.25, 0.5, 0.75)]
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def unpredicted(rows: Sequence[Judged]) -> str:
+    """Why rows have no prediction."""
+    why = Counter(one.in_sample.why for one in rows if one.in_sample.tok_s is None)
+    lines = [f"- {reason} ({number})" for reason, number in why.most_common()]
+    return "## Rows without a prediction\n\n" + "\n".join(lines) + "\n"
+
+
+def _cost(cost: Cost) -> str:
+    if cost.part == "layer":
+        return f"{cost.value:.0f} us more a layer"
+    return f"{cost.value:.2f} times {'all' if cost.part == 'all' else 'the ' + cost.part}"
+
+
+def _line(what: str, one: Score) -> str:
+    covered = "" if one.covered is None else f"{one.covered:.0%}"
+    return f"| {what} | {one.rows} | {one.error:.1%} | {one.within_2:.0%} | {covered} |"
+
+
+def on_paper(rows: Sequence[Judged]) -> Score:
+    """Errors of the model on paper."""
+    return naive_score([(one.naive, one.row.decode_tok_s) for one in rows])
+
+
+def _known(one: Score | None) -> Score:
+    assert one is not None
+    return one
+
+
+def _strategy(row: FieldRow) -> str:
+    return row.strategy
+
+
+def _in_sample(one: Judged) -> Outcome:
+    return one.in_sample
+
+
+def _without_series(one: Judged) -> Outcome:
+    return one.without_series
+
+
+def _without_machine(one: Judged) -> Outcome:
+    return one.without_machine
+
+
+def _blind(one: Judged) -> Outcome:
+    return one.blind

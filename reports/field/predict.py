@@ -1,0 +1,59 @@
+"""A row's predicted speed, or why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flashmoe_sim.io.errors import BadInput
+from reports.field.depth import depth_of, kv_bytes
+from reports.field.machine import built_of
+from reports.field.model import model_of, name_of
+from reports.field.naive import naive_tok_s
+from reports.field.price import Priced, priced
+from reports.field.prior import HitCurve
+from reports.field.rows import FieldRow
+from reports.field.settings import settings_of
+from reports.field.ways import Told, Way, way_of
+
+ATTENTION = 4.0
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A row priced before any factor; why: there is no price, if so.
+
+    told: the price with the row's own hit rate; None if it says none that counts.
+    """
+
+    row: FieldRow
+    way: Way | None = None
+    told: Priced | None = None
+    blind: Priced | None = None
+    naive: float | None = None
+    naive_told: float | None = None
+    why: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def raw_of(row: FieldRow, curves: dict[str, HitCurve]) -> Raw:
+    """A row priced with its machine's own numbers."""
+    try:
+        model, built = model_of(row), built_of(row)
+        settings = settings_of(row, moe_layers=len(model.layers))
+        way = way_of(Told(row, model, built.machine, settings))
+        context_bytes = ATTENTION * kv_bytes(name_of(row), depth_of(row))
+        blind = priced(way, curves, hit_rate=None, context_bytes=context_bytes)
+        told = None
+        if settings.hit_rate is not None and way.kind not in ("none", "uniform"):
+            told = priced(way, curves, hit_rate=settings.hit_rate, context_bytes=context_bytes)
+        return Raw(
+            row,
+            way,
+            told,
+            blind,
+            naive_tok_s(row, way, hit_rate=None),
+            None if told is None else naive_tok_s(row, way, hit_rate=settings.hit_rate),
+            notes=built.notes,
+        )
+    except BadInput as error:
+        return Raw(row, why=str(error).removeprefix(f"{row.where}: "))

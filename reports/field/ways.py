@@ -1,0 +1,351 @@
+"""How a row's tokens are served: what is resident where, and who computes or reads the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB, MIB
+from flashmoe_sim.machines.machine import Machine, Quantity
+from flashmoe_sim.systems.all_gpu import AllGpu
+from flashmoe_sim.systems.base import Case, System, gpu_left
+from flashmoe_sim.systems.cpu import Cpu
+from flashmoe_sim.systems.placed import Placed, PlacedIk
+from flashmoe_sim.timeline.assemble import own_memory
+from flashmoe_sim.timeline.models.base import ExecutionModel
+from flashmoe_sim.timeline.models.hot_cold import HotCold
+from flashmoe_sim.timeline.models.mapped import Mapped
+from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
+from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
+from flashmoe_sim.timeline.models.resident import Resident
+from reports.field.model import name_of
+from reports.field.rows import FieldRow
+from reports.field.settings import Settings
+
+OF_RAM = 0.8  # what an engine that sizes its own cache takes of the RAM that is left
+FAST = 1e6  # GB/s: no copy at all
+_DIRECT = re.compile(r"DIRECT=1|-direct\b|O_DIRECT", re.IGNORECASE)
+_NGL = re.compile(r"-ngl (\d+)")
+_TARGET = re.compile(r"--fit-target (\d+)")
+_BUDGET = re.compile(r"(\d+) % budget")
+_TOPP = re.compile(r"--topp 0\.7")
+_NO_DRAFTS = re.compile(r"no MTP|MTP off|MTP=0|no drafter|--spec-type none", re.IGNORECASE)
+_DRAFTS = re.compile(r"MTP|draft", re.IGNORECASE)
+_TP = re.compile(r"\bTP (\d)")
+_DENSE_GB = re.compile(r"(?:lm_head|dnproj) (\d+(?:\.\d+)?) GB")
+_STRATEGY = re.compile(r"--kt-expert-placement-strategy ([\w-]+)")
+TOPP_SHARE = 0.6  # of the experts that are computed with --topp 0.7: 360 of 600, as a colibri row says
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """How tokens are served.
+
+    far_layers: how many layers have experts that can miss. share: of their experts, those in the bank or the hot set.
+    kind: of the hit curve; `uniform` if every expert is as likely as any other; `none` if nothing ever hits.
+    ram_share: of the experts, those that RAM holds beside the bank; the others are read from storage.
+    fixed_share: of `share`, experts of a list that never changes. slots: experts of a layer in the bank, if told.
+    """
+
+    execution: ExecutionModel
+    machine: Machine
+    model: ModelGeometry
+    far_layers: int
+    share: float
+    kind: str
+    ram_share: float
+    name: str = ""
+    fixed_share: float = 0.0
+    drafts: bool = False
+    direct_io: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Told:
+    """A row with its parts read."""
+
+    row: FieldRow
+    model: ModelGeometry
+    machine: Machine
+    settings: Settings
+
+    @property
+    def case(self) -> Case:
+        return Case(self.model, self.machine)
+
+    @property
+    def layers(self) -> int:
+        return len(self.model.layers)
+
+    @property
+    def experts(self) -> int:
+        return sum(layer.n_experts for layer in self.model.layers.values())
+
+
+def way_of(told: Told) -> Way:
+    """How the tokens of a row are served. Raises BadInput if nothing is known that works so."""
+    row = told.row
+    if row.engine.startswith("transformers"):
+        raise BadInput(f"{row.where}: {row.engine} copies whole layers, which is not modelled")
+    told = replace(told, machine=_in_parallel(row, told.machine), model=_with_fewer(row, told.model))
+    way = WAYS[row.strategy](told) if row.strategy in WAYS else _unknown(told)
+    drafts = _DRAFTS.search(row.flags) is not None and _NO_DRAFTS.search(row.flags) is None
+    return replace(way, drafts=drafts)
+
+
+def _unknown(told: Told) -> Way:
+    raise BadInput(f"{told.row.where}: unknown strategy {told.row.strategy!r}; expected one of {', '.join(WAYS)}")
+
+
+def _all_gpu(told: Told) -> Way:
+    """Everything is on the GPU, or on the chip that shares its RAM."""
+    if told.machine.gpu is None:
+        return _cpu_only(told)
+    machine = AllGpu().adapted(told.machine)
+    return _way(told, Resident(), machine, far_layers=0, share=1.0, kind="uniform", ram_share=1.0)
+
+
+def _placed(told: Told) -> Way:
+    """Layers of experts on the CPU, as told or as few as must be."""
+    row, case = told.row, told.case
+    if told.machine.gpu is None:
+        return _cpu_only(told)
+    if (share := told.settings.resident_share) is not None and told.settings.cpu_layers is None:
+        return _profiled(told, share)
+    if not own_memory(told.machine):
+        return _all_gpu(told)
+    system: System = PlacedIk() if "ik_llama" in row.engine else Placed()
+    layers = told.settings.cpu_layers
+    if layers is None:
+        layers = _layers_off(told, case)
+    layers = min(layers, told.layers)
+    off_share = layers / told.layers
+    mapped_bytes = told.model.routed_bytes + (told.model.dense_bytes or 0)
+    ram_share = _page_share(told, mapped_bytes if off_share else 0)
+    return _way(
+        told,
+        PrefillCopy(),
+        system.adapted(told.machine),
+        far_layers=round(layers),
+        share=0.0,
+        kind="none",
+        ram_share=ram_share,
+    )
+
+
+def _layers_off(told: Told, case: Case) -> float:
+    """Layers on the CPU where the flags say how many are on the GPU, or that the engine fits them."""
+    if (on := _NGL.search(told.row.flags)) and int(on[1]) < told.layers:
+        return told.layers - int(on[1])
+    machine = told.machine
+    if (target := _TARGET.search(told.row.flags)) and machine.gpu is not None and machine.gpu.memory_gib is not None:
+        size = machine.gpu.memory_gib
+        left = size.value - int(target[1]) * MIB / GIB
+        machine = replace(machine, gpu=replace(machine.gpu, memory_gib=replace(size, value=left)))
+    return len(Placed().on_cpu(Case(case.model, machine, case.kv_bytes)))
+
+
+def _cpu_only(told: Told) -> Way:
+    """The CPU computes everything, mapped."""
+    machine = Cpu().adapted(told.machine)
+    ram_share = _page_share(replace(told, machine=machine), told.model.routed_bytes, beside=told.model.dense_bytes or 0)
+    return _way(told, Mapped(), machine, far_layers=told.layers, share=0.0, kind="none", ram_share=ram_share)
+
+
+def _mapped(told: Told) -> Way:
+    """The operating system decides what RAM holds."""
+    return _placed(told) if told.machine.gpu is not None and own_memory(told.machine) else _cpu_only(told)
+
+
+def _dynamic(told: Told) -> Way:
+    """A cache of experts on the GPU; misses are computed on the CPU, or uploaded."""
+    row = told.row
+    if told.machine.gpu is None:
+        return _cpu_only(told)
+    share = _share(told, _auto_gpu_share(told))
+    kind = "held-out" if re.search(r"warm heat|heat map", row.flags) or row.id.endswith("-warm") else "lru"
+    far = told.layers if told.settings.cpu_layers is None else min(round(told.settings.cpu_layers), told.layers)
+    if row.engine.startswith(("FreeToken", "kekzl", "tinyserve")):
+        machine = _pinned(told.machine)
+        return _way(told, ParallelInstall(), machine, far_layers=far, share=share, kind=kind, ram_share=1.0)
+    machine = told.machine
+    if row.engine.startswith("colibri"):
+        on_gpu = sum(float(size) * 1e9 for size in _DENSE_GB.findall(row.slots_per_layer_or_cache_gib))
+        on_cpu = max((told.model.dense_bytes or 0) - on_gpu, 0)
+        machine = _dense_on_cpu(machine, on_cpu / told.layers)
+        told = replace(told, model=replace(told.model, dense_bytes=(told.model.dense_bytes or 0) - round(on_cpu)))
+    fixed = told.settings.static_share or 0.0
+    if fixed:
+        slots = told.settings.slots_per_layer or 0.0
+        share = min(fixed + slots / max(layer.n_experts for layer in told.model.layers.values()), 1.0)
+    return _way(told, HotCold(), machine, far_layers=far, share=share, kind=kind, ram_share=1.0, fixed_share=fixed)
+
+
+def _static(told: Told) -> Way:
+    """A list of experts that stay on the GPU."""
+    if told.machine.gpu is None:
+        return _cpu_only(told)
+    return _profiled(told, _share(told, _auto_gpu_share(told)))
+
+
+def _profiled(told: Told, share: float) -> Way:
+    row = told.row
+    placement = _STRATEGY.search(row.flags)
+    kind = {"random": "uniform", "front-loading": "uniform", "dynamic": "hindsight"}.get(
+        placement[1] if placement else "", "held-out"
+    )
+    if row.engine.startswith("SES"):
+        return _from_storage(told, share=share, kind="lru")
+    return _way(told, HotCold(), told.machine, far_layers=told.layers, share=share, kind=kind, ram_share=1.0)
+
+
+def _from_storage(told: Told, *, share: float | None = None, kind: str = "lru") -> Way:
+    """A bank where experts are computed; the others are read from storage, or from what RAM holds of it."""
+    row, machine = told.row, told.machine
+    cpu_computes = row.strategy == "ssd_stream" and not _computes_on_gpu(row, machine)
+    if cpu_computes:
+        machine = replace(machine, gpu=None, link=None, api="")
+        told = replace(told, machine=machine)
+    own = machine.gpu is not None and own_memory(machine)
+    auto = _auto_gpu_share(told) if own else _auto_ram_share(told)
+    if share is None:
+        share = 0.0 if "no cache" in row.flags else _share(told, auto)
+    direct = _DIRECT.search(row.flags) is not None or row.engine.startswith("nvmoe")
+    ram_share = 0.0
+    settings = told.settings
+    if settings.ram_residents is not None and own:
+        ram_share = settings.ram_residents / told.experts
+    elif settings.ram_bytes is not None and own:
+        ram_share = settings.ram_bytes / told.model.routed_bytes
+    elif not direct:
+        taken = 0.0 if own else share * told.model.routed_bytes + (told.model.dense_bytes or 0)
+        ram_share = max(told.case.ram_bytes - taken, 0.0) / told.model.routed_bytes
+    return _way(
+        told,
+        ParallelInstall(),
+        machine,
+        far_layers=told.layers,
+        share=min(share, 1.0),
+        kind=kind,
+        ram_share=min(ram_share, 1.0),
+        direct_io=direct,
+    )
+
+
+def _stored(told: Told) -> Way:
+    return _from_storage(told)
+
+
+def _other(told: Told) -> Way:
+    """By engine and flags."""
+    row = told.row
+    if row.engine.startswith("FreeToken"):
+        share = _share(told, _auto_gpu_share(told))
+        return _way(told, HotCold(), told.machine, far_layers=told.layers, share=share, kind="lru", ram_share=1.0)
+    if row.engine.startswith("kekzl"):
+        machine = _pinned(told.machine)
+        return _way(told, ParallelInstall(), machine, far_layers=told.layers, share=0.0, kind="none", ram_share=1.0)
+    return _placed(told)
+
+
+WAYS: dict[str, Callable[[Told], Way]] = {
+    "all_gpu": _all_gpu,
+    "n_cpu_moe": _placed,
+    "ot_regex": _placed,
+    "cpu_only": _cpu_only,
+    "page_cache_mmap": _mapped,
+    "vram_lru": _dynamic,
+    "vram_static_profile": _static,
+    "slot_bank_ssd": _stored,
+    "ssd_stream": _stored,
+    "other": _other,
+}
+
+
+def _way(told: Told, execution: ExecutionModel, machine: Machine, **placed: object) -> Way:
+    name = name_of(told.row)
+    return Way(execution=execution, machine=machine, model=told.model, name=name, **placed)  # type: ignore[arg-type]
+
+
+def _share(told: Told, auto: float) -> float:
+    """The share of experts in the bank, as told in whatever unit; else what fits."""
+    settings, model = told.settings, told.model
+    if settings.slots_per_layer is not None:
+        if settings.slots_per_layer < model.top_k:
+            return 0.0
+        return min(settings.slots_per_layer / max(layer.n_experts for layer in model.layers.values()), 1.0)
+    if settings.resident_share is not None:
+        return settings.resident_share
+    if settings.residents is not None:
+        return min(settings.residents / told.experts, 1.0)
+    if settings.cache_bytes is not None:
+        return min(settings.cache_bytes / model.routed_bytes, 1.0)
+    if settings.ram_bytes is not None and not own_memory(told.machine):
+        return min(settings.ram_bytes / model.routed_bytes, 1.0)
+    if (budget := _BUDGET.search(told.row.flags)) and told.machine.gpu and told.machine.gpu.memory_gib:
+        return min(int(budget[1]) / 100 * told.machine.gpu.memory_gib.value * GIB / model.routed_bytes, 1.0)
+    return auto
+
+
+def _auto_gpu_share(told: Told) -> float:
+    return min(max(gpu_left(told.case), 0) / told.model.routed_bytes, 1.0)
+
+
+def _auto_ram_share(told: Told) -> float:
+    room = told.case.ram_bytes - (told.model.dense_bytes or 0)
+    return min(max(OF_RAM * room, 0) / told.model.routed_bytes, 1.0)
+
+
+def _page_share(told: Told, wanted_bytes: float, *, beside: int = 0) -> float:
+    """The share of mapped bytes that RAM holds."""
+    if told.row.ram_gib is None or wanted_bytes <= 0:
+        return 1.0
+    return min(max(told.case.ram_bytes - beside, 0) / wanted_bytes, 1.0)
+
+
+def _computes_on_gpu(row: FieldRow, machine: Machine) -> bool:
+    if machine.gpu is None:
+        return False
+    return row.engine.startswith("SES") or (machine.unified and "Metal" in row.flags)
+
+
+def _pinned(machine: Machine) -> Machine:
+    """The machine of an engine that uploads from where experts lie in RAM, without a copy."""
+    if machine.memory is None:
+        return machine
+    copy = machine.memory.copy_gb_s
+    return replace(machine, memory=replace(machine.memory, copy_gb_s=replace(copy, value=FAST, lo=FAST, hi=FAST)))
+
+
+def _in_parallel(row: FieldRow, machine: Machine) -> Machine:
+    """The machine with cards that work on the same layer."""
+    if (cards := _TP.search(row.flags)) is None or machine.gpu is None or machine.gpu.weights_gb_s is None:
+        return machine
+    return replace(machine, gpu=replace(machine.gpu, weights_gb_s=_times(machine.gpu.weights_gb_s, int(cards[1]))))
+
+
+def _with_fewer(row: FieldRow, model: ModelGeometry) -> ModelGeometry:
+    if _TOPP.search(row.flags) is None:
+        return model
+    return replace(model, top_k=max(round(TOPP_SHARE * model.top_k), 1))
+
+
+def _dense_on_cpu(machine: Machine, layer_bytes: float) -> Machine:
+    """The machine whose CPU computes these bytes of a layer: their time goes into the GPU's time of a layer."""
+    if machine.gpu is None or machine.cpu is None or machine.cpu.weights_gb_s is None:
+        return machine
+    rate, layer = machine.cpu.weights_gb_s, machine.gpu.layer_us
+    value, slow, fast = (layer_bytes / gb_s * 1e-3 for gb_s in (rate.value, rate.lo, rate.hi))
+    cpu = machine.cpu.layer_us
+    longer = replace(
+        layer, value=layer.value + cpu.value + value, lo=layer.lo + cpu.lo + fast, hi=layer.hi + cpu.hi + slow
+    )
+    return replace(machine, gpu=replace(machine.gpu, layer_us=longer))
+
+
+def _times(quantity: Quantity, factor: float) -> Quantity:
+    return replace(quantity, value=quantity.value * factor, lo=quantity.lo * factor, hi=quantity.hi * factor)
