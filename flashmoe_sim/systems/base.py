@@ -97,6 +97,16 @@ class Cost:
     scales: bool = True
 
 
+PAGE_FAULTS = Cost(
+    "storage.read_gb_s",
+    0.02,
+    0.1,
+    0.5,
+    "page faults read a file in small pieces, few at once: 0.12 of 5.5 GB/s in danveloper/flash-moe, and the published "
+    "speeds of mapped models larger than RAM",
+)
+
+
 @dataclass(frozen=True)
 class Launch:
     """How a system is started: its program and flags, variables to set, and files to write by name."""

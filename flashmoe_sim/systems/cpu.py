@@ -9,7 +9,7 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.systems.base import Case, Cost, Launch, Plan, Share, System, llama_words
+from flashmoe_sim.systems.base import PAGE_FAULTS, Case, Cost, Launch, Plan, Share, System, llama_words
 from flashmoe_sim.timeline.models.mapped import Mapped
 
 
@@ -23,9 +23,7 @@ class Cpu(System):
     source: ClassVar[str] = "ggml-org/llama.cpp as of 0eca4d490: -ngl 0, mapped file"
     keeps: ClassVar[str] = "what RAM holds of the file"
     misses: ClassVar[str] = "page faults that read the file"
-    costs: ClassVar[tuple[Cost, ...]] = (
-        Cost("storage.read_gb_s", 0.1, 0.35, 0.8, "page faults read a file in small pieces, few at once"),
-    )
+    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     def why_not(self, case: Case) -> str:
         return "needs a CPU that the machine's file describes" if case.machine.cpu is None else super().why_not(case)

@@ -12,6 +12,7 @@ from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.placed import Placed as PlacedPolicy
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import (
+    PAGE_FAULTS,
     Case,
     Cost,
     Launch,
@@ -47,9 +48,7 @@ class Placed(System):
     misses: ClassVar[str] = "computed on the CPU; copied to the GPU for prompts of 32 tokens and more"
     size: ClassVar[str] = "cpu_layers"
     own_gpu: ClassVar[bool | None] = True
-    costs: ClassVar[tuple[Cost, ...]] = (
-        Cost("storage.read_gb_s", 0.1, 0.35, 0.8, "page faults read a file in small pieces, few at once"),
-    )
+    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     cpu_layers: int = AUTO
     ot: str = ""
