@@ -153,8 +153,9 @@ def systems_markdown() -> str:
 def shown_cost(cost: Cost) -> str:
     """A cost of a system in words."""
     interval = f"({cost.lo:g} to {cost.hi:g})"
-    change = f"{cost.value:g} {interval} times" if cost.scales else f"an estimate becomes {cost.value:g} {interval};"
-    return f"`{cost.path}` {change} what the machine's file says: {cost.source}"
+    value = f"{cost.value:g} {interval}"
+    change = f"{value} times the machine's" if cost.scales else f"{value}, unless the machine's was measured"
+    return f"`{cost.path}` is {change}: {cost.source}"
 
 
 def _table(table: Mapping[str, Kind], heading: str) -> list[str]:

@@ -117,7 +117,6 @@ def document(told: Comparison) -> dict[str, object]:
             | {
                 "memory": [{"what": one.what, "where": one.where, "bytes": one.size_bytes} for one in shares],
                 "environment": dict(launch.environment) if launch else {},
-                "files": dict(launch.files) if launch else {},
             }
         )
     return {

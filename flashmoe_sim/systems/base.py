@@ -109,11 +109,10 @@ PAGE_FAULTS = Cost(
 
 @dataclass(frozen=True)
 class Launch:
-    """How a system is started: its program and flags, variables to set, and files to write by name."""
+    """How a system is started: its program and flags, and variables to set."""
 
     words: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def line(self) -> str:

@@ -81,7 +81,7 @@ class HotCache(System):
             65,
             130,
             "its docs/moe-hot-cache: worklist 65 us a call, with two counts read back",
-            False,
+            scales=False,
         ),
     )
 
