@@ -108,6 +108,7 @@ class Policy:
         own functions: one of TEXTBOOK (`most-requested` also needs an `order`, as `Static` has). Empty for any other
         rule; a subclass that decides in a way of its own does not inherit it.
     has_bank: whether it keeps any expert.
+    by_routing: whether its hits depend on what is routed.
     pooled: whether a diagnosis takes it for one bank of all layers, whatever the scope.
     preloaded: whether its first residents are there before the run.
     execution: the execution model of the engine that uses it, which its seconds have by default.
@@ -120,6 +121,7 @@ class Policy:
     hindsight: ClassVar[bool] = False
     textbook: ClassVar[str] = ""
     has_bank: ClassVar[bool] = True
+    by_routing: ClassVar[bool] = True
     pooled: ClassVar[bool] = False
     preloaded: ClassVar[bool] = False
     execution: ClassVar[str] = "split-install"

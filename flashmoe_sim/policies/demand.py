@@ -18,6 +18,7 @@ class Demand(PinningPolicy):
     name: ClassVar[str] = "demand"
     source: ClassVar[str] = "arXiv 2608.07911"
     has_bank: ClassVar[bool] = False
+    by_routing: ClassVar[bool] = False
     preloaded: ClassVar[bool] = False
     execution: ClassVar[str] = "page-cache"
 

@@ -193,7 +193,8 @@ def _at_setting(
     if not plan.execution.has_bank:
         hits, missed_bytes = 1 - (work.misses - work.warm).sum() / work.requests.sum(), timed.storage_bytes / tokens
     if borrowed and lo is not None and hi is not None and not resident:
-        lo, hi = _with_borrowed_misses(timed.timing.part_ms_per_token, timed.timing.tok_s, lo, hi)
+        uncertain = ("read", "upload", "cpu") if plan.setup.policy.by_routing else ("read",)
+        lo, hi = _with_borrowed_misses(timed.timing.part_ms_per_token, uncertain, timed.timing.tok_s, lo, hi)
     return replace(
         said,
         hit_rate=1.0 if resident else float(hits),
@@ -207,9 +208,14 @@ def _at_setting(
     )
 
 
-def _with_borrowed_misses(parts: dict[str, float], tok_s: float, lo: float, hi: float) -> tuple[float, float]:
-    """The interval with the misses of another model in it: what a token waits for misses scales with their number."""
-    waits = sum(parts[name] for name in (*GROUPS["read"], *GROUPS["upload"], *GROUPS["cpu"]))
+def _with_borrowed_misses(
+    parts: dict[str, float], uncertain: Sequence[str], tok_s: float, lo: float, hi: float
+) -> tuple[float, float]:
+    """The interval with the misses of another model in it: what a token waits for them scales with their number.
+
+    uncertain: of GROUPS, those that follow from how often a trace misses.
+    """
+    waits = sum(parts[name] for group in uncertain for name in GROUPS[group])
     rest = sum(parts.values()) - waits
     ends = []
     for factor in (math.exp(SD_90 * MISSES_SD), math.exp(-SD_90 * MISSES_SD)):

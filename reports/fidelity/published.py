@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reports.fidelity import hot_cache, kimi_bank, layer_budget, qwen_bank, slot_remap
+from reports.fidelity import hot_cache, hot_window, kimi_bank, layer_budget, qwen_bank, slot_remap
 from reports.fidelity.prediction import Group, Prediction
 
 
@@ -10,6 +10,7 @@ def groups() -> tuple[Group, ...]:
     """All groups, each with its explanation."""
     return (
         hot_cache.group(),
+        hot_window.group(),
         qwen_bank.bank_group(),
         qwen_bank.topk_group(),
         kimi_bank.group(),

@@ -86,9 +86,10 @@ def test_a_hit_rate_instead_of_a_trace() -> None:
 
 def test_a_borrowed_trace_widens_what_misses_decide_and_nothing_else() -> None:
     small, of = case(), workload(case().model)
-    systems: list[System] = [SlotBank(slots=4), parse_system("all-gpu")]
+    systems: list[System] = [SlotBank(slots=4), parse_system("all-gpu"), parse_system("placed:cpu_layers=4")]
     own, lent = (by_name(compare(of, small, systems, borrowed=borrowed)) for borrowed in (False, True))
     assert (own["all-gpu"].tok_s_lo, own["all-gpu"].tok_s_hi) == (lent["all-gpu"].tok_s_lo, lent["all-gpu"].tok_s_hi)
+    assert own["placed"].tok_s_lo == lent["placed"].tok_s_lo  # what the CPU computes is decided by the layers alone
     assert (own["slot-bank"].tok_s_lo or 0) > (lent["slot-bank"].tok_s_lo or 0)
     assert (own["slot-bank"].tok_s_hi or 0) < (lent["slot-bank"].tok_s_hi or 0)
 
