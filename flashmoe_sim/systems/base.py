@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from inspect import getdoc
 from typing import ClassVar, Self
@@ -171,6 +171,11 @@ class System(ABC):
     def spec(self) -> str:
         """The name with the settings that differ from their defaults, as `--system` takes it."""
         return spec_of(self)
+
+    @property
+    def size_given(self) -> bool:
+        """Whether its size was chosen, or it has none to choose."""
+        return all(getattr(self, item.name) != item.default for item in fields(self) if item.name == self.size)
 
     @property
     def meaning(self) -> str:

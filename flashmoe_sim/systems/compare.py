@@ -127,7 +127,7 @@ def _one(
         if reason := system.why_not(case):
             return Compared(system, reason)
         chosen = system.sized(case)
-        if best and workload is not None and system.size and system.spec == type(system)().spec:
+        if best and workload is not None and not system.size_given:
             chosen = _best(workload, case, system) or chosen
     except BadInput as error:
         return Compared(system, str(error))

@@ -72,6 +72,10 @@ def test_best_is_the_smallest_setting_near_the_fastest() -> None:
     assert own.system == SlotBank(slots=2)
     (given,) = compare(of, small, [SlotBank(slots=4)], best=True)
     assert given.system == SlotBank(slots=4)
+    (other,) = compare(of, small, [SlotBank(io_split=2)], best=True)
+    assert other.system == SlotBank(slots=wanted, io_split=2)
+    assert SlotBank(slots=4).size_given
+    assert parse_system("all-gpu").size_given
 
 
 def test_a_hit_rate_instead_of_a_trace() -> None:
