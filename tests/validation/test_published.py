@@ -7,7 +7,7 @@ import math
 import pytest
 
 from flashmoe_sim.io.sizes import GIB
-from reports.fidelity import hot_cache, kimi_bank, layer_budget, qwen_bank, slot_remap
+from reports.fidelity import hot_cache, hot_window, kimi_bank, layer_budget, qwen_bank, slot_remap
 from reports.fidelity.from_table import column, fitted, passes_of_run, reading_sd, table
 from reports.fidelity.prediction import Prediction
 from reports.fidelity.published import groups, predictions
@@ -36,7 +36,7 @@ def by_name(found: tuple[Prediction, ...]) -> dict[str, Prediction]:
 
 def test_rows_are_reported_once_with_what_they_were_fitted_on() -> None:
     found = predictions()
-    assert len({(row.group, row.name) for row in found}) == len(found) == 24
+    assert len({(row.group, row.name) for row in found}) == len(found) == 28
     for row in found:
         assert math.isfinite(row.predicted)
         assert row.fitted_on
@@ -52,8 +52,8 @@ def test_intervals_hold_what_they_are_of() -> None:
     assert reading_sd() == pytest.approx(0.024, abs=0.001)
     known = [row for row in predictions() if row.lo is not None and row.hi is not None]
     inside = [row.lo <= row.measured <= row.hi for row in known if row.lo is not None and row.hi is not None]
-    assert len(known) == 21
-    assert sum(inside) >= 12
+    assert len(known) == 25
+    assert sum(inside) >= 15
     for row in known:
         assert row.lo is not None
         assert row.hi is not None
@@ -67,6 +67,12 @@ def test_hot_cache_is_fitted_on_the_ends() -> None:
     assert machine.gpu is not None
     rates = [float(row["hit_pct"]) for row in table("hot_cache_hit_vs_tok_s")]
     assert rates == sorted(rates)
+
+
+def test_placed_layers_need_no_fit_and_a_hot_window_is_too_fast_even_with_its_own_hits() -> None:
+    on_cpu, eight_on_gpu, borrowed, with_hits = hot_window.group().predictions
+    assert max(abs(on_cpu.error), abs(eight_on_gpu.error)) <= 0.10
+    assert 0 < with_hits.error < 0.3 < borrowed.error
 
 
 def test_passes_follow_from_rounded_misses() -> None:
