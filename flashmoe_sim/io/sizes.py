@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from flashmoe_sim.io.errors import BadInput
+
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 MOST_DIGITS = 15
@@ -14,6 +16,16 @@ def parse_size(text: str) -> int | None:
     """Bytes from `4000MiB`, or None for what is no size."""
     size = _SIZE.fullmatch(text)
     return int(float(size[1]) * UNITS[size[2]]) if size and len(size[1]) <= MOST_DIGITS else None
+
+
+def asked_size(option: str, given: str | int) -> int:
+    """The bytes of an option: a size with its unit, or a number of bytes. Raises BadInput for anything else."""
+    if isinstance(given, int) and given >= 0:
+        return given
+    found = parse_size(given) if isinstance(given, str) else None
+    if found is None:
+        raise BadInput(f"{option} {given!r}: expected a size with its unit, such as 5GiB")
+    return found
 
 
 def exact_size(size_bytes: int) -> str:

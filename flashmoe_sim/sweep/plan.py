@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.io.sizes import parse_size
+from flashmoe_sim.io.sizes import asked_size
 from flashmoe_sim.outside import blaming
 from flashmoe_sim.policies.bank import OneBank, Scope, parse_bank, parse_banks
 from flashmoe_sim.policies.base import OnePolicy, Policy
@@ -93,8 +93,8 @@ def plan_conditions(
     """
     return Conditions(
         execution=default_execution(setup) if execution is None else parse_execution(execution),
-        dense_bytes=None if dense is None else _size("--dense", dense),
-        kv_bytes=0 if kv is None else _size("--kv", kv),
+        dense_bytes=None if dense is None else asked_size("--dense", dense),
+        kv_bytes=0 if kv is None else asked_size("--kv", kv),
         direct_io=direct_io,
         hot=hot,
     )
@@ -238,15 +238,6 @@ def cut_to_top_ks(workload: Workload, top_ks: str | int | Iterable[int] | None) 
     if not all(re.fullmatch("0*[1-9][0-9]{0,8}", piece) for piece in wanted):
         raise BadInput(f"top-k {','.join(pieces)!r}: expected numbers of experts per token, such as 4,8")
     return [prepare(cut(workload.trace, top_k=int(piece)), workload.geometry) for piece in wanted]
-
-
-def _size(option: str, given: str | int) -> int:
-    if isinstance(given, int) and given >= 0:
-        return given
-    size = parse_size(given) if isinstance(given, str) else None
-    if size is None:
-        raise BadInput(f"{option} {given!r}: expected a size with its unit, such as 5GiB")
-    return size
 
 
 def _named(given: Any, table: Iterable[str], parse: Callable[[Any], One]) -> dict[One, bool]:

@@ -43,7 +43,7 @@ NEVER = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class HotCache(System):
-    """The experts that a profile scores best are also on the GPU; the CPU computes the others beside it.
+    """The experts that a profile scores best are also on the GPU; the CPU computes misses in parallel.
 
     Prompts of 256 tokens and more are copied to the GPU by the program; here the CPU computes their misses. A GPU that
     CUDA does not program computes hits before the CPU computes misses, not beside.

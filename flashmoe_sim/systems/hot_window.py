@@ -30,7 +30,7 @@ ID_BYTES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class HotWindow(System):
-    """The experts used most in the last window of decodes are also on the GPU; the CPU computes the others beside it.
+    """The experts used most in the last window of decodes are also on the GPU; the CPU computes misses in parallel.
 
     Long prompts that pass the hot set by are copied to the GPU by the program; here the CPU computes them.
     slots: hot experts of each layer. 0: as many as GPU memory holds beside the rest; the program itself has no such

@@ -54,7 +54,7 @@ STRATEGIES = ("uniform", "frequency", "front-loading")
 
 @dataclass(frozen=True, kw_only=True)
 class KTransformers(System):
-    """A share of the experts is on the GPU, placed once, and the CPU computes the others beside it.
+    """The GPU holds a fixed share of the experts, and the CPU computes misses in parallel.
 
     The engine's `random` placement and its dynamic one, which places anew during long prompts, are left out.
 

@@ -33,7 +33,7 @@ MIN_BATCH = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Placed(System):
-    """The experts of some layers are on the GPU, those of the others are computed on the CPU; nothing moves.
+    """Some layers keep their experts on the GPU, and the CPU computes the experts of the other layers; nothing moves.
 
     cpu_layers: layers whose experts are on the CPU, as `--n-cpu-moe` counts them: from layer 0 on, layers without
         experts too. -1: as few as `--fit`, the default, needs; it fills the GPU from the low layers on.

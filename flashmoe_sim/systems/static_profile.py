@@ -35,7 +35,7 @@ HALF, ALL = "half", "all"
 
 @dataclass(frozen=True, kw_only=True)
 class StaticProfile(System):
-    """The GPU holds the experts of each layer that a profile asks for most, and the CPU computes the others beside it.
+    """The GPU holds the experts of each layer that a profile uses most, and the CPU computes misses in parallel.
 
     Prompts are computed by the same two lanes here; the engine copies the CPU's experts of a large batch to the GPU, so
     its prompts are faster.

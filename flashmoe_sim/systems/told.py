@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.io.sizes import parse_size
+from flashmoe_sim.io.sizes import asked_size
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
@@ -59,10 +59,10 @@ def compare_as_told(
     if of is None:
         raise BadInput("compare: seconds need to know what an expert weighs; give --model, see `sim model list`")
     notes = list(machine.notes)
-    dense_bytes = _size("--dense", dense)
+    dense_bytes = None if dense is None else asked_size("--dense", dense)
     if dense_bytes is not None:
         of = replace(of, dense_bytes=dense_bytes)
-    kv_bytes = _size("--kv", kv)
+    kv_bytes = None if kv is None else asked_size("--kv", kv)
     if kv_bytes is None:
         notes.append("the context takes no memory here; say what it takes with --kv, such as --kv 2GiB")
     case = case_of(of, machine, workload=workload, kv_bytes=kv_bytes or 0, context=context)
@@ -101,12 +101,3 @@ def parse_systems(given: OneSystem | Iterable[OneSystem]) -> list[System]:
     if not found:
         raise BadInput("no systems given; give at least one, such as slot-bank, or all")
     return list(found)
-
-
-def _size(option: str, given: str | int | None) -> int | None:
-    if given is None or (isinstance(given, int) and given >= 0):
-        return given
-    size = parse_size(given) if isinstance(given, str) else None
-    if size is None:
-        raise BadInput(f"{option} {given!r}: expected a size with its unit, such as 5GiB")
-    return size
