@@ -125,11 +125,18 @@ COMPARED = (
     Column("why_not", "str", "", "why it cannot run there; null if it can"),
     Column("gpu_bytes", "int", "bytes", "what it keeps in the GPU's memory"),
     Column("ram_bytes", "int", "bytes", "what it keeps in RAM, without mapped files"),
+    Column("page_cache_bytes", "int", "bytes", "RAM that is left for the page cache"),
     Column(
         "hit_rate",
         "float",
         "1",
         "share of the requests whose expert was where it is computed; without a bank, in the page cache",
+    ),
+    Column(
+        "aliased_share",
+        "float",
+        "1",
+        "share of the references computed with another expert than the routed one; null if the engine cannot do so",
     ),
     Column("miss_bytes_per_token", "float", "bytes", "bytes of the experts that were not, per token"),
     Column("storage_bytes_per_token", "float", "bytes", "bytes read from storage, per token"),

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from inspect import getdoc
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
@@ -151,6 +151,7 @@ class System(ABC):
     apis: what must program the GPU; empty if any or none does. archs: the models it is made for, as llama.cpp calls
         them; empty for any. shape: layers and experts of the only model that it runs, or None.
     costs: what it takes more or less time for than a machine's file says.
+    choices: other settings worth trying, each with its values; they change the speed and never the text.
     """
 
     name: ClassVar[str]
@@ -166,6 +167,7 @@ class System(ABC):
     archs: ClassVar[tuple[str, ...]] = ()
     shape: ClassVar[tuple[int, int] | None] = None
     costs: ClassVar[tuple[Cost, ...]] = ()
+    choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
     @property
     def spec(self) -> str:

@@ -15,6 +15,7 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, Launch, System
 from flashmoe_sim.systems.borrow import MISSES_SD
+from flashmoe_sim.timeline.assemble import page_cache_bytes
 from flashmoe_sim.timeline.from_rates import predict
 from flashmoe_sim.timeline.interval import SD_90
 from flashmoe_sim.timeline.rates import Rate
@@ -39,6 +40,8 @@ class Compared:
     hit_rate: without a bank, that of the page cache.
     gpu_bytes, ram_bytes: what it keeps in each, mapped files not counted. miss_bytes_per_token: bytes of the experts
     that were not where they are computed; storage_bytes_per_token: of them, those read from storage.
+    page_cache_bytes: RAM that is left for the page cache. aliased_share: references computed with another expert than
+    the routed one; None unless the engine can alias slots.
     ms_per_token: by GROUPS. hindsight: whether it chose its experts by the very trace that it is replayed on.
     """
 
@@ -46,7 +49,9 @@ class Compared:
     why_not: str = ""
     gpu_bytes: int | None = None
     ram_bytes: int | None = None
+    page_cache_bytes: int | None = None
     hit_rate: float | None = None
+    aliased_share: float | None = None
     miss_bytes_per_token: float | None = None
     storage_bytes_per_token: float | None = None
     tok_s: float | None = None
@@ -67,7 +72,9 @@ class Compared:
             "why_not": self.why_not or None,
             "gpu_bytes": self.gpu_bytes,
             "ram_bytes": self.ram_bytes,
+            "page_cache_bytes": self.page_cache_bytes,
             "hit_rate": self.hit_rate,
+            "aliased_share": self.aliased_share,
             "miss_bytes_per_token": self.miss_bytes_per_token,
             "storage_bytes_per_token": self.storage_bytes_per_token,
             "tok_s": self.tok_s,
@@ -131,19 +138,19 @@ def _one(
             chosen = _best(workload, case, system) or chosen
     except BadInput as error:
         return Compared(system, str(error))
-    return _at_setting(workload, case, chosen, borrowed=borrowed, hit_rate=hit_rate)
+    return at_setting(workload, case, chosen, borrowed=borrowed, hit_rate=hit_rate)
 
 
 def _best(workload: Workload, case: Case, system: System) -> System | None:
     """The smallest of a system's sizes within NEAR of the fastest one; None if none runs."""
     each = [replace(system, **{system.size: size}) for size in system.sizes(case)]
-    ran = [_at_setting(workload, case, one, interval=False) for one in each]
+    ran = [at_setting(workload, case, one, interval=False) for one in each]
     fastest = max((one.tok_s or 0.0 for one in ran), default=0.0)
     near = [one for one in ran if one.tok_s is not None and one.tok_s >= (1 - NEAR) * fastest]
     return min(near, key=lambda one: (one.gpu_bytes or 0) + (one.ram_bytes or 0)).system if near else None
 
 
-def _at_setting(
+def at_setting(
     workload: Workload | None,
     case: Case,
     system: System,
@@ -152,6 +159,7 @@ def _at_setting(
     hit_rate: float | None = None,
     interval: bool = True,
 ) -> Compared:
+    """A system with its settings as they are, on a case; see `compare`. interval: whether to work out that of tok/s."""
     try:
         system.check(case)
         plan, shares = system.plan(case), system.memory(case)
@@ -182,6 +190,7 @@ def _at_setting(
         replayed = system.replay(routed, plan.setup)
         said = replace(said, hindsight=getattr(replayed.setup.policy, "profile", None) == "")
         timed = time_replay(routed, plan.setup, replayed, plan.machine, conditions, interval=interval)
+        pages = page_cache_bytes(routed, plan.setup, replayed, plan.machine, conditions)
     except BadInput as error:
         return Compared(system, str(error))
     if timed.timing.tok_s is None:
@@ -197,7 +206,9 @@ def _at_setting(
         lo, hi = _with_borrowed_misses(timed.timing.part_ms_per_token, uncertain, timed.timing.tok_s, lo, hi)
     return replace(
         said,
+        page_cache_bytes=pages,
         hit_rate=1.0 if resident else float(hits),
+        aliased_share=counts["aliased_refs"] / counts["refs"] if plan.setup.contract == "runtime" else None,
         miss_bytes_per_token=0.0 if resident else missed_bytes,
         storage_bytes_per_token=timed.storage_bytes / tokens,
         tok_s=timed.timing.tok_s,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
 from flashmoe_sim.io.errors import BadInput, unknown_name
@@ -55,6 +55,11 @@ class SlotBank(System):
     keeps: ClassVar[str] = "the experts used last, in slots of each layer"
     misses: ClassVar[str] = "read from storage into a slot"
     size: ClassVar[str] = "slots"
+    choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "prefetch": tuple(PREFETCH_FLAGS),
+        "io_split": (1, 2, 4, 8),
+        "install": tuple(INSTALLS),
+    }
 
     slots: int = 0
     top_k: int = 0

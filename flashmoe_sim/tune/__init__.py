@@ -1,0 +1,1 @@
+"""Choosing: objectives, the search over systems and their settings, and advice."""

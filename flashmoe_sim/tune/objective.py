@@ -1,0 +1,44 @@
+"""What a person waits for: the reading of a prompt, the tokens of an answer, or both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.systems.compare import Compared
+
+GOALS = ("decode", "prompt", "both")
+ANSWER_TOKENS = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """Seconds to make few.
+
+    goal: `decode`, of a token; `prompt`, of a prompt; `both`, of a prompt and an answer.
+    prompt_tokens: of the prompt. answer_tokens: of the answer.
+    """
+
+    goal: str = "decode"
+    prompt_tokens: int = 0
+    answer_tokens: int = ANSWER_TOKENS
+
+    def __post_init__(self) -> None:
+        if self.goal not in GOALS:
+            raise unknown_name("objective", self.goal, GOALS)
+        if self.goal != "decode" and self.prompt_tokens < 1:
+            raise BadInput(f"--objective {self.goal}: say how long the prompt is, such as --prompt-tokens 4000")
+        if self.answer_tokens < 1:
+            raise BadInput(f"an answer of {self.answer_tokens} tokens; expected 1 or more")
+
+    def seconds(self, found: Compared) -> float | None:
+        """Seconds of a system in a comparison; None if it cannot run, or does not say its prompt speed."""
+        prompt_s, token_s = 0.0, 0.0
+        if found.tok_s is None:
+            return None
+        token_s = 1 / found.tok_s
+        if self.goal != "decode":
+            if found.prompt_tok_s is None:
+                return None
+            prompt_s = self.prompt_tokens / found.prompt_tok_s
+        return {"decode": token_s, "prompt": prompt_s, "both": prompt_s + self.answer_tokens * token_s}[self.goal]

@@ -1,0 +1,205 @@
+"""The search: every system at every size worth trying, then the settings that change the speed and not the text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.compare import NEAR, Compared, at_setting
+from flashmoe_sim.trace.cut import cut
+from flashmoe_sim.tune.objective import Objective
+
+# Systems slower than this share of the fastest one are not searched further than their sizes.
+WORTH = 0.5
+# Sizes are tried on so many references at most, and those that could be chosen on the whole trace.
+COARSE_REFS = 2_000_000
+FINE = 1 / 16  # the step between sizes, as a share of the size, where the search for one ends
+
+
+@dataclass(frozen=True, eq=False)
+class Searched:
+    """What was tried of one system.
+
+    best: at its best setting, with its interval; if it cannot run, why. tried: its sizes that ran, with the other
+    settings of `best`, ascending by the memory that they take.
+    """
+
+    best: Compared
+    tried: tuple[Compared, ...] = ()
+
+    @property
+    def runs(self) -> bool:
+        return self.best.tok_s is not None
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Every system at its best, the fastest first, then those that cannot run. evaluations: settings replayed."""
+
+    systems: tuple[Searched, ...]
+    evaluations: int
+    objective: Objective
+
+
+def kept_bytes(found: Compared) -> int:
+    """What a system keeps in both memories."""
+    return (found.gpu_bytes or 0) + (found.ram_bytes or 0)
+
+
+def pick(tried: Sequence[Compared], objective: Objective) -> Compared | None:
+    """The setting that takes least memory of those within 3 % of the fastest; None if none runs.
+
+    3 % is what the seconds of two settings on one machine are sure to, so that those nearer are the same.
+    """
+    timed = [(seconds, one) for one in tried if (seconds := objective.seconds(one)) is not None]
+    if not timed:
+        return None
+    least = min(seconds for seconds, _ in timed)
+    near = [(kept_bytes(one), seconds, one) for seconds, one in timed if seconds * (1 - NEAR) <= least]
+    return min(near, key=lambda item: item[:2])[2]
+
+
+def search(
+    workload: Workload,
+    case: Case,
+    systems: Sequence[System],
+    *,
+    objective: Objective | None = None,
+    borrowed: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Found:
+    """Find the best setting of each system on a case.
+
+    Every size of every system is replayed; of systems at least half as fast as the fastest, sizes between those and
+    each value of `System.choices` are, too, one setting after another until none gains 3 %. A long trace is tried on a
+    stretch of it first. borrowed: whether the trace is another model's.
+    Raises BadInput if the objective needs a prompt, and the trace has none.
+    """
+    searcher = _Searcher(workload, case, objective or Objective(), borrowed=borrowed)
+    coarse = []
+    for number, system in enumerate(systems):
+        if progress is not None:
+            progress(number, 2 * len(systems))
+        coarse.append(searcher.sizes_of(system))
+    speeds = [1 / seconds for one in coarse if (seconds := searcher.seconds(one.best)) is not None]
+    found = []
+    for number, one in enumerate(coarse):
+        if progress is not None:
+            progress(len(systems) + number, 2 * len(systems))
+        seconds = searcher.seconds(one.best)
+        near = seconds is not None and 1 / seconds >= WORTH * max(speeds)
+        found.append(searcher.with_interval(searcher.refined(one) if near else one))
+    if not any(searcher.seconds(one.best) is not None for one in found) and any(one.runs for one in found):
+        raise BadInput(
+            f"--objective {searcher.objective.goal}: the trace has no prompt to time; give --objective decode, or a "
+            "trace that was recorded with its prompt"
+        )
+    order = sorted(found, key=lambda one: searcher.seconds(one.best) or float("inf"))
+    return Found(tuple(order), searcher.evaluations, searcher.objective)
+
+
+class _Searcher:
+    """One search: what was replayed already, on the stretch or on the whole trace."""
+
+    def __init__(self, workload: Workload, case: Case, objective: Objective, *, borrowed: bool) -> None:
+        self.case, self.objective, self.borrowed = case, objective, borrowed
+        self.whole, self.stretch = workload, _stretch(workload)
+        self.known: dict[tuple[Workload, System], Compared] = {}
+
+    @property
+    def evaluations(self) -> int:
+        return sum(one.tok_s is not None for one in self.known.values())
+
+    def seconds(self, found: Compared) -> float | None:
+        return self.objective.seconds(found)
+
+    def at(self, system: System, workload: Workload) -> Compared:
+        if (key := (workload, system)) not in self.known:
+            self.known[key] = at_setting(workload, self.case, system, interval=False)
+        return self.known[key]
+
+    def sizes_of(self, system: System) -> Searched:
+        """The system at each of its sizes, on the stretch."""
+        try:
+            if reason := system.why_not(self.case):
+                return Searched(Compared(system, reason))
+            sizes = () if system.size_given else system.sizes(self.case)
+            settings = [replace(system, **{system.size: size}) for size in sizes] or [system.sized(self.case)]
+        except BadInput as error:
+            return Searched(Compared(system, str(error)))
+        return self._searched([self.at(one, self.stretch) for one in settings])
+
+    def refined(self, coarse: Searched) -> Searched:
+        """With sizes between those tried, and with the system's other choices, on the whole trace."""
+        found = self._searched([self.at(one.system, self.whole) for one in coarse.tried])
+        found = self._between(found)
+        while (better := self._other_choice(found.best.system)) is not None:
+            chosen = {name: getattr(better, name) for name in better.choices}
+            found = self._searched([self.at(replace(one.system, **chosen), self.whole) for one in found.tried])
+        return found
+
+    def _between(self, found: Searched) -> Searched:
+        """Halves what lies between the best size and the next smaller one, and beyond the largest if that is best."""
+        system = found.best.system
+        if len(found.tried) < 2:
+            return found
+        fits = [getattr(one.system, system.size) for one in found.tried]
+        refused = [size for size in system.sizes(self.case) if size > max(fits)]
+        while gap := self._gap(found, min(refused, default=None)):
+            middle = sum(gap) // 2
+            one = self.at(replace(system, **{system.size: middle}), self.whole)
+            if one.tok_s is None:
+                refused.append(middle)
+            else:
+                found = self._searched([*found.tried, one])
+        return found
+
+    def _gap(self, found: Searched, refused: int | None) -> tuple[int, int] | None:
+        """Two sizes with better ones between them, perhaps; None if none are left to try."""
+        size = found.best.system.size
+        sizes = sorted(getattr(one.system, size) for one in found.tried)
+        place = sizes.index(getattr(found.best.system, size))
+        gaps = [(sizes[place - 1], sizes[place])] if place else []
+        if refused is not None and place == len(sizes) - 1:
+            gaps.append((sizes[-1], refused))
+        return next((gap for gap in gaps if gap[1] - gap[0] > max(1, FINE * gap[1])), None)
+
+    def _other_choice(self, system: System) -> System | None:
+        """The system with the one choice made differently that gains most, if that is 3 %; else None."""
+        before, timed = self.seconds(self.at(system, self.whole)), []
+        for name, values in system.choices.items():
+            for value in values:
+                try:
+                    other = replace(system, **{name: value})
+                except BadInput:  # does not go with the other settings
+                    continue
+                if (seconds := self.seconds(self.at(other, self.whole))) is not None:
+                    timed.append((seconds, other.spec, other))
+        least, _, better = min(timed, default=(before, "", system))
+        return better if before and least and least < (1 - NEAR) * before else None
+
+    def _searched(self, tried: Sequence[Compared]) -> Searched:
+        ran = sorted((one for one in tried if one.tok_s is not None), key=kept_bytes)
+        best = pick(ran, self.objective) or (ran or tried)[0]
+        return Searched(best, tuple(ran))
+
+    def with_interval(self, found: Searched) -> Searched:
+        """The best setting with its interval, on the whole trace."""
+        if not found.runs:
+            return found
+        best = at_setting(self.whole, self.case, found.best.system, borrowed=self.borrowed)
+        return Searched(best, tuple(best if one is found.best else one for one in found.tried))
+
+
+def _stretch(workload: Workload) -> Workload:
+    """The first steps of the workload with at most COARSE_REFS references, or all of it."""
+    trace = workload.trace
+    if trace.refs <= COARSE_REFS:
+        return workload
+    steps = max(int(np.unique(trace.steps).size * COARSE_REFS / trace.refs), 1)
+    return prepare(cut(trace, steps=(None, steps)), workload.geometry)
