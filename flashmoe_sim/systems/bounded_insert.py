@@ -43,7 +43,7 @@ class BoundedInsert(System):
 
     name: ClassVar[str] = "bounded-insert"
     title: ClassVar[str] = "llama.cpp, cache with bounded inserts"
-    engine: ClassVar[str] = "llama.cpp"
+    engine: ClassVar[str] = "llama.cpp, pull request 27861"
     source: ClassVar[str] = "ggml-org/llama.cpp#27861: --moe-expert-cache, --moe-expert-cache-inserts"
     keeps: ClassVar[str] = "the experts used last, in slots of each layer on the GPU"
     misses: ClassVar[str] = "computed on the CPU; a few a token are uploaded"

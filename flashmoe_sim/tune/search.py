@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -26,11 +27,12 @@ class Searched:
     """What was tried of one system.
 
     best: at its best setting, with its interval; if it cannot run, why. tried: its sizes that ran, with the other
-    settings of `best`, ascending by the memory that they take.
+    settings of `best`, ascending by the memory that they take. others: `best` with one of its choices made differently.
     """
 
     best: Compared
     tried: tuple[Compared, ...] = ()
+    others: tuple[Compared, ...] = ()
 
     @property
     def runs(self) -> bool:
@@ -99,7 +101,7 @@ def search(
             f"--objective {searcher.objective.goal}: the trace has no prompt to time; give --objective decode, or a "
             "trace that was recorded with its prompt"
         )
-    order = sorted(found, key=lambda one: searcher.seconds(one.best) or float("inf"))
+    order = sorted(found, key=lambda one: searcher.seconds(one.best) or math.inf)
     return Found(tuple(order), searcher.evaluations, searcher.objective)
 
 
@@ -138,13 +140,16 @@ class _Searcher:
         """With sizes between those tried, and with the system's other choices, on the whole trace."""
         found = self._searched([self.at(one.system, self.whole) for one in coarse.tried])
         found = self._between(found)
-        while (better := self._other_choice(found.best.system)) is not None:
-            chosen = {name: getattr(better, name) for name in better.choices}
+        while True:
+            others = self._others(found.best.system)
+            better = min(others, key=self._rank, default=found.best)
+            if self._rank(better) >= (1 - NEAR) * self._rank(found.best):
+                return replace(found, others=tuple(others))
+            chosen = {name: getattr(better.system, name) for name in better.system.choices}
             found = self._searched([self.at(replace(one.system, **chosen), self.whole) for one in found.tried])
-        return found
 
     def _between(self, found: Searched) -> Searched:
-        """Halves what lies between the best size and the next smaller one, and beyond the largest if that is best."""
+        """Halves what lies between the best size and the next smaller one, and beyond the largest if it is fastest."""
         system = found.best.system
         if len(found.tried) < 2:
             return found
@@ -162,26 +167,29 @@ class _Searcher:
     def _gap(self, found: Searched, refused: int | None) -> tuple[int, int] | None:
         """Two sizes with better ones between them, perhaps; None if none are left to try."""
         size = found.best.system.size
-        sizes = sorted(getattr(one.system, size) for one in found.tried)
+        by_size = {getattr(one.system, size): one for one in found.tried}
+        sizes = sorted(by_size)
         place = sizes.index(getattr(found.best.system, size))
         gaps = [(sizes[place - 1], sizes[place])] if place else []
-        if refused is not None and place == len(sizes) - 1:
+        if refused is not None and by_size[sizes[-1]] is min(found.tried, key=self._rank):
             gaps.append((sizes[-1], refused))
         return next((gap for gap in gaps if gap[1] - gap[0] > max(1, FINE * gap[1])), None)
 
-    def _other_choice(self, system: System) -> System | None:
-        """The system with the one choice made differently that gains most, if that is 3 %; else None."""
-        before, timed = self.seconds(self.at(system, self.whole)), []
+    def _others(self, system: System) -> list[Compared]:
+        """The system with each one of its choices made differently, of those that run."""
+        found = []
         for name, values in system.choices.items():
             for value in values:
                 try:
                     other = replace(system, **{name: value})
                 except BadInput:  # does not go with the other settings
                     continue
-                if (seconds := self.seconds(self.at(other, self.whole))) is not None:
-                    timed.append((seconds, other.spec, other))
-        least, _, better = min(timed, default=(before, "", system))
-        return better if before and least and least < (1 - NEAR) * before else None
+                if other != system and (one := self.at(other, self.whole)).tok_s is not None:
+                    found.append(one)
+        return found
+
+    def _rank(self, found: Compared) -> float:
+        return self.seconds(found) or math.inf
 
     def _searched(self, tried: Sequence[Compared]) -> Searched:
         ran = sorted((one for one in tried if one.tok_s is not None), key=kept_bytes)
@@ -193,7 +201,7 @@ class _Searcher:
         if not found.runs:
             return found
         best = at_setting(self.whole, self.case, found.best.system, borrowed=self.borrowed)
-        return Searched(best, tuple(best if one is found.best else one for one in found.tried))
+        return replace(found, best=best, tried=tuple(best if one is found.best else one for one in found.tried))
 
 
 def _stretch(workload: Workload) -> Workload:

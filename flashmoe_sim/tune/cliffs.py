@@ -1,0 +1,113 @@
+"""Floors and cliffs: sizes below or above which a system stops being what a person expects, one sentence each."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flashmoe_sim.io.numbers import three
+from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.compare import Compared, at_setting
+from flashmoe_sim.systems.hot_cache import HotCache
+from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.tune.recommend import Recommendation
+from flashmoe_sim.tune.search import Searched
+
+
+def cliffs(found: Recommendation) -> list[str]:
+    """What a person should know before another size, one sentence or two each."""
+    best = found.best
+    plan = best.best.system.plan(found.case)
+    said = [_too_large(found), _aliasing(best), _break_even(found)]
+    if plan.setup.scope == "global":
+        said.append(_token_cycle(found.case, best.best))
+    elif plan.setup.contract == "runtime":
+        said.append(_micro_batch(found.workload, found.case, best.best))
+    return [one for one in said if one]
+
+
+def largest_union(workload: Workload) -> tuple[int, int]:
+    """The most experts that one call of one layer uses, and the tokens of that call; (0, 0) without calls."""
+    trace = workload.trace
+    call = np.repeat(np.arange(trace.calls), np.diff(trace.offset))
+    pairs = np.unique(call * (int(trace.expert.max(initial=0)) + 1) + trace.expert)
+    each = np.bincount(pairs // (int(trace.expert.max(initial=0)) + 1), minlength=trace.calls)
+    if not each.size:
+        return 0, 0
+    place = int(each.argmax())
+    return int(each[place]), int(trace.n_tokens[place])
+
+
+def _micro_batch(workload: Workload, case: Case, best: Compared) -> str:
+    """Slots of a layer against the experts that one call uses."""
+    used, tokens = largest_union(workload)
+    slots = best.system.plan(case).setup.bank.slots
+    if slots is None or tokens < 2:
+        return ""
+    if used > slots:
+        return (
+            f"A micro-batch of {tokens} tokens in the trace uses {used} experts of a layer, more than the {slots} "
+            f"slots, and the runtime then refuses the call: keep -ub 1, or give at least {used} slots."
+        )
+    return f"A micro-batch of {tokens} tokens uses up to {used} experts of a layer; fewer slots than that are refused."
+
+
+def _token_cycle(case: Case, best: Compared) -> str:
+    """A pool for all layers against the experts of one token."""
+    setup = best.system.plan(case).setup
+    cycle, pool = case.model.token_cycle_bytes(), setup.bank.budget_bytes or 0
+    name = best.system.name
+    if pool < cycle:
+        return (
+            f"One token uses {cycle / GIB:.2f} GiB of experts over all layers, more than the cache of {name} holds: "
+            "every expert is thrown out before the next token asks for it."
+        )
+    return (
+        f"One token uses {cycle / GIB:.2f} GiB of experts over all layers. With a smaller cache than that, {name} would "
+        "throw every expert out before the next token asks for it."
+    )
+
+
+def _too_large(found: Recommendation) -> str:
+    if found.sizes is None or found.sizes.refused is None or not found.sizes.refused.why_not:
+        return ""
+    return f"{found.sizes.refused.system.spec} is too large here: {found.sizes.refused.why_not}."
+
+
+def _aliasing(best: Searched) -> str:
+    """Slots that two experts of a call share, and the size from which none do."""
+    share = best.best.aliased_share
+    if not share:
+        return ""
+    system = best.best.system
+    without = [getattr(one.system, system.size) for one in best.tried if one.aliased_share == 0]
+    fix = f"From {min(without)} on none is" if without else "No size that fits avoids it"
+    return (
+        f"At this size {share:.2%} of the experts that tokens route to are computed with the weights of another one "
+        f"(slot aliasing), so the text can differ from the model's own. {fix}."
+    )
+
+
+def _break_even(found: Recommendation) -> str:
+    """The hit rate from which a hot set on the GPU beats whole layers there."""
+    by_name = {type(one.best.system): one for one in found.found.systems if one.runs}
+    hot, placed = by_name.get(HotCache), by_name.get(Placed)
+    if hot is None or placed is None or hot.best.hit_rate is None:
+        return ""
+    speed = placed.best.tok_s or 0.0
+
+    def faster(rate: float) -> bool:
+        one = at_setting(None, found.case, hot.best.system, hit_rate=rate, interval=False)
+        return one.tok_s is not None and one.tok_s >= speed
+
+    if not faster(1.0):
+        return f"Here no hit rate makes a hot set on the GPU faster than whole layers there ({three(speed)} tok/s)."
+    low, high = 0.0, 1.0
+    while high - low > 0.005:
+        middle = (low + high) / 2
+        low, high = (low, middle) if faster(middle) else (middle, high)
+    return (
+        f"A hot set on the GPU beats whole layers placed there ({three(speed)} tok/s) from a hit rate of {high:.0%} on; "
+        f"this trace hits {hot.best.hit_rate:.0%}."
+    )

@@ -1,0 +1,81 @@
+"""What a recommendation rests on: trace, contract, machine, and how far such predictions were off."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from flashmoe_sim.io.numbers import plain
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.timeline.interval import SIZES
+from flashmoe_sim.trace.phases import find_phases
+from flashmoe_sim.tune.recommend import Recommendation
+
+MOST_NAMED = 4
+
+
+def evidence(found: Recommendation) -> list[str]:
+    """One or two sentences each; notes of the trace and the machine last."""
+    system = found.best.best.system
+    plan = system.plan(found.case)
+    return [
+        _trace(found),
+        f"Counts follow the contract {plan.setup.contract}; seconds the execution model {plan.execution.name}.",
+        *_machine(plan.machine),
+        _checked(system.name, plan.machine),
+        f"{found.found.evaluations} settings of {sum(one.runs for one in found.found.systems)} systems were replayed.",
+        *(f"{note[:1].upper()}{note[1:]}." for note in found.notes),
+    ]
+
+
+def _trace(found: Recommendation) -> str:
+    trace = found.workload.trace
+    phases = find_phases(trace)
+    made = "a made trace" if found.borrowed else "the trace"
+    prompt = "" if phases is not None else "; it does not say which of them are the prompt's"
+    return f"{made.capitalize()} {trace.name}: {trace.tokens:,} tokens, {len(trace.layers)} layers{prompt}."
+
+
+def _machine(machine: Machine) -> list[str]:
+    if machine.anchors is not None:
+        runs = " and ".join(machine.anchors.runs)
+        return [f"{machine.name} was fitted on {runs}, with {machine.anchors.model}."]
+    guessed = [
+        (quantity.hi / quantity.lo, f"{path} {plain(quantity.value)} ({plain(quantity.lo)} to {plain(quantity.hi)})")
+        for path, quantity in machine.quantities()
+        if quantity.estimated and path not in SIZES and quantity.hi > quantity.lo > 0
+    ]
+    if not guessed:
+        return [f"Every number of {machine.name} was measured or published."]
+    guessed.sort(reverse=True)
+    named = ", ".join(said for _, said in guessed[:MOST_NAMED])
+    more = f", and {len(guessed) - MOST_NAMED} more (`sim machine show`)" if len(guessed) > MOST_NAMED else ""
+    return [f"Of {machine.name}, these are estimates: {named}{more}."]
+
+
+def _checked(name: str, machine: Machine) -> str:
+    checks = checked()
+    if machine.anchors is not None and (fitted := checks["fitted"].get(name)):
+        return (
+            f"Checked: on {fitted['runs']} held-out runs of this engine on fitted machines the median error was "
+            f"{fitted['median_error']:.1%}, the worst {fitted['worst_error']:.1%}."
+        )
+    if published := checks["published"].get(name):
+        return (
+            f"Checked: of {published['rows']} published speeds of this engine, predicted without their machines, the "
+            f"median error was {published['median_error']:.0%}, and {published['within_2']:.0%} were within a factor "
+            "of two."
+        )
+    everything = checks["published"]["all"]
+    return (
+        f"Not checked: nobody has published speeds of this engine that could be compared. Over all engines, "
+        f"{everything['rows']} rows, the median error was {everything['median_error']:.0%}."
+    )
+
+
+@cache
+def checked() -> dict[str, Any]:
+    """Errors of the last check of each system, as `./dev report` writes them."""
+    return tomllib.loads(resources.files("flashmoe_sim.tune").joinpath("checked.toml").read_text())

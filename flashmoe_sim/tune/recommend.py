@@ -1,0 +1,162 @@
+"""A recommendation: what to run on a machine, how large, what else to set, and what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.compare import Compared, at_setting
+from flashmoe_sim.tune.objective import Objective
+from flashmoe_sim.tune.search import Found, Searched, kept_bytes, pick, search
+
+KNEE = 0.9
+MAIN_LINE = "llama.cpp"
+TOP_K = "top_k"
+
+
+@dataclass(frozen=True, eq=False)
+class Sizes:
+    """Sizes of a system that a person should know, each with its interval.
+
+    smallest: that runs at all. knee: the smallest with nine tenths of the best speed. chosen: the recommended one.
+    fastest: the largest that still helps. refused: a larger size, and why it cannot be; None if there is none.
+    """
+
+    smallest: Compared
+    knee: Compared
+    chosen: Compared
+    fastest: Compared
+    refused: Compared | None
+
+
+@dataclass(frozen=True, eq=False)
+class Recommendation:
+    """What to run.
+
+    best: the system. main_line: the fastest that needs no fork of llama.cpp; None if `best` does not, or none runs.
+    sizes: of `best`; None if it has no size to choose. fewer: `best` with fewer experts a token, which changes the text.
+    notes: what a person should know of the trace and the machine. borrowed: whether the trace is another model's.
+    """
+
+    case: Case
+    workload: Workload
+    found: Found
+    best: Searched
+    main_line: Searched | None
+    sizes: Sizes | None
+    fewer: tuple[Compared, ...]
+    notes: tuple[str, ...]
+    borrowed: bool
+
+    @property
+    def objective(self) -> Objective:
+        return self.found.objective
+
+    @property
+    def rivals(self) -> tuple[Searched, ...]:
+        """Other systems that could be as fast: their intervals reach that of `best`."""
+        lo = self.best.best.tok_s_lo or 0.0
+        return tuple(one for one in self.found.systems if one is not self.best and (one.best.tok_s_hi or 0.0) >= lo)
+
+
+def recommend(
+    workload: Workload,
+    case: Case,
+    systems: Sequence[System],
+    *,
+    objective: Objective | None = None,
+    borrowed: bool = False,
+    notes: Sequence[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> Recommendation:
+    """Choose a system and its settings for a case by the seconds of a workload.
+
+    borrowed: whether the trace is another model's, so that misses are less sure.
+    Raises BadInput if no system can run there, saying what the least needs.
+    """
+    found = search(workload, case, systems, objective=objective, borrowed=borrowed, progress=progress)
+    ran = [one for one in found.systems if one.runs]
+    if not ran:
+        raise _nothing_runs(case, found)
+    fastest = pick([one.best for one in ran], found.objective)
+    best = next(one for one in ran if one.best is fastest)
+    main_line = next((one for one in ran if one.best.system.engine == MAIN_LINE), None)
+
+    def timed(one: Compared) -> Compared:
+        return one if one is best.best else at_setting(workload, case, one.system, borrowed=borrowed)
+
+    return Recommendation(
+        case,
+        workload,
+        found,
+        best,
+        None if best.best.system.engine == MAIN_LINE else main_line,
+        _sizes(workload, best, case, found.objective, timed),
+        _fewer(best.best.system, case, timed),
+        tuple(notes),
+        borrowed,
+    )
+
+
+def _sizes(
+    workload: Workload, best: Searched, case: Case, objective: Objective, timed: Callable[[Compared], Compared]
+) -> Sizes | None:
+    if len(best.tried) < 2:
+        return None
+    system, tried = best.best.system, best.tried
+    seconds = {id(one): objective.seconds(one) or float("inf") for one in tried}
+    fastest = min(tried, key=lambda one: seconds[id(one)])
+    knee = next(one for one in tried if seconds[id(one)] * KNEE <= seconds[id(fastest)])
+    most = max(getattr(one.system, system.size) for one in tried)
+    larger = [replace(system, **{system.size: size}) for size in system.sizes(case) if size > most]
+    return Sizes(
+        timed(tried[0]),
+        timed(knee),
+        best.best,
+        timed(fastest),
+        at_setting(workload, case, larger[0], interval=False) if larger else None,
+    )
+
+
+def _fewer(system: System, case: Case, timed: Callable[[Compared], Compared]) -> tuple[Compared, ...]:
+    """With three quarters and half of the model's experts a token, of those that can be replayed."""
+    top_k = case.model.top_k
+    if all(item.name != TOP_K for item in fields(system)) or top_k < 2:
+        return ()
+    less = sorted({(3 * top_k + 3) // 4, (top_k + 1) // 2} - {top_k, getattr(system, TOP_K)}, reverse=True)
+    found = [timed(Compared(replace(system, top_k=fewer))) for fewer in less]  # type: ignore[call-arg]
+    return tuple(one for one in found if one.tok_s is not None)
+
+
+def _nothing_runs(case: Case, found: Found) -> BadInput:
+    """What a person would need for the system that needs least."""
+    machine, model = case.machine, case.model
+    reasons = "; ".join(f"{one.best.system.spec}: {one.best.why_not}" for one in found.systems[:3])
+    more = f"; and {len(found.systems) - 3} more" if len(found.systems) > 3 else ""
+    needs = min((least for one in found.systems if (least := _least_bytes(one.best.system, case))), default=0)
+    advice = "give a smaller quantization, or a machine with more memory"
+    if needs:
+        advice = f"the least that any of them needs is {needs / GIB:.1f} GiB in all; {advice}"
+    return BadInput(f"{machine.name}: no system can run {model.name} there: {reasons}{more}", advice=advice)
+
+
+def _least_bytes(system: System, case: Case) -> int | None:
+    """What the smallest size of a system keeps, where nothing but memory is in its way."""
+    try:
+        if system.why_not(case):
+            return None
+        sizes = () if system.size_given else system.sizes(case)
+        least = replace(system, **{system.size: sizes[0]}) if sizes else system.sized(case)
+        return kept_bytes(Compared(system, "", *_kept(least, case)))
+    except BadInput:
+        return None
+
+
+def _kept(system: System, case: Case) -> tuple[int, int]:
+    shares = system.memory(case)
+    gpu, ram = (sum(share.size_bytes for share in shares if share.where == where) for where in ("gpu", "ram"))
+    return gpu, ram
