@@ -182,8 +182,9 @@ def replay(
     the row has the speed there too.
     Raises BadInput for a combination that cannot be, and for a bank that does not fit the trace or the machine.
     """
-    setup, conditions = plan(Question(machine=machine, **asked))
+    setup, conditions_of = plan(Question(machine=machine, **asked))
     workload = load_trace(trace, model=model)
+    conditions = conditions_of(workload.geometry)
     replayed = run_replay(workload, setup, record=machine is not None)
     if by == "layer":
         who = Task(workload, setup).identity()
@@ -230,9 +231,9 @@ def ceilings(
     lookahead: steps that the row `lookahead-W` sees.
     Raises BadInput for a combination that cannot be, and for a bank that does not fit the trace or the machine.
     """
-    setup, conditions = plan(Question(machine=machine, **asked))
-    runs_on = _machine(machine)
-    return run_ceilings(load_trace(trace, model=model), setup, runs_on, conditions, lookahead=lookahead)
+    setup, conditions_of = plan(Question(machine=machine, **asked))
+    runs_on, workload = _machine(machine), load_trace(trace, model=model)
+    return run_ceilings(workload, setup, runs_on, conditions_of(workload.geometry), lookahead=lookahead)
 
 
 @_asking(AskedSeveral)
@@ -307,8 +308,11 @@ def compare(
     best: bool = False,
     hit_rate: float | None = None,
     dense: str | int | None = None,
+    context: int | None = None,
     kv: str | int | None = None,
-    context: int = 0,
+    kv_type: str | None = None,
+    reserve: str | int | None = None,
+    buffers: str | int | None = None,
 ) -> polars.DataFrame:
     """Put real systems side by side on a machine, as `sim compare` does: a row of docs/columns.md for each.
 
@@ -321,7 +325,9 @@ def compare(
     The fastest comes first, what cannot run there last. Without a trace, `model` gets one that is like the bundled one
     of the nearest shape, with a warning, or all systems hit at `hit_rate`, 0 to 1.
     systems: names with settings (`slot-bank:slots=64`), objects, or `all`. best: each at its best setting, not at that
-        of its own rule. kv: what the context takes. context: its tokens, for the command lines.
+        of its own rule. context: its tokens, 4096 if nothing is said of it. kv: what it takes, instead of what the
+        model tells. kv_type: of its keys and values, such as q8_0. reserve: what the system and other programs take of
+        the RAM. buffers: the compute buffers of an engine of llama.cpp's kind.
     Raises BadInput for words that mean nothing, and for a trace without all layers of its model.
     """
     workload = None if trace is None else load_trace(trace, model=model)
@@ -333,8 +339,11 @@ def compare(
         best=best,
         hit_rate=hit_rate,
         dense=dense,
-        kv=kv,
         context=context,
+        kv=kv,
+        kv_type=kv_type,
+        reserve=reserve,
+        buffers=buffers,
     )
     if told.borrowed:
         warnings.warn(told.borrowed, stacklevel=2)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Required, TypedDict
 
+from flashmoe_sim.geometry.attention import CACHE_TYPES
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.timeline.models.table import EXECUTION_MODELS
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 PREDICTORS, EXECUTIONS = ", ".join(PREFETCHERS), ", ".join(EXECUTION_MODELS)
 SIZED = ("bank", "policy", "contract", "scope", "prefetch", "io_split")
-CONDITIONS = ("execution", "dense", "kv", "direct_io", "hot")
+CONDITIONS = ("execution", "dense", "context", "kv", "kv_type", "direct_io", "hot")
 
 
 def _option(metavar: str, help_: str, *, several: tuple[str, str] | None = None) -> dict[str, Any]:
@@ -85,8 +86,16 @@ class Question:
         default=None,
         metadata=_option("SIZE", "Weights outside the routed experts, such as 5GiB; default: the model's."),
     )
+    context: int | None = field(
+        default=None,
+        metadata=_option("N", "Tokens of the context, which take the memory that the model tells; default: 0."),
+    )
     kv: str | int | None = field(
-        default=None, metadata=_option("SIZE", "Memory of the context, such as 2GiB; default: 0.")
+        default=None, metadata=_option("SIZE", "Memory of the context, such as 2GiB; default: what --context takes.")
+    )
+    kv_type: str | None = field(
+        default=None,
+        metadata=_option("T", f"Type of the context's keys and values: {', '.join(CACHE_TYPES)}; default: f16."),
     )
     direct_io: bool = field(default=False, metadata=_option("", "Reads go past the page cache."))
     hot: bool = field(
@@ -99,7 +108,9 @@ class AskedConditions(TypedDict, total=False):
 
     execution: str | None
     dense: str | int | None
+    context: int | None
     kv: str | int | None
+    kv_type: str | None
     direct_io: bool
     hot: bool
 

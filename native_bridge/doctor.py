@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from flashmoe_sim.budget import MemoryBudget
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
@@ -92,10 +93,11 @@ def _streamed(model: ModelGeometry) -> Iterator[Finding]:
 
 
 def _ram(model: ModelGeometry, bank: int | None) -> Iterator[Finding]:
-    free, dense = host.free_ram_bytes(), model.dense_bytes or 0
-    rest, slot = dense + PROGRAM_BYTES, model.bank_bytes(1)
+    free = host.free_ram_bytes()
+    budget = MemoryBudget(ram_bytes=free, dense_bytes=model.dense_bytes or 0, buffers_bytes=PROGRAM_BYTES)
+    rest, slot = budget.taken_bytes, model.bank_bytes(1)
     experts = max(layer.n_experts for layer in model.layers.values())
-    fits = min(experts, (free - rest) // slot)
+    fits = min(experts, int(budget.left_bytes // slot))
     if bank is None:
         if fits < model.top_k:
             yield _no_memory(free, rest + slot * model.top_k, f"a bank of {model.top_k}", "end other programs")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.budget import MemoryBudget
 from flashmoe_sim.ceilings.bottleneck import bottleneck
 from flashmoe_sim.ceilings.floor import Floor, floor_of
 from flashmoe_sim.ceilings.hardware import hardware_moves
@@ -25,7 +26,7 @@ from flashmoe_sim.residency.replay import Replay, replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.stream import ReadAhead
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.timeline.assemble import Conditions, costs_of, room_bytes, weights_of
+from flashmoe_sim.timeline.assemble import Conditions, costs_of, weights_of
 from flashmoe_sim.timeline.interval import speed_interval
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
@@ -215,13 +216,14 @@ def _others(
 def _stock(workload: Workload, machine: Machine, conditions: Conditions, notes: list[str]) -> str:
     """What `stock` means; whether it fits goes to the notes."""
     assert workload.geometry is not None
-    needs = workload.geometry.routed_bytes + weights_of(workload, conditions).total_dense_bytes + conditions.kv_bytes
-    room, where = room_bytes(machine)
-    if room == np.inf:
+    dense_bytes = weights_of(workload, conditions).total_dense_bytes
+    budget = MemoryBudget.of(machine, dense_bytes=dense_bytes, kv_bytes=conditions.kv_bytes)
+    if budget.room_bytes == np.inf:
         return "Everything resident through the ordinary loader; whether it fits is not known."
-    if needs <= room:
+    if workload.geometry.routed_bytes <= budget.left_bytes:
         return "Everything resident through the ordinary loader; it fits."
-    notes.append(f"stock: {needs / GIB:.1f} GiB do not fit {machine.name}, which has {where}")
+    needs = workload.geometry.routed_bytes + budget.taken_bytes
+    notes.append(f"stock: {needs / GIB:.1f} GiB do not fit {machine.name}, which has {budget.room}")
     return "Everything resident through the ordinary loader; it would not fit."
 
 

@@ -61,9 +61,10 @@ def command(
     from flashmoe_sim.sweep.plan import plan
     from flashmoe_sim.sweep.task import Task
 
-    setup, conditions = plan(Question(**asked))
+    setup, conditions_of = plan(Question(**asked))
     runs_on = load_machine(asked["machine"])
     workload = load_workload(trace, model, lenient=lenient)
+    conditions = conditions_of(workload.geometry)
     found = ceilings(workload, setup, runs_on, conditions, lookahead=lookahead)
     if as_json:
         who = Task(workload, setup, runs_on, conditions).identity()

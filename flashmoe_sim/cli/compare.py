@@ -17,7 +17,7 @@ from flashmoe_sim.cli.common import (
     print_table,
     wrapped,
 )
-from flashmoe_sim.cli.options import asks
+from flashmoe_sim.cli.options import asks, memory_options
 from flashmoe_sim.cli.workload import load_workload, model_option
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import GIB, MIB
@@ -43,8 +43,14 @@ WAITS = {"read": "reads", "upload": "uploads", "cpu": "the CPU", "compute": "com
 )
 @click.option("--best", is_flag=True, help="Each at its best setting, not at the one that its own rule takes.")
 @click.option("--hit-rate", metavar="R", help="Without a trace: how often every system hits, 0.8 or 80%.")
-@asks("dense", "kv")
-@click.option("--context", type=click.IntRange(0), default=0, metavar="N", help="Tokens of context, for the flags.")
+@asks(
+    "dense",
+    "context",
+    "kv",
+    "kv_type",
+    context={"help": "Tokens of the context, which take the memory that the model tells; default: 4096."},
+)
+@memory_options
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the rows too: a .csv or .parquet.")
 @force_option
 @lenient_option
@@ -57,8 +63,11 @@ def command(
     best: bool,
     hit_rate: str | None,
     dense: str | None,
+    context: int | None,
     kv: str | None,
-    context: int,
+    kv_type: str | None,
+    reserve: str | None,
+    buffers: str | None,
     out: Path | None,
     force: bool,
     lenient: bool,
@@ -94,8 +103,11 @@ def command(
             best=best,
             hit_rate=rate,
             dense=dense,
-            kv=kv,
             context=context,
+            kv=kv,
+            kv_type=kv_type,
+            reserve=reserve,
+            buffers=buffers,
             progress=progress,
         )
     if out is not None:
@@ -122,7 +134,12 @@ def document(told: Comparison) -> dict[str, object]:
     return {
         "model": told.case.model.name,
         "machine": told.case.machine.name,
+        "context": told.case.context,
         "kv_bytes": told.case.kv_bytes,
+        "budget": [
+            {"what": one.what, "where": one.where, "bytes": one.size_bytes, "why": one.why}
+            for one in told.case.budget.terms()
+        ],
         "notes": list(told.notes),
         "rows": rows,
     }

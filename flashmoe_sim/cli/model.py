@@ -8,13 +8,15 @@ import click
 
 from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
 from flashmoe_sim.geometry import ModelGeometry, load_model, named_model, named_models
+from flashmoe_sim.geometry.attention import Attention
 from flashmoe_sim.geometry.families import ranges
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
 from flashmoe_sim.geometry.named import DENSE_ESTIMATED, ESTIMATED
 from flashmoe_sim.io.notes import code_of
-from flashmoe_sim.io.sizes import GIB, MIB
+from flashmoe_sim.io.sizes import GIB, MIB, size
 
 SMALLEST_BANK = 16
+CONTEXTS = (4096, 32768, 131072)
 
 
 @click.group()
@@ -110,6 +112,7 @@ def _document(model: ModelGeometry, io_split: int) -> dict[str, Any]:
         "family_bytes": {family: _spread(sizes) for family, sizes in _families(model).items()},
         "routed_bytes": model.routed_bytes,
         "dense_bytes": model.dense_bytes,
+        "context": None if model.attention is None else _context(model.attention),
         "token_cycle_bytes": model.token_cycle_bytes() if model.top_k else None,
         "io_split": io_split,
         "read_ops_per_install": _spread([layer.read_ops(io_split=io_split) for layer in model.layers.values()]),
@@ -148,10 +151,26 @@ def _print_summary(model: ModelGeometry, io_split: int) -> None:
         *((f"  {family}", _min_max(_spread(family_sizes))) for family, family_sizes in _families(model).items()),
         ("routed experts", f"{model.routed_bytes / GIB:,.2f} GiB"),
         ("dense weights", dense),
+        *_context_rows(model),
         ("token cycle", cycle),
         (f"reads an install (split {io_split})", _min_max(reads)),
     ]
     print_table([("model", "left"), (model.name, "right")], rows)
+
+
+def _context_rows(model: ModelGeometry) -> list[tuple[str, str]]:
+    if model.attention is None:
+        return [("context", "not known")]
+    rows = [("bytes a token of context", f"{model.attention.token_bytes():,}")]
+    for tokens in CONTEXTS:
+        rows.append((f"context of {tokens:,} tokens", size(model.attention.context_bytes(tokens))))
+    return rows
+
+
+def _context(attention: Attention) -> dict[str, Any]:
+    """Bytes in 16 bits: of each token more, once every window is full, and of whole contexts."""
+    contexts = {str(tokens): attention.context_bytes(tokens) for tokens in CONTEXTS}
+    return {"token_bytes": attention.token_bytes(), "context_bytes": contexts}
 
 
 def _print_layers(model: ModelGeometry, io_split: int) -> None:
@@ -205,8 +224,8 @@ def _families(model: ModelGeometry) -> dict[str, list[int]]:
     """Bytes of each family, over the layers that have it."""
     sizes: dict[str, list[int]] = {}
     for layer in model.layers.values():
-        for family, size in layer.family_bytes.items():
-            sizes.setdefault(family, []).append(size)
+        for family, size_bytes in layer.family_bytes.items():
+            sizes.setdefault(family, []).append(size_bytes)
     return sizes
 
 

@@ -32,8 +32,21 @@ def asks(*names: str, several: bool = False, **changed: dict[str, Any]) -> Calla
 def _option(item: Field[Any], *, several: bool, **changed: Any) -> Callable[[Any], Any]:
     metavar, help_ = item.metadata["several"] if several else (item.metadata["metavar"], item.metadata["help"])
     settings: dict[str, Any] = {"help": help_} | ({"is_flag": True} if item.default is False else {"metavar": metavar})
+    if item.type == "int | None":
+        settings |= {"type": int}
     if item.default is MISSING:
         settings |= {"required": True}
     elif item.default not in (None, False):
         settings |= {"default": item.default, "show_default": True}
     return click.option(f"--{item.name.replace('_', '-')}", item.name, **settings | changed)
+
+
+def memory_options(function: Any) -> Any:
+    """What is taken of a machine's memories beside the model and its context."""
+    buffers = click.option(
+        "--buffers", metavar="SIZE", help="Compute buffers of an engine of llama.cpp's kind; default: 1GiB."
+    )
+    reserve = click.option(
+        "--reserve", metavar="SIZE", help="RAM that the system and other programs take; default: the machine's."
+    )
+    return reserve(buffers(function))

@@ -76,8 +76,9 @@ def command(
     from flashmoe_sim.timeline.timed import time_replay
 
     machine = asked["machine"]
-    setup, conditions = plan(Question(**asked))
+    setup, conditions_of = plan(Question(**asked))
     workload = load_workload(trace, model, lenient=lenient)
+    conditions = conditions_of(workload.geometry)
     if machine is None and timeline_file is not None:
         raise BadInput("--timeline shows the seconds of a machine; give --machine, see `sim machine list`")
     runs_on = None if machine is None else load_machine(machine)

@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from flashmoe_sim.geometry.attention import Attention
+from flashmoe_sim.geometry.attention_keys import attention_of
 from flashmoe_sim.geometry.families import MAX_EXPERTS, MAX_LAYER, missing_notes, ordered, ranges
 from flashmoe_sim.geometry.gguf_files import GgufFile, read_files, stem
-from flashmoe_sim.geometry.gguf_header import Tensor, Value
+from flashmoe_sim.geometry.gguf_header import Header, Tensor, Value
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 
@@ -24,7 +26,8 @@ def read_gguf(path: str | Path) -> ModelGeometry:
     Raises BadInput for a damaged or incomplete model and for one without routed experts.
     """
     path = Path(path)
-    keys, tensors = _merged(read_files(path))
+    files = read_files(path)
+    keys, tensors = _merged(files)
     expert_bytes: dict[int, dict[str, int]] = {}
     n_experts: dict[int, int] = {}
     quants: Counter[str] = Counter()
@@ -48,6 +51,8 @@ def read_gguf(path: str | Path) -> ModelGeometry:
     }
     top_k, notes = _top_k(path, arch, keys, layers)
     notes = [*missing_notes(layers, first_layer=_leading_dense(arch, keys)), *notes, *_mtp_notes(arch, keys, layers)]
+    attention, unread = _attention(arch, files[0].header)
+    notes += unread
     dense_bytes = sum(size for size in dense if size is not None)
     if None in dense:
         notes.append(f"{dense.count(None)} dense tensors have a type unknown to this program: dense bytes not known")
@@ -60,7 +65,18 @@ def read_gguf(path: str | Path) -> ModelGeometry:
         quant="+".join(name for name, _ in quants.most_common()),
         dense_bytes=None if None in dense else dense_bytes,
         notes=tuple(notes),
+        attention=attention,
     )
+
+
+def _attention(arch: str, header: Header) -> tuple[Attention | None, list[str]]:
+    """What the context takes, if the header tells, and what a person should know about it."""
+    begin = f"{arch}."
+    keys = {name.removeprefix(begin): value for name, value in (*header.keys.items(), *header.lists.items())}
+    try:
+        return attention_of(arch, keys), []
+    except BadInput as error:
+        return None, [f"what the context takes is not known: {arch}.{error}"]
 
 
 def _merged(files: Sequence[GgufFile]) -> tuple[Mapping[str, Value], Mapping[str, Tensor]]:

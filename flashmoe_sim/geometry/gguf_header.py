@@ -8,7 +8,7 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +25,7 @@ _SMALLEST_TENSOR_BYTES = 8 + 4 + 8 + 4 + 8
 _MAX_DIMENSIONS = 4
 _MAX_NAME_BYTES = 2**16
 _MAX_NESTING = 4
+_MOST_LISTED = 1024
 _AGAIN = "download the file again"
 
 Value = int | float | bool | str
@@ -48,12 +49,14 @@ class Tensor(NamedTuple):
 class Header:
     """Keys with a single value and the tensors by name.
 
-    strings: the array of strings that was asked for; other arrays are skipped.
+    strings: the array of strings that was asked for. lists: short arrays of numbers, such as one for each layer.
+    Other arrays are skipped.
     """
 
     keys: Mapping[str, Value]
     tensors: Mapping[str, Tensor]
     strings: tuple[str, ...] = ()
+    lists: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
 
 
 def read_header(path: Path, *, strings_of: str = "") -> Header:
@@ -88,6 +91,7 @@ class _Reader:
         n_tensors = self._count("tensors", _SMALLEST_TENSOR_BYTES)
         n_keys = self._count("keys", _SMALLEST_KEY_BYTES)
         keys: dict[str, Value] = {}
+        lists: dict[str, tuple[Value, ...]] = {}
         strings: tuple[str, ...] = ()
         for _ in range(n_keys):
             name = self._name("a key")
@@ -98,6 +102,8 @@ class _Reader:
                 strings = self._strings(begin)
             if value is not None:
                 keys[name] = value
+            elif numbers := self._numbers(begin):
+                lists[name] = numbers
         in_data: dict[str, Tensor] = {}
         for _ in range(n_tensors):
             start = self.at
@@ -108,7 +114,7 @@ class _Reader:
         data_begin = self._data_begin(keys)
         tensors = {name: tensor._replace(offset=data_begin + tensor.offset) for name, tensor in in_data.items()}
         self._check_end(tensors)
-        return Header(keys, tensors, strings)
+        return Header(keys, tensors, strings, lists)
 
     def wrong(self, at: int, found: str, *, advice: str = "the file is damaged") -> BadInput:
         return BadInput(f"{self.path}: at byte {at}: {found}", advice=advice)
@@ -209,6 +215,15 @@ class _Reader:
         end, self.at = self.at, begin
         kind, count = self._scalar("I"), self._scalar("Q")
         found = tuple(self._text() for _ in range(count)) if kind == _STRING else ()
+        self.at = end
+        return found
+
+    def _numbers(self, begin: int) -> tuple[Value, ...]:
+        """The numbers of an array that has been skipped; none of a long one or of another type."""
+        end, self.at = self.at, begin
+        kind, count = self._scalar("I"), self._scalar("Q")
+        listed = kind in _SCALARS and count <= _MOST_LISTED
+        found = tuple(self._scalar(_SCALARS[kind]) for _ in range(count)) if listed else ()
         self.at = end
         return found
 

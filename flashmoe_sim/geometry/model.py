@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from flashmoe_sim.geometry.attention import Attention
+
 PAGE_BYTES = 16 * 1024
 MAX_IO_SPLIT = 8
 
@@ -45,6 +47,7 @@ class ModelGeometry:
     """A model's MoE layers by layer number, its experts per token and its dense bytes.
 
     dense_bytes: all weights outside the routed experts; None where the source does not tell.
+    attention: what the context takes; None where the source does not tell.
     source: where the numbers come from, for a person.
     """
 
@@ -56,6 +59,7 @@ class ModelGeometry:
     quant: str = ""
     dense_bytes: int | None = None
     notes: tuple[str, ...] = ()
+    attention: Attention | None = None
 
     @property
     def routed_bytes(self) -> int:

@@ -6,7 +6,9 @@ import tomllib
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
+from typing import Any
 
+from flashmoe_sim.geometry.attention_keys import attention_of
 from flashmoe_sim.geometry.families import GATE_UP
 from flashmoe_sim.geometry.ggml_types import BY_NAME, GgmlType, tensor_bytes
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
@@ -60,6 +62,7 @@ class NamedModel:
     between them. gated: whether an expert has a gate. dense_params_b: billions of weights outside the routed experts.
     table_params_b: billions of weights in a table that a token reads a few rows of; no dense weights.
     estimated: why dimensions that no source gives are what they are.
+    context: keys of a GGUF header that say what the context takes, with the source; empty where no source was found.
     """
 
     title: str
@@ -83,6 +86,7 @@ class NamedModel:
     table_source: str = ""
     estimated: str = ""
     notes: tuple[str, ...] = field(default=())
+    context: dict[str, Any] = field(default_factory=dict)
 
     @property
     def layer_numbers(self) -> tuple[int, ...]:
@@ -158,6 +162,7 @@ def named_model(spec: str) -> ModelGeometry:
             *_table_notes(model),
             *_dense_notes(model, quant),
         ),
+        attention=attention_of(model.arch, _header_keys(model)) if model.context else None,
     )
 
 
@@ -167,6 +172,17 @@ def more_bits(number: int, blocks: int) -> bool:
     Source: llama.cpp, src/llama-quant.cpp: the first eighth, the last eighth, and every third layer between.
     """
     return number < blocks // 8 or number >= 7 * blocks // 8 or (number - blocks // 8) % 3 == 2
+
+
+def _header_keys(model: NamedModel) -> dict[str, Any]:
+    """The keys that a GGUF file of the model has for its context."""
+    keys = {"block_count": model.blocks, "embedding_length": model.hidden}
+    for section, value in model.context.items():
+        if isinstance(value, dict):
+            keys |= {f"{section}.{name}": each for name, each in value.items()}
+        else:
+            keys[section] = value
+    return keys
 
 
 def _dense_bytes(model: NamedModel, quant: Quant) -> int:

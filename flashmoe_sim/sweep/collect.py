@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from flashmoe_sim.ceilings.optimum import ceiling_setup
+from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.counts import Counts
@@ -28,7 +29,7 @@ def sweep(
     setups: Sequence[Setup],
     *,
     machines: Sequence[Machine] = (),
-    conditions: Callable[[Setup], Conditions] | None = None,
+    conditions: Callable[[Setup, ModelGeometry | None], Conditions] | None = None,
     threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     left_out: list[LeftOut] | None = None,
@@ -102,11 +103,11 @@ def _time(
     workload: Workload,
     setup: Setup,
     machines: Sequence[Machine],
-    conditions: Callable[[Setup], Conditions] | None,
+    conditions: Callable[[Setup, ModelGeometry | None], Conditions] | None,
 ) -> tuple[Counts, list[tuple[Task, dict[str, Any]]]]:
     """One replay, and its seconds on every machine."""
     replayed = replay(workload, setup, record=True)
-    how = conditions(setup) if conditions else Conditions(execution=default_execution(setup))
+    how = conditions(setup, workload.geometry) if conditions else Conditions(execution=default_execution(setup))
     on = []
     for machine in machines:
         task = Task(workload, setup, machine, how)

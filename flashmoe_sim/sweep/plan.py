@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from flashmoe_sim.budget import Context
+from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import asked_size
 from flashmoe_sim.outside import blaming
@@ -32,28 +34,32 @@ One = TypeVar("One")
 ALL = "all"
 
 
-def plan(question: Question) -> tuple[Setup, Conditions]:
-    """The setup and the conditions of one replay.
+def plan(question: Question) -> tuple[Setup, Callable[[ModelGeometry | None], Conditions]]:
+    """The setup of one replay, and its conditions once the model is known, which says what the context takes.
 
     Raises BadInput for words that mean nothing, for a combination that cannot be, and for conditions without a machine.
     """
     setup = plan_setup(**_of(question, SIZED))
-    return setup, _conditions(question)(setup)
+    return setup, partial(_conditions(question, setup), setup)
 
 
 def plan_sweep(
     question: Question, *, bank_step: str = "auto", left_out: list[LeftOut] | None = None
-) -> tuple[list[Setup], Callable[[Setup], Conditions]]:
-    """The setups of a sweep, as `plan_setups` has them, and the conditions of each."""
-    conditions = _conditions(question)
-    return plan_setups(**_of(question, SIZED), bank_step=bank_step, left_out=left_out), conditions
+) -> tuple[list[Setup], Callable[[Setup, ModelGeometry | None], Conditions]]:
+    """The setups of a sweep, as `plan_setups` has them, and the conditions of each with a model."""
+    setups = plan_setups(**_of(question, SIZED), bank_step=bank_step, left_out=left_out)
+    return setups, _conditions(question, *setups[:1])
 
 
-def _conditions(question: Question) -> Callable[[Setup], Conditions]:
+def _conditions(question: Question, *setups: Setup) -> Callable[[Setup, ModelGeometry | None], Conditions]:
+    """Words are checked with some setups at once, before any trace is read."""
     asked = _of(question, CONDITIONS)
     given = ", ".join(f"--{name.replace('_', '-')}" for name, value in asked.items() if value not in (None, False))
     if given and not question.machine:
         raise BadInput(f"{given}: how a model runs on a machine; give --machine too, see `sim machine list`")
+    Context.asked(question.context, question.kv, question.kv_type)
+    for setup in setups:
+        plan_conditions(setup, **asked | {"context": None})
     return partial(plan_conditions, **asked)
 
 
@@ -79,22 +85,27 @@ def plan_setup(
 
 def plan_conditions(
     setup: Setup,
+    geometry: ModelGeometry | None = None,
     *,
     execution: str | None = None,
     dense: str | int | None = None,
+    context: int | None = None,
     kv: str | int | None = None,
+    kv_type: str | None = None,
     direct_io: bool = False,
     hot: bool = False,
 ) -> Conditions:
     """How a setup runs on a machine: by default under the execution model of the systems that have its policy.
 
-    dense, kv: sizes with their unit (`2GiB`), or bytes.
-    Raises BadInput for an execution model that there is not, and for what is no size.
+    dense, kv: sizes with their unit (`2GiB`), or bytes. context: tokens, which take what the model tells unless kv is
+    given.
+    Raises BadInput for an execution model that there is not, for what is no size, and for a context of a model that
+    does not tell what it takes.
     """
     return Conditions(
         execution=default_execution(setup) if execution is None else parse_execution(execution),
         dense_bytes=None if dense is None else asked_size("--dense", dense),
-        kv_bytes=0 if kv is None else asked_size("--kv", kv),
+        kv_bytes=Context.asked(context, kv, kv_type).bytes_of(geometry),
         direct_io=direct_io,
         hot=hot,
     )

@@ -79,9 +79,10 @@ def predict_as_told(
     if top_k is not None and top_k < 1:
         raise BadInput(f"predict: {top_k} experts a token; expected at least 1")
     # The policy does not matter: misses are read in parallel unless another execution model is named.
-    told = plan_conditions(plan_setup("1" if bank is None else bank, io_split=io_split), **conditions)
+    setup = plan_setup("1" if bank is None else bank, io_split=io_split)
     rates = read_rates(table) if table is not None else _hit_rates(hit_rate)
     geometry = model if isinstance(model, ModelGeometry) else load_model(model)
+    told = plan_conditions(setup, geometry, **conditions)
     runs_on = machine if isinstance(machine, Machine) else load_machine(machine)
     of_all: Bank | None = None if bank is None else parse_bank(str(bank))
     rows: list[Predicted | Unfit] = []

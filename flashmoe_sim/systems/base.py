@@ -10,6 +10,8 @@ from functools import cached_property
 from inspect import getdoc
 from typing import Any, ClassVar, Self
 
+from flashmoe_sim.budget import BUFFERS_BYTES, MemoryBudget, own_memory
+from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
@@ -19,10 +21,9 @@ from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.timeline.assemble import Conditions, own_memory, ram_bytes
+from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel
 
-BUFFERS_BYTES = GIB
 LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
@@ -30,13 +31,23 @@ LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 102
 class Case:
     """A model on a machine.
 
-    kv_bytes: memory of the context. context: its tokens, for the flags; 0 if it was not given.
+    kv_bytes: memory of the context. context: its tokens, for the flags; 0 if it was not given. kv_type: of its keys and
+    values, for the flags. buffers_bytes: what an engine of llama.cpp's kind takes to compute.
     """
 
     model: ModelGeometry
     machine: Machine
     kv_bytes: int = 0
     context: int = 0
+    kv_type: str = DEFAULT_TYPE
+    buffers_bytes: int = BUFFERS_BYTES
+
+    @cached_property
+    def budget(self) -> MemoryBudget:
+        """The machine's memories, and what every engine of llama.cpp's kind takes of them beside routed experts."""
+        return MemoryBudget.of(
+            self.machine, dense_bytes=self.dense_bytes, kv_bytes=self.kv_bytes, buffers_bytes=self.buffers_bytes
+        )
 
     @property
     def dense_bytes(self) -> int:
@@ -52,24 +63,15 @@ class Case:
         """Bytes of one slot in every layer."""
         return self.model.bank_bytes(1)
 
-    @cached_property
+    @property
     def gpu_bytes(self) -> int:
-        """Memory of the GPU that weights and caches can take; 0 without a GPU.
+        """Memory of the GPU that weights and caches can take; 0 without a GPU."""
+        return self.budget.gpu_bytes
 
-        A GPU that shares the RAM has at most what the system leaves of it.
-        """
-        machine = self.machine
-        if machine.gpu is None:
-            return 0
-        share = None if machine.gpu.memory_gib is None else round(machine.gpu.memory_gib.value * GIB)
-        if own_memory(machine):
-            return share or 0
-        return self.ram_bytes if share is None else min(share, self.ram_bytes)
-
-    @cached_property
+    @property
     def ram_bytes(self) -> int:
         """RAM beside what the system and other programs take; 0 where it is not known."""
-        return 0 if self.machine.memory is None else max(ram_bytes(self.machine.memory), 0)
+        return self.budget.usable_ram_bytes
 
 
 @dataclass(frozen=True)
@@ -260,13 +262,13 @@ def gpu_weights(case: Case) -> tuple[Share, ...]:
     return (
         Share("dense weights", "gpu", case.dense_bytes),
         Share("context", "gpu", case.kv_bytes),
-        Share("compute buffers", "gpu", BUFFERS_BYTES),
+        Share("compute buffers", "gpu", case.buffers_bytes),
     )
 
 
 def gpu_left(case: Case) -> int:
     """GPU memory beside `gpu_weights`."""
-    return case.gpu_bytes - sum(share.size_bytes for share in gpu_weights(case))
+    return case.budget.gpu_left_bytes
 
 
 def slots_that_fit(case: Case, room: int, *, what: str = "slots on the GPU") -> int:
@@ -283,9 +285,15 @@ def ladder(least: int, most: int) -> list[int]:
 
 
 def llama_words(case: Case, *words: str, program: str = "llama-server") -> tuple[str, ...]:
-    """A command line of llama.cpp's kind with the model and, if it is known, the context."""
+    """A command line of llama.cpp's kind with the model and, as far as they are known, the context and its type."""
+    return (program, "-m", "MODEL.gguf", *context_words(case), *words)
+
+
+def context_words(case: Case) -> tuple[str, ...]:
+    """The context and the type of its cache as llama.cpp takes them; nothing where its defaults do."""
     context = ("-c", str(case.context)) if case.context else ()
-    return (program, "-m", "MODEL.gguf", *context, *words)
+    kv_type = () if case.kv_type == DEFAULT_TYPE else ("-ctk", case.kv_type, "-ctv", case.kv_type)
+    return (*context, *kv_type)
 
 
 def no_room(what: str, room: int) -> BadInput:

@@ -18,7 +18,6 @@ from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
-    BUFFERS_BYTES,
     Case,
     Cost,
     Launch,
@@ -127,7 +126,7 @@ class HotCache(System):
         return sized
 
     def _most(self, case: Case) -> int:
-        return max(gpu_left(case) + BUFFERS_BYTES - RESERVE_BYTES, 0) // MIB
+        return max(gpu_left(case) + case.buffers_bytes - RESERVE_BYTES, 0) // MIB
 
     def plan(self, case: Case) -> Plan:
         execution = HotColdPadded() if case.machine.api == "cuda" else HotColdPadded(min_parallel=NEVER)

@@ -11,7 +11,18 @@ from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_left, gpu_weights, ladder, no_room
+from flashmoe_sim.systems.base import (
+    Case,
+    Launch,
+    Plan,
+    Share,
+    System,
+    context_words,
+    gpu_left,
+    gpu_weights,
+    ladder,
+    no_room,
+)
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
 
 STEP_MIB = 256
@@ -76,6 +87,5 @@ class Nvmoe(System):
         return (Share("cache", "gpu", self._cache_bytes(case)), *gpu_weights(case))
 
     def launch(self, case: Case) -> Launch:
-        context = ("-c", str(case.context)) if case.context else ()
-        words = ("llama-server", "-m", "MODEL.nvmoe/resident.gguf", *context, "-ngl", "99")
+        words = ("llama-server", "-m", "MODEL.nvmoe/resident.gguf", *context_words(case), "-ngl", "99")
         return Launch(words, {"NVMOE_CACHE_MB": str(self.cache_mib)})

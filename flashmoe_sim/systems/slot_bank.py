@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+from flashmoe_sim.budget import own_memory
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.policies.bank import Bank
@@ -14,7 +15,6 @@ from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, ladder, llama_words
-from flashmoe_sim.timeline.assemble import own_memory
 from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.trace.cut import cut
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from flashmoe_sim.budget import Context, with_reserve
+from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.io.sizes import asked_size
+from flashmoe_sim.io.sizes import asked_size, size
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
@@ -16,6 +18,7 @@ from flashmoe_sim.systems.compare import Compared, case_of, compare
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
 
 ALL = "all"
+DEFAULT_CONTEXT = 4096
 OneSystem = str | System
 
 
@@ -41,20 +44,23 @@ def compare_as_told(
     best: bool = False,
     hit_rate: float | None = None,
     dense: str | int | None = None,
+    context: int | None = None,
     kv: str | int | None = None,
-    context: int = 0,
+    kv_type: str | None = None,
+    reserve: str | int | None = None,
+    buffers: str | int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
     """Compare systems on a workload, or on a model alone with a hit rate or a borrowed trace.
 
-    systems: names with settings, objects, or `all`. dense, kv: sizes with their unit (`2GiB`), or bytes.
+    systems: names with settings, objects, or `all`. dense, kv, reserve, buffers: sizes with their unit (`2GiB`), or
+    bytes. context: tokens, which take what the model tells unless kv is given; without both, DEFAULT_CONTEXT.
+    reserve: what the system and other programs take of the RAM.
     Raises BadInput for words that mean nothing, for no model at all, and for a trace without all layers of its model.
     """
     chosen = parse_systems(systems)
     if hit_rate is not None and not 0 <= hit_rate <= 1:
         raise BadInput(f"--hit-rate {hit_rate:g}; expected 0 to 1")
-    if context < 0:
-        raise BadInput(f"--context {context}; expected a number of tokens from 0")
     of = workload.geometry if workload is not None else model
     if of is None:
         raise BadInput("compare: seconds need to know what an expert weighs; give --model, see `sim model list`")
@@ -62,10 +68,14 @@ def compare_as_told(
     dense_bytes = None if dense is None else asked_size("--dense", dense)
     if dense_bytes is not None:
         of = replace(of, dense_bytes=dense_bytes)
-    kv_bytes = None if kv is None else asked_size("--kv", kv)
-    if kv_bytes is None:
-        notes.append("the context takes no memory here; say what it takes with --kv, such as --kv 2GiB")
-    case = case_of(of, machine, workload=workload, kv_bytes=kv_bytes or 0, context=context)
+    asked, note = _context(of, context, kv, kv_type)
+    notes += note
+    if reserve is not None:
+        machine = with_reserve(machine, asked_size("--reserve", reserve))
+    case = case_of(of, machine, workload=workload, kv_bytes=asked.bytes_of(of), context=asked.tokens)
+    case = replace(case, kv_type=asked.kv_type)
+    if buffers is not None:
+        case = replace(case, buffers_bytes=asked_size("--buffers", buffers))
     borrowed = ""
     if workload is None and hit_rate is None:
         workload, borrowed = borrow(of)
@@ -82,6 +92,22 @@ def compare_as_told(
     if known := [row.system.name for row in rows if row.hindsight and row.tok_s is not None]:
         notes.append(f"{', '.join(known)}: the profile is made of this very trace, which flatters it")
     return Comparison(case, rows, tuple(notes), borrowed)
+
+
+def _context(
+    model: ModelGeometry, tokens: int | None, kv: str | int | None, kv_type: str | None
+) -> tuple[Context, list[str]]:
+    """What is asked of the context, or DEFAULT_CONTEXT, and what a person should know about it."""
+    asked = Context.asked(tokens, kv, kv_type)
+    if kv is not None or tokens == 0:
+        return asked, []
+    if tokens is None and model.attention is None:
+        return asked, ["the context takes no memory here; say what it takes with --kv, such as --kv 2GiB"]
+    if tokens is None:
+        asked = replace(asked, tokens=DEFAULT_CONTEXT)
+    kind = "" if asked.kv_type == DEFAULT_TYPE else f" in {asked.kv_type}"
+    note = f"context of {asked.tokens:,} tokens, {size(asked.bytes_of(model))}{kind}"
+    return asked, [note if tokens else f"{note}; --context changes it"]
 
 
 def parse_systems(given: OneSystem | Iterable[OneSystem]) -> list[System]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,10 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.budget import MemoryBudget, own_memory
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
-from flashmoe_sim.machines.machine import Compute, Machine, Memory
+from flashmoe_sim.machines.machine import Compute, Machine
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
@@ -252,18 +252,15 @@ def room_for_pages(weights: Weights, machine: Machine, conditions: Conditions, *
     """
     if machine.memory is None:
         return 0
-    dense = weights.total_dense_bytes
-    taken = bank_bytes + dense + conditions.kv_bytes
-    room, where = room_bytes(machine)
-    if taken > room:
+    budget = MemoryBudget.of(machine, dense_bytes=weights.total_dense_bytes, kv_bytes=conditions.kv_bytes)
+    if bank_bytes > budget.left_bytes:
+        dense_gib, context_gib = budget.dense_bytes / GIB, budget.kv_bytes / GIB
         raise DoesNotFit(
-            f"bank {bank}: {bank_bytes / GIB:.1f} GiB of slots, {dense / GIB:.1f} GiB of dense weights and "
-            f"{conditions.kv_bytes / GIB:.1f} GiB of context do not fit {machine.name}, which has {where}",
-            advice=_largest_bank(weights, room - dense - conditions.kv_bytes, bank),
+            f"bank {bank}: {bank_bytes / GIB:.1f} GiB of slots, {dense_gib:.1f} GiB of dense weights and "
+            f"{context_gib:.1f} GiB of context do not fit {machine.name}, which has {budget.room}",
+            advice=_largest_bank(weights, budget.left_bytes, bank),
         )
-    if conditions.direct_io:
-        return 0
-    return ram_bytes(machine.memory) - (0 if own_memory(machine) else taken)
+    return 0 if conditions.direct_io else budget.page_bytes(bank_bytes)
 
 
 def _largest_bank(weights: Weights, room: float, bank: str) -> str:
@@ -280,28 +277,6 @@ def _largest_bank(weights: Weights, room: float, bank: str) -> str:
     if largest in ("0", "0MiB"):
         return "no bank fits; give another --machine"
     return f"the largest bank that fits is --bank {largest}; give that or another --machine"
-
-
-def ram_bytes(memory: Memory) -> int:
-    """RAM beside what the system and other programs take."""
-    return round((memory.ram_gib.value - memory.reserve_gib.value) * GIB)
-
-
-def own_memory(machine: Machine) -> bool:
-    """Whether there is a GPU with a memory of its own."""
-    return machine.gpu is not None and machine.gpu.memory_gib is not None and not machine.unified
-
-
-def room_bytes(machine: Machine) -> tuple[float, str]:
-    """The memory that holds the bank, the dense weights and the context, and what it is in words; inf if not known."""
-    if own_memory(machine):
-        assert machine.gpu is not None
-        assert machine.gpu.memory_gib is not None
-        return round(machine.gpu.memory_gib.value * GIB), f"{machine.gpu.memory_gib.value:g} GiB on its GPU"
-    if machine.memory is None:
-        return math.inf, "an unknown memory"
-    ram, reserve = machine.memory.ram_gib.value, machine.memory.reserve_gib.value
-    return ram_bytes(machine.memory), f"{ram:g} GiB less {reserve:g} GiB for the system"
 
 
 def _families(layers: tuple[LayerGeometry, ...], *, io_split: int) -> tuple[NDArray[np.float64], NDArray[np.int32]]:

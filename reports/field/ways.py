@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from flashmoe_sim.budget import own_memory
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, MIB
@@ -14,7 +15,6 @@ from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import Case, System, gpu_left
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.placed import Placed, PlacedIk
-from flashmoe_sim.timeline.assemble import own_memory
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.timeline.models.mapped import Mapped

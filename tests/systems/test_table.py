@@ -8,13 +8,13 @@ from functools import cache
 
 import pytest
 
+from flashmoe_sim.budget import own_memory
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Compared, compare
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
-from flashmoe_sim.timeline.assemble import own_memory
 from tests.systems.models import model_of, short_workload
 
 MACHINES = ("rtx-3090", "strix-halo-128", "m3-max-48", "phone-ufs4", "vm-2core")

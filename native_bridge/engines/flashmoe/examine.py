@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from flashmoe_sim.budget import MemoryBudget
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.sizes import size
 from native_bridge.engines.base import Finding, Runtime
@@ -69,10 +70,11 @@ def gpu_memory(runtime: Runtime, model: ModelGeometry, bank: int | None) -> Find
         return Finding("warning", "gpu memory", f"not known: the runtime reports none of {names}", "look yourself")
     slots = bank or model.top_k
     on_gpu = _shares_memory(runtime) or model.arch in ON_GPU
-    needs = (model.dense_bytes or 0) + (model.bank_bytes(slots) if on_gpu else 0)
+    budget = MemoryBudget(gpu="own", gpu_memory_bytes=free, dense_bytes=model.dense_bytes or 0)
+    bank_bytes = model.bank_bytes(slots) if on_gpu else 0
     what = f"all layers and a bank of {slots}" if on_gpu else "all layers without their experts"
-    found = f"{size(free)} free on {names}: {what} take {size(needs)}"
-    if needs <= free:
+    found = f"{size(free)} free on {names}: {what} take {size(budget.taken_bytes + bank_bytes)}"
+    if bank_bytes <= budget.left_bytes:
         return Finding("ok", "gpu memory", found)
     return Finding("warning", "gpu memory", found, "the runtime leaves layers to the CPU; or give a smaller bank")
 

@@ -1,0 +1,186 @@
+"""What a machine's memories hold: every term in bytes, in one value that checks, systems and tables share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from flashmoe_sim.geometry.attention import DEFAULT_TYPE, check_context
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB, asked_size, size
+from flashmoe_sim.machines.machine import Machine, Quantity
+
+BUFFERS_BYTES = GIB  # compute buffers of llama.cpp's kind, where nothing else is said
+
+
+@dataclass(frozen=True)
+class Term:
+    """One term of a budget. where: `gpu` or `ram`. why: where its bytes are from, in a few words."""
+
+    what: str
+    where: str
+    size_bytes: int
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryBudget:
+    """The memories of a machine, and what a model takes of them beside routed experts, in bytes.
+
+    gpu: `own` if it has a memory of its own, `shared` if it shares the RAM, `none`. gpu_memory_bytes: what the GPU can
+    have; None if it is not known. ram_bytes: beside what the system and other programs take, which is reserve_bytes;
+    None if it is not known. kv_bytes: the context. buffers_bytes: compute buffers.
+    """
+
+    gpu: str = "none"
+    gpu_memory_bytes: int | None = None
+    ram_bytes: int | None = None
+    reserve_bytes: int = 0
+    dense_bytes: int = 0
+    kv_bytes: int = 0
+    buffers_bytes: int = 0
+
+    @classmethod
+    def of(cls, machine: Machine, *, dense_bytes: int = 0, kv_bytes: int = 0, buffers_bytes: int = 0) -> MemoryBudget:
+        """The budget of a model on a machine."""
+        gpu, memory = machine.gpu, machine.memory
+        share = None if gpu is None or gpu.memory_gib is None else round(gpu.memory_gib.value * GIB)
+        ram = None if memory is None else round((memory.ram_gib.value - memory.reserve_gib.value) * GIB)
+        return cls(
+            gpu="none" if gpu is None else "own" if own_memory(machine) else "shared",
+            gpu_memory_bytes=share,
+            ram_bytes=ram,
+            reserve_bytes=0 if memory is None or ram is None else round(memory.ram_gib.value * GIB) - ram,
+            dense_bytes=dense_bytes,
+            kv_bytes=kv_bytes,
+            buffers_bytes=buffers_bytes,
+        )
+
+    @property
+    def taken_bytes(self) -> int:
+        """What the model takes beside routed experts."""
+        return self.dense_bytes + self.kv_bytes + self.buffers_bytes
+
+    @property
+    def usable_ram_bytes(self) -> int:
+        """RAM that a model can take; 0 if it is not known."""
+        return max(self.ram_bytes or 0, 0)
+
+    @property
+    def gpu_bytes(self) -> int:
+        """Memory of the GPU that a model can take; 0 without a GPU. A shared memory has at most its usable RAM."""
+        if self.gpu == "none":
+            return 0
+        if self.gpu == "own":
+            return self.gpu_memory_bytes or 0
+        return min(
+            self.usable_ram_bytes, self.usable_ram_bytes if self.gpu_memory_bytes is None else self.gpu_memory_bytes
+        )
+
+    @property
+    def gpu_left_bytes(self) -> int:
+        """Memory of the GPU beside what the model takes; negative if that does not fit."""
+        return self.gpu_bytes - self.taken_bytes
+
+    @property
+    def room_bytes(self) -> float:
+        """The memory that holds the model and its bank: the GPU's own, else the RAM; inf if it is not known."""
+        room = self.gpu_memory_bytes if self.gpu == "own" else self.ram_bytes
+        return math.inf if room is None else room
+
+    @property
+    def room(self) -> str:
+        """That memory in words."""
+        if self.gpu == "own":
+            return f"{(self.gpu_memory_bytes or 0) / GIB:g} GiB on its GPU"
+        if self.ram_bytes is None:
+            return "an unknown memory"
+        return (
+            f"{(self.ram_bytes + self.reserve_bytes) / GIB:g} GiB less {self.reserve_bytes / GIB:g} GiB for the system"
+        )
+
+    @property
+    def left_bytes(self) -> float:
+        """What that memory has left for a bank; negative if the rest does not fit."""
+        return self.room_bytes - self.taken_bytes
+
+    def page_bytes(self, bank_bytes: int) -> int:
+        """RAM left for the page cache beside a bank of routed experts; 0 if the RAM is not known."""
+        if self.ram_bytes is None:
+            return 0
+        return self.ram_bytes - (0 if self.gpu == "own" else bank_bytes + self.taken_bytes)
+
+    def terms(self) -> tuple[Term, ...]:
+        """Every term: both memories, what the system and the model take of them, and what is left."""
+        where = "gpu" if self.gpu == "own" else "ram"
+        found = []
+        if self.gpu == "own":
+            found.append(Term("GPU memory", "gpu", self.gpu_bytes, "its own"))
+        elif self.gpu == "shared":
+            found.append(Term("GPU memory", "ram", self.gpu_bytes, "a share of the RAM"))
+        if self.ram_bytes is not None:
+            found.append(Term("RAM", "ram", self.ram_bytes + self.reserve_bytes, "all of it"))
+            found.append(Term("system", "ram", self.reserve_bytes, "the system and other programs"))
+        found += [
+            Term("dense weights", where, self.dense_bytes, "read for every token"),
+            Term("context", where, self.kv_bytes, "keys and values, or states"),
+            Term("compute buffers", where, self.buffers_bytes, "of the engine"),
+        ]
+        if self.gpu != "none":
+            found.append(Term("left on the GPU", where, max(self.gpu_left_bytes, 0), "for experts or a bank"))
+        if self.ram_bytes is not None:
+            found.append(Term("left in RAM", "ram", max(self.page_bytes(0), 0), "for experts, a bank or pages"))
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is asked of the context.
+
+    tokens: 0 for none. kv_type: of its keys and values. given_bytes: what it takes, instead of what the model tells.
+    """
+
+    tokens: int = 0
+    kv_type: str = DEFAULT_TYPE
+    given_bytes: int | None = None
+
+    @classmethod
+    def asked(cls, tokens: int | None = None, kv: str | int | None = None, kv_type: str | None = None) -> Context:
+        """The context in words. Raises BadInput for a negative number, an unknown type and what is no size."""
+        chosen = cls(tokens or 0, kv_type or DEFAULT_TYPE, None if kv is None else asked_size("--kv", kv))
+        check_context(chosen.tokens, chosen.kv_type)
+        return chosen
+
+    def bytes_of(self, model: ModelGeometry | None) -> int:
+        """What it takes; raises BadInput if the model does not tell."""
+        if self.given_bytes is not None:
+            return self.given_bytes
+        if not self.tokens:
+            return 0
+        if model is None or model.attention is None:
+            name = "the trace" if model is None else model.name
+            raise BadInput(
+                f"--context {self.tokens}: {name} does not tell what a context takes; give that, such as --kv 2GiB"
+            )
+        return model.attention.context_bytes(self.tokens, kv_type=self.kv_type)
+
+
+def own_memory(machine: Machine) -> bool:
+    """Whether there is a GPU with a memory of its own."""
+    return machine.gpu is not None and machine.gpu.memory_gib is not None and not machine.unified
+
+
+def with_reserve(machine: Machine, reserve_bytes: int) -> Machine:
+    """The machine with another size of what its system and other programs take.
+
+    Raises BadInput if its RAM is not known, or not larger.
+    """
+    if machine.memory is None:
+        raise BadInput(f"--reserve {size(reserve_bytes)}: {machine.name} does not tell its RAM; leave it out")
+    ram_gib = machine.memory.ram_gib.value
+    if reserve_bytes >= ram_gib * GIB:
+        raise BadInput(f"--reserve {size(reserve_bytes)}: {machine.name} has {ram_gib:g} GiB of RAM; give less")
+    reserve_gib = reserve_bytes / GIB
+    reserve = Quantity(reserve_gib, reserve_gib, reserve_gib, "--reserve", "as asked")
+    return replace(machine, memory=replace(machine.memory, reserve_gib=reserve))

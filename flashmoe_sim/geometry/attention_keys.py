@@ -1,0 +1,141 @@
+"""From the keys of a GGUF header to what the context takes, architecture by architecture.
+
+Source: llama.cpp b8456, as in Anemll/anemll-flash-llama.cpp 64e25509b: src/llama-model.cpp:555-2830 (load_hparams) and
+:8726 (create_memory), src/llama-hparams.cpp (n_embd_k_gqa, n_embd_r, n_embd_s, is_mla, has_kv, set_swa_pattern).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from flashmoe_sim.geometry.attention import Attention, LayerCache
+from flashmoe_sim.geometry.families import MAX_LAYER
+from flashmoe_sim.geometry.gguf_header import Value
+from flashmoe_sim.io.errors import BadInput, shown
+
+Keys = Mapping[str, Value | Sequence[Value]]
+
+# Every layer keeps keys and values, or a latent, of all tokens.
+WHOLE = frozenset(
+    (
+        *("arctic", "bailingmoe", "bailingmoe2", "dbrx", "deepseek", "deepseek2", "dots1", "ernie4_5-moe", "glm-dsa"),
+        *("glm4moe", "granitemoe", "grok", "grovemoe", "hunyuan-moe", "llama", "minimax-m2", "mistral4", "olmoe"),
+        *("phimoe", "qwen2moe", "qwen3moe", "qwen3vlmoe"),
+    )
+)
+# Some layers have a window: the last layer of every so many has none, unless the header has a pattern of its own.
+PERIODS = {"afmoe": 4, "exaone-moe": 4, "gpt-oss": 2, "llama4": 4, "smallthinker": 4}
+FULL_FIRST = frozenset({"smallthinker"})  # the first layer of them has none instead
+WINDOWS = {"llama4": 8192, "smallthinker": 4096}  # whatever the header says, unless it says 0
+# The header says of every layer whether it has a window.
+PATTERNED = frozenset({"gemma4", "laguna", "mimo2", "step35"})
+# Some layers have a state: all but the last of every so many, or all that have no KV heads.
+INTERVALS = {"qwen35moe": 4, "qwen3next": 4}
+HEADLESS = frozenset({"granitehybrid", "jamba", "kimi-linear", "lfm2moe", "nemotron_h_moe"})
+# Layers that only draft tokens have no cache.
+DRAFTING = frozenset({"bailingmoe2", "glm-dsa", "glm4moe"})
+KNOWN = WHOLE | PERIODS.keys() | PATTERNED | INTERVALS.keys() | HEADLESS
+MOST = 2**31
+
+
+def attention_of(arch: str, keys: Keys) -> Attention | None:
+    """What the context takes, from keys without the name of the architecture; None if they or the rule are missing.
+
+    A list stands for a key of each layer. Raises BadInput for a value that cannot be.
+    """
+    said = _Said(keys)
+    blocks = said.number("block_count")
+    if arch not in KNOWN or not 0 < blocks <= MAX_LAYER or "attention.head_count" not in keys:
+        return None
+    heads = said.of_layers("attention.head_count", blocks)
+    kv_heads = said.of_layers("attention.head_count_kv", blocks, otherwise=heads)
+    head = said.number("embedding_length") // heads[0] if heads[0] else 0
+    latent = bool(said.number("attention.key_length_mla"))
+    windows = _windows(arch, said, blocks)
+    stateful, state = _stateful(arch, said, kv_heads), _state(arch, said, heads[0])
+    kept_to = blocks - said.number("nextn_predict_layers") * (arch in DRAFTING)
+    kept_to -= said.number("attention.shared_kv_layers") * (arch == "gemma4")
+    layers = []
+    for layer in range(max(kept_to, 0)):
+        if stateful[layer]:
+            layers.append(LayerCache(state=state))
+            continue
+        width = {}
+        for what in ("key", "value"):
+            whole = said.number(f"attention.{what}_length", otherwise=head)
+            short = said.number(f"attention.{what}_length_swa", otherwise=whole)
+            width[what] = short if windows[layer] else whole
+        count = kv_heads[layer]
+        values = 0 if latent else width["value"] * count
+        layers.append(LayerCache(width["key"] * count, values, windows[layer]))
+    return Attention(tuple(layers))
+
+
+def _windows(arch: str, said: _Said, blocks: int) -> list[int]:
+    """The window of every layer; 0 for none."""
+    window = said.number("attention.sliding_window", otherwise=WINDOWS.get(arch, 0))
+    if window and arch in WINDOWS:
+        window = WINDOWS[arch]
+    pattern = "attention.sliding_window_pattern"
+    if arch in PATTERNED:
+        return [window * bool(has) for has in said.of_layers(pattern, blocks, otherwise=[0] * blocks)]
+    if arch not in PERIODS:
+        return [0] * blocks
+    if isinstance(said.keys.get(pattern), Sequence):
+        return [window * bool(has) for has in said.of_layers(pattern, blocks)]
+    period = said.number(pattern, otherwise=PERIODS[arch])
+    if not period:
+        return [window] * blocks
+    full = 0 if arch in FULL_FIRST else period - 1
+    return [0 if layer % period == full else window for layer in range(blocks)]
+
+
+def _stateful(arch: str, said: _Said, kv_heads: Sequence[int]) -> list[bool]:
+    """Whether each layer keeps a state instead of keys and values."""
+    if arch in INTERVALS:
+        interval = said.number("full_attention_interval", otherwise=INTERVALS[arch])
+        if not interval:
+            raise BadInput("full_attention_interval is 0; expected 1 or more")
+        return [(layer + 1) % interval != 0 for layer in range(len(kv_heads))]
+    if arch == "nemotron_h_moe":
+        forward = said.of_layers("feed_forward_length", len(kv_heads), otherwise=[0] * len(kv_heads))
+        return [not (count or width) for count, width in zip(kv_heads, forward, strict=True)]
+    return [arch in HEADLESS and not count for count in kv_heads]
+
+
+def _state(arch: str, said: _Said, heads: int) -> int:
+    """Numbers in the state of a layer: of its convolution, and of what it has summed up."""
+    kernel = said.number("ssm.conv_kernel")
+    if arch == "lfm2moe":
+        return said.number("embedding_length") * max(said.number("shortconv.l_cache") - 1, 0)
+    if width := said.number("kda.head_dim"):
+        inner = heads * width
+        return 3 * (kernel - 1 if kernel else 3) * inner + width * inner
+    inner, size = said.number("ssm.inner_size"), said.number("ssm.state_size")
+    return max(kernel - 1, 0) * (inner + 2 * said.number("ssm.group_count") * size) + size * inner
+
+
+@dataclass(frozen=True)
+class _Said:
+    """The keys of a header, read as whole numbers."""
+
+    keys: Keys
+
+    def number(self, name: str, *, otherwise: int = 0) -> int:
+        return self._whole(name, self.keys.get(name, otherwise))
+
+    def of_layers(self, name: str, blocks: int, *, otherwise: Sequence[int] = ()) -> Sequence[int]:
+        """One number for each layer."""
+        value = self.keys.get(name, otherwise)
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            return [self._whole(name, value)] * blocks
+        if len(value) < blocks:
+            raise BadInput(f"{name} has {len(value)} numbers; expected one for each of {blocks} layers")
+        return [self._whole(name, item) for item in value[:blocks]]
+
+    @staticmethod
+    def _whole(name: str, value: object) -> int:
+        if not isinstance(value, int) or not 0 <= value < MOST:
+            raise BadInput(f"{name} is {shown(value)}; expected a whole number from 0")
+        return value
