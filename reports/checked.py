@@ -1,4 +1,4 @@
-"""Writes flashmoe_sim/tune/checked.toml: how far each system's predictions were off, from the other reports' results."""
+"""Writes flashmoe_sim/tune/checked.toml: how far the predictions of each system were off in the other reports."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ VERBS: dict[str, Verb] = {
     "ceilings": Verb(f"{HERE}.ceilings", "how fast it could run at best on a machine, and what holds it back"),
     "predict": Verb(f"{HERE}.predict", "how fast a bank runs where only its hit rate is known"),
     "compare": Verb(f"{HERE}.compare", "which engine with which setting, on one machine, and the flags"),
+    "recommend": Verb(f"{HERE}.recommend", "what to run on a machine: the engine, its flags, and why"),
     "trace": Verb(f"{HERE}.trace", "inspect, lint, convert, cut, combine and make routing traces"),
     "model": Verb(f"{HERE}.model", "what a model's experts cost"),
     "machine": Verb(f"{HERE}.machine", "what a machine's memory, storage, link and processors do"),

@@ -33,12 +33,12 @@ def sections(found: Recommendation) -> list[Section]:
 
 
 def speed(one: Compared) -> str:
-    """`12.1 tok/s (10.2 to 14)`, with the 90 % interval if it is known."""
+    """`12.1 tok/s (90 %: 10.2 to 14)`, with the interval if it is known."""
     if one.tok_s is None:
         return "-"
     if one.tok_s_lo is None or one.tok_s_hi is None:
         return f"{three(one.tok_s)} tok/s"
-    return f"{three(one.tok_s)} tok/s ({three(one.tok_s_lo)} to {three(one.tok_s_hi)})"
+    return f"{three(one.tok_s)} tok/s (90 %: {three(one.tok_s_lo)} to {three(one.tok_s_hi)})"
 
 
 def memory(one: Compared) -> str:
@@ -52,7 +52,7 @@ def _run(found: Recommendation) -> Section:
     best = found.best.best
     assert best.launch is not None
     goal = found.objective
-    first = f"Run {best.system.title} ({best.system.spec}): {speed(best)}, 90 % interval in brackets."
+    first = f"Run {best.system.title} ({best.system.spec}): {speed(best)}."
     if goal.goal != "decode" and best.prompt_tok_s is not None:
         seconds = goal.seconds(best)
         assert seconds is not None
@@ -132,8 +132,8 @@ def _settings(found: Recommendation) -> Section:
         parts.append(f"{name}: {getattr(best.system, name)} is best; {changes}.")
     for one in found.fewer:
         parts.append(
-            f"top_k: {getattr(one.system, 'top_k')} experts a token instead of {found.case.model.top_k} give "  # noqa: B009
-            f"{speed(one)}, {_gain(best, one)}, and change the text: judge its quality yourself."
+            f"top_k: {one.system.spec} takes fewer experts a token than the model's {found.case.model.top_k}: "
+            f"{speed(one)}, {_gain(best, one)}. It changes the text: judge its quality yourself."
         )
     return Section("Other settings", tuple(parts))
 
@@ -150,7 +150,7 @@ def _waits(found: Recommendation) -> Section:
     total = sum(spent.values())
     if not total:
         return Section("", ())
-    order = sorted(spent, key=lambda group: -spent[group])  # type: ignore[index]
+    order = sorted(spent, key=lambda group: -spent[group])
     shares = [f"{spent[group] / total:.0%} {WAITS[group]}" for group in order if spent[group] >= 0.01 * total]
     said = f"Of a token's {three(total)} ms, it spends {_listed(shares)}."
     return Section("What holds it back", (said,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import TypedDict, Unpack
 
 from flashmoe_sim.budget import Context, with_reserve
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE
@@ -23,11 +24,23 @@ OneSystem = str | System
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
-    """What was compared on what; notes: what a person should know of the trace and the machine.
+class Told:
+    """What a person asked of a model on a machine.
 
-    borrowed: the note on a trace that was made after another model's, or empty.
+    workload: None if there is no trace, and none was to be borrowed. notes: what a person should know of the trace and
+    the machine. borrowed: the note on a trace that was made after another model's, or empty.
     """
+
+    case: Case
+    systems: list[System]
+    workload: Workload | None
+    notes: tuple[str, ...]
+    borrowed: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What was compared on what; notes and borrowed as in `Told`."""
 
     case: Case
     rows: list[Compared]
@@ -35,35 +48,45 @@ class Comparison:
     borrowed: str = ""
 
 
-def compare_as_told(
+class AskedMemory(TypedDict, total=False):
+    """What is asked of a machine's memory, as keywords.
+
+    Sizes have their unit (`2GiB`), or are bytes. dense: weights outside the routed experts. context: tokens, which take
+    what the model tells unless kv is given; without both, DEFAULT_CONTEXT. kv_type: of keys and values. reserve: what
+    the system and other programs take of the RAM. buffers: compute buffers.
+    """
+
+    dense: str | int | None
+    context: int | None
+    kv: str | int | None
+    kv_type: str | None
+    reserve: str | int | None
+    buffers: str | int | None
+
+
+def told(
     *,
     workload: Workload | None,
     model: ModelGeometry | None,
     machine: Machine,
     systems: OneSystem | Iterable[OneSystem] = ALL,
-    best: bool = False,
-    hit_rate: float | None = None,
+    may_borrow: bool = True,
     dense: str | int | None = None,
     context: int | None = None,
     kv: str | int | None = None,
     kv_type: str | None = None,
     reserve: str | int | None = None,
     buffers: str | int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> Comparison:
-    """Compare systems on a workload, or on a model alone with a hit rate or a borrowed trace.
+) -> Told:
+    """Words become values; without a workload, one is made after the bundled trace that is most alike if it may be.
 
-    systems: names with settings, objects, or `all`. dense, kv, reserve, buffers: sizes with their unit (`2GiB`), or
-    bytes. context: tokens, which take what the model tells unless kv is given; without both, DEFAULT_CONTEXT.
-    reserve: what the system and other programs take of the RAM.
-    Raises BadInput for words that mean nothing, for no model at all, and for a trace without all layers of its model.
+    systems: names with settings, objects, or `all`. The other keywords are those of AskedMemory.
+    Raises BadInput for words that mean nothing and for no model at all.
     """
     chosen = parse_systems(systems)
-    if hit_rate is not None and not 0 <= hit_rate <= 1:
-        raise BadInput(f"--hit-rate {hit_rate:g}; expected 0 to 1")
     of = workload.geometry if workload is not None else model
     if of is None:
-        raise BadInput("compare: seconds need to know what an expert weighs; give --model, see `sim model list`")
+        raise BadInput("seconds need to know what an expert weighs; give --model, see `sim model list`")
     notes = list(machine.notes)
     dense_bytes = None if dense is None else asked_size("--dense", dense)
     if dense_bytes is not None:
@@ -77,21 +100,51 @@ def compare_as_told(
     if buffers is not None:
         case = replace(case, buffers_bytes=asked_size("--buffers", buffers))
     borrowed = ""
-    if workload is None and hit_rate is None:
+    if workload is None and may_borrow:
         workload, borrowed = borrow(of)
         notes.insert(0, borrowed)
+    return Told(case, chosen, workload, tuple(notes), borrowed)
+
+
+def compare_as_told(
+    *,
+    workload: Workload | None,
+    model: ModelGeometry | None,
+    machine: Machine,
+    systems: OneSystem | Iterable[OneSystem] = ALL,
+    best: bool = False,
+    hit_rate: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **memory: Unpack[AskedMemory],
+) -> Comparison:
+    """Compare systems on a workload, or on a model alone with a hit rate or a borrowed trace; see `told`.
+
+    Raises BadInput for words that mean nothing, for no model at all, and for a trace without all layers of its model.
+    """
+    if hit_rate is not None and not 0 <= hit_rate <= 1:
+        raise BadInput(f"--hit-rate {hit_rate:g}; expected 0 to 1")
     if workload is not None and hit_rate is not None:
         raise BadInput("a hit rate says what a trace would; give one of the two")
     if hit_rate is not None and best:
         raise BadInput("with one hit rate every setting hits alike, so none is best; give a trace instead")
-    rows = compare(workload, case, chosen, best=best, borrowed=bool(borrowed), hit_rate=hit_rate, progress=progress)
+    on = told(workload=workload, model=model, machine=machine, systems=systems, may_borrow=hit_rate is None, **memory)
+    rows = compare(
+        on.workload,
+        on.case,
+        on.systems,
+        best=best,
+        borrowed=bool(on.borrowed),
+        hit_rate=hit_rate,
+        progress=progress,
+    )
     if not any(row.tok_s for row in rows):
         reasons = "; ".join(f"{row.system.spec}: {row.why_not}" for row in rows[:3])
         more = f"; and {len(rows) - 3} more" if len(rows) > 3 else ""
-        raise BadInput(f"{machine.name}: no system can run {of.name} there: {reasons}{more}")
+        raise BadInput(f"{machine.name}: no system can run {on.case.model.name} there: {reasons}{more}")
+    notes = on.notes
     if known := [row.system.name for row in rows if row.hindsight and row.tok_s is not None]:
-        notes.append(f"{', '.join(known)}: the profile is made of this very trace, which flatters it")
-    return Comparison(case, rows, tuple(notes), borrowed)
+        notes = (*notes, f"{', '.join(known)}: the profile is made of this very trace, which flatters it")
+    return Comparison(on.case, rows, notes, on.borrowed)
 
 
 def _context(

@@ -64,8 +64,8 @@ def _token_cycle(case: Case, best: Compared) -> str:
             "every expert is thrown out before the next token asks for it."
         )
     return (
-        f"One token uses {cycle / GIB:.2f} GiB of experts over all layers. With a smaller cache than that, {name} would "
-        "throw every expert out before the next token asks for it."
+        f"One token uses {cycle / GIB:.2f} GiB of experts over all layers. With a smaller cache {name} throws every "
+        "expert out before the next token asks for it."
     )
 
 
@@ -108,6 +108,6 @@ def _break_even(found: Recommendation) -> str:
         middle = (low + high) / 2
         low, high = (low, middle) if faster(middle) else (middle, high)
     return (
-        f"A hot set on the GPU beats whole layers placed there ({three(speed)} tok/s) from a hit rate of {high:.0%} on; "
-        f"this trace hits {hot.best.hit_rate:.0%}."
+        f"A hot set on the GPU beats whole layers there ({three(speed)} tok/s) from a hit rate of {high:.0%} on, "
+        f"and this trace hits {hot.best.hit_rate:.0%}."
     )

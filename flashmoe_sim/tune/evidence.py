@@ -26,7 +26,7 @@ def evidence(found: Recommendation) -> list[str]:
         *_machine(plan.machine),
         _checked(system.name, plan.machine),
         f"{found.found.evaluations} settings of {sum(one.runs for one in found.found.systems)} systems were replayed.",
-        *(f"{note[:1].upper()}{note[1:]}." for note in found.notes),
+        *(f"{note[:1].upper()}{note[1:]}." for note in found.notes if note not in found.case.machine.notes),
     ]
 
 

@@ -38,7 +38,7 @@ class Recommendation:
     """What to run.
 
     best: the system. main_line: the fastest that needs no fork of llama.cpp; None if `best` does not, or none runs.
-    sizes: of `best`; None if it has no size to choose. fewer: `best` with fewer experts a token, which changes the text.
+    sizes: of `best`; None if it has no size to choose. fewer: `best` with fewer experts a token: that changes the text.
     notes: what a person should know of the trace and the machine. borrowed: whether the trace is another model's.
     """
 
