@@ -91,14 +91,13 @@ class Verified:
     @property
     def fastest(self) -> Measured | None:
         """The one with the highest median; None if every run failed."""
-        return max((one for one in self.settings if one.speeds), key=lambda one: one.median_tok_s or 0.0, default=None)
+        return max((one for one in self.settings if one.speeds), key=lambda one: median(one.speeds), default=None)
 
     @property
     def lost(self) -> float | None:
         """The share of the fastest one's speed that the recommended one lacks; None if it has no speed."""
-        if self.fastest is None or self.recommended.median_tok_s is None:
-            return None
-        return 1 - self.recommended.median_tok_s / (self.fastest.median_tok_s or 0.0)
+        fastest, recommended = self.fastest, self.recommended
+        return 1 - median(recommended.speeds) / median(fastest.speeds) if fastest and recommended.speeds else None
 
     @property
     def within_noise(self) -> bool | None:
@@ -107,14 +106,19 @@ class Verified:
         return not any(clearly_faster(one, self.recommended) for one in others) if self.recommended.speeds else None
 
     @property
+    def out_of_order(self) -> list[tuple[Measured, Measured]]:
+        """Pairs of which the first has the higher median, and the second the higher predicted speed."""
+        ran = sorted((one for one in self.settings if one.speeds), key=lambda one: one.claim.tok_s)
+        return [
+            (one, other)
+            for one, other in combinations(ran, 2)
+            if one.claim.tok_s < other.claim.tok_s and median(one.speeds) > median(other.speeds)
+        ]
+
+    @property
     def contradicted(self) -> list[tuple[Measured, Measured]]:
-        """Pairs of which the first was clearly faster, and the second predicted so."""
-        found = []
-        for one, other in combinations(self.settings, 2):
-            slower, faster = sorted((one, other), key=lambda each: each.claim.tok_s)
-            if slower.claim.tok_s < faster.claim.tok_s and clearly_faster(slower, faster):
-                found.append((slower, faster))
-        return found
+        """Of those out of order the pairs of which the first was clearly faster."""
+        return [(one, other) for one, other in self.out_of_order if clearly_faster(one, other)]
 
     @property
     def failed(self) -> list[str]:
@@ -135,10 +139,10 @@ class Verified:
             yield f"{name}, the recommended one, was {self.lost:.1%} slower than {fastest.name}{noise}"
         ran = [one for one in self.settings if one.speeds]
         if wrong := self.contradicted:
-            pairs = " and ".join(f"{one.name} than {other.name}" for one, other in wrong)
-            yield f"against the prediction, {pairs.replace(' than ', ' was faster than ')}"
+            pairs = [f"{one.name} was faster than {other.name}" for one, other in wrong]
+            yield f"against the prediction, {' and '.join(pairs)}"
         elif len(ran) > 1:
-            yield "the predicted order held"
+            yield "no pair was clearly in another order" if self.out_of_order else "the predicted order held"
         yield f"{sum(one.held is True for one in ran)} of {len(ran)} speeds were within their 90 % interval"
         if differing := [one.name for one in ran if one.differences]:
             yield f"the counts of {' and '.join(differing)} differ"

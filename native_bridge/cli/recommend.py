@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from flashmoe_sim.cli.common import echo, message, print_table, wrapped
+from flashmoe_sim.cli.common import KEPT_WHOLE, echo, message, print_table, wrapped
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.io.numbers import three
 from native_bridge.cli.options import read_prompt
 
 if TYPE_CHECKING:
+    from flashmoe_sim.geometry.model import ModelGeometry
     from flashmoe_sim.systems.base import System
     from native_bridge.verified import Measured, Verified
 
@@ -84,13 +85,15 @@ def _verify(
     from native_bridge.verify import verify
 
     model = gguf or _file_of(given.get("model"))
-    layers = len(read_gguf(model).layers)
+    geometry = read_gguf(model)
+    if gguf is not None and given.get("model") is not None:
+        _refuse_another(geometry, given["model"], gguf)
     if prompt_file is not None:
         options["prompt"] = read_prompt(prompt_file)
     failed: list[str] = []
 
     def verified(claims: Sequence[tuple[System, float, float, float]]) -> dict[str, Any]:
-        with running(layers) as progress:
+        with running(len(geometry.layers)) as progress:
             found = verify(
                 claims,
                 model=model,
@@ -118,10 +121,22 @@ def _file_of(model: str | None) -> Path:
     return Path(model)
 
 
+def _refuse_another(geometry: ModelGeometry, named: str, gguf: Path) -> None:
+    """Raise BadInput if the file has other layers, experts or top-k than the model that is recommended for."""
+    from flashmoe_sim.geometry.load import load_model
+
+    ours, theirs = (
+        f"{len(one.layers)} layers of {max(layer.n_experts for layer in one.layers.values())} experts, top-{one.top_k}"
+        for one in (geometry, load_model(named))
+    )
+    if ours != theirs:
+        raise BadInput(f"--gguf {gguf}: has {ours}; --model {named} has {theirs}; give the same model twice")
+
+
 def print_verified(verified: Verified) -> None:
     """A row for each setting, and the verdict."""
     columns = [("setting", "left"), ("predicted", "right"), ("90 %", "right"), ("measured", "right")]
-    columns += [("lo to hi", "right"), ("within", "right"), ("counts", "right")]
+    columns += [("lo to hi", "right"), ("held", "right"), ("counts", "right")]
     title = f"decode tok/s, {verified.rounds} rounds, {verified.model}, {verified.cache} page cache"
     print_table(columns, [_row(one) for one in verified.settings], title=title)
     echo(wrapped(verified.in_short()))
@@ -134,7 +149,7 @@ def print_verified(verified: Verified) -> None:
 def _row(one: Measured) -> tuple[str, ...]:
     measured, claim = one.median_tok_s, one.claim
     return (
-        one.name,
+        one.name if len(one.name) <= KEPT_WHOLE else one.name.replace(":", ":\n"),
         three(claim.tok_s),
         f"{three(claim.tok_s_lo)} to {three(claim.tok_s_hi)}",
         "-" if measured is None else three(measured),
