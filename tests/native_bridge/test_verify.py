@@ -134,7 +134,7 @@ def test_the_settings_become_flags(stand_in: Runtime) -> None:
 def test_systems_without_slots(stand_in: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = request_of(Cpu(), stand_in, gpu_layers="7")
     assert (cpu.mode, cpu.bank, cpu.gpu_layers) == ("stock", 64, "0")
-    with pytest.raises(BadInput, match="system all-gpu: .* finds no GPU"):
+    with pytest.raises(BadInput, match=r"system all-gpu: .* finds no GPU"):
         request_of(AllGpu(), stand_in)
     monkeypatch.setenv("STAND_IN_DOES", "has-a-gpu")
     assert request_of(AllGpu(), describe(STAND_IN)).gpu_layers == "99"
@@ -149,7 +149,7 @@ def test_variables_of_a_setting_reach_the_runtime(tmp_path: Path, monkeypatch: p
     ]
     assert [len([name for name in run["environment"] if "EXPERIMENTAL" in name]) for run in kept] == [2, 0]
     monkeypatch.setenv("LLAMA_FLASH_MOE_EXPERIMENTAL_PARALLEL_SLOT_READS", "1")
-    with pytest.raises(BadInput, match="PARALLEL_SLOT_READS is set; .* is a setting of slot-bank; unset it"):
+    with pytest.raises(BadInput, match=r"PARALLEL_SLOT_READS is set; .* is a setting of slot-bank; unset it"):
         verified(tmp_path / "none")
 
 
@@ -160,7 +160,7 @@ def test_variables_of_a_setting_reach_the_runtime(tmp_path: Path, monkeypatch: p
         ([], {}, "0 settings to verify; expected one or more, each once"),
         (CLAIMS[:1] * 2, {}, "2 settings to verify; expected one or more, each once"),
         (CLAIMS, {"rounds": 2}, "2 rounds tell no order; expected 3 or more"),
-        ([(FlashMoe(), 1.0, 1.0, 1.0)], {}, "system flash-moe: .* runs slot-bank, cpu, all-gpu; leave it out"),
+        ([(FlashMoe(), 1.0, 1.0, 1.0)], {}, "system flash-moe: .* runs slot-bank, cpu and all-gpu; leave it out"),
         ([(Cpu(), 1.0, 1.0, 1.0)], {"cache": "cold"}, "system cpu: maps its experts, .* give --cache warm"),
         ([(SlotBank(slots=4), 1.0, 1.0, 1.0)], {}, "--bank 4: .* uses 8 experts a token"),
     ],
@@ -238,7 +238,7 @@ def test_without_verify_nothing_changes(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.parametrize("given", [[], ["--model", "qwen3-30b-a3b"]])
 def test_a_file_is_needed(given: list[str]) -> None:
-    with pytest.raises(BadInput, match="--verify runs a GGUF file; found --model .*; give the file with --gguf"):
+    with pytest.raises(BadInput, match=r"--verify runs a GGUF file; found --model .*; give the file with --gguf"):
         run(*given, "--verify")
 
 

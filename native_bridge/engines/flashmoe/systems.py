@@ -14,8 +14,6 @@ from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.slot_bank import INSTALLS, SlotBank
 from native_bridge.engines.base import RunRequest, Runtime
 
-CAN_RUN: tuple[type[System], ...] = (SlotBank, Cpu, AllGpu)
-
 
 def request_of(system: System, model: ModelGeometry, runtime: Runtime, **options: Any) -> RunRequest:
     """The run that measures a system with its settings. options: fields of RunRequest.
@@ -33,8 +31,8 @@ def request_of(system: System, model: ModelGeometry, runtime: Runtime, **options
             raise BadInput(f"system all-gpu: {runtime.path} finds no GPU; leave it out, or give another runtime")
         return replace(stock, gpu_layers="99")
     raise BadInput(
-        f"system {system.spec}: runs in {system.engine}; the patched llama-cli runs "
-        f"{', '.join(kind.name for kind in CAN_RUN)}; leave it out"
+        f"system {system.spec}: runs in {system.engine}; the patched llama-cli runs {SlotBank.name}, {Cpu.name} and "
+        f"{AllGpu.name}; leave it out"
     )
 
 
