@@ -143,7 +143,7 @@ def what_is_there(one: Planned, *, runtime: Runtime, model: Path, sidecar: Path 
     first = model_files(model)[0]
     wanted = {
         "command": command_of(going_on(one.request, runtime, first), runtime, model=first, sidecar=sidecar),
-        "environment": settings_of_environment(ENGINES[runtime.engine]),
+        "environment": settings_of_environment(ENGINES[runtime.engine], one.request),
         "machine": machine_name(),
         "replay_of": one.replay.name if one.replay is not None else None,
     }

@@ -81,7 +81,7 @@ def run_once(
                     output=work / LOG,
                     stdout=work / STDOUT,
                     timeout_s=timeout_s,
-                    environment=_environment(engine),
+                    environment=_environment(engine, request),
                     folder=work,
                     watch=_Watch(work / TRACE, progress).look if progress else None,
                     cgroup=cgroup,
@@ -128,9 +128,10 @@ def command_of(request: RunRequest, runtime: Runtime, *, model: Path, sidecar: P
     return engine.command(request, runtime, model=model.absolute(), sidecar=sidecar, trace=trace)
 
 
-def settings_of_environment(engine: Engine) -> dict[str, str]:
-    """The variables that change what an engine does, by name."""
-    return {key: value for key, value in sorted(_environment(engine).items()) if key.startswith(engine.switches)}
+def settings_of_environment(engine: Engine, request: RunRequest) -> dict[str, str]:
+    """The variables that change what an engine does in a run, by name."""
+    variables = sorted(_environment(engine, request).items())
+    return {key: value for key, value in variables if key.startswith(engine.switches)}
 
 
 class _Watch:
@@ -151,9 +152,10 @@ class _Watch:
         self.progress(seconds, self.calls)
 
 
-def _environment(engine: Engine) -> dict[str, str]:
-    """Ours, but for what would give the runtime flags that nobody sees."""
-    return {key: value for key, value in os.environ.items() if not key.startswith(engine.dropped)}
+def _environment(engine: Engine, request: RunRequest) -> dict[str, str]:
+    """Ours, but for what would give the runtime flags that nobody sees, and the request's."""
+    ours = {key: value for key, value in os.environ.items() if not key.startswith(engine.dropped)}
+    return ours | dict(request.environment)
 
 
 def _document(
@@ -182,7 +184,7 @@ def _document(
         "prompt_file": str(request.prompt_file) if request.prompt_file is not None else None,
         "flags": list(request.extra),
         "command": command,
-        "environment": settings_of_environment(engine),
+        "environment": settings_of_environment(engine, request),
         "runtime": runtime.facts(),
         "model": {
             "path": str(model.absolute()),

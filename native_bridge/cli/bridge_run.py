@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from flashmoe_sim.cli.common import force_option, json_option, message, print_json
 from flashmoe_sim.io.errors import BadInput, SimError
-from native_bridge.cli.options import runtime_option
+from native_bridge.cli.options import read_prompt, runtime_option
+from native_bridge.cli.progress import running
 from native_bridge.cli.run_table import document_of, print_runs
 from native_bridge.engines.table import ENGINES
 
@@ -163,7 +162,7 @@ def run(
         message(f"{there['run']} of {len(planned)} runs are there and kept, {there['failed']} failed and made again")
     _announce(planned[: len(requests)], repeat, cache, geometry, known)
     outcomes = []
-    with _progress(len(geometry.layers)) as progress:
+    with running(len(geometry.layers)) as progress:
         runs = run_all(
             planned,
             runtime=described,
@@ -188,20 +187,11 @@ def run(
 
 
 def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
-    from flashmoe_sim.io.files import regular_file_bytes, unreadable
-
     if prompt_file is None:
         return PROMPT if prompt is None else prompt
     if prompt is not None:
         raise BadInput("--prompt and --prompt-file; give one of them")
-    if regular_file_bytes(prompt_file, kind="a text") > 1 << 20:
-        raise BadInput(f"{prompt_file}: more than 1 MiB; expected a prompt as text")
-    try:
-        return prompt_file.read_text("utf-8")
-    except OSError as error:
-        raise unreadable(prompt_file, error) from None
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{prompt_file}: byte {error.start} is not UTF-8; expected a prompt as text") from None
+    return read_prompt(prompt_file)
 
 
 def _banks(text: str | None) -> tuple[int, ...]:
@@ -237,22 +227,3 @@ def _announce(
         union = request.ubatch * (request.top_k or model.top_k)
         if union > request.bank:
             message(f"{one.name}: {request.ubatch} tokens may ask for {union} experts; a run in which they do fails")
-
-
-@contextmanager
-def _progress(layers: int) -> Iterator[Any]:
-    """A line on stderr that says what runs, how long, and how far; silent where stderr is not a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-
-    def show(one: Planned, seconds: float, calls: int) -> None:
-        of = one.request.n_predict
-        tokens = f", {calls // max(1, layers):,} steps for a prompt and {of:,} tokens" if calls else ""
-        sys.stderr.write(f"\r\x1b[K{one.folder.name}: {seconds:.0f} s{tokens}")
-        sys.stderr.flush()
-
-    try:
-        yield show
-    finally:
-        sys.stderr.write("\r\x1b[K")

@@ -13,6 +13,7 @@ from flashmoe_sim.io.errors import BadInput
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
     from flashmoe_sim.machines.fitting import Fitted
+    from flashmoe_sim.systems.base import System
     from flashmoe_sim.trace.routing import RoutingTrace
     from native_bridge.engines.counters import Lines, Predicted
     from native_bridge.engines.run_log import RunLog
@@ -103,7 +104,7 @@ class RunRequest:
     top_k: experts a token, 0 for the model's own. prefetch: a name in the engine's `prefetches`. io_split: chunks a
     read is cut into, None for the engine's default. n_predict: tokens to generate. gpu_layers: as the runtime's `-ngl`,
     None for its default. prompt_file: where the prompt was read from. extra: further flags of the engine, as given.
-    go_on: the flags by which a text does not end early, which `run_once` adds.
+    go_on: the flags by which a text does not end early, which `run_once` adds. environment: variables to set.
     """
 
     mode: str
@@ -121,6 +122,7 @@ class RunRequest:
     prompt_file: Path | None = None
     extra: tuple[str, ...] = ()
     go_on: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -251,6 +253,13 @@ class Engine(ABC):
     ) -> list[RunRequest]:
         """The fewest runs that tell a machine. bank: slots of the one with few. options: fields of RunRequest."""
         raise BadInput(f"{self.name}: has no set of runs to calibrate with; give recorded runs with --from")
+
+    def request_of(self, system: System, model: ModelGeometry, runtime: Runtime, **options: Any) -> RunRequest:
+        """The run that measures a system with its settings. options: fields of RunRequest.
+
+        Raises BadInput, naming the systems that it runs, if this one or this setting is not among them.
+        """
+        raise BadInput(f"{self.name}: runs none of the systems that are predicted; give another --runtime")
 
     def refuse_two_machines(self, runs: Sequence[Run], *, io_split_may_differ: bool = False) -> None:
         """Raise BadInput, naming the setting, if two runs differ in what decides their times besides bank and top-k."""

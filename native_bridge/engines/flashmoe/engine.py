@@ -16,6 +16,7 @@ from native_bridge.engines.flashmoe.modes import DROPPED, MODES, PREFETCH, SWITC
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
     from flashmoe_sim.machines.fitting import Fitted
+    from flashmoe_sim.systems.base import System
     from flashmoe_sim.trace.routing import RoutingTrace
     from native_bridge.engines.counters import Lines, Predicted
     from native_bridge.engines.run_log import RunLog
@@ -154,6 +155,11 @@ class FlashMoe(Engine):
         from native_bridge.engines.flashmoe.sets import calibration
 
         return calibration(model, bank=bank, parameters=parameters, **options)
+
+    def request_of(self, system: System, model: ModelGeometry, runtime: Runtime, **options: Any) -> RunRequest:
+        from native_bridge.engines.flashmoe.systems import request_of
+
+        return request_of(system, model, runtime, **options)
 
     def refuse_two_machines(self, runs: Sequence[Run], *, io_split_may_differ: bool = False) -> None:
         from native_bridge.engines.flashmoe.agree import refuse_two_machines

@@ -1,0 +1,265 @@
+"""`verify` and `sim recommend --verify`: which runs are made, in which order, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from flashmoe_sim.cli.common import json_option, print_json
+from flashmoe_sim.geometry import read_gguf
+from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.systems.all_gpu import AllGpu
+from flashmoe_sim.systems.base import System
+from flashmoe_sim.systems.cpu import Cpu
+from flashmoe_sim.systems.flash_moe import FlashMoe
+from flashmoe_sim.systems.slot_bank import SlotBank
+from native_bridge import verify as module
+from native_bridge.cli.recommend import attach
+from native_bridge.engines.base import RunRequest, Runtime
+from native_bridge.engines.flashmoe.find import describe
+from native_bridge.engines.table import ENGINES
+from native_bridge.verified import Verified
+from native_bridge.verify import verify
+from tests.native_bridge.check.sets import copies, edit_log
+from tests.native_bridge.conftest import MODEL, STAND_IN
+
+# What the recorded runs that the stand-in replays came to: 1567.8, 1368.5 and 1190.4 tokens a second.
+CLAIMS: list[tuple[System, float, float, float]] = [
+    (SlotBank(slots=64), 1500.0, 1400.0, 1600.0),
+    (SlotBank(slots=16), 1350.0, 1300.0, 1400.0),
+    (SlotBank(slots=32), 1200.0, 1195.0, 1300.0),
+]
+
+
+def verified(place: Path, claims: Any = CLAIMS, **options: Any) -> Verified:
+    return verify(claims, runtime=None, model=MODEL, place=place, **options)
+
+
+def request_of(system: System, runtime: Runtime, **options: Any) -> RunRequest:
+    return ENGINES["flashmoe"].request_of(system, read_gguf(MODEL), runtime, prompt="x", **options)
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_the_order_held_and_an_interval_did_not(tmp_path: Path) -> None:
+    said: list[str] = []
+    found = verified(tmp_path, tell=said.append)
+    assert [one.tok_s for one in found.settings] == [(1567.8,) * 3, (1368.5,) * 3, (1190.4,) * 3]
+    assert [one.held for one in found.settings] == [True, True, False]
+    assert [one.counts for one in found.settings] == ["equal"] * 3
+    assert min(one.counted for one in found.settings) > 3 * 1000
+    assert (found.lost, found.out_of_order, found.failed) == (0, [], [])
+    assert found.settings[1].hit_rate == pytest.approx(0.5, abs=0.2)
+    assert said == [
+        "3 rounds of slot-bank:slots=64, slot-bank:slots=16, slot-bank:slots=32 with tiny-moe-64x8, page cache warm; "
+        f"kept in {tmp_path}"
+    ]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_the_order_did_not_hold(tmp_path: Path) -> None:
+    other = [(system, 3000 - tok_s, lo, hi) for system, tok_s, lo, hi in reversed(CLAIMS)]
+    found = verified(tmp_path, other)
+    assert found.lost == pytest.approx(1 - 1190.4 / 1567.8)
+    assert found.within_noise is False
+    assert len(found.contradicted) == 3
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_round_begins_with_another_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    real = module.run_all
+
+    def run_all(planned: Any, **options: Any) -> Any:
+        made.extend(one.folder.name for one in planned)
+        return real(planned, **options)
+
+    monkeypatch.setattr(module, "run_all", run_all)
+    verified(tmp_path)
+    slots = (64, 16, 32, 16, 32, 64, 32, 64, 16)
+    assert made == [f"slot-bank-slots-{each}-rep{1 + number // 3}" for number, each in enumerate(slots)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*made, "sidecar"])
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_runs_that_are_there_are_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = verified(tmp_path, CLAIMS[:1])
+    monkeypatch.setenv("STAND_IN_DOES", "fail")
+    assert verified(tmp_path, CLAIMS[:1]) == first
+    assert verified(tmp_path, CLAIMS[:1], force=True).failed
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_nothing_is_kept_without_a_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert verify(CLAIMS[:1], runtime=None, model=MODEL).recommended.held
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_setting_whose_runs_fail_leaves_the_others(tmp_path: Path) -> None:
+    found = verified(tmp_path, [*CLAIMS[:2], (SlotBank(slots=20), 1300.0, 1200.0, 1400.0)])
+    assert [len(one.failed) for one in found.settings] == [0, 0, 3]
+    assert found.settings[2].tok_s == (None, None, None)
+    assert "no recorded run of slot-bank" in found.failed[0]
+    assert "2 of 2 speeds" in found.in_short()
+
+
+def test_counts_that_differ(tmp_path: Path, stand_in: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = copies(tmp_path / "recorded", "prose-bank16", "prose-bank64")
+    edit_log(recorded / "prose-bank16", "cold=128", "cold=127")
+    monkeypatch.setenv("STAND_IN_RUN", str(recorded))
+    found = verified(tmp_path / "runs", CLAIMS[:2])
+    assert [one.counts for one in found.settings] == ["equal", "differ"]
+    assert len(found.settings[1].differences) == 3
+    assert "cold" in found.settings[1].differences[0]
+    assert found.in_short().endswith("the counts of slot-bank:slots=16 differ.")
+
+
+def test_the_settings_become_flags(stand_in: Runtime) -> None:
+    system = SlotBank(slots=24, top_k=4, io_split=1, prefetch="temporal", install="futures")
+    found = request_of(system, stand_in, n_predict=5, gpu_layers="7")
+    assert (found.mode, found.bank, found.top_k, found.io_split) == ("slot-bank", 24, 4, 1)
+    assert (found.prefetch, found.n_predict, found.gpu_layers) == ("temporal", 5, "7")
+    assert found.environment == (("LLAMA_FLASH_MOE_EXPERIMENTAL_PARALLEL_SLOT_READS", "1"),)
+    plain = request_of(SlotBank(), stand_in)
+    assert (plain.bank, plain.top_k, plain.prefetch, plain.environment) == (8, 0, None, ())
+    assert request_of(SlotBank(top_k=4), stand_in).bank == 4
+
+
+def test_systems_without_slots(stand_in: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = request_of(Cpu(), stand_in, gpu_layers="7")
+    assert (cpu.mode, cpu.bank, cpu.gpu_layers) == ("stock", 64, "0")
+    with pytest.raises(BadInput, match=r"system all-gpu: .* finds no GPU"):
+        request_of(AllGpu(), stand_in)
+    monkeypatch.setenv("STAND_IN_DOES", "has-a-gpu")
+    assert request_of(AllGpu(), describe(STAND_IN)).gpu_layers == "99"
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_variables_of_a_setting_reach_the_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verified(tmp_path, [(SlotBank(slots=16, install="batched"), 1.0, 1.0, 2000.0), CLAIMS[0]])
+    kept = [
+        json.loads((tmp_path / f"slot-bank-slots-{name}-rep1" / "run.json").read_text())
+        for name in ("16-install-batched", "64")
+    ]
+    assert [len([name for name in run["environment"] if "EXPERIMENTAL" in name]) for run in kept] == [2, 0]
+    monkeypatch.setenv("LLAMA_FLASH_MOE_EXPERIMENTAL_PARALLEL_SLOT_READS", "1")
+    with pytest.raises(BadInput, match=r"PARALLEL_SLOT_READS is set; .* is a setting of slot-bank; unset it"):
+        verified(tmp_path / "none")
+
+
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.parametrize(
+    ("claims", "options", "said"),
+    [
+        ([], {}, "0 settings to verify; expected one or more, each once"),
+        (CLAIMS[:1] * 2, {}, "2 settings to verify; expected one or more, each once"),
+        (CLAIMS, {"rounds": 2}, "2 rounds tell no order; expected 3 or more"),
+        ([(FlashMoe(), 1.0, 1.0, 1.0)], {}, "system flash-moe: .* runs slot-bank, cpu and all-gpu; leave it out"),
+        ([(Cpu(), 1.0, 1.0, 1.0)], {"cache": "cold"}, "system cpu: maps its experts, .* give --cache warm"),
+        ([(SlotBank(slots=4), 1.0, 1.0, 1.0)], {}, "--bank 4: .* uses 8 experts a token"),
+    ],
+)
+def test_what_cannot_be_run(tmp_path: Path, claims: Any, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        verified(tmp_path, claims, **options)
+    assert not list(tmp_path.iterdir())
+
+
+@click.command()
+@click.option("--model")
+@json_option
+def recommend(model: str | None, as_json: bool, verified: Any = None) -> None:
+    """What `sim recommend` does with `verified`."""
+    if not as_json:
+        click.echo(f"recommended for {model}")
+    more = {} if verified is None else {"verified": verified(CLAIMS)}
+    if as_json:
+        print_json({"recommended": "slot-bank"} | more)
+
+
+def run(*arguments: object) -> None:
+    attach(recommend).main([str(one) for one in arguments], standalone_mode=False)
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_the_table_and_the_verdict(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    run("--model", MODEL, "--verify")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"recommended for {MODEL}"
+    assert max(map(len, lines[1:])) <= 80
+    assert " ".join(lines[2].split()) == "setting predicted 90 % measured lo to hi held counts"
+    assert [" ".join(line.split()) for line in lines[4:7]] == [
+        "slot-bank:slots=64 1,500 1,400 to 1,600 1,570 1,570 to 1,570 yes equal",
+        "slot-bank:slots=16 1,350 1,300 to 1,400 1,370 1,370 to 1,370 yes equal",
+        "slot-bank:slots=32 1,200 1,200 to 1,300 1,190 1,190 to 1,190 no equal",
+    ]
+    assert " ".join(lines[8:]).startswith(
+        "slot-bank:slots=64 was the fastest, as recommended; the predicted order held"
+    )
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_one_document(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "prompt.txt").write_text("Some text.")
+    run("--gguf", MODEL, "--verify", "--json", "--runs", tmp_path / "runs", "--prompt-file", tmp_path / "prompt.txt")
+    document = json.loads(capsys.readouterr().out)
+    assert document["recommended"] == "slot-bank"
+    assert document["verified"]["fastest"] == "slot-bank:slots=64"
+    kept = json.loads((tmp_path / "runs" / "slot-bank-slots-64-rep3" / "run.json").read_text())
+    assert kept["prompt"] == "Some text."
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_failed_run_is_exit_code_1_after_the_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN_DOES", "fail")
+    with pytest.raises(SimError, match="no such thing as a slot") as error:
+        run("--model", MODEL, "--verify")
+    assert error.value.exit_code == 1
+    assert "has no speed: its runs failed" in " ".join(capsys.readouterr().out.split())
+
+
+def test_without_verify_nothing_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    run("--model", "any")
+    assert capsys.readouterr().out == "recommended for any\n"
+    with pytest.raises(BadInput, match="--prompt-file without --verify: nothing is run; add --verify"):
+        run("--prompt-file", "x")
+    assert {"verify", "runtime"}.isdisjoint(option.name for option in recommend.params)
+    assert [option.name for option in attach(recommend).params][:2] == ["model", "verify"]
+
+
+@pytest.mark.parametrize("given", [[], ["--model", "qwen3-30b-a3b"]])
+def test_a_file_is_needed(given: list[str]) -> None:
+    with pytest.raises(BadInput, match=r"--verify runs a GGUF file; found --model .*; give the file with --gguf"):
+        run(*given, "--verify")
+
+
+def test_a_file_of_another_model_is_refused() -> None:
+    with pytest.raises(BadInput, match="has 8 layers of 64 experts, top-8; --model qwen3-30b-a3b has 48 layers of 128"):
+        run("--model", "qwen3-30b-a3b", "--gguf", MODEL, "--verify")
+
+
+@pytest.mark.runtime
+@pytest.mark.skipif("FLASHMOE_RUNTIME" not in os.environ, reason="FLASHMOE_RUNTIME names no patched llama-cli")
+def test_the_real_runtime(tmp_path: Path) -> None:
+    """Milliseconds of a busy machine tell nothing of the small model; that runs are made and counted does."""
+    systems = [
+        SlotBank(slots=24),
+        SlotBank(slots=16, install="batched"),
+        SlotBank(slots=32, prefetch="temporal"),
+        Cpu(),
+    ]
+    claims = [(system, 1.0, 0.0, 1e9) for system in systems]
+    found = verify(claims, runtime=None, model=MODEL, place=tmp_path, tokens=20, threads=1)
+    assert found.failed == []
+    assert [one.counts for one in found.settings] == ["equal", "equal", "equal", "-"]
+    assert all(one.held and len(one.speeds) == 3 for one in found.settings)
+    assert (found.out_of_order, found.lost is not None) == ([], True)
