@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,9 +21,11 @@ from flashmoe_sim.cli.options import asks, memory_options
 from flashmoe_sim.cli.workload import load_workload, model_option
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from flashmoe_sim.report.sections import Section
+    from flashmoe_sim.systems.base import System
+    from flashmoe_sim.tune.recommend import Recommendation
 
 SUFFIXES = (".md", ".html")
 
@@ -88,6 +90,7 @@ def command(
     force: bool,
     lenient: bool,
     as_json: bool,
+    verified: Callable[[Sequence[tuple[System, float, float, float]]], dict[str, Any]] | None = None,
 ) -> None:
     """Recommend an engine and its flags for a model on a machine, with the evidence.
 
@@ -129,10 +132,22 @@ def command(
     if save is not None:
         _write(said, save, force=force)
         message(f"wrote {save}")
+    if not as_json:
+        _print(said)
+    more = {} if verified is None else {"verified": verified(_claims(found))}
     if as_json:
-        print_json(document(found))
-        return
-    _print(said)
+        print_json(document(found) | more)
+
+
+def _claims(found: Recommendation) -> list[tuple[System, float, float, float]]:
+    """The recommended setting and its neighbours, each with its speed and interval."""
+    from flashmoe_sim.tune.recommend import neighbours
+
+    return [
+        (one.system, one.tok_s, one.tok_s_lo, one.tok_s_hi)
+        for one in neighbours(found)
+        if one.tok_s is not None and one.tok_s_lo is not None and one.tok_s_hi is not None
+    ]
 
 
 def _check_suffix(save: Path) -> None:

@@ -252,7 +252,8 @@ class System(ABC):
         ram = sum(share.size_bytes for share in shares if share.where == "ram")
         if not own_memory(case.machine):
             ram += gpu
-        for taken, room, where in ((gpu, case.gpu_bytes, "the GPU"), (ram, case.ram_bytes, "RAM")):
+        rooms = [(gpu, case.gpu_bytes, "the GPU"), (ram, case.ram_bytes, "RAM")]
+        for taken, room, where in rooms if case.budget.ram_bytes is not None else []:  # a fitted machine's is not known
             if taken > room:
                 raise BadInput(f"takes {taken / GIB:.1f} GiB of {where}, which has {room / GIB:.1f} for it")
 

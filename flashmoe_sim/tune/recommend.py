@@ -14,6 +14,7 @@ from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.search import Found, Searched, kept_bytes, pick, search
 
 KNEE = 0.9
+APART = 1.2
 MAIN_LINE = "llama.cpp"
 TOP_K = "top_k"
 
@@ -100,6 +101,23 @@ def recommend(
         tuple(notes),
         borrowed,
     )
+
+
+def neighbours(found: Recommendation) -> list[Compared]:
+    """The recommended setting, then the nearest sizes on both sides that a run can tell from it, with their intervals.
+
+    Apart by APART, or else the two next smaller ones; fewer if there are none.
+    """
+    best, size = found.best.best, found.best.best.system.size
+    if len(found.best.tried) < 2:
+        return [best]
+    own = getattr(best.system, size)
+    values = sorted(getattr(one.system, size) for one in found.best.tried)
+    below = [value for value in values if value * APART <= own][::-1]
+    above = [value for value in values if value >= own * APART]
+    chosen = (below[:1] + above[:1]) if above else below[:2]
+    systems = [replace(best.system, **{size: value}) for value in chosen]
+    return [best, *(at_setting(found.workload, found.case, one, borrowed=found.borrowed) for one in systems)]
 
 
 def _sizes(

@@ -12,7 +12,10 @@ from flashmoe_sim.cli.main import Verb
 HERE = "native_bridge.cli"
 VERBS = {
     **simulator.VERBS,
-    **{name: Verb(f"{HERE}.{name}", simulator.VERBS[name].does) for name in ("replay", "trace", "model", "machine")},
+    **{
+        name: Verb(f"{HERE}.{name}", simulator.VERBS[name].does)
+        for name in ("replay", "recommend", "trace", "model", "machine")
+    },
     "bridge": Verb(f"{HERE}.bridge", "run the real runtime, and check the predictions against it"),
 }
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from flashmoe_sim.cli import recommend
 from flashmoe_sim.cli.common import KEPT_WHOLE, echo, message, print_table, wrapped
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.io.numbers import three
@@ -157,3 +158,6 @@ def _row(one: Measured) -> tuple[str, ...]:
         {None: "-", True: "yes", False: "no"}[one.held],
         one.counts,
     )
+
+
+command = attach(recommend.command)
