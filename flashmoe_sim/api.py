@@ -50,7 +50,7 @@ from flashmoe_sim.sweep.plan import plan, plan_setup, plan_sweep, plan_workloads
 from flashmoe_sim.sweep.predictions import HitRates, predict_as_told
 from flashmoe_sim.sweep.row import result_row, seconds
 from flashmoe_sim.sweep.task import Task
-from flashmoe_sim.systems.told import OneSystem, compare_as_told
+from flashmoe_sim.systems.told import AskedMemory, OneSystem, compare_as_told
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
@@ -59,11 +59,15 @@ from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.statistics import TraceStatistics
 from flashmoe_sim.trace.statistics import inspect as run_inspect
 from flashmoe_sim.trace.synth import synthesize
+from flashmoe_sim.tune.objective import Objective
+from flashmoe_sim.tune.recommend import Recommendation
+from flashmoe_sim.tune.told import recommend_as_told
 
 __all__ = [
     "BadInput",
     "Bank",
     "EvictingPolicy",
+    "Objective",
     "PinningPolicy",
     "SimError",
     "Workload",
@@ -76,6 +80,7 @@ __all__ = [
     "load_model",
     "load_trace",
     "predict",
+    "recommend",
     "replay",
     "sweep",
     "synth",
@@ -297,6 +302,39 @@ def curve(
             for slots, counts in counted.items()
         ]
     )
+
+
+def recommend(
+    trace: Trace | None = None,
+    *,
+    model: Model | None = None,
+    machine: OneMachine,
+    systems: OneSystem | Iterable[OneSystem] = "all",
+    objective: Objective | None = None,
+    **memory: Unpack[AskedMemory],
+) -> Recommendation:
+    """Recommend an engine and its settings for a model on a machine, as `sim recommend` does.
+
+        found = sim.recommend("gpt-oss-120b", machine="rtx-4090")
+        print(found.best.best.launch.line)
+
+    Without a trace, `model` gets one that is like the bundled one of the nearest shape, with a warning.
+    systems: to choose among, names with settings, objects, or `all`. objective: what to make fast; decoding if None.
+    The other keywords are those of `compare`.
+    Raises BadInput for words that mean nothing, and if nothing can run there.
+    """
+    workload = None if trace is None else load_trace(trace, model=model)
+    found = recommend_as_told(
+        workload=workload,
+        model=model if model is None or isinstance(model, ModelGeometry) else load_model(model),
+        machine=_machine(machine),
+        systems=systems,
+        objective=objective,
+        **memory,
+    )
+    if found.borrowed:
+        warnings.warn(found.notes[0], stacklevel=2)
+    return found
 
 
 def compare(

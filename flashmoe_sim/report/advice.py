@@ -22,6 +22,7 @@ WAITS = {
     "host": "for the host",
 }
 OTHERS = 6
+SAME = "no change"
 
 
 def sections(found: Recommendation) -> list[Section]:
@@ -123,13 +124,19 @@ def _why_chosen(sizes: Sizes, size: str) -> str:
 
 def _settings(found: Recommendation) -> Section:
     """What the other settings bring, and what fewer experts a token would."""
-    best, parts = found.best.best, []
+    best, parts, idle = found.best.best, [], []
     for name in best.system.choices:
         others = [one for one in found.best.others if getattr(one.system, name) != getattr(best.system, name)]
-        if not others:
+        changes = {getattr(one.system, name): _gain(best, one) for one in others}
+        if set(changes.values()) <= {SAME}:
+            idle += [name] if changes else []
             continue
-        changes = ", ".join(f"{getattr(one.system, name)} {_gain(best, one)}" for one in others)
-        parts.append(f"{name}: {getattr(best.system, name)} is best; {changes}.")
+        listed = _listed([f"{value} {change}" for value, change in changes.items()])
+        parts.append(f"{name}: {getattr(best.system, name)} is best; {listed}.")
+    if idle:
+        parts.append(
+            f"{_listed(idle)}: {'no other value changes' if len(idle) == 1 else 'none changes'} the speed here."
+        )
     for one in found.fewer:
         parts.append(
             f"top_k: {one.system.spec} takes fewer experts a token than the model's {found.case.model.top_k}: "
@@ -141,7 +148,7 @@ def _settings(found: Recommendation) -> Section:
 def _gain(best: Compared, one: Compared) -> str:
     assert best.tok_s
     change = (one.tok_s or 0.0) / best.tok_s - 1
-    return "no change" if abs(change) < 0.005 else f"{change:+.0%}"
+    return SAME if abs(change) < 0.005 else f"{change:+.0%}"
 
 
 def _waits(found: Recommendation) -> Section:
@@ -164,7 +171,7 @@ def _others(found: Recommendation) -> Section:
     """Other systems, those within the error first."""
     ran = [one for one in found.found.systems if one.runs and one is not found.best]
     if not ran:
-        return Section("Other systems", (_cannot(found),))
+        return Section("Other systems", tuple(part for part in (_cannot(found),) if part))
     shown = ran[:OTHERS]
     rows = tuple((one.best.system.spec, *_row(one.best)) for one in shown)
     heads = (("", "left"), ("GPU", "right"), ("RAM", "right"), ("tok/s", "right"), ("90 %", "right"))

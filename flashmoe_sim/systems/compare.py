@@ -40,7 +40,7 @@ class Compared:
     hit_rate: without a bank, that of the page cache.
     gpu_bytes, ram_bytes: what it keeps in each, mapped files not counted. miss_bytes_per_token: bytes of the experts
     that were not where they are computed; storage_bytes_per_token: of them, those read from storage.
-    page_cache_bytes: RAM that is left for the page cache. aliased_share: references computed with another expert than
+    page_cache_bytes: RAM that is left for the page cache; None if the RAM is not known. aliased_share: references computed with another expert than
     the routed one; None unless the engine can alias slots.
     ms_per_token: by GROUPS. hindsight: whether it chose its experts by the very trace that it is replayed on.
     """
@@ -116,10 +116,14 @@ def compare(
 def case_of(
     model: ModelGeometry, machine: Machine, *, workload: Workload | None, kv_bytes: int = 0, context: int = 0
 ) -> Case:
-    """The case of a model on a machine; a trace may tell the dense weights that the model does not."""
+    """The case of a model on a machine; a trace may tell the dense weights that the model does not.
+
+    Raises BadInput if neither does, unless the machine was fitted on this model, with its dense weights in its layers.
+    """
     if model.dense_bytes is None and workload is not None and workload.trace.dense_bytes is not None:
         model = replace(model, dense_bytes=sum(workload.trace.dense_bytes.values()))
-    if model.dense_bytes is None:
+    unit = machine.gpu or machine.cpu
+    if model.dense_bytes is None and (unit is None or unit.weights_gb_s is not None):
         raise BadInput(
             f"{model.name}: does not tell its weights outside the routed experts, which every token streams; "
             "give them (--dense 5GiB), or a GGUF or a named model as --model"
@@ -206,7 +210,7 @@ def at_setting(
         lo, hi = _with_borrowed_misses(timed.timing.part_ms_per_token, uncertain, timed.timing.tok_s, lo, hi)
     return replace(
         said,
-        page_cache_bytes=pages,
+        page_cache_bytes=None if case.budget.ram_bytes is None else pages,
         hit_rate=1.0 if resident else float(hits),
         aliased_share=counts["aliased_refs"] / counts["refs"] if plan.setup.contract == "runtime" else None,
         miss_bytes_per_token=0.0 if resident else missed_bytes,

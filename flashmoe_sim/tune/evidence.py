@@ -20,12 +20,13 @@ def evidence(found: Recommendation) -> list[str]:
     """One or two sentences each; notes of the trace and the machine last."""
     system = found.best.best.system
     plan = system.plan(found.case)
+    ran = sum(one.runs for one in found.found.systems)
     return [
         _trace(found),
         f"Counts follow the contract {plan.setup.contract}; seconds the execution model {plan.execution.name}.",
         *_machine(plan.machine),
         _checked(system.name, plan.machine),
-        f"{found.found.evaluations} settings of {sum(one.runs for one in found.found.systems)} systems were replayed.",
+        f"{found.found.evaluations} settings of {ran} system{'s' * (ran > 1)} were replayed.",
         *(f"{note[:1].upper()}{note[1:]}." for note in found.notes if note not in found.case.machine.notes),
     ]
 

@@ -141,9 +141,12 @@ def _sizes(
 
 
 def _fewer(system: System, case: Case, timed: Callable[[Compared], Compared]) -> tuple[Compared, ...]:
-    """With three quarters and half of the model's experts a token, of those that can be replayed."""
-    top_k = case.model.top_k
-    if all(item.name != TOP_K for item in fields(system)) or top_k < 2:
+    """With three quarters and half of the model's experts a token, of those that can be replayed.
+
+    A machine that was fitted without the rate of its weights does not say what fewer experts save.
+    """
+    top_k, unit = case.model.top_k, case.machine.gpu or case.machine.cpu
+    if all(item.name != TOP_K for item in fields(system)) or top_k < 2 or unit is None or unit.weights_gb_s is None:
         return ()
     less = sorted({(3 * top_k + 3) // 4, (top_k + 1) // 2} - {top_k, getattr(system, TOP_K)}, reverse=True)
     found = [timed(Compared(replace(system, top_k=fewer))) for fewer in less]  # type: ignore[call-arg]
