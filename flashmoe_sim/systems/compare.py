@@ -40,8 +40,8 @@ class Compared:
     hit_rate: without a bank, that of the page cache.
     gpu_bytes, ram_bytes: what it keeps in each, mapped files not counted. miss_bytes_per_token: bytes of the experts
     that were not where they are computed; storage_bytes_per_token: of them, those read from storage.
-    page_cache_bytes: RAM that is left for the page cache; None if the RAM is not known. aliased_share: references computed with another expert than
-    the routed one; None unless the engine can alias slots.
+    page_cache_bytes: RAM that is left for the page cache; None if the RAM is not known.
+    aliased_share: references computed with another expert than the routed one; None unless the engine can alias slots.
     ms_per_token: by GROUPS. hindsight: whether it chose its experts by the very trace that it is replayed on.
     """
 
