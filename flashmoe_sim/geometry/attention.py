@@ -72,7 +72,7 @@ class Attention:
 def check_context(tokens: int, kv_type: str) -> None:
     """Raise BadInput for a negative number of tokens and for a type that no cache has."""
     if tokens < 0:
-        raise BadInput(f"--context {tokens}: expected a number of tokens from 0")
+        raise BadInput(f"--context {tokens}; expected a number of tokens from 0")
     if kv_type not in CACHE_TYPES:
         raise unknown_name("--kv-type", kv_type, CACHE_TYPES)
 

@@ -1,7 +1,8 @@
 """From the keys of a GGUF header to what the context takes, architecture by architecture.
 
 Source: llama.cpp b8456, as in Anemll/anemll-flash-llama.cpp 64e25509b: src/llama-model.cpp:555-2830 (load_hparams) and
-:8726 (create_memory), src/llama-hparams.cpp (n_embd_k_gqa, n_embd_r, n_embd_s, is_mla, has_kv, set_swa_pattern).
+:8726 (create_memory), src/llama-hparams.cpp (n_embd_k_gqa, n_embd_r, n_embd_s, is_mla, has_kv, set_swa_pattern). laguna
+as ggml-org/llama.cpp pull request 25595 has it. The keys of an indexer (glm-dsa) have no cache there.
 """
 
 from __future__ import annotations

@@ -48,6 +48,21 @@ def test_json_has_the_documented_columns(capsys: pytest.CaptureFixture[str]) -> 
         assert kept == (row["gpu_bytes"] or 0) + (row["ram_bytes"] or 0)
 
 
+def test_the_context_of_a_named_model(capsys: pytest.CaptureFixture[str]) -> None:
+    """12 of 24 layers keep 32,768 tokens of 2,048 bytes, 12 keep 768; rows and budget have the same bytes."""
+    asked = ["compare", "--model", "gpt-oss-20b", "--machine", "rtx-3090", "--system", "all-gpu", "--hit-rate", "0.5"]
+    said = document(capsys, *asked, "--context", "32768")
+    context = 12 * 2048 * (32768 + 768)
+    assert (said["context"], said["kv_bytes"], said["notes"]) == (32768, context, ["context of 32,768 tokens, 786 MiB"])
+    assert {share["what"]: share["bytes"] for share in said["rows"][0]["memory"]}["context"] == context
+    assert {term["what"]: term["bytes"] for term in said["budget"]}["context"] == context
+    assert document(capsys, *asked)["context"] == 4096
+    by_type = document(capsys, *asked, "--kv-type", "q8_0", "--buffers", "2GiB", "--reserve", "9GiB")
+    budget = {term["what"]: term["bytes"] for term in by_type["budget"]}
+    assert (budget["compute buffers"], budget["system"]) == (2 * 2**30, 9 * 2**30)
+    assert budget["context"] == 12 * 1088 * (4096 + 768)
+
+
 def test_the_api_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     rows = document(capsys, *ASKED)["rows"]
     table = api.compare("python-256", machine="rtx-3090", kv="1GiB")

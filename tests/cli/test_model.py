@@ -54,6 +54,9 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
         "ffn_down_exps 884,736 to 1,290,240",
         "routed experts 16.35 GiB",
         "dense weights 0.93 GiB",
+        "bytes a token of context 98,304",
+        "context of 4,096 tokens 384 MiB",
+        "context of 131,072 tokens 12.0 GiB",
         "token cycle 1,046.2 MiB",
         "reads an install (split 4) 9 to 12",
         "24 128 3,059,712 9",
@@ -96,3 +99,10 @@ def test_bad_usage_is_one_line(capsys: pytest.CaptureFixture[str], arguments: li
     assert captured.out == ""
     assert message in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_show_json_has_the_context(capsys: pytest.CaptureFixture[str]) -> None:
+    context = json.loads(run(capsys, "show", "gpt-oss-20b", "--json"))["context"]
+    assert context["token_bytes"] == 24_576
+    assert context["context_bytes"] == {str(tokens): 24_576 * (tokens + 768) for tokens in (4096, 32768, 131072)}
+    assert json.loads(run(capsys, "show", "kimi-k3", "--json"))["context"] is None

@@ -86,7 +86,7 @@ def test_rows_of_machines_are_those_of_single_replays() -> None:
     setups = plan_setups("16,128", policy="lru", contract="atomic")
     conditions = Conditions(dense_bytes=2 << 30)
     machines = [load_machine(name) for name in ("m1-8", "m2-16", "rtx-4090")]
-    rows = sweep([workload], setups, machines=machines, conditions=lambda _: conditions)
+    rows = sweep([workload], setups, machines=machines, conditions=lambda *_: conditions)
     assert [(row["bank"], row["machine"]) for row in rows] == [
         (str(setup.bank), machine.name) for setup in setups for machine in machines
     ]

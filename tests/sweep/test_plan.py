@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from flashmoe_sim.geometry import named_model
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.question import Question
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.left_out import LeftOut, reasons
-from flashmoe_sim.sweep.plan import plan_setups, plan_workloads
+from flashmoe_sim.sweep.plan import plan, plan_setups, plan_sweep, plan_workloads
 from tests.residency.builders import trace_of
 
 
@@ -82,3 +85,37 @@ def test_reasons_are_given_once_for_each_kind() -> None:
         "left out of t: bank 4, 6 with a, b: bank 4: no",
         "left out of u: bank 4 with a: bank 4: never",
     ]
+
+
+def test_a_context_is_what_the_model_tells() -> None:
+    """12 of 24 layers of gpt-oss-20b keep every token in 2,048 bytes, 12 keep 768 cells; --kv says it outright."""
+    model = named_model("gpt-oss-20b")
+    asked = {"bank": "8,16", "machine": "rtx-3090", "context": 8192}
+    setups, conditions = plan_sweep(Question(**asked))
+    assert [conditions(setup, model).kv_bytes for setup in setups] == [12 * 2048 * (8192 + 768)] * 2
+    _, conditions_of = plan(Question(**asked | {"bank": 8}))
+    assert conditions_of(model).kv_bytes == 12 * 2048 * (8192 + 768)
+    _, conditions_of = plan(Question(**asked | {"bank": 8, "kv_type": "q8_0"}))
+    assert conditions_of(model).kv_bytes == 12 * 1088 * (8192 + 768)
+    _, conditions_of = plan(Question(**asked | {"bank": 8, "kv": "1MiB"}))
+    assert conditions_of(model).kv_bytes == 1 << 20
+
+
+def test_a_context_of_a_model_that_does_not_tell() -> None:
+    _, conditions_of = plan(Question(bank=8, machine="rtx-3090", context=8192))
+    with pytest.raises(BadInput, match="--context 8192: the trace does not tell what a context takes; give that"):
+        conditions_of(None)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"context": -1}, "--context -1; expected a number of tokens from 0"),
+        ({"kv_type": "f8"}, "unknown --kv-type 'f8'; known: bf16, f16, f32"),
+        ({"kv": "much"}, "--kv 'much': expected a size with its unit"),
+        ({"machine": None, "context": 5}, "--context: how a model runs on a machine; give --machine too"),
+    ],
+)
+def test_words_of_a_context_are_checked_before_any_trace_is_read(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        plan_sweep(Question(**{"bank": 8, "machine": "rtx-3090"} | given))

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.cli.main import main
+from flashmoe_sim.geometry.attention import Attention, LayerCache
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
@@ -109,7 +110,8 @@ def machine(tmp_path: Path) -> Machine:
 @pytest.fixture
 def inputs(machine: Machine) -> Inputs:
     layers = {number: LayerGeometry(8, {"gate_up": 2 << 20, "down": (number + 1) << 20}) for number in range(2)}
-    model = ModelGeometry("toy", layers, 3, "tests", "arch", "q4", 7 << 20, ("a note",))
+    attention = Attention((LayerCache(64, 64, 128, 16),))
+    model = ModelGeometry("toy", layers, 3, "tests", "arch", "q4", 7 << 20, ("a note",), attention)
     conditions = Conditions(dense_bytes=None, kv_bytes=1 << 20)
     return Inputs(full_trace(), model, Setup(Bank(slots=4), Lru(), "atomic"), machine, conditions)
 
@@ -173,9 +175,10 @@ def test_every_field_of_the_trace(inputs: Inputs) -> None:
 
 def test_every_field_of_the_model(inputs: Inputs) -> None:
     words = {"name", "source", "arch", "quant", "notes"}
-    assert assert_law(inputs, "geometry") == words
+    context = {"attention", *(f"attention.layers.{name}" for name in ("keys", "values", "window", "state"))}
+    assert assert_law(inputs, "geometry") == words | context  # what it takes is in the conditions, in bytes
     inputs = replace(inputs, trace=inputs.trace.with_(dense_bytes=None))
-    assert assert_law(inputs, "geometry") == words
+    assert assert_law(inputs, "geometry") == words | context
 
 
 def test_every_field_of_the_machine(inputs: Inputs) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from flashmoe_sim.geometry.attention import Attention, LayerCache
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.systems.base import System
@@ -15,9 +18,9 @@ from flashmoe_sim.systems.borrow import borrow, nearest
 from flashmoe_sim.systems.compare import GROUPS, NEAR, Compared, case_of, compare
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
-from flashmoe_sim.systems.told import compare_as_told, parse_systems
+from flashmoe_sim.systems.told import Comparison, compare_as_told, parse_systems
 from flashmoe_sim.timeline.timed import time_replay
-from tests.systems.cases import case, machine, workload
+from tests.systems.cases import case, machine, model, workload
 
 EVERY = [kind() for kind in SYSTEMS.values()]
 
@@ -124,6 +127,69 @@ def test_a_profile_of_the_very_trace_is_said() -> None:
     assert told.notes == ("hot-cache: the profile is made of this very trace, which flatters it",)
 
 
+def told(**asked: Any) -> Comparison:
+    """Layers of 4 x (32 + 32) numbers of a token beside 1 GiB of dense weights, on a GPU of 8 GiB."""
+    of = replace(model(), attention=Attention((LayerCache(4096, 4096),) * 4))
+    on = machine(gpu_gib=8, ram_gib=32)
+    return compare_as_told(workload=None, model=of, machine=on, systems="all-gpu", hit_rate=0.5, **asked)
+
+
+def kept(found: Comparison) -> dict[str, int]:
+    return {share.what: share.size_bytes for share in found.rows[0].system.memory(found.case)}
+
+
+def command(found: Comparison) -> str:
+    assert found.rows[0].launch is not None
+    return found.rows[0].launch.line
+
+
+def test_a_context_takes_memory() -> None:
+    """A token takes 4 x 8192 x 2 bytes: 64 KiB."""
+    found = told()
+    assert found.notes[-1] == "context of 4,096 tokens, 256 MiB; --context changes it"
+    assert kept(found)["context"] == 256 * MIB
+    assert command(found) == "llama-server -m MODEL.gguf -c 4096 -ngl 99"
+    found = told(context=16384)
+    assert found.notes[-1] == "context of 16,384 tokens, 1.00 GiB"
+    assert kept(found)["context"] == GIB
+
+
+def test_the_type_of_the_cache() -> None:
+    found = told(context=16384, kv_type="q8_0")
+    assert found.notes[-1] == "context of 16,384 tokens, 544 MiB in q8_0"
+    assert kept(found)["context"] == 544 * MIB
+    assert command(found) == "llama-server -m MODEL.gguf -c 16384 -ctk q8_0 -ctv q8_0 -ngl 99"
+
+
+def test_bytes_of_the_context_win_over_its_tokens() -> None:
+    found = told(context=16384, kv="2GiB")
+    assert kept(found)["context"] == 2 * GIB
+    assert "-c 16384" in command(found)
+    assert not any("context" in note for note in found.notes)
+    assert "-c" not in command(told(kv="2GiB")).split()
+
+
+def test_without_a_context() -> None:
+    found = told(context=0)
+    assert (kept(found)["context"], command(found)) == (0, "llama-server -m MODEL.gguf -ngl 99")
+    assert not any("context" in note for note in found.notes)
+
+
+def test_buffers_and_reserve_as_asked() -> None:
+    before, after = told(), told(buffers="2GiB", reserve="4GiB")
+    assert kept(after) == kept(before) | {"compute buffers": 2 * GIB}
+    assert (before.case.ram_bytes, after.case.ram_bytes) == (31.5 * GIB, 28 * GIB)
+    assert before.case.gpu_bytes == after.case.gpu_bytes
+
+
+def test_a_model_that_does_not_tell_what_its_context_takes() -> None:
+    small = case()
+    asked: dict[str, Any] = {"workload": None, "model": small.model, "machine": small.machine, "hit_rate": 0.5}
+    found = compare_as_told(**asked, systems="all-gpu")
+    assert found.notes[-1] == "the context takes no memory here; say what it takes with --kv, such as --kv 2GiB"
+    assert found.case.context == 0
+
+
 def test_words_for_systems() -> None:
     assert parse_systems("slot-bank:slots=8, all-gpu,slot-bank:slots=8") == [SlotBank(slots=8), SYSTEMS["all-gpu"]()]
     assert parse_systems("all") == EVERY
@@ -142,6 +208,10 @@ def test_words_for_systems() -> None:
         ({"hit_rate": 0.5, "best": True}, "with one hit rate every setting hits alike"),
         ({"kv": "much"}, "--kv 'much': expected a size with its unit"),
         ({"context": -1}, "--context -1; expected a number of tokens from 0"),
+        ({"context": 512}, "--context 512: small does not tell what a context takes; give that, such as --kv 2GiB"),
+        ({"kv_type": "q8"}, "unknown --kv-type 'q8'; did you mean 'q8_0'"),
+        ({"buffers": "much"}, "--buffers 'much': expected a size with its unit"),
+        ({"reserve": "9999GiB"}, "--reserve 9.76 TiB: rtx-3090 has 64 GiB of RAM; give less"),
         ({"systems": "placed", "machine": load_machine("laptop-ddr4")}, "laptop-ddr4: no system can run small there"),
     ],
 )

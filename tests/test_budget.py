@@ -1,0 +1,99 @@
+"""A machine's memories: terms by hand, and what moves with each override."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from flashmoe_sim.budget import Context, MemoryBudget, with_reserve
+from flashmoe_sim.geometry.attention import Attention, LayerCache
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.machine import Machine
+from tests.systems.cases import machine, model
+
+DESKTOP = machine(gpu_gib=8, ram_gib=32)  # half a GiB is the system's
+TAKEN = {"dense_bytes": GIB, "kv_bytes": 2 * GIB, "buffers_bytes": 3 * GIB}
+BUDGET = MemoryBudget.of(DESKTOP, **TAKEN)
+
+
+def terms(budget: MemoryBudget) -> dict[str, float]:
+    return {f"{term.what}, {term.where}": term.size_bytes / GIB for term in budget.terms()}
+
+
+def test_a_gpu_with_a_memory_of_its_own() -> None:
+    assert terms(BUDGET) == {
+        "GPU memory, gpu": 8,
+        "RAM, ram": 32,
+        "system, ram": 0.5,
+        "dense weights, gpu": 1,
+        "context, gpu": 2,
+        "compute buffers, gpu": 3,
+        "left on the GPU, gpu": 2,
+        "left in RAM, ram": 31.5,
+    }
+    assert (BUDGET.room_bytes, BUDGET.room, BUDGET.left_bytes) == (8 * GIB, "8 GiB on its GPU", 2 * GIB)
+    assert BUDGET.page_bytes(GIB) == 31.5 * GIB  # the bank is on the GPU
+
+
+def test_a_gpu_that_shares_the_ram() -> None:
+    """36 of 48 GiB at most for the GPU; what the model takes is taken from both."""
+    shared = machine("m3-max-48", gpu_gib=36, ram_gib=48)
+    budget = MemoryBudget.of(shared, **TAKEN)
+    assert (budget.gpu, budget.gpu_bytes, budget.room) == ("shared", 36 * GIB, "48 GiB less 0.5 GiB for the system")
+    assert (terms(budget)["left on the GPU, ram"], terms(budget)["left in RAM, ram"]) == (30, 41.5)
+    assert budget.page_bytes(GIB) == 40.5 * GIB
+    assert MemoryBudget.of(machine("m3-max-48", gpu_gib=36, ram_gib=16)).gpu_bytes == 15.5 * GIB
+
+
+def test_without_a_gpu() -> None:
+    budget = MemoryBudget.of(machine("laptop-ddr4", ram_gib=16), **TAKEN)
+    assert (budget.gpu_bytes, budget.left_bytes, budget.page_bytes(0)) == (0, 9.5 * GIB, 9.5 * GIB)
+    assert {where for _, _, where in (name.partition(", ") for name in terms(budget))} == {"ram"}
+
+
+def test_a_memory_that_is_not_known() -> None:
+    budget = MemoryBudget.of(replace(machine("laptop-ddr4"), memory=None), dense_bytes=GIB)
+    assert (budget.room_bytes, budget.room, budget.page_bytes(0)) == (math.inf, "an unknown memory", 0)
+    assert terms(budget) == {"dense weights, ram": 1, "context, ram": 0, "compute buffers, ram": 0}
+
+
+@pytest.mark.parametrize(
+    ("changed", "moved"),
+    [
+        ({"dense_bytes": 0}, {"dense weights, gpu": -1, "left on the GPU, gpu": 1}),
+        ({"kv_bytes": 3 * GIB}, {"context, gpu": 1, "left on the GPU, gpu": -1}),
+        ({"buffers_bytes": GIB}, {"compute buffers, gpu": -2, "left on the GPU, gpu": 2}),
+        ({"machine": with_reserve(DESKTOP, 4 * GIB)}, {"system, ram": 3.5, "left in RAM, ram": -3.5}),
+    ],
+)
+def test_an_override_moves_its_term_and_what_is_left(changed: dict[str, object], moved: dict[str, float]) -> None:
+    on = changed.pop("machine", DESKTOP)
+    assert isinstance(on, Machine)
+    before, after = terms(BUDGET), terms(MemoryBudget.of(on, **TAKEN | changed))
+    assert {name: after[name] - size for name, size in before.items() if after[name] != size} == moved
+
+
+def test_a_reserve_that_cannot_be() -> None:
+    with pytest.raises(BadInput, match=r"--reserve 32\.0 GiB: rtx-3090 has 32 GiB of RAM; give less"):
+        with_reserve(DESKTOP, 32 * GIB)
+    with pytest.raises(BadInput, match=r"--reserve 1\.00 GiB: rtx-3090 does not tell its RAM; leave it out"):
+        with_reserve(replace(DESKTOP, memory=None), GIB)
+
+
+def test_what_is_asked_of_the_context() -> None:
+    told = replace(model(), attention=Attention((LayerCache(32, 32),)))
+    assert Context.asked(300).bytes_of(told) == 512 * 128
+    assert Context.asked(300, kv_type="q8_0").bytes_of(told) == 512 * 68
+    assert Context.asked(300, "1MiB").bytes_of(told) == 1 << 20  # what is given wins
+    assert Context.asked().bytes_of(None) == 0
+    with pytest.raises(
+        BadInput, match="--context 300: small does not tell what a context takes; give that, such as --kv"
+    ):
+        Context.asked(300).bytes_of(model())
+    with pytest.raises(BadInput, match="--context -1; expected a number of tokens from 0"):
+        Context.asked(-1)
+    with pytest.raises(BadInput, match="unknown --kv-type 'q8'; did you mean 'q8_0'"):
+        Context.asked(kv_type="q8")
