@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from flashmoe_sim.machines.machine import Link, Machine, Quantity
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
+from flashmoe_sim.timeline.models.split_install import SplitInstall
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,13 @@ class UploadedFromRam(CopiedFromFile):
 
     def link_rate(self, link: Link) -> Quantity:
         return link.pinned_gb_s
+
+
+@dataclass(frozen=True)
+class CopiedFromPack(SplitInstall):
+    """As split-install, but a miss is copied from RAM, which holds every expert, before it is uploaded."""
+
+    from_ram: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)

@@ -63,16 +63,16 @@ class Weights:
         return round(sum(self.dense_bytes or ()))
 
 
-def work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, in_place: bool = False) -> Work:
+def work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, loaded: bool = False) -> Work:
     """What a recorded replay asks of a machine whose page cache has this many bytes.
 
-    in_place: every expert was loaded into RAM before the run, as far as it holds them, and is used where it lies.
+    loaded: every expert was read into RAM before the run, as far as it holds them.
     """
     assert replay.stream is not None
     trace, stream = workload.trace, replay.stream
     phases = find_phases(trace)
     if page_cache_bytes and workload.expert_bytes is not None:
-        served = warm_reads(workload, replay, capacity_bytes=page_cache_bytes, loaded=in_place)
+        served = warm_reads(workload, replay, capacity_bytes=page_cache_bytes, loaded=loaded)
         warm, ahead_warm = served.warm, served.ahead_warm
     else:
         warm, ahead_warm = np.zeros(trace.calls, np.int32), np.zeros(len(stream.ahead.after), np.uint8)

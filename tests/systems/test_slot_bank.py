@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, MIB
-from flashmoe_sim.systems.base import BUFFERS_BYTES
+from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.systems.base import BUFFERS_BYTES, Case
+from flashmoe_sim.systems.compare import Compared, compare
 from flashmoe_sim.systems.slot_bank import SlotBank
-from tests.systems.cases import case, workload
+from flashmoe_sim.timeline.timed import time_replay
+from tests.residency.builders import Call, trace_of
+from tests.systems.cases import case, model, workload
 
 
 def test_the_default_bank_has_a_slot_for_each_expert_of_a_token() -> None:
@@ -34,9 +39,66 @@ def test_flags() -> None:
     on_gpu, given = replace(case(), context=4096), SlotBank(slots=8, top_k=1, prefetch="temporal", io_split=2)
     assert given.launch(on_gpu).line == (
         "llama-cli -m MODEL.gguf -c 4096 --moe-mode slot-bank --moe-sidecar SIDECAR --moe-slot-bank 8 --moe-topk 1 "
-        "--moe-cache-io-split 2 --moe-prefetch-temporal -ngl 99 --fit off -ub 1"
+        "--moe-cache-io-split 2 --moe-prefetch-temporal -ngl 99 -ub 1"
     )
-    assert "-ngl" not in SlotBank(slots=8).launch(case("laptop-ddr4")).line
+    assert "-ngl 0" in SlotBank(slots=8).launch(case("laptop-ddr4")).line
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("resident-slot-bank", "--moe-sidecar SIDECAR --moe-slot-bank 8 -ngl 99 -ub 1"),
+        ("resident-bank", "--moe-sidecar SIDECAR -ngl 99 -ub 512"),
+        ("resident", "-ngl 99 -ub 512"),
+    ],
+)
+def test_modes(mode: str, words: str) -> None:
+    system = SlotBank(mode=mode, slots=8 if "slot" in mode else 0)
+    assert system.launch(case()).line == f"llama-cli -m MODEL.gguf --moe-mode {mode} {words}"
+
+
+def test_a_resident_bank_has_all_experts_and_misses_none() -> None:
+    system, small = SlotBank(mode="resident-bank").sized(case()), case()
+    assert sum(one.size_bytes for one in system.memory(small)) == GIB + BUFFERS_BYTES + small.model.routed_bytes
+    (row,) = compare(workload(small.model), small, [system], best=True)
+    assert (row.hit_rate, row.miss_bytes_per_token) == (1, 0)
+    with pytest.raises(BadInput, match="of the GPU"):
+        system.check(case(gpu_gib=2, experts=160))
+    large = case(gpu_gib=99, experts=16 * 160)
+    assert system.why_not(large) == "40.0 GiB of experts; resident-bank refuses more than 32, see mode=resident"
+    assert SlotBank(mode="resident").why_not(large) == ""
+
+
+def test_packed_experts_are_copied_from_ram() -> None:
+    """Each miss is 4 MiB at the speed of copies, then uploaded; nothing is read from storage, not even the first."""
+    small, system = case(), SlotBank(mode="resident-slot-bank", slots=2)
+    assert (system.memory(small)[-1].where, system.memory(small)[-1].size_bytes) == ("ram", small.model.routed_bytes)
+    of, plan = workload(small.model), system.plan(small)
+    replayed = system.replay(of, plan.setup)
+    timed = time_replay(of, plan.setup, replayed, plan.machine, plan.conditions(small), interval=False)
+    assert plan.machine.memory is not None
+    copied_s = int(timed.work.misses.sum()) * 4 * MIB / (plan.machine.memory.copy_gb_s.value * 1e9)
+    assert timed.storage_bytes == 0
+    assert timed.timing.part_ms_per_token["read"] * of.trace.tokens / 1e3 == pytest.approx(copied_s)
+    streamed = SlotBank(slots=2).plan(small)
+    assert np.array_equal(timed.work.misses, SlotBank(slots=2).replay(of, streamed.setup).stream.misses)  # type: ignore[union-attr]
+    with pytest.raises(BadInput, match="of RAM"):
+        system.check(case(ram_gib=0.6))
+
+
+def test_a_prompt_is_routed_in_micro_batches_whose_union_the_slots_must_hold() -> None:
+    """Tokens 1 and 2 of the prompt use 0 to 3, token 3 uses 4 and 5."""
+    calls: list[Call] = [(0, [0, 1, 2, 3, 4, 5], 3), (0, [0, 1], 1)]
+    trace = trace_of(calls, 16).with_(top_k=2, phase=np.array([1, 2], np.uint8))
+    of = prepare(trace, model(layers=range(1)))
+    small = Case(model(layers=range(1)), case().machine)
+
+    def row(ubatch: int, slots: int) -> Compared:
+        return compare(of, small, [SlotBank(slots=slots, ubatch=ubatch)])[0]
+
+    assert row(0, 2).why_not == row(1, 2).why_not == row(2, 4).why_not == ""
+    assert "asks for 4 distinct experts and a bank holds 3" in row(2, 3).why_not
+    assert "asks for 6 distinct experts and a bank holds 4" in row(3, 4).why_not
 
 
 @pytest.mark.parametrize(
@@ -57,6 +119,11 @@ def test_install_paths(install: str, io_split: int, execution: str, variables: i
     ("given", "message"),
     [
         ({"slots": -1}, "expected 0 or more"),
+        ({"ubatch": -1}, "expected 0 or more"),
+        ({"mode": "stock"}, "unknown mode of slot-bank 'stock'"),
+        ({"mode": "resident", "slots": 8}, "resident has no slots"),
+        ({"mode": "resident-bank", "prefetch": "temporal"}, "resident-bank has no slots"),
+        ({"mode": "resident-slot-bank", "install": "batched"}, "resident-slot-bank reads nothing"),
         ({"io_split": 9}, "io_split 9; expected 1 to 8"),
         ({"prefetch": "oracle"}, "unknown prefetch of slot-bank 'oracle'"),
         ({"install": "magic"}, "unknown install of slot-bank 'magic'"),
