@@ -15,10 +15,13 @@ from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, ladder, llama_words
-from flashmoe_sim.systems.ways import CopiedFromPack
+from flashmoe_sim.systems.ways import CopiedFromPack, UploadedBeside
 from flashmoe_sim.timeline.assemble import own_memory
+from flashmoe_sim.timeline.models.async_upload import AsyncUpload
+from flashmoe_sim.timeline.models.base import ExecutionModel
+from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
 from flashmoe_sim.timeline.models.resident import Resident
-from flashmoe_sim.timeline.models.table import parse_execution
+from flashmoe_sim.timeline.models.split_install import SplitInstall
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.microbatch import in_micro_batches
 
@@ -27,13 +30,14 @@ MOST_RESIDENT_BANK = 32 * GIB
 MICRO_BATCH = 512
 SWITCH = "LLAMA_FLASH_MOE_EXPERIMENTAL_"
 # How misses are installed: the execution model, and the variables that choose it.
-INSTALLS: dict[str, tuple[str, dict[str, str]]] = {
-    "default": ("split-install", {}),
+INSTALLS: dict[str, tuple[type[ExecutionModel], dict[str, str]]] = {
+    "default": (SplitInstall, {}),
+    "async": (UploadedBeside, {f"{SWITCH}ASYNC_SLOT_UPLOAD": "1"}),
     "batched": (
-        "parallel-install",
+        ParallelInstall,
         {f"{SWITCH}PARALLEL_SLOT_READS": "1", f"{SWITCH}BATCHED_INSTALL_READS": "1"},
     ),
-    "futures": ("async-upload", {f"{SWITCH}PARALLEL_SLOT_READS": "1"}),
+    "futures": (AsyncUpload, {f"{SWITCH}PARALLEL_SLOT_READS": "1"}),
 }
 PREFETCH_FLAGS = {
     "none": (),
@@ -54,8 +58,9 @@ class SlotBank(System):
     top_k: experts of a token. 0: the model's.
     io_split: most chunks that a tensor family of an expert is read in.
     prefetch: none, temporal, predict-prev or predict-top1.
-    install: `default` reads and uploads one tensor family of one miss after another; `batched` reads all misses of a
-        call at once; `futures` uploads each family as it arrives, and needs io_split=1.
+    install: `default` reads and uploads one tensor family of one miss after another; `async` reads the next one during
+        an upload, and needs a GPU with a memory of its own; `batched` reads all misses of a call at once; `futures`
+        uploads each family as it arrives, and needs io_split=1.
     ubatch: tokens of a prompt that are routed together; the slots must hold all experts that they use, or the program
         stops. 0: 1 with slots, as its authors run it, and 512 without.
     """
@@ -108,6 +113,8 @@ class SlotBank(System):
         routed = case.model.routed_bytes
         if self.mode == "resident-bank" and routed > MOST_RESIDENT_BANK:
             return f"{routed / GIB:.1f} GiB of experts; resident-bank refuses more than 32, see mode=resident"
+        if self.install == "async" and not own_memory(case.machine):
+            return "install=async needs a GPU with a memory of its own"
         experts, top_k = case.n_experts, case.model.top_k
         if self.slots > experts:
             return f"{self.slots} slots; {case.model.name} has {experts} experts a layer"
@@ -130,7 +137,7 @@ class SlotBank(System):
         if self.mode == "resident-slot-bank":
             return Plan(Setup(Bank(slots=self.slots), Lru(), "runtime", ahead, io_split=1), CopiedFromPack(), machine)
         setup = Setup(Bank(slots=self.slots), Lru(), "runtime", ahead, io_split=self.io_split)
-        return Plan(setup, parse_execution(INSTALLS[self.install][0]), machine)
+        return Plan(setup, INSTALLS[self.install][0](), machine)
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         where = "gpu" if case.machine.gpu is not None else "ram"

@@ -14,7 +14,7 @@ from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.systems.base import BUFFERS_BYTES, Case
 from flashmoe_sim.systems.compare import Compared, compare
 from flashmoe_sim.systems.slot_bank import SlotBank
-from flashmoe_sim.timeline.timed import time_replay
+from flashmoe_sim.timeline.timed import Timed, time_replay
 from tests.residency.builders import Call, trace_of
 from tests.systems.cases import case, model, workload
 
@@ -86,6 +86,28 @@ def test_packed_experts_are_copied_from_ram() -> None:
         system.check(case(ram_gib=0.6))
 
 
+def test_asynchronous_uploads_hide_behind_the_next_read() -> None:
+    """Each family is uploaded while the next is read, which takes longer; the last one of a call is waited for."""
+    small = case()
+    of = workload(small.model)
+
+    def timed(install: str) -> Timed:
+        system = SlotBank(slots=2, install=install)
+        plan = system.plan(small)
+        replayed = system.replay(of, plan.setup)
+        return time_replay(of, plan.setup, replayed, plan.machine, plan.conditions(small), interval=False)
+
+    waiting, beside = timed("default"), timed("async")
+    last_s = float(beside.costs.family_upload_s[0, -1])
+    calls = int(np.count_nonzero(beside.work.misses))
+    parts, others = beside.timing.part_ms_per_token, waiting.timing.part_ms_per_token
+    assert {name: parts[name] for name in parts if name != "upload"} == pytest.approx(
+        {name: others[name] for name in others if name != "upload"}
+    )
+    assert 0 < parts["upload"] * of.trace.tokens / 1e3 == pytest.approx(calls * last_s)
+    assert SlotBank(install="async").why_not(case("m3-max-48")) == "install=async needs a GPU with a memory of its own"
+
+
 def test_a_prompt_is_routed_in_micro_batches_whose_union_the_slots_must_hold() -> None:
     """Tokens 1 and 2 of the prompt use 0 to 3, token 3 uses 4 and 5."""
     calls: list[Call] = [(0, [0, 1, 2, 3, 4, 5], 3), (0, [0, 1], 1)]
@@ -105,6 +127,7 @@ def test_a_prompt_is_routed_in_micro_batches_whose_union_the_slots_must_hold() -
     ("install", "io_split", "execution", "variables"),
     [
         ("default", 4, "split-install", 0),
+        ("async", 4, "split-install", 1),
         ("batched", 4, "parallel-install", 2),
         ("futures", 1, "async-upload", 1),
     ],
