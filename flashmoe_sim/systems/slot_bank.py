@@ -15,7 +15,13 @@ from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, ladder, llama_words
-from flashmoe_sim.systems.ways import CopiedFromPack, UploadedBeside
+from flashmoe_sim.systems.ways import (
+    CopiedFromPack,
+    CopiedFromPackInRam,
+    ParallelInstallInRam,
+    SplitInstallInRam,
+    UploadedBeside,
+)
 from flashmoe_sim.timeline.assemble import own_memory
 from flashmoe_sim.timeline.models.async_upload import AsyncUpload
 from flashmoe_sim.timeline.models.base import ExecutionModel
@@ -29,16 +35,19 @@ MODES = ("slot-bank", "resident-slot-bank", "resident-bank", "resident")
 MOST_RESIDENT_BANK = 32 * GIB
 MICRO_BATCH = 512
 SWITCH = "LLAMA_FLASH_MOE_EXPERIMENTAL_"
-# How misses are installed: the execution model, and the variables that choose it.
-INSTALLS: dict[str, tuple[type[ExecutionModel], dict[str, str]]] = {
-    "default": (SplitInstall, {}),
-    "async": (UploadedBeside, {f"{SWITCH}ASYNC_SLOT_UPLOAD": "1"}),
+# How misses are installed: the execution model, the one of a bank in RAM, and the variables that choose it.
+INSTALLS: dict[str, tuple[type[ExecutionModel], type[ExecutionModel], dict[str, str]]] = {
+    "default": (SplitInstall, SplitInstallInRam, {}),
+    "async": (UploadedBeside, SplitInstallInRam, {f"{SWITCH}ASYNC_SLOT_UPLOAD": "1"}),
     "batched": (
         ParallelInstall,
+        ParallelInstallInRam,
         {f"{SWITCH}PARALLEL_SLOT_READS": "1", f"{SWITCH}BATCHED_INSTALL_READS": "1"},
     ),
-    "futures": (AsyncUpload, {f"{SWITCH}PARALLEL_SLOT_READS": "1"}),
+    "futures": (AsyncUpload, ParallelInstallInRam, {f"{SWITCH}PARALLEL_SLOT_READS": "1"}),
 }
+ON_GPU = ("gemma4",)
+NO_GPU_BANK = "LLAMA_FLASH_MOE_DISABLE_GPU_BANK"
 PREFETCH_FLAGS = {
     "none": (),
     "temporal": ("--moe-prefetch-temporal",),
@@ -51,6 +60,9 @@ PREFETCH_FLAGS = {
 class SlotBank(System):
     """Every layer has a bank of slots for the experts used last; a miss is read from a sidecar file into a slot.
 
+    The bank of a GPU that CUDA, ROCm or Vulkan programs is in RAM, where the CPU computes the experts: the engine maps
+    it there, and only Metal computes from such a mapping. For gemma4 alone it goes without, with slots on the GPU.
+
     mode: as --moe-mode. `resident-slot-bank` reads the sidecar into RAM at load, and copies misses from there.
         `resident-bank` has all experts of the sidecar resident, at most 32 GiB; `resident` those of the model's file.
         The oracle modes are the ceilings `all-hit` and `oracle-prefetch` of `sim ceilings`.
@@ -61,6 +73,7 @@ class SlotBank(System):
     install: `default` reads and uploads one tensor family of one miss after another; `async` reads the next one during
         an upload, and needs a GPU with a memory of its own; `batched` reads all misses of a call at once; `futures`
         uploads each family as it arrives, and needs io_split=1.
+    host_bank: whether the bank is in RAM where the engine would have it on the GPU.
     ubatch: tokens of a prompt that are routed together; the slots must hold all experts that they use, or the program
         stops. 0: 1 with slots, as its authors run it, and 512 without.
     """
@@ -79,6 +92,7 @@ class SlotBank(System):
     io_split: int = 4
     prefetch: str = "none"
     install: str = "default"
+    host_bank: bool = False
     ubatch: int = 0
 
     def __post_init__(self) -> None:
@@ -105,6 +119,14 @@ class SlotBank(System):
         """Whether the mode has slots, or every expert is resident."""
         return self.mode in ("slot-bank", "resident-slot-bank")
 
+    def in_ram(self, case: Case) -> bool:
+        """Whether the slots are in RAM, and the CPU computes their experts beside a GPU."""
+        machine = case.machine
+        if machine.gpu is None or not self.has_slots:
+            return False
+        shared = machine.api in ("metal", "") and not own_memory(machine)
+        return self.host_bank or not (shared or case.model.arch in ON_GPU)
+
     @property
     def micro_batch(self) -> int:
         return self.ubatch or (1 if self.has_slots else MICRO_BATCH)
@@ -113,8 +135,8 @@ class SlotBank(System):
         routed = case.model.routed_bytes
         if self.mode == "resident-bank" and routed > MOST_RESIDENT_BANK:
             return f"{routed / GIB:.1f} GiB of experts; resident-bank refuses more than 32, see mode=resident"
-        if self.install == "async" and not own_memory(case.machine):
-            return "install=async needs a GPU with a memory of its own"
+        if self.install == "async" and (self.in_ram(case) or not own_memory(case.machine)):
+            return "install=async needs slots in a GPU's own memory; the engine has none there"
         experts, top_k = case.n_experts, case.model.top_k
         if self.slots > experts:
             return f"{self.slots} slots; {case.model.name} has {experts} experts a layer"
@@ -135,18 +157,20 @@ class SlotBank(System):
         if not self.has_slots:
             return Plan(Setup(Bank(slots=case.n_experts), Lru(), "atomic"), Resident(), machine)
         if self.mode == "resident-slot-bank":
-            return Plan(Setup(Bank(slots=self.slots), Lru(), "runtime", ahead, io_split=1), CopiedFromPack(), machine)
+            packed = CopiedFromPackInRam() if self.in_ram(case) else CopiedFromPack()
+            return Plan(Setup(Bank(slots=self.slots), Lru(), "runtime", ahead, io_split=1), packed, machine)
         setup = Setup(Bank(slots=self.slots), Lru(), "runtime", ahead, io_split=self.io_split)
-        return Plan(setup, INSTALLS[self.install][0](), machine)
+        on_gpu, in_ram, _ = INSTALLS[self.install]
+        return Plan(setup, in_ram() if self.in_ram(case) else on_gpu(), machine)
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         where = "gpu" if case.machine.gpu is not None else "ram"
         rest = gpu_weights(case) if own_memory(case.machine) else gpu_weights(case)[:2]
-        experts = Share("slots", where, self.slots * case.slot_bytes)
-        if not self.has_slots:
-            experts = Share("experts", where, case.model.routed_bytes)
+        experts = Share("experts", where, case.model.routed_bytes)
+        if self.has_slots:
+            experts = Share("slots", "ram" if self.in_ram(case) else where, self.slots * case.slot_bytes)
         packed = (Share("packed experts", "ram", case.model.routed_bytes),) * (self.mode == "resident-slot-bank")
-        return (*(replace(share, where=where) for share in (experts, *rest)), *packed)
+        return (experts, *(replace(share, where=where) for share in rest), *packed)
 
     def prepared(self, workload: Workload) -> Workload:
         trace = workload.trace
@@ -163,4 +187,5 @@ class SlotBank(System):
         words += ["--moe-cache-io-split", str(self.io_split)] if self.mode == "slot-bank" else []
         words += PREFETCH_FLAGS[self.prefetch]
         words += ["-ngl", "99" if case.machine.gpu is not None else "0", "-ub", str(self.micro_batch)]
-        return Launch(llama_words(case, *words, program="llama-cli"), INSTALLS[self.install][1])
+        variables = INSTALLS[self.install][2] | ({NO_GPU_BANK: "1"} if self.host_bank else {})
+        return Launch(llama_words(case, *words, program="llama-cli"), variables)

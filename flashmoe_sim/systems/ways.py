@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from flashmoe_sim._jit import inlined
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Link, Machine, Quantity
 from flashmoe_sim.timeline.background import use_link
 from flashmoe_sim.timeline.calls import compute_all, install
-from flashmoe_sim.timeline.models.base import Call
+from flashmoe_sim.timeline.models.base import Call, ExecutionModel
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
+from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
 from flashmoe_sim.timeline.models.split_install import SplitInstall
 from flashmoe_sim.timeline.names import IS_READ, IS_UPLOAD, IS_WARM_READ, READ, UPLOAD
@@ -64,6 +66,35 @@ class UploadedBeside(SplitInstall):
     """As split-install, but the next read begins while a tensor family is uploaded; the call waits for all uploads."""
 
     serve: ClassVar[Any] = serve_uploading_beside
+
+
+@dataclass(frozen=True)
+class BankInRam(ExecutionModel):
+    """Slots are in RAM, where the CPU computes their experts; the GPU computes the rest, and nothing is uploaded."""
+
+    experts_on_cpu: ClassVar[bool] = True
+
+    def check(self, machine: Machine, *, direct_io: bool) -> None:
+        if machine.cpu is None or machine.cpu.weights_gb_s is None:
+            raise BadInput(
+                f"machine {machine.name}: the CPU computes the experts of a bank in RAM, and its file has no "
+                "cpu.weights_gb_s; add it"
+            )
+
+
+@dataclass(frozen=True)
+class SplitInstallInRam(BankInRam, SplitInstall):
+    """As split-install."""
+
+
+@dataclass(frozen=True)
+class ParallelInstallInRam(BankInRam, ParallelInstall):
+    """As parallel-install."""
+
+
+@dataclass(frozen=True)
+class CopiedFromPackInRam(BankInRam, CopiedFromPack):
+    """As CopiedFromPack."""
 
 
 @dataclass(frozen=True)

@@ -160,6 +160,9 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         assert machine.cpu is not None
         cold_expert_s, cold_knee = _streamed(machine.cpu, expert_bytes), machine.cpu.knee_tokens.value
     expert_s = _streamed(unit, expert_bytes)
+    if execution.experts_on_cpu:
+        assert machine.cpu is not None
+        expert_s = _streamed(machine.cpu, expert_bytes)
     least_s, memory_s = 0.0, np.zeros(len(layers))  # of a byte, of an expert
     if machine.unified and execution.beside_compute and machine.memory is not None:
         least_s = 1 / (machine.memory.bandwidth_gb_s.value * 1e9)
@@ -246,7 +249,8 @@ def page_cache_bytes(workload: Workload, setup: Setup, replay: Replay, machine: 
 def room_for_pages(weights: Weights, machine: Machine, conditions: Conditions, *, bank: str, bank_bytes: int) -> int:
     """Bytes that the page cache of a machine can hold beside a bank, the dense weights and the context.
 
-    With a GPU of its own memory, that holds the bank, the dense weights and the context. bank: in a person's words.
+    With a GPU of its own memory, that holds the bank, the dense weights and the context; or only the last two if the
+    CPU computes the experts. bank: in a person's words.
     A machine whose memory is not known has no page cache: what it served is in the rate of its reads.
     Raises DoesNotFit where they do not fit.
     """
@@ -255,6 +259,8 @@ def room_for_pages(weights: Weights, machine: Machine, conditions: Conditions, *
     dense = weights.total_dense_bytes
     taken = bank_bytes + dense + conditions.kv_bytes
     room, where = room_bytes(machine)
+    if own_memory(machine) and conditions.execution.experts_on_cpu:
+        return max(ram_bytes(machine.memory) - bank_bytes, 0) * (not conditions.direct_io)
     if taken > room:
         raise DoesNotFit(
             f"bank {bank}: {bank_bytes / GIB:.1f} GiB of slots, {dense / GIB:.1f} GiB of dense weights and "
@@ -334,7 +340,8 @@ def _copy_s(machine: Machine, size_bytes: float) -> float:
 def _fill_s(machine: Machine, execution: ExecutionModel, chunk_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
     """By how much a read takes longer where it fills a slot for the first time; only where the bank is in RAM."""
     rate = machine.host.first_touch_gb_s
-    if rate is None or own_memory(machine) or not execution.has_bank or execution.in_place:
+    in_ram = execution.experts_on_cpu or not own_memory(machine)
+    if rate is None or not in_ram or not execution.has_bank or execution.in_place:
         return np.zeros(chunk_bytes.shape)
     return chunk_bytes / (rate.value * 1e9)
 
@@ -344,6 +351,8 @@ def _upload_s(machine: Machine, execution: ExecutionModel, size_bytes: NDArray[n
 
     Over the link, or copied within the memory where the model does that.
     """
+    if execution.experts_on_cpu:
+        return np.zeros(size_bytes.shape)
     if machine.link is None:
         if machine.memory is not None and execution.copies(machine):
             return size_bytes / (machine.memory.copy_gb_s.value * 1e9)

@@ -14,6 +14,7 @@ from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.systems.base import BUFFERS_BYTES, Case
 from flashmoe_sim.systems.compare import Compared, compare
 from flashmoe_sim.systems.slot_bank import SlotBank
+from flashmoe_sim.timeline.assemble import page_cache_bytes
 from flashmoe_sim.timeline.timed import Timed, time_replay
 from tests.residency.builders import Call, trace_of
 from tests.systems.cases import case, model, workload
@@ -27,12 +28,50 @@ def test_the_default_bank_has_a_slot_for_each_expert_of_a_token() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "where", "buffers"), [("rtx-3090", "gpu", 1), ("m3-max-48", "gpu", 0), ("laptop-ddr4", "ram", 0)]
+    ("name", "arch", "slots", "rest", "buffers"),
+    [
+        ("rtx-3090", "qwen35moe", "ram", "gpu", 1),
+        ("rtx-3090", "gemma4", "gpu", "gpu", 1),
+        ("strix-halo-128", "qwen35moe", "ram", "gpu", 0),
+        ("m3-max-48", "qwen35moe", "gpu", "gpu", 0),
+        ("laptop-ddr4", "qwen35moe", "ram", "ram", 0),
+    ],
 )
-def test_where_the_bank_is(name: str, where: str, buffers: int) -> None:
-    shares = SlotBank(slots=8).memory(case(name))
-    assert {one.where for one in shares} == {where}
-    assert sum(one.size_bytes for one in shares) == 8 * 4 * 4 * MIB + GIB + buffers * BUFFERS_BYTES
+def test_where_the_bank_is(name: str, arch: str, slots: str, rest: str, buffers: int) -> None:
+    bank, *others = SlotBank(slots=8).memory(case(name, arch=arch))
+    assert (bank.where, bank.size_bytes) == (slots, 8 * 4 * 4 * MIB)
+    assert {one.where for one in others} == {rest}
+    assert sum(one.size_bytes for one in others) == GIB + buffers * BUFFERS_BYTES
+
+
+def timed(system: SlotBank, small: Case) -> Timed:
+    of, plan = workload(small.model), system.plan(small)
+    replayed = system.replay(of, plan.setup)
+    return time_replay(of, plan.setup, replayed, plan.machine, plan.conditions(small), interval=False)
+
+
+@pytest.mark.parametrize("install", ["default", "batched"])
+def test_the_cpu_computes_the_experts_of_a_bank_in_ram(install: str) -> None:
+    """4 MiB each at the speed of the CPU, beside dense weights at the GPU's; nothing is uploaded, and the page cache
+    has what the bank leaves of RAM."""
+    small = case(arch="gemma4")
+    in_ram, on_gpu = SlotBank(slots=4, install=install, host_bank=True), SlotBank(slots=4, install=install)
+    one, other = timed(in_ram, small), timed(on_gpu, small)
+    parts, others = one.timing.part_ms_per_token, other.timing.part_ms_per_token
+    tokens = workload(small.model).trace.tokens
+    assert small.machine.cpu is not None
+    assert small.machine.cpu.weights_gb_s is not None
+    computed_s = int(one.work.requests.sum()) * 4 * MIB / (small.machine.cpu.weights_gb_s.value * 1e9)
+    assert parts["experts"] * tokens / 1e3 == pytest.approx(computed_s)
+    assert parts["experts"] > others["experts"]
+    assert parts["dense"] == pytest.approx(others["dense"])
+    assert parts["upload"] == 0 < others["upload"]
+    assert np.array_equal(one.work.misses, other.work.misses)
+    of, plan = workload(small.model), in_ram.plan(small)
+    room = page_cache_bytes(of, plan.setup, in_ram.replay(of, plan.setup), plan.machine, plan.conditions(small))
+    assert room == small.ram_bytes - 4 * 4 * 4 * MIB
+    assert in_ram.launch(small).environment["LLAMA_FLASH_MOE_DISABLE_GPU_BANK"] == "1"
+    assert "LLAMA_FLASH_MOE_DISABLE_GPU_BANK" not in on_gpu.launch(small).environment
 
 
 def test_flags() -> None:
@@ -71,41 +110,33 @@ def test_a_resident_bank_has_all_experts_and_misses_none() -> None:
 
 def test_packed_experts_are_copied_from_ram() -> None:
     """Each miss is 4 MiB at the speed of copies, then uploaded; nothing is read from storage, not even the first."""
-    small, system = case(), SlotBank(mode="resident-slot-bank", slots=2)
+    small, system = case(arch="gemma4"), SlotBank(mode="resident-slot-bank", slots=2)
     assert (system.memory(small)[-1].where, system.memory(small)[-1].size_bytes) == ("ram", small.model.routed_bytes)
-    of, plan = workload(small.model), system.plan(small)
-    replayed = system.replay(of, plan.setup)
-    timed = time_replay(of, plan.setup, replayed, plan.machine, plan.conditions(small), interval=False)
-    assert plan.machine.memory is not None
-    copied_s = int(timed.work.misses.sum()) * 4 * MIB / (plan.machine.memory.copy_gb_s.value * 1e9)
-    assert timed.storage_bytes == 0
-    assert timed.timing.part_ms_per_token["read"] * of.trace.tokens / 1e3 == pytest.approx(copied_s)
-    streamed = SlotBank(slots=2).plan(small)
-    assert np.array_equal(timed.work.misses, SlotBank(slots=2).replay(of, streamed.setup).stream.misses)  # type: ignore[union-attr]
+    packed, streamed = timed(system, small), timed(SlotBank(slots=2), small)
+    assert small.machine.memory is not None
+    copied_s = int(packed.work.misses.sum()) * 4 * MIB / (small.machine.memory.copy_gb_s.value * 1e9)
+    assert packed.storage_bytes == 0 < streamed.storage_bytes
+    assert packed.timing.part_ms_per_token["read"] * workload(small.model).trace.tokens / 1e3 == pytest.approx(copied_s)
+    assert packed.timing.part_ms_per_token["upload"] > 0
+    assert timed(SlotBank(mode="resident-slot-bank", slots=2), case()).timing.part_ms_per_token["upload"] == 0
+    assert np.array_equal(packed.work.misses, streamed.work.misses)
     with pytest.raises(BadInput, match="of RAM"):
         system.check(case(ram_gib=0.6))
 
 
 def test_asynchronous_uploads_hide_behind_the_next_read() -> None:
     """Each family is uploaded while the next is read, which takes longer; the last one of a call is waited for."""
-    small = case()
-    of = workload(small.model)
-
-    def timed(install: str) -> Timed:
-        system = SlotBank(slots=2, install=install)
-        plan = system.plan(small)
-        replayed = system.replay(of, plan.setup)
-        return time_replay(of, plan.setup, replayed, plan.machine, plan.conditions(small), interval=False)
-
-    waiting, beside = timed("default"), timed("async")
+    small = case(arch="gemma4")
+    waiting, beside = (timed(SlotBank(slots=2, install=install), small) for install in ("default", "async"))
     last_s = float(beside.costs.family_upload_s[0, -1])
     calls = int(np.count_nonzero(beside.work.misses))
     parts, others = beside.timing.part_ms_per_token, waiting.timing.part_ms_per_token
     assert {name: parts[name] for name in parts if name != "upload"} == pytest.approx(
         {name: others[name] for name in others if name != "upload"}
     )
-    assert 0 < parts["upload"] * of.trace.tokens / 1e3 == pytest.approx(calls * last_s)
-    assert SlotBank(install="async").why_not(case("m3-max-48")) == "install=async needs a GPU with a memory of its own"
+    assert 0 < parts["upload"] * workload(small.model).trace.tokens / 1e3 == pytest.approx(calls * last_s)
+    for other in (case(), case("m3-max-48")):
+        assert "install=async needs slots in a GPU's own memory" in SlotBank(install="async").why_not(other)
 
 
 def test_a_prompt_is_routed_in_micro_batches_whose_union_the_slots_must_hold() -> None:
@@ -134,7 +165,7 @@ def test_a_prompt_is_routed_in_micro_batches_whose_union_the_slots_must_hold() -
 )
 def test_install_paths(install: str, io_split: int, execution: str, variables: int) -> None:
     system = SlotBank(slots=8, install=install, io_split=io_split)
-    assert system.plan(case()).execution.name == execution
+    assert system.plan(case(arch="gemma4")).execution.name == execution
     assert len(system.launch(case()).environment) == variables
 
 
