@@ -64,8 +64,8 @@ class SlotBank(System):
     it there, and only Metal computes from such a mapping. For gemma4 alone it goes without, with slots on the GPU.
 
     mode: as --moe-mode. `resident-slot-bank` reads the sidecar into RAM at load, and copies misses from there.
-        `resident-bank` has all experts of the sidecar resident, at most 32 GiB; `resident` those of the model's file.
-        The oracle modes are the ceilings `all-hit` and `oracle-prefetch` of `sim ceilings`.
+        `resident-bank` has all experts of the sidecar resident, at most 32 GiB; `resident`, alias `stock`, those of the
+        model's file. The oracle modes are the ceilings `all-hit` and `oracle-prefetch` of `sim ceilings`.
     slots: of each layer. 0: as many as a token routes, the engine's default.
     top_k: experts of a token. 0: the model's.
     io_split: most chunks that a tensor family of an expert is read in.
