@@ -17,6 +17,7 @@ from flashmoe_sim.residency.workload import find_geometry
 from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import FORMATS, find_format, load_trace
+from native_bridge.cli.main import main
 from tests.examples import BEGIN, END, refreshed
 
 ROOT = Path(__file__).parents[1]
@@ -46,6 +47,17 @@ def test_examples_are_put_into_a_page() -> None:
     assert refreshed(filled.replace("\n2\n", "\n1\n").replace("version ", "")) == filled
     with pytest.raises(AssertionError, match="sim curve"):
         refreshed(page.replace("--version", "curve"))
+
+
+WORKFLOW = re.findall(r"`sim ([^`]+)`", (ROOT / "docs" / "compare.md").read_text().partition("## From a baseline")[2])
+
+
+@pytest.mark.parametrize("command", WORKFLOW)
+def test_the_commands_of_the_workflow_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    verb, *rest = command.split()
+    verbs = [verb, rest.pop(0)] if verb in ("bridge", "model", "prefetch", "trace") else [verb]
+    assert main([*verbs, "--help"]) == 0
+    assert {word for word in rest if word.startswith("--")} <= set(re.findall(r"--[\w-]+", capsys.readouterr().out))
 
 
 def test_the_page_of_seconds_has_every_execution_model() -> None:

@@ -60,7 +60,7 @@ def hardware_moves(
             other = other.varied(path, has[path].value * factor)
         if RAM in factors:
             room = page_cache_bytes(workload, setup, own, other, conditions)
-            asked = work_of(workload, own, page_cache_bytes=room, in_place=conditions.execution.in_place)
+            asked = work_of(workload, own, page_cache_bytes=room, loaded=conditions.execution.in_place)
         after = _speed(workload, setup, asked, other, conditions)
         moves.append(Move(name, after, after / before - 1))
     return tuple(sorted(moves, key=lambda move: -move.tok_s))

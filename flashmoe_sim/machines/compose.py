@@ -74,7 +74,7 @@ def compose_parts(parts: Parts) -> Machine:
     machine = _discrete(parts, ram_gib) if chip is None else _unified(chip, parts, ram_gib)
     programmed = chip or gpu
     api = programmed.api if programmed is not None else ""
-    return replace(machine, api=api, name=names, title=", ".join(parts.titles))
+    return replace(machine, api=api, gpus=parts.n_gpus, name=names, title=", ".join(parts.titles))
 
 
 def _unified(chip: Part, parts: Parts, ram_gib: Quantity) -> Machine:

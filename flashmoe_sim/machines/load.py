@@ -13,6 +13,7 @@ from flashmoe_sim.io.errors import BadInput, did_you_mean, shown, unknown_name
 from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.keys import REQUIRED_SECTIONS, SECTIONS, Key, default_interval
 from flashmoe_sim.machines.machine import APIS, Anchors, Compute, Host, Link, Machine, Memory, Quantity, Storage
+from flashmoe_sim.machines.parts import MOST_GPUS
 from flashmoe_sim.machines.reads import MeasuredRead
 from flashmoe_sim.machines.table import PRESETS
 
@@ -83,7 +84,7 @@ def parse_machine(text: str, *, where: str) -> Machine:
         raise BadInput(f"{where}: not TOML: {error}; quote texts, and write one key = value a line") from None
     except ValueError:  # Python's limit of digits
         raise BadInput(f"{where}: a number has thousands of digits; expected at most 1e18") from None
-    known = ("name", "title", "unified", "api", *SECTIONS, "anchors")
+    known = ("name", "title", "unified", "api", "gpus", *SECTIONS, "anchors")
     for key in document:
         if key not in known:
             raise BadInput(f"{where}: unknown key {shown(key)}; known: {', '.join(known)}")
@@ -111,6 +112,7 @@ def parse_machine(text: str, *, where: str) -> Machine:
         title=_text(where, document, "title"),
         unified=unified,
         api=_api(where, document),
+        gpus=_gpus(where, document),
         anchors=_anchors(where, document["anchors"]) if "anchors" in document else None,
         **parts,
     )
@@ -123,6 +125,15 @@ def _api(where: str, document: Mapping[str, Any]) -> str:
     if api not in APIS:
         raise BadInput(f"{where}: api is {shown(api)}; expected what programs the GPU: {', '.join(APIS)}")
     return api
+
+
+def _gpus(where: str, document: Mapping[str, Any]) -> int:
+    gpus = document.get("gpus", 1)
+    if isinstance(gpus, bool) or not isinstance(gpus, int) or not 1 <= gpus <= MOST_GPUS:
+        raise BadInput(f"{where}: gpus is {shown(gpus)}; expected how many equal GPUs there are, 1 to {MOST_GPUS}")
+    if gpus > 1 and ("gpu" not in document or document.get("unified", False)):
+        raise BadInput(f"{where}: gpus is {gpus}; several need [gpu] with a memory of its own; leave it out")
+    return gpus
 
 
 def _section(where: str, section: str, table: object) -> Any:

@@ -133,6 +133,7 @@ class Machine:
     memory that storage is read into. gpu: None where the CPU computes. cpu: None where it computes nothing.
     memory: None where it is not known; what a page cache serves is then in storage.read_gb_s.
     api: what programs the GPU, one of APIS, or empty if it is not known or there is no GPU.
+    gpus: equal GPUs that `gpu` is: with the memory of all of them, and the speed of one.
     """
 
     name: str
@@ -146,6 +147,7 @@ class Machine:
     cpu: Compute | None = None
     anchors: Anchors | None = None
     api: str = ""
+    gpus: int = 1
 
     def quantities(self) -> list[tuple[str, Quantity]]:
         """Every quantity there is with its path, such as `storage.read_gb_s`."""

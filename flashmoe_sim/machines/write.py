@@ -35,6 +35,8 @@ def _lines(machine: Machine) -> Iterator[str]:
     yield f"unified = {str(machine.unified).lower()}"
     if machine.api:
         yield f"api = {_text(machine.api)}"
+    if machine.gpus > 1:
+        yield f"gpus = {machine.gpus}"
     quantities = dict(machine.quantities())
     for section, keys in SECTIONS.items():
         for key in keys:

@@ -28,7 +28,7 @@ WORDS: dict[type, tuple[str, ...]] = {
     Setup: ("policy", "prefetch"),  # described apart, with their code
     Conditions: ("execution",),
     ModelGeometry: ("name", "source", "arch", "quant", "notes", "attention"),  # the context is in Conditions, in bytes
-    Machine: ("name", "title", "anchors", "api"),
+    Machine: ("name", "title", "anchors", "api", "gpus"),
     Quantity: ("source", "condition", "estimated"),
     MeasuredRead: ("source",),
 }

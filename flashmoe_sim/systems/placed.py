@@ -6,8 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.base import Candidates
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.placed import Placed as PlacedPolicy
 from flashmoe_sim.residency.setup import Setup
@@ -24,20 +29,37 @@ from flashmoe_sim.systems.base import (
     llama_words,
     no_room,
 )
-from flashmoe_sim.systems.tensors import cpu_pattern, on_cpu
+from flashmoe_sim.systems.split import besides, evened, gpu_of_layers, loads, parse_shares, written
+from flashmoe_sim.systems.tensors import cpu_pattern, on_cpu, overridden
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
 
 AUTO = -1
 MIN_BATCH = 32
 
 
+@dataclass(frozen=True)
+class TheseLayers(PlacedPolicy):
+    """As `placed`, with the layers named. rows: of the model's layers with experts, counted from 0."""
+
+    rows: tuple[int, ...] = ()
+
+    def pinned(self, candidates: Candidates) -> list[NDArray[np.bool_]]:
+        return [np.full(len(counts), row in self.rows) for row, counts in enumerate(candidates.counts)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Placed(System):
     """Some layers keep their experts on the GPU, and the CPU computes the experts of the other layers; nothing moves.
 
+    Several GPUs take whole layers one after another, and --n-cpu-moe does not move the cuts between them, so that it
+    empties the first GPU. The dense weights count as equal in all layers here, the output as one layer more.
+
     cpu_layers: layers whose experts are on the CPU, as `--n-cpu-moe` counts them: from layer 0 on, layers without
         experts too. -1: as few as `--fit`, the default, needs; it fills the GPU from the low layers on.
     ot: an argument of `-ot` that decides instead, such as exps=CPU.
+    ts: shares of the number of layers, whatever they weigh, that several GPUs take, as `-ts` has them, such as 3/1.
+        Empty: the engine's default, equal for equal GPUs, or if that does not fit, a cut that does. With -1 for
+        cpu_layers, --fit cuts.
     """
 
     name: ClassVar[str] = "placed"
@@ -52,18 +74,26 @@ class Placed(System):
 
     cpu_layers: int = AUTO
     ot: str = ""
+    ts: str = ""
 
     def __post_init__(self) -> None:
         if self.cpu_layers < AUTO:
             raise BadInput(f"system {self.name}: cpu_layers {self.cpu_layers}; expected 0 or more, or -1")
         if self.ot and self.cpu_layers != AUTO:
             raise BadInput(f"system {self.name}: cpu_layers and ot both place experts; give one")
+        if self.ts and self.fits_itself:
+            raise BadInput(f"system {self.name}: ts without cpu_layers or ot, which --fit cuts by itself; give one too")
+
+    @property
+    def fits_itself(self) -> bool:
+        """Whether the engine's --fit decides."""
+        return self.cpu_layers == AUTO and not self.ot
 
     def on_cpu(self, case: Case) -> list[int]:
         """The layers whose experts are on the CPU, ascending."""
         numbers = sorted(case.model.layers)
         if self.ot:
-            return sorted(on_cpu(case.model, self.ot))
+            return sorted(on_cpu(case.model, self.ot, gpus=case.machine.gpus))
         if self.cpu_layers == AUTO:
             return self._that_do_not_fit(case, numbers)
         return [number for number in numbers if number < self.cpu_layers]
@@ -84,24 +114,60 @@ class Placed(System):
         """The fewest layers that leave the others room on the GPU, and all."""
         numbers = sorted(case.model.layers)
         off = self._that_do_not_fit(case, numbers[::-1])
-        return sorted({max(off, default=-1) + 1, numbers[-1] + 1})
+        return sorted({self._first_that_fits(case, max(off, default=-1) + 1, numbers[-1] + 1), numbers[-1] + 1})
+
+    def _first_that_fits(self, case: Case, least: int, most: int) -> int:
+        """The first number of layers on the CPU, from one that leaves all GPUs together room, that leaves each room."""
+        each = range(least, most)
+        return next((layers for layers in each if replace(self, cpu_layers=layers).overflow(case) is None), most)
 
     def sized(self, case: Case) -> Self:
         self.on_cpu(case)
         return self
 
+    def shares(self, case: Case) -> tuple[float, ...]:
+        """The share of each GPU: as given, else equal, or else a cut that fits, if one is found."""
+        if self.ts:
+            return parse_shares(self.ts, case.machine.gpus)
+        equal = (1.0,) * case.machine.gpus
+        if len(equal) == 1 or replace(self, ts=written(equal)).overflow(case) is None:
+            return equal
+        return tuple(self.fitting(case) or equal)
+
+    def fitting(self, case: Case) -> list[int] | None:
+        """The layers of each GPU that leave the fullest as empty as can be, or None if it overflows even so."""
+        given = self if self.ts else replace(self, ts=written((1.0,) * case.machine.gpus))
+        found = evened(*given.loads(case))
+        return found if replace(self, ts=written(found)).overflow(case) is None else None
+
+    def overflow(self, case: Case) -> tuple[int, int] | None:
+        """The first GPU that does not hold its layers, and the bytes of them; None if each holds its own."""
+        sizes, held = self.loads(case)
+        for gpu, size in zip(gpu_of_layers(self.shares(case), len(sizes) - 1), sizes, strict=True):
+            held[gpu] += size
+        room = case.gpu_bytes // case.machine.gpus
+        return next(((gpu, size) for gpu, size in enumerate(held) if size > room), None)
+
+    def loads(self, case: Case) -> tuple[list[int], list[int]]:
+        """Bytes of each layer and of the output that go where the cuts say, and what each GPU holds beside them."""
+        at = dict.fromkeys(self.on_cpu(case), "CPU")
+        return loads(case, overridden(case.model, self.ot, gpus=case.machine.gpus) if self.ot else at)
+
+    def check(self, case: Case) -> None:
+        super().check(case)
+        if case.machine.gpus == 1 or self.fits_itself or (found := self.overflow(case)) is None:
+            return
+        gpu, held = found
+        over, fitting = held - case.gpu_bytes // case.machine.gpus, self.fitting(case)
+        advice = f"give ts={written(fitting)}" if fitting else "no ts that fits was found; put more layers on the CPU"
+        raise BadInput(f"takes {held / GIB:.1f} GiB of GPU {gpu}, {over / GIB:.1f} more than it has; {advice}")
+
     def plan(self, case: Case) -> Plan:
-        off, numbers = self.on_cpu(case), sorted(case.model.layers)
-        on = [number for number in numbers if number not in off]
-        sizes = {number: layer.expert_bytes * layer.n_experts for number, layer in case.model.layers.items()}
-        policy: PlacedPolicy | Demand = Demand()
-        if on:
-            if on not in (numbers[: len(on)], numbers[-len(on) :]):
-                raise BadInput(
-                    f"-ot {self.ot!r}: leaves neither the first nor the last layers on the GPU; give such a pattern"
-                )
-            policy = PlacedPolicy("low" if on == numbers[: len(on)] else "high")
-        bank = Bank(None, sum(sizes[number] for number in on) or 1)
+        off = self.on_cpu(case)
+        on = {row: number for row, number in enumerate(sorted(case.model.layers)) if number not in off}
+        layers = [case.model.layers[number] for number in on.values()]
+        policy = TheseLayers(rows=tuple(on)) if on else Demand()
+        bank = Bank(None, sum(layer.expert_bytes * layer.n_experts for layer in layers) or 1)
         return Plan(Setup(bank, policy, "atomic"), PrefillCopy(self.copy_from_tokens(case)), self.adapted(case.machine))
 
     def copy_from_tokens(self, case: Case) -> int:
@@ -111,59 +177,25 @@ class Placed(System):
     def memory(self, case: Case) -> tuple[Share, ...]:
         off = self.on_cpu(case)
         in_ram = sum(case.model.layers[number].expert_bytes * case.model.layers[number].n_experts for number in off)
-        return (
+        shares = (
             Share("experts", "gpu", case.model.routed_bytes - in_ram),
             *gpu_weights(case),
             Share("experts of the CPU", "mapped", in_ram),
         )
+        if case.machine.gpus == 1 or self.fits_itself:
+            return shares
+        others = (case.machine.gpus - 1) * besides(case)
+        return (*shares, Share("compute buffers of the other GPUs", "gpu", others))
 
     def launch(self, case: Case) -> Launch:
-        if self.ot:
-            return Launch(llama_words(case, "-ngl", "99", "-ot", self.ot))
-        if self.cpu_layers == AUTO:
+        if self.fits_itself:
             return Launch(llama_words(case))  # --fit is on
-        return Launch(llama_words(case, "-ngl", "99", "--n-cpu-moe", str(self.cpu_layers)))
+        placed = ("-ot", self.ot) if self.ot else ("--n-cpu-moe", str(self.cpu_layers))
+        shares = self.shares(case)
+        cuts = ("-ts", written(shares, ",")) if self.ts or len(set(shares)) > 1 else ()
+        return Launch(llama_words(case, "-ngl", "99", *placed, *cuts))
 
     def pattern(self, case: Case) -> str:
         """The placement as an argument of `-ot`, or empty if every expert is on the GPU."""
         off = self.on_cpu(case)
         return cpu_pattern(case.model, off) if off else ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlacedIk(Placed):
-    """As `placed`, in ik_llama.cpp: its --n-cpu-moe counts layers with experts from the last one on.
-
-    cpu_layers: layers whose experts are on the CPU, as its `--n-cpu-moe` counts them since August 2026, on one GPU.
-        -1: as few as leave the others room; the engine's own --fit is off by default.
-    ot: an argument of `-ot` that decides instead.
-    """
-
-    name: ClassVar[str] = "placed-ik"
-    title: ClassVar[str] = "ik_llama.cpp, experts placed by layer"
-    engine: ClassVar[str] = "ik_llama.cpp"
-    source: ClassVar[str] = "ikawrakow/ik_llama.cpp 8337e4cd3: llama-load-tensors.cpp:270-350, ggml-cuda.cu:5180"
-    misses: ClassVar[str] = "computed on the CPU; copied to the GPU for prompts of many tokens"
-    apis: ClassVar[tuple[str, ...]] = ("cuda",)
-
-    def on_cpu(self, case: Case) -> list[int]:
-        if self.ot or self.cpu_layers == AUTO:
-            return super().on_cpu(case)
-        return sorted(case.model.layers)[len(case.model.layers) - min(self.cpu_layers, len(case.model.layers)) :]
-
-    def sizes(self, case: Case) -> Sequence[int]:
-        return sorted({len(self._that_do_not_fit(case, sorted(case.model.layers))), len(case.model.layers)})
-
-    def sized(self, case: Case) -> Self:
-        if self.ot or self.cpu_layers != AUTO:
-            return self
-        return replace(self, cpu_layers=len(self.on_cpu(case)))
-
-    def copy_from_tokens(self, case: Case) -> int:
-        """Tokens x used experts must also reach 32 x experts."""
-        return max(MIN_BATCH, -(-MIN_BATCH * case.n_experts // max(case.model.top_k, 1)))
-
-    def launch(self, case: Case) -> Launch:
-        if self.ot:
-            return Launch(llama_words(case, "-ngl", "99", "-ot", self.ot))
-        return Launch(llama_words(case, "-ngl", "99", "--n-cpu-moe", str(max(self.cpu_layers, 0))))

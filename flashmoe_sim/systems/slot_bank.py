@@ -9,25 +9,45 @@ from typing import Any, ClassVar, Self
 from flashmoe_sim.budget import own_memory
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
 from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, ladder, llama_words
-from flashmoe_sim.timeline.models.table import parse_execution
+from flashmoe_sim.systems.ways import (
+    CopiedFromPack,
+    CopiedFromPackInRam,
+    ParallelInstallInRam,
+    SplitInstallInRam,
+    UploadedBeside,
+)
+from flashmoe_sim.timeline.models.async_upload import AsyncUpload
+from flashmoe_sim.timeline.models.base import ExecutionModel
+from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
+from flashmoe_sim.timeline.models.resident import Resident
+from flashmoe_sim.timeline.models.split_install import SplitInstall
 from flashmoe_sim.trace.cut import cut
+from flashmoe_sim.trace.microbatch import in_micro_batches
 
+MODES = ("slot-bank", "resident-slot-bank", "resident-bank", "resident")
+MOST_RESIDENT_BANK = 32 * GIB
+MICRO_BATCH = 512
 SWITCH = "LLAMA_FLASH_MOE_EXPERIMENTAL_"
-# How misses are installed: the execution model, and the variables that choose it.
-INSTALLS: dict[str, tuple[str, dict[str, str]]] = {
-    "default": ("split-install", {}),
+# How misses are installed: the execution model, the one of a bank in RAM, and the variables that choose it.
+INSTALLS: dict[str, tuple[type[ExecutionModel], type[ExecutionModel], dict[str, str]]] = {
+    "default": (SplitInstall, SplitInstallInRam, {}),
+    "async": (UploadedBeside, SplitInstallInRam, {f"{SWITCH}ASYNC_SLOT_UPLOAD": "1"}),
     "batched": (
-        "parallel-install",
+        ParallelInstall,
+        ParallelInstallInRam,
         {f"{SWITCH}PARALLEL_SLOT_READS": "1", f"{SWITCH}BATCHED_INSTALL_READS": "1"},
     ),
-    "futures": ("async-upload", {f"{SWITCH}PARALLEL_SLOT_READS": "1"}),
+    "futures": (AsyncUpload, ParallelInstallInRam, {f"{SWITCH}PARALLEL_SLOT_READS": "1"}),
 }
+ON_GPU = ("gemma4",)
+NO_GPU_BANK = "LLAMA_FLASH_MOE_DISABLE_GPU_BANK"
 PREFETCH_FLAGS = {
     "none": (),
     "temporal": ("--moe-prefetch-temporal",),
@@ -40,12 +60,22 @@ PREFETCH_FLAGS = {
 class SlotBank(System):
     """Every layer has a bank of slots for the experts used last; a miss is read from a sidecar file into a slot.
 
+    The bank of a GPU that CUDA, ROCm or Vulkan programs is in RAM, where the CPU computes the experts: the engine maps
+    it there, and only Metal computes from such a mapping. For gemma4 alone it goes without, with slots on the GPU.
+
+    mode: as --moe-mode. `resident-slot-bank` reads the sidecar into RAM at load, and copies misses from there.
+        `resident-bank` has all experts of the sidecar resident, at most 32 GiB; `resident`, alias `stock`, those of the
+        model's file. The oracle modes are the ceilings `all-hit` and `oracle-prefetch` of `sim ceilings`.
     slots: of each layer. 0: as many as a token routes, the engine's default.
     top_k: experts of a token. 0: the model's.
     io_split: most chunks that a tensor family of an expert is read in.
     prefetch: none, temporal, predict-prev or predict-top1.
-    install: `default` reads and uploads one tensor family of one miss after another; `batched` reads all misses of a
-        call at once; `futures` uploads each family as it arrives, and needs io_split=1.
+    install: `default` reads and uploads one tensor family of one miss after another; `async` reads the next one during
+        an upload, and needs a GPU with a memory of its own; `batched` reads all misses of a call at once; `futures`
+        uploads each family as it arrives, and needs io_split=1.
+    host_bank: whether the bank is in RAM where the engine would have it on the GPU.
+    ubatch: tokens of a prompt that are routed together; the slots must hold all experts that they use, or the program
+        stops. 0: 1 with slots, as its authors run it, and 512 without.
     """
 
     name: ClassVar[str] = "slot-bank"
@@ -61,15 +91,25 @@ class SlotBank(System):
         "install": tuple(INSTALLS),
     }
 
+    mode: str = "slot-bank"
     slots: int = 0
     top_k: int = 0
     io_split: int = 4
     prefetch: str = "none"
     install: str = "default"
+    host_bank: bool = False
+    ubatch: int = 0
 
     def __post_init__(self) -> None:
-        if self.slots < 0 or self.top_k < 0:
-            raise BadInput(f"system slot-bank: slots {self.slots}, top_k {self.top_k}; expected 0 or more")
+        if self.mode not in MODES:
+            raise unknown_name("mode of slot-bank", self.mode, MODES)
+        if not self.has_slots and (self.slots or self.prefetch != "none"):
+            raise BadInput(f"system slot-bank: {self.mode} has no slots; leave slots and prefetch out")
+        if self.mode != "slot-bank" and (self.install, self.io_split) != ("default", 4):
+            raise BadInput(f"system slot-bank: {self.mode} reads nothing; leave install and io_split out")
+        if min(self.slots, self.top_k, self.ubatch) < 0:
+            given = f"slots {self.slots}, top_k {self.top_k}, ubatch {self.ubatch}"
+            raise BadInput(f"system slot-bank: {given}; expected 0 or more")
         if not 1 <= self.io_split <= MAX_IO_SPLIT:
             raise BadInput(f"system slot-bank: io_split {self.io_split}; expected 1 to {MAX_IO_SPLIT}")
         if self.prefetch not in PREFETCH_FLAGS:
@@ -79,7 +119,29 @@ class SlotBank(System):
         if self.install == "futures" and self.io_split != 1:
             raise BadInput("system slot-bank: install=futures needs io_split=1; with more the reads are batched")
 
+    @property
+    def has_slots(self) -> bool:
+        """Whether the mode has slots, or every expert is resident."""
+        return self.mode in ("slot-bank", "resident-slot-bank")
+
+    def in_ram(self, case: Case) -> bool:
+        """Whether the slots are in RAM, and the CPU computes their experts beside a GPU."""
+        machine = case.machine
+        if machine.gpu is None or not self.has_slots:
+            return False
+        shared = machine.api in ("metal", "") and not own_memory(machine)
+        return self.host_bank or not (shared or case.model.arch in ON_GPU)
+
+    @property
+    def micro_batch(self) -> int:
+        return self.ubatch or (1 if self.has_slots else MICRO_BATCH)
+
     def why_not(self, case: Case) -> str:
+        routed = case.model.routed_bytes
+        if self.mode == "resident-bank" and routed > MOST_RESIDENT_BANK:
+            return f"{routed / GIB:.1f} GiB of experts; resident-bank refuses more than 32, see mode=resident"
+        if self.install == "async" and (self.in_ram(case) or not own_memory(case.machine)):
+            return "install=async needs slots in a GPU's own memory; the engine has none there"
         experts, top_k = case.n_experts, case.model.top_k
         if self.slots > experts:
             return f"{self.slots} slots; {case.model.name} has {experts} experts a layer"
@@ -90,31 +152,45 @@ class SlotBank(System):
         return super().why_not(case)
 
     def sizes(self, case: Case) -> Sequence[int]:
-        return ladder(self.top_k or case.model.top_k or 1, case.n_experts)
+        return ladder(self.top_k or case.model.top_k or 1, case.n_experts) if self.has_slots else ()
 
     def sized(self, case: Case) -> Self:
-        return self if self.slots else replace(self, slots=self.top_k or case.model.top_k or 1)
+        return self if self.slots or not self.has_slots else replace(self, slots=self.top_k or case.model.top_k or 1)
 
     def plan(self, case: Case) -> Plan:
-        setup = Setup(Bank(slots=self.slots), Lru(), "runtime", parse_prefetcher(self.prefetch), io_split=self.io_split)
-        return Plan(setup, parse_execution(INSTALLS[self.install][0]), self.adapted(case.machine))
+        machine, ahead = self.adapted(case.machine), parse_prefetcher(self.prefetch)
+        if not self.has_slots:
+            return Plan(Setup(Bank(slots=case.n_experts), Lru(), "atomic"), Resident(), machine)
+        if self.mode == "resident-slot-bank":
+            packed = CopiedFromPackInRam() if self.in_ram(case) else CopiedFromPack()
+            return Plan(Setup(Bank(slots=self.slots), Lru(), "runtime", ahead, io_split=1), packed, machine)
+        setup = Setup(Bank(slots=self.slots), Lru(), "runtime", ahead, io_split=self.io_split)
+        on_gpu, in_ram, _ = INSTALLS[self.install]
+        return Plan(setup, in_ram() if self.in_ram(case) else on_gpu(), machine)
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         where = "gpu" if case.machine.gpu is not None else "ram"
         rest = gpu_weights(case) if own_memory(case.machine) else gpu_weights(case)[:2]
-        return tuple(
-            replace(share, where=where) for share in (Share("slots", where, self.slots * case.slot_bytes), *rest)
-        )
+        experts = Share("experts", where, case.model.routed_bytes)
+        if self.has_slots:
+            experts = Share("slots", "ram" if self.in_ram(case) else where, self.slots * case.slot_bytes)
+        packed = (Share("packed experts", "ram", case.model.routed_bytes),) * (self.mode == "resident-slot-bank")
+        return (experts, *(replace(share, where=where) for share in rest), *packed)
 
     def prepared(self, workload: Workload) -> Workload:
-        if not 0 < self.top_k < workload.trace.top_k:
-            return workload
-        return prepare(cut(workload.trace, top_k=self.top_k), workload.geometry)
+        trace = workload.trace
+        if 0 < self.top_k < trace.top_k:
+            trace = cut(trace, top_k=self.top_k)
+        trace = in_micro_batches(trace, self.micro_batch)
+        return workload if trace is workload.trace else prepare(trace, workload.geometry)
 
     def launch(self, case: Case) -> Launch:
-        words = ["--moe-mode", "slot-bank", "--moe-sidecar", "SIDECAR", "--moe-slot-bank", str(self.slots)]
+        words = ["--moe-mode", self.mode]
+        words += ["--moe-sidecar", "SIDECAR"] if self.mode != "resident" else []
+        words += ["--moe-slot-bank", str(self.slots)] if self.has_slots else []
         words += ["--moe-topk", str(self.top_k)] if self.top_k else []
-        words += ["--moe-cache-io-split", str(self.io_split), *PREFETCH_FLAGS[self.prefetch]]
-        if case.machine.gpu is not None:
-            words += ["-ngl", "99", "--fit", "off", "-ub", "1"]
-        return Launch(llama_words(case, *words, program="llama-cli"), INSTALLS[self.install][1])
+        words += ["--moe-cache-io-split", str(self.io_split)] if self.mode == "slot-bank" else []
+        words += PREFETCH_FLAGS[self.prefetch]
+        words += ["-ngl", "99" if case.machine.gpu is not None else "0", "-ub", str(self.micro_batch)]
+        variables = INSTALLS[self.install][2] | ({NO_GPU_BANK: "1"} if self.host_bank else {})
+        return Launch(llama_words(case, *words, program="llama-cli"), variables)

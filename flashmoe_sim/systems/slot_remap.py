@@ -20,6 +20,7 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, ladder, llama_words
 from flashmoe_sim.systems.parts import replay_in_parts
+from flashmoe_sim.systems.preseed import preseeded
 from flashmoe_sim.timeline.models.sync_install import SyncInstall
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import PHASE_UNKNOWN, RoutingTrace
@@ -34,12 +35,13 @@ class SlotRemap(System):
 
     The experts of a call are looked up in the order of their numbers, each miss is copied at once, and nothing protects
     an expert that the same call needs later. The slots are emptied at each switch between prompt and generation. A miss
-    that RAM holds is copied twice here, as reading the mapped file costs about a copy. The engine's pre-seeding of the
-    next layer, which acts about once a token, is left out.
+    that RAM holds is copied twice here, as reading the mapped file costs about a copy.
 
     slots: of each layer; the engine takes at least 8 and at most 256.
     pool_layers: layers that have slots at a time. 0: all. With fewer than the model has nothing is ever hit, since the
         layer that is needed next is the one that is evicted.
+    preseed: whether what the last layer used is copied into the first layer's slots before its next call, as patch 0022
+        has it: of all layers, only the first follows on a part of the graph without experts. Here the call waits.
     gtt_mb: MiB that the GPU may take. A model whose file leaves 8192 of them free is not cached: all of it is on the
         GPU.
     """
@@ -48,7 +50,8 @@ class SlotRemap(System):
     title: ClassVar[str] = "llama-cpp-moe-flash, remapped slots"
     engine: ClassVar[str] = "llama-cpp-moe-flash"
     source: ClassVar[str] = (
-        "cecil-the-coder/llama-cpp-moe-flash: patches 0001a-c 2f7e7b9, 0017 d56efdc, 0023 c5760f9, 0024 da3984d"
+        "cecil-the-coder/llama-cpp-moe-flash: patches 0001a-c 2f7e7b9, 0017 d56efdc, 0022 7937441, "
+        "0023 c5760f9, 0024 da3984d"
     )
     keeps: ClassVar[str] = "the experts used last, in slots of each layer"
     misses: ClassVar[str] = "copied into a slot from the mapped file, one after another"
@@ -58,6 +61,7 @@ class SlotRemap(System):
 
     slots: int = 32
     pool_layers: int = 0
+    preseed: bool = True
     gtt_mb: int = 120_000
 
     def __post_init__(self) -> None:
@@ -108,7 +112,10 @@ class SlotRemap(System):
             trace.with_(expert=trace.expert[first], offset=upto[trace.offset].astype(np.int64)), workload.geometry
         )
         self._check_unions(distinct.trace)
-        replayed = replay_in_parts(distinct, setup, phases_of(trace))
+        parts = phases_of(trace)
+        replayed = replay_in_parts(distinct, setup, parts)
+        if self.preseed and setup.policy.has_bank:
+            replayed = preseeded(distinct, replayed, parts)
         assert replayed.hit is not None
         hit = np.ones(trace.refs, np.uint8)
         hit[first] = replayed.hit

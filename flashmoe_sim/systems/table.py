@@ -15,7 +15,7 @@ SYSTEMS: LazyTable[type[System]] = LazyTable(
         "all-gpu": "all_gpu:AllGpu",
         "cpu": "cpu:Cpu",
         "placed": "placed:Placed",
-        "placed-ik": "placed:PlacedIk",
+        "placed-ik": "placed_ik:PlacedIk",
         "slot-bank": "slot_bank:SlotBank",
         "flash-moe": "flash_moe:FlashMoe",
         "hot-window": "hot_window:HotWindow",

@@ -33,29 +33,35 @@ def cpu_pattern(model: ModelGeometry, layers: Iterable[int]) -> str:
     return pattern
 
 
-def on_cpu(model: ModelGeometry, overrides: str) -> set[int]:
-    """The layers whose experts an argument of `-ot` puts on the CPU.
+def on_cpu(model: ModelGeometry, overrides: str, *, gpus: int = 1) -> set[int]:
+    """The layers whose experts an argument of `-ot` puts on the CPU; see `overridden`."""
+    return {layer for layer, buffer in overridden(model, overrides, gpus=gpus).items() if buffer == "CPU"}
+
+
+def overridden(model: ModelGeometry, overrides: str, *, gpus: int = 1) -> dict[int, str]:
+    """Where an argument of `-ot` puts the experts of each layer: CPU, CUDA0, CUDA1 ..., or empty if it does not say.
 
     Commas part the overrides and the first `=` its pattern from the buffer; the first pattern found in a name decides,
-    and a tensor that none is found in stays on the GPU.
-    Raises BadInput for a pattern that is none, a buffer beside CPU and CUDA0, and a layer that is split between them.
+    and a tensor that none is found in stays on the GPU of its layer, which is CUDA0 if there is one only.
+    Raises BadInput for a pattern that is none, a buffer that the machine does not have, and a layer that is split.
     Source: llama.cpp 0eca4d490, common/arg.cpp:248 and src/llama-model-loader.cpp:1161. Patterns are ECMAScript's there
     and Python's here, which read the ones people write alike.
     """
-    rules = []
+    rules, cards = [], [f"CUDA{gpu}" for gpu in range(gpus)]
     for override in overrides.split(","):
         pattern, equals, buffer = override.partition("=")
-        if not equals or buffer not in ("CPU", "CUDA0"):
-            raise BadInput(f"-ot {override!r}: expected a pattern, = and CPU or CUDA0")
+        if not equals or buffer not in ("CPU", *cards):
+            raise BadInput(f"-ot {override!r}: expected a pattern, = and CPU or {' or '.join(cards)}")
         try:
             rules.append((re.compile(pattern, re.ASCII), buffer))
         except re.error as error:
             raise BadInput(f"-ot {override!r}: is no pattern ({error})") from None
-    found = set()
+    found = {}
+    unsaid = cards[0] if gpus == 1 else ""
     for number, names in routed_tensors(model).items():
-        buffers = {next((buffer for rule, buffer in rules if rule.search(name)), "CUDA0") for name in names}
+        buffers = {next((buffer for rule, buffer in rules if rule.search(name)), unsaid) for name in names}
         if len(buffers) > 1:
-            raise BadInput(f"-ot {overrides!r}: puts only a part of the experts of layer {number} on the CPU")
-        if buffers == {"CPU"}:
-            found.add(number)
+            where = "on the CPU" if "CPU" in buffers else "on one GPU"
+            raise BadInput(f"-ot {overrides!r}: puts only a part of the experts of layer {number} {where}")
+        found[number] = buffers.pop()
     return found

@@ -63,16 +63,16 @@ class Weights:
         return round(sum(self.dense_bytes or ()))
 
 
-def work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, in_place: bool = False) -> Work:
+def work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, loaded: bool = False) -> Work:
     """What a recorded replay asks of a machine whose page cache has this many bytes.
 
-    in_place: every expert was loaded into RAM before the run, as far as it holds them, and is used where it lies.
+    loaded: every expert was read into RAM before the run, as far as it holds them.
     """
     assert replay.stream is not None
     trace, stream = workload.trace, replay.stream
     phases = find_phases(trace)
     if page_cache_bytes and workload.expert_bytes is not None:
-        served = warm_reads(workload, replay, capacity_bytes=page_cache_bytes, loaded=in_place)
+        served = warm_reads(workload, replay, capacity_bytes=page_cache_bytes, loaded=loaded)
         warm, ahead_warm = served.warm, served.ahead_warm
     else:
         warm, ahead_warm = np.zeros(trace.calls, np.int32), np.zeros(len(stream.ahead.after), np.uint8)
@@ -160,6 +160,9 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         assert machine.cpu is not None
         cold_expert_s, cold_knee = _streamed(machine.cpu, expert_bytes), machine.cpu.knee_tokens.value
     expert_s = _streamed(unit, expert_bytes)
+    if execution.experts_on_cpu:
+        assert machine.cpu is not None
+        expert_s = _streamed(machine.cpu, expert_bytes)
     least_s, memory_s = 0.0, np.zeros(len(layers))  # of a byte, of an expert
     if machine.unified and execution.beside_compute and machine.memory is not None:
         least_s = 1 / (machine.memory.bandwidth_gb_s.value * 1e9)
@@ -246,13 +249,16 @@ def page_cache_bytes(workload: Workload, setup: Setup, replay: Replay, machine: 
 def room_for_pages(weights: Weights, machine: Machine, conditions: Conditions, *, bank: str, bank_bytes: int) -> int:
     """Bytes that the page cache of a machine can hold beside a bank, the dense weights and the context.
 
-    With a GPU of its own memory, that holds the bank, the dense weights and the context. bank: in a person's words.
+    With a GPU of its own memory, that holds the bank, the dense weights and the context; or only the last two if the
+    CPU computes the experts. bank: in a person's words.
     A machine whose memory is not known has no page cache: what it served is in the rate of its reads.
     Raises DoesNotFit where they do not fit.
     """
     if machine.memory is None:
         return 0
     budget = MemoryBudget.of(machine, dense_bytes=weights.total_dense_bytes, kv_bytes=conditions.kv_bytes)
+    if budget.gpu == "own" and conditions.execution.experts_on_cpu:
+        return max((budget.ram_bytes or 0) - bank_bytes, 0) * (not conditions.direct_io)
     if bank_bytes > budget.left_bytes:
         dense_gib, context_gib = budget.dense_bytes / GIB, budget.kv_bytes / GIB
         raise DoesNotFit(
@@ -309,7 +315,8 @@ def _copy_s(machine: Machine, size_bytes: float) -> float:
 def _fill_s(machine: Machine, execution: ExecutionModel, chunk_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
     """By how much a read takes longer where it fills a slot for the first time; only where the bank is in RAM."""
     rate = machine.host.first_touch_gb_s
-    if rate is None or own_memory(machine) or not execution.has_bank or execution.in_place:
+    in_ram = execution.experts_on_cpu or not own_memory(machine)
+    if rate is None or not in_ram or not execution.has_bank or execution.in_place:
         return np.zeros(chunk_bytes.shape)
     return chunk_bytes / (rate.value * 1e9)
 
@@ -319,6 +326,8 @@ def _upload_s(machine: Machine, execution: ExecutionModel, size_bytes: NDArray[n
 
     Over the link, or copied within the memory where the model does that.
     """
+    if execution.experts_on_cpu:
+        return np.zeros(size_bytes.shape)
     if machine.link is None:
         if machine.memory is not None and execution.copies(machine):
             return size_bytes / (machine.memory.copy_gb_s.value * 1e9)

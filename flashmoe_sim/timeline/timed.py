@@ -82,7 +82,8 @@ def time_replay(
             "use --policy demand, or another --execution"
         )
     warm_bytes = page_cache_bytes(workload, setup, replay, machine, conditions) if must_fit else 0
-    work = work_of(workload, replay, page_cache_bytes=warm_bytes, in_place=execution.in_place)
+    loaded = execution.in_place or execution.from_ram
+    work = work_of(workload, replay, page_cache_bytes=warm_bytes, loaded=loaded)
     costs = costs_of(workload, setup, machine, conditions)
     timeline = simulate(work, costs, conditions.execution, record=record)
     timing = timing_of(timeline, work)

@@ -14,7 +14,8 @@ from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import Case, System, gpu_left
 from flashmoe_sim.systems.cpu import Cpu
-from flashmoe_sim.systems.placed import Placed, PlacedIk
+from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.timeline.models.mapped import Mapped

@@ -78,7 +78,7 @@ WRONG = {
     "unknown section": (
         "[host]",
         "[hosts]",
-        "unknown key 'hosts'; known: name, title, unified, api, memory, storage",
+        "unknown key 'hosts'; known: name, title, unified, api, gpus, memory, storage",
     ),
     "missing section": (
         FULL[FULL.index("[host]") : FULL.index("[anchors]")],
@@ -136,6 +136,12 @@ WRONG = {
     "quantity key": ("lo = 50", "low = 50", f"{BREAD}: unknown key 'low'; known: value, lo, hi, source, condition"),
     "estimated": ("estimated = true", "estimated = 1", "memory.reserve_gib: estimated is 1; expected true or false"),
     "unified": ("unified = false", "unified = 0", "unified is 0; expected true or false"),
+    "no GPUs": ("unified = false", "unified = false\ngpus = 0", "gpus is 0; expected how many equal GPUs there are"),
+    "several GPUs on one memory": (
+        "unified = false",
+        "unified = true\ngpus = 2",
+        "gpus is 2; several need [gpu]",
+    ),
     "name": ('name = "full"', "name = 3", "name is 3; expected a text"),
     "no title": ('title = "A machine with every section"', "", "title is missing"),
     "measured not a list": ("[[storage.measured]]", "[storage.measured]", "storage.measured is {"),

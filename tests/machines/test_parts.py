@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines import load_machine
+from flashmoe_sim.machines import load_machine, parse_machine
 from flashmoe_sim.machines.compose import CLASSES, compose
 from flashmoe_sim.machines.keys import SECTIONS
 from flashmoe_sim.machines.parts import KINDS, Part, catalogue, find_part, parse_parts
-from flashmoe_sim.machines.write import write_machine
+from flashmoe_sim.machines.write import toml, write_machine
 
 EXAMPLE = "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + pcie4x16 + nvme-gen4"
 PARTS = catalogue().values()
@@ -297,7 +297,8 @@ def test_equal_cards_are_one_gpu_with_the_memory_of_all(written: str) -> None:
     assert two.gpu is not None
     assert (one.gpu.memory_gib.value, two.gpu.memory_gib.value) == (23.2, 46.4)  # type: ignore[union-attr]
     assert replace(two.gpu, memory_gib=one.gpu.memory_gib) == one.gpu
-    assert replace(two, name="", title="", gpu=None) == replace(one, name="", title="", gpu=None)
+    assert replace(two, name="", title="", gpu=None, gpus=1) == replace(one, name="", title="", gpu=None)
+    assert (one.gpus, two.gpus) == (1, 2)
     assert compose(two.name) == two
 
 
@@ -306,6 +307,12 @@ def test_equal_cards_may_have_fewer_lanes_each() -> None:
     assert full.link is not None
     assert half.link is not None
     assert half.link.pinned_gb_s.value < full.link.pinned_gb_s.value
+
+
+def test_several_cards_are_in_a_written_file() -> None:
+    two = compose("2x rtx-3090 + 64GiB")
+    assert parse_machine(toml(two), where="") == two
+    assert "gpus" not in toml(compose("rtx-3090 + 64GiB"))
 
 
 def test_one_card_may_be_counted() -> None:

@@ -25,9 +25,11 @@ def model(*, layers: range = range(2, 6), experts: int = 16, top_k: int = 2, arc
     return ModelGeometry("small", of, top_k, "made", arch=arch, dense_bytes=GIB)
 
 
-def machine(name: str = "rtx-3090", *, gpu_gib: float | None = None, ram_gib: float | None = None) -> Machine:
-    """A preset with other sizes of memory."""
-    found = load_machine(name)
+def machine(
+    name: str = "rtx-3090", *, gpu_gib: float | None = None, ram_gib: float | None = None, gpus: int = 1
+) -> Machine:
+    """A preset with other sizes of memory. gpu_gib: of all GPUs together."""
+    found = replace(load_machine(name), gpus=gpus)
     if gpu_gib is not None:
         assert found.gpu is not None
         found = replace(found, gpu=replace(found.gpu, memory_gib=_size(gpu_gib)))
@@ -41,8 +43,10 @@ def _size(gib: float) -> Quantity:
     return Quantity(gib, gib, gib, "made", "made")
 
 
-def case(name: str = "rtx-3090", *, gpu_gib: float | None = None, ram_gib: float | None = None, **of: Any) -> Case:
-    return Case(model(**of), machine(name, gpu_gib=gpu_gib, ram_gib=ram_gib))
+def case(
+    name: str = "rtx-3090", *, gpu_gib: float | None = None, ram_gib: float | None = None, gpus: int = 1, **of: Any
+) -> Case:
+    return Case(model(**of), machine(name, gpu_gib=gpu_gib, ram_gib=ram_gib, gpus=gpus))
 
 
 def workload(of: ModelGeometry, *, tokens: int = 64) -> Workload:

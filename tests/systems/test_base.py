@@ -13,7 +13,8 @@ from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import Case, Cost, Launch, Share, System, gpu_left, ladder
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.flash_moe import FlashMoe
-from flashmoe_sim.systems.placed import Placed, PlacedIk
+from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed_ik import PlacedIk
 from tests.systems.cases import case, machine
 
 

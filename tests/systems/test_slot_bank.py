@@ -5,13 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, MIB
-from flashmoe_sim.systems.base import BUFFERS_BYTES
+from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.systems.base import BUFFERS_BYTES, Case
+from flashmoe_sim.systems.compare import Compared, compare
 from flashmoe_sim.systems.slot_bank import SlotBank
-from tests.systems.cases import case, workload
+from flashmoe_sim.timeline.assemble import page_cache_bytes
+from flashmoe_sim.timeline.timed import Timed, time_replay
+from tests.residency.builders import Call, trace_of
+from tests.systems.cases import case, model, workload
 
 
 def test_the_default_bank_has_a_slot_for_each_expert_of_a_token() -> None:
@@ -22,34 +28,144 @@ def test_the_default_bank_has_a_slot_for_each_expert_of_a_token() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "where", "buffers"), [("rtx-3090", "gpu", 1), ("m3-max-48", "gpu", 0), ("laptop-ddr4", "ram", 0)]
+    ("name", "arch", "slots", "rest", "buffers"),
+    [
+        ("rtx-3090", "qwen35moe", "ram", "gpu", 1),
+        ("rtx-3090", "gemma4", "gpu", "gpu", 1),
+        ("strix-halo-128", "qwen35moe", "ram", "gpu", 0),
+        ("m3-max-48", "qwen35moe", "gpu", "gpu", 0),
+        ("laptop-ddr4", "qwen35moe", "ram", "ram", 0),
+    ],
 )
-def test_where_the_bank_is(name: str, where: str, buffers: int) -> None:
-    shares = SlotBank(slots=8).memory(case(name))
-    assert {one.where for one in shares} == {where}
-    assert sum(one.size_bytes for one in shares) == 8 * 4 * 4 * MIB + GIB + buffers * BUFFERS_BYTES
+def test_where_the_bank_is(name: str, arch: str, slots: str, rest: str, buffers: int) -> None:
+    bank, *others = SlotBank(slots=8).memory(case(name, arch=arch))
+    assert (bank.where, bank.size_bytes) == (slots, 8 * 4 * 4 * MIB)
+    assert {one.where for one in others} == {rest}
+    assert sum(one.size_bytes for one in others) == GIB + buffers * BUFFERS_BYTES
+
+
+def timed(system: SlotBank, small: Case) -> Timed:
+    of, plan = workload(small.model), system.plan(small)
+    replayed = system.replay(of, plan.setup)
+    return time_replay(of, plan.setup, replayed, plan.machine, plan.conditions(small), interval=False)
+
+
+@pytest.mark.parametrize("install", ["default", "batched"])
+def test_the_cpu_computes_the_experts_of_a_bank_in_ram(install: str) -> None:
+    """4 MiB each at the speed of the CPU, beside dense weights at the GPU's; nothing is uploaded, and the page cache
+    has what the bank leaves of RAM."""
+    small = case(arch="gemma4")
+    in_ram, on_gpu = SlotBank(slots=4, install=install, host_bank=True), SlotBank(slots=4, install=install)
+    one, other = timed(in_ram, small), timed(on_gpu, small)
+    parts, others = one.timing.part_ms_per_token, other.timing.part_ms_per_token
+    tokens = workload(small.model).trace.tokens
+    assert small.machine.cpu is not None
+    assert small.machine.cpu.weights_gb_s is not None
+    computed_s = int(one.work.requests.sum()) * 4 * MIB / (small.machine.cpu.weights_gb_s.value * 1e9)
+    assert parts["experts"] * tokens / 1e3 == pytest.approx(computed_s)
+    assert parts["experts"] > others["experts"]
+    assert parts["dense"] == pytest.approx(others["dense"])
+    assert parts["upload"] == 0 < others["upload"]
+    assert np.array_equal(one.work.misses, other.work.misses)
+    of, plan = workload(small.model), in_ram.plan(small)
+    room = page_cache_bytes(of, plan.setup, in_ram.replay(of, plan.setup), plan.machine, plan.conditions(small))
+    assert room == small.ram_bytes - 4 * 4 * 4 * MIB
+    assert in_ram.launch(small).environment["LLAMA_FLASH_MOE_DISABLE_GPU_BANK"] == "1"
+    assert "LLAMA_FLASH_MOE_DISABLE_GPU_BANK" not in on_gpu.launch(small).environment
 
 
 def test_flags() -> None:
     on_gpu, given = replace(case(), context=4096), SlotBank(slots=8, top_k=1, prefetch="temporal", io_split=2)
     assert given.launch(on_gpu).line == (
         "llama-cli -m MODEL.gguf -c 4096 --moe-mode slot-bank --moe-sidecar SIDECAR --moe-slot-bank 8 --moe-topk 1 "
-        "--moe-cache-io-split 2 --moe-prefetch-temporal -ngl 99 --fit off -ub 1"
+        "--moe-cache-io-split 2 --moe-prefetch-temporal -ngl 99 -ub 1"
     )
-    assert "-ngl" not in SlotBank(slots=8).launch(case("laptop-ddr4")).line
+    assert "-ngl 0" in SlotBank(slots=8).launch(case("laptop-ddr4")).line
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("resident-slot-bank", "--moe-sidecar SIDECAR --moe-slot-bank 8 -ngl 99 -ub 1"),
+        ("resident-bank", "--moe-sidecar SIDECAR -ngl 99 -ub 512"),
+        ("resident", "-ngl 99 -ub 512"),
+    ],
+)
+def test_modes(mode: str, words: str) -> None:
+    system = SlotBank(mode=mode, slots=8 if "slot" in mode else 0)
+    assert system.launch(case()).line == f"llama-cli -m MODEL.gguf --moe-mode {mode} {words}"
+
+
+def test_a_resident_bank_has_all_experts_and_misses_none() -> None:
+    system, small = SlotBank(mode="resident-bank").sized(case()), case()
+    assert sum(one.size_bytes for one in system.memory(small)) == GIB + BUFFERS_BYTES + small.model.routed_bytes
+    (row,) = compare(workload(small.model), small, [system], best=True)
+    assert (row.hit_rate, row.miss_bytes_per_token) == (1, 0)
+    with pytest.raises(BadInput, match="of the GPU"):
+        system.check(case(gpu_gib=2, experts=160))
+    large = case(gpu_gib=99, experts=16 * 160)
+    assert system.why_not(large) == "40.0 GiB of experts; resident-bank refuses more than 32, see mode=resident"
+    assert SlotBank(mode="resident").why_not(large) == ""
+
+
+def test_packed_experts_are_copied_from_ram() -> None:
+    """Each miss is 4 MiB at the speed of copies, then uploaded; nothing is read from storage, not even the first."""
+    small, system = case(arch="gemma4"), SlotBank(mode="resident-slot-bank", slots=2)
+    assert (system.memory(small)[-1].where, system.memory(small)[-1].size_bytes) == ("ram", small.model.routed_bytes)
+    packed, streamed = timed(system, small), timed(SlotBank(slots=2), small)
+    assert small.machine.memory is not None
+    copied_s = int(packed.work.misses.sum()) * 4 * MIB / (small.machine.memory.copy_gb_s.value * 1e9)
+    assert packed.storage_bytes == 0 < streamed.storage_bytes
+    assert packed.timing.part_ms_per_token["read"] * workload(small.model).trace.tokens / 1e3 == pytest.approx(copied_s)
+    assert packed.timing.part_ms_per_token["upload"] > 0
+    assert timed(SlotBank(mode="resident-slot-bank", slots=2), case()).timing.part_ms_per_token["upload"] == 0
+    assert np.array_equal(packed.work.misses, streamed.work.misses)
+    with pytest.raises(BadInput, match="of RAM"):
+        system.check(case(ram_gib=0.6))
+
+
+def test_asynchronous_uploads_hide_behind_the_next_read() -> None:
+    """Each family is uploaded while the next is read, which takes longer; the last one of a call is waited for."""
+    small = case(arch="gemma4")
+    waiting, beside = (timed(SlotBank(slots=2, install=install), small) for install in ("default", "async"))
+    last_s = float(beside.costs.family_upload_s[0, -1])
+    calls = int(np.count_nonzero(beside.work.misses))
+    parts, others = beside.timing.part_ms_per_token, waiting.timing.part_ms_per_token
+    assert {name: parts[name] for name in parts if name != "upload"} == pytest.approx(
+        {name: others[name] for name in others if name != "upload"}
+    )
+    assert 0 < parts["upload"] * workload(small.model).trace.tokens / 1e3 == pytest.approx(calls * last_s)
+    for other in (case(), case("m3-max-48")):
+        assert "install=async needs slots in a GPU's own memory" in SlotBank(install="async").why_not(other)
+
+
+def test_a_prompt_is_routed_in_micro_batches_whose_union_the_slots_must_hold() -> None:
+    """Tokens 1 and 2 of the prompt use 0 to 3, token 3 uses 4 and 5."""
+    calls: list[Call] = [(0, [0, 1, 2, 3, 4, 5], 3), (0, [0, 1], 1)]
+    trace = trace_of(calls, 16).with_(top_k=2, phase=np.array([1, 2], np.uint8))
+    of = prepare(trace, model(layers=range(1)))
+    small = Case(model(layers=range(1)), case().machine)
+
+    def row(ubatch: int, slots: int) -> Compared:
+        return compare(of, small, [SlotBank(slots=slots, ubatch=ubatch)])[0]
+
+    assert row(0, 2).why_not == row(1, 2).why_not == row(2, 4).why_not == ""
+    assert "asks for 4 distinct experts and a bank holds 3" in row(2, 3).why_not
+    assert "asks for 6 distinct experts and a bank holds 4" in row(3, 4).why_not
 
 
 @pytest.mark.parametrize(
     ("install", "io_split", "execution", "variables"),
     [
         ("default", 4, "split-install", 0),
+        ("async", 4, "split-install", 1),
         ("batched", 4, "parallel-install", 2),
         ("futures", 1, "async-upload", 1),
     ],
 )
 def test_install_paths(install: str, io_split: int, execution: str, variables: int) -> None:
     system = SlotBank(slots=8, install=install, io_split=io_split)
-    assert system.plan(case()).execution.name == execution
+    assert system.plan(case(arch="gemma4")).execution.name == execution
     assert len(system.launch(case()).environment) == variables
 
 
@@ -57,6 +173,11 @@ def test_install_paths(install: str, io_split: int, execution: str, variables: i
     ("given", "message"),
     [
         ({"slots": -1}, "expected 0 or more"),
+        ({"ubatch": -1}, "expected 0 or more"),
+        ({"mode": "stock"}, "unknown mode of slot-bank 'stock'"),
+        ({"mode": "resident", "slots": 8}, "resident has no slots"),
+        ({"mode": "resident-bank", "prefetch": "temporal"}, "resident-bank has no slots"),
+        ({"mode": "resident-slot-bank", "install": "batched"}, "resident-slot-bank reads nothing"),
         ({"io_split": 9}, "io_split 9; expected 1 to 8"),
         ({"prefetch": "oracle"}, "unknown prefetch of slot-bank 'oracle'"),
         ({"install": "magic"}, "unknown install of slot-bank 'magic'"),

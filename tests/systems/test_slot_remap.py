@@ -33,16 +33,27 @@ def _replayed(calls: list[Call], slots: int, *, phase: list[int] | None = None, 
     return system.replay(system.prepared(prepare(trace)), setup)
 
 
-def _twin(trace: RoutingTrace, slots: int) -> tuple[list[int], list[int], int]:
-    """Hits and misses of each call, and evictions."""
+def _twin(trace: RoutingTrace, slots: int, *, preseed: bool) -> tuple[list[int], list[int], int, int]:
+    """Hits and misses of each call, evictions, and experts copied ahead."""
     stamps: dict[int, dict[int, int]] = {}
-    clock, evictions, before = 0, 0, None
+    clock, evictions, ahead, before = 0, 0, 0, None
+    just_used: list[int] = []
     hits, misses = [], []
     for call in range(trace.calls):
         phase = None if trace.phase is None else int(trace.phase[call])
         if phase != before:
             stamps.clear()
+            just_used = []
         before = phase
+        if preseed and trace.layer[call] == trace.layers[0] and trace.has_refs[call] and stamps.get(trace.layers[0]):
+            stamp = stamps[trace.layers[0]]
+            for expert in just_used:
+                if expert in stamp:
+                    continue
+                if len(stamp) == slots:
+                    del stamp[min(stamp, key=lambda one: stamp[one])]
+                clock, ahead = clock + 1, ahead + 1
+                stamp[expert] = clock
         stamp = stamps.setdefault(int(trace.layer[call]), {})
         experts = sorted(set(trace.expert[trace.offset[call] : trace.offset[call + 1]].tolist()))
         hits.append(0)
@@ -55,7 +66,9 @@ def _twin(trace: RoutingTrace, slots: int) -> tuple[list[int], list[int], int]:
             clock += 1
             stamp[expert] = clock
         misses.append(len(experts) - hits[-1])
-    return hits, misses, evictions
+        if experts and trace.layer[call] != trace.layers[0]:
+            just_used = experts
+    return hits, misses, evictions, ahead
 
 
 def test_an_expert_that_the_call_needs_later_may_be_thrown_out() -> None:
@@ -84,25 +97,55 @@ def test_a_call_larger_than_the_slots_is_an_error() -> None:
         _replayed(one_layer([range(33)]), 32, n_experts=64)
 
 
+def test_the_first_layer_is_seeded_with_what_the_last_one_used() -> None:
+    """Layer 0 has 1 and 2 in its two slots, 1 the older. Layer 1 uses 2 and 3: 2 is there and keeps its age, 3 takes
+    the slot of 1. So the call for 2 and 3 hits both; the next one, after 2 and 3 again, too."""
+    calls: list[Call] = [(0, [1, 2], 1), (1, [2, 3], 1), (0, [2, 3], 1), (1, [2, 3], 1), (0, [2, 3], 1), (1, [4, 5], 1)]
+    replayed = _replayed(calls, 2)
+    assert replayed.stream is not None
+    assert replayed.stream.misses.tolist() == [2, 2, 0, 0, 0, 2]
+    assert replayed.stream.prefetch_issued.tolist() == [0, 1, 0, 0, 0, 0]
+    assert replayed.stream.ahead.used.tolist() == [2]
+    assert some(replayed, "prefetch_issued", "prefetch_useful", "prefetch_calls", "prefetch_requests") == (1, 1, 2, 4)
+    plain = SlotRemap(preseed=False)
+    setup = Setup(Bank(slots=2), Lru(), "sequential")
+    assert some(plain.replay(plain.prepared(prepare(trace_of(calls, 16))), setup), "misses", "prefetch_issued") == (
+        7,
+        0,
+    )
+    switched = _replayed(calls, 2, phase=[PROMPT, PROMPT, *[DECODE] * 4])
+    assert switched.stream is not None
+    assert switched.stream.misses.tolist() == [2, 2, 2, 2, 0, 2]  # the first call of a phase finds no slots to seed
+
+
+def test_nothing_is_seeded_between_layers_of_different_experts() -> None:
+    calls: list[Call] = [(0, [1, 2], 1), (1, [2, 3], 1), (0, [2, 3], 1)]
+    system, setup = SlotRemap(), Setup(Bank(slots=2), Lru(), "sequential")
+    workload = prepare(trace_of(calls, 16), geometry_of({0: 1 << 20, 1: 1 << 21}, 16))
+    assert some(system.replay(system.prepared(workload), setup), "prefetch_issued") == (0,)
+
+
+@pytest.mark.parametrize("preseed", [True, False])
 @pytest.mark.parametrize("seed", range(12))
-def test_it_counts_as_its_twin(seed: int) -> None:
+def test_it_counts_as_its_twin(seed: int, *, preseed: bool) -> None:
     rng = np.random.default_rng(seed)
     calls = random_calls(rng, n_experts=12, layers=3, steps=40, most_tokens=3, width=3, missing=0.1, idle=0.1)
     trace = trace_of(calls, 12)
     phase = np.repeat(rng.integers(PROMPT, DECODE + 1, len(calls) // 7 + 1), 7)[: len(calls)].astype(np.uint8)
     trace = trace.with_(phase=phase)
-    system, slots = SlotRemap(), int(rng.integers(9, 12))
+    system, slots = SlotRemap(preseed=preseed), int(rng.integers(9, 12))
     replayed = system.replay(system.prepared(prepare(trace)), Setup(Bank(slots=slots), Lru(), "sequential"))
-    hits, misses, evictions = _twin(trace, slots)
+    hits, misses, evictions, ahead = _twin(trace, slots, preseed=preseed)
     assert replayed.stream is not None
     assert replayed.stream.hits.tolist() == hits
     assert replayed.stream.misses.tolist() == misses
-    assert some(replayed, "refs", "requests", "hits", "misses", "evictions") == (
+    assert some(replayed, "refs", "requests", "hits", "misses", "evictions", "prefetch_issued") == (
         trace.refs,
         sum(hits) + sum(misses),
         sum(hits),
         sum(misses),
         evictions,
+        ahead,
     )
 
 

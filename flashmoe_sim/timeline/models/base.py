@@ -44,6 +44,8 @@ class ExecutionModel:
     reads: whether a miss may be read; with every expert resident there is none.
     has_bank: whether what is read goes on into a slot; otherwise it is computed where it was read to.
     in_place: whether misses that RAM holds are used where they lie, so that only the others are read, from storage.
+    from_ram: whether every expert was read into RAM before the run, and a miss is copied from there.
+    experts_on_cpu: whether the bank is in RAM and the CPU computes its experts, beside a GPU that computes the rest.
     by_family: whether an expert is read one tensor family after another.
     beside_compute: whether experts are computed while others are read, which slows both where they share a memory.
     host_calls: the routed calls that the GPU stops for, until the host has done its part: `all`, those that are
@@ -61,6 +63,8 @@ class ExecutionModel:
     reads: ClassVar[bool] = True
     has_bank: ClassVar[bool] = True
     in_place: ClassVar[bool] = False
+    from_ram: ClassVar[bool] = False
+    experts_on_cpu: ClassVar[bool] = False
     by_family: ClassVar[bool] = False
     beside_compute: ClassVar[bool] = False
     host_calls: ClassVar[Literal["all", "missing", "none"]] = "all"

@@ -1,0 +1,60 @@
+"""Whole layers of experts on the GPU and the others on the CPU, as ik_llama.cpp counts them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.placed import AUTO, MIN_BATCH, Placed
+from flashmoe_sim.systems.split import gpu_of_layers, shared_out
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedIk(Placed):
+    """As `placed`, in ik_llama.cpp: its --n-cpu-moe counts layers with experts from the last one on.
+
+    Of several GPUs each gives up its last layers, as many as its share of all layers comes to.
+
+    cpu_layers: layers whose experts are on the CPU, as its `--n-cpu-moe` counts them since August 2026.
+        -1: as few as leave the others room; the engine's own --fit is off by default.
+    ot: an argument of `-ot` that decides instead.
+    ts: as for `placed`.
+    """
+
+    name: ClassVar[str] = "placed-ik"
+    title: ClassVar[str] = "ik_llama.cpp, experts placed by layer"
+    engine: ClassVar[str] = "ik_llama.cpp"
+    source: ClassVar[str] = "ikawrakow/ik_llama.cpp 8337e4cd3: llama-load-tensors.cpp:270-350, ggml-cuda.cu:5180"
+    misses: ClassVar[str] = "computed on the CPU; copied to the GPU for prompts of many tokens"
+    apis: ClassVar[tuple[str, ...]] = ("cuda",)
+
+    def on_cpu(self, case: Case) -> list[int]:
+        if self.ot or self.cpu_layers == AUTO:
+            return super().on_cpu(case)
+        numbers = sorted(case.model.layers)
+        if case.machine.gpus == 1:
+            return numbers[len(numbers) - min(self.cpu_layers, len(numbers)) :]
+        gpu_of = gpu_of_layers(self.shares(case), numbers[-1] + 1)[:-1]  # without the output
+        left = shared_out(self.cpu_layers, [gpu_of.count(gpu) for gpu in range(case.machine.gpus)])
+        off = []
+        for number in reversed(range(numbers[-1] + 1)):
+            if left[gpu_of[number]]:
+                left[gpu_of[number]] -= 1
+                off.append(number)  # a layer without experts counts, too
+        return [number for number in numbers if number in off]
+
+    def sizes(self, case: Case) -> Sequence[int]:
+        return sorted({self._fewest(case), len(case.model.layers)})
+
+    def sized(self, case: Case) -> Self:
+        return replace(self, cpu_layers=self._fewest(case)) if self.cpu_layers == AUTO and not self.ot else self
+
+    def _fewest(self, case: Case) -> int:
+        layers = sorted(case.model.layers)
+        return self._first_that_fits(case, len(self._that_do_not_fit(case, layers)), len(layers))
+
+    def copy_from_tokens(self, case: Case) -> int:
+        """Tokens x used experts must also reach 32 x experts."""
+        return max(MIN_BATCH, -(-MIN_BATCH * case.n_experts // max(case.model.top_k, 1)))

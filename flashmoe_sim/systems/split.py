@@ -1,0 +1,108 @@
+"""How llama.cpp shares the layers of a model out over several GPUs."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.systems.base import Case, gpu_weights
+
+
+def parse_shares(text: str, gpus: int) -> tuple[float, ...]:
+    """The share of each GPU from an argument of `-ts`, such as 3,1 or 3/1; GPUs that it does not name have none.
+
+    Raises BadInput for what is no number from 0, for more shares than GPUs, and where all are 0.
+    """
+    words = re.split("[,/]+", text)
+    try:
+        shares = [float(word) for word in words]
+    except ValueError:
+        shares = []
+    if not shares or not all(0 <= share < float("inf") for share in shares) or not any(shares):
+        raise BadInput(f"ts {text!r}; expected shares from 0 with a / between them, such as 3/1")
+    if len(shares) > gpus:
+        raise BadInput(f"ts {text!r}: {len(shares)} shares; the machine has {gpus} GPU{'s' if gpus > 1 else ''}")
+    return (*shares, *[0.0] * (gpus - len(shares)))
+
+
+def written(shares: Sequence[float], between: str = "/") -> str:
+    """Shares as an argument of `-ts`."""
+    return between.join(f"{share:g}" for share in shares)
+
+
+def gpu_of_layers(shares: Sequence[float], layers: int) -> list[int]:
+    """The GPU of each layer of a model that is offloaded as a whole and, last, of its output.
+
+    The shares are of the number of layers, the output counted as one more, whatever the layers weigh.
+    Source: llama.cpp 0eca4d490, src/llama-model.cpp:1250-1290, whose numbers are 32-bit floats.
+    """
+    upto = np.cumsum(np.array(shares, np.float32), dtype=np.float32)
+    place = np.arange(layers + 1, dtype=np.float32) / np.float32(layers + 1)
+    found: list[int] = np.searchsorted(upto / upto[-1], place, side="right").tolist()
+    return found
+
+
+def loads(case: Case, at: Mapping[int, str]) -> tuple[list[int], list[int]]:
+    """Bytes of each layer and, last, of the output that go where the cuts say, and what each GPU holds beside them.
+
+    at: where the experts of a layer are, CPU or a GPU such as CUDA1; on the GPU of their layer if it does not say.
+    Dense weights count as equal in all layers and the output, the context as equal in all layers.
+    """
+    model, weights = case.model, {share.what: share.size_bytes for share in gpu_weights(case)}
+    layers = max(model.layers) + 1
+    dense = weights["dense weights"] // (layers + 1)
+    sizes = [dense + weights["context"] // layers for _ in range(layers)]
+    held = [besides(case)] * case.machine.gpus
+    for number, layer in model.layers.items():
+        where, of_experts = at.get(number, ""), layer.expert_bytes * layer.n_experts
+        if where.startswith("CUDA"):
+            held[int(where.removeprefix("CUDA"))] += of_experts
+        elif where != "CPU":
+            sizes[number] += of_experts
+    return [*sizes, dense], held
+
+
+def besides(case: Case) -> int:
+    """Bytes that every GPU holds, whatever layers it has."""
+    return sum(share.size_bytes for share in gpu_weights(case) if share.what not in ("dense weights", "context"))
+
+
+def evened(sizes: Sequence[int], taken: Sequence[int]) -> list[int]:
+    """How many of the layers, in their order, each GPU takes, so that the fullest GPU is as empty as can be.
+
+    sizes: bytes of each layer. taken: bytes that each GPU holds besides. As `-ts` these numbers give the same cut.
+    """
+
+    def filled(most: int) -> list[int]:
+        counts, place = [], 0
+        for already in taken:
+            first, left = place, most - already
+            while place < len(sizes) and sizes[place] <= left:
+                left -= sizes[place]
+                place += 1
+            counts.append(place - first)
+        return counts
+
+    all_on_one = sum(sizes) + max(taken)
+    return filled(bisect_left(range(all_on_one), len(sizes), key=lambda most: sum(filled(most))))
+
+
+def shared_out(number: int, counts: Sequence[int]) -> list[int]:
+    """So many of the layers shared out over GPUs that have `counts` of them each, as ik_llama.cpp rounds.
+
+    Source: ik_llama.cpp 00a9fd32c, src/llama-load-tensors.cpp, split mode layer.
+    """
+    total = sum(counts)
+    number = min(number, total)
+    exact = [count * number / total for count in counts]
+    shares = [int(share + 0.5) for share in exact]
+    while sum(shares) > number:
+        shares[max((gpu for gpu, share in enumerate(shares) if share), key=lambda gpu: shares[gpu] - exact[gpu])] -= 1
+    while sum(shares) < number:
+        free = [gpu for gpu, share in enumerate(shares) if share < counts[gpu]]
+        shares[min(free, key=lambda gpu: shares[gpu] - exact[gpu])] += 1
+    return shares
