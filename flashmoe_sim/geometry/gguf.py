@@ -24,7 +24,8 @@ def read_gguf(path: str | Path) -> ModelGeometry:
     Raises BadInput for a damaged or incomplete model and for one without routed experts.
     """
     path = Path(path)
-    keys, tensors = _merged(read_files(path))
+    files = read_files(path)
+    keys, tensors = _merged(files)
     expert_bytes: dict[int, dict[str, int]] = {}
     n_experts: dict[int, int] = {}
     quants: Counter[str] = Counter()
@@ -60,6 +61,7 @@ def read_gguf(path: str | Path) -> ModelGeometry:
         quant="+".join(name for name, _ in quants.most_common()),
         dense_bytes=None if None in dense else dense_bytes,
         notes=tuple(notes),
+        gguf=str(files[0].path),
     )
 
 

@@ -45,7 +45,7 @@ class ModelGeometry:
     """A model's MoE layers by layer number, its experts per token and its dense bytes.
 
     dense_bytes: all weights outside the routed experts; None where the source does not tell.
-    source: where the numbers come from, for a person.
+    source: where the numbers come from, for a person. gguf: the file, the first of a split model; empty if it is none.
     """
 
     name: str
@@ -56,6 +56,7 @@ class ModelGeometry:
     quant: str = ""
     dense_bytes: int | None = None
     notes: tuple[str, ...] = ()
+    gguf: str = ""
 
     @property
     def routed_bytes(self) -> int:

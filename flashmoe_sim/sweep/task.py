@@ -27,7 +27,7 @@ SEMANTICS = 2
 WORDS: dict[type, tuple[str, ...]] = {
     Setup: ("policy", "prefetch"),  # described apart, with their code
     Conditions: ("execution",),
-    ModelGeometry: ("name", "source", "arch", "quant", "notes"),
+    ModelGeometry: ("name", "source", "arch", "quant", "notes", "gguf"),
     Machine: ("name", "title", "anchors", "api"),
     Quantity: ("source", "condition", "estimated"),
     MeasuredRead: ("source",),
