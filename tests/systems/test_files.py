@@ -11,11 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies._perf_profile import read_profile
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, System
 from flashmoe_sim.systems.bounded_insert import BoundedInsert
 from flashmoe_sim.systems.files import PLACEHOLDERS, placeholders, write_files
@@ -23,10 +22,11 @@ from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.ktransformers import KTransformers
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.systems.slot_remap import SlotRemap
-from flashmoe_sim.systems.static_profile import StaticProfile
-from flashmoe_sim.trace.bundled import bundled_file
+from flashmoe_sim.systems.static_profile import StaticProfile, profile_csv
+from flashmoe_sim.systems.table import SYSTEMS
 from flashmoe_sim.trace.cut import cut
-from tests.geometry.gguf_files import write_moe
+from flashmoe_sim.trace.perf_profile import write_perf_profile
+from tests.residency.builders import trace_of
 from tests.systems.cases import case, workload
 from tests.systems.models import big_model
 
@@ -62,7 +62,9 @@ def test_the_profile_of_a_hot_cache_counts_the_trace(profile: str, tmp_path: Pat
     launch, path = _written(HotCache(max_mib=64, profile=profile), of, traced, tmp_path)
     assert path.name == "mine.json"
     assert not placeholders(launch).keys() - {"MODEL.gguf"}
-    part = cut(traced.trace, steps=(None, len(np.unique(traced.trace.steps)) // 2)) if profile == "half" else traced.trace
+    part = (
+        cut(traced.trace, steps=(None, len(np.unique(traced.trace.steps)) // 2)) if profile == "half" else traced.trace
+    )
     found = {layer: dict(of_layer.hits) for layer, of_layer in read_profile(path).items()}
     assert found == {view.layer: Counter(view.expert.tolist()) for view in part.by_layer}
 
@@ -93,18 +95,19 @@ def test_the_profile_of_static_experts_ranks_them_as_the_simulator_does(
 
 
 def test_a_call_of_many_experts_is_several_lines(tmp_path: Path) -> None:
-    of = case(experts=2000, top_k=1500)
-    traced = workload(of.model, tokens=2)
-    _, path = _written(StaticProfile(slots=1, profile="all"), of, traced, tmp_path)
-    assert sum(sum(of_layer.values()) for of_layer in read_csv(path).values()) == traced.trace.refs
+    made = trace_of([(0, list(range(1500)), 1500)], 2000)
+    path = tmp_path / "p.csv"
+    path.write_bytes(profile_csv(prepare(made).layer_pools))
+    assert read_csv(path) == {0: Counter(range(1500))}
 
 
 def test_a_profile_of_ones_own_is_named_and_not_written(tmp_path: Path) -> None:
     of = case()
-    system = HotCache(max_mib=64, profile="my own.json")
-    launch = write_files(system, of, workload(of.model), tmp_path, "mine")
-    assert "--moe-hot-cache 'my own.json'" in launch.line
-    assert not list(tmp_path.iterdir())
+    traced, mine = workload(of.model), tmp_path / "my own.json"
+    write_perf_profile(traced.trace, mine)
+    launch = write_files(HotCache(max_mib=64, profile=str(mine)), of, traced, tmp_path, "mine")
+    assert f"--moe-hot-cache '{mine}' --moe" in launch.line
+    assert list(tmp_path.iterdir()) == [mine]
 
 
 def test_a_trace_of_another_model_makes_no_profile(tmp_path: Path) -> None:
@@ -139,6 +142,15 @@ def test_a_system_without_files(system: System, tmp_path: Path) -> None:
     of = case()
     assert write_files(system, of, workload(of.model), tmp_path, "mine") == system.launch(of)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["placed", "cpu", "imp", "slot-bank", "big-moe-on-edge"])
+def test_the_models_own_file_is_in_the_command_line(name: str) -> None:
+    of = case()
+    of = replace(of, model=replace(of.model, gguf="my models/a.gguf"))
+    line = SYSTEMS[name]().launch(of).line
+    assert " 'my models/a.gguf' " in f"{line} "
+    assert "MODEL" not in line
 
 
 def test_what_the_words_of_ktransformers_stand_for() -> None:
