@@ -21,6 +21,8 @@ PLACEHOLDERS = {
     "file in MOE_TRACE_OUT",
     "MODEL.gturbo": "the folder that TurboFieldfareRepack of the same repository makes of the model",
     "MODEL.nvmoe/resident.gguf": "what tools/repack_gguf.py of the same repository makes of MODEL.gguf",
+    "PACKED_MODEL": "the folder with packed_experts/ that repack_experts.py of the same repository writes; the dense "
+    "weights are made by metal_infer/extract_weights.py",
     "MODEL": "the folder of the model as its authors published it, in safetensors",
     "CPU_WEIGHTS": "the folder that kt-kernel/scripts/convert_cpu_weights.py of the same repository makes of MODEL; "
     "give --kt-method, too, with another format than AMXINT4",
