@@ -22,8 +22,8 @@ Run = Callable[..., str]
 
 def written(text: str) -> dict[str, str]:
     """Each file that a step writes whole: the last path named before its block."""
-    blocks = re.finditer(r"```(?:python|toml)\n(.*?)```", text, re.DOTALL)
-    return {re.findall(r"`([\w/-]+\.(?:py|toml))`", text[: block.start()])[-1]: block[1] for block in blocks}
+    blocks = re.finditer(r"```(?:python|toml|text)\n(.*?)```", text, re.DOTALL)
+    return {re.findall(r"`([\w/-]+\.(?:py|toml|txt))`", text[: block.start()])[-1]: block[1] for block in blocks}
 
 
 def added(text: str) -> dict[str, str]:
@@ -118,7 +118,7 @@ def test_the_new_format_is_read_and_runs_on_the_new_machine(run: Run) -> None:
 
 def test_the_new_system_is_compared(run: Run) -> None:
     compared = run("-c", ENTRY, "compare", "deepseek-v2-lite", "--machine", "rtx-3090", "--system", "quarter-bank")
-    assert "quarter-bank\n    quarter-bank MODEL.gguf --io-split 4" in compared
+    assert "quarter-bank\n    quarter-bank -m MODEL.gguf --io-split 4" in compared
     assert passed(run, "-k", "quarter-bank", "tests/systems", "tests/test_reference.py") >= 3
 
 

@@ -66,6 +66,7 @@ def read_gguf(path: str | Path) -> ModelGeometry:
         dense_bytes=None if None in dense else dense_bytes,
         notes=tuple(notes),
         attention=attention,
+        gguf=str(files[0].path),
     )
 
 

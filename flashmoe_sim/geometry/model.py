@@ -48,7 +48,7 @@ class ModelGeometry:
 
     dense_bytes: all weights outside the routed experts; None where the source does not tell.
     attention: what the context takes; None where the source does not tell.
-    source: where the numbers come from, for a person.
+    source: where the numbers come from, for a person. gguf: the file, the first of a split model; empty if it is none.
     """
 
     name: str
@@ -60,6 +60,7 @@ class ModelGeometry:
     dense_bytes: int | None = None
     notes: tuple[str, ...] = ()
     attention: Attention | None = None
+    gguf: str = ""
 
     @property
     def routed_bytes(self) -> int:

@@ -27,7 +27,8 @@ SEMANTICS = 2
 WORDS: dict[type, tuple[str, ...]] = {
     Setup: ("policy", "prefetch"),  # described apart, with their code
     Conditions: ("execution",),
-    ModelGeometry: ("name", "source", "arch", "quant", "notes", "attention"),  # the context is in Conditions, in bytes
+    # the context is in Conditions, in bytes
+    ModelGeometry: ("name", "source", "arch", "quant", "notes", "attention", "gguf"),
     Machine: ("name", "title", "anchors", "api", "gpus"),
     Quantity: ("source", "condition", "estimated"),
     MeasuredRead: ("source",),

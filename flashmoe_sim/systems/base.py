@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -52,6 +53,11 @@ class Case:
     @property
     def dense_bytes(self) -> int:
         return self.model.dense_bytes or 0
+
+    @property
+    def gguf(self) -> str:
+        """The model's file, or the word that stands for it."""
+        return self.model.gguf or "MODEL.gguf"
 
     @property
     def n_experts(self) -> int:
@@ -111,14 +117,20 @@ PAGE_FAULTS = Cost(
 
 @dataclass(frozen=True)
 class Launch:
-    """How a system is started: its program and flags, and variables to set."""
+    """How a system is started: its program and flags, and variables to set.
+
+    sourced: a file that a shell reads first; empty if none. Words in capitals stand for files: `systems/files.py`.
+    """
 
     words: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
+    sourced: str = ""
 
     @property
     def line(self) -> str:
         """The command line as a shell takes it."""
+        if self.sourced:
+            return f". {shlex.quote(self.sourced)} && {replace(self, sourced='').line}"
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
         return " ".join([*variables, shlex.join(self.words)])
 
@@ -145,7 +157,7 @@ class System(ABC):
 
     The first paragraph of a system's docstring is its entry in docs/systems.md, and its other lines say what each
     setting means.
-    engine: the program. source: where its rule was read, with the commit.
+    engine: the program. source: its repository and the commit that its flags are of, a colon, where its rule was read.
     keeps: what it keeps where. misses: where the other experts are computed or read from.
     size: the setting that decides how much memory it takes, empty if it has none; its default is the system's own rule.
     gpu: whether it needs a GPU of any kind. own_gpu: True if it needs one with a memory of its own, False if it needs
@@ -186,6 +198,11 @@ class System(ABC):
         """One sentence."""
         return " ".join((getdoc(type(self)) or "").partition("\n\n")[0].split())
 
+    @property
+    def version(self) -> str:
+        """The version that its flags are of, such as ikawrakow/ik_llama.cpp 8337e4cd3."""
+        return re.split("[:,]", self.source)[0]
+
     def why_not(self, case: Case) -> str:
         """Why the system cannot run there at all, or empty."""
         machine, model = case.machine, case.model
@@ -221,6 +238,10 @@ class System(ABC):
     @abstractmethod
     def launch(self, case: Case) -> Launch:
         """How it is started with these settings."""
+
+    def files(self, workload: Workload) -> Mapping[str, bytes]:
+        """The files that `launch` names by words such as PROFILE.json, and the content of each, made of a workload."""
+        return {}
 
     def prepared(self, workload: Workload) -> Workload:
         """The workload as the system routes it."""
@@ -287,7 +308,7 @@ def ladder(least: int, most: int) -> list[int]:
 
 def llama_words(case: Case, *words: str, program: str = "llama-server") -> tuple[str, ...]:
     """A command line of llama.cpp's kind with the model and, as far as they are known, the context and its type."""
-    return (program, "-m", "MODEL.gguf", *context_words(case), *words)
+    return (program, "-m", case.gguf, *context_words(case), *words)
 
 
 def context_words(case: Case) -> tuple[str, ...]:

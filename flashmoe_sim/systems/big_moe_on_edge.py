@@ -13,7 +13,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
-from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, ladder, no_room
+from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, ladder, llama_words, no_room
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
 from flashmoe_sim.trace.cut import cut
 
@@ -35,7 +35,10 @@ class BigMoeOnEdge(System):
     name: ClassVar[str] = "big-moe-on-edge"
     title: ClassVar[str] = "BigMoeOnEdge"
     engine: ClassVar[str] = "BigMoeOnEdge"
-    source: ClassVar[str] = "Helldez/BigMoeOnEdge 07045c19: docs/cache-sizing.md, core/src/moe/expert_stream_source.cpp"
+    source: ClassVar[str] = (
+        "Helldez/BigMoeOnEdge 2d4f2b11: cli/main.cpp; 07045c19: docs/cache-sizing.md, "
+        "core/src/moe/expert_stream_source.cpp"
+    )
     keeps: ClassVar[str] = "the experts used last, of all layers together, in RAM"
     misses: ClassVar[str] = "read from storage past the page cache, while hits are computed"
     size: ClassVar[str] = "cache_mib"
@@ -86,5 +89,5 @@ class BigMoeOnEdge(System):
         return prepare(cut(workload.trace, top_k=self.top_k), workload.geometry)
 
     def launch(self, case: Case) -> Launch:
-        words = ["bmoe-cli", "-m", "MODEL.gguf", "--moe-stream", "--cache-mb", str(self.cache_mib), "--overlap"]
+        words = llama_words(case, "--moe-stream", "--cache-mb", str(self.cache_mib), "--overlap", program="bmoe-cli")
         return Launch((*words, *(("--n-expert-used", str(self.top_k)) if self.top_k else ())))

@@ -45,7 +45,7 @@ class Crow(System):
     title: ClassVar[str] = "Crow, three tiers"
     engine: ClassVar[str] = "Crow"
     source: ClassVar[str] = (
-        "nibor1896/Crow#25, #69, #87, on ggml-org/llama.cpp#25294: --moe-stream-cache, --moe-stream-l2"
+        "nibor1896/Crow 59db7ad: patches/moe-stream-on-b10269.patch; #25, #69, #87, on ggml-org/llama.cpp#25294"
     )
     keeps: ClassVar[str] = "the experts used last in slots of each layer, and more in pinned RAM"
     misses: ClassVar[str] = "uploaded from pinned RAM, or read from storage past the page cache"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,7 +32,7 @@ from flashmoe_sim.systems.base import (
 from flashmoe_sim.systems.static_profile import ALL, HALF
 from flashmoe_sim.timeline.models.hot_cold import HotColdPadded
 from flashmoe_sim.trace.cut import cut
-from flashmoe_sim.trace.perf_profile import write_perf_profile
+from flashmoe_sim.trace.perf_profile import perf_profile
 
 AUTO = -1
 RESERVE_BYTES = 1024 * MIB
@@ -137,12 +137,20 @@ class HotCache(System):
     def replay(self, workload: Workload, setup: Setup) -> Replay:
         if self.profile != HALF or not isinstance(setup.policy, HotProfile):
             return super().replay(workload, setup)
-        steps = np.unique(workload.trace.steps)
         with TemporaryDirectory() as folder:
             file = Path(folder, "profile.json")
-            write_perf_profile(cut(workload.trace, steps=(None, max(len(steps) // 2, 1))), file)
+            file.write_bytes(self._profile(workload))
             policy = replace(setup.policy, profile=str(file))
             return super().replay(workload, replace(setup, policy=policy))
+
+    def _profile(self, workload: Workload) -> bytes:
+        trace = workload.trace
+        if self.profile == HALF:
+            trace = cut(trace, steps=(None, max(len(np.unique(trace.steps)) // 2, 1)))
+        return perf_profile(trace)
+
+    def files(self, workload: Workload) -> Mapping[str, bytes]:
+        return {} if self._file else {"PROFILE.json": self._profile(workload)}
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         everything = case.model.routed_bytes + case.slot_bytes  # with the empty slot of every layer

@@ -36,7 +36,7 @@ class Imp(System):
     name: ClassVar[str] = "imp"
     title: ClassVar[str] = "imp, experts in RAM"
     engine: ClassVar[str] = "imp"
-    source: ClassVar[str] = "kekzl/imp#235, #1365, #1374, #1375: moe.expert_cache_budget_pct, moe.pin_host_experts"
+    source: ClassVar[str] = "kekzl/imp 0aabfb5f: tools/imp-cli/args.cpp; #235, #1365, #1374, #1375"
     keeps: ClassVar[str] = "the experts used last, in slots of each layer on the GPU"
     misses: ClassVar[str] = "copied to the GPU from RAM"
     size: ClassVar[str] = "slots"
@@ -84,7 +84,8 @@ class Imp(System):
         percent = min(max(-(-100 * taken // max(gpu_left(case), 1)), 1), MOST_PERCENT)
         settings = [f"force_host_experts={len(case.model.layers)}", f"expert_cache_budget_pct={percent}"]
         settings += ["pin_host_experts=true"] if self.pinned else []
-        words = ["imp-cli", "--model", "MODEL.gguf"]
+        words = ["imp-cli", "--model", case.gguf]
+        words += ["--max-seq-len", str(case.context)] if case.context else []
         for setting in settings:
             words += ["--set", f"moe.{setting}"]
         return Launch(tuple(words))

@@ -114,6 +114,7 @@ class KTransformers(System):
 
     def launch(self, case: Case) -> Launch:
         words = ["python", "-m", "sglang.launch_server", "--model", "MODEL"]
+        words += ["--kt-weight-path", "CPU_WEIGHTS", "--kt-cpuinfer", "CORES", "--kt-threadpool-count", "NUMA_NODES"]
         words += ["--context-length", str(case.context)] if case.context else []
         words += ["--kt-num-gpu-experts", str(self.experts), "--kt-expert-placement-strategy", self.strategy]
         words += ["--init-expert-location", "ACTIVATION.pt"] if self.strategy == "frequency" else []

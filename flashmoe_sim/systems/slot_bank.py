@@ -81,7 +81,7 @@ class SlotBank(System):
     name: ClassVar[str] = "slot-bank"
     title: ClassVar[str] = "Flash-MoE slot bank"
     engine: ClassVar[str] = "anemll-flash-llama.cpp"
-    source: ClassVar[str] = "Anemll/anemll-flash-llama.cpp, 64e25509b: src/llama-context.cpp:507-2576"
+    source: ClassVar[str] = "Anemll/anemll-flash-llama.cpp 64e25509b: src/llama-context.cpp:507-2576"
     keeps: ClassVar[str] = "the experts used last, in slots of each layer"
     misses: ClassVar[str] = "read from storage into a slot"
     size: ClassVar[str] = "slots"

@@ -50,8 +50,8 @@ class SlotRemap(System):
     title: ClassVar[str] = "llama-cpp-moe-flash, remapped slots"
     engine: ClassVar[str] = "llama-cpp-moe-flash"
     source: ClassVar[str] = (
-        "cecil-the-coder/llama-cpp-moe-flash: patches 0001a-c 2f7e7b9, 0017 d56efdc, 0022 7937441, "
-        "0023 c5760f9, 0024 da3984d"
+        "cecil-the-coder/llama-cpp-moe-flash 2f7e7b9: patches 0001a-c; 0017, 0018 d56efdc, 0022 7937441, 0023 c5760f9, "
+        "0024 da3984d"
     )
     keeps: ClassVar[str] = "the experts used last, in slots of each layer"
     misses: ClassVar[str] = "copied into a slot from the mapped file, one after another"

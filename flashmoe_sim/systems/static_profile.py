@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -11,6 +11,8 @@ import numpy as np
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.static import Static
+from flashmoe_sim.residency.pool import Pool
+from flashmoe_sim.residency.profile import find_profile
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.setup import Setup
@@ -31,6 +33,7 @@ from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.trace.routing import RoutingTrace
 
 HALF, ALL = "half", "all"
+MOST_IN_LINE = 256  # experts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +51,7 @@ class StaticProfile(System):
     name: ClassVar[str] = "static-profile"
     title: ClassVar[str] = "Codacus fork, hot experts by profile"
     engine: ClassVar[str] = "thecodacus/llama.cpp"
-    source: ClassVar[str] = "thecodacus/llama.cpp#5, #9: --moe-cache-profile, --moe-cache-slots"
+    source: ClassVar[str] = "thecodacus/llama.cpp ac743f81f: common/arg.cpp:2625, src/llama-model.cpp:1661; #5, #9"
     keeps: ClassVar[str] = "a profile's most used experts of each layer in GPU memory"
     misses: ClassVar[str] = "computed on the CPU"
     size: ClassVar[str] = "slots"
@@ -76,6 +79,10 @@ class StaticProfile(System):
         profile = profile_of(workload.trace, self.profile)
         return run_replay(workload, replace(setup, policy=Static(profile=profile)), record=True)
 
+    def files(self, workload: Workload) -> Mapping[str, bytes]:
+        pools = find_profile(profile_of(workload.trace, self.profile), workload.trace, workload.layer_pools).pools
+        return {"PROFILE.csv": profile_csv(pools)}
+
     def memory(self, case: Case) -> tuple[Share, ...]:
         return (
             Share("hot experts", "gpu", self.slots * case.slot_bytes),
@@ -84,8 +91,24 @@ class StaticProfile(System):
         )
 
     def launch(self, case: Case) -> Launch:
-        words = ("-ngl", "99", "-ncmoe", "99", "-fa", "1", "--moe-cache-profile", "PROFILE.csv")
+        words = ("-ngl", "99", "-ncmoe", "99", "-fa", "on", "--moe-cache-profile", "PROFILE.csv")
         return Launch(llama_words(case, *words, "--moe-cache-slots", str(self.slots)))
+
+
+def profile_csv(pools: Sequence[Pool]) -> bytes:
+    """The experts that each call asks for, in lines of step, layer and experts, as llama-moe-trace writes them.
+
+    The engine counts every expert in a line, so its counts are requests, as `static` counts them.
+    Source: thecodacus/llama.cpp ac743f81f, src/llama-model.cpp:1675; it reads lines in pieces of 4095 bytes.
+    """
+    lines = []
+    for pool in pools:
+        for call, start, stop in zip(pool.call, pool.offset[:-1], pool.offset[1:], strict=True):
+            experts = np.unique(pool.key[start:stop])
+            ahead = f"{pool.trace.steps[call]},{pool.trace.layer[call]}"
+            for first in range(0, len(experts), MOST_IN_LINE):
+                lines.append(",".join((ahead, *map(str, experts[first : first + MOST_IN_LINE].tolist()))))
+    return ("\n".join(lines) + "\n").encode()
 
 
 def profile_of(trace: RoutingTrace, profile: str) -> str:

@@ -14,6 +14,8 @@ from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System
 from flashmoe_sim.systems.ways import ReadIntoSlots
 
 SLOTS = (8, 16, 24, 32)
+CONTEXTS = (4096, 8192, 16384, 32768, 65536)
+SLOTS_FOR_BATCHES = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,10 @@ class TurboFieldfare(System):
     name: ClassVar[str] = "turbofieldfare"
     title: ClassVar[str] = "TurboFieldfare"
     engine: ClassVar[str] = "TurboFieldfare"
-    source: ClassVar[str] = "drumih/turbo-fieldfare 1c69c969: docs/SYSTEM_DESIGN.md; #169 for the number of slots"
+    source: ClassVar[str] = (
+        "drumih/turbo-fieldfare 903c7bf: Sources/TurboFieldfareServer/Core/ServerArguments.swift; "
+        "1c69c969: docs/SYSTEM_DESIGN.md; #169 for the number of slots"
+    )
     keeps: ClassVar[str] = "the experts used most often, in slots of each layer"
     misses: ClassVar[str] = "read through the page cache into a slot, while hits are computed"
     size: ClassVar[str] = "slots"
@@ -42,6 +47,11 @@ class TurboFieldfare(System):
     def __post_init__(self) -> None:
         if self.slots not in SLOTS:
             raise BadInput(f"system turbofieldfare: slots {self.slots}; expected {', '.join(map(str, SLOTS))}")
+
+    def why_not(self, case: Case) -> str:
+        if case.context > CONTEXTS[-1]:
+            return f"a context of {case.context} tokens; the engine has at most {CONTEXTS[-1]}"
+        return super().why_not(case)
 
     def sizes(self, case: Case) -> Sequence[int]:
         return SLOTS
@@ -59,6 +69,8 @@ class TurboFieldfare(System):
         )
 
     def launch(self, case: Case) -> Launch:
-        context = ("--max-context", str(case.context)) if case.context else ()
-        words = ("TurboFieldfareServer", "--model", "MODEL.gturbo", *context)
-        return Launch((*words, "--expert-cache-slots", str(self.slots)))
+        words = ["TurboFieldfareServer", "--model", "MODEL.gturbo", "--expert-cache-slots", str(self.slots)]
+        if case.context:
+            words += ["--max-context", str(next(size for size in CONTEXTS if size >= case.context))]
+        words += ["--prefill", "off"] if self.slots < SLOTS_FOR_BATCHES else []
+        return Launch(tuple(words))

@@ -15,11 +15,21 @@ PERF_SCHEMA = "llama.cpp.moe_layer_opt_perf.v1"
 
 
 def write_perf_profile(trace: RoutingTrace, path: Path, *, force: bool = False) -> None:
-    """Write what `--moe-layer-perf-out` writes of the same calls without a hot cache, less the times.
+    """Write `perf_profile` of a trace.
+
+    Raises BadInput if the trace has no reference, the file exists without force, or it cannot be written.
+    """
+    document = perf_profile(trace)
+    with atomic_writer(path, force=force) as stream:
+        stream.write(document)
+
+
+def perf_profile(trace: RoutingTrace) -> bytes:
+    """What `--moe-layer-perf-out` writes of the same calls without a hot cache, less the times, in JSON.
 
     Counts are references, and all are in the cold lane; a call counts if it has a token. What `--moe-hot-cache` reads,
     and `hot-profile:profile=FILE`.
-    Raises BadInput if the trace has no reference, the file exists without force, or it cannot be written.
+    Raises BadInput if the trace has no reference.
     Source: llama-moe-hot-cache-perf-json.cpp of the fork adrianhoehne/llama.cpp, commit 04c100386.
     """
     import orjson
@@ -40,8 +50,7 @@ def write_perf_profile(trace: RoutingTrace, path: Path, *, force: bool = False) 
         "summary": {"layer_calls": calls, "hot_slot_ratio": 0.0},
         "layers": used,
     }
-    with atomic_writer(path, force=force) as stream:
-        stream.write(orjson.dumps(document) + b"\n")
+    return orjson.dumps(document) + b"\n"
 
 
 def _layer(trace: RoutingTrace, number: int) -> dict[str, Any]:

@@ -206,6 +206,7 @@ def test_any_file_of_a_split_model_opens_all(tmp_path: Path, moe_keys: list[byte
     assert models[0].layers == models[1].layers == models[2].layers
     assert models[1].routed_bytes == 768
     assert models[2].name == "Small"
+    assert {model.gguf for model in models} == {str(paths[0])}
 
 
 def test_the_first_missing_file_is_named(tmp_path: Path, moe_keys: list[bytes], moe_tensors: list[bytes]) -> None:
