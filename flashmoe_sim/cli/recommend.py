@@ -67,7 +67,10 @@ SUFFIXES = (".md", ".html")
 )
 @memory_options
 @click.option(
-    "--save", type=click.Path(path_type=Path), metavar="FILE", help="Write the advice too: FILE.md or FILE.html."
+    "--save",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the advice too, FILE.md or FILE.html, and beside it the files that its command line names.",
 )
 @force_option
 @lenient_option
@@ -128,6 +131,8 @@ def command(
             reserve=reserve,
             buffers=buffers,
         )
+    if save is not None:
+        found = _with_files(found, save, force=force)
     said = sections(found)
     if save is not None:
         _write(said, save, force=force)
@@ -155,6 +160,21 @@ def _check_suffix(save: Path) -> None:
 
     if save.suffix not in SUFFIXES:
         raise BadInput(f"{save}: expected a name that ends in {' or '.join(SUFFIXES)}")
+
+
+def _with_files(found: Recommendation, save: Path, *, force: bool) -> Recommendation:
+    """The recommendation whose command line names the files that were written for it, beside the page."""
+    from dataclasses import replace
+
+    from flashmoe_sim.systems.files import write_files
+
+    best = found.best.best
+    own = None if found.borrowed else found.workload
+    launch = write_files(best.system, found.case, own, save.parent, save.stem, force=force)
+    for word in launch.words:
+        if word.startswith(str(save.with_suffix(""))):
+            message(f"wrote {word}")
+    return replace(found, best=replace(found.best, best=replace(best, launch=launch)))
 
 
 def _write(said: Sequence[Section], save: Path, *, force: bool) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.report.sections import Command, Section, Table
+from flashmoe_sim.systems.base import Launch
 from flashmoe_sim.systems.compare import NEAR, Compared
+from flashmoe_sim.systems.files import placeholders
 from flashmoe_sim.tune.cliffs import cliffs
 from flashmoe_sim.tune.evidence import evidence
 from flashmoe_sim.tune.recommend import KNEE, Recommendation, Sizes
@@ -62,13 +64,19 @@ def _run(found: Recommendation) -> Section:
             f" It reads the prompt at {three(best.prompt_tok_s)} tok/s: {three(seconds)} s for a {what} "
             f"({goal.prompt_tokens:,} prompt tokens)."
         )
-    parts: list[str | Table | Command] = [first, Command(best.launch.line), f"It takes {memory(best)}."]
+    parts: list[str | Table | Command] = [first, Command(best.launch.line), *_words(best.launch)]
+    parts.append(f"It takes {memory(best)}. The flags are those of {best.system.version}.")
     if found.main_line is not None and (plain := found.main_line.best).launch is not None:
         parts += [
             f"Without a fork, llama.cpp itself ({plain.system.spec}) gives {speed(plain)}:",
             Command(plain.launch.line),
         ]
     return Section(f"{found.case.model.name} on {found.case.machine.title}", tuple(parts))
+
+
+def _words(launch: Launch) -> list[str]:
+    """What the words of a command line stand for."""
+    return [f"{word}: {meaning}." for word, meaning in placeholders(launch).items()]
 
 
 def _size(found: Recommendation) -> Section:
@@ -169,7 +177,7 @@ def _listed(words: Sequence[str]) -> str:
 
 def _others(found: Recommendation) -> Section:
     """Other systems, those within the error first."""
-    ran = [one for one in found.found.systems if one.runs and one is not found.best]
+    ran = [one for one in found.others if one.runs]
     if not ran:
         return Section("Other systems", tuple(part for part in (_cannot(found),) if part))
     shown = ran[:OTHERS]

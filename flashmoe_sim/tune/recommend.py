@@ -58,10 +58,15 @@ class Recommendation:
         return self.found.objective
 
     @property
+    def others(self) -> tuple[Searched, ...]:
+        """The other systems, the fastest first."""
+        return tuple(one for one in self.found.systems if one.best.system != self.best.best.system)
+
+    @property
     def rivals(self) -> tuple[Searched, ...]:
         """Other systems that could be as fast: their intervals reach that of `best`."""
         lo = self.best.best.tok_s_lo or 0.0
-        return tuple(one for one in self.found.systems if one is not self.best and (one.best.tok_s_hi or 0.0) >= lo)
+        return tuple(one for one in self.others if (one.best.tok_s_hi or 0.0) >= lo)
 
 
 def recommend(
