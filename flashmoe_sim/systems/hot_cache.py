@@ -34,6 +34,7 @@ from flashmoe_sim.systems.static_profile import ALL, HALF
 from flashmoe_sim.timeline.models.hot_cold import HotColdPadded
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.perf_profile import write_perf_profile
+from flashmoe_sim.trace.routing import RoutingTrace
 
 AUTO = -1
 RESERVE_BYTES = 1024 * MIB
@@ -144,6 +145,13 @@ class HotCache(System):
             write_perf_profile(cut(workload.trace, steps=(None, max(len(steps) // 2, 1))), file)
             policy = replace(setup.policy, profile=str(file))
             return super().replay(workload, replace(setup, policy=policy))
+
+    def with_profile_of(self, trace: RoutingTrace, folder: Path) -> Self | None:
+        if self._file:
+            return None
+        file = folder / "profile.json"
+        write_perf_profile(trace, file)
+        return replace(self, profile=str(file))
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         everything = case.model.routed_bytes + case.slot_bytes  # with the empty slot of every layer
