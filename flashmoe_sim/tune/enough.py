@@ -206,14 +206,21 @@ def converged(
     if lengths:
         first, second = found[-2:]
         halves = (transfer(first, second, objective), transfer(second, first, objective))
-    largest = (1 - FINE) * max(kept_bytes(one) for one in tried) <= kept_bytes(best)
-    return Convergence((*parts, _part(total, best, whole, objective)), halves, largest, len(tried))
+    return Convergence((*parts, _part(total, best, whole, objective)), halves, _is_largest(best, tried), len(tried))
 
 
 def _part(tokens: int, chosen: Compared | None, whole: Scores, objective: Objective) -> Part:
     if chosen is None:
         return Part(tokens)
     return Part(tokens, chosen.system, chosen.tok_s, whole.seconds_more(chosen.system, objective))
+
+
+def _is_largest(best: Compared, tried: Sequence[Compared]) -> bool:
+    most = max(tried, key=kept_bytes)
+    if best.system == most.system:
+        return True
+    less, more = sorted(getattr(one.system, one.system.size) for one in (best, most))
+    return bool(less >= (1 - FINE) * more)
 
 
 def _some(tried: Sequence[Compared], best: Compared) -> list[Compared]:
