@@ -23,9 +23,11 @@ from flashmoe_sim.tune.across import Scores, Transfer, score, transfer
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.search import FINE, kept_bytes, pick
 
-# On stretches of the bundled traces, eight from each of 55 systems on machines, the chosen size took over 10 % longer
-# on the whole trace than the best one: with 32 tokens in 49 % of the cases, 64 in 35 %, 128 in 20 %, 256 in 5 %, 512 in
-# 1 %. No choice of the largest size that fits did: in a short trace large banks do not fill, so that it errs one way.
+# On eight stretches of the bundled traces for each of 46 to 60 pairs of a system and a machine, the chosen size took
+# over 10 % longer on the whole trace than the best: with 32 tokens in 49 % of the cases, with 64 in 35 %, 128 in 20 %,
+# 256 in 5 %, 512 in 1 %. No choice of the largest size that fits did: large banks do not fill in a short trace, which
+# therefore errs towards small ones. `Convergence.settled` on other stretches: of settled choices below the largest, 7 %
+# lost over 10 % with 256 tokens and 3 % with 512; of those not settled, 20 % and 7 %, and 58 % with 64 tokens.
 LEAST_TOKENS = 64
 TRUSTED_TOKENS = 256
 PART_TOKENS = 32
@@ -110,9 +112,12 @@ class Convergence:
         return None if half is None or self.whole.tok_s is None else self.whole.tok_s / half - 1
 
     @property
-    def speed_settled(self) -> bool:
-        """Whether the speed moved less since half of the trace than a run may differ from its prediction."""
-        return self.speed_change is not None and abs(self.speed_change) <= SPEED_ERROR
+    def speed_moves(self) -> bool:
+        """Whether the speed moved more since half of the trace than a run may differ from its prediction.
+
+        If not, it holds for more of the same work only: other work can be half or twice as fast.
+        """
+        return self.speed_change is not None and abs(self.speed_change) > SPEED_ERROR
 
     @property
     def wanted_tokens(self) -> int | None:
@@ -120,7 +125,7 @@ class Convergence:
 
         Four times as many, a rule of thumb: in seven of ten cases that was enough.
         """
-        return None if self.settled else max(MORE * self.whole.tokens, TRUSTED_TOKENS)
+        return None if self.settled else MORE * self.whole.tokens
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -139,7 +144,7 @@ class Convergence:
         else:
             said.append(f"{self._unsettled()}; record about {_round(self.wanted_tokens or 0):,} tokens")
             said.append("until then rather take a larger size: in a short trace large banks do not fill")
-        if self.speed_change is not None and not self.speed_settled:
+        if self.speed_change is not None and self.speed_moves:
             said.append(
                 f"the predicted speed moved by {100 * self.speed_change:+.0f} % from half of the trace to all of it, "
                 "and may move again"
@@ -180,16 +185,18 @@ def converged(
     """What parts of a trace would have led to, among settings that were tried on all of it.
 
     tried: settings of one system that ran, each on the whole trace, as `Searched.tried` has them; of more than 12, the
-        choice and others evenly spread are used. Replays each of them on one and a half traces in all.
+        choice, the fastest and others evenly spread are used. Replays each of them on one and a half traces in all.
     """
     best = pick(tried, objective)
     assert best is not None
-    kept = _some(sorted(tried, key=kept_bytes), best)
+    fastest = min(tried, key=lambda one: objective.seconds(one) or math.inf)
+    kept = _some(sorted(tried, key=kept_bytes), (best, fastest))
     whole = Scores(workload.trace.name, {one.system: one for one in kept})
     steps, tokens = _decoded(workload.trace)
-    total = int(tokens.sum())
-    lengths = [total // part for part in PARTS if total // part >= PART_TOKENS]
-    ends = [int(steps[np.searchsorted(np.cumsum(tokens), length)]) + 1 for length in lengths]
+    so_far, total = np.cumsum(tokens), int(tokens.sum())
+    within = {int(np.searchsorted(so_far, total // part)) for part in PARTS if total // part >= PART_TOKENS}
+    lasts = sorted(last for last in within if so_far[last] < total)  # a step of many tokens may be all there is
+    ends = [int(steps[last]) + 1 for last in lasts]
     pieces = [_cut(workload, None, end) for end in ends]
     if ends:
         pieces.append(_cut(workload, ends[-1], None))
@@ -199,11 +206,11 @@ def converged(
             progress(number, len(pieces))
         found.append(score(piece, case, whole.each))
     parts = [
-        _part(length, each.pick(objective), whole, objective)
-        for length, each in zip(lengths, found, strict=False)  # without the second half, which is the last
+        _part(int(so_far[last]), each.pick(objective), whole, objective)
+        for last, each in zip(lasts, found, strict=False)  # without the second half, which is the last
     ]
     halves: tuple[Transfer, ...] = ()
-    if lengths:
+    if found:
         first, second = found[-2:]
         halves = (transfer(first, second, objective), transfer(second, first, objective))
     return Convergence((*parts, _part(total, best, whole, objective)), halves, _is_largest(best, tried), len(tried))
@@ -223,9 +230,9 @@ def _is_largest(best: Compared, tried: Sequence[Compared]) -> bool:
     return bool(less >= (1 - FINE) * more)
 
 
-def _some(tried: Sequence[Compared], best: Compared) -> list[Compared]:
+def _some(tried: Sequence[Compared], always: Sequence[Compared]) -> list[Compared]:
     spread = np.linspace(0, len(tried) - 1, min(len(tried), MOST_SIZES)).round().astype(int)
-    return [one for number, one in enumerate(tried) if number in spread or one is best]
+    return [one for number, one in enumerate(tried) if number in spread or one in always]
 
 
 def _decoded(trace: RoutingTrace) -> tuple[NDArray[Any], NDArray[np.int64]]:

@@ -37,7 +37,7 @@ def test_a_working_set_that_stays_is_settled() -> None:
     assert chosen_slots(found) == [6] * 5  # six slots hold all; more hit no more
     assert [part.seconds_more for part in found.parts] == [0.0] * 5
     assert (found.since_tokens, found.largest, found.settled, found.wanted_tokens) == (32, False, True, None)
-    assert found.speed_settled
+    assert not found.speed_moves
     assert found.sentences == (
         "slot-bank:slots=6 is the choice from 32 of 512 tokens on, within 3 %; a longer trace is unlikely to change it",
     )
@@ -70,7 +70,7 @@ def test_a_short_trace_settles_only_the_largest_size() -> None:
     assert found.sentences[0] == (
         "128 decoded tokens are few for a choice below the largest size; record about 500 tokens"
     )
-    assert not found.speed_settled  # the bank fills in the first half
+    assert found.speed_moves  # the bank fills in the first half
     assert "moved by +10 % from half" in found.sentences[-1]
     largest = of([range(16)] * 128)
     assert chosen_slots(largest)[-1] == 16
@@ -117,6 +117,17 @@ def test_one_setting_and_many() -> None:
     )
     assert chosen_slots(many)[-1] == 6
     assert steps == [(number, 4) for number in range(4)]  # three parts and the second half
+
+
+def test_steps_of_many_tokens() -> None:
+    small = case()
+    batches = drawn(small, [SIX] * 5, tokens=48)
+    found = converged(batches, small, tried(batches, small), objective=DECODE)
+    assert [part.tokens for part in found.parts] == [96, 144, 240]  # whole steps
+    single = drawn(small, [SIX], tokens=240)
+    found = converged(single, small, tried(single, small), objective=DECODE)
+    assert [part.tokens for part in found.parts] == [240]
+    assert (found.halves, found.speed_change) == ((), None)
 
 
 def test_tokens_of_a_prompt_do_not_count() -> None:
