@@ -152,6 +152,32 @@ COMPARED = (
     Column("command", "str", "", "the command line that starts it so"),
 )
 
+PARTS = (
+    Column("tokens", "int", "tokens", "decoded tokens of the part; the last row is the whole trace"),
+    Column("setting", "str", "", "the setting that the part leads to; null if nothing can be timed on it"),
+    Column("tok_s", "float", "1/s", "its decode speed, predicted from the part alone"),
+    Column(
+        "seconds_more", "float", "1", "what it takes more on the whole trace than the whole trace's choice, a share"
+    ),
+)
+
+TRANSFERS = (
+    Column("tuned_on", "str", "", "name of the trace that led to the setting"),
+    Column("scored_on", "str", "", "name of the trace that it is replayed on"),
+    Column("setting", "str", "", "the setting that the first leads to; null if nothing can be timed on it"),
+    Column("own_setting", "str", "", "the setting that the second leads to; null if nothing can be timed on it"),
+    Column(
+        "seconds_more", "float", "1", "what the first takes more there than the second, a share; null if it cannot run"
+    ),
+    Column(
+        "seconds_more_with_profile",
+        "float",
+        "1",
+        "the same with the profile of the whole first trace; null if the system makes no profile of a trace",
+    ),
+    Column("why_not", "str", "", "why the setting does not run on the second trace; null if it does"),
+)
+
 OF_SEVERAL_TRACES = (
     *BANK,
     Column("policy", "str", "", "eviction policy with its parameters"),
@@ -207,6 +233,10 @@ def markdown() -> str:
     lines += _table(PREDICTED)
     lines += ["", "## Systems compared", "", "`rows` of `sim compare --json`, and the table of `api.compare`.", ""]
     lines += _table(COMPARED)
+    lines += ["", "## Parts of a trace", "", "The choice of a size that the first tokens of a trace lead to.", ""]
+    lines += _table(PARTS)
+    lines += ["", "## From one trace to another", "", "What the choice that one trace leads to costs on another.", ""]
+    lines += _table(TRANSFERS)
     lines += ["", "## Over several traces", "", "`summary` of `sim sweep --json`, if there are several traces.", ""]
     lines += _table(OF_SEVERAL_TRACES)
     return "\n".join(lines) + "\n"

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from inspect import getdoc
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from flashmoe_sim.budget import BUFFERS_BYTES, MemoryBudget, own_memory
@@ -24,6 +25,7 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel
+from flashmoe_sim.trace.routing import RoutingTrace
 
 LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
@@ -250,6 +252,10 @@ class System(ABC):
     def replay(self, workload: Workload, setup: Setup) -> Replay:
         """The recorded replay of a prepared workload."""
         return run_replay(workload, setup, record=True)
+
+    def with_profile_of(self, trace: RoutingTrace, folder: Path) -> Self | None:
+        """The system with its profile made of another trace, in a file there; None if it makes none of a trace."""
+        return None
 
     def adapted(self, machine: Machine) -> Machine:
         """The machine with the system's own costs: factors widen intervals, and only estimates are replaced."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
@@ -28,8 +29,9 @@ from flashmoe_sim.systems.base import (
     ladder,
     slots_that_fit,
 )
-from flashmoe_sim.systems.static_profile import HALF, profile_of
+from flashmoe_sim.systems.static_profile import HALF, profile_of, written_profile
 from flashmoe_sim.timeline.models.hot_cold import HotCold
+from flashmoe_sim.trace.routing import RoutingTrace
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,10 @@ class KTransformers(System):
         if self.strategy == "frequency":
             setup = replace(setup, policy=StaticGlobal(profile=profile_of(workload.trace, self.profile)))
         return run_replay(workload, setup, record=True)
+
+    def with_profile_of(self, trace: RoutingTrace, folder: Path) -> Self | None:
+        file = written_profile(trace, self.profile, folder) if self.strategy == "frequency" else None
+        return None if file is None else replace(self, profile=file)
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         on_gpu = min(self.experts, case.n_experts) * case.slot_bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
@@ -31,6 +32,7 @@ from flashmoe_sim.systems.base import (
 )
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.store import write_store
 
 HALF, ALL = "half", "all"
 MOST_IN_LINE = 256  # experts
@@ -79,9 +81,15 @@ class StaticProfile(System):
         profile = profile_of(workload.trace, self.profile)
         return run_replay(workload, replace(setup, policy=Static(profile=profile)), record=True)
 
+<<<<<<< HEAD
     def files(self, workload: Workload) -> Mapping[str, bytes]:
         pools = find_profile(profile_of(workload.trace, self.profile), workload.trace, workload.layer_pools).pools
         return {"PROFILE.csv": profile_csv(pools)}
+=======
+    def with_profile_of(self, trace: RoutingTrace, folder: Path) -> Self | None:
+        file = written_profile(trace, self.profile, folder)
+        return None if file is None else replace(self, profile=file)
+>>>>>>> wt-enough
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         return (
@@ -116,3 +124,12 @@ def profile_of(trace: RoutingTrace, profile: str) -> str:
     if profile == HALF:
         return f"first-{max(len(np.unique(trace.steps)) // 2, 1)}"
     return "" if profile == ALL else profile
+
+
+def written_profile(trace: RoutingTrace, profile: str, folder: Path) -> str | None:
+    """A file of the trace there, which takes the place of a profile; None for a profile that is of no trace at hand."""
+    if profile not in (HALF, ALL):
+        return None
+    file = folder / "profile.parquet"
+    write_store(trace, file)
+    return str(file)

@@ -1,0 +1,140 @@
+"""How a choice made by one trace holds on another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.compare import Compared, at_setting
+from flashmoe_sim.tune.objective import Objective
+from flashmoe_sim.tune.search import pick
+
+
+@dataclass(frozen=True, eq=False)
+class Transfer:
+    """The setting that one trace leads to, on another trace.
+
+    tuned_on, scored_on: names of the traces. chosen, own: the settings that they lead to; None if none can be timed.
+    seconds_more: what `chosen` takes more on the second than `own`, as a share; None if it does not run there.
+    with_profile: the same with the profile of the whole first trace too, where `own` has one of half the second; None
+        for a system that makes none of its trace.
+    why_not: why `chosen` does not run on the second trace, or empty.
+    """
+
+    tuned_on: str
+    scored_on: str
+    chosen: System | None
+    own: System | None
+    seconds_more: float | None
+    with_profile: float | None = None
+    why_not: str = ""
+
+    def as_row(self) -> dict[str, Any]:
+        """schema.TRANSFERS."""
+        return {
+            "tuned_on": self.tuned_on,
+            "scored_on": self.scored_on,
+            "setting": None if self.chosen is None else self.chosen.spec,
+            "own_setting": None if self.own is None else self.own.spec,
+            "seconds_more": self.seconds_more,
+            "seconds_more_with_profile": self.with_profile,
+            "why_not": self.why_not or None,
+        }
+
+    @property
+    def sentence(self) -> str:
+        """What to tell a person."""
+        if self.chosen is None or self.own is None:
+            return f"{self.tuned_on if self.chosen is None else self.scored_on}: leads to no choice"
+        of = f"{self.chosen.spec}, the choice of {self.tuned_on},"
+        if self.seconds_more is None:
+            return f"{of} does not run on {self.scored_on}: {self.why_not}"
+        said = f"{of} is the choice of {self.scored_on} too"
+        if self.chosen != self.own:
+            said = f"{of} takes {_longer(self.seconds_more)} on {self.scored_on} than {self.own.spec}, its own choice"
+        if self.with_profile is not None:
+            said += f"; with the profile of {self.tuned_on} it takes {_longer(self.with_profile)} than with its own"
+        return said
+
+
+def across(
+    workloads: Sequence[Workload],
+    case: Case,
+    settings: Sequence[System],
+    *,
+    objective: Objective,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Transfer]:
+    """Every ordered pair of traces of one model: what the choice of the first costs on the second.
+
+    settings: of one system. Each is replayed on each trace once, and one more a pair for a system with a profile.
+    """
+    scores = []
+    for number, workload in enumerate(workloads):
+        if progress is not None:
+            progress(number, len(workloads))
+        scores.append(score(workload, case, settings))
+    found = []
+    for first, tuned in zip(workloads, scores, strict=True):
+        for second, on in zip(workloads, scores, strict=True):
+            if first is not second:
+                found.append(_with_profile(transfer(tuned, on, objective), first, second, case, on, objective))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Settings on one trace; name: of the trace."""
+
+    name: str
+    each: Mapping[System, Compared]
+
+    def pick(self, objective: Objective) -> Compared | None:
+        return pick(list(self.each.values()), objective)
+
+    def seconds_more(self, chosen: System, objective: Objective) -> float | None:
+        """What a setting takes more than the one that this trace leads to, as a share; None if it cannot be timed."""
+        own, seconds = self.pick(objective), objective.seconds(self.each[chosen])
+        least = None if own is None else objective.seconds(own)
+        return None if seconds is None or not least else seconds / least - 1
+
+
+def score(workload: Workload, case: Case, settings: Iterable[System]) -> Scores:
+    """Replay settings on a trace."""
+    return Scores(workload.trace.name, {one: at_setting(workload, case, one, interval=False) for one in settings})
+
+
+def transfer(tuned: Scores, on: Scores, objective: Objective) -> Transfer:
+    """What the choice of one trace costs on another, each with profiles of its own."""
+    chosen, own = tuned.pick(objective), on.pick(objective)
+    return Transfer(
+        tuned.name,
+        on.name,
+        None if chosen is None else chosen.system,
+        None if own is None else own.system,
+        None if chosen is None else on.seconds_more(chosen.system, objective),
+        why_not="" if chosen is None else on.each[chosen.system].why_not,
+    )
+
+
+def _with_profile(
+    found: Transfer, first: Workload, second: Workload, case: Case, on: Scores, objective: Objective
+) -> Transfer:
+    if found.chosen is None or found.own is None:
+        return found
+    with TemporaryDirectory() as folder:
+        system = found.chosen.with_profile_of(first.trace, Path(folder))
+        if system is None:
+            return found
+        seconds = objective.seconds(at_setting(second, case, system, interval=False))
+    least = objective.seconds(on.each[found.own])
+    return found if seconds is None or not least else replace(found, with_profile=seconds / least - 1)
+
+
+def _longer(share: float) -> str:
+    return f"{100 * abs(share):.0f} % {'less' if share < 0 else 'longer'}"
