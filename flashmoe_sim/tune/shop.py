@@ -72,8 +72,8 @@ def changes(parts: Parts) -> dict[str, list[Change]]:
     """
     kinds = parts.by_kind
     if (chip := kinds.get("chip")) is not None:
-        found = {"chip": _computers(chip, parts)}
-        return found | {"storage": _drives(parts)} if chip.system != "macos" else found
+        drives = [] if chip.system == "macos" else _drives(parts)
+        return {"chip": _computers(chip, parts)} | ({"storage": drives} if drives else {})
     found = {"storage": _drives(parts)}
     memory, gpu = _memory_of(parts), kinds.get("gpu")
     lpddr = memory is not None and _generation(memory) not in CHANNEL_GIB

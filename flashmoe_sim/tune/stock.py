@@ -77,7 +77,7 @@ class Stock:
     def sets(self, number: int, options: dict[str, list[Change]]) -> list[tuple[Change, ...]]:
         """Sets of so many changes that go together and make the machine better in some respect."""
         found = [one for kinds in combinations(options, number) for one in product(*map(options.__getitem__, kinds))]
-        made = {one: machine for one in found if (machine := machine_of(self._parts(one), self.parts)) is not None}
+        made = {one: machine for one in found if (machine := machine_of(self.parts_with(one), self.parts)) is not None}
         no_better = at_least([self.now, *made.values()])[0]
         better = {one: machine for (one, machine), no in zip(made.items(), no_better[1:], strict=True) if not no}
         self.machines |= better
@@ -143,7 +143,7 @@ class Stock:
         return Bought(
             tuple(change.said(self.parts) for change in one),
             tuple(change.kind for change in one),
-            self._parts(one),
+            self.parts_with(one),
             self._sure(self._fastest(one), machine),
             self._doublings(machine),
         )
@@ -160,7 +160,8 @@ class Stock:
     def _sure(self, found: Compared, machine: Machine) -> Compared:
         return found if found.tok_s is None else self.resizer.sure(found, machine)
 
-    def _parts(self, one: Sequence[Change]) -> Parts:
+    def parts_with(self, one: Sequence[Change]) -> Parts:
+        """The parts after these changes."""
         parts = self.parts
         for change in one:
             parts = change.made(parts)
