@@ -39,6 +39,7 @@ class Part:
     kind: gpu, chip (CPU and GPU on one memory), cpu, memory, link or storage. source, condition: of all that is said of
     it, unless a number has its own. memory: what a CPU takes at best. pcie: the link that a GPU has or a CPU gives.
     class_: of storage. system: what a chip runs, macos or linux. api: what programs the GPU, one of machine.APIS.
+    sold_gib: sizes of RAM that a chip is sold with.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Part:
     class_: str = ""
     system: str = ""
     api: str = ""
+    sold_gib: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,10 +101,11 @@ def catalogue() -> dict[str, Part]:
 
 def _part(name: str, kind: str, entry: Mapping[str, Any]) -> Part:
     texts = {("class_" if key == "class" else key): entry[key] for key in TEXTS if key in entry}
-    known = ("title", "aliases", "source", "condition", *TEXTS)
+    known = ("title", "aliases", "source", "condition", "sold_gib", *TEXTS)
     source, condition = entry["source"], entry["condition"]
     numbers = {key: _number(value, source, condition) for key, value in entry.items() if key not in known}
-    return Part(name, kind, entry["title"], source, condition, tuple(entry.get("aliases", ())), numbers, **texts)
+    aliases, sold = tuple(entry.get("aliases", ())), tuple(entry.get("sold_gib", ()))
+    return Part(name, kind, entry["title"], source, condition, aliases, numbers, sold_gib=sold, **texts)
 
 
 def _number(given: float | Mapping[str, Any], source: str, condition: str) -> Quantity:

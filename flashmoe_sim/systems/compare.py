@@ -12,6 +12,8 @@ import numpy as np
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, Launch, System
 from flashmoe_sim.systems.borrow import MISSES_SD
@@ -162,8 +164,12 @@ def at_setting(
     borrowed: bool = False,
     hit_rate: float | None = None,
     interval: bool = True,
+    replays: dict[tuple[System, Setup], Replay] | None = None,
 ) -> Compared:
-    """A system with its settings as they are, on a case; see `compare`. interval: whether to work out that of tok/s."""
+    """A system with its settings as they are, on a case; see `compare`.
+
+    interval: whether to work out that of tok/s. replays: of this workload, which serve any machine; new ones are added.
+    """
     try:
         system.check(case)
         plan, shares = system.plan(case), system.memory(case)
@@ -191,7 +197,10 @@ def at_setting(
             )
         assert workload is not None
         routed = system.prepared(workload)
-        replayed = system.replay(routed, plan.setup)
+        replays = {} if replays is None else replays
+        if (key := (system, plan.setup)) not in replays:
+            replays[key] = system.replay(routed, plan.setup)
+        replayed = replays[key]
         said = replace(said, hindsight=getattr(replayed.setup.policy, "profile", None) == "")
         timed = time_replay(routed, plan.setup, replayed, plan.machine, conditions, interval=interval)
         pages = page_cache_bytes(routed, plan.setup, replayed, plan.machine, conditions)

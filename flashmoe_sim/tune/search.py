@@ -110,7 +110,7 @@ class _Searcher:
 
     def __init__(self, workload: Workload, case: Case, objective: Objective, *, borrowed: bool) -> None:
         self.case, self.objective, self.borrowed = case, objective, borrowed
-        self.whole, self.stretch = workload, _stretch(workload)
+        self.whole, self.stretch = workload, stretch(workload, COARSE_REFS)
         self.known: dict[tuple[Workload, System], Compared] = {}
 
     @property
@@ -204,10 +204,10 @@ class _Searcher:
         return replace(found, best=best, tried=tuple(best if one is found.best else one for one in found.tried))
 
 
-def _stretch(workload: Workload) -> Workload:
-    """The first steps of the workload with at most COARSE_REFS references, or all of it."""
+def stretch(workload: Workload, most_refs: int) -> Workload:
+    """The first steps of the workload with at most so many references, or all of it."""
     trace = workload.trace
-    if trace.refs <= COARSE_REFS:
+    if trace.refs <= most_refs:
         return workload
-    steps = max(int(np.unique(trace.steps).size * COARSE_REFS / trace.refs), 1)
+    steps = max(int(np.unique(trace.steps).size * most_refs / trace.refs), 1)
     return prepare(cut(trace, steps=(None, steps)), workload.geometry)

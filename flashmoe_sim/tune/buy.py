@@ -1,0 +1,146 @@
+"""What to buy: the fewest changed parts of a machine that reach a wanted speed, and what each would bring."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.numbers import plain, three
+from flashmoe_sim.machines.parts import Parts
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.compare import NEAR, Compared
+from flashmoe_sim.tune.resize import Resizer
+from flashmoe_sim.tune.shop import note_on
+from flashmoe_sim.tune.stock import Bought, Stock
+
+MOST_CHANGES = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Advice:
+    """What to buy.
+
+    target_tok_s: the wanted speed. present: the fastest system on the machine as it is. bought: the machines with the
+    fewest changed parts that reach the target, the least changed first; none smaller in every respect reaches it.
+    fastest: the fastest machine that was found if none reaches it. note: what was not changed, and why, or empty.
+    n_machines, evaluations: what was tried.
+    """
+
+    target_tok_s: float
+    present: Compared
+    bought: tuple[Bought, ...]
+    fastest: Bought | None
+    note: str
+    n_machines: int
+    evaluations: int
+
+    @property
+    def enough(self) -> bool:
+        """Whether nothing has to be bought."""
+        return (self.present.tok_s or 0.0) >= self.target_tok_s
+
+    @property
+    def sentence(self) -> str:
+        wanted, present = f"{plain(self.target_tok_s)} tok/s", self.present
+        if self.enough:
+            sure = (present.tok_s_lo or 0.0) >= self.target_tok_s
+            less = "" if sure else "; it may be less: the lower end of the interval is below it"
+            return f"For {wanted} there is nothing to buy: the machine has {_speed(present)}{less}."
+        now = f"it has {_speed(present)} now" if present.tok_s else "no system runs on it now"
+        if self.bought:
+            number = len(self.bought[0].kinds)
+            one = "another computer" if self.bought[0].kinds == ("chip",) else "one other part"
+            what = f"{one} is" if number == 1 else f"{number} other parts are"
+            sure = any((each.found.tok_s_lo or 0.0) >= self.target_tok_s for each in self.bought)
+            less = "" if sure else "; with none of them is the lower end of the interval that fast"
+            return f"For {wanted} {what} enough; {now}{less}."
+        if self.fastest is None:
+            return f"No change of a named part makes the machine faster; {now}."
+        change = ", ".join(self.fastest.changes)
+        return f"Nothing in the catalogue reaches {wanted}; the fastest is {_speed(self.fastest.found)}, with {change}."
+
+
+@dataclass(frozen=True, eq=False)
+class NextBetter:
+    """What better parts would bring, one at a time.
+
+    present: the fastest system on the machine as it is. rows: by kind of part, then by how much changes. useless: kinds
+    of which no better part is 3 % faster. note: what was not changed, and why, or empty. n_machines, evaluations: what
+    was tried.
+    """
+
+    present: Compared
+    rows: tuple[Bought, ...]
+    useless: tuple[str, ...]
+    note: str
+    n_machines: int
+    evaluations: int
+
+
+def buy(
+    workload: Workload,
+    case: Case,
+    systems: Sequence[System],
+    *,
+    parts: Parts,
+    target_tok_s: float,
+    borrowed: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Advice:
+    """The fewest parts to change so that one of the systems decodes at the target.
+
+    parts: of the case's machine. Single changes are tried first, then pairs, then triples; of equally many, all are
+    found that no smaller change could take the place of, as long as no better machine is slower than a worse one.
+    Raises BadInput for a target that is no speed.
+    """
+    if not 0 < target_tok_s < math.inf:
+        raise BadInput(f"{target_tok_s:g} tok/s; expected a speed above 0, such as 10")
+    stock = Stock(Resizer(workload, case, systems, borrowed=borrowed), parts)
+    present, bought, fastest, note = stock.present(), [], None, ""
+    if (present.tok_s or 0.0) < target_tok_s:
+        note = note_on(parts)
+        for number in range(1, MOST_CHANGES + 1):
+            options = stock.options if number < MOST_CHANGES else stock.next_better()
+            if bought := stock.least_reaching(stock.sets(number, options), target_tok_s, progress):
+                break
+        fastest = None if bought else stock.fastest()
+    return Advice(target_tok_s, present, tuple(bought), fastest, note, len(stock.tried), stock.resizer.evaluations)
+
+
+def next_better(
+    workload: Workload,
+    case: Case,
+    systems: Sequence[System],
+    *,
+    parts: Parts,
+    borrowed: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> NextBetter:
+    """What the next better parts of every kind would bring, one changed at a time.
+
+    Cards are those with at least the memory of the present one that the same programs run on, and of one size of memory
+    the one that changes least. A part that is less than 3 % faster than a lesser one of its kind is left out.
+    """
+    stock = Stock(Resizer(workload, case, systems, borrowed=borrowed), parts)
+    present, options = stock.present(), stock.next_better()
+    rows: list[Bought] = []
+    for number, changes in enumerate(options.values()):
+        if progress is not None:
+            progress(number, len(options))
+        most = present.tok_s or 0.0
+        for change in changes:
+            speed = stock.speed((change,))
+            if speed * (1 - NEAR) > most:
+                rows.append(stock.bought((change,)))
+                most = speed
+    useless = tuple(kind for kind in options if all(row.kinds != (kind,) for row in rows))
+    return NextBetter(present, tuple(rows), useless, note_on(parts), len(stock.tried), stock.resizer.evaluations)
+
+
+def _speed(found: Compared) -> str:
+    if found.tok_s is None or found.tok_s_lo is None or found.tok_s_hi is None:
+        return "no speed"
+    return f"{three(found.tok_s)} tok/s (90 % {three(found.tok_s_lo)} to {three(found.tok_s_hi)})"

@@ -1,0 +1,163 @@
+"""What each single change of a machine would bring, with the system sized again for the changed machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flashmoe_sim.ceilings.hardware import CHANGES, TWICE
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.numbers import three
+from flashmoe_sim.machines.compose import DRIVER_GIB
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.compare import Compared
+from flashmoe_sim.timeline.assemble import own_memory
+from flashmoe_sim.tune.resize import Resizer
+
+RAM_GIB = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+GPU_GIB = (8, 12, 16, 24, 32, 48, 80, 96, 141, 192)
+# A size is another one if it is a tenth larger at least: 121 GiB that a system leaves of 128 are 128.
+LARGER = 1.1
+# Changes of ceilings.hardware that one purchase makes together.
+FASTER = {
+    "storage": ("twice storage.read_gb_s",),
+    "the link to the GPU": ("twice link.pinned_gb_s", "twice link.pageable_gb_s"),
+    "the GPU's memory": ("twice gpu.weights_gb_s",),
+    "RAM": ("twice memory.copy_gb_s", "twice cpu.weights_gb_s"),
+    "the host": ("half host.call_us", "half host.install_us"),
+}
+RATES = {
+    "storage": "storage.read_gb_s",
+    "the link to the GPU": "link.pinned_gb_s",
+    "the GPU's memory": "gpu.weights_gb_s",
+    "RAM": "memory.bandwidth_gb_s",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Lever:
+    """One change of a machine, and the fastest system before and after it. machine: the changed one."""
+
+    change: str
+    machine: Machine
+    before: Compared
+    after: Compared
+
+    @property
+    def gain(self) -> float:
+        """Of the speed, 0.1 for 10 %; infinite if nothing runs before."""
+        if self.after.tok_s is None:
+            return 0.0
+        return self.after.tok_s / self.before.tok_s - 1 if self.before.tok_s else float("inf")
+
+    def as_row(self) -> dict[str, Any]:
+        return {
+            "change": self.change,
+            "setting": self.after.system.spec,
+            "tok_s": self.after.tok_s,
+            "tok_s_lo": self.after.tok_s_lo,
+            "tok_s_hi": self.after.tok_s_hi,
+            "before_tok_s": self.before.tok_s,
+            "gain": self.gain,
+        }
+
+
+def levers(
+    workload: Workload,
+    case: Case,
+    systems: Sequence[System],
+    *,
+    borrowed: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Lever]:
+    """What every change of `changed_machines` brings, the largest gain first.
+
+    systems: candidates with their sizes open, such as the recommended one with its other settings as they are.
+    Raises BadInput if none of them runs on the machine as it is.
+    """
+    resizer = Resizer(workload, case, systems, borrowed=borrowed)
+    machines = changed_machines(case.machine)
+    before = resizer.fastest(case.machine)
+    if before.tok_s is None:
+        raise BadInput(f"{case.machine.name}: {before.system.spec} does not run there: {before.why_not}")
+    before = resizer.sure(before, case.machine)
+    found = []
+    for number, (change, machine) in enumerate(machines.items()):
+        if progress is not None:
+            progress(number, len(machines))
+        after = resizer.fastest(machine)
+        found.append(Lever(change, machine, before, after if after.tok_s is None else resizer.sure(after, machine)))
+    return sorted(found, key=lambda one: -one.gain)
+
+
+def changed_machines(machine: Machine) -> dict[str, Machine]:
+    """A machine with each single change that it has the quantities for, by the change in words.
+
+    Sizes are the next usual ones and twice the present one; rates are twice the present ones. On a machine whose GPU
+    shares the RAM, memory of another size is shared in the same proportion, and faster memory is faster for both.
+    """
+    return {**_larger_ram(machine), **_larger_gpu(machine), **_faster(machine)}
+
+
+def _larger_ram(machine: Machine) -> dict[str, Machine]:
+    if machine.memory is None:
+        return {}
+    now = machine.memory.ram_gib.value
+    paths = ["memory.ram_gib"]
+    if machine.gpu is not None and machine.gpu.memory_gib is not None and not own_memory(machine):
+        paths.append("gpu.memory_gib")
+    return {
+        f"{size} GiB of RAM instead of {_gib(now)}": scaled(machine, dict.fromkeys(paths, size / now))
+        for size in _next_and_twice(now, RAM_GIB)
+    }
+
+
+def _larger_gpu(machine: Machine) -> dict[str, Machine]:
+    if machine.gpu is None or machine.gpu.memory_gib is None or not own_memory(machine):
+        return {}
+    now = machine.gpu.memory_gib.value
+    return {
+        f"{size} GiB on the GPU instead of {_gib(now + DRIVER_GIB)}": scaled(
+            machine, {"gpu.memory_gib": (size - DRIVER_GIB) / now}
+        )
+        for size in _next_and_twice(now + DRIVER_GIB, GPU_GIB)
+    }
+
+
+def _next_and_twice(now: float, usual: Sequence[int]) -> list[int]:
+    """The next usual size, and the first that is twice as large."""
+    found = [[size for size in usual if size >= least * now][:1] for least in (LARGER, TWICE / LARGER)]
+    return sorted({size for sizes in found for size in sizes})
+
+
+def _faster(machine: Machine) -> dict[str, Machine]:
+    quantities, found, shared = dict(machine.quantities()), {}, not own_memory(machine)
+    for what, names in FASTER.items():
+        factors = {path: factor for name in names for path, factor in CHANGES[name].items()}
+        if what == "RAM":
+            factors |= dict.fromkeys(("memory.bandwidth_gb_s", *(["gpu.weights_gb_s"] if shared else [])), TWICE)
+        factors = {path: factor for path, factor in factors.items() if path in quantities}
+        if not factors or (what == "the GPU's memory" and shared):  # which is the RAM
+            continue
+        rate = quantities.get(RATES.get(what, ""))
+        said = "" if rate is None else f" ({three(TWICE * rate.value)} GB/s instead of {three(rate.value)})"
+        found[f"{what} twice as fast{said}"] = scaled(machine, factors)
+    return found
+
+
+def _gib(size: float) -> str:
+    return f"{round(size, 1):g}"
+
+
+def scaled(machine: Machine, factors: Mapping[str, float]) -> Machine:
+    """The machine with some quantities times a factor, their intervals too."""
+    for path, factor in factors.items():
+        section, _, key = path.partition(".")
+        part = getattr(machine, section)
+        now = getattr(part, key)
+        new = replace(now, value=now.value * factor, lo=now.lo * factor, hi=now.hi * factor)
+        machine = replace(machine, **{section: replace(part, **{key: new})})
+    return machine

@@ -1,0 +1,90 @@
+"""One model on many machines, and many models on one machine: the best system of each pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.borrow import borrow
+from flashmoe_sim.systems.compare import Compared, case_of
+from flashmoe_sim.tune.resize import Resizer
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """A model on a machine. found: the fastest system with its interval; if none runs, one and why not."""
+
+    model: str
+    machine: str
+    found: Compared
+
+    def as_row(self) -> dict[str, Any]:
+        return {"model": self.model, "machine": self.machine} | {
+            key: value for key, value in self.found.as_row().items() if key in ROW
+        }
+
+
+ROW = ("system", "setting", "why_not", "gpu_bytes", "ram_bytes", "tok_s", "tok_s_lo", "tok_s_hi", "command")
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The cells in their given order, and how many settings were timed for them."""
+
+    cells: tuple[Cell, ...]
+    evaluations: int
+
+    @property
+    def fastest(self) -> list[Cell]:
+        """The fastest first, then those where nothing runs."""
+        return sorted(self.cells, key=lambda cell: -(cell.found.tok_s or 0.0))
+
+
+def over_machines(
+    workload: Workload,
+    case: Case,
+    systems: Sequence[System],
+    machines: Iterable[Machine],
+    *,
+    borrowed: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Cells:
+    """The model and the context of a case on each machine; systems are sized for it, other settings stay as given."""
+    resizer, cells, machines = Resizer(workload, case, systems, borrowed=borrowed), [], list(machines)
+    for number, machine in enumerate(machines):
+        if progress is not None:
+            progress(number, len(machines))
+        cells.append(Cell(case.model.name, machine.name, _best(resizer, machine)))
+    return Cells(tuple(cells), resizer.evaluations)
+
+
+def over_models(
+    models: Iterable[ModelGeometry],
+    machine: Machine,
+    systems: Sequence[System],
+    *,
+    kv_bytes: int = 0,
+    context: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Cells:
+    """Each model on one machine by a borrowed trace; kv_bytes: memory of the context, the same for each."""
+    cells, evaluations, models = [], 0, list(models)
+    for number, model in enumerate(models):
+        if progress is not None:
+            progress(number, len(models))
+        workload, _ = borrow(model)
+        case = case_of(model, machine, workload=workload, kv_bytes=kv_bytes, context=context)
+        resizer = Resizer(workload, case, systems, borrowed=True)
+        cells.append(Cell(model.name, machine.name, _best(resizer, machine)))
+        evaluations += resizer.evaluations
+    return Cells(tuple(cells), evaluations)
+
+
+def _best(resizer: Resizer, machine: Machine) -> Compared:
+    found = resizer.fastest(machine)
+    return found if found.tok_s is None else resizer.sure(found, machine)

@@ -1,0 +1,79 @@
+"""Systems whose size is chosen again on each of many machines, from replays that all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.compare import Compared, at_setting
+from flashmoe_sim.tune.search import WORTH, stretch
+
+# The replays of all sizes stay in memory, so a longer trace is cut.
+MOST_REFS = 200_000
+
+
+class Resizer:
+    """Systems on changing machines, with one model and the first 200,000 references of one trace.
+
+    evaluations: settings that were timed on a machine.
+    """
+
+    def __init__(self, workload: Workload, case: Case, systems: Sequence[System], *, borrowed: bool = False) -> None:
+        self.case, self.systems, self.borrowed = case, tuple(systems), borrowed
+        self.workload = stretch(workload, MOST_REFS)
+        self.replays: dict[tuple[System, Setup], Replay] = {}
+        self.evaluations = 0
+
+    def fastest(self, machine: Machine) -> Compared:
+        """The fastest system at its fastest size, without an interval; if none runs, the first one and why not.
+
+        Every system is tried with the most memory that it can take and as its own rule has it; of systems at least half
+        as fast as the fastest, the other sizes are tried, too.
+        """
+        case = replace(self.case, machine=machine)
+        tried = {system: self._ends(system, case) for system in self.systems}
+        most = max(one.tok_s or 0.0 for ends in tried.values() for one in ends)
+        for system, ends in tried.items():
+            if most and max(one.tok_s or 0.0 for one in ends) >= WORTH * most:
+                known = [one.system for one in ends]
+                ends += [self._at(one, case) for one in _sizes(system, case) if one not in known]
+        return max((one for ends in tried.values() for one in ends), key=lambda one: one.tok_s or 0.0)
+
+    def sure(self, found: Compared, machine: Machine) -> Compared:
+        """With its interval."""
+        return self._at(found.system, replace(self.case, machine=machine), interval=True)
+
+    def _ends(self, system: System, case: Case) -> list[Compared]:
+        """As the system's own rule has it, and the largest size that runs; if neither runs, why not."""
+        try:
+            if reason := system.why_not(case):
+                return [Compared(system, reason)]
+            found = [self._at(system.sized(case), case)]
+        except BadInput as error:
+            found = [Compared(system, str(error))]
+        for size in reversed(_sizes(system, case)):
+            largest = self._at(size, case)
+            if largest.tok_s is not None:
+                return [*found, largest]
+        return found
+
+    def _at(self, system: System, case: Case, *, interval: bool = False) -> Compared:
+        found = at_setting(self.workload, case, system, borrowed=self.borrowed, interval=interval, replays=self.replays)
+        self.evaluations += found.tok_s is not None
+        return found
+
+
+def _sizes(system: System, case: Case) -> list[System]:
+    """The system at each of its sizes, by the memory that they take if larger values take more."""
+    if system.size_given:
+        return []
+    try:
+        return [replace(system, **{system.size: size}) for size in system.sizes(case)]
+    except BadInput:
+        return []

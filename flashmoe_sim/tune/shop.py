@@ -1,0 +1,202 @@
+"""Parts of the catalogue that could take the place of a machine's own, one kind of part at a time."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.machines.compose import compose_parts
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.parts import KINDS, Part, Parts, catalogue, parse_parts
+from flashmoe_sim.tune.levers import RAM_GIB
+
+RAM = "ram"
+# What may be changed, in the order in which it is shown.
+CHANGED = ("gpu", RAM, "memory", "storage", "link", "cpu", "chip")
+# GiB that a channel takes at most: two modules of 8, 32 and 64 GiB, without registers.
+CHANNEL_GIB = {"ddr3": 16, "ddr4": 64, "ddr5": 128}
+DRIVES = ("nvme", "sata")
+_MEMORY = re.compile(r"([a-z0-9]+)-\d+x(\d+)")
+
+
+@dataclass(frozen=True)
+class Change:
+    """Another part of one kind.
+
+    name: of the part, empty for another size of RAM. ram_gib: for `ram` and for `chip`, which is another computer.
+    """
+
+    kind: str
+    name: str = ""
+    ram_gib: float | None = None
+    n_gpus: int = 1
+
+    def made(self, parts: Parts) -> Parts:
+        """The parts after it."""
+        by_kind = dict(parts.by_kind)
+        if self.name:
+            by_kind[self.kind] = catalogue()[self.name]
+        ordered = {kind: by_kind[kind] for kind in KINDS if kind in by_kind}
+        n_gpus = self.n_gpus if self.kind == "gpu" else parts.n_gpus
+        return Parts(ordered, self.ram_gib or parts.ram_gib, n_gpus)
+
+    def said(self, parts: Parts) -> str:
+        """In words, such as `64 GiB of RAM instead of 32`."""
+        if self.kind == RAM:
+            return f"{self.ram_gib:g} GiB of RAM instead of {parts.ram_gib:g}"
+        part, old, after = catalogue()[self.name], parts.by_kind.get(self.kind), self.made(parts)
+        new = f"{after.times(part)}{part.title}"
+        if self.kind == "chip":
+            assert old is not None
+            return f"{new} with {self.ram_gib:g} GiB instead of {old.title} with {parts.ram_gib:g}"
+        return new if old is None else f"{new} instead of {parts.times(old)}{old.title}"
+
+
+def parts_of(machine: str) -> Parts:
+    """The parts of a machine that is written as parts. Raises BadInput for a preset or a file, which has none."""
+    if "+" not in machine:
+        raise BadInput(
+            f"{shown(machine)}: is described as a whole, so no part of it can be exchanged; write the machine as "
+            "parts, such as 'rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + nvme-gen4'"
+        )
+    parts = parse_parts(machine)
+    compose_parts(parts)
+    return parts
+
+
+def changes(parts: Parts) -> dict[str, list[Change]]:
+    """By kind, what could be changed of the parts that are named; a machine without a GPU may be given one.
+
+    What is soldered in stays: all but the storage of a laptop or a phone with LPDDR memory, and a laptop's GPU.
+    """
+    kinds = parts.by_kind
+    if (chip := kinds.get("chip")) is not None:
+        drives = [] if chip.system == "macos" else _drives(parts)
+        return {"chip": _computers(chip, parts)} | ({"storage": drives} if drives else {})
+    found = {"storage": _drives(parts)}
+    memory, gpu = _memory_of(parts), kinds.get("gpu")
+    lpddr = memory is not None and _generation(memory) not in CHANNEL_GIB
+    if not lpddr:
+        found[RAM] = [Change(RAM, ram_gib=size) for size in RAM_GIB if size > (parts.ram_gib or 0)]
+    if not lpddr and (gpu is None or not _in_a_laptop(gpu)):
+        found["gpu"] = _cards(parts)
+        for kind in ("memory", "link", "cpu"):
+            if kind in kinds:
+                found[kind] = [Change(kind, part.name) for part in _others(kind, kinds[kind])]
+    return {kind: found[kind] for kind in CHANGED if found.get(kind)}
+
+
+def note_on(parts: Parts) -> str:
+    """What is not changed because it is not named or soldered in, and what to do; empty if all is named."""
+    kinds = parts.by_kind
+    if (chip := kinds.get("chip")) is not None and chip.system == "macos":
+        return "a Mac's memory and SSD are soldered in, so each change is another Mac"
+    memory = _memory_of(parts)
+    if memory is not None and _generation(memory) not in CHANNEL_GIB:
+        return "the memory is soldered in, so only storage is changed"
+    missing = [] if "storage" in kinds else ["storage (such as nvme-gen4)"]
+    if chip is None and memory is None:
+        missing.append("a CPU or memory (such as ryzen-5600)")
+    return f"what is not named is not changed: add {' and '.join(missing)}" if missing else ""
+
+
+def machine_of(parts: Parts, before: Parts) -> Machine | None:
+    """The machine of changed parts; None if they do not go together."""
+    if not _go_together(parts, before):
+        return None
+    try:
+        return compose_parts(parts)
+    except BadInput:
+        return None
+
+
+def _cards(parts: Parts) -> list[Change]:
+    """One more of the present card, or other cards with more memory or more bandwidth."""
+    gpu, found = parts.by_kind.get("gpu"), []
+    for part in catalogue().values():
+        if part.kind != "gpu" or not part.api or _no_card(part):
+            continue
+        if part == gpu:
+            found.append(Change("gpu", part.name, n_gpus=parts.n_gpus + 1))
+        elif gpu is None or any(part.numbers[key].value > gpu.numbers[key].value for key in gpu.numbers):
+            found.append(Change("gpu", part.name, n_gpus=parts.n_gpus))
+    return found
+
+
+def _computers(chip: Part, parts: Parts) -> list[Change]:
+    """Computers with the same kind of system, in each size that they are sold with."""
+    return [
+        Change("chip", part.name, ram_gib=size)
+        for part in catalogue().values()
+        if part.kind == "chip" and part.system == chip.system
+        for size in part.sold_gib
+        if (part, size) != (chip, parts.ram_gib)
+    ]
+
+
+def _drives(parts: Parts) -> list[Change]:
+    drive = parts.by_kind.get("storage")
+    if drive is None or drive.class_ == "phone":
+        return []
+    return [Change("storage", part.name) for part in _others("storage", drive) if part.class_ in DRIVES]
+
+
+def _others(kind: str, own: Part) -> list[Part]:
+    """Other parts of a kind; of processors, one for each memory and link that they have."""
+    found: dict[object, Part] = {}
+    for part in catalogue().values():
+        if part.kind != kind or part == own:
+            continue
+        if kind != "cpu":
+            found[part.name] = part
+        elif part.pcie and _generation(catalogue()[part.memory]) in CHANNEL_GIB:
+            found.setdefault((part.memory, part.pcie), part)
+    return list(found.values())
+
+
+def _go_together(parts: Parts, before: Parts) -> bool:
+    """Whether processor, memory and its size go together; parts that were together before always do."""
+    memory, cpu = _memory_of(parts), parts.by_kind.get("cpu")
+    own = _memory_of(before)
+    if memory is None:
+        return True
+    generation, channels = _generation(memory), _channels(memory)
+    same = parts.ram_gib == before.ram_gib and memory == own
+    if not same and (parts.ram_gib or 0) > CHANNEL_GIB.get(generation, 0) * channels:
+        return False
+    if cpu is not None and cpu != before.by_kind.get("cpu"):
+        takes = catalogue()[cpu.memory]
+        return generation == _generation(takes) and channels <= _channels(takes)
+    if own is None or memory == own:
+        return True
+    most = max(_channels(own), 2 if cpu is None else _channels(catalogue()[cpu.memory]))
+    return generation == _generation(own) and channels <= most
+
+
+def _memory_of(parts: Parts) -> Part | None:
+    cpu = parts.by_kind.get("cpu")
+    return parts.by_kind.get("memory") or (None if cpu is None else catalogue()[cpu.memory])
+
+
+def _generation(memory: Part) -> str:
+    return _matched(memory)[1]
+
+
+def _channels(memory: Part) -> int:
+    return int(_matched(memory)[2])
+
+
+def _matched(memory: Part) -> re.Match[str]:
+    found = _MEMORY.fullmatch(memory.name)
+    assert found is not None
+    return found
+
+
+def _in_a_laptop(gpu: Part) -> bool:
+    return "Laptop" in gpu.title
+
+
+def _no_card(gpu: Part) -> bool:
+    """Whether it is soldered in, or a module for a server's own socket."""
+    return _in_a_laptop(gpu) or gpu.title.endswith(("(SXM)", "(OAM)"))

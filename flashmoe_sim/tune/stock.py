@@ -1,0 +1,181 @@
+"""Machines with parts of the catalogue instead of their own, and the fastest system on each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+
+from flashmoe_sim.machines.compose import compose_parts
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.parts import Parts, catalogue
+from flashmoe_sim.systems.compare import Compared
+from flashmoe_sim.tune.fewest import at_least, least
+from flashmoe_sim.tune.resize import Resizer
+from flashmoe_sim.tune.shop import Change, changes, machine_of
+
+# A kind of part has so many next better ones at most: of cards and computers all, one of each size.
+OPTIONS = 6
+# Two of them are worth telling apart if one is a tenth more than the other.
+APART = math.log2(1.1)
+SIZES = (
+    "gpu.memory_gib",
+    "gpu.weights_gb_s",
+    "memory.ram_gib",
+    "memory.bandwidth_gb_s",
+    "storage.read_gb_s",
+    "link.pinned_gb_s",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Bought:
+    """A machine with some parts changed, and the fastest system on it with its interval.
+
+    changes: each in words. doublings: how often all sizes and rates together were doubled, by which options are ranked.
+    """
+
+    changes: tuple[str, ...]
+    kinds: tuple[str, ...]
+    parts: Parts
+    found: Compared
+    doublings: float
+
+    def as_row(self) -> dict[str, Any]:
+        return {
+            "changes": list(self.changes),
+            "kinds": list(self.kinds),
+            "machine": " + ".join(self.parts.names),
+            "setting": self.found.system.spec,
+            "tok_s": self.found.tok_s,
+            "tok_s_lo": self.found.tok_s_lo,
+            "tok_s_hi": self.found.tok_s_hi,
+            "why_not": self.found.why_not or None,
+        }
+
+
+class Stock:
+    """The machines that changes of one machine's parts make; each is timed once.
+
+    now: the machine as it is. options: what can be changed, by kind. tried: the fastest system with some changes.
+    """
+
+    def __init__(self, resizer: Resizer, parts: Parts) -> None:
+        self.resizer, self.parts, self.now = resizer, parts, compose_parts(parts)
+        self.options = changes(parts)
+        self.machines: dict[tuple[Change, ...], Machine] = {}
+        self.tried: dict[tuple[Change, ...], Compared] = {}
+
+    def present(self) -> Compared:
+        """The fastest system on the machine as it is."""
+        return self._sure(self.resizer.fastest(self.now), self.now)
+
+    def sets(self, number: int, options: dict[str, list[Change]]) -> list[tuple[Change, ...]]:
+        """Sets of so many changes that go together and make the machine better in some respect."""
+        found = [one for kinds in combinations(options, number) for one in product(*map(options.__getitem__, kinds))]
+        made = {one: machine for one in found if (machine := machine_of(self.parts_with(one), self.parts)) is not None}
+        no_better = at_least([self.now, *made.values()])[0]
+        better = {one: machine for (one, machine), no in zip(made.items(), no_better[1:], strict=True) if not no}
+        self.machines |= better
+        return list(better)
+
+    def next_better(self) -> dict[str, list[Change]]:
+        """The next options of each kind, those that change least first.
+
+        Of cards with the memory of the present one or more that the same programs run on, the least of each size; of
+        other computers with at least as much RAM, the least with each chip; of others, those a tenth apart.
+        """
+        changed = sorted((one for (one,) in self.sets(1, self.options)), key=self._doublings_of)
+        found: dict[str, list[Change]] = {kind: [] for kind in self.options}
+        seen: set[object] = set()
+        for one in changed:
+            kept = found[one.kind]
+            if one.kind in ("gpu", "chip"):
+                size = self._size(one)
+                if size is None or size in seen:
+                    continue
+                seen.add(size)
+            elif len(kept) == OPTIONS or self._doublings_of(one) < APART + max(
+                map(self._doublings_of, kept), default=0
+            ):
+                continue
+            kept.append(one)
+        return {kind: kept for kind, kept in found.items() if kept}
+
+    def _size(self, one: Change) -> object:
+        """Of a card, its memory; of another computer, its chip; None if it is less than the present one."""
+        if one.kind == "chip":
+            own = self.parts.by_kind["chip"].name == one.name
+            return None if (one.ram_gib or 0) < (self.parts.ram_gib or 0) else (one.name, own and one.ram_gib)
+        machine, before = self.machines[one,], self.now.gpu
+        assert machine.gpu is not None
+        assert machine.gpu.memory_gib is not None
+        size = machine.gpu.memory_gib.value
+        less = before is not None and before.memory_gib is not None and size < before.memory_gib.value
+        return None if less or machine.api != (self.now.api or "cuda") else size
+
+    def least_reaching(
+        self, sets: Sequence[tuple[Change, ...]], target_tok_s: float, progress: Callable[[int, int], None] | None
+    ) -> list[Bought]:
+        """The least of the sets of changes that reach the target, the least changed first.
+
+        None of what was tried before may reach it.
+        """
+        better = at_least([self.machines[one] for one in (*self.tried, *sets)])
+        hopeless = np.any(better[: len(self.tried), len(self.tried) :], axis=0)
+        left = [one for one, no in zip(sets, hopeless.tolist(), strict=True) if not no]
+        better = at_least([self.machines[one] for one in left])
+        found = least(better, lambda item: self.speed(left[item]) >= target_tok_s, progress=progress)
+        return sorted((self.bought(left[item]) for item in found), key=lambda one: one.doublings)
+
+    def fastest(self) -> Bought | None:
+        """The fastest of what was tried."""
+        most = max(self.tried, key=self.speed, default=())
+        return self.bought(most) if most and self.speed(most) else None
+
+    def bought(self, one: tuple[Change, ...]) -> Bought:
+        """The machine with these changes, with the interval of its speed."""
+        machine = self.machines[one]
+        return Bought(
+            tuple(change.said(self.parts) for change in one),
+            tuple(change.kind for change in one),
+            self.parts_with(one),
+            self._sure(self._fastest(one), machine),
+            self._doublings(machine),
+        )
+
+    def speed(self, one: tuple[Change, ...]) -> float:
+        """Tokens a second; 0 if nothing runs."""
+        return self._fastest(one).tok_s or 0.0
+
+    def _fastest(self, one: tuple[Change, ...]) -> Compared:
+        if one not in self.tried:
+            self.tried[one] = self.resizer.fastest(self.machines[one])
+        return self.tried[one]
+
+    def _sure(self, found: Compared, machine: Machine) -> Compared:
+        return found if found.tok_s is None else self.resizer.sure(found, machine)
+
+    def parts_with(self, one: Sequence[Change]) -> Parts:
+        """The parts after these changes."""
+        parts = self.parts
+        for change in one:
+            parts = change.made(parts)
+        return parts
+
+    def _doublings_of(self, one: Change) -> float:
+        return self._doublings(self.machines[one,])
+
+    def _doublings(self, machine: Machine) -> float:
+        """A first card counts from the smallest card of all."""
+        cards = [part for part in catalogue().values() if part.kind == "gpu"]
+        old = {
+            "gpu.memory_gib": min(card.numbers["memory_gib"].value for card in cards),
+            "gpu.weights_gb_s": min(card.numbers["bandwidth_gb_s"].value for card in cards),
+        } | {path: quantity.value for path, quantity in self.now.quantities()}
+        new = dict(machine.quantities())
+        return sum(max(math.log2(new[path].value / old[path]), 0.0) for path in SIZES if path in new and path in old)

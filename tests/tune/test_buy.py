@@ -1,0 +1,224 @@
+"""What to buy: the fewest changed parts that reach a speed, the next better ones, many machines and many models."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.compose import compose_parts
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.parts import catalogue
+from flashmoe_sim.systems.all_gpu import AllGpu
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.compare import NEAR, at_setting
+from flashmoe_sim.systems.cpu import Cpu
+from flashmoe_sim.systems.slot_bank import SlotBank
+from flashmoe_sim.tune import stock as stock_module
+from flashmoe_sim.tune.buy import Advice, buy, next_better
+from flashmoe_sim.tune.fewest import at_least, least
+from flashmoe_sim.tune.many import over_machines, over_models
+from flashmoe_sim.tune.resize import Resizer
+from flashmoe_sim.tune.shop import Change, changes, note_on, parts_of
+from flashmoe_sim.tune.stock import Stock
+from tests.systems.cases import model, workload
+
+LARGE = model(layers=range(2, 26), experts=128, top_k=4)  # 12 GiB of experts
+OF_LARGE = workload(LARGE)
+DESKTOP = "rtx-3050 + ryzen-5600 + ddr4-3200x2 + 16GiB + pcie4x16 + nvme-gen3"
+SYSTEMS: list[System] = [AllGpu(), Cpu(), SlotBank()]
+TINY = {
+    "gpu": [Change("gpu", "rtx-4060"), Change("gpu", "rtx-4060-ti-16gb"), Change("gpu", "rtx-3060")],
+    "ram": [Change("ram", ram_gib=32), Change("ram", ram_gib=64)],
+    "storage": [Change("storage", "nvme-gen4"), Change("storage", "nvme-gen5"), Change("storage", "sata-ssd")],
+}
+
+
+def a_stock(systems: list[System] | None = None) -> Stock:
+    parts = parts_of(DESKTOP)
+    return Stock(Resizer(OF_LARGE, Case(LARGE, compose_parts(parts)), systems or SYSTEMS), parts)
+
+
+def bought(target_tok_s: float, systems: list[System] | None = None, machine: str = DESKTOP) -> Advice:
+    parts = parts_of(machine)
+    case = Case(LARGE, compose_parts(parts))
+    return buy(OF_LARGE, case, systems or SYSTEMS, parts=parts, target_tok_s=target_tok_s)
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stock_module, "changes", lambda parts: TINY)
+
+
+def every_speed(stock: Stock, number: int) -> dict[tuple[Change, ...], float]:
+    """All sets of so many changes of the tiny catalogue with their speeds, none left out."""
+    sets = [one for kinds in combinations(TINY, number) for one in product(*(TINY[kind] for kind in kinds))]
+    stock.machines |= {one: compose_parts(stock.parts_with(one)) for one in sets}
+    return {one: stock.speed(one) for one in sets}
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_fewest_changes_are_those_of_an_exhaustive_search(number: int) -> None:
+    systems: list[System] = [Cpu(), SlotBank()]
+    stock = a_stock(systems)
+    speeds = every_speed(stock, number)
+    fewer = every_speed(stock, number - 1) if number > 1 else {(): stock.present().tok_s or 0.0}
+    target = (max(fewer.values()) + max(speeds.values())) / 2
+    assert max(fewer.values()) < target
+    reaching = [one for one, speed in speeds.items() if speed >= target]
+    better = at_least([stock.machines[one] for one in reaching])
+    strictly = better & ~better.T
+    wanted = {" + ".join(stock.parts_with(one).names) for i, one in enumerate(reaching) if not strictly[i].any()}
+    found = bought(target, systems)
+    assert {" + ".join(one.parts.names) for one in found.bought} == wanted
+    assert all(len(one.kinds) == len(set(one.kinds)) == len(one.changes) == number for one in found.bought)
+    assert all((one.found.tok_s or 0.0) >= target for one in found.bought)
+    doublings = [one.doublings for one in found.bought]
+    assert doublings == sorted(doublings)
+    assert found.fastest is None
+
+
+@pytest.mark.usefixtures("tiny")
+def test_no_machine_is_slower_than_a_worse_one() -> None:
+    stock = a_stock()
+    speeds = every_speed(stock, 1) | every_speed(stock, 2)
+    sets = list(speeds)
+    better = at_least([stock.machines[one] for one in sets])
+    for i, j in np.argwhere(better):
+        assert speeds[sets[i]] >= (1 - NEAR) * speeds[sets[j]]
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_card_that_holds_everything_is_one_change() -> None:
+    parts = parts_of(DESKTOP)
+    larger = compose_parts(Change("gpu", "rtx-4060-ti-16gb").made(parts))
+    speed = at_setting(OF_LARGE, Case(LARGE, larger), AllGpu()).tok_s
+    assert speed is not None
+    found = bought(0.99 * speed)
+    (one,) = found.bought
+    assert one.changes == ("NVIDIA GeForce RTX 4060 Ti 16 GB instead of NVIDIA GeForce RTX 3050 8 GB",)
+    assert (one.found.system, one.found.tok_s) == (AllGpu(), speed)
+    assert one.as_row()["machine"].startswith("rtx-4060-ti-16gb + ryzen-5600")
+    assert "one other part is enough" in found.sentence
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_speed_that_nothing_reaches() -> None:
+    stock = a_stock()
+    found = bought(1e6)
+    assert found.bought == ()
+    assert found.fastest is not None
+    every = every_speed(stock, 1) | every_speed(stock, 2) | every_speed(stock, 3)
+    assert found.fastest.found.tok_s == pytest.approx(max(every.values()), rel=NEAR)
+    assert found.sentence.startswith("Nothing in the catalogue reaches 1,000,000 tok/s; the fastest is")
+
+
+def test_nothing_to_buy_below_the_present_speed() -> None:
+    now = bought(0.001)
+    assert now.enough
+    assert (now.bought, now.fastest, now.n_machines) == ((), None, 0)
+    assert now.sentence.startswith("For 0.001 tok/s there is nothing to buy: the machine has")
+    assert now.present.tok_s is not None
+    assert "it may be less" in bought(now.present.tok_s).sentence
+
+
+@pytest.mark.parametrize("target", [0, -1, float("nan"), float("inf")])
+def test_a_target_that_is_no_speed(target: float) -> None:
+    with pytest.raises(BadInput, match="tok/s; expected a speed above 0, such as 10"):
+        bought(target)
+
+
+def test_machines_without_parts() -> None:
+    with pytest.raises(BadInput, match="'rtx-3060': is described as a whole"):
+        parts_of("rtx-3060")
+    with pytest.raises(BadInput, match="unknown part 'rtx-3061'; did you mean"):
+        parts_of("rtx-3061 + ryzen-5600 + 32GiB")
+
+
+def test_what_goes_together() -> None:
+    stock = a_stock()
+    made = [stock.parts_with(one) for number in (1, 2) for one in stock.sets(number, stock.next_better())]
+    made += [stock.parts_with(one) for one in stock.sets(1, stock.options)]
+    assert {parts.by_kind["memory"].name.partition("-")[0] for parts in made} == {"ddr4"}
+    assert {parts.ram_gib for parts in made} == {16, 32, 48, 64, 96, 128}  # two channels with two modules of 32
+    assert not [one for one in made if one.by_kind["storage"].name == "sata-ssd"]  # a slower drive is no purchase
+    stock = a_stock()
+    platform = {"cpu": [Change("cpu", "ryzen-7600")], "memory": [Change("memory", "ddr5-5200x2")]}
+    assert stock.sets(1, platform) == []
+    assert len(stock.sets(2, platform)) == 1
+
+
+def test_what_can_be_changed() -> None:
+    assert list(changes(parts_of("m4 + 32GiB"))) == ["chip"]
+    assert Change("chip", "m4-pro", ram_gib=48) in changes(parts_of("m4 + 32GiB"))["chip"]
+    assert Change("chip", "m4", ram_gib=48) not in changes(parts_of("m4 + 32GiB"))["chip"]
+    assert list(changes(parts_of("strix-halo + 64GiB + nvme-gen4"))) == ["chip", "storage"]
+    assert list(changes(parts_of("ryzen-5600 + 32GiB"))) == ["gpu", "ram", "cpu"]
+    assert list(changes(parts_of("ryzen-5800h + 16GiB + nvme-gen3"))) == ["storage"]
+    assert list(changes(parts_of("rtx-3060-laptop + ddr4-3200x2 + 16GiB + nvme-gen3"))) == ["ram", "storage"]
+    assert changes(parts_of("snapdragon-8-elite + 16GiB + ufs-4.0")) == {}
+    second = Change("gpu", "rtx-3090", n_gpus=2)
+    parts = parts_of("rtx-3090 + ryzen-5600 + 32GiB")
+    assert second in changes(parts)["gpu"]
+    assert second.said(parts) == "2x NVIDIA GeForce RTX 3090 instead of NVIDIA GeForce RTX 3090"
+    assert not [part.name for part in catalogue().values() if part.kind == "chip" and not part.sold_gib]
+
+
+def test_what_is_not_changed_is_said() -> None:
+    assert note_on(parts_of(DESKTOP)) == ""
+    assert "add storage (such as nvme-gen4) and a CPU or memory" in note_on(parts_of("rtx-3060 + 32GiB"))
+    assert "a Mac's memory and SSD are soldered in" in note_on(parts_of("m4 + 32GiB"))
+    assert "only storage is changed" in note_on(parts_of("ryzen-5800h + 16GiB + nvme-gen3"))
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_next_better_parts_gain_one_after_another() -> None:
+    parts = parts_of(DESKTOP)
+    found = next_better(OF_LARGE, Case(LARGE, compose_parts(parts)), SYSTEMS, parts=parts)
+    assert {row.kinds for row in found.rows} | {(kind,) for kind in found.useless} == {(kind,) for kind in TINY}
+    for kind in TINY:
+        speeds = [row.found.tok_s or 0.0 for row in found.rows if row.kinds == (kind,)]
+        assert all(b > a for a, b in zip([found.present.tok_s or 0.0, *speeds], speeds, strict=False))
+    assert found.evaluations > found.n_machines > 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_least_that_is_enough(seed: int) -> None:
+    """Against asking all: points of a plane, enough from some of them upward; equal points count once."""
+    draws = np.random.default_rng(seed)
+    points = draws.integers(0, 6, (40, 2))
+    better = (points[:, None, :] >= points[None, :, :]).all(axis=2)
+    enough = better[:, draws.integers(0, 40, draws.integers(0, 4))].any(axis=1)
+    asked: list[int] = []
+
+    def ask(item: int) -> bool:
+        asked.append(item)
+        return bool(enough[item])
+
+    found = least(better, ask)
+    strictly = better & ~better.T
+    wanted = {tuple(points[i]) for i in np.flatnonzero(enough) if not (strictly[i] & enough).any()}
+    assert sorted(tuple(points[i]) for i in found) == sorted(wanted)
+    assert len(asked) == len(set(asked)) < 30
+
+
+def test_many_machines_and_many_models() -> None:
+    names = ["rtx-4090", "rtx-3060", "m1-8"]
+    machines = [load_machine(name) for name in names]
+    found = over_machines(OF_LARGE, Case(LARGE, machines[0]), [AllGpu(), SlotBank()], machines)
+    assert [cell.machine for cell in found.cells] == names
+    assert found.cells[0].found.system == AllGpu()
+    here = at_setting(OF_LARGE, Case(LARGE, machines[1]), found.cells[1].found.system)
+    assert (found.cells[1].found.tok_s, found.cells[1].found.tok_s_lo) == (here.tok_s, here.tok_s_lo)
+    (none,) = over_machines(OF_LARGE, Case(LARGE, machines[0]), [AllGpu()], [machines[2]]).cells
+    assert none.as_row()["why_not"].startswith("takes")
+    assert none.as_row()["tok_s"] is None
+    speeds = [cell.found.tok_s or 0.0 for cell in found.fastest]
+    assert speeds == sorted(speeds, reverse=True)
+    small = model()
+    cells = over_models([LARGE, small], machines[0], [AllGpu()]).cells
+    assert [cell.model for cell in cells] == [LARGE.name, small.name]
+    assert all(cell.found.system == AllGpu() and cell.found.tok_s_lo for cell in cells)

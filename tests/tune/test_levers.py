@@ -1,0 +1,109 @@
+"""What each single change of a machine brings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.table import PRESETS
+from flashmoe_sim.systems.all_gpu import AllGpu
+from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.compare import at_setting
+from flashmoe_sim.systems.slot_bank import SlotBank
+from flashmoe_sim.tune.fewest import at_least
+from flashmoe_sim.tune.levers import changed_machines, levers, scaled
+from tests.systems.cases import machine, model, workload
+
+LARGE = model(layers=range(2, 26), experts=128, top_k=4)  # 12 GiB of experts
+
+
+def quick_but_for_storage() -> Machine:
+    """Nothing but reads takes time worth mentioning, and no page cache is known of."""
+    found = scaled(
+        machine(),
+        {
+            "gpu.weights_gb_s": 1e6,
+            "gpu.layer_us": 1e-6,
+            "link.pinned_gb_s": 1e6,
+            "link.pageable_gb_s": 1e6,
+            "link.request_us": 1e-6,
+            "host.call_us": 1e-6,
+            "host.install_us": 1e-6,
+            "storage.read_gb_s": 0.1,
+        },
+    )
+    return replace(found, memory=None)
+
+
+def test_only_the_storage_helps_where_only_reads_take_time() -> None:
+    case = Case(LARGE, quick_but_for_storage())
+    found = levers(workload(LARGE), case, [SlotBank(slots=4)])
+    first, *others = found
+    assert first.change.startswith("storage twice as fast")
+    assert first.gain == pytest.approx(1, rel=0.01)  # twice the bytes a second, half the time of each request
+    assert all(abs(one.gain) < 0.01 for one in others)
+
+
+def test_a_larger_gpu_that_holds_every_expert() -> None:
+    case = Case(LARGE, machine("rtx-3060", gpu_gib=11.2))
+    found = {one.change: one for one in levers(workload(LARGE), case, [AllGpu(), SlotBank()])}
+    assert next(iter(found)) == "16 GiB on the GPU instead of 12"
+    one = found["16 GiB on the GPU instead of 12"]
+    assert (one.before.system.name, one.after.system.name) == ("slot-bank", "all-gpu")
+    assert one.after.storage_bytes_per_token == 0
+    assert one.after.tok_s == at_setting(workload(LARGE), Case(LARGE, one.machine), AllGpu()).tok_s
+    assert one.as_row()["gain"] == one.after.tok_s / one.before.tok_s - 1  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", ["rtx-3060", "m4-32", "laptop-ddr4"])
+def test_no_better_machine_is_slower(name: str) -> None:
+    case = Case(LARGE, load_machine(name))
+    found = levers(workload(LARGE), case, [SlotBank()])
+    assert [one.gain for one in found] == sorted((one.gain for one in found), reverse=True)
+    assert found[-1].gain > -1e-9
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_each_change_makes_one_thing_better(name: str) -> None:
+    now = load_machine(name)
+    changed = changed_machines(now)
+    better = at_least([*changed.values(), now])
+    assert better[:-1, -1].all()
+    assert not better[-1, :-1].any()
+    apart = better[:-1, :-1] & ~better[:-1, :-1].T
+    smaller = [(a, b) for a in range(len(changed)) for b in range(len(changed)) if apart[a, b]]
+    for a, b in smaller:  # only a size is more of the same change
+        words = list(changed)[a].split()[1:], list(changed)[b].split()[1:]
+        assert words[0] == words[1]
+
+
+def test_sizes_are_the_next_usual_ones() -> None:
+    assert [one for one in changed_machines(load_machine("laptop-ddr4")) if "GiB" in one] == [
+        "32 GiB of RAM instead of 14.8"
+    ]
+    assert [one for one in changed_machines(machine("rtx-3060", gpu_gib=11.2, ram_gib=32)) if "GiB" in one] == [
+        "48 GiB of RAM instead of 32",
+        "64 GiB of RAM instead of 32",
+        "16 GiB on the GPU instead of 12",
+        "24 GiB on the GPU instead of 12",
+    ]
+
+
+def test_more_memory_that_a_gpu_shares_is_the_gpus_too() -> None:
+    now = load_machine("m4-32")
+    more = changed_machines(now)["64 GiB of RAM instead of 32"]
+    assert now.gpu is not None
+    assert more.gpu is not None
+    assert now.gpu.memory_gib is not None
+    assert more.gpu.memory_gib is not None
+    assert more.gpu.memory_gib.value == 2 * now.gpu.memory_gib.value
+    assert not [one for one in changed_machines(now) if "the GPU" in one]
+
+
+def test_what_does_not_run_has_no_levers() -> None:
+    with pytest.raises(BadInput, match="rtx-3060: all-gpu does not run there: takes 14"):
+        levers(workload(LARGE), Case(LARGE, machine("rtx-3060", gpu_gib=11.2)), [AllGpu()])
