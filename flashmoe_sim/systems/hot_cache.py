@@ -32,12 +32,8 @@ from flashmoe_sim.systems.base import (
 from flashmoe_sim.systems.static_profile import ALL, HALF
 from flashmoe_sim.timeline.models.hot_cold import HotColdPadded
 from flashmoe_sim.trace.cut import cut
-<<<<<<< HEAD
 from flashmoe_sim.trace.perf_profile import perf_profile
-=======
-from flashmoe_sim.trace.perf_profile import write_perf_profile
 from flashmoe_sim.trace.routing import RoutingTrace
->>>>>>> wt-enough
 
 AUTO = -1
 RESERVE_BYTES = 1024 * MIB
@@ -148,7 +144,6 @@ class HotCache(System):
             policy = replace(setup.policy, profile=str(file))
             return super().replay(workload, replace(setup, policy=policy))
 
-<<<<<<< HEAD
     def _profile(self, workload: Workload) -> bytes:
         trace = workload.trace
         if self.profile == HALF:
@@ -157,14 +152,13 @@ class HotCache(System):
 
     def files(self, workload: Workload) -> Mapping[str, bytes]:
         return {} if self._file else {"PROFILE.json": self._profile(workload)}
-=======
+
     def with_profile_of(self, trace: RoutingTrace, folder: Path) -> Self | None:
         if self._file:
             return None
         file = folder / "profile.json"
-        write_perf_profile(trace, file)
+        file.write_bytes(perf_profile(trace))
         return replace(self, profile=str(file))
->>>>>>> wt-enough
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         everything = case.model.routed_bytes + case.slot_bytes  # with the empty slot of every layer

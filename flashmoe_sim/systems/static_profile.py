@@ -81,15 +81,13 @@ class StaticProfile(System):
         profile = profile_of(workload.trace, self.profile)
         return run_replay(workload, replace(setup, policy=Static(profile=profile)), record=True)
 
-<<<<<<< HEAD
     def files(self, workload: Workload) -> Mapping[str, bytes]:
         pools = find_profile(profile_of(workload.trace, self.profile), workload.trace, workload.layer_pools).pools
         return {"PROFILE.csv": profile_csv(pools)}
-=======
+
     def with_profile_of(self, trace: RoutingTrace, folder: Path) -> Self | None:
         file = written_profile(trace, self.profile, folder)
         return None if file is None else replace(self, profile=file)
->>>>>>> wt-enough
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         return (

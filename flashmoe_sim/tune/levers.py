@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from flashmoe_sim.budget import own_memory
 from flashmoe_sim.ceilings.hardware import CHANGES, TWICE
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.numbers import three
@@ -14,7 +15,6 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Compared
-from flashmoe_sim.timeline.assemble import own_memory
 from flashmoe_sim.tune.resize import Resizer
 
 RAM_GIB = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)

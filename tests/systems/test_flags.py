@@ -21,13 +21,15 @@ from tests.systems.cases import model
 from tests.systems.models import big_model
 from tests.systems.record import OPTIONS, Record, read_record, record_name
 
-MACHINES = ("rtx-3090", "m3-max-48", "strix-halo-128", "laptop-ddr4")
+MACHINES = ("rtx-3090", "2x rtx-3090 + 64GiB", "m3-max-48", "strix-halo-128", "laptop-ddr4")
 # Values to try of settings that are words; those of a system's `choices`, numbers and switches need no line here.
 WORDS: dict[str, tuple[dict[str, Any], ...]] = {
-    "install": ({"install": "batched"}, {"install": "futures", "io_split": 1}),
+    "install": ({"install": "batched"}, {"install": "futures", "io_split": 1}, {"install": "async"}),
+    "mode": tuple({"mode": name} for name in ("resident-slot-bank", "resident-bank", "resident")),
     "ot": ({"ot": "exps=CPU"},),
     "profile": ({"profile": "all"}, {"profile": "/a file"}, {"profile": "/a file", "strategy": "frequency"}),
     "revision": ({"revision": "may"},),
+    "ts": ({"ts": "3/1"},),
     "strategy": ({"strategy": "frequency"}, {"strategy": "front-loading"}),
     "weighting": tuple({"weighting": name} for name in ("balanced", "pressure", "smooth", "time")),
 }
