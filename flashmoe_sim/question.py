@@ -36,10 +36,11 @@ class Question:
     bank: OneBank | Iterable[OneBank] = field(
         metadata=_option(
             "N",
-            "Slots of each layer (64), or bytes of all together (8GiB).",
+            "Slots of each layer (64) or by layer (0-9:64+10-39:32), or bytes of all together (8GiB).",
             several=(
                 "SIZES",
-                "16..256 (a range), 16,24,64 (a list); slots of each layer, or bytes altogether (4GiB..16GiB).",
+                "16..256 (a range), 16,24,64 (a list); slots of each layer or by layer (0-9:64+10-39:32), or bytes "
+                "altogether (4GiB..16GiB).",
             ),
         )
     )

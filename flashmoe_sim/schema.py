@@ -19,9 +19,9 @@ class Column(NamedTuple):
 
 
 BANK = (
-    Column("bank", "str", "", "slots of each layer, or bytes of all banks together with their unit"),
-    Column("bank_slots", "int", "slots", "slots of each layer; null for a bank in bytes"),
-    Column("bank_bytes", "int", "bytes", "bytes of all banks together; null for a bank in slots"),
+    Column("bank", "str", "", "slots of each layer or by layer, or bytes of all banks together with their unit"),
+    Column("bank_slots", "int", "slots", "slots of each layer; null for a bank in bytes or by layer"),
+    Column("bank_bytes", "int", "bytes", "bytes of all banks together; null for slots of each layer"),
 )
 
 IDENTITY = (
@@ -67,8 +67,18 @@ COUNTS = (
     Column("prefetch_bytes", "int", "bytes", "bytes of prefetch_issued"),
     Column("prefetch_read_ops", "int", "reads", "reads of prefetch_issued, after splitting"),
     Column("prefetch_wasted_bytes", "int", "bytes", "bytes prefetched and never hit"),
-    Column("union_over_slots_p50", "float", "1", "median over calls with tokens of requests / slots"),
-    Column("union_over_slots_p99", "float", "1", "99th percentile over calls with tokens of requests / slots"),
+    Column(
+        "union_over_slots_p50",
+        "float",
+        "1",
+        "median over calls with tokens of requests / slots; null if slots differ by layer",
+    ),
+    Column(
+        "union_over_slots_p99",
+        "float",
+        "1",
+        "99th percentile over calls with tokens of requests / slots; null if slots differ by layer",
+    ),
     Column("resident_bytes", "int", "bytes", "memory of the banks"),
     Column(
         "best_hit_rate",
