@@ -1,0 +1,1 @@
+"""Searches for a better setup: slots by layer, and what to ask for."""
