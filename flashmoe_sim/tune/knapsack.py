@@ -31,7 +31,10 @@ ROUNDING = 1e-9  # of sums of costs, whose parts are added in different orders
 
 @dataclass(frozen=True)
 class Choice:
-    """slots: of each layer. cost: their sum. gap: by how much another choice may cost less; 0 if this is the optimum."""
+    """A size for every layer.
+
+    cost: the sum of their costs. gap: by how much another choice may cost less; 0 if this is the optimum.
+    """
 
     slots: tuple[int, ...]
     cost: float
@@ -86,9 +89,7 @@ def _worth_having(cost: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(cost < best_before, cost, np.inf)
 
 
-def cheapest(
-    costs: Sequence[NDArray[np.float64]], expert_bytes: Sequence[int], budget_bytes: int
-) -> Choice | None:
+def cheapest(costs: Sequence[NDArray[np.float64]], expert_bytes: Sequence[int], budget_bytes: int) -> Choice | None:
     """The sizes of least cost whose bytes are at most the budget; None if no sizes are.
 
     costs: of each layer, f64 by slots from 0; infinite for a size that it cannot have.

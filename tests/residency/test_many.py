@@ -58,7 +58,7 @@ def assert_planned(workload: Workload, setups: Sequence[Setup]) -> None:
 @pytest.mark.parametrize("scope", ["layer", "global"])
 @pytest.mark.parametrize(("contract", "policy"), PAIRS)
 def test_every_policy(contract: str, policy: str, scope: str) -> None:
-    """All sizes of one policy, in slots (also more than a layer has experts), by layer and bytes, with and without predictor."""
+    """All sizes of one policy, in slots (some more than a layer has experts) and bytes, with and without predictor."""
     ahead: list[Prefetcher] = [NoPrefetch()]
     if (contract, policy) in INSTALLING and contract in PredictTop1.contracts:
         ahead.append(PredictTop1())
