@@ -114,6 +114,14 @@ class AskedBank(TypedDict, total=False):
     scope: str
 
 
+class AskedTimedBank(AskedConditions, total=False):
+    """One bank and its policy as keywords, and how it runs on a machine."""
+
+    bank: Required[OneBank]
+    policy: OnePolicy
+    contract: str
+
+
 class Asked(AskedBank, AskedConditions, total=False):
     """One replay as keywords; its machine is not among them, because some functions need one."""
 

@@ -155,6 +155,15 @@ COMPARED = (
     Column("command", "str", "", "the command line that starts it so"),
 )
 
+ALLOCATED = (
+    Column("layer", "int", "", "number of the layer in the model"),
+    Column("expert_bytes", "int", "bytes", "bytes of one of its experts"),
+    Column("asked_slots", "int", "slots", "its slots in the bank asked for"),
+    Column("slots", "int", "slots", "its slots in the best bank by layer"),
+    Column("asked_misses", "int", "experts", "what it misses in the bank asked for"),
+    Column("misses", "int", "experts", "what it misses in the best bank by layer"),
+)
+
 OF_SEVERAL_TRACES = (
     *BANK,
     Column("policy", "str", "", "eviction policy with its parameters"),

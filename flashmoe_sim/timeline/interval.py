@@ -75,7 +75,7 @@ def _around(
 
 
 def _trace_luck(times: NDArray[np.float64]) -> tuple[float, float]:
-    """How far the logarithm of a speed goes, down and up, in 90 % of the resamplings; times: as `_resampled` has them."""
+    """How far the logarithm of a speed goes, down and up, in 90 % of the resamplings of its times."""
     slow, fast = np.quantile(times[1:], [0.95, 0.05])
     return float(np.log(times[0] / slow)), float(np.log(times[0] / fast))
 

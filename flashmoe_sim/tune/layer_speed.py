@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from flashmoe_sim.machines.machine import Machine
@@ -14,7 +14,6 @@ from flashmoe_sim.timeline.interval import gain_interval
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.timed import INTERVAL_STEPS, Timed, last_steps, time_replay
 from flashmoe_sim.timeline.work import decoded
-from flashmoe_sim.tune.layers import LayerBanks
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +31,8 @@ class LayerSpeed:
     gain_lo: float | None
     gain_hi: float | None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Speeds and gain, as `sim curve --allocate --machine --json` prints them."""
+    def to_dict(self) -> dict[str, Any]:
+        """Speeds and gain, as `sim allocate --json` prints them."""
         speeds = {
             f"{prefix}{name}": value
             for prefix, timed in (("asked_", self.asked), ("", self.best))
@@ -46,12 +45,13 @@ class LayerSpeed:
         return {"machine": self.machine, **speeds, "gain": self.gain, "gain_lo": self.gain_lo, "gain_hi": self.gain_hi}
 
 
-def time_layers(workload: Workload, banks: LayerBanks, machine: Machine, conditions: Conditions) -> LayerSpeed:
-    """Replay both banks and run them on a machine.
+def time_layers(
+    workload: Workload, setups: tuple[Setup, Setup], machine: Machine, conditions: Conditions
+) -> LayerSpeed:
+    """Replay the bank asked for and that by layer, and run both on a machine.
 
     Raises BadInput if a bank does not fit the machine, or the machine lacks what the execution model needs.
     """
-    setups = (banks.setup, replace(banks.setup, bank=banks.bank))
     asked, best = (_timed(workload, setup, machine, conditions) for setup in setups)
     before, after = asked.timing.tok_s, best.timing.tok_s
     if before is None or after is None:

@@ -7,45 +7,50 @@ of such an engine would gain.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.notebook import InNotebook
+from flashmoe_sim.policies.bank import Bank, brief_bank
 from flashmoe_sim.policies.base import ScheduledPolicy
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.capacity import capacities, layer_slots
-from flashmoe_sim.residency.counts import Counts
-from flashmoe_sim.residency.curve import one_pass_policy, pool_curve
-from flashmoe_sim.residency.many import plan_jobs
+from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.schema import ALLOCATED, frame
+from flashmoe_sim.timeline.assemble import Conditions
+from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.tune.knapsack import cheapest
+from flashmoe_sim.tune.layer_speed import LayerSpeed, time_layers
+from flashmoe_sim.tune.miss_curves import miss_curves
 
-STEPS_A_DOUBLING = 8  # sizes that are replayed for a policy without a one-pass curve
+if TYPE_CHECKING:
+    import polars
 
 
-@dataclass(frozen=True)
-class LayerBanks:
+@dataclass(frozen=True, repr=False)
+class LayerBanks(InNotebook):
     """Slots by layer, beside the bank that was asked for, in the same memory.
 
-    setup: what was asked. budget_bytes: in experts where their bytes are not known.
-    layers: their numbers; the tuples have one entry for each. expert_bytes: None where they are not known.
+    setup: what was asked for. layers: their numbers; every tuple has an entry for each. expert_bytes: None if they are
+        not known; then a miss counts as one, whatever its layer.
     slots, misses: of the best bank by layer. asked_slots, asked_misses: of the bank asked for.
-    gap: by how much the cost may miss the optimum, bytes; 0 if it is the optimum.
-    sizes: `all`, or `some` if the misses of only some sizes were counted, so that sizes between them were not chosen.
+    gap: how many bytes fewer another choice may miss; 0 if this is the optimum.
+    every_size: whether all sizes were counted; if not, sizes between the counted ones were not chosen.
+    held_out: the share of the misses' bytes in the trace's second half that slots chosen on its first half avoid;
+        negative if they miss more. None if the halves do not have the same layers, or a bank does not hold their calls.
+    speed: both banks in seconds; None without a machine.
     """
 
     trace: str
     setup: Setup
-    budget_bytes: int
     layers: tuple[int, ...]
     expert_bytes: tuple[int, ...] | None
     slots: tuple[int, ...]
@@ -53,89 +58,98 @@ class LayerBanks:
     asked_slots: tuple[int, ...]
     asked_misses: tuple[int, ...]
     gap: float
-    sizes: str
+    every_size: bool
+    held_out: float | None
+    speed: LayerSpeed | None = None
 
     @property
     def bank(self) -> Bank:
         return Bank(by_layer=tuple(zip(self.layers, self.slots, strict=True)))
 
     @property
-    def miss_bytes(self) -> int | None:
-        return _bytes(self.misses, self.expert_bytes)
-
-    @property
-    def asked_miss_bytes(self) -> int | None:
-        return _bytes(self.asked_misses, self.expert_bytes)
-
-    @property
     def avoided(self) -> float:
-        """Share of the bytes missed that slots by layer avoid, or of the misses where no bytes are known."""
-        before = self.asked_miss_bytes if self.expert_bytes else sum(self.asked_misses)
-        after = self.miss_bytes if self.expert_bytes else sum(self.misses)
-        return 1 - (after or 0) / before if before else 0.0
+        """The share of the bytes missed that slots by layer avoid, on the trace that they were chosen for."""
+        return _avoided(self.asked_misses, self.misses, self.expert_bytes)
+
+    @property
+    def heading(self) -> str:
+        asked = f"bank {brief_bank(str(self.setup.bank))}, contract {self.setup.contract}"
+        return f"{self.trace}: {self.setup.policy.spec}, {asked}. Slots by layer miss {self.avoided:.1%} fewer bytes"
 
     def as_rows(self) -> list[dict[str, Any]]:
-        """A row for every layer."""
+        """schema.ALLOCATED, a row for every layer."""
         sizes = self.expert_bytes or (None,) * len(self.layers)
         columns = (self.layers, sizes, self.asked_slots, self.slots, self.asked_misses, self.misses)
-        names = ("layer", "expert_bytes", "asked_slots", "slots", "asked_misses", "misses")
+        names = [column.name for column in ALLOCATED]
         return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Both banks and what they miss, as `sim curve --allocate --json` prints them."""
+    def table(self) -> polars.DataFrame:
+        return frame(self.as_rows(), ALLOCATED)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Both banks and what they miss, as `sim allocate --json` prints it."""
         return {
-            "trace": self.trace,
-            "policy": self.setup.policy.spec,
-            "contract": self.setup.contract,
-            "asked_bank": str(self.setup.bank),
             "bank": str(self.bank),
-            "budget_bytes": self.budget_bytes if self.expert_bytes else None,
+            "asked_bytes": _weight(self.asked_slots, self.expert_bytes),
+            "bytes": _weight(self.slots, self.expert_bytes),
             "asked_misses": sum(self.asked_misses),
             "misses": sum(self.misses),
-            "asked_miss_bytes": self.asked_miss_bytes,
-            "miss_bytes": self.miss_bytes,
+            "asked_miss_bytes": _weight(self.asked_misses, self.expert_bytes),
+            "miss_bytes": _weight(self.misses, self.expert_bytes),
             "avoided": self.avoided,
+            "held_out": self.held_out,
             "gap": self.gap,
-            "sizes": self.sizes,
+            "every_size": self.every_size,
+            "speed": None if self.speed is None else self.speed.to_dict(),
             "layers": self.as_rows(),
         }
 
 
 def allocate(
-    workload: Workload, setup: Setup, *, least: int | None = None, cost_of_miss: Sequence[float] | None = None
+    workload: Workload,
+    setup: Setup,
+    *,
+    least: int | None = None,
+    machine: Machine | None = None,
+    conditions: Conditions | None = None,
 ) -> LayerBanks:
     """Share the memory of the bank of `setup` out by layer, so that its policy misses the fewest bytes.
 
     least: slots that every layer keeps; by default what a token asks for, or fewer if the bank asked for has fewer.
-        Under the contracts of fixed slots every layer keeps room for its largest call as well.
-    cost_of_miss: of each layer, in any unit, such as seconds; by default its expert's bytes.
-    The policy's misses in a layer depend on that layer's slots alone, so the replay of what is found misses exactly
-    what is promised. The bank asked for is among the choices, so nothing is lost.
-    Raises BadInput for a setup in which they do not, for a bank that does not fit the workload, and for a budget that
-    does not hold the least slots.
+        Under the contracts of fixed slots every layer also keeps room for its largest call.
+    machine, conditions: for both banks in seconds.
+    What a layer misses depends on its own slots alone, so a replay of the bank found misses exactly what is said here.
+    The bank asked for is among the choices, so nothing is lost on this trace.
+    Raises BadInput for a setup whose layers depend on each other, for a bank that does not fit the workload or the
+    machine, and for one that does not hold the least slots.
     """
+    found = _best(workload, setup, least, held_out=_held_out(workload, setup, least))
+    if machine is None or conditions is None:
+        return found
+    best = replace(setup, bank=found.bank)
+    return replace(found, speed=time_layers(workload, (setup, best), machine, conditions))
+
+
+def _best(workload: Workload, setup: Setup, least: int | None, *, held_out: float | None = None) -> LayerBanks:
     _refuse(setup)
     sizes = workload.expert_bytes
     weights = sizes or (1,) * len(workload.n_experts)
     capacities(workload, setup)
     asked = _asked_slots(workload, setup.bank)
     budget = setup.bank.budget_bytes or sum(n * size for n, size in zip(asked, weights, strict=True))
-    curves, exact = miss_curves(workload, setup, asked)
-    top_k = workload.trace.top_k or (workload.geometry.top_k if workload.geometry else 0)
-    floor = min(top_k or 1, *asked) if least is None else least
-    each = cost_of_miss or weights
-    costs = [curve * cost for curve, cost in zip(curves, each, strict=True)]
+    curves, every_size = miss_curves(workload, setup, asked)
+    if least is None:
+        top_k = workload.trace.top_k or (workload.geometry.top_k if workload.geometry else 0)
+        least = min(top_k or 1, *asked)
+    costs = [curve * size for curve, size in zip(curves, weights, strict=True)]
     for cost in costs:
-        cost[: min(floor, len(cost) - 1)] = np.inf
+        cost[: min(least, len(cost) - 1)] = np.inf
     found = cheapest(costs, weights, budget)
     if found is None:
-        raise BadInput(
-            f"bank {setup.bank}: does not hold {floor} slots of every layer and the largest calls; give a larger bank"
-        )
+        raise BadInput(f"bank {setup.bank}: does not hold {least} slots of every layer; give a larger bank, or fewer")
     return LayerBanks(
         workload.trace.name,
         setup,
-        budget,
         workload.trace.layers,
         sizes,
         found.slots,
@@ -143,52 +157,27 @@ def allocate(
         tuple(asked),
         tuple(int(curve[n]) for curve, n in zip(curves, asked, strict=True)),
         found.gap,
-        "all" if exact else "some",
+        every_size,
+        held_out,
     )
 
 
-def miss_curves(workload: Workload, setup: Setup, asked: Sequence[int]) -> tuple[list[NDArray[np.float64]], bool]:
-    """What each layer misses at every size, f64 by slots, and whether every size was counted.
-
-    A size is infinite if it cannot hold the layer's largest call, or was not counted. One pass counts every size, where
-    the policy allows one; else replays count the sizes of a ladder, of 8 for each doubling, and those of `asked`.
-    """
-    curves = [np.full(n + 1, np.inf) for n in workload.n_experts]
-    wanted = set(ladder(max(workload.n_experts))) | set(asked)
-    exact = one_pass_policy(setup.policy, setup.contract)
-    if exact:
-        profile = workload.profile(setup.policy).pools
-        smallest = []
-        for curve, pool, seen in zip(curves, workload.layer_pools, profile, strict=True):
-            passed = pool_curve(pool, setup.policy, seen)
-            smallest.append(passed.smallest)
-            sizes = np.arange(passed.smallest, len(curve))
-            curve[sizes] = passed.counts(sizes)[:, tally.MISSES]
-        exact = setup.contract != "atomic" or max(smallest) == 1
-        wanted = {size for size in wanted if size < max(smallest) and not exact}
-    for size, counts in _replayed(workload, setup, sorted(wanted)).items():
-        for curve, misses in zip(curves, counts.table[:, tally.MISSES], strict=True):
-            place = min(size, len(curve) - 1)
-            curve[place] = min(curve[place], misses)
-    return curves, exact
-
-
-def ladder(most: int) -> list[int]:
-    """Sizes from 1 to `most`: up to 8 every one, from there 8 for each doubling, and the last."""
-    step = [max(1, 1 << (size.bit_length() - STEPS_A_DOUBLING.bit_length())) for size in range(1, most + 1)]
-    return [size for size in range(1, most + 1) if size % step[size - 1] == 0 or size == most]
-
-
-def _replayed(workload: Workload, setup: Setup, sizes: Sequence[int]) -> dict[int, Counts]:
-    """The counts of banks of so many slots of each layer, without those that cannot hold the largest call."""
-    setups = {replace(setup, bank=Bank(slots=size)): size for size in sizes}
-    found: dict[int, Counts] = {}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for part in pool.map(lambda job: job(), plan_jobs(workload, list(setups), refused={})):
-            for one, counts in part.items():
-                size = setups[one]
-                found[size] = found[size].joined(counts) if size in found else counts
-    return found
+def _held_out(workload: Workload, setup: Setup, least: int | None) -> float | None:
+    """What slots chosen on the first half of the steps avoid in the second, from an empty bank."""
+    _refuse(setup)
+    half = (int(workload.trace.steps[-1]) + 1) // 2
+    try:
+        first, second = (
+            prepare(cut(workload.trace, steps=part), workload.geometry) for part in ((0, half), (half, None))
+        )
+        banks = _best(first, setup, least)
+        before, after = (
+            replay(second, replace(setup, bank=bank)).counts.table[:, tally.MISSES].tolist()
+            for bank in (setup.bank, banks.bank)
+        )
+    except BadInput:
+        return None
+    return _avoided(before, after, workload.expert_bytes)
 
 
 def _asked_slots(workload: Workload, bank: Bank) -> list[int]:
@@ -211,5 +200,11 @@ def _refuse(setup: Setup) -> None:
         raise BadInput(f"predictor {setup.prefetch.name}: slots by layer are found without one; leave it out")
 
 
-def _bytes(misses: Sequence[int], expert_bytes: Sequence[int] | None) -> int | None:
-    return None if expert_bytes is None else sum(n * size for n, size in zip(misses, expert_bytes, strict=True))
+def _avoided(before: Sequence[int], after: Sequence[int], expert_bytes: Sequence[int] | None) -> float:
+    weights = expert_bytes or (1,) * len(before)
+    missed = _weight(before, weights)
+    return 1 - (_weight(after, weights) or 0) / missed if missed else 0.0
+
+
+def _weight(experts: Sequence[int], expert_bytes: Sequence[int] | None) -> int | None:
+    return None if expert_bytes is None else sum(n * size for n, size in zip(experts, expert_bytes, strict=True))

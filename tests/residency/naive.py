@@ -532,7 +532,7 @@ def replay(
     request_starts: Sequence[int] = (),
     kinds: StepKinds | None = None,
 ) -> Result:
-    """The twin of `flashmoe_sim.residency.replay.replay` for a bank of `slots`, also by layer, or of `budget_bytes` for all.
+    """The twin of `flashmoe_sim.residency.replay.replay` for `slots` a layer or by layer, or `budget_bytes` for all.
 
     Raises Overflow where a contract of fixed slots is given fewer of them than one call asks for.
     """

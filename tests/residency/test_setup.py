@@ -71,10 +71,10 @@ def test_refused_combinations(options: dict[str, object], says: str) -> None:
     chosen = {
         "policy": parse_policy(str(options.pop("policy", "lru"))),
         "prefetch": parse_prefetcher(str(options.pop("prefetch", "none"))),
-        **options,
+        **{"bank": Bank(slots=4)} | options,
     }
     with pytest.raises(BadInput, match=re.escape(says)):
-        Setup(Bank(slots=4), **chosen)  # type: ignore[arg-type]
+        Setup(**chosen)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("policy", ["lru", "static", "min:forced"])
