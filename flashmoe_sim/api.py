@@ -319,7 +319,7 @@ def allocate(
     10688
 
     The slots are chosen for this trace; `held_out` says what slots chosen on its first half do for its second. With a
-    machine, `speed` has both banks in seconds. docs/what-if.md explains.
+    machine, `speed` has both banks in seconds. docs/why.md explains.
     least: slots that every layer keeps; by default what a token asks for.
     Raises BadInput for a policy whose layers depend on each other, and for a bank that does not fit.
     """

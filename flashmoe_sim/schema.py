@@ -219,6 +219,8 @@ def markdown() -> str:
     lines += _table(PREDICTED)
     lines += ["", "## Systems compared", "", "`rows` of `sim compare --json`, and the table of `api.compare`.", ""]
     lines += _table(COMPARED)
+    lines += ["", "## Slots by layer", "", "`layers` of `sim allocate --json`, and the table of `api.allocate`.", ""]
+    lines += _table(ALLOCATED)
     lines += ["", "## Over several traces", "", "`summary` of `sim sweep --json`, if there are several traces.", ""]
     lines += _table(OF_SEVERAL_TRACES)
     return "\n".join(lines) + "\n"

@@ -79,7 +79,8 @@ def _print(found: LayerBanks) -> None:
     rows.append(("all", "", slots[0], slots[1], f"{told['asked_misses']:,}", f"{told['misses']:,}"))
     caption = f"{found.avoided:.1%} fewer {'bytes' if found.expert_bytes else 'experts'} missed on this trace"
     if found.held_out is not None:
-        caption += f"; slots chosen on its first half avoid {found.held_out:.1%} in the second"
+        word = "more" if found.held_out < 0 else "fewer"
+        caption += f"; slots chosen on its first half miss {abs(found.held_out):.1%} {word} in the second"
     if not found.every_size:
         caption += "; of some sizes, as this policy takes a replay for each"
     if found.gap:

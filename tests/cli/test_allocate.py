@@ -11,22 +11,19 @@ from flashmoe_sim.cli.main import main
 
 
 def test_json_is_what_python_says(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--bank", "64", "--machine", "m3-max-48"]
-    assert main(["allocate", "qwen3-30b-phone", *options, "--json"]) == 0
+    options = ["--contract", "atomic", "--machine", "m3-max-48", "--json"]
+    assert main(["allocate", "gemma-4-26b-phone", "--bank", "32", *options]) == 0
     told = json.loads(capsys.readouterr().out)
-    found = sim.allocate("qwen3-30b-phone", bank=64, machine="m3-max-48")
+    found = sim.allocate("gemma-4-26b-phone", bank=32, contract="atomic", machine="m3-max-48")
     assert found.speed is not None
     assert told == {"identity": told["identity"], **json.loads(json.dumps(found.to_dict()))}
-    assert (told["identity"]["bank"], told["identity"]["machine"] if "machine" in told["identity"] else None) == (
-        "64",
-        None,
-    )
+    assert told["identity"]["bank"] == "32"
     speed = told["speed"]
     assert speed["gain"] == speed["tok_s"] / speed["asked_tok_s"] - 1
     assert speed["gain_lo"] < speed["gain"] < speed["gain_hi"]
     assert speed["gain_hi"] - speed["gain_lo"] < speed["tok_s_hi"] / speed["tok_s_lo"] - 1
 
-    assert main(["replay", "qwen3-30b-phone", "--bank", told["bank"], "--machine", "m3-max-48", "--json"]) == 0
+    assert main(["replay", "gemma-4-26b-phone", "--bank", told["bank"], *options]) == 0
     replayed = json.loads(capsys.readouterr().out)
     assert replayed["counts"]["misses"] == told["misses"]
     assert replayed["counts"]["bytes_read"] == told["miss_bytes"]
