@@ -82,7 +82,7 @@ def _print(found: LayerBanks) -> None:
         word = "more" if found.held_out < 0 else "fewer"
         caption += f"; slots chosen on its first half miss {abs(found.held_out):.1%} {word} in the second"
     if not found.every_size:
-        caption += "; of some sizes, as this policy takes a replay for each"
+        caption += "; sizes between those that were replayed were not chosen"
     if found.gap:
         caption += f"; another choice may miss up to {size(found.gap)} fewer"
     title = f"{found.trace}: {setup.policy.spec}, {bank_text(setup)}, contract {setup.contract}"

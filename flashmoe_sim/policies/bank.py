@@ -33,6 +33,8 @@ class Bank:
 
     def __post_init__(self) -> None:
         if self.by_layer:
+            if self.slots is not None or self.budget_bytes is not None:
+                raise BadInput("bank by layer: has slots of each layer or bytes too; give one of them")
             for layer, slots in self.by_layer:
                 if slots < 1:
                     raise BadInput(f"bank of layer {layer}: {slots} slots; expected at least one")

@@ -59,7 +59,7 @@ class LayerBanks(InNotebook):
     asked_misses: tuple[int, ...]
     gap: float
     every_size: bool
-    held_out: float | None
+    held_out: float | None = None
     speed: LayerSpeed | None = None
 
     @property
@@ -123,14 +123,14 @@ def allocate(
     Raises BadInput for a setup whose layers depend on each other, for a bank that does not fit the workload or the
     machine, and for one that does not hold the least slots.
     """
-    found = _best(workload, setup, least, held_out=_held_out(workload, setup, least))
+    found = replace(_best(workload, setup, least), held_out=_held_out(workload, setup, least))
     if machine is None or conditions is None:
         return found
     best = replace(setup, bank=found.bank)
     return replace(found, speed=time_layers(workload, (setup, best), machine, conditions))
 
 
-def _best(workload: Workload, setup: Setup, least: int | None, *, held_out: float | None = None) -> LayerBanks:
+def _best(workload: Workload, setup: Setup, least: int | None) -> LayerBanks:
     _refuse(setup)
     sizes = workload.expert_bytes
     weights = sizes or (1,) * len(workload.n_experts)
@@ -146,7 +146,9 @@ def _best(workload: Workload, setup: Setup, least: int | None, *, held_out: floa
         cost[: min(least, len(cost) - 1)] = np.inf
     found = cheapest(costs, weights, budget)
     if found is None:
-        raise BadInput(f"bank {setup.bank}: does not hold {least} slots of every layer; give a larger bank, or fewer")
+        raise BadInput(
+            f"bank {setup.bank}: does not hold {least} slots of every layer; give a larger bank, or a smaller --least"
+        )
     return LayerBanks(
         workload.trace.name,
         setup,
@@ -158,13 +160,11 @@ def _best(workload: Workload, setup: Setup, least: int | None, *, held_out: floa
         tuple(int(curve[n]) for curve, n in zip(curves, asked, strict=True)),
         found.gap,
         every_size,
-        held_out,
     )
 
 
 def _held_out(workload: Workload, setup: Setup, least: int | None) -> float | None:
     """What slots chosen on the first half of the steps avoid in the second, from an empty bank."""
-    _refuse(setup)
     half = (int(workload.trace.steps[-1]) + 1) // 2
     try:
         first, second = (

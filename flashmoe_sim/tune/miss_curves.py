@@ -15,6 +15,7 @@ from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import one_pass_policy, pool_curve
 from flashmoe_sim.residency.many import plan_jobs
+from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 
@@ -27,6 +28,7 @@ def miss_curves(workload: Workload, setup: Setup, asked: Sequence[int]) -> tuple
     A size is infinite if it cannot hold the layer's largest call, or was not counted. One pass counts every size, if
     the policy allows one, or for LRU those that hold the largest call. Replays count others: those of `asked`, and a
     ladder of 8 for each doubling.
+    asked: slots of each layer in the bank of `setup`. Raises BadInput if that cannot hold a call.
     """
     curves = [np.full(n + 1, np.inf) for n in workload.n_experts]
     wanted = set(ladder(max(workload.n_experts))) | set(asked)
@@ -46,6 +48,10 @@ def miss_curves(workload: Workload, setup: Setup, asked: Sequence[int]) -> tuple
         for curve, misses in zip(curves, counts.table[:, tally.MISSES], strict=True):
             place = min(size, len(curve) - 1)
             curve[place] = min(curve[place], misses)
+    if any(curve[n] == np.inf for curve, n in zip(curves, asked, strict=True)):  # too few for another layer's calls
+        own = replay(workload, setup).counts.table[:, tally.MISSES]
+        for curve, n, misses in zip(curves, asked, own, strict=True):
+            curve[n] = misses
     return curves, exact
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import flashmoe_sim.api as sim
 from flashmoe_sim.cli.main import main
+from flashmoe_sim.io.errors import BadInput
 
 
 def test_json_is_what_python_says(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,6 +53,11 @@ def test_a_sweep_of_banks_by_layer(capsys: pytest.CaptureFixture[str]) -> None:
     assert {name for name in equal if equal[name] != rows[4][name]} == {
         *("id", "bank", "bank_slots", "bank_bytes", "best_hit_rate", "best_bytes_per_token")
     }
+
+
+def test_a_hit_rate_has_no_layers() -> None:
+    with pytest.raises(BadInput, match="a hit rate is of all layers, so a bank by layer says nothing"):
+        sim.predict(hit_rate=0.9, bank="0-47:8", model="qwen3-30b-a3b", machine="m3-max-48")
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,8 @@ def test_not_by_layer(text: str, says: str) -> None:
 def test_layers_are_in_order() -> None:
     with pytest.raises(BadInput, match="expected layers in ascending order, each once"):
         Bank(by_layer=((1, 8), (0, 8)))
+    with pytest.raises(BadInput, match="has slots of each layer or bytes too; give one of them"):
+        Bank(slots=4, by_layer=((0, 8),))
     with pytest.raises(BadInput, match="bank None: expected at least one slot or byte"):
         Bank(by_layer=())
 

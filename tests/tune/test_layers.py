@@ -109,6 +109,18 @@ def test_a_bank_by_layer_is_asked_for_like_any() -> None:
     assert allocate(workload, replace(asked, bank=found.bank)).misses == found.misses
 
 
+def test_a_bank_whose_slots_hold_only_their_own_layers_calls() -> None:
+    """Two slots do for layer 0 but not for layer 1, so no replay with two everywhere counts them."""
+    calls = [call for step in range(5) for call in ((0, [step % 3], 1), (1, [step % 2, 2, 3], 3))]
+    workload = workload_of(calls, {0: 4, 1: 4})
+    asked = Setup(Bank(by_layer=((0, 2), (1, 4))), parse_policy("fifo"))
+    assert_promised(workload, asked, allocate(workload, asked))
+    few = replace(asked, bank=Bank(by_layer=((0, 4), (1, 2))))
+    for contract in ("protected", "runtime"):
+        with pytest.raises(BadInput, match="slot-bank overflow"):
+            allocate(workload, replace(few, contract=contract))
+
+
 def test_by_hand() -> None:
     """Layer 0 asks for three experts in turn, layer 1 for one: two slots each hit there never, three and one always."""
     calls = [call for step in range(6) for call in ((0, [step % 3], 1), (1, [0], 1))]
