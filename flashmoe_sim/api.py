@@ -39,7 +39,7 @@ from flashmoe_sim.machines.machine import Machine, OneMachine
 from flashmoe_sim.policies.bank import Bank, OneBank
 from flashmoe_sim.policies.base import EvictingPolicy, OnePolicy, PinningPolicy
 from flashmoe_sim.prefetchers.base import OnePredictor
-from flashmoe_sim.question import Asked, AskedBank, AskedConditions, AskedSeveral, Question
+from flashmoe_sim.question import Asked, AskedBank, AskedConditions, AskedSeveral, AskedTimedBank, Question
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.workload import Workload, find_geometry, prepare
@@ -59,6 +59,8 @@ from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.statistics import TraceStatistics
 from flashmoe_sim.trace.statistics import inspect as run_inspect
 from flashmoe_sim.trace.synth import synthesize
+from flashmoe_sim.tune.layers import LayerBanks
+from flashmoe_sim.tune.layers import allocate as run_allocate
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.recommend import Recommendation
 from flashmoe_sim.tune.told import recommend_as_told
@@ -71,6 +73,7 @@ __all__ = [
     "PinningPolicy",
     "SimError",
     "Workload",
+    "allocate",
     "catalog",
     "ceilings",
     "compare",
@@ -335,6 +338,34 @@ def recommend(
     if found.borrowed:
         warnings.warn(found.notes[0], stacklevel=2)
     return found
+
+
+@_asking(AskedTimedBank)
+def allocate(
+    trace: Trace,
+    *,
+    least: int | None = None,
+    machine: OneMachine | None = None,
+    model: Model | None = None,
+    **asked: Unpack[AskedTimedBank],
+) -> LayerBanks:
+    """Share the memory of a bank out by layer so that it misses the fewest bytes, as `sim allocate` does.
+
+    >>> best = allocate("python-256", bank=64)
+    >>> sum(best.asked_misses), sum(best.misses)
+    (10834, 10688)
+    >>> replay("python-256", bank=best.bank)["misses"].item()
+    10688
+
+    The slots are chosen for this trace; `held_out` says what slots chosen on its first half do for its second. With a
+    machine, `speed` has both banks in seconds. docs/why.md explains.
+    least: slots that every layer keeps; by default what a token asks for.
+    Raises BadInput for a policy whose layers depend on each other, and for a bank that does not fit.
+    """
+    setup, conditions_of = plan(Question(machine=machine, **asked))
+    runs_on, workload = None if machine is None else _machine(machine), load_trace(trace, model=model)
+    conditions = conditions_of(workload.geometry)
+    return run_allocate(workload, setup, least=least, machine=runs_on, conditions=conditions)
 
 
 def compare(

@@ -37,10 +37,11 @@ class Question:
     bank: OneBank | Iterable[OneBank] = field(
         metadata=_option(
             "N",
-            "Slots of each layer (64), or bytes of all together (8GiB).",
+            "Slots of each layer (64) or by layer (0-9:64+10-39:32), or bytes of all together (8GiB).",
             several=(
                 "SIZES",
-                "16..256 (a range), 16,24,64 (a list); slots of each layer, or bytes altogether (4GiB..16GiB).",
+                "16..256 (a range), 16,24,64 (a list); slots of each layer or by layer (0-9:64+10-39:32), or bytes "
+                "altogether (4GiB..16GiB).",
             ),
         )
     )
@@ -122,6 +123,14 @@ class AskedBank(TypedDict, total=False):
     policy: OnePolicy
     contract: str
     scope: str
+
+
+class AskedTimedBank(AskedConditions, total=False):
+    """One bank and its policy as keywords, and how it runs on a machine."""
+
+    bank: Required[OneBank]
+    policy: OnePolicy
+    contract: str
 
 
 class Asked(AskedBank, AskedConditions, total=False):

@@ -19,9 +19,9 @@ class Column(NamedTuple):
 
 
 BANK = (
-    Column("bank", "str", "", "slots of each layer, or bytes of all banks together with their unit"),
-    Column("bank_slots", "int", "slots", "slots of each layer; null for a bank in bytes"),
-    Column("bank_bytes", "int", "bytes", "bytes of all banks together; null for a bank in slots"),
+    Column("bank", "str", "", "slots of each layer or by layer, or bytes of all banks together with their unit"),
+    Column("bank_slots", "int", "slots", "slots of each layer; null for a bank in bytes or by layer"),
+    Column("bank_bytes", "int", "bytes", "bytes of all banks together; null for slots of each layer"),
 )
 
 IDENTITY = (
@@ -67,8 +67,18 @@ COUNTS = (
     Column("prefetch_bytes", "int", "bytes", "bytes of prefetch_issued"),
     Column("prefetch_read_ops", "int", "reads", "reads of prefetch_issued, after splitting"),
     Column("prefetch_wasted_bytes", "int", "bytes", "bytes prefetched and never hit"),
-    Column("union_over_slots_p50", "float", "1", "median over calls with tokens of requests / slots"),
-    Column("union_over_slots_p99", "float", "1", "99th percentile over calls with tokens of requests / slots"),
+    Column(
+        "union_over_slots_p50",
+        "float",
+        "1",
+        "median over calls with tokens of requests / slots; null if slots differ by layer",
+    ),
+    Column(
+        "union_over_slots_p99",
+        "float",
+        "1",
+        "99th percentile over calls with tokens of requests / slots; null if slots differ by layer",
+    ),
     Column("resident_bytes", "int", "bytes", "memory of the banks"),
     Column(
         "best_hit_rate",
@@ -178,6 +188,15 @@ TRANSFERS = (
     Column("why_not", "str", "", "why the setting does not run on the second trace; null if it does"),
 )
 
+ALLOCATED = (
+    Column("layer", "int", "", "number of the layer in the model"),
+    Column("expert_bytes", "int", "bytes", "bytes of one of its experts"),
+    Column("asked_slots", "int", "slots", "its slots in the bank asked for"),
+    Column("slots", "int", "slots", "its slots in the best bank by layer"),
+    Column("asked_misses", "int", "experts", "what it misses in the bank asked for"),
+    Column("misses", "int", "experts", "what it misses in the best bank by layer"),
+)
+
 OF_SEVERAL_TRACES = (
     *BANK,
     Column("policy", "str", "", "eviction policy with its parameters"),
@@ -237,6 +256,8 @@ def markdown() -> str:
     lines += _table(PARTS)
     lines += ["", "## From one trace to another", "", "What the choice that one trace leads to costs on another.", ""]
     lines += _table(TRANSFERS)
+    lines += ["", "## Slots by layer", "", "`layers` of `sim allocate --json`, and the table of `api.allocate`.", ""]
+    lines += _table(ALLOCATED)
     lines += ["", "## Over several traces", "", "`summary` of `sim sweep --json`, if there are several traces.", ""]
     lines += _table(OF_SEVERAL_TRACES)
     return "\n".join(lines) + "\n"

@@ -18,6 +18,7 @@ import polars
 import pytest
 
 import flashmoe_sim.api as sim
+from flashmoe_sim.cli import allocate as allocate_verb
 from flashmoe_sim.cli import ceilings as ceilings_verb
 from flashmoe_sim.cli import curve as curve_verb
 from flashmoe_sim.cli import predict as predict_verb
@@ -77,10 +78,11 @@ def test_the_examples_of_the_docstrings() -> None:
         (sweep_verb.command, sim.sweep),
         (curve_verb.command, sim.curve),
         (ceilings_verb.command, sim.ceilings),
+        (allocate_verb.command, sim.allocate),
         (synth_verb.synth, sim.synth),
         (predict_verb.command, sim.predict),
     ],
-    ids=["sweep", "curve", "ceilings", "synth", "predict"],
+    ids=["sweep", "curve", "ceilings", "allocate", "synth", "predict"],
 )
 def test_what_functions_take_beside_a_question_is_that_of_the_command_line(verb: Any, function: Any) -> None:
     options = [one for one in verb.params if isinstance(one, click.Option) and one.opts[0] not in ELSEWHERE]

@@ -17,7 +17,7 @@ class LargerBank:
     """Larger banks for the same policy under the same contract, as `--bank` takes them.
 
     Banks in bytes are tried in steps of one expert of every layer, rounded up to whole KiB, MiB or GiB: the largest
-    that is no more than a step.
+    that is no more than a step. Slots by layer grow by as many in every layer.
 
     full_misses: misses of a bank that holds every expert.
     halves: the smallest bank with at most half the misses, and halves_misses: its misses. None where no bank has.
@@ -56,10 +56,17 @@ def larger_bank(workload: Workload, own: Replay) -> LargerBank:
 
 def _larger_banks(workload: Workload, setup: Setup) -> list[Bank]:
     """All larger banks of use, ascending; the last holds every expert."""
-    n_experts = workload.n_experts
-    if setup.bank.slots is not None:
-        return [Bank(slots=slots) for slots in range(setup.bank.slots + 1, max(n_experts) + 1)]
-    sizes, budget = workload.expert_bytes, setup.bank.budget_bytes
+    n_experts, bank = workload.n_experts, setup.bank
+    if bank.by_layer:
+        now = [(layer, slots, n) for (layer, slots), n in zip(bank.by_layer, n_experts, strict=True)]
+        most = max(n - slots for _, slots, n in now)
+        return [
+            Bank(by_layer=tuple((layer, min(slots + more, n)) for layer, slots, n in now))
+            for more in range(1, most + 1)
+        ]
+    if bank.slots is not None:
+        return [Bank(slots=slots) for slots in range(bank.slots + 1, max(n_experts) + 1)]
+    sizes, budget = workload.expert_bytes, bank.budget_bytes
     assert sizes is not None
     assert budget is not None
     by_layer = [size * n for size, n in zip(sizes, n_experts, strict=True)]

@@ -16,7 +16,7 @@ def ceiling_setup(workload: Workload, setup: Setup) -> Setup | None:
 
     None for a bank in bytes that experts of different sizes share, where no fast way to the optimum is known.
     """
-    if setup.bank.slots is None and shared_by_unequal_experts(workload, setup):
+    if not setup.bank.in_slots and shared_by_unequal_experts(workload, setup):
         return None
     return comparable_setup(setup, Min())
 
@@ -41,5 +41,5 @@ def optimum_known(workload: Workload, setup: Setup) -> bool:
     It does not where experts of different sizes share a bank of bytes; nor for a pooled policy, which measures a bank
     of slots in bytes too.
     """
-    in_bytes = setup.bank.slots is None or setup.policy.pooled
+    in_bytes = not setup.bank.in_slots or setup.policy.pooled
     return not (in_bytes and shared_by_unequal_experts(workload, setup))

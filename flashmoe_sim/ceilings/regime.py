@@ -69,7 +69,7 @@ def regime_of(workload: Workload, setup: Setup) -> Regime:
     demand = np.concatenate([_demand(pool, bank, setup) for pool, bank in zip(pools, banks, strict=True)])
     p50, p99 = np.quantile(demand, (0.50, 0.99), method="inverted_cdf")
     top_k, sizes = _top_k(workload), workload.expert_bytes
-    in_slots = setup.bank.slots is not None or setup.fixed_slots
+    in_slots = setup.bank.in_slots or setup.fixed_slots
     return Regime(
         demand="call" if setup.scope == "layer" else "step",
         demand_over_bank_p50=float(p50),
@@ -91,7 +91,7 @@ def cliff_of(workload: Workload, setup: Setup) -> Cliff | None:
     (pool,), (bank,) = workload.global_pools, capacities(workload, setup)
     size = _size_by_row(pool, bank)
     cycle = top_k * int(size.sum())
-    in_bytes = None if setup.bank.slots is not None else top_k * sum(workload.expert_bytes or ())
+    in_bytes = None if setup.bank.in_slots else top_k * sum(workload.expert_bytes or ())
     try:
         by_layer = replay(workload, comparable_setup(replace(setup, scope="layer"), setup.policy)).counts.total()
     except BadInput:

@@ -99,7 +99,7 @@ def _cause(
 
 
 def _cliff(setup: Setup, total: dict[str, Any], cliff: Cliff) -> str:
-    unit = "slots" if setup.bank.slots is not None or setup.fixed_slots else "bytes"
+    unit = "slots" if setup.bank.in_slots or setup.fixed_slots else "bytes"
     return (
         f"One bank of {cliff.bank:,} {unit} for all layers holds less than the {cliff.cycle:,} of one token, and hits "
         f"{total['hit_rate']:.1%}: experts go before their layer comes round again. --bank {cliff.enough} holds them; "

@@ -8,7 +8,7 @@ import click
 
 from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table, wrapped
 from flashmoe_sim.cli.options import CONDITIONS, asks
-from flashmoe_sim.cli.workload import bank_meaning, load_workload, model_option, trace_argument
+from flashmoe_sim.cli.workload import bank_text, load_workload, model_option, trace_argument
 from flashmoe_sim.io.sizes import size
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _print(found: Ceilings, setup: Setup) -> None:
     ]
     ahead = "" if found.prefetch == "none" else f", prefetch {found.prefetch}"
     title = (
-        f"{found.trace} on {found.machine}: {found.policy}, bank {found.bank} ({bank_meaning(setup)}), contract "
+        f"{found.trace} on {found.machine}: {found.policy}, {bank_text(setup)}, contract "
         f"{found.contract}{ahead}, {found.execution}"
     )
     notes = [f"bandwidth floor: {found.floor.resource.replace('_', ' ')}", *found.notes]

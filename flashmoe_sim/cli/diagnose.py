@@ -8,7 +8,7 @@ import click
 
 from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table, wrapped
 from flashmoe_sim.cli.options import asks
-from flashmoe_sim.cli.workload import bank_meaning, load_workload, model_option
+from flashmoe_sim.cli.workload import bank_text, load_workload, model_option
 from flashmoe_sim.io.sizes import size
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def command(
     click.echo(wrapped(f"{found.verdict.kind.replace('-', ' ')}: {found.verdict.text}") + "\n")
     sections = (_misses(found), _gap(found), _demand(found, setup), _nulls(found), _halves(found), _larger(found))
     rows = [row for number, section in enumerate(sections) for row in [("", "", "")][:number] + section]
-    title = f"{found.trace}: {found.policy}, bank {found.bank} ({bank_meaning(setup)}), contract {found.contract}"
+    title = f"{found.trace}: {found.policy}, {bank_text(setup)}, contract {found.contract}"
     print_table((("", "left"), ("", "right"), ("", "left")), rows, title=title)
 
 
@@ -101,7 +101,7 @@ def _demand(found: Diagnosis, setup: Setup) -> list[Row]:
         holds = _count(regime.bank_slots) if regime.bank_slots is not None else size(regime.bank_bytes)
         rows.append(("token cycle", f"{regime.token_cycle_slots:,}", f"{cycle}; the bank has {holds}"))
     if cliff is not None:
-        in_slots = setup.bank.slots is not None or setup.fixed_slots
+        in_slots = setup.bank.in_slots or setup.fixed_slots
         least = f"{cliff.lru_hits_from:,}" if in_slots else size(cliff.lru_hits_from)
         rows.append(("cliff", least, "with less LRU hits exactly nothing"))
         rows.append(("a bank for each layer", _rate(cliff.layer_hit_rate), "hit rate with the same memory"))

@@ -28,6 +28,7 @@ VERBS: dict[str, Verb] = {
     "sweep": Verb(f"{HERE}.sweep", "what a bank would hit, for many bank sizes and policies"),
     "replay": Verb(f"{HERE}.replay", "one trace, one bank, one policy: exact counts, layer by layer"),
     "curve": Verb(f"{HERE}.curve", "the exact hit curve at every bank size, in one pass"),
+    "allocate": Verb(f"{HERE}.allocate", "how many slots each layer should get, and what that gains"),
     "diagnose": Verb(f"{HERE}.diagnose", "is it the policy or the working set? with a verdict"),
     "ceilings": Verb(f"{HERE}.ceilings", "how fast it could run at best on a machine, and what holds it back"),
     "predict": Verb(f"{HERE}.predict", "how fast a bank runs where only its hit rate is known"),

@@ -10,7 +10,7 @@ import click
 from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table, wrapped
 from flashmoe_sim.cli.options import asks
 from flashmoe_sim.cli.policy import print_described
-from flashmoe_sim.cli.workload import bank_meaning, load_workload, model_option, trace_argument
+from flashmoe_sim.cli.workload import bank_text, load_workload, model_option, trace_argument
 from flashmoe_sim.io.sizes import size
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _print_values(name: str, setup: Setup, values: list[AheadValue]) -> None:
         )
         for value in values
     ]
-    title = f"{name}: {setup.policy.spec}, bank {setup.bank} ({bank_meaning(setup)}), contract {setup.contract}"
+    title = f"{name}: {setup.policy.spec}, {bank_text(setup)}, contract {setup.contract}"
     caption = (
         "recall, prec., useful and late in %; what is read ahead and not useful is wasted; late: of the useful, what "
         "the very next call asked for; read/tok: demand and ahead together; worth: misses saved per expert read "

@@ -12,7 +12,7 @@ from flashmoe_sim.cli.common import force_option, json_option, lenient_option, m
 from flashmoe_sim.cli.options import CONDITIONS, SIZED, asks
 from flashmoe_sim.cli.timing import print_timing
 from flashmoe_sim.cli.workload import (
-    bank_meaning,
+    bank_text,
     load_workload,
     model_option,
     slots_hint,
@@ -147,7 +147,7 @@ def _print_total(trace: RoutingTrace, setup: Setup, total: dict[str, Any]) -> No
         rows.append(("prefetched", f"{issued:,} of {total['prefetch_requests']:,} asked for; {useful:,} used"))
     elif issued:
         rows.append(("loaded between steps", f"{issued:,}; {useful:,} of them used"))
-    title = f"{trace.name}: {setup.policy.spec}, bank {setup.bank} ({bank_meaning(setup)}), contract {setup.contract}"
+    title = f"{trace.name}: {setup.policy.spec}, {bank_text(setup)}, contract {setup.contract}"
     print_table((("", "left"), ("", "right")), rows, title=title, caption=slots_hint(trace, setup.contract))
 
 

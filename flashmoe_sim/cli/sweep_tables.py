@@ -10,6 +10,7 @@ from flashmoe_sim.cli.common import percent, print_table
 from flashmoe_sim.cli.workload import bank_meaning, slots_hint
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import size
+from flashmoe_sim.policies.bank import brief_bank
 
 if TYPE_CHECKING:
     from flashmoe_sim.policies.base import Policy
@@ -110,7 +111,7 @@ def ranked(rows: Sequence[Row]) -> list[Row]:
 def _who(rows: Sequence[Row], contract: str) -> list[Column]:
     """The columns that name a row; * stands for a contract other than the one asked for."""
     columns: list[Column] = [
-        ("bank", "right", lambda row: row["bank"]),
+        ("bank", "right", lambda row: brief_bank(row["bank"])),
         ("policy", "left", lambda row: row["policy"] + "*" * (row["contract"] != contract)),
     ]
     own = [row for row in rows if row["contract"] == contract]
@@ -170,7 +171,8 @@ def _left_out(left_out: Sequence[LeftOut], rows: Sequence[Row]) -> str:
 
     def listed(name: str, asked: Sequence[str | None]) -> str:
         have = {row[name] for row in rows}
-        return ", ".join(f"{one} in part" if one in have else str(one) for one in dict.fromkeys(asked))
+        names = {one: brief_bank(str(one)) for one in asked}
+        return ", ".join(f"{name} in part" if one in have else name for one, name in names.items())
 
     banks = listed("bank", [one.bank for one in left_out if one.bank is not None])
     policies = listed("policy", [one.policy for one in left_out if one.bank is None])

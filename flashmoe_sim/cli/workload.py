@@ -21,9 +21,18 @@ model_option = click.option(
 
 def bank_meaning(setup: Setup) -> str:
     """What the number of a bank counts."""
-    if setup.bank.slots is not None:
+    if setup.bank.by_layer:
+        return "slots by layer"
+    if setup.bank.in_slots:
         return "slots of each layer" if setup.scope == "layer" else "slots of each layer, in one bank"
     return "bytes, shared equally by the layers" if setup.scope == "layer" else "bytes of one bank for all layers"
+
+
+def bank_text(setup: Setup) -> str:
+    """The bank, short enough for a heading, and what its number counts."""
+    from flashmoe_sim.policies.bank import brief_bank
+
+    return f"bank {brief_bank(str(setup.bank))} ({bank_meaning(setup)})"
 
 
 def slots_hint(trace: RoutingTrace, contract: str) -> str:

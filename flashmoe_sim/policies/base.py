@@ -110,6 +110,7 @@ class Policy:
     has_bank: whether it keeps any expert.
     by_routing: whether its hits depend on what is routed.
     pooled: whether a diagnosis takes it for one bank of all layers, whatever the scope.
+    by_budget: whether it takes a bank as one budget for all layers, so that slots by layer mean nothing to it.
     preloaded: whether its first residents are there before the run.
     execution: the execution model of the engine that uses it, which its seconds have by default.
     """
@@ -123,6 +124,7 @@ class Policy:
     has_bank: ClassVar[bool] = True
     by_routing: ClassVar[bool] = True
     pooled: ClassVar[bool] = False
+    by_budget: ClassVar[bool] = False
     preloaded: ClassVar[bool] = False
     execution: ClassVar[str] = "split-install"
 

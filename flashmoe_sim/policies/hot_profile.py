@@ -63,6 +63,7 @@ class HotProfile(ScheduledPolicy):
     ties: ClassVar[str] = "lower layer, then lower expert number"
     source: ClassVar[str] = "a fork of llama.cpp with --moe-hot-cache: its operating page and weighting"
     hindsight: ClassVar[bool] = True
+    by_budget: ClassVar[bool] = True
     preloaded: ClassVar[bool] = True
     budget_unit: ClassVar[int] = 2**20
 

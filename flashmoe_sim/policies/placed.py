@@ -25,6 +25,7 @@ class Placed(PinningPolicy):
     source: ClassVar[str] = "llama.cpp 0eca4d490, common/fit.cpp and common/arg.cpp:2464; ik_llama.cpp 8337e4cd3"
     by_routing: ClassVar[bool] = False
     pooled: ClassVar[bool] = True
+    by_budget: ClassVar[bool] = True
     execution: ClassVar[str] = "prefill-copy"
 
     from_end: str = "low"

@@ -59,6 +59,7 @@ class StaticGlobal(ProfiledPolicy):
     source: ClassVar[str] = "the patched runtime's cache estimator, global bank under a byte budget"
     hindsight: ClassVar[bool] = True
     pooled: ClassVar[bool] = True
+    by_budget: ClassVar[bool] = True
 
     def pinned(self, candidates: Candidates) -> list[NDArray[np.bool_]]:
         counts, sizes = candidates.counts, candidates.expert_bytes

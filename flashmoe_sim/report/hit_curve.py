@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from flashmoe_sim.policies.bank import brief_bank, parse_bank
 from flashmoe_sim.sweep.summary import foresees
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999", "#8c564b", "#17becf")
@@ -71,8 +72,9 @@ def draw(rows: Sequence[Row], path: Path) -> None:
             panel.set_xlim(-margin, len(banks) - 1 + margin)
             panel.grid(color="#dddddd", linewidth=0.6)
             panel.spines[["top", "right"]].set_visible(False)
-            panel.set_xticks(range(0, len(banks), -(-len(banks) // MOST_TICKS)), banks[:: -(-len(banks) // MOST_TICKS)])
-        meaning = "bank, slots per layer" if banks[0].isdigit() else "bank, all layers"
+            every = -(-len(banks) // MOST_TICKS)
+            panel.set_xticks(range(0, len(banks), every), [brief_bank(bank) for bank in banks[::every]])
+        meaning = "bank, slots per layer" if parse_bank(banks[0]).in_slots else "bank, all layers"
         for panel in panels[-1]:
             panel.set_xlabel(meaning + (", in one bank" if rows[0]["scope"] == "global" else ""))
         lines = {line.get_label(): line for panel in panels[:, 0] for line in panel.lines}
@@ -90,8 +92,7 @@ def _cut(some: Sequence[Any], all_: Sequence[Any]) -> bool:
 
 def _banks(rows: Sequence[Row]) -> list[str]:
     """Every bank of any trace, ascending."""
-    sizes = {row["bank"]: row["bank_slots"] or row["bank_bytes"] or 0 for row in rows}
-    return sorted(sizes, key=sizes.__getitem__)
+    return sorted(dict.fromkeys(row["bank"] for row in rows), key=lambda bank: parse_bank(bank).size)
 
 
 def _key(row: Row) -> Key:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.policies.bank import Bank, brief_bank
 from flashmoe_sim.policies.base import PinningPolicy, ScheduledPolicy
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.setup import Setup
@@ -30,26 +31,20 @@ class Capacity:
 def capacities(workload: Workload, setup: Setup) -> list[Capacity]:
     """The bank of every pool of `workload.pools(setup.scope)`.
 
-    A bank of slots has `slots` for each layer, at most the layer's experts; a global one has the sum. A bank of bytes
+    A bank of slots has those of `layer_slots`; a global one has the sum. A bank of bytes
     is shared equally among layers; where the contract needs fixed slots it is rounded down to whole slots.
     Raises BadInput for a bank that the model has no use for, that bytes cannot be divided into, or that cannot hold the
     largest call under `protected`. Under `runtime` only a replay tells: aliased experts share a slot, so a call may
     have more experts than the bank has slots.
     """
-    bank, sizes, n_experts = setup.bank, workload.expert_bytes, workload.n_experts
+    bank, sizes = setup.bank, workload.expert_bytes
     pools = workload.pools(setup.scope)
     if bank.budget_bytes is not None:
         if sizes is None:
             raise BadInput(f"bank {bank}: a bank in bytes needs to know what an expert weighs; give --model")
         banks = _byte_banks(bank.budget_bytes, sizes, setup, pools)
     else:
-        assert bank.slots is not None
-        if bank.slots > max(n_experts):
-            raise BadInput(
-                f"bank {bank.slots}: a layer of {workload.trace.name} has {max(n_experts)} experts; "
-                f"give at most --bank {max(n_experts)}"
-            )
-        slots = [min(bank.slots, n) for n in n_experts]
+        slots = layer_slots(workload, bank)
         weights = sizes or (None,) * len(slots)
         each = [None if size is None else n * size for n, size in zip(slots, weights, strict=True)]
         total = None if sizes is None else sum(size for size in each if size is not None)
@@ -64,6 +59,32 @@ def capacities(workload: Workload, setup: Setup) -> list[Capacity]:
             if not pool.calls_fit(capacity.room):
                 raise slot_overflow(workload, setup, number, int(np.argmax(pool.requests > capacity.room)), capacity)
     return banks
+
+
+def layer_slots(workload: Workload, bank: Bank) -> list[int]:
+    """The slots of each layer of `trace.layers` in a bank of slots, at most the layer's experts.
+
+    Raises BadInput for more slots than any layer has experts, and for a bank by layer that names other layers.
+    """
+    trace, n_experts = workload.trace, workload.n_experts
+    asked = dict(bank.by_layer or dict.fromkeys(trace.layers, bank.slots or 0))
+    name = f"bank {brief_bank(str(bank))}"
+    if wrong := asked.keys() ^ set(trace.layers):
+        layer = min(wrong)
+        has = f"slots for layer {layer}, which" if layer in asked else f"no slots for layer {layer}, which"
+        routes = "does not route" if layer in asked else "routes"
+        raise BadInput(f"{name}: has {has} {trace.name} {routes}; name exactly the layers of the trace")
+    if max(asked.values()) > max(n_experts):
+        at_most = f"{max(n_experts)} slots" if bank.by_layer else f"--bank {max(n_experts)}"
+        raise BadInput(f"{name}: a layer of {trace.name} has {max(n_experts)} experts; give at most {at_most}")
+    return [min(asked[layer], n) for layer, n in zip(trace.layers, n_experts, strict=True)]
+
+
+def bank_bytes(workload: Workload, bank: Bank) -> int | None:
+    """Bytes of all banks together, in bytes or by layer; None for slots of each layer, and without a geometry."""
+    if bank.by_layer is None or workload.expert_bytes is None:
+        return bank.budget_bytes
+    return sum(n * size for n, size in zip(layer_slots(workload, bank), workload.expert_bytes, strict=True))
 
 
 def _byte_banks(budget_bytes: int, sizes: tuple[int, ...], setup: Setup, pools: list[Pool]) -> list[Capacity]:

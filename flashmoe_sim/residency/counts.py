@@ -17,7 +17,7 @@ class Counts:
 
     layers: layer numbers. table: i64 [layers, tally.N_COLUMNS].
     unions: i64, how many calls asked for 0, 1, 2, … distinct experts.
-    tokens: tokens of the workload. slots: slots that a union competes for; 0 where the bank is in bytes.
+    tokens: tokens of the workload. slots: slots that a union competes for; 0 for a bank in bytes, or if layers differ.
     expert_bytes, reads_per_install: of each layer; None where no geometry is known.
     resident_bytes: memory of the banks; None where no geometry is known.
     """

@@ -60,7 +60,7 @@ def plan_jobs(
         if _has_stack_pass(workload, setup, banks):
             stacked[setup.policy][setup] = banks
         elif _shares_a_list(workload, setup, banks):
-            in_bytes = setup.bank.slots is None and not setup.fixed_slots
+            in_bytes = not setup.bank.in_slots and not setup.fixed_slots
             listed[setup.policy, in_bytes][setup] = banks
         elif isinstance(setup.policy, EvictingPolicy):
             walked[setup.policy, setup.contract, setup.scope, setup.prefetch][setup] = banks
@@ -77,7 +77,7 @@ def plan_jobs(
 
 
 def _has_stack_pass(workload: Workload, setup: Setup, banks: list[Capacity]) -> bool:
-    if setup.scope == "global" or setup.bank.slots is None or not isinstance(setup.prefetch, NoPrefetch):
+    if setup.scope == "global" or not setup.bank.in_slots or not isinstance(setup.prefetch, NoPrefetch):
         return False
     calls_fit = setup.policy.textbook != "lru" or _holds_every_call(workload, setup, banks)
     return one_pass_policy(setup.policy, setup.contract) and calls_fit
@@ -136,7 +136,7 @@ def _shares_a_list(workload: Workload, setup: Setup, banks: list[Capacity]) -> b
         return False
     if not one_pass_policy(setup.policy, setup.contract) or setup.policy.textbook == "most-requested":
         return False
-    return setup.bank.slots is not None if setup.policy.textbook == "min" else _calls_weigh_less(workload, banks)
+    return setup.bank.in_slots if setup.policy.textbook == "min" else _calls_weigh_less(workload, banks)
 
 
 def _calls_weigh_less(workload: Workload, banks: list[Capacity]) -> bool:

@@ -94,7 +94,7 @@ FLAT: dict[str, Callable[..., None]] = {
 
 
 def _flat_serves(setup: Setup, bank: Capacity) -> bool:
-    return setup.bank.slots is not None and bank.room > 1 and setup.policy.textbook in FLAT
+    return setup.bank.in_slots and bank.room > 1 and setup.policy.textbook in FLAT
 
 
 def _replay_flat(pool: Pool, setup: Setup, bank: Capacity, table: NDArray[np.int64]) -> NDArray[np.int32]:

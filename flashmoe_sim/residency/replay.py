@@ -12,7 +12,7 @@ from flashmoe_sim.outside import blaming
 from flashmoe_sim.policies.base import Candidates, PinningPolicy, ScheduledPolicy
 from flashmoe_sim.residency import pinned, scheduled, tally
 from flashmoe_sim.residency.ahead import NOT_READ, Ahead
-from flashmoe_sim.residency.capacity import Capacity, capacities
+from flashmoe_sim.residency.capacity import Capacity, capacities, layer_slots
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.own_results import check_pinned
 from flashmoe_sim.residency.pool import Pool
@@ -147,8 +147,8 @@ def _candidates(workload: Workload, setup: Setup) -> Candidates:
     requests = [pool.requests_by_key for pool in profile.pools]
     first_seen = [pool.first_reference for pool in profile.pools]
     sizes = workload.expert_bytes or (1,) * len(requests)
-    if setup.bank.slots is not None:
-        slots = [min(setup.bank.slots, n) for n in workload.n_experts]
+    if setup.bank.in_slots:
+        slots = layer_slots(workload, setup.bank)
         budget = sum(n * size for n, size in zip(slots, sizes, strict=True))
     else:
         assert setup.bank.budget_bytes is not None
@@ -186,7 +186,8 @@ def build_counts(
     elif sizes is not None:
         resident_bytes = sum(banks[number].bytes or 0 for number in part)
     layers = workload.layer_geometry
-    in_slots = setup.bank.slots is not None or setup.fixed_slots
+    uneven = len({slots for _, slots in setup.bank.by_layer or ()}) > 1
+    in_slots = (setup.bank.in_slots or setup.fixed_slots) and not uneven
     return Counts(
         layers=workload.trace.layers,
         table=table,

@@ -37,27 +37,56 @@ def speed_interval(
     Source: one-at-a-time propagation of uncertainty (JCGM 100:2008, 5.1.2); moving-block bootstrap (Kuensch 1989,
     Annals of Statistics 17, 3).
     """
-    here = math.log(speed_on(machine))
-    below, above = _trace_luck(step_s, seed=seed)
+    below, above = _trace_luck(_resampled(step_s, seed=seed))
     run = (SD_90 * SPEED_SD) ** 2
-    squares = [run + below * below, run + above * above]
+    return _around(tok_s, speed_on, machine, run + below * below, run + above * above)
+
+
+def gain_interval(
+    ratio: float,
+    ratio_on: Callable[[Machine], float],
+    machine: Machine,
+    before_s: NDArray[np.float64],
+    after_s: NDArray[np.float64],
+) -> tuple[float, float]:
+    """The 90 % interval of the ratio of two speeds on one machine, over the same steps.
+
+    Both err together: a machine's quantity changes both speeds, and the same steps are resampled. By how much two runs
+    of one setup differ is not in it.
+    ratio_on: as speed_on. before_s, after_s: f64 [steps], seconds of the decoded steps of the two.
+    """
+    below, above = _trace_luck(_resampled(after_s, seed=1) / _resampled(before_s, seed=1))
+    return _around(ratio, ratio_on, machine, below * below, above * above)
+
+
+def _around(
+    value: float, value_on: Callable[[Machine], float], machine: Machine, below: float, above: float
+) -> tuple[float, float]:
+    """The interval of a value with these squares of its logarithm, and with those of the machine's quantities."""
+    here = math.log(value_on(machine))
+    squares = [below, above]
     for path, quantity in machine.quantities():
         if path in SIZES or quantity.lo == quantity.hi:
             continue
-        moves = [math.log(speed_on(machine.varied(path, end))) - here for end in (quantity.lo, quantity.hi)]
+        moves = [math.log(value_on(machine.varied(path, end))) - here for end in (quantity.lo, quantity.hi)]
         squares[0] += min(*moves, 0.0) ** 2
         squares[1] += max(*moves, 0.0) ** 2
-    return tok_s * math.exp(-math.sqrt(squares[0])), tok_s * math.exp(math.sqrt(squares[1]))
+    return value * math.exp(-math.sqrt(squares[0])), value * math.exp(math.sqrt(squares[1]))
 
 
-def _trace_luck(step_s: NDArray[np.float64], *, seed: int) -> tuple[float, float]:
-    """How far the logarithm of the mean step goes, down and up, in 90 % of the resamplings; in terms of speed."""
+def _trace_luck(times: NDArray[np.float64]) -> tuple[float, float]:
+    """How far the logarithm of a speed goes, down and up, in 90 % of the resamplings of its times."""
+    slow, fast = np.quantile(times[1:], [0.95, 0.05])
+    return float(np.log(times[0] / slow)), float(np.log(times[0] / fast))
+
+
+def _resampled(step_s: NDArray[np.float64], *, seed: int) -> NDArray[np.float64]:
+    """The mean step, and the mean of each resampling: f64 [1 + RESAMPLES]; the same steps for the same seed."""
     steps = len(step_s)
     block = min(BLOCK_STEPS, steps)
     if steps < 2 or not step_s.any():
-        return 0.0, 0.0
+        return np.ones(1 + RESAMPLES)
     starts = np.random.default_rng(seed).integers(0, steps - block + 1, (RESAMPLES, -(-steps // block)))
     sums = np.concatenate([[0.0], np.cumsum(step_s)])
     means = (sums[starts + block] - sums[starts]).sum(axis=1) / (block * starts.shape[1])
-    slow, fast = np.quantile(means, [0.95, 0.05])
-    return float(np.log(step_s.mean() / slow)), float(np.log(step_s.mean() / fast))
+    return np.concatenate([[step_s.mean()], means])

@@ -53,7 +53,7 @@ def assert_twins(
             contract=contract,
             policy=policy,
             n_experts=trace.n_experts,
-            slots=bank.slots,
+            slots=dict(bank.by_layer) if bank.by_layer else bank.slots,
             budget_bytes=bank.budget_bytes,
             expert_bytes=expert_bytes,
             scope=scope,
@@ -97,7 +97,7 @@ def _assert_equal(result: Replay, twin: naive.Result, trace: RoutingTrace, *, co
 
     ahead = result.stream.ahead
     layer = [layers[row] for row in ahead.row]
-    in_bytes = result.setup.bank.slots is None and contract == "atomic"  # of which `cold` is an estimate
+    in_bytes = not result.setup.bank.in_slots and contract == "atomic"  # of which `cold` is an estimate
     columns = ahead.after, layer, ahead.expert, ahead.used, [0] * len(layer) if in_bytes else ahead.cold
     found = zip(*(np.asarray(column).tolist() for column in columns), strict=True)
     expected = [[*read[:-1], 0] for read in twin.reads] if in_bytes else twin.reads

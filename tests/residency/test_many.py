@@ -26,7 +26,7 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.residency.builders import random_calls
 from tests.residency.compare import workload_of
-from tests.residency.test_twins import INSTALLING, PAIRS, byte_banks, every_bank, random_workload
+from tests.residency.test_twins import INSTALLING, PAIRS, banks_by_layer, byte_banks, every_bank, random_workload
 
 
 def fits(workload: Workload, setup: Setup) -> bool:
@@ -58,20 +58,21 @@ def assert_planned(workload: Workload, setups: Sequence[Setup]) -> None:
 @pytest.mark.parametrize("scope", ["layer", "global"])
 @pytest.mark.parametrize(("contract", "policy"), PAIRS)
 def test_every_policy(contract: str, policy: str, scope: str) -> None:
-    """All sizes of one policy, in slots (also more than a layer has experts) and bytes, with and without predictor."""
+    """All sizes of one policy, in slots (some more than a layer has experts) and bytes, with and without predictor."""
     ahead: list[Prefetcher] = [NoPrefetch()]
     if (contract, policy) in INSTALLING and contract in PredictTop1.contracts:
         ahead.append(PredictTop1())
     kinds = set()
     for seed in range(4):
         workload = random_workload(seed, same_size=scope == "global" and seed % 2 == 0)
+        by_layer = banks_by_layer(workload) if scope == "layer" and not parse_policy(policy).by_budget else []
         setups = [
             Setup(bank, parse_policy(policy), contract, prefetch, scope=scope)
-            for bank in (*every_bank(workload), *byte_banks(workload, scope))
+            for bank in (*every_bank(workload), *byte_banks(workload, scope), *by_layer)
             for prefetch in ahead
         ]
         setups = [setup for setup in setups if fits(workload, setup)]
-        kinds |= {(setup.bank.slots is None, setup.prefetch) for setup in setups}
+        kinds |= {(setup.bank.in_slots, setup.prefetch) for setup in setups}
         assert_planned(workload, setups)
     assert len(kinds) == 2 * len(ahead)
 

@@ -1,0 +1,102 @@
+"""`sim allocate`: slots by layer in the memory of a bank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flashmoe_sim.cli.common import json_option, lenient_option, print_json, print_table, wrapped
+from flashmoe_sim.cli.options import CONDITIONS, asks
+from flashmoe_sim.cli.workload import bank_text, load_workload, model_option, trace_argument
+from flashmoe_sim.io.sizes import size
+
+if TYPE_CHECKING:
+    from flashmoe_sim.tune.layer_speed import LayerSpeed
+    from flashmoe_sim.tune.layers import LayerBanks
+
+
+@click.command(name="allocate", context_settings={"help_option_names": ["-h", "--help"]})
+@trace_argument
+@asks("bank", "policy", "contract")
+@click.option(
+    "--least",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Slots that every layer keeps; default: what a token asks for.",
+)
+@asks("machine", *CONDITIONS)
+@model_option
+@lenient_option
+@json_option
+def command(trace: str, least: int | None, model: str | None, lenient: bool, as_json: bool, **asked: Any) -> None:
+    """Share the memory of a bank out by layer so that it misses the fewest bytes of TRACE.
+
+    The last line is the bank that `sim replay --bank` takes. No engine of `sim system list` has slots by layer: this is
+    what a patch would gain. With --machine also say how much faster it decodes there.
+
+    TRACE is a file, or a name from `sim trace catalog`.
+
+    \b
+    Example:  sim allocate gpt-oss-120b --bank 64 --machine m3-max-48
+    """
+    from flashmoe_sim.machines.load import load_machine
+    from flashmoe_sim.question import Question
+    from flashmoe_sim.sweep.plan import plan
+    from flashmoe_sim.sweep.task import Task
+    from flashmoe_sim.tune.layers import allocate
+
+    setup, conditions_of = plan(Question(**asked))
+    runs_on = None if asked["machine"] is None else load_machine(asked["machine"])
+    workload = load_workload(trace, model, lenient=lenient)
+    conditions = conditions_of(workload.geometry)
+    found = allocate(workload, setup, least=least, machine=runs_on, conditions=conditions)
+    if as_json:
+        who = Task(workload, setup) if runs_on is None else Task(workload, setup, runs_on, conditions)
+        print_json({"identity": who.identity(), **found.to_dict()})
+        return
+    _print(found)
+    if found.speed is not None:
+        click.echo(_speed(found.speed))
+    click.echo(f"--bank {found.bank}")
+
+
+def _print(found: LayerBanks) -> None:
+    told, setup = found.to_dict(), found.setup
+    columns = [("layer", "right"), ("expert", "right"), ("slots asked", "right"), ("best", "right")]
+    columns += [("misses asked", "right"), ("best", "right")]
+    rows = [
+        (
+            str(row["layer"]),
+            size(row["expert_bytes"]),
+            str(row["asked_slots"]),
+            str(row["slots"]),
+            f"{row['asked_misses']:,}",
+            f"{row['misses']:,}",
+        )
+        for row in found.as_rows()
+    ]
+    slots = [f"{sum(some):,}" for some in (found.asked_slots, found.slots)]
+    rows.append(("all", "", slots[0], slots[1], f"{told['asked_misses']:,}", f"{told['misses']:,}"))
+    caption = f"{found.avoided:.1%} fewer {'bytes' if found.expert_bytes else 'experts'} missed on this trace"
+    if found.held_out is not None:
+        word = "more" if found.held_out < 0 else "fewer"
+        caption += f"; slots chosen on its first half miss {abs(found.held_out):.1%} {word} in the second"
+    if not found.every_size:
+        caption += "; sizes between those that were replayed were not chosen"
+    if found.gap:
+        caption += f"; another choice may miss up to {size(found.gap)} fewer"
+    title = f"{found.trace}: {setup.policy.spec}, {bank_text(setup)}, contract {setup.contract}"
+    print_table(columns, rows, title=title, caption=caption)
+
+
+def _speed(speed: LayerSpeed) -> str:
+    from flashmoe_sim.io.numbers import three
+
+    before, after = speed.asked.timing.tok_s, speed.best.timing.tok_s
+    if before is None or after is None or speed.gain is None:
+        return f"{speed.machine}: no speed, as the trace does not say its tokens"
+    return wrapped(
+        f"{speed.machine}: {three(before)} tokens a second, by layer {three(after)}: {speed.gain:+.1%}, "
+        f"{speed.gain_lo:+.1%} to {speed.gain_hi:+.1%} in 90 % of cases"
+    )
