@@ -29,7 +29,7 @@ WORDS: dict[str, tuple[dict[str, Any], ...]] = {
     "ot": ({"ot": "exps=CPU"},),
     "profile": ({"profile": "all"}, {"profile": "/a file"}, {"profile": "/a file", "strategy": "frequency"}),
     "revision": ({"revision": "may"},),
-    "ts": ({"ts": "3/1"},),
+    "ts": ({"ts": "1", "cpu_layers": 4},),
     "strategy": ({"strategy": "frequency"}, {"strategy": "front-loading"}),
     "weighting": tuple({"weighting": name} for name in ("balanced", "pressure", "smooth", "time")),
 }

@@ -18,7 +18,7 @@ PROFILED = ("static-profile:slots=4", "hot-cache:max_mib=80", "ktransformers:exp
 
 
 def test_every_ordered_pair() -> None:
-    small = case()
+    small = case(arch="gemma4")  # the slots are on the GPU
     of = [drawn(small, [range(size)] * 256, name=f"of {size}") for size in (4, 6, 12)]
     found = across(of, small, BANKS, objective=DECODE)
     assert [(one.tuned_on, one.scored_on) for one in found] == [
@@ -44,7 +44,7 @@ def test_every_ordered_pair() -> None:
 
 @pytest.mark.parametrize("spec", PROFILED)
 def test_a_profile_of_other_experts_is_worth_nothing(spec: str) -> None:
-    small = case()
+    small = case(arch="gemma4")  # the slots are on the GPU
     low, again = (drawn(small, [range(4)] * 128, name=name) for name in ("low", "again"))
     high = drawn(small, [range(8, 12)] * 128, name="high")
     system: System = parse_system(spec)
@@ -57,7 +57,7 @@ def test_a_profile_of_other_experts_is_worth_nothing(spec: str) -> None:
 
 
 def test_a_setting_that_does_not_run_there() -> None:
-    small = case()
+    small = case(arch="gemma4")  # the slots are on the GPU
     single = drawn(small, [range(4)] * 128, name="single")
     wide = drawn(small, [range(16)] * 128, name="wide", tokens=8)  # calls of up to 16 experts
     there, back = across([single, wide], small, BANKS, objective=DECODE)
@@ -69,7 +69,7 @@ def test_a_setting_that_does_not_run_there() -> None:
 
 
 def test_a_profile_that_is_given_is_no_traces() -> None:
-    small = case()
+    small = case(arch="gemma4")  # the slots are on the GPU
     of = [drawn(small, [range(4)] * 64, name=name) for name in ("one", "two")]
     for spec in ("static-profile:slots=4:profile=first-9", "ktransformers:experts=4"):
         assert [one.with_profile for one in across(of, small, [parse_system(spec)], objective=DECODE)] == [None, None]

@@ -18,7 +18,7 @@ SIX, FOUR, TWELVE = range(6), range(4), range(12)
 
 
 def of(working_sets: list[range]) -> Convergence:
-    small = case()
+    small = case(arch="gemma4")  # the slots are on the GPU
     made = drawn(small, working_sets)
     return converged(made, small, tried(made, small), objective=DECODE)
 
@@ -79,7 +79,7 @@ def test_a_short_trace_settles_only_the_largest_size() -> None:
 
 
 def test_the_whole_trace_agrees_with_itself() -> None:
-    small = case()
+    small = case(arch="gemma4")  # the slots are on the GPU
     recorded = workload(small.model, tokens=300)
     found = converged(recorded, small, tried(recorded, small), objective=DECODE)
     assert found.whole.seconds_more == 0
@@ -95,7 +95,7 @@ def test_the_whole_trace_agrees_with_itself() -> None:
 
 
 def test_a_part_is_the_first_tokens_alone() -> None:
-    small = case()
+    small = case(arch="gemma4")  # the slots are on the GPU
     half, all_of_it = drawn(small, [SIX] * 128), drawn(small, [SIX] * 128 + [TWELVE] * 128)
     found = converged(all_of_it, small, tried(all_of_it, small), objective=DECODE)
     part = found.parts[-2]
@@ -104,7 +104,7 @@ def test_a_part_is_the_first_tokens_alone() -> None:
 
 
 def test_one_setting_and_many() -> None:
-    small = case()
+    small = case(arch="gemma4")  # the slots are on the GPU
     made = drawn(small, [SIX] * 256)
     only = converged(made, small, tried(made, small, [SlotBank(slots=4)]), objective=DECODE)
     assert only.settled
@@ -120,7 +120,7 @@ def test_one_setting_and_many() -> None:
 
 
 def test_steps_of_many_tokens() -> None:
-    small = case()
+    small = case(arch="gemma4")  # the slots are on the GPU
     batches = drawn(small, [SIX] * 5, tokens=48)
     found = converged(batches, small, tried(batches, small), objective=DECODE)
     assert [part.tokens for part in found.parts] == [96, 144, 240]  # whole steps
@@ -131,7 +131,7 @@ def test_steps_of_many_tokens() -> None:
 
 
 def test_tokens_of_a_prompt_do_not_count() -> None:
-    small = case()
+    small = case(arch="gemma4")  # the slots are on the GPU
     made = drawn(small, [SIX] * 192, prompt=64)
     both = Objective(goal="both", prompt_tokens=100)
     found = converged(made, small, tried(made, small), objective=both)
@@ -143,7 +143,7 @@ def test_tokens_of_a_prompt_do_not_count() -> None:
 
 @pytest.mark.parametrize("tokens", [2, LEAST_TOKENS - 1])
 def test_too_short(tokens: int) -> None:
-    small = case()
+    small = case(arch="gemma4")  # the slots are on the GPU
     with pytest.raises(BadInput, match=f"made: has {tokens} decoded tokens; a recommendation needs 64 or more"):
         check_length(drawn(small, [SIX] * (tokens + 100), prompt=100))
     check_length(drawn(small, [SIX] * LEAST_TOKENS))

@@ -18,7 +18,7 @@ from flashmoe_sim.tune.fewest import at_least
 from flashmoe_sim.tune.levers import changed_machines, levers, scaled
 from tests.systems.cases import machine, model, workload
 
-LARGE = model(layers=range(2, 26), experts=128, top_k=4)  # 12 GiB of experts
+LARGE = model(layers=range(2, 26), experts=128, top_k=4, arch="gemma4")  # 12 GiB of experts, slots on the GPU
 
 
 def quick_but_for_storage() -> Machine:
