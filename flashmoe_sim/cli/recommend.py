@@ -19,12 +19,14 @@ from flashmoe_sim.cli.common import (
 )
 from flashmoe_sim.cli.options import asks, memory_options
 from flashmoe_sim.cli.workload import load_workload, model_option
+from flashmoe_sim.io.numbers import three
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from flashmoe_sim.report.sections import Section
     from flashmoe_sim.systems.base import System
+    from flashmoe_sim.tune.many import Cells
     from flashmoe_sim.tune.recommend import Recommendation
 
 SUFFIXES = (".md", ".html")
@@ -33,7 +35,14 @@ SUFFIXES = (".md", ".html")
 @click.command(name="recommend", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("trace", required=False, metavar="[TRACE]")
 @model_option
-@asks("machine", machine={"required": True})
+@asks(
+    "machine",
+    machine={
+        "required": True,
+        "help": "This machine: a name from `sim machine list`, a file, or parts; several with commas, or all.",
+    },
+)
+@click.option("--also", multiple=True, metavar="TRACE", help="Other work with the same model: does the choice hold?")
 @click.option(
     "--system",
     "systems",
@@ -66,6 +75,10 @@ SUFFIXES = (".md", ".html")
     context={"help": "Tokens of the context, which take the memory that the model tells; default: 4096."},
 )
 @memory_options
+@click.option("--buy", is_flag=True, help="Say what better parts would bring; --machine is then given as parts.")
+@click.option(
+    "--target", type=click.FloatRange(0, min_open=True), metavar="TOK/S", help="With --buy: a speed to reach."
+)
 @click.option(
     "--save",
     type=click.Path(path_type=Path),
@@ -89,13 +102,16 @@ def command(
     kv_type: str | None,
     reserve: str | None,
     buffers: str | None,
+    also: tuple[str, ...],
+    buy: bool,
+    target: float | None,
     save: Path | None,
     force: bool,
     lenient: bool,
     as_json: bool,
     verified: Callable[[Sequence[tuple[System, float, float, float]]], dict[str, Any]] | None = None,
 ) -> None:
-    """Recommend an engine and its flags for a model on a machine, with the evidence.
+    r"""Recommend an engine and its flags for a model on a machine, with the evidence.
 
     TRACE is a file, or a name from `sim trace catalog`. Without one, a trace is made for --model that is like the
     bundled one of the nearest shape.
@@ -103,18 +119,48 @@ def command(
     \b
     Examples:  sim recommend gpt-oss-120b --machine rtx-4090
                sim recommend --model qwen3-30b-a3b --machine "rtx-3060 + 64GiB"
+               sim recommend --model gpt-oss-120b --buy --target 20 \\
+                   --machine "rtx-3060 + ryzen-5600 + 32GiB + nvme-gen4"
+               sim recommend gpt-oss-120b --machine all
     """
     from flashmoe_sim.cli.progress import replaying
     from flashmoe_sim.geometry.load import load_model
+    from flashmoe_sim.io.errors import BadInput
     from flashmoe_sim.io.whole import refuse_existing
     from flashmoe_sim.machines.load import load_machine
     from flashmoe_sim.report.advice import document, sections
+    from flashmoe_sim.systems.told import AskedMemory
     from flashmoe_sim.tune.objective import Objective
-    from flashmoe_sim.tune.told import recommend_as_told
+    from flashmoe_sim.tune.recommend import Purchase
+    from flashmoe_sim.tune.shop import parts_of
+    from flashmoe_sim.tune.told import recommend_as_told, recommend_for_each
 
+    if target is not None and not buy:
+        raise BadInput("--target says what --buy is to reach; add --buy")
     if save is not None:
         _check_suffix(save)
         refuse_existing(save, force=force)
+    memory = AskedMemory(dense=dense, context=context, kv=kv, kv_type=kv_type, reserve=reserve, buffers=buffers)
+    machines, models = _several(machine), [] if model is None else model.split(",")
+    if len(machines) > 1 or len(models) > 1:
+        if also or buy or save is not None or verified is not None or objective != "decode":
+            raise BadInput("several machines or models make one table; give one of each for more than that")
+        workload = None if trace is None else load_workload(trace, model, lenient=lenient)
+        with replaying() as progress:
+            cells = recommend_for_each(
+                workload=workload,
+                models=[load_model(name) for name in models],
+                machines=[load_machine(name) for name in machines],
+                systems=systems,
+                progress=progress,
+                **memory,
+            )
+        if as_json:
+            print_json({"rows": [cell.as_row() for cell in cells.cells], "evaluations": cells.evaluations})
+        else:
+            _print_cells(cells, of_machines=len(machines) > 1)
+        return
+    purchase = Purchase(parts_of(machine), target) if buy else None
     workload = None if trace is None else load_workload(trace, model, lenient=lenient)
     with replaying() as progress:
         found = recommend_as_told(
@@ -123,13 +169,10 @@ def command(
             machine=load_machine(machine),
             systems=systems,
             objective=Objective(goal=objective, prompt_tokens=prompt_tokens or 0, answer_tokens=answer_tokens),
+            others=[load_workload(other, model, lenient=lenient) for other in also],
+            purchase=purchase,
             progress=progress,
-            dense=dense,
-            context=context,
-            kv=kv,
-            kv_type=kv_type,
-            reserve=reserve,
-            buffers=buffers,
+            **memory,
         )
     if save is not None:
         found = _with_files(found, save, force=force)
@@ -142,6 +185,34 @@ def command(
     more = {} if verified is None else {"verified": verified(_claims(found))}
     if as_json:
         print_json(document(found) | more)
+
+
+def _several(machine: str) -> list[str]:
+    """The machines that are named; all: every one with a name."""
+    from flashmoe_sim.machines.table import PRESETS
+
+    return list(PRESETS) if machine == "all" else [name.strip() for name in machine.split(",")]
+
+
+def _print_cells(cells: Cells, *, of_machines: bool) -> None:
+    """The fastest system for each machine or model, and its command line."""
+    heads = [
+        ("machine" if of_machines else "model", "left"),
+        ("setting", "left"),
+        ("tok/s", "right"),
+        ("90 %", "right"),
+    ]
+    rows, cannot = [], []
+    for cell in cells.fastest:
+        name, one = cell.machine if of_machines else cell.model, cell.found
+        if one.tok_s is None or one.tok_s_lo is None or one.tok_s_hi is None:
+            cannot.append(name)
+            continue
+        rows.append([name, one.system.spec, three(one.tok_s), f"{three(one.tok_s_lo)}-{three(one.tok_s_hi)}"])
+    title = cells.cells[0].model if of_machines else cells.cells[0].machine
+    print_table(heads, rows, title=title, caption=f"{cells.evaluations} settings were timed")
+    if cannot:
+        echo(wrapped(f"nothing runs: {', '.join(cannot)}"))
 
 
 def _claims(found: Recommendation) -> list[tuple[System, float, float, float]]:

@@ -11,8 +11,10 @@ from flashmoe_sim.report.sections import Command, Section, Table
 from flashmoe_sim.systems.base import Launch
 from flashmoe_sim.systems.compare import NEAR, Compared
 from flashmoe_sim.systems.files import placeholders
+from flashmoe_sim.tune.buy import Advice, NextBetter
 from flashmoe_sim.tune.cliffs import cliffs
 from flashmoe_sim.tune.evidence import evidence
+from flashmoe_sim.tune.layers import LayerBanks
 from flashmoe_sim.tune.recommend import KNEE, Recommendation, Sizes
 from flashmoe_sim.tune.search import Searched, kept_bytes
 
@@ -24,13 +26,17 @@ WAITS = {
     "host": "for the host",
 }
 OTHERS = 6
+LEVERS = 5
+BOUGHT = 5
+SMALLEST_GAIN = 0.03
 SAME = "no change"
 
 
 def sections(found: Recommendation) -> list[Section]:
     """The whole advice."""
-    made = [_run(found), _size(found), _settings(found), _waits(found), _others(found)]
+    made = [_run(found), _size(found), _settings(found), _waits(found), _bought(found), _others(found)]
     made.append(Section("What to watch", tuple(cliffs(found))))
+    made.append(_enough(found))
     made.append(Section("What this rests on", tuple(evidence(found))))
     return [one for one in made if one.parts]
 
@@ -95,7 +101,7 @@ def _size(found: Recommendation) -> Section:
                 "-" if one.page_cache_bytes is None else f"{max(one.page_cache_bytes, 0) / GIB:.1f}",
                 "-" if one.hit_rate is None else f"{100 * one.hit_rate:.1f}",
                 three(one.tok_s or 0.0),
-                "" if known.tok_s_lo is None else f"{three(known.tok_s_lo)}-{three(known.tok_s_hi or 0.0)}",
+                _interval(known),
                 ", ".join(marks.get(known, [])),
             )
         )
@@ -150,7 +156,25 @@ def _settings(found: Recommendation) -> Section:
             f"top_k: {one.system.spec} takes fewer experts a token than the model's {found.case.model.top_k}: "
             f"{speed(one)}, {_gain(best, one)}. It changes the text: judge its quality yourself."
         )
+    if found.by_layer is not None:
+        parts.append(_slots_by_layer(found.by_layer))
     return Section("Other settings", tuple(parts))
+
+
+def _slots_by_layer(banks: LayerBanks) -> str:
+    """What slots shared out by layer would bring; no engine takes them yet."""
+    held = "" if banks.held_out is None else f", and {_fewer(banks.held_out)} on a half that they were not chosen for"
+    speed = ""
+    if banks.speed is not None and banks.speed.gain is not None:
+        speed = f", {banks.speed.gain:+.1%} speed"
+    return (
+        f"Slots shared out by layer in the same memory, which the engine does not take, would miss "
+        f"{_fewer(banks.avoided)} on this trace{speed}{held}: `sim allocate` has them."
+    )
+
+
+def _fewer(share: float) -> str:
+    return f"{abs(share):.1%} {'fewer' if share >= 0 else 'more'} bytes"
 
 
 def _gain(best: Compared, one: Compared) -> str:
@@ -160,7 +184,7 @@ def _gain(best: Compared, one: Compared) -> str:
 
 
 def _waits(found: Recommendation) -> Section:
-    """What a token waits for."""
+    """What a token waits for, and what changes of the machine bring."""
     spent = found.best.best.ms_per_token or {}
     total = sum(spent.values())
     if not total:
@@ -168,7 +192,50 @@ def _waits(found: Recommendation) -> Section:
     order = sorted(spent, key=lambda group: -spent[group])
     shares = [f"{spent[group] / total:.0%} {WAITS[group]}" for group in order if spent[group] >= 0.01 * total]
     said = f"Of a token's {three(total)} ms, it spends {_listed(shares)}."
-    return Section("What holds it back", (said,))
+    helps = [one for one in found.levers if one.gain >= SMALLEST_GAIN][:LEVERS]
+    if not helps:
+        return Section("What holds it back", (said, "No single change of the machine brings 3 %."))
+    rows = tuple((one.change, three(one.after.tok_s or 0.0), _interval(one.after), f"{one.gain:+.0%}") for one in helps)
+    heads = (("one change of the machine", "left"), ("tok/s", "right"), ("90 %", "right"), ("", "right"))
+    return Section("What holds it back", (said, Table(heads, rows)))
+
+
+def _bought(found: Recommendation) -> Section:
+    """What to buy, if it was asked."""
+    bought = found.bought
+    if bought is None:
+        return Section("", ())
+    rows = bought.bought if isinstance(bought, Advice) else bought.rows
+    parts: list[str | Table | Command] = []
+    if isinstance(bought, Advice):
+        parts.append(bought.sentence)
+    if rows:
+        shown = rows[:BOUGHT] if isinstance(bought, Advice) else rows
+        cells = tuple((", ".join(one.changes), three(one.found.tok_s or 0.0), _interval(one.found)) for one in shown)
+        parts.append(Table((("other parts", "left"), ("tok/s", "right"), ("90 %", "right")), cells))
+        if more := len(rows) - len(shown):
+            parts.append(f"{more} more that change more; --json has all.")
+    if isinstance(bought, NextBetter) and bought.useless:
+        parts.append(f"No better {_listed(bought.useless)} brings 3 %.")
+    parts.append(f"{bought.n_machines} machines were tried, in {bought.evaluations} replays or timings.")
+    if bought.note:
+        parts.append(_sentence(bought.note))
+    return Section("What to buy", tuple(parts))
+
+
+def _enough(found: Recommendation) -> Section:
+    """Whether the trace is long enough, and how the choice holds on other traces."""
+    parts: list[str | Table | Command] = []
+    if found.enough is not None:
+        parts += [_sentence(one) for one in found.enough.sentences]
+    parts += [_sentence(one.sentence) for one in found.transfers]
+    return Section("Is the trace enough?", tuple(parts))
+
+
+def _sentence(text: str) -> str:
+    """The text with a full stop; a capital first, unless a name stands there."""
+    first = text[:1].upper() if text.partition(" ")[0].isalpha() else text[:1]
+    return f"{first}{text[1:].removesuffix('.')}."
 
 
 def _listed(words: Sequence[str]) -> str:
@@ -193,9 +260,12 @@ def _others(found: Recommendation) -> Section:
 
 
 def _row(one: Compared) -> tuple[str, ...]:
-    interval = "" if one.tok_s_lo is None or one.tok_s_hi is None else f"{three(one.tok_s_lo)}-{three(one.tok_s_hi)}"
     gpu, ram = ((size or 0) / GIB for size in (one.gpu_bytes, one.ram_bytes))
-    return f"{gpu:.1f}", f"{ram:.1f}", three(one.tok_s or 0.0), interval
+    return f"{gpu:.1f}", f"{ram:.1f}", three(one.tok_s or 0.0), _interval(one)
+
+
+def _interval(one: Compared) -> str:
+    return "" if one.tok_s_lo is None or one.tok_s_hi is None else f"{three(one.tok_s_lo)}-{three(one.tok_s_hi)}"
 
 
 def _cannot(found: Recommendation) -> str:
@@ -234,9 +304,33 @@ def document(found: Recommendation) -> dict[str, Any]:
         },
         "choices": [row(one) for one in found.best.others],
         "fewer_experts": [row(one) for one in found.fewer],
+        "levers": [one.as_row() for one in found.levers],
+        "by_layer": None if found.by_layer is None else found.by_layer.to_dict(),
+        "enough": None
+        if found.enough is None
+        else {
+            "settled": found.enough.settled,
+            "wanted_tokens": found.enough.wanted_tokens,
+            "parts": [one.as_row() for one in found.enough.parts],
+        },
+        "transfers": [one.as_row() for one in found.transfers],
+        "bought": _bought_json(found.bought),
         "rivals": [one.best.system.spec for one in found.rivals],
         "systems": [row(one) for one in found.found.systems],
         "cliffs": cliffs(found),
         "evidence": evidence(found),
         "notes": list(found.notes),
+    }
+
+
+def _bought_json(bought: Advice | NextBetter | None) -> dict[str, Any] | None:
+    if bought is None:
+        return None
+    rows = bought.bought if isinstance(bought, Advice) else bought.rows
+    return {
+        "target_tok_s": bought.target_tok_s if isinstance(bought, Advice) else None,
+        "rows": [one.as_row() for one in rows],
+        "note": bought.note or None,
+        "machines": bought.n_machines,
+        "evaluations": bought.evaluations,
     }

@@ -196,6 +196,12 @@ class System(ABC):
         return all(getattr(self, item.name) != item.default for item in fields(self) if item.name == self.size)
 
     @property
+    def unsized(self) -> Self:
+        """The system with its size left to be chosen, and its other settings as they are."""
+        default = {item.name: item.default for item in fields(self) if item.name == self.size}
+        return replace(self, **default)
+
+    @property
     def meaning(self) -> str:
         """One sentence."""
         return " ".join((getdoc(type(self)) or "").partition("\n\n")[0].split())

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.borrow import borrow
-from flashmoe_sim.systems.compare import Compared, case_of
+from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.tune.resize import Resizer
 
 
@@ -64,23 +63,16 @@ def over_machines(
 
 
 def over_models(
-    models: Iterable[ModelGeometry],
-    machine: Machine,
-    systems: Sequence[System],
-    *,
-    kv_bytes: int = 0,
-    context: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    cases: Iterable[Case], systems: Sequence[System], *, progress: Callable[[int, int], None] | None = None
 ) -> Cells:
-    """Each model on one machine by a borrowed trace; kv_bytes: memory of the context, the same for each."""
-    cells, evaluations, models = [], 0, list(models)
-    for number, model in enumerate(models):
+    """Each model of the cases on its machine, by a borrowed trace."""
+    cells, evaluations, cases = [], 0, list(cases)
+    for number, case in enumerate(cases):
         if progress is not None:
-            progress(number, len(models))
-        workload, _ = borrow(model)
-        case = case_of(model, machine, workload=workload, kv_bytes=kv_bytes, context=context)
+            progress(number, len(cases))
+        workload, _ = borrow(case.model)
         resizer = Resizer(workload, case, systems, borrowed=True)
-        cells.append(Cell(model.name, machine.name, _best(resizer, machine)))
+        cells.append(Cell(case.model.name, case.machine.name, _best(resizer, case.machine)))
         evaluations += resizer.evaluations
     return Cells(tuple(cells), evaluations)
 

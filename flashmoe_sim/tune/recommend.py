@@ -7,9 +7,15 @@ from dataclasses import dataclass, fields, replace
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.parts import Parts
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Compared, at_setting
+from flashmoe_sim.tune.across import Transfer, across
+from flashmoe_sim.tune.buy import Advice, NextBetter, buy, next_better
+from flashmoe_sim.tune.enough import Convergence, check_length, converged
+from flashmoe_sim.tune.layers import LayerBanks, allocate
+from flashmoe_sim.tune.levers import Lever, levers
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.search import Found, Searched, kept_bytes, pick, search
 
@@ -40,7 +46,11 @@ class Recommendation:
 
     best: the system. main_line: the fastest that needs no fork of llama.cpp; None if `best` does not, or none runs.
     sizes: of `best`; None if it has no size to choose. fewer: `best` with fewer experts a token: that changes the text.
-    notes: what a person should know of the trace and the machine. borrowed: whether the trace is another model's.
+    levers: what single changes of the machine bring. by_layer: slots shared out by layer in the memory of `best`; None
+    if it has no slots, or they depend on each other. enough: whether the trace is; None if it is borrowed.
+    transfers: the choice of every given trace on every other one.
+    bought: what to buy, if it was asked. notes: what a person should know of the trace and the machine.
+    borrowed: whether the trace is another model's.
     """
 
     case: Case
@@ -50,6 +60,11 @@ class Recommendation:
     main_line: Searched | None
     sizes: Sizes | None
     fewer: tuple[Compared, ...]
+    levers: tuple[Lever, ...]
+    by_layer: LayerBanks | None
+    enough: Convergence | None
+    transfers: tuple[Transfer, ...]
+    bought: Advice | NextBetter | None
     notes: tuple[str, ...]
     borrowed: bool
 
@@ -69,6 +84,28 @@ class Recommendation:
         return tuple(one for one in self.others if (one.best.tok_s_hi or 0.0) >= lo)
 
 
+@dataclass(frozen=True)
+class Purchase:
+    """What may be bought: other parts than those of the machine; target_tok_s: the speed wanted, None for any gain."""
+
+    parts: Parts
+    target_tok_s: float | None = None
+
+    def found(
+        self,
+        workload: Workload,
+        case: Case,
+        systems: Sequence[System],
+        *,
+        borrowed: bool,
+        progress: Callable[[int, int], None] | None,
+    ) -> Advice | NextBetter:
+        if self.target_tok_s is None:
+            return next_better(workload, case, systems, parts=self.parts, borrowed=borrowed, progress=progress)
+        target = self.target_tok_s
+        return buy(workload, case, systems, parts=self.parts, target_tok_s=target, borrowed=borrowed, progress=progress)
+
+
 def recommend(
     workload: Workload,
     case: Case,
@@ -76,14 +113,20 @@ def recommend(
     *,
     objective: Objective | None = None,
     borrowed: bool = False,
+    others: Sequence[Workload] = (),
+    purchase: Purchase | None = None,
     notes: Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Recommendation:
     """Choose a system and its settings for a case by the seconds of a workload.
 
-    borrowed: whether the trace is another model's, so that misses are less sure.
-    Raises BadInput if no system can run there, saying what the least needs.
+    borrowed: whether the trace is another model's, so that misses are less sure. others: traces of other work with the
+    same model, to say how the choice holds on them. purchase: to say what to buy.
+    Raises BadInput if no system can run there, saying what the least needs, and if the trace is too short.
     """
+    check_length(workload)
+    for other in others:
+        _refuse_another_model(workload, other)
     found = search(workload, case, systems, objective=objective, borrowed=borrowed, progress=progress)
     ran = [one for one in found.systems if one.runs]
     if not ran:
@@ -91,6 +134,8 @@ def recommend(
     fastest = pick([one.best for one in ran], found.objective)
     best = next(one for one in ran if one.best is fastest)
     main_line = next((one for one in ran if one.best.system.engine == MAIN_LINE), None)
+
+    resized = [best.best.system.unsized]
 
     def timed(one: Compared) -> Compared:
         return one if one is best.best else at_setting(workload, case, one.system, borrowed=borrowed)
@@ -103,9 +148,37 @@ def recommend(
         None if best.best.system.engine == MAIN_LINE else main_line,
         _sizes(workload, best, case, found.objective, timed),
         _fewer(best.best.system, case, timed),
+        tuple(levers(workload, case, resized, borrowed=borrowed, progress=progress)),
+        _by_layer(workload, case, best.best.system),
+        None if borrowed else converged(workload, case, best.tried, objective=found.objective, progress=progress),
+        tuple(across([workload, *others], case, [one.system for one in best.tried], objective=found.objective))
+        if others
+        else (),
+        None if purchase is None else purchase.found(workload, case, resized, borrowed=borrowed, progress=progress),
         tuple(notes),
         borrowed,
     )
+
+
+def _refuse_another_model(workload: Workload, other: Workload) -> None:
+    ours, theirs = workload.trace, other.trace
+    if (ours.n_experts, ours.top_k) != (theirs.n_experts, theirs.top_k):
+        raise BadInput(
+            f"{theirs.name}: is a trace of another model than {ours.name}: other layers, experts or top-k",
+            advice="give traces of one model",
+        )
+
+
+def _by_layer(workload: Workload, case: Case, system: System) -> LayerBanks | None:
+    """Slots shared out by layer; None if the system has none for each layer, or they depend on each other."""
+    plan = system.plan(case)
+    if plan.setup.bank.slots is None or plan.setup.policy.by_routing:
+        return None
+    try:
+        routed = system.prepared(workload)
+        return allocate(routed, plan.setup, machine=plan.machine, conditions=plan.conditions(case))
+    except BadInput:
+        return None
 
 
 def neighbours(found: Recommendation) -> list[Compared]:

@@ -1,16 +1,18 @@
-"""From what a person asks of `sim recommend`, in words or as objects, to a recommendation."""
+"""From what a person asks of `sim recommend`, in words or as objects, to a recommendation, or to one for each pair."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Unpack
 
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.told import ALL, AskedMemory, OneSystem, told
+from flashmoe_sim.tune.many import Cells, over_machines, over_models
 from flashmoe_sim.tune.objective import Objective
-from flashmoe_sim.tune.recommend import Recommendation, recommend
+from flashmoe_sim.tune.recommend import Purchase, Recommendation, recommend
 
 
 def recommend_as_told(
@@ -20,6 +22,8 @@ def recommend_as_told(
     machine: Machine,
     systems: OneSystem | Iterable[OneSystem] = ALL,
     objective: Objective | None = None,
+    others: Sequence[Workload] = (),
+    purchase: Purchase | None = None,
     progress: Callable[[int, int], None] | None = None,
     **memory: Unpack[AskedMemory],
 ) -> Recommendation:
@@ -36,6 +40,39 @@ def recommend_as_told(
         on.systems,
         objective=objective,
         borrowed=bool(on.borrowed),
+        others=others,
+        purchase=purchase,
         notes=on.notes,
         progress=progress,
+    )
+
+
+def recommend_for_each(
+    *,
+    workload: Workload | None,
+    models: Sequence[ModelGeometry],
+    machines: Sequence[Machine],
+    systems: OneSystem | Iterable[OneSystem] = ALL,
+    progress: Callable[[int, int], None] | None = None,
+    **memory: Unpack[AskedMemory],
+) -> Cells:
+    """The fastest system for one model on each of the machines, or for each of the models on one machine.
+
+    workload: of the one model, or None; traces are borrowed where there is none.
+    Raises BadInput for several models on several machines, and for words that mean nothing.
+    """
+    if len(models) > 1 and len(machines) > 1:
+        raise BadInput("several models on several machines; give one model, or one machine")
+    if len(models) > 1 and workload is not None:
+        raise BadInput("a trace is of one model; leave it out to compare models")
+    if len(models) > 1:
+        on = [
+            told(workload=None, model=model, machine=machines[0], systems=systems, may_borrow=False, **memory)
+            for model in models
+        ]
+        return over_models([one.case for one in on], on[0].systems, progress=progress)
+    first = told(workload=workload, model=next(iter(models), None), machine=machines[0], systems=systems, **memory)
+    assert first.workload is not None
+    return over_machines(
+        first.workload, first.case, first.systems, machines, borrowed=bool(first.borrowed), progress=progress
     )

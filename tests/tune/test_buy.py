@@ -219,6 +219,6 @@ def test_many_machines_and_many_models() -> None:
     speeds = [cell.found.tok_s or 0.0 for cell in found.fastest]
     assert speeds == sorted(speeds, reverse=True)
     small = model()
-    cells = over_models([LARGE, small], machines[0], [AllGpu()]).cells
+    cells = over_models([Case(LARGE, machines[0]), Case(small, machines[0])], [AllGpu()]).cells
     assert [cell.model for cell in cells] == [LARGE.name, small.name]
     assert all(cell.found.system == AllGpu() and cell.found.tok_s_lo for cell in cells)
