@@ -260,8 +260,9 @@ def _write(said: Sequence[Section], save: Path, *, force: bool) -> None:
 def _print(said: Sequence[Section]) -> None:
     from flashmoe_sim.report.sections import Command, Table
 
-    for number, section in enumerate(said):
-        if number:
+    after_table = True  # which ends in an empty line
+    for section in said:
+        if not after_table:
             echo("")
         click.secho(wrapped(section.title), bold=True)
         for part in section.parts:
@@ -271,3 +272,4 @@ def _print(said: Sequence[Section]) -> None:
                 print_table(part.columns, part.rows)
             else:
                 echo(wrapped(part))
+        after_table = isinstance(section.parts[-1], Table)

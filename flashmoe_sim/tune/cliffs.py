@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 
 from flashmoe_sim.io.numbers import three
@@ -19,7 +21,7 @@ def cliffs(found: Recommendation) -> list[str]:
     """What a person should know before another size, one sentence or two each."""
     best = found.best
     plan = best.best.system.plan(found.case)
-    said = [_too_large(found), _aliasing(best), _break_even(found)]
+    said = [_profile(found), _too_large(found), _aliasing(best), _break_even(found)]
     if plan.setup.scope == "global":
         said.append(_token_cycle(found.case, best.best))
     elif plan.setup.contract == "runtime":
@@ -73,6 +75,22 @@ def _too_large(found: Recommendation) -> str:
     if found.sizes is None or found.sizes.refused is None or not found.sizes.refused.why_not:
         return ""
     return f"{found.sizes.refused.system.spec} is too large here: {found.sizes.refused.why_not}."
+
+
+def _profile(found: Recommendation) -> str:
+    """A system that lives by a profile against the fastest one that needs none."""
+    if not _has_profile(found.best):
+        return ""
+    without = next((one.best for one in found.others if one.runs and not _has_profile(one)), None)
+    safer = "" if without is None else f" {without.system.spec}, at {three(without.tok_s or 0.0)} tok/s, needs none."
+    return (
+        f"The profile of {found.best.best.system.name} is of the first half of this very trace. With one of other work "
+        f"it hits less; --also TRACE says how much.{safer}"
+    )
+
+
+def _has_profile(one: Searched) -> bool:
+    return any(item.name == "profile" for item in fields(one.best.system))
 
 
 def _aliasing(best: Searched) -> str:

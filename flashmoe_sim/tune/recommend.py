@@ -150,7 +150,9 @@ def recommend(
         _fewer(best.best.system, case, timed),
         tuple(levers(workload, case, resized, borrowed=borrowed, progress=progress)),
         _by_layer(workload, case, best.best.system),
-        None if borrowed else converged(workload, case, best.tried, objective=found.objective, progress=progress),
+        None
+        if borrowed or len(best.tried) < 2
+        else converged(workload, case, best.tried, objective=found.objective, progress=progress),
         tuple(across([workload, *others], case, [one.system for one in best.tried], objective=found.objective))
         if others
         else (),
@@ -172,7 +174,7 @@ def _refuse_another_model(workload: Workload, other: Workload) -> None:
 def _by_layer(workload: Workload, case: Case, system: System) -> LayerBanks | None:
     """Slots shared out by layer; None if the system has none for each layer, or they depend on each other."""
     plan = system.plan(case)
-    if plan.setup.bank.slots is None or plan.setup.policy.by_routing:
+    if plan.setup.bank.slots is None or plan.setup.policy.by_routing or not plan.execution.has_bank:
         return None
     try:
         routed = system.prepared(workload)
