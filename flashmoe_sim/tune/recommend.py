@@ -239,9 +239,12 @@ def _nothing_runs(case: Case, found: Found) -> BadInput:
     reasons = "; ".join(f"{one.best.system.spec}: {one.best.why_not}" for one in found.systems[:3])
     more = f"; and {len(found.systems) - 3} more" if len(found.systems) > 3 else ""
     needs = min((least for one in found.systems if (least := _least_bytes(one.best.system, case))), default=0)
-    advice = "give a smaller quantization, or a machine with more memory"
-    if needs:
-        advice = f"the least that any of them needs is {needs / GIB:.1f} GiB in all; {advice}"
+    advice = ""
+    if needs > _memory_bytes(case):
+        advice = (
+            f"the least that any of them needs is {needs / GIB:.1f} GiB in all; give a smaller quantization, or a "
+            "machine with more memory"
+        )
     return BadInput(f"{machine.name}: no system can run {model.name} there: {reasons}{more}", advice=advice)
 
 
@@ -255,6 +258,11 @@ def _least_bytes(system: System, case: Case) -> int | None:
         return kept_bytes(Compared(system, "", *_kept(least, case)))
     except BadInput:
         return None
+
+
+def _memory_bytes(case: Case) -> int:
+    """All that a model can take of the machine; none if its RAM is not known."""
+    return case.ram_bytes + (case.gpu_bytes if case.budget.gpu == "own" else 0)
 
 
 def _kept(system: System, case: Case) -> tuple[int, int]:

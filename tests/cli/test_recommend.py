@@ -1,0 +1,121 @@
+"""`sim recommend`: the page, JSON, saved files, several machines, and errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flashmoe_sim import api
+from flashmoe_sim.cli.main import main
+
+ASKED = ["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--system", "static-profile,placed,slot-bank"]
+PARTS = "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 32GiB + nvme-gen4"
+
+
+@pytest.fixture(autouse=True)
+def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_page_names_what_to_run_its_size_and_its_evidence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(ASKED) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert max(len(line) for line in printed.out.splitlines() if not line.startswith("    ")) <= 80
+    for title in ("How large", "What holds it back", "Other systems", "Is the trace enough?", "What this rests on"):
+        assert f"\n{title}" in printed.out
+    assert "\n\n\n" not in printed.out
+    assert "take this" in printed.out
+    assert "\x1b" not in printed.out
+
+
+def test_json_has_every_part_and_the_api_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    said = document(capsys, *ASKED)
+    assert said["best"]["command"].startswith(("llama-server", "llama-cli"))
+    assert {row["system"] for row in said["systems"]} == {"static-profile", "placed", "slot-bank"}
+    assert said["sizes"]["chosen"]["setting"] == said["best"]["setting"]
+    assert said["enough"]["parts"][-1]["setting"] == said["best"]["setting"]
+    assert all(row["gain"] <= said["levers"][0]["gain"] for row in said["levers"])
+    assert said["bought"] is None
+    found = api.recommend("deepseek-v2-lite", machine="rtx-3060", systems="static-profile,placed,slot-bank")
+    assert found.best.best.system.spec == said["best"]["setting"]
+    assert found.best.best.tok_s == said["best"]["tok_s"]
+    assert found.found.evaluations == said["evaluations"]
+
+
+@pytest.mark.parametrize("suffix", [".md", ".html"])
+def test_a_saved_page_and_the_files_of_its_command(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = [*ASKED[:-1], "static-profile", "--save", f"advice{suffix}"]
+    assert main(asked) == 0
+    assert "wrote advice" in capsys.readouterr().err
+    page = Path(f"advice{suffix}").read_text()
+    assert "--moe-cache-profile advice.csv" in page
+    assert Path("advice.csv").stat().st_size
+    assert main(asked) == 2
+    assert "exists" in capsys.readouterr().err
+    assert main([*asked, "--force"]) == 0
+
+
+def test_a_model_without_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    said = document(capsys, "recommend", "--model", "olmoe-1b-7b", "--machine", "rtx-3060", "--system", "placed,cpu")
+    assert "no trace of olmoe-1b-7b:q4_k_m is at hand" in said["notes"][0]
+    assert said["enough"] is None
+    with pytest.warns(UserWarning, match="no trace of olmoe-1b-7b:q4_k_m is at hand"):
+        api.recommend(model="olmoe-1b-7b", machine="rtx-3060", systems="cpu")
+
+
+def test_what_to_buy(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["recommend", "deepseek-v2-lite", "--machine", PARTS, "--system", "placed,cpu", "--buy"]
+    now = document(capsys, *asked, "--target", "1")
+    assert now["bought"]["rows"] == []
+    said = document(capsys, *asked, "--target", str(1.2 * now["best"]["tok_s"]))
+    assert {len(row["kinds"]) for row in said["bought"]["rows"]} == {1}
+    assert all(row["tok_s"] >= 1.2 * now["best"]["tok_s"] for row in said["bought"]["rows"])
+    assert main([*asked, "--target", "1"]) == 0
+    assert "there is nothing to buy" in capsys.readouterr().out
+
+
+def test_several_machines_and_several_models(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = document(capsys, "recommend", "deepseek-v2-lite", "--machine", "rtx-3060,m1-8", "--system", "cpu")["rows"]
+    assert [row["machine"] for row in rows] == ["rtx-3060", "m1-8"]
+    asked = ["recommend", "--model", "olmoe-1b-7b,deepseek-v2-lite", "--machine", "rtx-3060", "--system", "cpu"]
+    assert [row["model"] for row in document(capsys, *asked)["rows"]] == ["olmoe-1b-7b:q4_k_m", "deepseek-v2-lite:q8_0"]
+    assert main(asked) == 0
+    assert "4 settings were timed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["recommend", "--machine", "rtx-3060"], "give --model"),
+        (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--target", "10"], "add --buy"),
+        (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--buy"], "write the machine as parts"),
+        (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--save", "a.txt"], "ends in .md or .html"),
+        (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--objective", "prompt"], "--prompt-tokens 4000"),
+        (
+            ["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--objective", "both", "--prompt-tokens", "9"],
+            "no prompt to time",
+        ),
+        (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--system", "slot-bank:slots=2"], "6 experts"),
+        (["recommend", "deepseek-v2-lite", "--model", "olmoe-1b-7b", "--machine", "rtx-3060"], "olmoe-1b-7b"),
+        (["recommend", "--model", "kimi-k2,olmoe-1b-7b", "--machine", "rtx-3060,m1-8"], "give one model"),
+        (["recommend", "--model", "a,b", "--machine", "rtx-3060", "--buy"], "make one table"),
+    ],
+)
+def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert len(printed.err.splitlines()) == 1
+    assert said in printed.err

@@ -1,0 +1,60 @@
+"""Sections as Markdown and HTML: order, escapes, tables."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+from flashmoe_sim.report.sections import Command, Section, Table, html, markdown
+
+PAGE = [
+    Section("What to run", ("Take this.", Command("sim --bank 64 'a b'"))),
+    Section("Sizes", (Table((("slots", "right"), ("", "left")), (("64", "knee"), ("128", "a|b"))),)),
+]
+HOSTILE = [Section("<script>alert(1)</script> & *x*", ("`<b>`", Command("```"), Table((("a", "left"),), (("<i>",),))))]
+
+
+def test_markdown_has_titles_commands_and_tables() -> None:
+    assert markdown(PAGE) == (
+        "# What to run\n\nTake this.\n\n```sh\nsim --bank 64 'a b'\n```\n\n"
+        "## Sizes\n\n| slots |  |\n| ---: | --- |\n| 64 | knee |\n| 128 | a\\|b |\n"
+    )
+
+
+def test_markdown_of_hostile_names_has_no_markup() -> None:
+    said = markdown(HOSTILE)
+    assert "\\<script\\>alert(1)\\</script\\> & \\*x\\*" in said
+    assert "````sh\n```\n````" in said
+
+
+class Tags(HTMLParser):
+    """The tags of a page, open and closed in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_html_is_well_formed_and_needs_nothing_else() -> None:
+    said = html("A page", PAGE)
+    tags = Tags()
+    tags.feed(said)
+    assert tags.open == []
+    assert not {"script", "link", "img", "iframe"} & set(tags.seen)
+    assert '<td class="right">64</td><td class="left">knee</td>' in said
+    assert "<h1>What to run</h1>" in said
+    assert "<h2>Sizes</h2>" in said
+
+
+def test_html_of_hostile_names_has_no_markup() -> None:
+    tags = Tags()
+    tags.feed(html("<script>", HOSTILE))
+    assert not {"script", "b", "i"} & set(tags.seen)

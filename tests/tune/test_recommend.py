@@ -1,0 +1,217 @@
+"""A recommendation: its sizes, floors and cliffs, evidence, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.machine import Anchors
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
+from flashmoe_sim.systems.compare import at_setting
+from flashmoe_sim.systems.cpu import Cpu
+from flashmoe_sim.systems.hot_cache import HotCache
+from flashmoe_sim.systems.nvmoe import Nvmoe
+from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.slot_bank import SlotBank
+from flashmoe_sim.systems.static_profile import StaticProfile
+from flashmoe_sim.systems.told import parse_systems
+from flashmoe_sim.tune.cliffs import cliffs, largest_union
+from flashmoe_sim.tune.evidence import checked, evidence
+from flashmoe_sim.tune.recommend import APART, KNEE, Recommendation, neighbours, recommend
+from flashmoe_sim.tune.search import kept_bytes
+from tests.residency.builders import trace_of
+from tests.systems.cases import case, machine, model, workload
+
+
+def found(of: Case | None = None, *systems: Any, tokens: int = 128, **asked: Any) -> Recommendation:
+    of = of or case(arch="gemma4")
+    return recommend(workload(of.model, tokens=tokens), of, list(systems) or [SlotBank()], **asked)
+
+
+def test_sizes_are_in_order_of_memory_and_each_has_an_interval() -> None:
+    sizes = found().sizes
+    assert sizes is not None
+    each = (sizes.smallest, sizes.knee, sizes.chosen, sizes.fastest)
+    kept = [kept_bytes(one) for one in each]
+    assert kept == sorted(kept)
+    assert all(one.tok_s_lo and one.tok_s_hi for one in each)
+    assert sizes.knee.tok_s is not None
+    assert sizes.fastest.tok_s is not None
+    assert sizes.knee.tok_s >= KNEE * sizes.fastest.tok_s
+    assert sizes.smallest.system == SlotBank(
+        slots=2, install=sizes.chosen.system.install, io_split=sizes.chosen.system.io_split
+    )  # type: ignore[attr-defined]
+
+
+def test_the_best_is_the_smallest_memory_of_systems_within_3_percent() -> None:
+    on = found(case(), *parse_systems("all"))
+    speeds = [one.best.tok_s for one in on.found.systems if one.runs]
+    assert on.best.best.tok_s is not None
+    assert on.best.best.tok_s >= 0.97 * max(speed or 0.0 for speed in speeds)
+    assert on.main_line is None or on.main_line.best.system.engine == "llama.cpp"
+
+
+def test_rivals_are_those_whose_interval_reaches_the_best_ones() -> None:
+    on = found(case(), *parse_systems("all"))
+    lo = on.best.best.tok_s_lo
+    assert lo is not None
+    for one in on.others:
+        assert (one in on.rivals) == ((one.best.tok_s_hi or 0.0) >= lo)
+
+
+def test_neighbours_differ_enough_to_be_told_apart() -> None:
+    on = found()
+    first, *others = neighbours(on)
+    assert first is on.best.best
+    assert 1 <= len(others) <= 2
+    own = first.system.slots  # type: ignore[attr-defined]
+    for one in others:
+        ratio = one.system.slots / own  # type: ignore[attr-defined]
+        assert max(ratio, 1 / ratio) >= APART
+        assert one.tok_s_lo is not None
+
+
+def test_neighbours_of_a_system_without_a_size() -> None:
+    assert [one.system for one in neighbours(found(None, Cpu()))] == [Cpu()]
+
+
+def test_a_model_that_fits_nowhere_says_what_would_be_needed() -> None:
+    of = Case(load_model("kimi-k2"), load_machine("m1-8"))
+    with pytest.raises(BadInput, match=r"m1-8: no system can run kimi-k2.*the least that any of them needs is \d+"):
+        recommend(workload(model()), of, parse_systems("slot-bank,all-gpu"))
+
+
+def test_a_budget_below_the_floor_is_refused_with_the_floor() -> None:
+    with pytest.raises(BadInput, match="1 slots; a token routes 2 experts, and each needs a slot"):
+        found(None, SlotBank(slots=1))
+
+
+def test_a_short_trace_is_refused_with_what_is_needed() -> None:
+    with pytest.raises(BadInput, match="has 2 decoded tokens; a recommendation needs 64 or more"):
+        found(tokens=2)
+
+
+def test_a_trace_of_another_model_is_refused_beside_the_first() -> None:
+    with pytest.raises(BadInput, match="is a trace of another model"):
+        found(others=[workload(model(experts=32))])
+
+
+def test_the_choice_is_scored_on_other_traces() -> None:
+    of = case(arch="gemma4")
+    other = workload(of.model, tokens=200)
+    assert [(one.tuned_on, one.scored_on) for one in found(of, others=[other]).transfers] == [
+        (workload(of.model, tokens=128).trace.name, other.trace.name),
+        (other.trace.name, workload(of.model, tokens=128).trace.name),
+    ]
+
+
+def of_calls(calls: list[list[int]], tokens: list[int]) -> Workload:
+    """Two layers; each step asks both for these experts."""
+    flat: list[Any] = [(layer, experts, n) for experts, n in zip(calls, tokens, strict=True) for layer in (0, 1)]
+    return prepare(replace(trace_of(flat, 16), top_k=2), None)
+
+
+def test_the_largest_union_is_counted_in_distinct_experts() -> None:
+    assert largest_union(of_calls([[1, 2], [3, 4, 3, 5], [6, 6, 6, 7]], [1, 2, 2])) == (3, 2)
+    assert largest_union(of_calls([[1, 2]], [1])) == (2, 1)
+
+
+def test_a_pool_below_the_experts_of_a_token_is_named() -> None:
+    """A token uses 24 layers x 4 experts of 4 MiB, which are 0.375 GiB."""
+    large = model(layers=range(2, 26), experts=64, top_k=4)
+    on = found(Case(large, machine(ram_gib=8)), BigMoeOnEdge(cache_mib=128))
+    assert any("0.38 GiB of experts over all layers, more than the cache" in one for one in cliffs(on))
+    on = found(Case(large, machine()), Nvmoe())
+    assert any("With a smaller cache nvmoe throws every expert out" in one for one in cliffs(on))
+
+
+def test_a_size_that_does_not_fit_is_named_with_its_reason() -> None:
+    small = case(gpu_gib=2 + 9 * 16 / 1024, arch="gemma4")
+    assert any("is too large here: takes 2.2 GiB of the GPU" in one for one in cliffs(found(small)))
+
+
+def test_aliasing_is_said_with_the_size_that_avoids_it() -> None:
+    on = found()
+    share = on.best.best.aliased_share
+    assert share is not None
+    aliased = replace(on, best=replace(on.best, best=replace(on.best.best, aliased_share=0.01)))
+    (said,) = [one for one in cliffs(aliased) if "slot aliasing" in one]
+    assert "1.00%" in said
+    without = [one.system.slots for one in on.best.tried if one.aliased_share == 0]  # type: ignore[attr-defined]
+    assert f"From {min(without)} on none is." in said
+    exact = replace(on, best=replace(on.best, best=replace(on.best.best, aliased_share=0.0)))
+    assert not any("aliasing" in one for one in cliffs(exact))
+
+
+def test_break_even_is_where_the_speeds_are_equal() -> None:
+    """Just above the hit rate that is said a hot set is faster than whole layers, and well below it is not."""
+    large = model(layers=range(2, 26), experts=64, top_k=4)
+    of = Case(large, machine(gpu_gib=4))
+    on = found(of, HotCache(), Placed())
+    (said,) = [one for one in cliffs(on) if "A hot set on the GPU beats" in one]
+    rate = int(said.partition("hit rate of ")[2].partition("%")[0]) / 100
+    by_name = {one.best.system.name: one.best for one in on.found.systems}
+
+    def speed(at: float) -> float:
+        return at_setting(None, of, by_name["hot-cache"].system, hit_rate=at, interval=False).tok_s or 0.0
+
+    assert speed(min(rate + 0.01, 1.0)) >= (by_name["placed"].tok_s or 0.0)
+    assert speed(max(rate - 0.03, 0.0)) <= (by_name["placed"].tok_s or 0.0) or rate < 0.03
+
+
+def test_a_profile_of_this_very_trace_is_said() -> None:
+    on = found(case(), StaticProfile(), Cpu())
+    if on.best.best.system.name == "static-profile":
+        assert "first half of this very trace" in cliffs(on)[0]
+    assert not any("very trace" in one for one in cliffs(found()))
+
+
+def test_evidence_names_trace_machine_checks_and_how_much_was_tried() -> None:
+    on = found(case(), *parse_systems("placed,slot-bank"))
+    said = " ".join(evidence(on))
+    assert on.workload.trace.name in said
+    assert "rtx-3090, these are estimates: " in said
+    assert "Checked: of 21 published speeds" in said or "Not checked" in said
+    assert f"{on.found.evaluations} settings of 2 systems" in said
+
+
+def test_checked_errors_are_shares_of_known_systems() -> None:
+    from flashmoe_sim.systems.table import SYSTEMS
+
+    published = checked()["published"]
+    assert set(published) - {"all"} <= set(SYSTEMS)
+    assert all(one["rows"] >= 1 and 0 <= one["within_2"] <= 1 for one in published.values())
+
+
+def test_a_fitted_machine_without_ram_or_weights_recommends() -> None:
+    of = case("laptop-ddr4")
+    cpu = of.machine.cpu
+    assert cpu is not None
+    anchors = Anchors(("run-a", "run-b"), of.model.name, "2026-11-22", "sim machine fit", of.model.routed_bytes)
+    fitted = replace(of.machine, memory=None, cpu=replace(cpu, weights_gb_s=None), anchors=anchors)
+    on = found(Case(replace(of.model, dense_bytes=0), fitted), SlotBank())
+    assert on.best.runs
+    assert on.fewer == ()
+    assert all(one.page_cache_bytes is None for one in on.best.tried)
+    assert any("was fitted on run-a and run-b" in one for one in evidence(on))
+
+
+def test_fewer_experts_are_a_choice_that_changes_the_text() -> None:
+    on = found(case(top_k=4, arch="gemma4"), SlotBank())
+    assert [one.system.top_k for one in on.fewer] == [3, 2]  # type: ignore[attr-defined]
+    assert on.best.best.system.top_k == 0  # type: ignore[attr-defined]
+
+
+def test_memory_that_is_kept_fits_the_machine() -> None:
+    of = case("m1-8")
+    for one in found(of, *parse_systems("all")).found.systems:
+        if one.runs:
+            assert (one.best.gpu_bytes or 0) + (one.best.ram_bytes or 0) <= of.ram_bytes <= 8 * GIB
