@@ -192,6 +192,10 @@ def _waits(found: Recommendation) -> Section:
     order = sorted(spent, key=lambda group: -spent[group])
     shares = [f"{spent[group] / total:.0%} {WAITS[group]}" for group in order if spent[group] >= 0.01 * total]
     said = f"Of a token's {three(total)} ms, it spends {_listed(shares)}."
+    machine = found.case.machine
+    unit = machine.gpu or machine.cpu
+    if unit is None or unit.weights_gb_s is None:
+        return Section("What holds it back", (said, "The machine was fitted without the rates of its parts."))
     helps = [one for one in found.levers if one.gain >= SMALLEST_GAIN][:LEVERS]
     if not helps:
         return Section("What holds it back", (said, "No single change of the machine brings 3 %."))

@@ -14,6 +14,7 @@ from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.tune.recommend import Recommendation
 
 MOST_NAMED = 4
+FEW_RUNS = 2
 
 
 def evidence(found: Recommendation) -> list[str]:
@@ -41,7 +42,8 @@ def _trace(found: Recommendation) -> str:
 
 def _machine(machine: Machine) -> list[str]:
     if machine.anchors is not None:
-        runs = " and ".join(machine.anchors.runs)
+        named = machine.anchors.runs
+        runs = " and ".join(named) if len(named) <= FEW_RUNS else f"{len(named)} runs"
         return [f"{machine.name} was fitted on {runs}, with {machine.anchors.model}."]
     guessed = [
         (quantity.hi / quantity.lo, f"{path} {plain(quantity.value)} ({plain(quantity.lo)} to {plain(quantity.hi)})")
