@@ -42,8 +42,8 @@ def _trace(found: Recommendation) -> str:
 
 def _machine(machine: Machine) -> list[str]:
     if machine.anchors is not None:
-        named = machine.anchors.runs
-        runs = " and ".join(named) if len(named) <= FEW_RUNS else f"{len(named)} runs"
+        anchors = machine.anchors.runs
+        runs = " and ".join(anchors) if len(anchors) <= FEW_RUNS else f"{len(anchors)} runs"
         return [f"{machine.name} was fitted on {runs}, with {machine.anchors.model}."]
     guessed = [
         (quantity.hi / quantity.lo, f"{path} {plain(quantity.value)} ({plain(quantity.lo)} to {plain(quantity.hi)})")
