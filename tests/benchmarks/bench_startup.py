@@ -32,6 +32,9 @@ def main() -> None:
             (["--help"], 0.3),
             (["sweep", "--help"], 0.3),
             (["sweep", "--bank", "16..256"], 3.0),
+            (["recommend", "gpt-oss-120b", "--machine", "rtx-4090"], 10.0),
+            (["recommend", "qwen3-30b-phone", "--machine", "m1-8"], 10.0),
+            (["recommend", "--model", "qwen3.5-397b-a17b", "--machine", "m4-max-128"], 10.0),
             (["sweep", "--bank", "16..256", "--out", str(Path(folder, "results")), "--force"], 5.0),
         )
         print(f"{'command':52}{'CPU s':>8}{'goal':>8}")
