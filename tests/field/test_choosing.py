@@ -38,7 +38,7 @@ def rows() -> list[Judged]:
 
 
 def made(folder: Path, *cells: dict[str, str], varies: str = "n-cpu-moe") -> list[Judged]:
-    """Rows of one series, predicted without tuning."""
+    """Rows of one series, each predicted with a cost tuned on the others."""
     told = [DEFAULTS | {"series": "s", "varies": varies, "id": str(n)} | cell for n, cell in enumerate(cells)]
     return judged([raw_of(row, CURVES) for row in read_rows(write(folder / "rows.csv", *told))], CURVES)
 
