@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from flashmoe_sim.systems.table import SYSTEMS
+from reports import checked
 from reports.policy_study import figures, page
 from reports.policy_study.measure import FOLDER, load, measure
 
@@ -34,3 +37,16 @@ def test_figures_of_the_page_are_drawn(tmp_path: Path) -> None:
     figures.draw(load(), tmp_path)
     shown = set(re.findall(r"\]\((\w+\.png)\)", PAGE))
     assert {path.name for path in tmp_path.iterdir()} == shown == {path.name for path in FOLDER.glob("*.png")}
+
+
+def test_what_was_checked_is_of_the_committed_results() -> None:
+    assert checked.FILE.read_text() == checked.text(), "run ./dev report"
+
+
+def test_what_was_checked_is_of_systems() -> None:
+    """A renamed system would lose its check without a word."""
+    groups = tomllib.loads(checked.FILE.read_text())
+    names = {name for group in groups.values() for name in group} - {"all"}
+    assert names
+    assert names <= set(SYSTEMS)
+    assert names == set(checked.ROWS) | set(checked.FITTED), "a system's rows are gone, or begin otherwise"

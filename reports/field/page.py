@@ -6,6 +6,8 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from reports.field import choosing_page
+from reports.field.choosing import choices
 from reports.field.outcome import Outcome
 from reports.field.rows import FieldRow
 from reports.field.scores import Judged, Ranked, Score, grouped, machine_id, naive_score, ranked, score
@@ -64,6 +66,8 @@ def markdown(rows: Sequence[Judged], found: Tuned) -> str:
     parts += [
         "## The order of settings\n",
         order(series),
+        "## Choosing a setting\n",
+        choosing_page.section(rows),
         LIMITS,
         "## What is tuned\n",
         tuned_table(found),
@@ -86,7 +90,7 @@ def in_short(rows: Sequence[Judged], series: Sequence[Ranked]) -> str:
         f"{left.within_2:.0%} (goal 90 %). The 90 % interval holds {halves.covered:.0%} of rows without their series "
         f"and {left.covered:.0%} without their machine. Over {len(series)} series the median of Kendall's tau is "
         f"{tau:.2f} (goal 0.8), and choosing the best predicted setting loses {lost:.1%} in the median (goal 3 %) and "
-        f"{statistics.fmean(regrets):.0%} on average.\n"
+        f"{statistics.fmean(regrets):.0%} on average. {choosing_page.said(choices(rows))}\n"
     )
 
 

@@ -47,7 +47,8 @@ class Way:
 
     far_layers: how many layers have experts that can miss. share: of their experts, those in the bank or the hot set.
     kind: of the hit curve; `uniform` if every expert is as likely as any other; `none` if nothing ever hits.
-    ram_share: of the experts, those that RAM holds beside the bank; the others are read from storage.
+    ram_share: of the experts, those that RAM holds beside the bank; the others are read from storage. tier_bytes: of
+    them, those of a tier of the engine's own; the page cache holds the rest.
     fixed_share: of `share`, experts of a list that never changes. slots: experts of a layer in the bank, if told.
     """
 
@@ -58,6 +59,7 @@ class Way:
     share: float
     kind: str
     ram_share: float
+    tier_bytes: float = 0.0
     name: str = ""
     fixed_share: float = 0.0
     drafts: bool = False
@@ -216,15 +218,16 @@ def _from_storage(told: Told, *, share: float | None = None, kind: str = "lru") 
     if share is None:
         share = 0.0 if "no cache" in row.flags else _share(told, auto)
     direct = _DIRECT.search(row.flags) is not None or row.engine.startswith("nvmoe")
-    ram_share = 0.0
-    settings = told.settings
+    settings, tier_bytes = told.settings, 0.0
     if settings.ram_residents is not None and own:
-        ram_share = settings.ram_residents / told.experts
+        tier_bytes = settings.ram_residents / told.experts * told.model.routed_bytes
     elif settings.ram_bytes is not None and own:
-        ram_share = settings.ram_bytes / told.model.routed_bytes
-    elif not direct:
-        taken = 0.0 if own else share * told.model.routed_bytes + (told.model.dense_bytes or 0)
-        ram_share = max(told.case.ram_bytes - taken, 0.0) / told.model.routed_bytes
+        tier_bytes = settings.ram_bytes
+    page_cache_bytes = 0.0
+    if not direct:
+        taken = tier_bytes if own else share * told.model.routed_bytes + (told.model.dense_bytes or 0)
+        page_cache_bytes = max(told.case.ram_bytes - taken, 0.0)
+    ram_share = (tier_bytes + page_cache_bytes) / told.model.routed_bytes
     return _way(
         told,
         ParallelInstall(),
@@ -233,6 +236,7 @@ def _from_storage(told: Told, *, share: float | None = None, kind: str = "lru") 
         share=min(share, 1.0),
         kind=kind,
         ram_share=min(ram_share, 1.0),
+        tier_bytes=tier_bytes,
         direct_io=direct,
     )
 

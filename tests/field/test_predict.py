@@ -100,6 +100,21 @@ def test_a_bank_reads_from_the_drive_what_ram_does_not_serve(tmp_path: Path) -> 
     assert price_of(raw(tmp_path, **(cells | {"engine": "other"}), ssd_gb_s="5")).missed.in_ram > 0.9
 
 
+def test_a_tier_in_ram_takes_from_the_page_cache_and_adds_to_direct_reads(tmp_path: Path) -> None:
+    """Of 16.3 GiB of experts RAM holds as many with a tier of 2 GiB as without; with direct reads, only the tier's."""
+    cells = {"strategy": "slot_bank_ssd", "ssd_gb_s": "5", "ram_gib": "16"}
+    slots, tier = "32 slots/layer", "32 slots/layer + 2 GiB pinned RAM tier"
+    plain, tiered, direct = (
+        way(raw(tmp_path, **cells, slots_per_layer_or_cache_gib=text, flags=flags))
+        for text, flags in ((slots, ""), (tier, ""), (tier, "DIRECT=1"))
+    )
+    assert plain.tier_bytes == 0
+    assert tiered.tier_bytes == direct.tier_bytes == 2 * 2**30
+    assert 0.5 < plain.ram_share < 1
+    assert tiered.ram_share == pytest.approx(plain.ram_share)
+    assert direct.ram_share == pytest.approx(2 / 16.34, rel=0.01)
+
+
 def test_streaming_from_a_drive_computes_on_the_cpu(tmp_path: Path) -> None:
     found = raw(tmp_path, strategy="ssd_stream", engine="colibri", ssd_gb_s="5", flags="DIRECT=1", ram_gib="16")
     assert way(found).machine.gpu is None
