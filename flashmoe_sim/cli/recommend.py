@@ -111,7 +111,7 @@ def command(
     as_json: bool,
     verified: Callable[[Sequence[tuple[System, float, float, float]]], dict[str, Any]] | None = None,
 ) -> None:
-    r"""Recommend an engine and its flags for a model on a machine, with the evidence.
+    """Recommend an engine and its flags for a model on a machine, with the evidence.
 
     TRACE is a file, or a name from `sim trace catalog`. Without one, a trace is made for --model that is like the
     bundled one of the nearest shape.
@@ -137,11 +137,15 @@ def command(
 
     if target is not None and not buy:
         raise BadInput("--target says what --buy is to reach; add --buy")
+    if prompt_tokens is not None and objective == "decode":
+        raise BadInput("--prompt-tokens says how long a prompt to read; add --objective prompt or both")
     if save is not None:
         _check_suffix(save)
         refuse_existing(save, force=force)
     memory = AskedMemory(dense=dense, context=context, kv=kv, kv_type=kv_type, reserve=reserve, buffers=buffers)
-    machines, models = _several(machine), [] if model is None else model.split(",")
+    machines, models = _several(machine), [] if model is None else _names("--model", model)
+    if trace is not None and len(models) > 1:
+        raise BadInput("a trace is of one model; leave it out to compare models")
     if len(machines) > 1 or len(models) > 1:
         if also or buy or save is not None or verified is not None or objective != "decode":
             raise BadInput("several machines or models make one table; give one of each for more than that")
@@ -191,7 +195,16 @@ def _several(machine: str) -> list[str]:
     """The machines that are named; all: every one with a name."""
     from flashmoe_sim.machines.table import PRESETS
 
-    return list(PRESETS) if machine == "all" else [name.strip() for name in machine.split(",")]
+    return list(PRESETS) if machine == "all" else _names("--machine", machine)
+
+
+def _names(option: str, text: str) -> list[str]:
+    from flashmoe_sim.io.errors import BadInput
+
+    names = [name.strip() for name in text.split(",")]
+    if "" in names:
+        raise BadInput(f"{option} {text!r}: an empty name; give names with commas between them")
+    return names
 
 
 def _print_cells(cells: Cells, *, of_machines: bool) -> None:
@@ -242,8 +255,8 @@ def _with_files(found: Recommendation, save: Path, *, force: bool) -> Recommenda
     best = found.best.best
     own = None if found.borrowed else found.workload
     launch = write_files(best.system, found.case, own, save.parent, save.stem, force=force)
-    for word in launch.words:
-        if word.startswith(str(save.with_suffix(""))):
+    for word in (*launch.words, launch.sourced):
+        if word and Path(word) == save.with_suffix(Path(word).suffix):
             message(f"wrote {word}")
     return replace(found, best=replace(found.best, best=replace(best, launch=launch)))
 

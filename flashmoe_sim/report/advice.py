@@ -11,6 +11,8 @@ from flashmoe_sim.report.sections import Command, Section, Table
 from flashmoe_sim.systems.base import Launch
 from flashmoe_sim.systems.compare import NEAR, Compared
 from flashmoe_sim.systems.files import placeholders
+from flashmoe_sim.trace.phases import find_phases
+from flashmoe_sim.trace.routing import PHASE_PROMPT
 from flashmoe_sim.tune.buy import Advice, NextBetter
 from flashmoe_sim.tune.cliffs import cliffs
 from flashmoe_sim.tune.evidence import evidence
@@ -29,6 +31,7 @@ OTHERS = 6
 LEVERS = 5
 BOUGHT = 5
 SMALLEST_GAIN = 0.03
+SMALLEST_ALIASING = 0.001
 SAME = "no change"
 
 
@@ -71,13 +74,43 @@ def _run(found: Recommendation) -> Section:
             f"({goal.prompt_tokens:,} prompt tokens)."
         )
     parts: list[str | Table | Command] = [first, Command(best.launch.line), *_words(best.launch)]
-    parts.append(f"It takes {memory(best)}. The flags are those of {best.system.version}.")
+    parts.append(f"It takes {memory(best)}{_mapped(found)}. The flags are those of {best.system.version}.")
+    files_gib = (found.case.model.routed_bytes + found.case.dense_bytes) / GIB
+    parts.append(f"The model takes {files_gib:,.1f} GiB of storage.")
+    if (best.aliased_share or 0.0) >= SMALLEST_ALIASING:
+        parts.append(
+            f"It changes the text: {best.aliased_share:.1%} of the experts are not the routed ones, see below."
+        )
+    if goal.goal != "decode" and (prompt := _recorded_prompt(found)) < goal.prompt_tokens / 2:
+        parts.append(
+            f"The trace's prompt has {prompt:,} tokens; a longer one is read faster than said here, in larger batches."
+        )
     if found.main_line is not None and (plain := found.main_line.best).launch is not None:
         parts += [
             f"Without a fork, llama.cpp itself ({plain.system.spec}) gives {speed(plain)}:",
             Command(plain.launch.line),
         ]
     return Section(f"{found.case.model.name} on {found.case.machine.title}", tuple(parts))
+
+
+def _mapped(found: Recommendation) -> str:
+    """Files that it computes from where RAM holds them, and how much of them it can hold."""
+    mapped = sum(share.size_bytes for share in found.best.best.system.memory(found.case) if share.where == "mapped")
+    pages = found.best.best.page_cache_bytes
+    if not mapped:
+        return ""
+    held = "" if pages is None or pages >= mapped else f", of which RAM holds {max(pages, 0) / GIB:.1f}"
+    return f", and maps {mapped / GIB:.1f} GiB{held}"
+
+
+def _recorded_prompt(found: Recommendation) -> int:
+    """Tokens of the trace's longest prompt step by step."""
+    trace = found.workload.trace
+    phases = find_phases(trace)
+    if phases is None:
+        return 0
+    first = trace.layer == trace.layers[0]
+    return int(trace.n_tokens[first & (phases.of_calls(trace) == PHASE_PROMPT)].sum())
 
 
 def _words(launch: Launch) -> list[str]:
@@ -200,7 +233,7 @@ def _waits(found: Recommendation) -> Section:
     if not helps:
         return Section("What holds it back", (said, "No single change of the machine brings 3 %."))
     rows = tuple((one.change, three(one.after.tok_s or 0.0), _interval(one.after), f"{one.gain:+.0%}") for one in helps)
-    heads = (("one change of the machine", "left"), ("tok/s", "right"), ("90 %", "right"), ("", "right"))
+    heads = (("one change, with the same engine", "left"), ("tok/s", "right"), ("90 %", "right"), ("", "right"))
     return Section("What holds it back", (said, Table(heads, rows)))
 
 
@@ -256,7 +289,8 @@ def _others(found: Recommendation) -> Section:
     heads = (("", "left"), ("GPU", "right"), ("RAM", "right"), ("tok/s", "right"), ("90 %", "right"))
     parts: list[str | Table | Command] = [Table(heads, rows)]
     if rivals := [one.best.system.name for one in found.rivals]:
-        parts.append(f"Within the error, {_listed(rivals)} could be as fast: try them if you can run them.")
+        them = "it" if len(rivals) == 1 else "them"
+        parts.append(f"Within the error, {_listed(rivals)} could be as fast: try {them} if you can.")
     if len(ran) > len(shown):
         parts.append(f"{len(ran) - len(shown)} slower ones are left out; `sim compare` shows all.")
     parts.append(_cannot(found))
@@ -331,7 +365,12 @@ def _bought_json(bought: Advice | NextBetter | None) -> dict[str, Any] | None:
     if bought is None:
         return None
     rows = bought.bought if isinstance(bought, Advice) else bought.rows
+    advice = bought if isinstance(bought, Advice) else None
     return {
+        "present": bought.present.as_row(),
+        "sentence": None if advice is None else advice.sentence,
+        "fastest": None if advice is None or advice.fastest is None else advice.fastest.as_row(),
+        "useless": [] if isinstance(bought, Advice) else list(bought.useless),
         "target_tok_s": bought.target_tok_s if isinstance(bought, Advice) else None,
         "rows": [one.as_row() for one in rows],
         "note": bought.note or None,

@@ -27,6 +27,7 @@ from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.trace.routing import RoutingTrace
 
+HALF = "half"  # a profile of the first half of the trace, which is then judged on its second half
 LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
@@ -200,6 +201,11 @@ class System(ABC):
         """The system with its size left to be chosen, and its other settings as they are."""
         default = {item.name: item.default for item in fields(self) if item.name == self.size}
         return replace(self, **default)
+
+    @property
+    def learns_first_half(self) -> bool:
+        """Whether it chooses experts by the first half of the trace that it is judged on."""
+        return getattr(self, "profile", "") == HALF
 
     @property
     def meaning(self) -> str:

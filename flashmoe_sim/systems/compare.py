@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, System
 from flashmoe_sim.systems.borrow import MISSES_SD
 from flashmoe_sim.timeline.assemble import page_cache_bytes
@@ -22,6 +24,7 @@ from flashmoe_sim.timeline.from_rates import predict
 from flashmoe_sim.timeline.interval import SD_90
 from flashmoe_sim.timeline.rates import Rate
 from flashmoe_sim.timeline.timed import time_replay
+from flashmoe_sim.trace.cut import cut
 
 NEAR = 0.03
 # The parts of a token's time, by what it waits for.
@@ -164,7 +167,7 @@ def at_setting(
     borrowed: bool = False,
     hit_rate: float | None = None,
     interval: bool = True,
-    replays: dict[tuple[System, Setup], Replay] | None = None,
+    replays: dict[tuple[System, Setup], tuple[Workload, Replay]] | None = None,
 ) -> Compared:
     """A system with its settings as they are, on a case; see `compare`.
 
@@ -196,11 +199,10 @@ def at_setting(
                 ms_per_token=_grouped(one.timing.part_ms_per_token),
             )
         assert workload is not None
-        routed = system.prepared(workload)
         replays = {} if replays is None else replays
         if (key := (system, plan.setup)) not in replays:
-            replays[key] = system.replay(routed, plan.setup)
-        replayed = replays[key]
+            replays[key] = _replayed(workload, case, system)
+        routed, replayed = replays[key]
         said = replace(said, hindsight=getattr(replayed.setup.policy, "profile", None) == "")
         timed = time_replay(routed, plan.setup, replayed, plan.machine, conditions, interval=interval)
         pages = page_cache_bytes(routed, plan.setup, replayed, plan.machine, conditions)
@@ -230,6 +232,19 @@ def at_setting(
         prompt_tok_s=timed.timing.prompt_tok_s,
         ms_per_token=_grouped(timed.timing.part_ms_per_token),
     )
+
+
+def _replayed(workload: Workload, case: Case, system: System) -> tuple[Workload, Replay]:
+    """What a system replays, and its replay; the second half alone if its profile is of the first."""
+    if system.learns_first_half:
+        middle = int(np.median(np.unique(workload.trace.steps)))
+        first, second = (cut(workload.trace, steps=part) for part in ((None, middle), (middle, None)))
+        with TemporaryDirectory() as folder:
+            if (told := system.with_profile_of(first, Path(folder))) is not None:
+                routed = told.prepared(prepare(second, workload.geometry))
+                return routed, told.replay(routed, told.plan(case).setup)
+    routed = system.prepared(workload)
+    return routed, system.replay(routed, system.plan(case).setup)
 
 
 def _with_borrowed_misses(

@@ -18,6 +18,7 @@ from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
+    HALF,
     Case,
     Cost,
     Launch,
@@ -29,7 +30,7 @@ from flashmoe_sim.systems.base import (
     llama_words,
     no_room,
 )
-from flashmoe_sim.systems.static_profile import ALL, HALF
+from flashmoe_sim.systems.static_profile import ALL
 from flashmoe_sim.timeline.models.hot_cold import HotColdPadded
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.perf_profile import perf_profile
@@ -151,7 +152,7 @@ class HotCache(System):
         return perf_profile(trace)
 
     def files(self, workload: Workload) -> Mapping[str, bytes]:
-        return {} if self._file else {"PROFILE.json": self._profile(workload)}
+        return {} if self._file else {"PROFILE.json": perf_profile(workload.trace)}
 
     def with_profile_of(self, trace: RoutingTrace, folder: Path) -> Self | None:
         if self._file:

@@ -19,6 +19,7 @@ from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
+    HALF,
     Case,
     Launch,
     Plan,
@@ -29,7 +30,7 @@ from flashmoe_sim.systems.base import (
     ladder,
     slots_that_fit,
 )
-from flashmoe_sim.systems.static_profile import HALF, profile_of, written_profile
+from flashmoe_sim.systems.static_profile import profile_of, written_profile
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.trace.routing import RoutingTrace
 

@@ -19,6 +19,7 @@ from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
+    HALF,
     Case,
     Launch,
     Plan,
@@ -34,7 +35,7 @@ from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.store import write_store
 
-HALF, ALL = "half", "all"
+ALL = "all"
 MOST_IN_LINE = 256  # experts
 
 
@@ -82,7 +83,8 @@ class StaticProfile(System):
         return run_replay(workload, replace(setup, policy=Static(profile=profile)), record=True)
 
     def files(self, workload: Workload) -> Mapping[str, bytes]:
-        pools = find_profile(profile_of(workload.trace, self.profile), workload.trace, workload.layer_pools).pools
+        profile = "" if self.learns_first_half else profile_of(workload.trace, self.profile)
+        pools = find_profile(profile, workload.trace, workload.layer_pools).pools
         return {"PROFILE.csv": profile_csv(pools)}
 
     def with_profile_of(self, trace: RoutingTrace, folder: Path) -> Self | None:

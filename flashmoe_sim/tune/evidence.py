@@ -65,7 +65,10 @@ def _checked(name: str, machine: Machine) -> str:
             f"Checked: on {fitted['runs']} held-out runs of this engine on fitted machines the median error was "
             f"{fitted['median_error']:.1%}, the worst {fitted['worst_error']:.1%}."
         )
-    if published := checks["published"].get(name):
+    published = checks["published"].get(name)
+    if published and published["rows"] == 1:
+        return f"Checked: one published speed of this engine, and it was off by {published['median_error']:.0%}."
+    if published:
         return (
             f"Checked: of {published['rows']} published speeds of this engine, predicted without their machines, the "
             f"median error was {published['median_error']:.0%}, and {published['within_2']:.0%} were within a factor "

@@ -75,7 +75,7 @@ def levers(
 ) -> list[Lever]:
     """What every change of `changed_machines` brings, the largest gain first.
 
-    systems: candidates with their sizes open, such as the recommended one with its other settings as they are.
+    systems: candidates, such as the recommended one; their sizes are chosen again, their other settings stay.
     Raises BadInput if none of them runs on the machine as it is.
     """
     resizer = Resizer(workload, case, systems, borrowed=borrowed)

@@ -11,6 +11,7 @@ from flashmoe_sim.machines.parts import Parts
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Compared, at_setting
+from flashmoe_sim.timeline.assemble import Conditions, weights_of
 from flashmoe_sim.tune.across import Transfer, across
 from flashmoe_sim.tune.buy import Advice, NextBetter, buy, next_better
 from flashmoe_sim.tune.enough import Convergence, check_length, converged
@@ -125,8 +126,11 @@ def recommend(
     Raises BadInput if no system can run there, saying what the least needs, and if the trace is too short.
     """
     check_length(workload)
-    for other in others:
+    weights_of(workload, Conditions(dense_bytes=case.dense_bytes))  # refuses a trace of another model
+    for number, other in enumerate(others):
         _refuse_another_model(workload, other)
+        if other.trace.content_id in {one.trace.content_id for one in (workload, *others[:number])}:
+            raise BadInput(f"{other.trace.name}: is given twice; give traces of other work")
     found = search(workload, case, systems, objective=objective, borrowed=borrowed, progress=progress)
     ran = [one for one in found.systems if one.runs]
     if not ran:
@@ -134,8 +138,6 @@ def recommend(
     fastest = pick([one.best for one in ran], found.objective)
     best = next(one for one in ran if one.best is fastest)
     main_line = next((one for one in ran if one.best.system.engine == MAIN_LINE), None)
-
-    resized = [best.best.system.unsized]
 
     def timed(one: Compared) -> Compared:
         return one if one is best.best else at_setting(workload, case, one.system, borrowed=borrowed)
@@ -148,7 +150,7 @@ def recommend(
         None if best.best.system.engine == MAIN_LINE else main_line,
         _sizes(workload, best, case, found.objective, timed),
         _fewer(best.best.system, case, timed),
-        tuple(levers(workload, case, resized, borrowed=borrowed, progress=progress)),
+        tuple(levers(workload, case, [best.best.system], borrowed=borrowed, progress=progress)),
         _by_layer(workload, case, best.best.system),
         None
         if borrowed or len(best.tried) < 2
@@ -156,7 +158,7 @@ def recommend(
         tuple(across([workload, *others], case, [one.system for one in best.tried], objective=found.objective))
         if others
         else (),
-        None if purchase is None else purchase.found(workload, case, resized, borrowed=borrowed, progress=progress),
+        None if purchase is None else purchase.found(workload, case, systems, borrowed=borrowed, progress=progress),
         tuple(notes),
         borrowed,
     )

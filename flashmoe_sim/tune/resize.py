@@ -12,7 +12,7 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Compared, at_setting
-from flashmoe_sim.tune.search import WORTH, stretch
+from flashmoe_sim.tune.search import FINE, WORTH, stretch
 
 # The replays of all sizes stay in memory, so a longer trace is cut.
 MOST_REFS = 200_000
@@ -27,23 +27,47 @@ class Resizer:
     def __init__(self, workload: Workload, case: Case, systems: Sequence[System], *, borrowed: bool = False) -> None:
         self.case, self.systems, self.borrowed = case, tuple(systems), borrowed
         self.workload = stretch(workload, MOST_REFS)
-        self.replays: dict[tuple[System, Setup], Replay] = {}
+        self.replays: dict[tuple[System, Setup], tuple[Workload, Replay]] = {}
         self.evaluations = 0
 
     def fastest(self, machine: Machine) -> Compared:
         """The fastest system at its fastest size, without an interval; if none runs, the first one and why not.
 
-        Every system is tried with the most memory that it can take and as its own rule has it; of systems at least half
-        as fast as the fastest, the other sizes are tried, too.
+        Every system is tried with the most memory that it can take and as its own rule has it, and at the size that it
+        was given with; of systems at least half as fast as the fastest, the other sizes are tried, too, and beyond the
+        largest of the fastest one.
         """
         case = replace(self.case, machine=machine)
-        tried = {system: self._ends(system, case) for system in self.systems}
+        tried = {system.unsized: self._ends(system.unsized, case) for system in self.systems}
+        for system in self.systems:
+            if system.size_given and system.size:
+                tried[system.unsized].append(self._at(system, case))
         most = max(one.tok_s or 0.0 for ends in tried.values() for one in ends)
         for system, ends in tried.items():
             if most and max(one.tok_s or 0.0 for one in ends) >= WORTH * most:
                 known = [one.system for one in ends]
                 ends += [self._at(one, case) for one in _sizes(system, case) if one not in known]
-        return max((one for ends in tried.values() for one in ends), key=lambda one: one.tok_s or 0.0)
+        return self._beyond(
+            max((one for ends in tried.values() for one in ends), key=lambda one: one.tok_s or 0.0), case
+        )
+
+    def _beyond(self, found: Compared, case: Case) -> Compared:
+        """The fastest of a setting and larger ones up to the size that does not fit, by halving what is between."""
+        size = found.system.size
+        if found.tok_s is None or not size:
+            return found
+        own = getattr(found.system, size)
+        larger = [getattr(one, size) for one in _sizes(found.system.unsized, case)]
+        refused = min((value for value in larger if value > own), default=own)
+        best = found
+        while refused - own > max(1, FINE * refused):
+            middle = self._at(replace(found.system, **{size: (own + refused) // 2}), case)
+            if middle.tok_s is None:
+                refused = (own + refused) // 2
+                continue
+            own = (own + refused) // 2
+            best = max(best, middle, key=lambda one: one.tok_s or 0.0)
+        return best
 
     def sure(self, found: Compared, machine: Machine) -> Compared:
         """With its interval."""

@@ -63,8 +63,6 @@ def recommend_for_each(
     """
     if len(models) > 1 and len(machines) > 1:
         raise BadInput("several models on several machines; give one model, or one machine")
-    if len(models) > 1 and workload is not None:
-        raise BadInput("a trace is of one model; leave it out to compare models")
     if len(models) > 1:
         on = [
             told(workload=None, model=model, machine=machines[0], systems=systems, may_borrow=False, **memory)
