@@ -111,7 +111,7 @@ def command(
     as_json: bool,
     verified: Callable[[Sequence[tuple[System, float, float, float]]], dict[str, Any]] | None = None,
 ) -> None:
-    r"""Recommend an engine and its flags for a model on a machine, with the evidence.
+    """Recommend an engine and its flags for a model on a machine, with the evidence.
 
     TRACE is a file, or a name from `sim trace catalog`. Without one, a trace is made for --model that is like the
     bundled one of the nearest shape.
@@ -119,7 +119,7 @@ def command(
     \b
     Examples:  sim recommend gpt-oss-120b --machine rtx-4090
                sim recommend --model qwen3-30b-a3b --machine "rtx-3060 + 64GiB"
-               sim recommend --model gpt-oss-120b --buy --target 20 \\
+               sim recommend gpt-oss-120b --buy --target 20 \\
                    --machine "rtx-3060 + ryzen-5600 + 32GiB + nvme-gen4"
                sim recommend gpt-oss-120b --machine all
     """
