@@ -42,7 +42,9 @@ SUFFIXES = (".md", ".html")
         "help": "This machine: a name from `sim machine list`, a file, or parts; several with commas, or all.",
     },
 )
-@click.option("--also", multiple=True, metavar="TRACE", help="Other work with the same model: does the choice hold?")
+@click.option(
+    "--also", multiple=True, metavar="TRACE", help="Other work with the same model: says whether the choice holds."
+)
 @click.option(
     "--system",
     "systems",
