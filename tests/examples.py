@@ -1,9 +1,9 @@
 """Examples in the documentation, run again: `python -m tests.examples PAGE...` puts what they print into the pages.
 
 A block of `console` is commands, `$ sim …`, and what they print; where there are several, only the last one's output
-stands there. They run in one folder of their own, in which the project's `data` is. What a block of `python` prints
-stands after it, between comments, as Markdown; the blocks of a page share their names. What goes to stderr is not
-shown.
+stands there; ` | head -20` and the like shorten it. They run in one folder of their own, in which the project's `data`
+is. What a block of `python` prints stands after it, between comments, as Markdown; the blocks of a page share their
+names. What goes to stderr is not shown.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import io
 import os
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
@@ -37,7 +38,11 @@ def refreshed(page: str) -> str:
 
     def command(found: re.Match[str]) -> str:
         for line in found["commands"].replace("\\\n", " ").splitlines():
-            printed = _printed(lambda line=line: _run(line.removeprefix("$ sim ")))
+            sim, _, shortened = line.removeprefix("$ sim ").partition(" | ")
+            printed = _printed(lambda sim=sim: _run(sim))
+            if shortened:
+                shell = ["sh", "-c", shortened]
+                printed = subprocess.run(shell, check=True, input=printed, stdout=subprocess.PIPE, text=True).stdout
         return f"```console\n{found['commands']}{printed.rstrip()}\n```\n"
 
     def code(found: re.Match[str]) -> str:

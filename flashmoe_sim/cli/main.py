@@ -88,7 +88,8 @@ class Verbs(click.Group):
 def sim() -> None:
     """Replay recorded routing of mixture-of-experts models against expert banks.
 
-    Start with `sim sweep --bank 16..256`: it runs on a bundled real trace. `sim VERB --help` explains each verb.
+    Start with `sim sweep --bank 16..256`, which runs on a bundled real trace, or with
+    `sim recommend gpt-oss-120b --machine rtx-4090`. `sim VERB --help` explains each verb.
     """
 
 

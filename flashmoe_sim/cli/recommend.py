@@ -42,7 +42,9 @@ SUFFIXES = (".md", ".html")
         "help": "This machine: a name from `sim machine list`, a file, or parts; several with commas, or all.",
     },
 )
-@click.option("--also", multiple=True, metavar="TRACE", help="Other work with the same model: does the choice hold?")
+@click.option(
+    "--also", multiple=True, metavar="TRACE", help="Other work with the same model: says whether the choice holds."
+)
 @click.option(
     "--system",
     "systems",
@@ -119,7 +121,7 @@ def command(
     \b
     Examples:  sim recommend gpt-oss-120b --machine rtx-4090
                sim recommend --model qwen3-30b-a3b --machine "rtx-3060 + 64GiB"
-               sim recommend --model gpt-oss-120b --buy --target 20 \\
+               sim recommend gpt-oss-120b --buy --target 20 \\
                    --machine "rtx-3060 + ryzen-5600 + 32GiB + nvme-gen4"
                sim recommend gpt-oss-120b --machine all
     """

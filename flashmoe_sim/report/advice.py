@@ -18,6 +18,7 @@ from flashmoe_sim.tune.cliffs import cliffs
 from flashmoe_sim.tune.evidence import evidence
 from flashmoe_sim.tune.layers import LayerBanks
 from flashmoe_sim.tune.recommend import KNEE, Recommendation, Sizes
+from flashmoe_sim.tune.resize import MOST_REFS
 from flashmoe_sim.tune.search import Searched, kept_bytes
 
 WAITS = {
@@ -54,8 +55,8 @@ def speed(one: Compared) -> str:
 
 
 def memory(one: Compared) -> str:
-    """`20.1 GiB of the GPU and 3.2 GiB of RAM`."""
-    shares = [((one.gpu_bytes or 0), "the GPU"), ((one.ram_bytes or 0), "RAM")]
+    """`20.1 GiB of GPU memory and 3.2 GiB of RAM`."""
+    shares = [((one.gpu_bytes or 0), "GPU memory"), ((one.ram_bytes or 0), "RAM")]
     said = [f"{size / GIB:.1f} GiB of {where}" for size, where in shares if size]
     return " and ".join(said) or "no memory of its own"
 
@@ -179,7 +180,7 @@ def _settings(found: Recommendation) -> Section:
             idle += [name] if changes else []
             continue
         listed = _listed([f"{value} {change}" for value, change in changes.items()])
-        parts.append(f"{name}: {getattr(best.system, name)} is best; {listed}.")
+        parts.append(f"{name}: {getattr(best.system, name)} is chosen; {listed}.")
     if idle:
         parts.append(
             f"{_listed(idle)}: {'no other value changes' if len(idle) == 1 else 'none changes'} the speed here."
@@ -234,6 +235,11 @@ def _waits(found: Recommendation) -> Section:
         return Section("What holds it back", (said, "No single change of the machine brings 3 %."))
     rows = tuple((one.change, three(one.after.tok_s or 0.0), _interval(one.after), f"{one.gain:+.0%}") for one in helps)
     heads = (("one change, with the same engine", "left"), ("tok/s", "right"), ("90 %", "right"), ("", "right"))
+    if three(before := helps[0].before.tok_s or 0.0) != three(found.best.best.tok_s or 0.0):
+        said += (
+            f" The changes start from {three(before)} tok/s: at the fastest size, by the first "
+            f"{MOST_REFS:,} experts that the trace uses."
+        )
     return Section("What holds it back", (said, Table(heads, rows)))
 
 

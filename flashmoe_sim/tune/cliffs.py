@@ -125,7 +125,8 @@ def _break_even(found: Recommendation) -> str:
     while high - low > 0.005:
         middle = (low + high) / 2
         low, high = (low, middle) if faster(middle) else (middle, high)
+    least = f"from a hit rate of {high:.0%} on" if high > 0.01 else "at any hit rate"
     return (
-        f"A hot set on the GPU beats whole layers there ({three(speed)} tok/s) from a hit rate of {high:.0%} on, "
+        f"A hot set on the GPU beats whole layers there ({three(speed)} tok/s) {least}, "
         f"and this trace hits {hot.best.hit_rate:.0%}."
     )

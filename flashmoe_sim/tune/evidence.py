@@ -24,7 +24,8 @@ def evidence(found: Recommendation) -> list[str]:
     ran = sum(one.runs for one in found.found.systems)
     return [
         _trace(found),
-        f"Counts follow the contract {plan.setup.contract}; seconds the execution model {plan.execution.name}.",
+        f"Hits are counted under the contract {plan.setup.contract}; seconds are of the execution model "
+        f"{plan.execution.name}.",
         *_machine(plan.machine),
         _checked(system.name, plan.machine),
         f"{found.found.evaluations} settings of {ran} system{'s' * (ran > 1)} were replayed.",
@@ -69,15 +70,15 @@ def _checked(name: str, machine: Machine) -> str:
     if published and published["rows"] == 1:
         return f"Checked: one published speed of this engine, and it was off by {published['median_error']:.0%}."
     if published:
+        rows, within = published["rows"], published["within_2"]
         return (
-            f"Checked: of {published['rows']} published speeds of this engine, predicted without their machines, the "
-            f"median error was {published['median_error']:.0%}, and {published['within_2']:.0%} were within a factor "
-            "of two."
+            f"Checked: {rows} published speeds of this engine, predicted from other machines, had "
+            f"a median error of {published['median_error']:.0%}; {within:.0%} were within a factor of two."
         )
     everything = checks["published"]["all"]
     return (
-        f"Not checked: nobody has published speeds of this engine that could be compared. Over all engines, "
-        f"{everything['rows']} rows, the median error was {everything['median_error']:.0%}."
+        f"Not checked on such a machine: of {everything['rows']} speeds that others published, none is of this engine. "
+        f"Over those the median error was {everything['median_error']:.0%}."
     )
 
 
