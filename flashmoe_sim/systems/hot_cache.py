@@ -53,8 +53,8 @@ class HotCache(System):
     weighting: how experts are scored: flat, balanced, pressure, smooth or time.
     layer_curve: how strong the weights of layers are, 0 to 1; flat and balanced have none.
     update_rate: share of the hot set that may be exchanged after each request; 0 for none.
-    profile: what the scores are counted in: `half`, the first half of the trace; `all`, the whole trace, by hindsight;
-        else a profile in JSON, as the program or `sim trace profile` writes it.
+    profile: what the scores are counted in: `half`, the first half of the trace, and its second half is timed; `all`,
+        the whole trace, by hindsight; else a profile in JSON, as the program or `sim trace profile` writes it.
     revision: `head`, 04c100386 of June 2026, or `may`, which leaves room empty that the profile does not fill.
     """
 

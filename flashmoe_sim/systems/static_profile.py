@@ -47,8 +47,9 @@ class StaticProfile(System):
     its prompts are faster.
 
     slots: experts of each layer on the GPU. 0: as many as it has room for; the engine needs a number.
-    profile: what the most used experts are counted in: `half`, the first half of the trace; `all`, the whole trace,
-        which no engine can know; `first-N`, its first N steps; or the file of another trace.
+    profile: what the most used experts are counted in: `half`, the first half of the trace, and its second half is
+        timed; `all`, the whole trace, which no engine can know; `first-N`, its first N steps; or the file of another
+        trace.
     """
 
     name: ClassVar[str] = "static-profile"

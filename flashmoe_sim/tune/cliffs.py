@@ -84,8 +84,8 @@ def _profile(found: Recommendation) -> str:
     without = next((one.best for one in found.others if one.runs and not _has_profile(one)), None)
     safer = "" if without is None else f" {without.system.spec}, at {three(without.tok_s or 0.0)} tok/s, needs none."
     return (
-        f"The profile of {found.best.best.system.name} is of the first half of this very trace. With one of other work "
-        f"it hits less; --also TRACE says how much.{safer}"
+        f"{found.best.best.system.name} lives by a profile: the trace's second half is timed with one of its first. "
+        f"With one of other work it hits less; --also TRACE says how much.{safer}"
     )
 
 
