@@ -18,6 +18,7 @@ from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
+    PAGE_FAULTS,
     Case,
     Cost,
     Launch,
@@ -75,6 +76,7 @@ class HotCache(System):
         "glm4moe",
     )
     costs: ClassVar[tuple[Cost, ...]] = (
+        PAGE_FAULTS,
         Cost(
             "host.call_us",
             35,
