@@ -23,6 +23,7 @@ class AllGpu(System):
     keeps: ClassVar[str] = "every expert in GPU memory"
     misses: ClassVar[str] = "none"
     gpu: ClassVar[bool] = True
+    several_gpus: ClassVar[bool] = True
 
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(slots=case.n_experts), Lru(), "atomic")

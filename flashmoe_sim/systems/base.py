@@ -165,6 +165,7 @@ class System(ABC):
     size: the setting that decides how much memory it takes, empty if it has none; its default is the system's own rule.
     gpu: whether it needs a GPU of any kind. own_gpu: True if it needs one with a memory of its own, False if it needs
         one that shares the RAM.
+    several_gpus: whether its rule holds on a machine with several GPUs, which count as one with the memory of all.
     apis: what must program the GPU; empty if any or none does. archs: the models it is made for, as llama.cpp calls
         them; empty for any. shape: layers and experts of the only model that it runs, or None.
     costs: what it takes more or less time for than a machine's file says.
@@ -180,6 +181,7 @@ class System(ABC):
     size: ClassVar[str] = ""
     gpu: ClassVar[bool] = False
     own_gpu: ClassVar[bool | None] = None
+    several_gpus: ClassVar[bool] = False
     apis: ClassVar[tuple[str, ...]] = ()
     archs: ClassVar[tuple[str, ...]] = ()
     shape: ClassVar[tuple[int, int] | None] = None
@@ -227,6 +229,8 @@ class System(ABC):
         if self.apis and (machine.gpu is None or machine.api not in self.apis):
             found = "no GPU" if machine.gpu is None else machine.api or "a GPU whose api its file does not say"
             return f"needs {' or '.join(self.apis)}; the machine has {found}"
+        if machine.gpus > 1 and not self.several_gpus:
+            return f"was read for one GPU; the machine has {machine.gpus}"
         if self.archs and model.arch not in self.archs:
             return f"works for {', '.join(self.archs)} only; {model.name} is {model.arch or 'of an unknown kind'}"
         if self.shape is not None and self.shape != (len(model.layers), case.n_experts):

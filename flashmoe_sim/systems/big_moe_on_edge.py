@@ -42,6 +42,7 @@ class BigMoeOnEdge(System):
     keeps: ClassVar[str] = "the experts used last, of all layers together, in RAM"
     misses: ClassVar[str] = "read from storage past the page cache, while hits are computed"
     size: ClassVar[str] = "cache_mib"
+    several_gpus: ClassVar[bool] = True
 
     cache_mib: int = 0
     top_k: int = 0

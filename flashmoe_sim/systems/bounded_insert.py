@@ -15,7 +15,9 @@ from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
+    PAGE_FAULTS,
     Case,
+    Cost,
     Launch,
     Plan,
     Share,
@@ -49,6 +51,7 @@ class BoundedInsert(System):
     misses: ClassVar[str] = "computed on the CPU; a few a token are uploaded"
     size: ClassVar[str] = "slots"
     own_gpu: ClassVar[bool | None] = True
+    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     slots: int = 0
     inserts: int = 2

@@ -23,6 +23,7 @@ class Cpu(System):
     source: ClassVar[str] = "ggml-org/llama.cpp 0eca4d490: -ngl 0, mapped file"
     keeps: ClassVar[str] = "what RAM holds of the file"
     misses: ClassVar[str] = "page faults that read the file"
+    several_gpus: ClassVar[bool] = True
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     def why_not(self, case: Case) -> str:
@@ -35,6 +36,7 @@ class Cpu(System):
         return (
             Share("dense weights", "ram", case.dense_bytes),
             Share("context", "ram", case.kv_bytes),
+            Share("compute buffers", "ram", case.buffers_bytes),
             Share("experts", "mapped", case.model.routed_bytes),
         )
 

@@ -19,6 +19,7 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
     HALF,
+    PAGE_FAULTS,
     Case,
     Cost,
     Launch,
@@ -76,6 +77,7 @@ class HotCache(System):
         "glm4moe",
     )
     costs: ClassVar[tuple[Cost, ...]] = (
+        PAGE_FAULTS,
         Cost(
             "host.call_us",
             35,

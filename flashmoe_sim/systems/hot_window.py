@@ -11,7 +11,9 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.hot_window import HotWindow as HotWindowPolicy
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import (
+    PAGE_FAULTS,
     Case,
+    Cost,
     Launch,
     Plan,
     Share,
@@ -49,6 +51,7 @@ class HotWindow(System):
     own_gpu: ClassVar[bool | None] = True
     apis: ClassVar[tuple[str, ...]] = ("cuda",)
     archs: ClassVar[tuple[str, ...]] = ("qwen35moe",)
+    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     slots: int = 0
     interval: int = 40

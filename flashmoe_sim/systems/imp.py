@@ -9,12 +9,25 @@ from typing import ClassVar, Self
 import numpy as np
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_left, gpu_weights, ladder, slots_that_fit
+from flashmoe_sim.systems.base import (
+    PAGE_FAULTS,
+    Case,
+    Cost,
+    Launch,
+    Plan,
+    Share,
+    System,
+    gpu_left,
+    gpu_weights,
+    ladder,
+    slots_that_fit,
+)
 from flashmoe_sim.systems.parts import replay_in_parts
 from flashmoe_sim.systems.ways import CopiedFromFile, UploadedFromRam
 
@@ -42,6 +55,7 @@ class Imp(System):
     size: ClassVar[str] = "slots"
     own_gpu: ClassVar[bool | None] = True
     apis: ClassVar[tuple[str, ...]] = ("cuda",)
+    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     slots: int = 0
     percent: int = 15
@@ -64,6 +78,10 @@ class Imp(System):
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(slots=min(self.slots, case.n_experts)), Lru(), "atomic")
         return Plan(setup, UploadedFromRam() if self.pinned else CopiedFromFile(), self.adapted(case.machine))
+
+    def adapted(self, machine: Machine) -> Machine:
+        """Pinned RAM has no page faults."""
+        return machine if self.pinned else super().adapted(machine)
 
     def replay(self, workload: Workload, setup: Setup) -> Replay:
         """Calls that the slots of a layer cannot hold are not looked up."""

@@ -59,6 +59,7 @@ STRATEGIES = ("uniform", "frequency", "front-loading")
 class KTransformers(System):
     """The GPU holds a fixed share of the experts, and the CPU computes misses in parallel.
 
+    Several GPUs share out every tensor; here they compute at the speed of one.
     The engine's `random` placement and its dynamic one, which places anew during long prompts, are left out.
 
     experts: of each layer on the GPU, on average. 0: as many as it has room for; the engine needs a number.
@@ -78,6 +79,7 @@ class KTransformers(System):
     misses: ClassVar[str] = "computed on the CPU"
     size: ClassVar[str] = "experts"
     own_gpu: ClassVar[bool | None] = True
+    several_gpus: ClassVar[bool] = True
     apis: ClassVar[tuple[str, ...]] = ("cuda",)
 
     experts: int = 0
@@ -124,5 +126,6 @@ class KTransformers(System):
         words += ["--kt-weight-path", "CPU_WEIGHTS", "--kt-cpuinfer", "CORES", "--kt-threadpool-count", "NUMA_NODES"]
         words += ["--context-length", str(case.context)] if case.context else []
         words += ["--kt-num-gpu-experts", str(self.experts), "--kt-expert-placement-strategy", self.strategy]
+        words += ["--tensor-parallel-size", str(case.machine.gpus)] if case.machine.gpus > 1 else []
         words += ["--init-expert-location", "ACTIVATION.pt"] if self.strategy == "frequency" else []
         return Launch(tuple(words))

@@ -70,6 +70,7 @@ class Placed(System):
     misses: ClassVar[str] = "computed on the CPU; copied to the GPU for prompts of 32 tokens and more"
     size: ClassVar[str] = "cpu_layers"
     own_gpu: ClassVar[bool | None] = True
+    several_gpus: ClassVar[bool] = True
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     cpu_layers: int = AUTO

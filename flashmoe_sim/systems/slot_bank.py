@@ -170,12 +170,11 @@ class SlotBank(System):
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         where = "gpu" if case.machine.gpu is not None else "ram"
-        rest = gpu_weights(case) if own_memory(case.machine) else gpu_weights(case)[:2]
         experts = Share("experts", where, case.model.routed_bytes)
         if self.has_slots:
             experts = Share("slots", "ram" if self.in_ram(case) else where, self.slots * case.slot_bytes)
         packed = (Share("packed experts", "ram", case.model.routed_bytes),) * (self.mode == "resident-slot-bank")
-        return (experts, *(replace(share, where=where) for share in rest), *packed)
+        return (experts, *(replace(share, where=where) for share in gpu_weights(case)), *packed)
 
     def prepared(self, workload: Workload) -> Workload:
         trace = workload.trace

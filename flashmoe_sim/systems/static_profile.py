@@ -20,7 +20,9 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
     HALF,
+    PAGE_FAULTS,
     Case,
+    Cost,
     Launch,
     Plan,
     Share,
@@ -61,6 +63,7 @@ class StaticProfile(System):
     size: ClassVar[str] = "slots"
     own_gpu: ClassVar[bool | None] = True
     apis: ClassVar[tuple[str, ...]] = ("cuda",)
+    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     slots: int = 0
     profile: str = HALF

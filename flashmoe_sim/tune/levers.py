@@ -98,6 +98,7 @@ def changed_machines(machine: Machine) -> dict[str, Machine]:
 
     Sizes are the next usual ones and twice the present one; rates are twice the present ones. On a machine whose GPU
     shares the RAM, memory of another size is shared in the same proportion, and faster memory is faster for both.
+    Several GPUs keep their size.
     """
     return {**_larger_ram(machine), **_larger_gpu(machine), **_faster(machine)}
 
@@ -116,7 +117,7 @@ def _larger_ram(machine: Machine) -> dict[str, Machine]:
 
 
 def _larger_gpu(machine: Machine) -> dict[str, Machine]:
-    if machine.gpu is None or machine.gpu.memory_gib is None or not own_memory(machine):
+    if machine.gpu is None or machine.gpu.memory_gib is None or not own_memory(machine) or machine.gpus > 1:
         return {}
     now = machine.gpu.memory_gib.value
     return {

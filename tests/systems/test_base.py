@@ -13,8 +13,11 @@ from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import Case, Cost, Launch, Share, System, gpu_left, ladder
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.flash_moe import FlashMoe
+from flashmoe_sim.systems.ktransformers import KTransformers
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.systems.placed_ik import PlacedIk
+from flashmoe_sim.systems.slot_bank import SlotBank
+from flashmoe_sim.systems.static_profile import StaticProfile
 from tests.systems.cases import case, machine
 
 
@@ -42,6 +45,22 @@ def test_what_a_system_cannot_run_on(system: System, name: str, reason: str) -> 
     assert system.why_not(case(name)) == reason
 
 
+@pytest.mark.parametrize(
+    ("system", "reason"),
+    [
+        (AllGpu(), ""),
+        (Cpu(), ""),
+        (PlacedIk(), ""),
+        (KTransformers(), ""),
+        (StaticProfile(), "was read for one GPU; the machine has 2"),
+        (SlotBank(), "was read for one GPU; the machine has 2"),
+    ],
+)
+def test_what_a_system_cannot_run_on_with_two_gpus(system: System, reason: str) -> None:
+    assert system.why_not(case(gpus=2)) == reason
+    assert system.why_not(case()) == ""
+
+
 def test_a_machine_that_does_not_say_what_programs_its_gpu() -> None:
     unknown = Case(case().model, replace(machine(), api=""))
     assert PlacedIk().why_not(unknown) == "needs cuda; the machine has a GPU whose api its file does not say"
@@ -59,7 +78,7 @@ def test_what_does_not_fit_is_refused() -> None:
     AllGpu().check(case(gpu_gib=2.25))  # 1 GiB of dense weights, 1 of buffers, a quarter of experts
     with pytest.raises(BadInput, match=r"takes 2\.2 GiB of the GPU, which has 2\.0 for it"):
         AllGpu().check(case(gpu_gib=2))
-    with pytest.raises(BadInput, match=r"takes 1\.0 GiB of RAM, which has 0\.5 for it"):
+    with pytest.raises(BadInput, match=r"takes 2\.0 GiB of RAM, which has 0\.5 for it"):
         Cpu().check(case("laptop-ddr4", ram_gib=1))
 
 

@@ -15,6 +15,8 @@ from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
 from flashmoe_sim.systems.bounded_insert import BoundedInsert
 from flashmoe_sim.systems.crow import Crow
+from flashmoe_sim.systems.hot_cache import HotCache
+from flashmoe_sim.systems.hot_window import HotWindow
 from flashmoe_sim.systems.imp import Imp
 from flashmoe_sim.systems.ktransformers import KTransformers
 from flashmoe_sim.systems.nvmoe import Nvmoe
@@ -106,6 +108,21 @@ def test_imp_takes_fifteen_percent_of_the_free_gpu_memory() -> None:
     case = _case(model=model_of(40 * GIB, layers=4, n_experts=128))
     slots, more = Imp().sized(case).slots, Imp(percent=30).sized(case).slots
     assert 2 * slots <= more <= 2 * slots + 1
+
+
+@pytest.mark.parametrize("system", [BoundedInsert(), HotCache(), HotWindow(), Imp(), StaticProfile()])
+def test_page_faults_read_a_tenth_of_what_the_storage_does(system: System) -> None:
+    machine = load_machine("rtx-3090")
+    now, found = machine.storage.read_gb_s, system.adapted(machine).storage.read_gb_s
+    assert (found.lo, found.value, found.hi) == pytest.approx((0.02 * now.lo, 0.1 * now.value, 0.5 * now.hi))
+    assert Imp(pinned=True).adapted(machine) == machine
+
+
+def test_ktransformers_on_two_gpus() -> None:
+    one, two = _case(), _case("2x rtx-3090 + 64GiB")
+    system = KTransformers(experts=4)
+    assert "--tensor-parallel-size" not in system.launch(one).line
+    assert "--tensor-parallel-size 2" in system.launch(two).line
 
 
 def test_nvmoe_has_one_list_for_all_layers_and_needs_room_for_a_layer() -> None:

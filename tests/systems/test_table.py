@@ -12,7 +12,7 @@ from flashmoe_sim.budget import own_memory
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.base import PAGE_FAULTS, Case, System
 from flashmoe_sim.systems.compare import Compared, compare
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
 from tests.systems.models import model_of, short_workload
@@ -20,6 +20,12 @@ from tests.systems.models import model_of, short_workload
 MACHINES = ("rtx-3090", "strix-halo-128", "m3-max-48", "phone-ufs4", "vm-2core")
 # A repository, and in it a commit or a pull request.
 PLACE = re.compile(r"[\w.-]+/[\w.-]+(#\d+|[^#]*\b[0-9a-f]{7,9}\b)")
+# Systems whose experts lie in a mapped file, or in the page cache, that are not read by page faults, and why.
+NO_FAULTS = {
+    "flash-moe": "reads with pread",
+    "slot-remap": "reads ahead of its copies into the page cache: LLAMA_FLASH_MOE_ENABLED",
+    "turbofieldfare": "reads into slots",
+}
 SIZES_GIB = {"rtx-3090": 40, "strix-halo-128": 118, "m3-max-48": 20, "phone-ufs4": 12, "vm-2core": 1}
 
 
@@ -103,6 +109,13 @@ def test_its_own_size_fits_and_too_large_ones_are_refused(system: System) -> Non
     with pytest.raises(BadInput) as error:
         system.sized(small).check(small)
     assert "\n" not in str(error.value)
+
+
+def test_what_is_mapped_is_read_by_page_faults(system: System) -> None:
+    case = _case(system, _where(system))
+    mapped = any(share.where == "mapped" for share in system.sized(case).memory(case))
+    assert (PAGE_FAULTS in system.costs) == (mapped and system.name not in NO_FAULTS)
+    assert mapped or system.name not in NO_FAULTS
 
 
 def test_it_takes_time_on_some_machine(system: System) -> None:

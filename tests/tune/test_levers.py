@@ -104,6 +104,14 @@ def test_more_memory_that_a_gpu_shares_is_the_gpus_too() -> None:
     assert not [one for one in changed_machines(now) if "the GPU" in one]
 
 
+def test_several_gpus_keep_their_size() -> None:
+    two = load_machine("2x rtx-3060 + ryzen-5600 + 32GiB")
+    assert [one for one in changed_machines(two) if "GiB" in one] == [
+        "48 GiB of RAM instead of 32",
+        "64 GiB of RAM instead of 32",
+    ]
+
+
 def test_what_does_not_run_has_no_levers() -> None:
     with pytest.raises(BadInput, match="rtx-3060: all-gpu does not run there: takes 14"):
         levers(workload(LARGE), Case(LARGE, machine("rtx-3060", gpu_gib=11.2)), [AllGpu()])
