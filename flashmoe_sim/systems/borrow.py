@@ -22,6 +22,15 @@ TOKENS = 512
 LEAST_LAYERS = 12
 
 
+def bundled(model: ModelGeometry) -> tuple[Workload, str] | None:
+    """The bundled trace of this very model, and the note that says so; None if there is none."""
+    own = next((name for name, entry in catalog().items() if entry.model == model.name.partition(":")[0]), None)
+    if own is None:
+        return None
+    note = f"the bundled trace {own} is used; one of your own work may route otherwise: `sim trace capture`"
+    return prepare(load_trace(own), model), note
+
+
 def borrow(model: ModelGeometry) -> tuple[Workload, str]:
     """A made trace of the model, and the note that says what it is made from.
 

@@ -14,7 +14,7 @@ from flashmoe_sim.io.sizes import asked_size, size
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.borrow import borrow
+from flashmoe_sim.systems.borrow import borrow, bundled
 from flashmoe_sim.systems.compare import Compared, case_of, compare
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
 
@@ -78,7 +78,8 @@ def told(
     reserve: str | int | None = None,
     buffers: str | int | None = None,
 ) -> Told:
-    """Words become values; without a workload, one is made after the bundled trace that is most alike if it may be.
+    """Words become values; without a workload, the bundled trace of the model is taken, or one is made after the most
+    alike, if it may be borrowed.
 
     systems: names with settings, objects, or `all`. The other keywords are those of AskedMemory.
     Raises BadInput for words that mean nothing and for no model at all.
@@ -91,8 +92,8 @@ def told(
     dense_bytes = None if dense is None else asked_size("--dense", dense)
     if dense_bytes is not None:
         of = replace(of, dense_bytes=dense_bytes)
-    asked, note = _context(of, context, kv, kv_type)
-    notes += note
+    asked, of_context = _context(of, context, kv, kv_type)
+    notes += of_context
     if reserve is not None:
         machine = with_reserve(machine, asked_size("--reserve", reserve))
     case = case_of(of, machine, workload=workload, kv_bytes=asked.bytes_of(of), context=asked.tokens)
@@ -101,8 +102,12 @@ def told(
         case = replace(case, buffers_bytes=asked_size("--buffers", buffers))
     borrowed = ""
     if workload is None and may_borrow:
-        workload, borrowed = borrow(of)
-        notes.insert(0, borrowed)
+        if (own := bundled(of)) is not None:
+            workload, note = own
+        else:
+            workload, note = borrow(of)
+            borrowed = note
+        notes.insert(0, note)
     return Told(case, chosen, workload, tuple(notes), borrowed)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.borrow import borrow
+from flashmoe_sim.systems.borrow import borrow, bundled
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.tune.resize import Resizer
 
@@ -65,13 +65,14 @@ def over_machines(
 def over_models(
     cases: Iterable[Case], systems: Sequence[System], *, progress: Callable[[int, int], None] | None = None
 ) -> Cells:
-    """Each model of the cases on its machine, by a borrowed trace."""
+    """Each model of the cases on its machine, by its bundled trace, or a borrowed one."""
     cells, evaluations, cases = [], 0, list(cases)
     for number, case in enumerate(cases):
         if progress is not None:
             progress(number, len(cases))
-        workload, _ = borrow(case.model)
-        resizer = Resizer(workload, case, systems, borrowed=True)
+        own = bundled(case.model)
+        workload, _ = own or borrow(case.model)
+        resizer = Resizer(workload, case, systems, borrowed=own is None)
         cells.append(Cell(case.model.name, case.machine.name, _best(resizer, case.machine)))
         evaluations += resizer.evaluations
     return Cells(tuple(cells), evaluations)

@@ -14,12 +14,13 @@ from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.systems.base import System
-from flashmoe_sim.systems.borrow import borrow, nearest
+from flashmoe_sim.systems.borrow import borrow, bundled, nearest
 from flashmoe_sim.systems.compare import GROUPS, NEAR, Compared, case_of, compare
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
-from flashmoe_sim.systems.told import Comparison, compare_as_told, parse_systems
+from flashmoe_sim.systems.told import Comparison, compare_as_told, parse_systems, told
 from flashmoe_sim.timeline.timed import time_replay
+from flashmoe_sim.trace.load import load_trace
 from tests.systems.cases import case, machine, model, workload
 
 EVERY = [kind() for kind in SYSTEMS.values()]
@@ -107,6 +108,16 @@ def test_a_trace_is_borrowed_from_the_nearest_shape() -> None:
     made, note = borrow(model)
     assert (made.trace.top_k, made.trace.layers, set(made.n_experts)) == (8, tuple(range(94)), {128})
     assert "no trace of qwen3-235b-a22b:q4_k_m is at hand" in note
+
+
+def test_the_bundled_trace_of_the_very_model_is_not_borrowed() -> None:
+    model = load_model("gpt-oss-120b")
+    on = told(workload=None, model=model, machine=load_machine("rtx-4090"))
+    assert on.workload is not None
+    assert on.workload.trace.content_id == load_trace("gpt-oss-120b").content_id
+    assert on.borrowed == ""
+    assert "the bundled trace gpt-oss-120b is used" in on.notes[0]
+    assert bundled(load_model("olmoe-1b-7b")) is None
 
 
 def test_dense_weights_of_the_trace() -> None:
