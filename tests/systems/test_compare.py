@@ -13,12 +13,13 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.replay import replay
+from flashmoe_sim.systems import told as systems_told
 from flashmoe_sim.systems.base import System
 from flashmoe_sim.systems.borrow import borrow, bundled, nearest
 from flashmoe_sim.systems.compare import GROUPS, NEAR, Compared, case_of, compare
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
-from flashmoe_sim.systems.told import Comparison, compare_as_told, parse_systems, told
+from flashmoe_sim.systems.told import Comparison, compare_as_told, parse_systems
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.load import load_trace
 from tests.systems.cases import case, machine, model, workload
@@ -112,7 +113,7 @@ def test_a_trace_is_borrowed_from_the_nearest_shape() -> None:
 
 def test_the_bundled_trace_of_the_very_model_is_not_borrowed() -> None:
     model = load_model("gpt-oss-120b")
-    on = told(workload=None, model=model, machine=load_machine("rtx-4090"))
+    on = systems_told.told(workload=None, model=model, machine=load_machine("rtx-4090"))
     assert on.workload is not None
     assert on.workload.trace.content_id == load_trace("gpt-oss-120b").content_id
     assert on.borrowed == ""
