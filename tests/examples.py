@@ -28,7 +28,7 @@ from native_bridge.cli.main import main
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- printed by the code above -->", "<!-- end -->"
 COMMANDS = r"(?:\$ sim (?:.*\\\n)*.*\n)+"
-CONSOLE = re.compile(rf"```console\n(?P<commands>{COMMANDS})(?:[^`]*\n)?```\n")
+CONSOLE = re.compile(rf"```console\n(?P<commands>{COMMANDS})(?:(?!```)[^\n]*\n)*```\n")
 PYTHON = re.compile(rf"```python\n(?P<code>.*?)```\n(?:\n{BEGIN}\n.*?\n{END}\n)?", re.DOTALL)
 
 
