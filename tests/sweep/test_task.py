@@ -174,7 +174,7 @@ def test_every_field_of_the_trace(inputs: Inputs) -> None:
 
 
 def test_every_field_of_the_model(inputs: Inputs) -> None:
-    words = {"name", "source", "arch", "quant", "notes"}
+    words = {"name", "source", "arch", "quant", "notes", "gguf"}
     context = {"attention", *(f"attention.layers.{name}" for name in ("keys", "values", "window", "state"))}
     assert assert_law(inputs, "geometry") == words | context  # what it takes is in the conditions, in bytes
     inputs = replace(inputs, trace=inputs.trace.with_(dense_bytes=None))
@@ -188,6 +188,7 @@ def test_every_field_of_the_machine(inputs: Inputs) -> None:
         "name",
         "title",
         "api",
+        "gpus",  # together in the GPU's memory and rates
         "anchors",
         "anchors.runs",
         "anchors.model",

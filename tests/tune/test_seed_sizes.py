@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -94,27 +93,22 @@ def speeds_on_a_small_mac(top_k: int) -> dict[int, float]:
     return {system.slots: tok_s for system, tok_s in tried if isinstance(system, SlotBank) and tok_s is not None}
 
 
-@pytest.mark.parametrize(("top_k", "share"), [(4, 0.90), (0, 0.85)], ids=["top_k 4", "all 8 experts"])
-def test_few_slots_are_advised_for_8_gb(top_k: int, share: float) -> None:
-    """Why the README advises 8 to 16 slots on 8 GB: from 8 to 48 none is 3 % faster than 16.
+@pytest.mark.parametrize(("top_k", "smallest"), [(4, 4), (0, 8)], ids=["top_k 4", "all 8 experts"])
+def test_few_slots_are_advised_for_8_gb(top_k: int, smallest: int) -> None:
+    """Why the README advises 8 to 16 slots on 8 GB: no size that fits is 3 % faster than they are.
 
-    A slot takes its RAM from the page cache, which then serves fewer misses. Of the best bank, which fills the memory,
-    16 slots have 90.6 % of the speed with the README's four experts a token; with the model's eight only 86 %, as eight
-    take more of 16 slots.
+    A slot takes its RAM from the page cache, which then serves fewer misses. So the smallest is recommended, which is
+    as many as a token routes.
     """
     speeds = speeds_on_a_small_mac(top_k)
-    assert max(tok_s for slots, tok_s in speeds.items() if 8 <= slots <= 48) * (1 - NEAR) <= speeds[16]
-    assert speeds[16] >= share * max(speeds.values())
-    assert (speeds[16] >= 0.9 * max(speeds.values())) == (top_k == 4)
+    assert max(speeds.values()) * (1 - NEAR) <= min(speeds[8], speeds[16])
+    assert on_a_small_mac(top_k).best.best.system == SlotBank(slots=smallest, top_k=top_k, install="batched")
 
 
 def test_memory_bounds_the_slots_on_8_gb() -> None:
-    """The largest bank takes all of the GPU's memory but what other programs need; what is advised takes half."""
+    """64 slots, which the README advises from 32 GB on, do not fit beside weights and buffers."""
     sizes = on_a_small_mac(4).sizes
     assert sizes is not None
     assert sizes.refused is not None
+    assert "slots=64" in sizes.refused.system.spec
     assert "of the GPU, which has" in sizes.refused.why_not
-    by_slots = {one.system: one.gpu_bytes or 0 for one in on_a_small_mac(4).best.tried}
-    largest = max(by_slots.values())
-    system = on_a_small_mac(4).best.best.system
-    assert by_slots[replace(system, slots=16)] <= largest / 2
