@@ -266,3 +266,11 @@ def test_folders_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             read_run(given)
         assert message in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+def test_settings_after_text_without_a_line_end(tmp_path: Path) -> None:
+    """What the model wrote last and the heading can come out as one line."""
+    whole = read_run(copy("warm-bank12", tmp_path / "whole"))
+    joined = copy("warm-bank12", tmp_path / "joined")
+    edit_log(joined, "Flash-MoE settings:", "and so onFlash-MoE settings:")
+    assert read_run(joined).log.settings == whole.log.settings != {}

@@ -136,7 +136,8 @@ def _take(lines: Lines, place: str, line: str) -> None:
         if lines.in_settings or interrupted:
             lines.settings[name] = value
             return
-    lines.in_settings = line == "Flash-MoE settings:"  # what the model generated may look like one, too
+    # What the model generated may look like a setting, and its last line may stand before the heading.
+    lines.in_settings = line.endswith("Flash-MoE settings:")
     if lines.in_settings:
         return
     if _SUMMARY in line:
