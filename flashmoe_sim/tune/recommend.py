@@ -18,7 +18,7 @@ from flashmoe_sim.tune.enough import Convergence, check_length, converged
 from flashmoe_sim.tune.layers import LayerBanks, allocate
 from flashmoe_sim.tune.levers import Lever, levers
 from flashmoe_sim.tune.objective import Objective
-from flashmoe_sim.tune.search import Found, Searched, kept_bytes, pick, search
+from flashmoe_sim.tune.search import Found, Searched, pick, search
 
 KNEE = 0.9
 APART = 1.2
@@ -257,7 +257,7 @@ def _least_bytes(system: System, case: Case) -> int | None:
             return None
         sizes = () if system.size_given else system.sizes(case)
         least = replace(system, **{system.size: sizes[0]}) if sizes else system.sized(case)
-        return kept_bytes(Compared(system, "", *_kept(least, case)))
+        return sum(share.size_bytes for share in least.memory(case) if share.where != "mapped")
     except BadInput:
         return None
 
@@ -265,9 +265,3 @@ def _least_bytes(system: System, case: Case) -> int | None:
 def _memory_bytes(case: Case) -> int:
     """All that a model can take of the machine; none if its RAM is not known."""
     return case.ram_bytes + (case.gpu_bytes if case.budget.gpu == "own" else 0)
-
-
-def _kept(system: System, case: Case) -> tuple[int, int]:
-    shares = system.memory(case)
-    gpu, ram = (sum(share.size_bytes for share in shares if share.where == where) for where in ("gpu", "ram"))
-    return gpu, ram
