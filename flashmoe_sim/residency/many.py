@@ -1,20 +1,19 @@
-"""Many replays of one workload, with what serves several bank sizes shared, cut into jobs for threads."""
+"""Many replays of one workload, with what serves several bank sizes shared, cut into passes for many workers."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain, zip_longest
-from threading import Lock
-from typing import Any
+from itertools import chain
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.base import EvictingPolicy, Policy
-from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency import nested, recency, tally
 from flashmoe_sim.residency.capacity import Capacity, capacities
@@ -27,25 +26,77 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 
 Job = Callable[[], dict[Setup, Counts]]
+Kind = Literal["stack", "list", "walk", "alone"]
 Banks = dict[Setup, list[Capacity]]
 PARTS = 8
+SIZES = 16  # of one walk: the sooner some rows are known, the less is lost with a process that is killed
 FEW_SIZES = 16  # for which levels of min take less time than its curve
+
+
+@dataclass(frozen=True)
+class CountPass:
+    """What one worker does at once to count some setups; a value that can be sent to where the workload is.
+
+    kind: `stack` and `list` serve all sizes by one pass, `walk` replays each of them pool by pool, `alone` one of all.
+    part: which of the pools.
+    """
+
+    kind: Kind
+    setups: tuple[Setup, ...]
+    part: range
+
+    def run(self, workload: Workload) -> dict[Setup, Counts]:
+        """The counts of each setup, for its part of the pools; `Counts.joined` puts parts together."""
+        return RUN[self.kind](workload, self.setups, self.part)
 
 
 def plan_jobs(
     workload: Workload, setups: Sequence[Setup], *, refused: dict[Setup, BadInput] | None = None
 ) -> list[Job]:
-    """Independent jobs that together count every setup exactly as `replay` does.
+    """The passes of `plan_counts` as functions without arguments."""
+    return [partial(one.run, workload) for one in plan_counts(workload, setups, refused=refused)]
 
-    A setup may come from several jobs, each for some of the layers: `Counts.joined` puts them together.
-    What bank sizes share depends on the policy: a stack pass over each layer, one list for all global banks,
-    a walk from layer to layer, or nothing, where it does not evict.
+
+def plan_counts(
+    workload: Workload, setups: Iterable[Setup], *, refused: dict[Setup, BadInput] | None = None
+) -> list[CountPass]:
+    """Independent passes that together count every setup exactly as `replay` does.
+
+    A setup may come from several passes, each for some of the pools. What bank sizes share depends on the policy: a
+    stack pass over each layer, one list for all global banks, a walk from layer to layer, or nothing, where it does not
+    evict. Passes of the same setups follow one another, so that some are counted early.
     refused: takes the setups whose banks do not fit the workload, and why; nothing counts them.
-    Raises BadInput, before any job runs, for a profile that does not fit the workload, and for a bank that does not
+    Raises BadInput, before any pass runs, for a profile that does not fit the workload, and for a bank that does not
         fit if `refused` is not given.
     """
-    stacked, listed, walked = (defaultdict[Any, Banks](dict) for _ in range(3))
-    alone: Banks = {}
+    stacked: list[Setup] = []
+    listed, walked = (defaultdict[Any, list[Setup]](list) for _ in range(2))
+    alone: list[Setup] = []
+    for setup, banks in fitting(workload, setups, refused=refused):
+        if _has_stack_pass(workload, setup, banks):
+            stacked.append(setup)
+        elif _shares_a_list(workload, setup, banks):
+            in_bytes = not setup.bank.in_slots and not setup.fixed_slots
+            listed[setup.policy, in_bytes].append(setup)
+        elif isinstance(setup.policy, EvictingPolicy):
+            walked[setup.policy, setup.contract, setup.scope, setup.prefetch].append(setup)
+        else:
+            alone.append(setup)
+    return [
+        *_stack_jobs(workload, stacked),
+        *chain.from_iterable(_list_jobs(workload, group) for group in listed.values()),
+        *chain.from_iterable(_walk_jobs(workload, group) for group in walked.values()),
+        *chain.from_iterable(_lone_jobs(workload, setup) for setup in alone),
+    ]
+
+
+def fitting(
+    workload: Workload, setups: Iterable[Setup], *, refused: dict[Setup, BadInput] | None = None
+) -> Iterator[tuple[Setup, list[Capacity]]]:
+    """Each setup once, with its banks, that fits the workload; `refused` takes the others, and why.
+
+    Raises BadInput for a profile that does not fit, and without `refused` for a bank that does not.
+    """
     for setup in dict.fromkeys(setups):
         try:
             banks = capacities(workload, setup)
@@ -57,23 +108,7 @@ def plan_jobs(
             refused[setup] = error
             continue
         workload.profile(setup.policy)
-        if _has_stack_pass(workload, setup, banks):
-            stacked[setup.policy][setup] = banks
-        elif _shares_a_list(workload, setup, banks):
-            in_bytes = not setup.bank.in_slots and not setup.fixed_slots
-            listed[setup.policy, in_bytes][setup] = banks
-        elif isinstance(setup.policy, EvictingPolicy):
-            walked[setup.policy, setup.contract, setup.scope, setup.prefetch][setup] = banks
-        else:
-            alone[setup] = banks
-    predicting = defaultdict[Prefetcher, Lock](Lock)  # so that no two jobs work out the same predictions
-    groups = [
-        _stack_jobs(workload, stacked),
-        *(_list_jobs(workload, group) for group in listed.values()),
-        *(_walk_jobs(workload, group, predicting[prefetch]) for (*_, prefetch), group in walked.items()),
-        *(_lone_jobs(workload, setup) for setup in alone),
-    ]
-    return [job for jobs in zip_longest(*groups) for job in jobs if job is not None]
+        yield setup, banks
 
 
 def _has_stack_pass(workload: Workload, setup: Setup, banks: list[Capacity]) -> bool:
@@ -87,21 +122,23 @@ def _holds_every_call(workload: Workload, setup: Setup, banks: list[Capacity]) -
     return all(pool.calls_fit(bank.room) for pool, bank in zip(workload.pools(setup.scope), banks, strict=True))
 
 
-def _stack_jobs(workload: Workload, groups: dict[Policy, Banks]) -> list[Job]:
-    return [partial(_stack_pass, workload, groups, part) for part in _parts(len(workload.layer_pools)) if groups]
+def _stack_jobs(workload: Workload, setups: list[Setup]) -> list[CountPass]:
+    return [CountPass("stack", tuple(setups), part) for part in _parts(len(workload.layer_pools)) if setups]
 
 
-def _stack_pass(workload: Workload, groups: dict[Policy, Banks], part: range) -> dict[Setup, Counts]:
+def _stack_pass(workload: Workload, setups: Sequence[Setup], part: range) -> dict[Setup, Counts]:
     """One pass over each layer's calls for each policy; a layer is done with while it is in the processor's caches."""
-    wanted = [[(*item, _empty_table(workload)) for item in group.items()] for group in groups.values()]
+    groups = defaultdict[Policy, list[tuple[Setup, list[Capacity], NDArray[np.int64]]]](list)
+    for setup in setups:
+        groups[setup.policy].append((setup, capacities(workload, setup), _empty_table(workload)))
     for number in part:
-        for policy, group in zip(groups, wanted, strict=True):
+        for policy, group in groups.items():
             rooms = np.array(sorted({banks[number].room for _, banks, _ in group}))
             counted = _counts_by_room(workload, number, policy, rooms)
             for _, banks, table in group:
                 table[number] = counted[banks[number].room]
     results = {}
-    for setup, banks, table in chain.from_iterable(wanted):
+    for setup, banks, table in chain.from_iterable(groups.values()):
         pinned = pinned_experts(workload, setup, banks, part)
         results[setup] = build_counts(workload, setup, banks, table, pinned, part=part)
     return results
@@ -146,16 +183,17 @@ def _calls_weigh_less(workload: Workload, banks: list[Capacity]) -> bool:
     return int((pool.requests * of_layer).max()) <= bank.room
 
 
-def _list_jobs(workload: Workload, group: Banks) -> list[Job]:
-    return [partial(_list_pass, workload, group)]
+def _list_jobs(workload: Workload, setups: list[Setup]) -> list[CountPass]:
+    return [CountPass("list", tuple(setups), range(len(workload.global_pools)))]
 
 
-def _list_pass(workload: Workload, group: Banks) -> dict[Setup, Counts]:
+def _list_pass(workload: Workload, setups: Sequence[Setup], part: range) -> dict[Setup, Counts]:
     """One walk over all calls with one list of experts, which holds every global bank."""
+    group = _banks(workload, setups)
     (pool,) = workload.global_pools
     sizes, which = np.unique([bank.room for (bank,) in group.values()], return_inverse=True)
-    (bank,) = next(iter(group.values()))
-    if next(iter(group)).policy.textbook == "lru":
+    (bank,) = group[setups[0]]
+    if setups[0].policy.textbook == "lru":
         counts = np.zeros((len(sizes), *_empty_table(workload).shape), np.int64)
         recency.lru(pool.key, pool.offset, pool.row, bank.size, sizes, counts)
     else:
@@ -166,24 +204,23 @@ def _list_pass(workload: Workload, group: Banks) -> dict[Setup, Counts]:
     }
 
 
-def _walk_jobs(workload: Workload, group: Banks, predicting: Lock) -> list[Job]:
-    """Walks over parts of the pools, for all sizes; where pools are few, over each for some of the sizes."""
-    parts, sizes = _parts(len(workload.pools(next(iter(group)).scope))), list(group.items())
-    shares = min(PARTS // len(parts), len(sizes))
-    return [partial(_walk, workload, dict(sizes[n::shares]), part, predicting) for part in parts for n in range(shares)]
+def _walk_jobs(workload: Workload, setups: list[Setup]) -> list[CountPass]:
+    """Walks over parts of the pools, for up to SIZES sizes; where pools are few, over each for some of the sizes."""
+    parts = _parts(len(workload.pools(setups[0].scope)))
+    shares = max(min(PARTS // len(parts), len(setups)), -(-len(setups) // SIZES))
+    return [CountPass("walk", tuple(setups[n::shares]), part) for n in range(shares) for part in parts]
 
 
-def _walk(workload: Workload, group: Banks, part: range, predicting: Lock) -> dict[Setup, Counts]:
+def _walk(workload: Workload, setups: Sequence[Setup], part: range) -> dict[Setup, Counts]:
     """Visit each pool once, and replay it for every size before the next.
 
     The sizes share the pool, near in the processor's caches, and no work: what a bank holds follows from all of its
     past, and where a policy is no stack algorithm, no other size tells it. A pool that exceeds the caches, as the one
     for all layers may, is not visited in pieces: replayed again at once, a piece takes at most 1 % less time.
     """
-    first = next(iter(group))
-    pools = workload.pools(first.scope)
-    with predicting:
-        ahead = workload.ahead(first.prefetch, first.scope)
+    group = _banks(workload, setups)
+    pools = workload.pools(setups[0].scope)
+    ahead = workload.ahead(setups[0].prefetch, setups[0].scope)
     tables = {setup: _empty_table(workload) for setup in group}
     for number in part:
         nothing = Recording.of(pools[number], ahead[number], wanted=False)
@@ -192,10 +229,26 @@ def _walk(workload: Workload, group: Banks, part: range, predicting: Lock) -> di
     return {setup: build_counts(workload, setup, banks, tables[setup], part=part) for setup, banks in group.items()}
 
 
-def _lone_jobs(workload: Workload, setup: Setup) -> list[Job]:
-    return [lambda: {setup: replay(workload, setup).counts}]
+def _lone_jobs(workload: Workload, setup: Setup) -> list[CountPass]:
+    return [CountPass("alone", (setup,), range(len(workload.pools(setup.scope))))]
+
+
+def _lone_replay(workload: Workload, setups: Sequence[Setup], part: range) -> dict[Setup, Counts]:
+    return {setup: replay(workload, setup).counts for setup in setups}
+
+
+def _banks(workload: Workload, setups: Sequence[Setup]) -> Banks:
+    return {setup: capacities(workload, setup) for setup in setups}
 
 
 def _parts(pools: int) -> list[range]:
-    """Which of the pools each of up to PARTS jobs is for."""
+    """Which of the pools each of up to PARTS passes is for."""
     return [range(number, pools, PARTS) for number in range(min(PARTS, pools))]
+
+
+RUN: dict[Kind, Callable[[Workload, Sequence[Setup], range], dict[Setup, Counts]]] = {
+    "stack": _stack_pass,
+    "list": _list_pass,
+    "walk": _walk,
+    "alone": _lone_replay,
+}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.content import hash_of
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput
@@ -23,7 +26,7 @@ from flashmoe_sim.residency.pool import Pool, build_pools
 from flashmoe_sim.residency.profile import Profile, find_profile
 from flashmoe_sim.trace.bundled import find_trace
 from flashmoe_sim.trace.check import check_trace, largest_experts
-from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.routing import RECORDED, RoutingTrace
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +38,21 @@ class Workload:
 
     trace: RoutingTrace
     geometry: ModelGeometry | None
+    # what was worked out for some predictor, profile or part of the pools; threads share it
+    _ahead: dict[tuple[Prefetcher, Scope], list[Ahead]] = field(default_factory=dict, init=False)
+    _working: dict[tuple[Prefetcher, Scope], Lock] = field(default_factory=dict, init=False)
+    _profiles: dict[str, Profile] = field(default_factory=dict, init=False)
+    _unions: dict[tuple[Scope, range], NDArray[np.int64]] = field(default_factory=dict, init=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Sent to another process, a workload is its trace and model; the rest is worked out again there."""
+        return Workload, (self.trace.with_(), self.geometry)
+
+    @cached_property
+    def content_id(self) -> str:
+        """A hash of all that any replay of it can read; workloads that are read from equal files have the same."""
+        recorded = {name: getattr(self.trace, name) for name in RECORDED}
+        return hash_of([self.trace.content_id, self.trace.n_experts_known, recorded, self.geometry])
 
     def __repr__(self) -> str:
         model = self.geometry.name if self.geometry else "unknown model"
@@ -52,31 +70,24 @@ class Workload:
         """One pool per layer in the order of `trace.layers`, or one for all."""
         return self.layer_pools if scope == "layer" else self.global_pools
 
-    @cached_property
-    def _ahead(self) -> dict[tuple[Prefetcher, Scope], list[Ahead]]:
-        return {}
-
     def ahead(self, prefetcher: Prefetcher, scope: Scope) -> list[Ahead]:
         """What a predictor predicts, for each of `pools(scope)`; worked out once."""
         key = (prefetcher, scope)
-        if key not in self._ahead:
-            pools = self.pools(scope)
-            if isinstance(prefetcher, NoPrefetch):
-                self._ahead[key] = [nothing_ahead(pool) for pool in pools]
-            else:
-                with blaming("predictor", prefetcher):
-                    predictions = prefetcher.predict(self.trace)
-                    check_predictions(prefetcher, predictions, self.trace)
-                    self._ahead[key] = by_pool(predictions, pools, len(self.trace.layers))
-        return self._ahead[key]
+        with self._working.setdefault(key, Lock()):  # no two threads work out the same
+            if key not in self._ahead:
+                pools = self.pools(scope)
+                if isinstance(prefetcher, NoPrefetch):
+                    self._ahead[key] = [nothing_ahead(pool) for pool in pools]
+                else:
+                    with blaming("predictor", prefetcher):
+                        predictions = prefetcher.predict(self.trace)
+                        check_predictions(prefetcher, predictions, self.trace)
+                        self._ahead[key] = by_pool(predictions, pools, len(self.trace.layers))
+            return self._ahead[key]
 
     def forget_ahead(self, prefetcher: Prefetcher, scope: Scope) -> None:
         """Free what `ahead` keeps of a predictor that will not be asked again."""
         self._ahead.pop((prefetcher, scope), None)
-
-    @cached_property
-    def _profiles(self) -> dict[str, Profile]:
-        return {}
 
     def profile(self, policy: Policy) -> Profile:
         """What a pinning policy counts requests in; read once.
@@ -102,10 +113,6 @@ class Workload:
     def n_experts(self) -> tuple[int, ...]:
         """Experts of each layer of `trace.layers`."""
         return tuple(self.trace.n_experts[layer] for layer in self.trace.layers)
-
-    @cached_property
-    def _unions(self) -> dict[tuple[Scope, range], NDArray[np.int64]]:
-        return {}
 
     def unions(self, scope: Scope, part: range) -> NDArray[np.int64]:
         """How many calls of some of `pools(scope)` ask for 0, 1, 2, … distinct experts; counted once."""
