@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
+from flashmoe_sim.io.errors import SimError
+
+INTERRUPTED, TERMINATED = 130, 143
 KEPT_WHOLE = 20  # letters of a word that a table does not break, such as a name
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
@@ -16,6 +22,35 @@ force_option = click.option("--force", is_flag=True, help="Overwrite what is alr
 lenient_option = click.option(
     "--lenient", is_flag=True, help="Skip malformed lines and count them, instead of stopping."
 )
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, where it ends a verb in order."""
+
+
+class Interrupted(SimError):
+    """Ctrl-C, or SIGTERM if `stop` says so."""
+
+    def __init__(self, said: str, stop: KeyboardInterrupt | None = None) -> None:
+        super().__init__(said)
+        self.exit_code = TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Make SIGTERM end the block as Ctrl-C does, with the exit code 143."""
+
+    def terminate(*_: object) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():  # which alone gets signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 # Control characters, which move a terminal's cursor, set its title or worse; those that turn the direction of writing;

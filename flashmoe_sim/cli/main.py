@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from flashmoe_sim.cli.common import printable
+from flashmoe_sim.cli.common import INTERRUPTED, TERMINATED, Interrupted, printable
 from flashmoe_sim.io.errors import SimError, did_you_mean
 
 
@@ -41,13 +41,6 @@ VERBS: dict[str, Verb] = {
     "prefetch": Verb(f"{HERE}.prefetch", "the predictors there are, and what they are worth in a bank"),
     "system": Verb(f"{HERE}.system", "the real systems there are"),
 }
-INTERRUPTED = 130
-
-
-class Interrupted(SimError):
-    """Ctrl-C."""
-
-    exit_code = INTERRUPTED
 
 
 class Verbs(click.Group):
@@ -75,8 +68,8 @@ class Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:  # here, because click prints an empty line for one that reaches it
-            raise Interrupted("interrupted; nothing was left half-written") from None
+        except KeyboardInterrupt as stop:  # here, because click prints an empty line for one that reaches it
+            raise Interrupted("interrupted; nothing was left half-written", stop) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
@@ -149,7 +142,7 @@ def entry(*, command: click.Command = sim) -> None:
             raise
         what = f"{type(error).__name__}: {error}"
         code = _fail(f"sim: internal error, {what}; FLASHMOE_TRACEBACK=1 shows where; please report it", 1)
-    if code == INTERRUPTED:
+    if code in {INTERRUPTED, TERMINATED}:
         sys.stdout.flush()
         os._exit(code)  # a compiled kernel in another thread cannot be interrupted, and is not worth waiting for
     sys.exit(code)

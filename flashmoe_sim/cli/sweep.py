@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import (
-    force_option,
-    json_option,
-    lenient_option,
-    message,
-    print_json,
-)
+from flashmoe_sim.cli.common import Interrupted, json_option, lenient_option, message, print_json, stoppable
 from flashmoe_sim.cli.options import CONDITIONS, asks
 from flashmoe_sim.cli.workload import load_workload, model_option
 
 if TYPE_CHECKING:
     from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.residency.workload import Workload
+    from flashmoe_sim.sweep.ledger import Ledger
     from flashmoe_sim.sweep.left_out import LeftOut
 
 LISTED_BANKS = 12
@@ -36,9 +33,17 @@ IDENTITY = ("trace", "model", "bank", "policy", "prefetch", "contract", "scope",
 @asks("contract", "scope", "prefetch", "io_split", "machine", *CONDITIONS, several=True)
 @model_option
 @click.option(
-    "--out", type=click.Path(path_type=Path), metavar="DIR", help="Write results.parquet, .csv and .png to this folder."
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Keep each row in this folder's ledger.ndjson, and write results.parquet, .csv and .png with all of its rows; "
+    "rows that it has are not computed again.",
 )
-@force_option
+@click.option("--force", is_flag=True, help="Start again: drop the rows that --out DIR has.")
+@click.option("--dry-run", is_flag=True, help="Print the plan: tasks, passes, and an estimate of time and memory.")
+@click.option(
+    "--threads", type=click.IntRange(1, 1024), metavar="N", help="Run so many passes at once; default: cores."
+)
 @lenient_option
 @json_option
 def command(
@@ -48,6 +53,8 @@ def command(
     model: str | None,
     out: Path | None,
     force: bool,
+    dry_run: bool,
+    threads: int | None,
     lenient: bool,
     as_json: bool,
     **asked: Any,
@@ -58,6 +65,10 @@ def command(
     get one more table, over all of them; of more than 60 rows, only that one is printed. Banks that cannot hold a call
     are left out, with the reason; it is an error only if no bank can.
 
+    A sweep with --out that was stopped, even killed, goes on where it was when the same command is run again. More
+    banks, policies or machines asked for later add rows. The table has what is asked for now, the files have all rows
+    of the folder.
+
     \b
     Examples:  sim sweep --bank 16..256
                sim sweep my.jsonl --model sidecar/ --bank 16,64 --policy lru,min
@@ -66,9 +77,11 @@ def command(
     from flashmoe_sim.cli.progress import replaying
     from flashmoe_sim.machines.load import load_machine
     from flashmoe_sim.question import Question
-    from flashmoe_sim.sweep.collect import sweep
+    from flashmoe_sim.sweep.collect import Plan, plan_tasks, sweep
+    from flashmoe_sim.sweep.ledger import Ledger
     from flashmoe_sim.sweep.left_out import reasons
     from flashmoe_sim.sweep.plan import plan_sweep, plan_workloads
+    from flashmoe_sim.sweep.workers import threads as run_on
     from flashmoe_sim.trace.bundled import catalog
 
     left_out: list[LeftOut] = []
@@ -81,32 +94,73 @@ def command(
     named = traces or (next(iter(catalog())),)
     loaded = [load_workload(trace, model, lenient=lenient) for trace in named]
     workloads = plan_workloads(loaded, named, top_ks=top_ks)
-    plan = f"banks {_listed(setups)}; {_count(len(setups), 'setup')} x {_count(len(workloads), 'trace')}"
-    with replaying() as update:
+    summary = f"banks {_listed(setups)}; {_count(len(setups), 'setup')} x {_count(len(workloads), 'trace')}"
+    with ExitStack() as stack:
+        ledger = None if out is None else stack.enter_context(Ledger(out, force=force))
+        for note in ledger.notes if ledger else ():
+            message(note)
+        if dry_run:
+            from flashmoe_sim.cli.sweep_plan import print_plan
 
-        def progress(done: int, total: int) -> None:
-            if not done:
-                message(plan)  # not before: it is known now that some setup fits
-            update(done, total)
+            tasks = plan_tasks(workloads, setups, machines=runs_on, conditions=conditions)
+            plan = Plan(tasks, ledger, left_out)
+            print_plan(plan, workloads, left_out, threads=threads or os.cpu_count() or 1, as_json=as_json)
+            return
+        known = 0 if ledger is None else len(ledger)
+        stack.enter_context(stoppable())
+        try:
+            with replaying() as update:
 
-        rows = sweep(workloads, setups, machines=runs_on, conditions=conditions, progress=progress, left_out=left_out)
-    ranks = "all" in [policy.strip() for policy in asked["policy"].split(",")]
-    warnings = [*reasons(left_out), *_aliasing(rows), *(note for machine in runs_on for note in machine.notes)]
-    try:
-        if as_json:
-            notes = [f"{workload.trace.name}: {note}" for workload in workloads for note in workload.trace.notes]
-            print_json(_document(rows, left_out, [*notes, *warnings]))
-        else:
-            _print(rows, workloads, setups=setups, contract=asked["contract"], left_out=left_out, ranks=ranks)
-        for warning in warnings:
-            message(warning)
-    finally:  # a reader of the table that wants no more of it costs no results
-        if out is not None:
-            from flashmoe_sim.report.hit_curve import draw
-            from flashmoe_sim.sweep.store import write_results
+                def progress(done: int, total: int) -> None:
+                    if not done:
+                        message(summary)  # not before: it is known now that some setup fits
+                        if known:
+                            message(f"going on with the {_count(known, 'row')} of {out}; --force starts again")
+                    update(done, total)
 
-            write_results(rows, out, force=force, draw=draw)
-            message(f"wrote results.parquet, results.csv and results.png to {out}")
+                rows = sweep(
+                    workloads,
+                    setups,
+                    machines=runs_on,
+                    conditions=conditions,
+                    workers=run_on(threads),
+                    ledger=ledger,
+                    progress=progress,
+                    left_out=left_out,
+                )
+        except KeyboardInterrupt as stop:
+            if out is None or ledger is None or not len(ledger):
+                raise
+            _export(ledger, [], out)
+            kept = f"{_count(len(ledger), 'row')} of {out} are kept; the same command goes on from there"
+            raise Interrupted(f"interrupted; {kept}", stop) from None
+        ranks = "all" in [policy.strip() for policy in asked["policy"].split(",")]
+        warnings = [*reasons(left_out), *_aliasing(rows), *(note for machine in runs_on for note in machine.notes)]
+        if out is not None and (unknown := sum(row["id"] is None for row in rows)):
+            warnings.append(
+                f"{_count(unknown, 'row')} without an id, since code of yours names what has no known content: "
+                "computed every time, and not kept in the ledger"
+            )
+        try:
+            if as_json:
+                notes = [f"{workload.trace.name}: {note}" for workload in workloads for note in workload.trace.notes]
+                print_json(_document(rows, left_out, [*notes, *warnings]))
+            else:
+                _print(rows, workloads, setups=setups, contract=asked["contract"], left_out=left_out, ranks=ranks)
+            for warning in warnings:
+                message(warning)
+        finally:  # a reader of the table that wants no more of it costs no results
+            if out is not None and ledger is not None:
+                _export(ledger, rows, out)
+
+
+def _export(ledger: Ledger, rows: list[dict[str, Any]], out: Path) -> None:
+    """Write the files of results: `rows` first, then what else the ledger has."""
+    from flashmoe_sim.report.hit_curve import draw
+    from flashmoe_sim.sweep.store import write_results
+
+    write_results(ledger.rows(rows), out, force=True, draw=draw)
+    message(f"wrote results.parquet, results.csv and results.png to {out}")
 
 
 def _document(rows: list[dict[str, Any]], left_out: list[LeftOut], warnings: list[str]) -> dict[str, Any]:

@@ -1,27 +1,30 @@
-"""Run a sweep: every setup over every workload, on all cores."""
+"""Run a sweep: tasks become passes, passes run on workers, and every row is kept as soon as it is known."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, as_completed
 from typing import Any
 
 from flashmoe_sim.ceilings.optimum import ceiling_setup
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.counts import Counts
-from flashmoe_sim.residency.many import Job, plan_jobs
-from flashmoe_sim.residency.replay import replay
+from flashmoe_sim.residency.many import CountPass
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.sweep.ledger import Ledger
 from flashmoe_sim.sweep.left_out import LeftOut
-from flashmoe_sim.sweep.row import result_row, seconds
+from flashmoe_sim.sweep.passes import Pass, Refused, TimedPass, plan_passes, run_pass
+from flashmoe_sim.sweep.row import row_of
 from flashmoe_sim.sweep.task import Task
-from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
-from flashmoe_sim.timeline.timed import default_execution, time_replay
+from flashmoe_sim.sweep.workers import OpenWorkers, threads
+from flashmoe_sim.timeline.assemble import Conditions
+from flashmoe_sim.timeline.timed import default_execution
+
+Row = dict[str, Any]
+Key = tuple[str, Setup]  # a workload's content id, and what is counted
 
 
 def sweep(
@@ -30,90 +33,142 @@ def sweep(
     *,
     machines: Sequence[Machine] = (),
     conditions: Callable[[Setup, ModelGeometry | None], Conditions] | None = None,
-    threads: int | None = None,
+    workers: OpenWorkers | None = None,
+    ledger: Ledger | None = None,
     progress: Callable[[int, int], None] | None = None,
     left_out: list[LeftOut] | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """The rows of schema.RESULT_COLUMNS for every workload, setup and machine, in that order.
 
     machines: what the rows' seconds are of; one replay serves all. conditions: how a setup runs there; as the systems
     with its policy do, if not given.
-    threads: by default as many as there are cores.
-    progress: called with the number of finished jobs and of all jobs, first before any runs.
+    workers: where the passes run; by default as many threads as there are cores.
+    ledger: has rows that need not be computed, and takes the others as soon as each is known.
+    progress: called with the number of finished passes and of all passes, first before any runs.
     left_out: takes the setups whose banks do not fit a workload; the others run.
     Raises BadInput, before anything runs, for a setup that does not fit a workload; with `left_out`, if none fits any.
     """
-    jobs: list[tuple[int, Job]] = []
-    timings: list[Callable[[], tuple[Counts, list[tuple[Task, dict[str, Any]]]]]] = []
-    ceilings = [{setup: ceiling_setup(workload, setup) for setup in setups} for workload in workloads]
-    refused: list[dict[Setup, BadInput]] = [{} for _ in workloads]
-    for number, workload in enumerate(workloads):
-        wanted = [found for found in ceilings[number].values() if found is not None]
-        refusing = None if left_out is None else refused[number]
-        if machines:
-            plan_jobs(workload, setups, refused=refusing)
-            fitting = [setup for setup in setups if setup not in refused[number]]
-            timings += [partial(_time, workload, setup, machines, conditions) for setup in fitting]
-        counted_setups = wanted if machines else [*setups, *wanted]
-        jobs += [(number, job) for job in plan_jobs(workload, counted_setups, refused=refusing)]
-    for workload, errors in zip(workloads, refused, strict=True):
-        for setup in dict.fromkeys(setups):
-            if setup in errors and left_out is not None:
-                left_out.append(LeftOut.of(setup, str(errors[setup]), trace=workload.trace.name))
-    first_error = next((error for errors in refused for error in errors.values()), None)
-    if first_error and all(setup in errors for errors in refused for setup in setups):
-        raise first_error
-    counts: list[dict[Setup, Counts]] = [{} for _ in workloads]
+    plan = Plan(plan_tasks(workloads, setups, machines=machines, conditions=conditions), ledger, left_out)
+    rows = plan.known
+    if ledger is not None:
+        ledger.begin()
+        ledger.append(list(rows.values()))
     if progress:
-        progress(0, len(jobs) + len(timings))
-    pool = ThreadPoolExecutor(threads or os.cpu_count())
-    try:
-        for workload in workloads:  # hashed for the rows' ids while the replays run
-            pool.submit(getattr, workload.trace, "content_id")
-        timed = [pool.submit(timing) for timing in timings]
-        running = {pool.submit(job): number for number, job in jobs}
-        every: list[Future[Any]] = [*timed, *running]
-        for done, future in enumerate(as_completed(every), start=1):
-            result = future.result()
-            if future in running:
-                counted = counts[running[future]]
-                for setup, part in result.items():
-                    counted[setup] = counted[setup].joined(part) if setup in counted else part
-            if progress:
-                progress(done, len(every))
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-    rows = []
-    in_order = iter(timed)
-    for workload, counted, best, errors in zip(workloads, counts, ceilings, refused, strict=True):
+        progress(0, len(plan.passes))
+    for done, found in enumerate(_run(plan, workers or threads()), start=1):
+        rows |= found
+        if ledger is not None:
+            ledger.append(list(found.values()))
+        if progress:
+            progress(done, len(plan.passes))
+    return [rows[task] for task in plan.tasks]
+
+
+def plan_tasks(
+    workloads: Sequence[Workload],
+    setups: Sequence[Setup],
+    *,
+    machines: Sequence[Machine] = (),
+    conditions: Callable[[Setup, ModelGeometry | None], Conditions] | None = None,
+) -> list[Task]:
+    """A task for every workload, setup and machine, in that order."""
+    if not machines:
+        return [Task(workload, setup) for workload in workloads for setup in setups]
+    tasks = []
+    for workload in workloads:
         for setup in setups:
-            if setup in errors:
-                continue
-            ceiling = best[setup]
-            of_best = None if ceiling is None else counted.get(ceiling)
-            if not machines:
-                rows.append(result_row(Task(workload, setup), counted[setup], best=of_best))
-                continue
-            own, on = next(in_order).result()
-            rows += [result_row(task, own, best=of_best, timing=timing) for task, timing in on]
-    return rows
+            how = conditions(setup, workload.geometry) if conditions else Conditions(execution=default_execution(setup))
+            tasks += [Task(workload, setup, machine, how) for machine in machines]
+    return tasks
 
 
-def _time(
-    workload: Workload,
-    setup: Setup,
-    machines: Sequence[Machine],
-    conditions: Callable[[Setup, ModelGeometry | None], Conditions] | None,
-) -> tuple[Counts, list[tuple[Task, dict[str, Any]]]]:
-    """One replay, and its seconds on every machine."""
-    replayed = replay(workload, setup, record=True)
-    how = conditions(setup, workload.geometry) if conditions else Conditions(execution=default_execution(setup))
-    on = []
-    for machine in machines:
-        task = Task(workload, setup, machine, how)
-        try:
-            timed = time_replay(workload, setup, replayed, machine, how)
-        except DoesNotFit:
-            timed = None
-        on.append((task, seconds(task, timed)))
-    return replayed.counts, on
+class Plan:
+    """What a sweep will do.
+
+    tasks: those that fit their workloads. known: their rows that the ledger has. missing: the others.
+    passes: what counts and times the missing ones. refused: what does not fit, and why.
+    Raises BadInput for a task that does not fit its workload; with `left_out`, if none fits, and `left_out` takes them.
+    """
+
+    def __init__(self, tasks: Sequence[Task], ledger: Ledger | None, left_out: list[LeftOut] | None) -> None:
+        self.known = {task: row for task in tasks if ledger is not None and (row := ledger.row_of(task)) is not None}
+        missing = [task for task in tasks if task not in self.known]
+        self.refused: Refused = {}
+        self.passes: list[Pass] = plan_passes(missing, refused=None if left_out is None else self.refused)
+        self.missing = [task for task in missing if _key(task) not in self.refused]
+        self.tasks = [task for task in tasks if _key(task) not in self.refused]
+        if not self.tasks and self.refused:
+            raise self.refused[_key(tasks[0])]
+        if left_out is not None:
+            gone = {(task.workload, task.setup): _key(task) for task in missing if _key(task) in self.refused}
+            left_out += [
+                LeftOut.of(setup, str(self.refused[key]), trace=workload.trace.name)
+                for (workload, setup), key in gone.items()
+            ]
+
+
+def _key(task: Task) -> Key:
+    return task.workload.content_id, task.setup
+
+
+def _run(plan: Plan, workers: OpenWorkers) -> Iterator[dict[Task, Row]]:
+    """The rows that each pass completes, pass by pass as they finish."""
+    rows = _Rows(plan)
+    if not plan.passes:
+        return
+    workloads = {task.workload.content_id: task.workload for task in plan.missing}
+    with workers() as (executor, bring):
+        brought = {workload_id: bring(workload) for workload_id, workload in workloads.items()}
+        running: dict[Future[Any], Pass] = {
+            executor.submit(run_pass, one, brought[one.workload_id]): one for one in plan.passes
+        }
+        for future in as_completed(running):
+            yield rows.add(running.pop(future), future.result())
+
+
+class _Rows:
+    """Puts the results of passes together until a task has all that its row needs.
+
+    A source is what the numbers of a row come from: a count, or a replay timed on a machine.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        counted = [(one.workload_id, one.work) for one in plan.passes if isinstance(one.work, CountPass)]
+        self.parts_left = Counter((of, setup) for of, work in counted for setup in work.setups)
+        self.counts: dict[Key, Counts] = {}
+        self.found: dict[Any, Row] = {}
+        self.waiting: dict[Any, list[tuple[Task, Any]]] = {}
+        for task in plan.missing:
+            setup = ceiling_setup(task.workload, task.setup)
+            best = None if setup is None else (task.workload.content_id, setup)
+            if best in plan.refused:
+                best = None
+            for source in {_source(task), best or _source(task)}:
+                self.waiting.setdefault(source, []).append((task, best))
+
+    def add(self, one: Pass, result: Any) -> dict[Task, Row]:
+        """The rows that this result completes."""
+        new: dict[Any, Row] = {}
+        if isinstance(one.work, TimedPass):
+            for asked, (counts, on) in zip(one.work.asked, result, strict=True):
+                total, key = counts.total(), (one.workload_id, asked.setup)
+                for machine, timing in zip(asked.machines, on, strict=True):
+                    new[key, machine, asked.conditions] = total | timing
+        else:
+            for setup, part in result.items():
+                key = (one.workload_id, setup)
+                self.counts[key] = self.counts[key].joined(part) if key in self.counts else part
+                self.parts_left[key] -= 1
+                if not self.parts_left[key]:
+                    new[key] = self.counts.pop(key).total()
+        self.found |= new
+        asking = [asked for source in new for asked in self.waiting.pop(source, ())]
+        return {
+            task: row_of(task, self.found[_source(task)], best=self.found[best] if best else None)
+            for task, best in asking
+            if _source(task) in self.found and (best is None or best in self.found)
+        }
+
+
+def _source(task: Task) -> Any:
+    return _key(task) if task.machine is None else (_key(task), task.machine, task.conditions)

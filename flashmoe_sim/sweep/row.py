@@ -34,8 +34,12 @@ def result_row(
 
     best: what the optimum counts in the same bank. timing: the columns that `seconds` gives.
     """
-    row = task.identity() | counts.total() | (timing or {})
+    return row_of(task, counts.total() | (timing or {}), best=None if best is None else best.total())
+
+
+def row_of(task: Task, known: dict[str, Any], *, best: dict[str, Any] | None) -> dict[str, Any]:
+    """`result_row` from what `Counts.total` and `seconds` give together."""
+    row = task.identity() | known
     if best is not None:
-        ceiling = best.total()
-        row |= {"best_hit_rate": ceiling["hit_rate"], "best_bytes_per_token": ceiling["bytes_per_token"]}
+        row |= {"best_hit_rate": best["hit_rate"], "best_bytes_per_token": best["bytes_per_token"]}
     return {column.name: row.get(column.name) for column in RESULT_COLUMNS}

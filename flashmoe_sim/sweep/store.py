@@ -14,6 +14,7 @@ from typing import Any
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.io.whole import keep_mode, lock, sync_folder
 from flashmoe_sim.schema import frame
+from flashmoe_sim.sweep import ledger
 
 FILES = ("results.parquet", "results.csv", "results.png")
 SCRATCH = ".results-"
@@ -22,7 +23,7 @@ OF_FILES = (".csv", ".htm", ".html", ".jpg", ".json", ".parquet", ".pdf", ".png"
 
 
 def check_folder(folder: Path, *, force: bool) -> None:
-    """Refuse a folder that cannot be written to, is named like a file, or holds results unless `force`.
+    """Refuse a folder that cannot be written to, is named like a file, or has results but no ledger, unless `force`.
 
     What a sweep that was killed left in it is put in order first.
     """
@@ -40,7 +41,7 @@ def check_folder(folder: Path, *, force: bool) -> None:
         raise BadInput(f"{nearest}: is not a folder; give a folder for the results")
     if odd := [name for name in existing if not (folder / name).is_file()]:
         raise BadInput(f"{folder / odd[0]}: is not a file; give another folder for the results")
-    if existing and not force:
+    if existing and not force and not (folder / ledger.FILE).exists():
         raise BadInput(f"{folder}: has {existing[0]} already; give another folder, or --force to overwrite")
     if not os.access(nearest, os.W_OK):
         raise BadInput(f"{nearest}: may not be written to; give another folder for the results")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from importlib.metadata import version
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from flashmoe_sim.content import OURS, NoContent, hash_of
 from flashmoe_sim.geometry.model import ModelGeometry
@@ -80,6 +81,20 @@ def _version() -> str:
     return version("flashmoe-sim")
 
 
+_MODEL_IDS: WeakKeyDictionary[Workload, dict[bool, str]] = WeakKeyDictionary()
+
+
+def _model_id(workload: Workload, *, timed: bool) -> str | None:
+    """The hash of the model's numbers, worked out once for all tasks of a workload."""
+    if workload.geometry is None:
+        return None
+    known = _MODEL_IDS.setdefault(workload, {})
+    if timed not in known:
+        words = WORDS[ModelGeometry] if timed else (*WORDS[ModelGeometry], "dense_bytes")
+        known[timed] = hash_of(workload.geometry, without=WORDS | {ModelGeometry: words})
+    return known[timed]
+
+
 def _id_of(workload: Workload, setup: Setup, machine: Machine | None, conditions: Conditions | None) -> str | None:
     policy, execution = setup.policy, conditions.execution if machine is not None and conditions is not None else None
     read = {"profile": workload.profile(policy).content} if isinstance(policy, ProfiledPolicy) else policy.contents()
@@ -90,7 +105,7 @@ def _id_of(workload: Workload, setup: Setup, machine: Machine | None, conditions
         "semantics": SEMANTICS,
         "trace": trace.routing_id if machine is None else trace.content_id,
         "recorded": [trace.content_id, *(getattr(trace, name) for name in RECORDED)] if own else None,
-        "model": workload.geometry,
+        "model": _model_id(workload, timed=machine is not None),
         "setup": setup,
         "policy": _chosen(policy, read),
         "prefetch": _chosen(setup.prefetch, {}),
@@ -98,9 +113,8 @@ def _id_of(workload: Workload, setup: Setup, machine: Machine | None, conditions
         "conditions": None if machine is None else conditions,
         "execution": None if execution is None else _chosen(execution, {}),
     }
-    without = WORDS if machine is not None else WORDS | {ModelGeometry: (*WORDS[ModelGeometry], "dense_bytes")}
     try:
-        return hash_of(document, without=without, own=own, digest_size=8)
+        return hash_of(document, without=WORDS, own=own, digest_size=8)
     except NoContent:
         return None
 

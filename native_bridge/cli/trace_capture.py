@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from flashmoe_sim.cli.common import force_option, json_option, print_json, print_table
-from flashmoe_sim.cli.main import Interrupted
+from flashmoe_sim.cli.common import Interrupted, force_option, json_option, print_json, print_table
 from flashmoe_sim.cli.progress import capturing
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import size

@@ -1,0 +1,57 @@
+"""What a planned sweep will take, from the sizes of its traces: an estimate, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flashmoe_sim.prefetchers.none import NoPrefetch
+from flashmoe_sim.residency.many import CountPass
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.sweep.passes import Pass
+
+# Measured by tests/benchmarks/bench_sweep.py on one thread of a two-core virtual machine; policies and contracts differ
+# by a factor of 3 either way.
+ONE_PASS_NS = 12  # of a reference, for each policy, whatever the number of sizes
+WALK_NS = 25  # of a reference, for each size
+PREDICTION_NS = 200  # of a reference, for each predictor
+TIMED_NS = 60  # of a reference, to record a replay
+MACHINE_NS = 1500  # of a routed call, for each machine
+PASS_BYTES, CALL_BYTES, REFERENCE_BYTES = 300 << 20, 40, 24  # the program; what each worker and the pools keep
+RECORDED_CALL_BYTES = 400  # of a timed pass
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """seconds: on so many threads, without what the first run compiles. memory_bytes: at the most."""
+
+    seconds: float
+    threads: int
+    memory_bytes: int
+
+
+def estimate(passes: Sequence[Pass], workloads: Sequence[Workload], *, threads: int) -> Estimate:
+    """Right within a factor of about 3: what a reference costs depends on the policy, the contract and the machine."""
+    of_id = {workload.content_id: workload for workload in workloads}
+    predicted: set[tuple[str, object]] = set()
+    total_ns, recorded_bytes = 0.0, 0
+    for one in passes:
+        trace, work = of_id[one.workload_id].trace, one.work
+        if isinstance(work, CountPass):
+            setups = work.setups
+            pools = len(trace.layers) if setups[0].scope == "layer" else 1
+            each = ONE_PASS_NS * len({setup.policy for setup in setups})
+            if work.kind in {"walk", "alone"}:
+                each = WALK_NS * len(setups)
+            total_ns += trace.refs * len(work.part) / pools * each
+        else:
+            setups = tuple(asked.setup for asked in work.asked)
+            machines = sum(len(asked.machines) for asked in work.asked)
+            total_ns += trace.refs * TIMED_NS * len(setups) + trace.calls * MACHINE_NS * machines
+            recorded_bytes = max(recorded_bytes, trace.calls * RECORDED_CALL_BYTES)
+        for setup in setups:
+            if not isinstance(setup.prefetch, NoPrefetch):
+                predicted.add((one.workload_id, setup.prefetch))
+    total_ns += sum(of_id[workload_id].trace.refs * PREDICTION_NS for workload_id, _ in predicted)
+    kept = sum(one.trace.calls * CALL_BYTES + one.trace.refs * REFERENCE_BYTES for one in of_id.values())
+    return Estimate(total_ns / 1e9 / threads, threads, PASS_BYTES + kept + threads * recorded_bytes)

@@ -1,0 +1,248 @@
+"""The ledger of a folder of results: every row, kept as soon as it is known.
+
+A file of lines that are only appended, each a JSON object with the checksum of its row. It is faster than SQLite, one
+file that any tool reads, and needs no shared memory, which network folders lack; docs/sweeps.md has the numbers.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.whole import sync_folder
+from flashmoe_sim.schema import COUNTS, RESULT_COLUMNS, TIMING
+from flashmoe_sim.sweep.task import SEMANTICS, Task
+
+FILE = "ledger.ndjson"
+COLUMNS = [column.name for column in RESULT_COLUMNS]
+HEADER = {"ledger": 1, "semantics": SEMANTICS, "columns": COLUMNS}
+NAMES = ("trace", "trace_id", "model", "policy", "machine")  # two rows that differ in these only are of one task
+NUMBERS = [column.name for column in (*COUNTS, *TIMING) if column.name not in {"machine", "execution"}]
+LEAD = len('{"crc":"01234567","row":')
+SORTED_BY = ("trace", "contract", "scope", "policy", "prefetch", "machine", "bank_bytes", "bank_slots", "bank", "id")
+
+Row = dict[str, Any]
+
+
+class Ledger:
+    """The rows of a folder, and the file that they are appended to. Several processes may share it.
+
+    notes: what was repaired. Close it with `close`, or as a context.
+    Raises BadInput for a ledger that cannot be read, or is of another version; SimError for one with two rows of the
+    same id and other numbers, and if rows cannot be written.
+    """
+
+    def __init__(self, folder: Path, *, force: bool = False) -> None:
+        self.folder, self.path, self.force = folder, folder / FILE, force
+        self.notes: list[str] = []
+        self._rows: dict[tuple[Any, ...], Row] = {}
+        self._by_id: dict[str, tuple[Row, str]] = {}
+        self._end, self._line = 0, 0
+        self._file = self._folder = -1
+        if not force and self.path.exists():
+            with self._errors(BadInput):
+                self._open()
+                with self._locked():
+                    self._read()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def row_of(self, task: Task) -> Row | None:
+        """The row of a task, under the names that things have now; None if it is not known."""
+        if task.strong_id not in self._by_id:
+            return None
+        row, _ = self._by_id[task.strong_id]
+        names = {name: value for name, value in task.identity().items() if name != "version"}
+        if task.machine is not None and task.conditions is not None:
+            names |= {"machine": task.machine.name, "execution": task.conditions.execution.name}
+        return row | names
+
+    def rows(self, first: Sequence[Row] = ()) -> list[Row]:
+        """All rows, those without an id included that are among `first`; `first` stand first, the others sorted."""
+        of_key = {_key(row): row for row in first if row["id"] is not None}
+        others = [row for key, row in self._rows.items() if key not in of_key]
+        return [
+            *first,
+            *sorted(others, key=_place),
+        ]
+
+    def begin(self) -> None:
+        """Make the file if there is none, or, with `force`, empty it."""
+        with self._errors(BadInput):
+            if self._file < 0:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._open()
+            with self._locked():
+                if self.force:
+                    os.ftruncate(self._file, 0)
+                self._read()
+            if self.force:
+                _flock(self._file, fcntl.LOCK_SH)
+
+    def append(self, rows: Sequence[Row]) -> None:
+        """Keep rows that are not kept yet, but for those without an id; they survive the end of this process."""
+        wanted = {_key(row): row for row in rows if row["id"] is not None}
+        if not wanted.keys() - self._rows.keys():
+            return
+        with self._errors(), self._locked():
+            if not os.fstat(self._file).st_nlink:
+                raise SimError(f"{self.path}: was removed while the sweep ran; run the same command again")
+            self._read()
+            for row in wanted.values():
+                self._check(row, "what was computed now")
+            new = {key: row for key, row in wanted.items() if key not in self._rows}
+            self._write(b"".join(_line([row[name] for name in COLUMNS]) for row in new.values()))
+            self._line += len(new)
+            for row in new.values():
+                self._take(row, f"line {self._line}")
+
+    def close(self) -> None:
+        """Put all of it on the disk, and let go of it."""
+        if self._file >= 0:
+            with self._errors():
+                os.fsync(self._file)
+                sync_folder(self.folder)
+            os.close(self._file)
+            os.close(self._folder)
+            self._file = self._folder = -1
+
+    def _open(self) -> None:
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        self._folder = os.open(self.folder, os.O_RDONLY)
+        # held for as long as it is open: nobody empties it meanwhile
+        if not _flock(self._file, (fcntl.LOCK_EX if self.force else fcntl.LOCK_SH) | fcntl.LOCK_NB):
+            os.close(self._file)
+            os.close(self._folder)
+            self._file = self._folder = -1
+            what = "another sweep is writing to it" if self.force else "another sweep starts it again"
+            raise BadInput(f"{self.folder}: {what}; wait for its end, or give another folder")
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Nobody else reads or writes; a lock of the folder, since that of the file says that it is in use."""
+        _flock(self._folder, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            _flock(self._folder, fcntl.LOCK_UN)
+
+    @contextmanager
+    def _errors(self, kind: type[SimError] = SimError) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            advice = "give another folder"
+            if self._line:
+                advice = f"the {len(self)} rows in it are safe; the same command goes on from there"
+            raise kind(f"{self.path}: {error.strerror or error}; {advice}") from None
+
+    def _read(self) -> None:
+        """Take what was added since the last time, drop the torn end that a killed process left, write a new header."""
+        size_bytes = os.fstat(self._file).st_size
+        if size_bytes < self._end:
+            raise SimError(f"{self.path}: was cut short by another program; run the same command again")
+        added = os.pread(self._file, size_bytes - self._end, self._end)
+        *lines, torn = added.split(b"\n")
+        damaged = []
+        for line in lines:
+            self._line += 1
+            found = _checked(line + b"\n")
+            if self._line == 1:
+                self._check_header(found)
+            elif not isinstance(found, list) or len(found) != len(COLUMNS):
+                damaged.append(self._line)
+            else:
+                self._take(dict(zip(COLUMNS, found, strict=True)), f"line {self._line}")
+        if torn:
+            os.ftruncate(self._file, self._end + len(added) - len(torn))
+            self.notes.append(f"{self.path}: its last line was torn and is dropped; its row is computed again")
+        if damaged:
+            which = f"line{'s' * (len(damaged) > 1)} {', '.join(map(str, damaged))}"
+            self.notes.append(f"{self.path}: {which} of it cannot be read; the rows are computed again")
+        self._end += len(added) - len(torn)
+        if not self._line:
+            self._line = 1
+            self._write(_line(HEADER))
+
+    def _check_header(self, found: Any) -> None:
+        if not isinstance(found, dict) or "ledger" not in found:
+            raise BadInput(f"{self.path}: is no ledger of results; give another folder, or --force to start again")
+        if found != HEADER:
+            raise BadInput(
+                f"{self.path}: is of another version, whose rows may differ; give another folder, "
+                "or --force to start again"
+            )
+
+    def _take(self, row: Row, where: str) -> None:
+        self._check(row, where)
+        self._rows[_key(row)] = row
+        self._by_id.setdefault(row["id"], (row, where))
+
+    def _check(self, row: Row, where: str) -> None:
+        known, known_where = self._by_id.get(row["id"], (row, where))
+        if differing := [name for name in NUMBERS if json.dumps(row[name]) != json.dumps(known[name])]:
+            name = differing[0]
+            raise SimError(
+                f"{self.path}: {known_where} and {where} have the id {row['id']}, but {name} is {known[name]} and "
+                f"{row[name]}; both cannot be right: please report it; --force starts again"
+            )
+
+    def _write(self, data: bytes) -> None:
+        """All of it, or nothing."""
+        written = 0
+        try:
+            while written < len(data):
+                written += os.write(self._file, data[written:])
+        except BaseException:
+            os.ftruncate(self._file, self._end)
+            raise
+        self._end += written
+
+
+def _key(row: Row) -> tuple[Any, ...]:
+    return row["id"], *(row[name] for name in NAMES)
+
+
+def _place(row: Row) -> list[tuple[bool, Any]]:
+    return [(row[name] is not None, row[name]) for name in SORTED_BY]
+
+
+def _flock(descriptor: int, how: int) -> bool:
+    """Whether nobody else has the lock; a file system without locks has only the checksums against two writers."""
+    try:
+        fcntl.flock(descriptor, how)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _line(value: Any) -> bytes:
+    text = json.dumps(value, separators=(",", ":")).encode()  # floats come back bit for bit, infinite ones too
+    return b'{"crc":"%08x","row":%s}\n' % (zlib.crc32(text), text)
+
+
+def _checked(line: bytes) -> Any:
+    """What a line holds, or None if it is not what was written."""
+    text = line[LEAD:-2]
+    if line != b'{"crc":"%08x","row":%s}\n' % (zlib.crc32(text), text):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,117 @@
+"""From tasks to passes: what one worker does at once, as values that can be sent to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flashmoe_sim.ceilings.optimum import ceiling_setup
+from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.residency.counts import Counts
+from flashmoe_sim.residency.many import PARTS, SIZES, CountPass, fitting, plan_counts
+from flashmoe_sim.residency.replay import replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.sweep.row import seconds
+from flashmoe_sim.sweep.task import Task
+from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
+from flashmoe_sim.timeline.timed import time_replay
+
+Refused = dict[tuple[str, Setup], BadInput]  # by the workload's content id
+
+
+@dataclass(frozen=True)
+class OnMachines:
+    """One setup under some conditions, and the machines that its one replay is timed on."""
+
+    setup: Setup
+    conditions: Conditions
+    machines: tuple[Machine, ...]
+
+
+@dataclass(frozen=True)
+class TimedPass:
+    """Replays of banks of several sizes, one after another, each timed on its machines."""
+
+    asked: tuple[OnMachines, ...]
+
+    def run(self, workload: Workload) -> list[tuple[Counts, list[dict[str, Any]]]]:
+        """What each setup counts, and its columns of schema.TIMING on each of its machines."""
+        return [_timed(workload, one) for one in self.asked]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Work on the workload with this content id."""
+
+    workload_id: str
+    work: CountPass | TimedPass
+
+
+def run_pass(one: Pass, workload: Workload) -> Any:
+    """What a worker is asked to do: `one.work.run`, on the workload that was brought to it.
+
+    Raises SimError if that is not the workload of the pass.
+    """
+    if workload.content_id != one.workload_id:
+        raise SimError(f"a worker holds {workload!r} with content {workload.content_id}, not {one.workload_id}")
+    return one.work.run(workload)
+
+
+def plan_passes(tasks: Sequence[Task], *, refused: Refused | None = None) -> list[Pass]:
+    """Passes that together count and time every task, and count the optimum in its bank.
+
+    Tasks that differ in their machines only share one replay; sizes of one policy share passes.
+    refused: takes the setups whose banks do not fit their workload, and why; no pass is for them.
+    Raises BadInput for a setup that does not fit, without `refused`.
+    """
+    of_workload: dict[str, list[Task]] = {}
+    for task in tasks:
+        of_workload.setdefault(task.workload.content_id, []).append(task)
+    passes = []
+    for workload_id, some in of_workload.items():
+        workload, errors = some[0].workload, None if refused is None else dict[Setup, BadInput]()
+        timed = [task for task in some if task.machine is not None]
+        setups = [setup for setup, _ in fitting(workload, (task.setup for task in timed), refused=errors)]
+        counted = [task.setup for task in some if task.machine is None]
+        ceilings = [ceiling_setup(workload, task.setup) for task in some]
+        wanted = [*counted, *(setup for setup in ceilings if setup is not None)]
+        work: list[CountPass | TimedPass] = [
+            *plan_counts(workload, wanted, refused=errors),
+            *_timed_passes(timed, set(setups)),
+        ]
+        passes += [Pass(workload_id, one) for one in work]
+        if refused is not None and errors is not None:
+            refused |= {(workload_id, setup): error for setup, error in errors.items()}
+    return passes
+
+
+def _timed_passes(tasks: Sequence[Task], fit: set[Setup]) -> list[TimedPass]:
+    machines: dict[tuple[Setup, Conditions], dict[Machine, None]] = {}
+    for task in tasks:
+        if task.setup in fit and task.machine is not None and task.conditions is not None:
+            machines.setdefault((task.setup, task.conditions), {})[task.machine] = None
+    sizes: dict[Any, list[OnMachines]] = {}
+    for (setup, conditions), on in machines.items():
+        alike = (setup.policy, setup.contract, setup.scope, setup.prefetch)
+        sizes.setdefault(alike, []).append(OnMachines(setup, conditions, tuple(on)))
+    passes = []
+    for group in sizes.values():
+        shares = max(min(PARTS, len(group)), -(-len(group) // SIZES))
+        passes += [TimedPass(tuple(group[number::shares])) for number in range(shares)]
+    return passes
+
+
+def _timed(workload: Workload, one: OnMachines) -> tuple[Counts, list[dict[str, Any]]]:
+    replayed = replay(workload, one.setup, record=True)
+    on = []
+    for machine in one.machines:
+        task = Task(workload, one.setup, machine, one.conditions)
+        try:
+            timed = time_replay(workload, one.setup, replayed, machine, one.conditions)
+        except DoesNotFit:
+            timed = None
+        on.append(seconds(task, timed))
+    return replayed.counts, on

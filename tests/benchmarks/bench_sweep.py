@@ -1,0 +1,109 @@
+"""What a sweep costs beside its replays: a task, a row of the ledger, and 1,000 configurations on the bundled traces.
+
+Run it with `python -m tests.benchmarks.bench_sweep`. It also prints what flashmoe_sim/sweep/estimate.py goes by: the
+cost of a reference in each kind of pass, as CPU seconds of one thread.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from flashmoe_sim.api import load_trace
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.table import parse_policy
+from flashmoe_sim.residency.many import CountPass
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.sweep.collect import plan_tasks, sweep
+from flashmoe_sim.sweep.ledger import Ledger
+from flashmoe_sim.sweep.passes import plan_passes, run_pass
+from flashmoe_sim.sweep.plan import plan_setups
+from flashmoe_sim.trace.bundled import catalog
+from flashmoe_sim.trace.cut import cut
+
+TASKS, ROWS = 1_000, 10_000
+
+
+def overhead(workload: Workload) -> None:
+    """A trace of a few calls: what is left is planning, ids, passes and rows."""
+    short = prepare(cut(workload.trace, steps=(0, 4)), workload.geometry)
+    policies = [parse_policy(f"random:seed={seed}") for seed in range(1, 9)]
+    setups = [Setup(Bank(slots=slots), policy, "atomic") for policy in policies for slots in range(1, TASKS // 8 + 1)]
+    with tempfile.TemporaryDirectory() as folder:
+        sweep([short], setups[::125])
+        begin = time.perf_counter()
+        with Ledger(Path(folder)) as ledger:
+            sweep([short], setups, ledger=ledger)
+        first = time.perf_counter() - begin
+        begin = time.perf_counter()
+        with Ledger(Path(folder)) as ledger:
+            sweep([short], setups, ledger=ledger)
+        again = time.perf_counter() - begin
+    print(
+        f"a task of no work: {first / len(setups) * 1e3:.2f} ms, known from the ledger {again / len(setups) * 1e3:.2f}"
+    )
+
+
+def appended(workload: Workload) -> None:
+    (row,) = sweep([workload], plan_setups("64"))
+    rows = [row | {"id": f"{number:016x}"} for number in range(ROWS)]
+    with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder)) as ledger:
+        ledger.begin()
+        begin = time.perf_counter()
+        for one in rows:
+            ledger.append([one])
+        seconds = time.perf_counter() - begin
+        begin = time.perf_counter()
+        Ledger(Path(folder)).close()
+        print(f"ledger: {ROWS / seconds:,.0f} rows/s one by one, read at {ROWS / (time.perf_counter() - begin):,.0f}")
+
+
+def configurations(workloads: list[Workload]) -> None:
+    each = -(-TASKS // len(workloads))
+    policies = "lru,fifo,lfu,random,min"
+    setups = plan_setups("16..120", bank_step="4", policy=policies, contract="protected")[:each]
+    with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder)) as ledger:
+        begin = time.perf_counter()
+        rows = sweep(workloads, setups, ledger=ledger, left_out=[])
+        print(
+            f"{len(rows)} configurations of {policies} on {len(workloads)} traces: {time.perf_counter() - begin:.1f} s"
+        )
+
+
+def costs(workload: Workload) -> None:
+    """Twice, since the first run compiles."""
+    setups = plan_setups("16..128", policy="lru,fifo,lfu,random,min", contract="protected")
+    machines = [load_machine(name) for name in ("m3-max-48", "rtx-4090")]
+    tasks = [*plan_tasks([workload], setups), *plan_tasks([workload], setups[:5], machines=machines)]
+    for _ in range(2):
+        spent, units = defaultdict[str, float](float), defaultdict[str, float](float)
+        for one in plan_passes(tasks, refused={}):
+            begin = time.thread_time()
+            run_pass(one, workload)
+            kind, share = "timed", 1.0
+            if isinstance(one.work, CountPass):
+                kind, share = one.work.kind, len(one.work.part) / len(workload.trace.layers)
+            sizes = (
+                1 if kind == "stack" else len(one.work.setups if isinstance(one.work, CountPass) else one.work.asked)
+            )
+            spent[kind] += time.thread_time() - begin
+            units[kind] += workload.trace.refs * share * sizes
+    for kind, seconds in spent.items():
+        print(f"{kind}: {seconds / units[kind] * 1e9:.0f} ns of a reference" + " and size" * (kind != "stack"))
+
+
+def main() -> None:
+    workloads = [load_trace(name) for name in catalog()]
+    overhead(workloads[0])
+    appended(workloads[0])
+    configurations(workloads)
+    configurations(workloads)
+    costs(load_trace("gpt-oss-120b"))
+
+
+if __name__ == "__main__":
+    main()
