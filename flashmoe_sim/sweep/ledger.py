@@ -96,7 +96,7 @@ class Ledger:
     def append(self, rows: Sequence[Row]) -> None:
         """Keep rows that are not kept yet, but for those without an id; they survive the end of this process."""
         wanted = {_key(row): row for row in rows if row["id"] is not None}
-        if not wanted.keys() - self._rows.keys():
+        if all(key in self._rows for key in wanted):
             return
         with self._errors(), self._locked():
             if not os.fstat(self._file).st_nlink:
@@ -193,8 +193,11 @@ class Ledger:
         self._by_id.setdefault(row["id"], (row, where))
 
     def _check(self, row: Row, where: str) -> None:
-        known, known_where = self._by_id.get(row["id"], (row, where))
-        if differing := [name for name in NUMBERS if json.dumps(row[name]) != json.dumps(known[name])]:
+        if row["id"] not in self._by_id:
+            return
+        known, known_where = self._by_id[row["id"]]
+        differing = [name for name in NUMBERS if row[name] != known[name] and row[name] == row[name]]
+        if differing:
             name = differing[0]
             raise SimError(
                 f"{self.path}: {known_where} and {where} have the id {row['id']}, but {name} is {known[name]} and "

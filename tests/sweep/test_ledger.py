@@ -1,0 +1,225 @@
+"""The ledger: rows come back bit for bit, whatever ends the process that writes them."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.schema import RESULT_COLUMNS
+from flashmoe_sim.sweep import ledger as module
+from flashmoe_sim.sweep.ledger import FILE, Ledger
+
+VALUES: dict[str, Any] = {"str": "é,\"'\n", "int": 2**60 + 1, "float": 0.1}
+ROW = {column.name: VALUES[column.dtype] for column in RESULT_COLUMNS}
+
+
+def row(number: int, **changes: Any) -> dict[str, Any]:
+    return ROW | {"id": f"{number:016x}", "hits": number} | changes
+
+
+def write(folder: Path, *rows: dict[str, Any], force: bool = False) -> None:
+    with Ledger(folder, force=force) as ledger:
+        ledger.begin()
+        for one in rows:
+            ledger.append([one])
+
+
+def read(folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    with Ledger(folder) as ledger:
+        return ledger.rows(), ledger.notes
+
+
+def test_rows_come_back_bit_for_bit(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    odd = [0.1 + 0.2, 5e-324, -0.0, 1e308, math.inf, *(rng.random() for _ in range(50))]
+    rows = [row(number, hit_rate=value, model=None, trace=f"t{number:02}") for number, value in enumerate(odd)]
+    write(tmp_path, *rows)
+    found, notes = read(tmp_path)
+    assert notes == []
+    assert [list(one) for one in found] == [list(ROW)] * len(rows)
+    assert [one["hit_rate"].hex() for one in found] == [value.hex() for value in odd]
+    assert found == rows
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_a_torn_tail_at_every_byte(tmp_path: Path, rows: int) -> None:
+    """The last record, be it the header, cut anywhere: the others stay, and it can be written again."""
+    kept = [row(number) for number in range(rows)]
+    write(tmp_path, *kept[:-1])
+    begin = (tmp_path / FILE).stat().st_size if rows else 0
+    write(tmp_path, *kept)
+    whole = (tmp_path / FILE).read_bytes()
+    for end in range(begin, len(whole)):
+        (tmp_path / FILE).write_bytes(whole[:end])
+        found, notes = read(tmp_path)
+        assert found == kept[:-1]
+        assert [("was torn" in note) for note in notes] == [True] * (end > begin)
+        write(tmp_path, *kept)
+        assert (tmp_path / FILE).read_bytes() == whole
+
+
+def test_a_damaged_line_costs_its_own_row(tmp_path: Path) -> None:
+    rows = [row(number) for number in range(4)]
+    write(tmp_path, *rows)
+    lines = (tmp_path / FILE).read_bytes().splitlines(keepends=True)
+    for damaged in (lines[2][:-9] + b"\n", b"\n", b"\xff\x00\n", lines[2].replace(b"0.1", b"0.2", 1)):
+        (tmp_path / FILE).write_bytes(b"".join([*lines[:2], damaged, *lines[3:]]))
+        found, notes = read(tmp_path)
+        assert found == [rows[0], *rows[2:]]
+        assert notes == [f"{tmp_path / FILE}: line 3 of it cannot be read; the rows are computed again"]
+    write(tmp_path, *rows)
+    assert read(tmp_path)[0] == rows
+
+
+def test_the_same_id_with_other_numbers_names_both(tmp_path: Path) -> None:
+    write(tmp_path, row(1), row(2))
+    before = (tmp_path / FILE).read_bytes()
+    with pytest.raises(SimError, match=r"line 3 and what was computed now have the id 0+2, but hits is 2 and 5; both"):
+        write(tmp_path, row(3), row(2, trace="other", hits=5))
+    assert (tmp_path / FILE).read_bytes().startswith(before)
+    (tmp_path / "b").mkdir()
+    write(tmp_path / "b", row(2, hits=6))
+    with (tmp_path / FILE).open("ab") as stream:
+        stream.write((tmp_path / "b" / FILE).read_bytes().splitlines(keepends=True)[1])
+    with pytest.raises(SimError, match=r"line 3 and line 5 have the id 0+2, but hits is 2 and 6"):
+        read(tmp_path)
+
+
+def test_one_id_under_two_names_is_two_rows(tmp_path: Path) -> None:
+    rows = [row(1, trace="a"), row(1, trace="b"), row(1, trace="b", machine="ö")]
+    write(tmp_path, *rows, rows[0])
+    assert read(tmp_path)[0] == rows
+    assert len((tmp_path / FILE).read_bytes().splitlines()) == 4
+
+
+def test_a_row_without_an_id_is_not_kept(tmp_path: Path) -> None:
+    write(tmp_path, row(1), row(2, id=None))
+    with Ledger(tmp_path) as ledger:
+        assert ledger.rows() == [row(1)]
+        assert ledger.rows([row(2, id=None)]) == [row(2, id=None), row(1)]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"[1, 2]\n", "is no ledger of results; give another folder, or --force to start again"),
+        (module._line([1]), "is no ledger of results"),
+        (module._line(module.HEADER | {"semantics": 0}), "is of another version, whose rows may differ"),
+    ],
+)
+def test_what_is_no_ledger_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / FILE).write_bytes(content)
+    with pytest.raises(BadInput, match=says):
+        Ledger(tmp_path)
+    assert (tmp_path / FILE).read_bytes() == content
+    write(tmp_path, row(1), force=True)
+    assert read(tmp_path)[0] == [row(1)]
+
+
+def test_a_full_disk_loses_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, row(1))
+    plain = os.write
+    with Ledger(tmp_path) as ledger:
+        ledger.begin()
+
+        def full(descriptor: int, data: bytes) -> int:
+            if len(data) > 50:
+                return plain(descriptor, data[:50])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "write", lambda descriptor, data: full(descriptor, data[:60]))
+        with pytest.raises(SimError, match="No space left on device; the 1 rows in it are safe; the same command goes"):
+            ledger.append([row(2)])
+        monkeypatch.undo()
+        ledger.append([row(3)])
+    assert read(tmp_path) == ([row(1), row(3)], [])
+
+
+def test_force_is_refused_while_another_writes(tmp_path: Path) -> None:
+    with Ledger(tmp_path) as first:
+        first.begin()
+        first.append([row(1)])
+        with pytest.raises(BadInput, match="another sweep is writing to it; wait for its end, or give another folder"):
+            write(tmp_path, force=True)
+        first.append([row(2)])
+    write(tmp_path, row(3), force=True)
+    assert read(tmp_path)[0] == [row(3)]
+
+
+def test_a_ledger_that_is_removed_meanwhile_is_an_error(tmp_path: Path) -> None:
+    with Ledger(tmp_path) as ledger:
+        ledger.begin()
+        (tmp_path / FILE).unlink()
+        with pytest.raises(SimError, match="was removed while the sweep ran; run the same command again"):
+            ledger.append([row(1)])
+
+
+def test_several_writers_share_a_ledger(tmp_path: Path) -> None:
+    """Each has rows of its own and rows that others have, too."""
+
+    def run(first: int) -> None:
+        write(tmp_path, *(row(number, trace=f"{number:03}") for number in range(first, first + 100)))
+
+    writers = [threading.Thread(target=run, args=(50 * number,)) for number in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    found, notes = read(tmp_path)
+    assert [one["hits"] for one in found] == list(range(250))
+    assert notes == []
+    assert len((tmp_path / FILE).read_bytes().splitlines()) == 251
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from tests.sweep.test_ledger import row
+from flashmoe_sim.sweep.ledger import Ledger
+ledger = Ledger(Path(sys.argv[1]))
+ledger.begin()
+print("ready", flush=True)
+for number in range(int(sys.argv[2]), 10**9):
+    ledger.append([row(number)])
+    print(number, flush=True)
+"""
+
+
+def test_two_writers_that_are_killed_lose_no_row(tmp_path: Path) -> None:
+    """Whatever a writer said was kept is there, and nothing is torn, at a random moment."""
+    rng = random.Random(2)
+    for trial in range(4):
+        folder = tmp_path / str(trial)
+        command = [sys.executable, "-c", WRITER, str(folder)]
+        children = [subprocess.Popen([*command, str(first)], stdout=subprocess.PIPE, text=True) for first in (0, 10**6)]
+        for child in children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+        time.sleep(rng.random() / 5)
+        for child in children:
+            child.send_signal(signal.SIGKILL)
+        printed = "".join(child.communicate()[0].rpartition("\n")[0] + "\n" for child in children)
+        said = [int(line) for line in printed.split()]
+        found = [one["hits"] for one in read(folder)[0]]
+        assert set(said) <= set(found)
+        assert len(found) <= len(said) + len(children)
+        assert len(set(found)) == len(found)
+
+
+def test_a_line_is_json_that_any_tool_reads(tmp_path: Path) -> None:
+    write(tmp_path, row(1))
+    header, first = map(json.loads, (tmp_path / FILE).read_text().splitlines())
+    assert dict(zip(header["row"]["columns"], first["row"], strict=True)) == row(1)
