@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import MISSING, fields, replace
 from functools import wraps
 from inspect import Parameter, signature
@@ -45,11 +46,13 @@ from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.workload import Workload, find_geometry, prepare
 from flashmoe_sim.schema import COMPARED, LAYER_COLUMNS, PREDICTED, frame
 from flashmoe_sim.sweep.collect import sweep as run_sweep
+from flashmoe_sim.sweep.ledger import Ledger
 from flashmoe_sim.sweep.left_out import LeftOut, reasons
 from flashmoe_sim.sweep.plan import plan, plan_setup, plan_sweep, plan_workloads
 from flashmoe_sim.sweep.predictions import HitRates, predict_as_told
 from flashmoe_sim.sweep.row import result_row, seconds
 from flashmoe_sim.sweep.task import Task
+from flashmoe_sim.sweep.workers import threads as run_on
 from flashmoe_sim.systems.told import AskedMemory, OneSystem, compare_as_told
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.bundled import catalog
@@ -252,6 +255,8 @@ def sweep(
     top_k: str | int | Iterable[int] | None = None,
     machine: OneMachine | Iterable[OneMachine] | None = None,
     model: Model | None = None,
+    out: str | Path | None = None,
+    threads: int | None = None,
     **asked: Unpack[AskedSeveral],
 ) -> polars.DataFrame:
     """Replay traces against banks of many sizes under many policies, on all cores: a row for each, with the optimum.
@@ -266,6 +271,8 @@ def sweep(
     null where the model does not fit the machine. Under `runtime` and `protected`, `min` is counted under `atomic`,
     without a predictor.
     bank_step: of a range: auto, 16, x2. top_k: cut every trace to this many experts per token, or to each of several.
+    out: a folder whose ledger takes each row as soon as it is known, and has those that are not computed again;
+    `sim sweep --out` writes its tables. threads: by default as many as there are cores.
     Warns of banks that do not fit a trace, and gives the rows of the others.
     Raises BadInput, before anything runs, for what cannot be read or cannot be, and if no bank fits any trace.
     """
@@ -273,7 +280,19 @@ def sweep(
     several = [traces] if isinstance(traces, Trace) else list(traces)
     workloads = plan_workloads([load_trace(trace, model=model) for trace in several], several, top_ks=top_k)
     left_out: list[LeftOut] = []
-    rows = run_sweep(workloads, setups, machines=_machines(machine), conditions=conditions, left_out=left_out)
+    with ExitStack() as stack:
+        ledger = None if out is None else stack.enter_context(Ledger(Path(out)))
+        rows = run_sweep(
+            workloads,
+            setups,
+            machines=_machines(machine),
+            conditions=conditions,
+            workers=run_on(threads),
+            ledger=ledger,
+            left_out=left_out,
+        )
+    for note in ledger.notes if ledger else ():
+        warnings.warn(note, stacklevel=3)
     for reason in reasons(left_out):
         warnings.warn(reason, stacklevel=3)
     return frame(rows)

