@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, as_completed
+from contextlib import closing
 from typing import Any
 
 from flashmoe_sim.ceilings.optimum import ceiling_setup
@@ -55,12 +56,13 @@ def sweep(
         ledger.append(list(rows.values()))
     if progress:
         progress(0, len(plan.passes))
-    for done, found in enumerate(_run(plan, workers or threads()), start=1):
-        rows |= found
-        if ledger is not None:
-            ledger.append(list(found.values()))
-        if progress:
-            progress(done, len(plan.passes))
+    with closing(_run(plan, workers or threads())) as results:
+        for done, found in enumerate(results, start=1):
+            rows |= found
+            if ledger is not None:
+                ledger.append(list(found.values()))
+            if progress:
+                progress(done, len(plan.passes))
     return [rows[task] for task in plan.tasks]
 
 
@@ -111,7 +113,7 @@ def _key(task: Task) -> Key:
     return task.workload.content_id, task.setup
 
 
-def _run(plan: Plan, workers: OpenWorkers) -> Iterator[dict[Task, Row]]:
+def _run(plan: Plan, workers: OpenWorkers) -> Generator[dict[Task, Row]]:
     """The rows that each pass completes, pass by pass as they finish."""
     rows = _Rows(plan)
     if not plan.passes:
