@@ -25,6 +25,8 @@ COLUMNS = [column.name for column in RESULT_COLUMNS]
 HEADER = {"ledger": 1, "semantics": SEMANTICS, "columns": COLUMNS}
 NAMES = ("trace", "trace_id", "model", "policy", "machine")  # two rows that differ in these only are of one task
 NUMBERS = [column.name for column in (*COUNTS, *TIMING) if column.name not in {"machine", "execution"}]
+START = b'{"crc":"'
+TYPES: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int)}
 LEAD = len('{"crc":"01234567","row":')
 SORTED_BY = ("trace", "contract", "scope", "policy", "prefetch", "machine", "bank_bytes", "bank_slots", "bank", "id")
 
@@ -77,12 +79,8 @@ class Ledger:
 
     def rows(self, first: Sequence[Row] = ()) -> list[Row]:
         """All rows, those without an id included that are among `first`; `first` stand first, the others sorted."""
-        of_key = {_key(row): row for row in first if row["id"] is not None}
-        others = [row for key, row in self._rows.items() if key not in of_key]
-        return [
-            *first,
-            *sorted(others, key=_place),
-        ]
+        ahead = {_key(row) for row in first}
+        return [*first, *sorted((row for key, row in self._rows.items() if key not in ahead), key=_place)]
 
     def begin(self) -> None:
         """Make the file if there is none, or, with `force`, empty it."""
@@ -106,13 +104,14 @@ class Ledger:
             if not os.fstat(self._file).st_nlink:
                 raise SimError(f"{self.path}: was removed while the sweep ran; run the same command again")
             self._read()
-            for row in wanted.values():
-                self._check(row, "what was computed now")
-            new = {key: row for key, row in wanted.items() if key not in self._rows}
-            self._write(b"".join(_line([row[name] for name in COLUMNS]) for row in new.values()))
-            self._line += len(new)
-            for row in new.values():
+            wrong = [said for row in wanted.values() if (said := self._wrong(row, "what was computed now"))]
+            new = [row for key, row in wanted.items() if key not in self._rows and not self._wrong(row, "")]
+            self._write(b"".join(_line([row[name] for name in COLUMNS]) for row in new))
+            for row in new:
+                self._line += 1
                 self._take(row, f"line {self._line}")
+            if wrong:
+                raise SimError(wrong[0])
 
     def close(self) -> None:
         """Put all of it on the disk, and let go of it."""
@@ -161,7 +160,9 @@ class Ledger:
         size_bytes = os.fstat(self._file).st_size
         if size_bytes < self._end:
             raise SimError(f"{self.path}: was cut short by another program; run the same command again")
-        added = os.pread(self._file, size_bytes - self._end, self._end)
+        added = b""
+        while part := os.pread(self._file, size_bytes - self._end - len(added), self._end + len(added)):
+            added += part
         *lines, torn = added.split(b"\n")
         damaged = []
         for line in lines:
@@ -169,10 +170,12 @@ class Ledger:
             found = _checked(line + b"\n")
             if self._line == 1:
                 self._check_header(found)
-            elif not isinstance(found, list) or len(found) != len(COLUMNS):
+            elif not _is_row(found):
                 damaged.append(self._line)
             else:
                 self._take(dict(zip(COLUMNS, found, strict=True)), f"line {self._line}")
+        if torn and not self._line and not torn.startswith(START[: len(torn)]):
+            self._check_header(None)
         if torn:
             os.ftruncate(self._file, self._end + len(added) - len(torn))
             self.notes.append(f"{self.path}: its last line was torn and is dropped; its row is computed again")
@@ -194,21 +197,23 @@ class Ledger:
             )
 
     def _take(self, row: Row, where: str) -> None:
-        self._check(row, where)
+        if wrong := self._wrong(row, where):
+            raise SimError(wrong)
         self._rows[_key(row)] = row
         self._by_id.setdefault(row["id"], (row, where))
 
-    def _check(self, row: Row, where: str) -> None:
+    def _wrong(self, row: Row, where: str) -> str:
+        """What is wrong with a row whose id the ledger has with other numbers; nothing for any other."""
         if row["id"] not in self._by_id:
-            return
+            return ""
         known, known_where = self._by_id[row["id"]]
-        differing = [name for name in NUMBERS if row[name] != known[name] and row[name] == row[name]]
-        if differing:
-            name = differing[0]
-            raise SimError(
-                f"{self.path}: {known_where} and {where} have the id {row['id']}, but {name} is {known[name]} and "
-                f"{row[name]}; both cannot be right: please report it; --force starts again"
-            )
+        for name in NUMBERS:
+            if row[name] != known[name] and row[name] == row[name]:  # which no value is that is no number
+                return (
+                    f"{self.path}: {known_where} and {where} have the id {row['id']}, but {name} is {known[name]} and "
+                    f"{row[name]}; both cannot be right: please report it; --force starts again"
+                )
+        return ""
 
     def _write(self, data: bytes) -> None:
         """All of it, or nothing."""
@@ -224,6 +229,19 @@ class Ledger:
 
 def _key(row: Row) -> tuple[Any, ...]:
     return row["id"], *(row[name] for name in NAMES)
+
+
+def _is_row(found: Any) -> bool:
+    """Whether a line holds a value of its type, or none, for every column, and an id."""
+    return (
+        isinstance(found, list)
+        and len(found) == len(COLUMNS)
+        and isinstance(found[0], str)
+        and all(
+            value is None or type(value) in TYPES[column.dtype]
+            for value, column in zip(found, RESULT_COLUMNS, strict=True)
+        )
+    )
 
 
 def _place(row: Row) -> list[tuple[bool, Any]]:
