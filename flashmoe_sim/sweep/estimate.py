@@ -12,13 +12,13 @@ from flashmoe_sim.sweep.passes import Pass
 
 # Measured by tests/benchmarks/bench_sweep.py on one thread of a two-core virtual machine; policies and contracts differ
 # by a factor of 3 either way.
-ONE_PASS_NS = 12  # of a reference, for each policy, whatever the number of sizes
-WALK_NS = 25  # of a reference, for each size
+ONE_PASS_NS = 40  # of a reference, for each policy, whatever the number of sizes
+WALK_NS = 35  # of a reference, for each size
 PREDICTION_NS = 200  # of a reference, for each predictor
 TIMED_NS = 60  # of a reference, to record a replay
-MACHINE_NS = 1500  # of a routed call, for each machine
-PASS_BYTES, CALL_BYTES, REFERENCE_BYTES = 300 << 20, 40, 24  # the program; what each worker and the pools keep
-RECORDED_CALL_BYTES = 400  # of a timed pass
+MACHINE_NS = 2200  # of a routed call, for each machine, with the interval of its speed
+PROGRAM_BYTES, CALL_BYTES, REFERENCE_BYTES = 250 << 20, 40, 24  # the trace with its pools
+RECORDED_CALL_BYTES = 400  # while one replay is timed
 
 
 @dataclass(frozen=True)
@@ -54,4 +54,4 @@ def estimate(passes: Sequence[Pass], workloads: Sequence[Workload], *, threads: 
                 predicted.add((one.workload_id, setup.prefetch))
     total_ns += sum(of_id[workload_id].trace.refs * PREDICTION_NS for workload_id, _ in predicted)
     kept = sum(one.trace.calls * CALL_BYTES + one.trace.refs * REFERENCE_BYTES for one in of_id.values())
-    return Estimate(total_ns / 1e9 / threads, threads, PASS_BYTES + kept + threads * recorded_bytes)
+    return Estimate(total_ns / 1e9 / threads, threads, PROGRAM_BYTES + kept + threads * recorded_bytes)
