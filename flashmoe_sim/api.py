@@ -291,7 +291,7 @@ def sweep(
             ledger=ledger,
             left_out=left_out,
         )
-    for note in ledger.notes if ledger else ():
+    for note in () if ledger is None else ledger.notes:
         warnings.warn(note, stacklevel=3)
     for reason in reasons(left_out):
         warnings.warn(reason, stacklevel=3)

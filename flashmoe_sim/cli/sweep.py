@@ -97,7 +97,7 @@ def command(
     summary = f"banks {_listed(setups)}; {_count(len(setups), 'setup')} x {_count(len(workloads), 'trace')}"
     with ExitStack() as stack:
         ledger = None if out is None else stack.enter_context(Ledger(out, force=force))
-        for note in ledger.notes if ledger else ():
+        for note in () if ledger is None else ledger.notes:
             message(note)
         if dry_run:
             from flashmoe_sim.cli.sweep_plan import print_plan

@@ -53,7 +53,7 @@ def print_plan(
         rows = [[kind, f"{number:,}", DOES[kind]] for kind, number in kinds.items()]
         print_table((("pass", "left"), ("number", "right"), ("what it does", "left")), rows)
     echo(
-        f"estimate, right within a factor of about 3: {_duration(about.seconds)} on {about.threads} "
+        f"estimate for an idle machine, right within a factor of about 3: {_duration(about.seconds)} on {about.threads} "
         f"thread{'' if about.threads == 1 else 's'}, up to {size(about.memory_bytes)} of memory"
     )
 
@@ -62,5 +62,5 @@ def _duration(seconds: float) -> str:
     if seconds < 1:
         return "less than a second"
     if seconds < 120:
-        return f"{seconds:.0f} seconds"
+        return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
