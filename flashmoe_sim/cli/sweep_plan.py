@@ -52,9 +52,10 @@ def print_plan(
     if kinds:
         rows = [[kind, f"{number:,}", DOES[kind]] for kind, number in kinds.items()]
         print_table((("pass", "left"), ("number", "right"), ("what it does", "left")), rows)
+    on = f"{about.threads} thread{'' if about.threads == 1 else 's'}"
     echo(
-        f"estimate for an idle machine, right within a factor of about 3: {_duration(about.seconds)} on {about.threads} "
-        f"thread{'' if about.threads == 1 else 's'}, up to {size(about.memory_bytes)} of memory"
+        f"estimate for an idle machine, right within a factor of about 3: {_duration(about.seconds)} on {on}, "
+        f"up to {size(about.memory_bytes)} of memory"
     )
 
 

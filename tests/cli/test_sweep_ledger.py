@@ -170,14 +170,13 @@ def test_a_torn_ledger_is_repaired_and_said(trace: str, tmp_path: Path, capsys: 
     asked = ["sweep", trace, "--bank", "4,8", "--contract", "atomic", "--out", str(out)]
     assert main(asked) == 0
     before = tables(out)
-    os.truncate(out / FILE, (out / FILE).stat().st_size - 10)
-    capsys.readouterr()
-    assert main(asked) == 0
-    assert (
-        f"sim: {out / FILE}: its last line was torn and is dropped; its row is computed again\n"
-        in capsys.readouterr().err
-    )
-    assert tables(out) == before
+    for left in ((out / FILE).stat().st_size - 10, 10):  # of a row, of the header
+        os.truncate(out / FILE, left)
+        capsys.readouterr()
+        assert main(asked) == 0
+        said = f"sim: {out / FILE}: its last line was torn and is dropped; its row is computed again\n"
+        assert said in capsys.readouterr().err
+        assert tables(out) == before
 
 
 def test_a_trace_that_is_replaced_has_rows_of_its_own(trace: str, tmp_path: Path) -> None:
