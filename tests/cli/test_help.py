@@ -20,6 +20,7 @@ HELPERS = {
     "machine_parts",
     "options",
     "progress",
+    "sweep_plan",
     "sweep_tables",
     "timing",
     "trace_out",
