@@ -115,7 +115,8 @@ def hit_curve(workload: Workload, policy: Policy, *, contract: str = "atomic", i
     if not one_pass_policy(policy, contract):
         raise BadInput(
             f"policy {policy.spec} has no one-pass curve under the contract {contract}; lru has one under protected "
-            "and atomic, min under atomic, static under all but sequential; others: `sim sweep --bank-step 1`"
+            "and atomic, min under atomic, static under all but sequential; others: `sim sweep --bank-step 1`, or a "
+            "sample of the layers (`--sample 0.25`)"
         )
     profile = workload.profile(policy).pools
     curves = [pool_curve(pool, policy, seen) for pool, seen in zip(workload.layer_pools, profile, strict=True)]
