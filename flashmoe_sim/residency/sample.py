@@ -32,8 +32,8 @@ from flashmoe_sim.trace.cut import cut
 
 FEWEST = 2  # layers, without which there is no spread
 # In large banks a policy may differ from LRU in one layer or two by a few requests, and a sample without these layers
-# has no spread. With this least half-width, the intervals of every trace and share in reports/sampling hold 89 % or more
-# of the exact rates; without it, 60 % of those of two traces.
+# has no spread. With this least half-width, the intervals of every trace and share in reports/sampling hold 89 % or
+# more of the exact rates; without it, 60 % of those of two traces.
 LEAST_HALF = 0.0002
 
 
