@@ -114,7 +114,7 @@ SAMPLED = (
     Column("hit_rate_lo", "float", "1", "lower end of its 90 % interval"),
     Column("hit_rate_hi", "float", "1", "upper end of its 90 % interval"),
     Column("misses_per_token", "float", "experts", "misses / tokens of the workload, estimated"),
-    Column("lru_hit_rate", "float", "1", "what LRU hits in the bank, exactly"),
+    Column("lru_hit_rate", "float", "1", "hit rate of LRU in the bank under atomic, exact"),
     Column("sampled_layers", "int", "layers", "layers that the policy was replayed in"),
     Column("layers", "int", "layers", "layers of the trace"),
     Column("seed", "int", "", "of the draw"),

@@ -124,7 +124,7 @@ def _sampled(workload: Workload, policy: Policy, contract: str, *, share: float,
             str(row["bank_slots"]),
             f"{100 * row['hit_rate']:.2f}",
             f"{100 * row['hit_rate_lo']:.2f} .. {100 * row['hit_rate_hi']:.2f}",
-            f"{row['misses_per_token']:.2f}",
+            "-" if row["misses_per_token"] is None else f"{row['misses_per_token']:.2f}",
             percent(row["lru_hit_rate"]),
         )
         for row in found.rows

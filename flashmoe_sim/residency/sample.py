@@ -1,8 +1,8 @@
 """The hit curve of any evicting policy from a sample of the layers, with the error that this leaves.
 
-LRU is counted in every layer, which takes less time than reading the trace. The policy is replayed in some layers only,
-and how much more or less than LRU it hits there is taken for all of them: layers differ much in what they hit, and
-little in how far a policy is from LRU. docs/sampling.md has the errors measured, and of other ways to sample.
+LRU is counted in every layer, which takes about as long as reading the trace. The policy is replayed in some layers
+only, and how much more or less than LRU it hits there is taken for all of them: layers differ much in what they hit,
+and little in how far a policy is from LRU. docs/sampling.md has the errors measured, and of other ways to sample.
 
 Source: the difference estimator over strata of a finite population (Cochran, Sampling Techniques, 1977, chapters 5 to
 7). Waldspurger et al. 2015 and 2017 (SHARDS, miniature simulation) sample keys instead.
@@ -51,24 +51,28 @@ def sampled_curve(
     """The hit rate of a policy in banks of round sizes, from the largest call up, by a sample of the layers.
 
     share: of the layers, above 0 and up to 1; at least two are replayed. With all of them the rates are exact.
-    Raises BadInput for another share, a policy that does not evict, and one whose exact curve takes less time.
+    Raises BadInput for another share, a negative seed, a policy that does not evict, and one whose exact curve takes
+        less time.
     """
-    _check(policy, contract, share)
+    _check(policy, contract, share, seed)
     pools = workload.layer_pools
     curves = [pool_curve(pool, Lru()) for pool in pools]
-    requests = np.array([pool.refs if contract == "sequential" else pool.requests.sum() for pool in pools], np.int64)
+    distinct = np.array([pool.requests.sum() for pool in pools], np.int64)
+    requests = np.array([pool.refs for pool in pools]) if contract == "sequential" else distinct
     sizes = round_sizes(range(max(curve.smallest for curve in curves), max(workload.n_experts) + 1))
     rooms = [np.minimum(sizes, n) for n in workload.n_experts]
     lru = np.array([curve.counts(room)[:, tally.HITS] for curve, room in zip(curves, rooms, strict=True)])
-    picked, weight = pick(len(pools), share, seed=seed)
+    asking = np.flatnonzero(requests)
+    places, weight = pick(len(asking), share, seed=seed)
+    picked = asking[places]
     hits = _hits(workload, policy, contract, sizes, picked)
     more, half = estimate((hits - lru[picked]).T, requests[picked], weight)
-    total = int(requests.sum())
+    total, tokens = int(requests.sum()), workload.trace.tokens
     replayed = tuple(workload.trace.layers[row] for row in picked.tolist())
     rows = []
     for place, slots in enumerate(sizes):
-        of_lru = float(lru[:, place].sum() / total)
-        rate, margin = min(max(of_lru + float(more[place]), 0.0), 1.0), float(half[place])
+        of_lru = int(lru[:, place].sum())
+        rate, margin = min(max(of_lru / total + float(more[place]), 0.0), 1.0), float(half[place])
         rows.append(
             {
                 "trace": workload.trace.name,
@@ -78,8 +82,8 @@ def sampled_curve(
                 "hit_rate": rate,
                 "hit_rate_lo": max(rate - margin, 0.0),
                 "hit_rate_hi": min(rate + margin, 1.0),
-                "misses_per_token": (1 - rate) * total / workload.trace.tokens,
-                "lru_hit_rate": of_lru,
+                "misses_per_token": (1 - rate) * total / tokens if tokens else None,
+                "lru_hit_rate": of_lru / int(distinct.sum()),
                 "sampled_layers": len(picked),
                 "layers": len(pools),
                 "seed": seed,
@@ -143,7 +147,9 @@ def _hits(
     return np.array([counted[setup].table[:, tally.HITS] for setup in setups]).T
 
 
-def _check(policy: Policy, contract: str, share: float) -> None:
+def _check(policy: Policy, contract: str, share: float, seed: int) -> None:
+    if seed < 0:
+        raise BadInput(f"seed {seed}: expected 0 or more")
     if not 0 < share <= 1:
         raise BadInput(f"sample {share:g}: expected a share of the layers, above 0 and up to 1, such as 0.25")
     if one_pass_policy(policy, contract) and policy.textbook != "min":

@@ -55,6 +55,22 @@ def test_all_layers_are_an_exact_curve(policy: str, contract: str) -> None:
         assert row["hit_rate"] == pytest.approx(counts["hit_rate"], abs=1e-12)
         assert row["misses_per_token"] == pytest.approx(counts["misses_per_token"])
         assert row["hit_rate_lo"] == row["hit_rate"] == row["hit_rate_hi"]
+        lru = run(workload, row["bank_slots"], "lru", "atomic").counts.total()
+        assert row["lru_hit_rate"] == pytest.approx(lru["hit_rate"])
+
+
+def test_layers_that_ask_for_nothing_are_not_drawn() -> None:
+    calls = [(layer, [] if layer < 6 else [layer % 3, 3], int(layer > 5)) for layer in range(8)] * 3
+    workload = workload_of(calls, dict.fromkeys(range(8), 4))
+    found = sampled_curve(workload, parse_policy("fifo"), share=0.1)
+    assert found.layers == (6, 7)
+    assert found.rows[-1]["hit_rate"] == pytest.approx(8 / 12)
+
+
+def test_without_tokens_there_are_no_misses_per_token() -> None:
+    trace = uneven().trace
+    workload = Workload(trace.with_(n_tokens=np.zeros_like(trace.n_tokens)), None)
+    assert {row["misses_per_token"] for row in sampled_curve(workload, parse_policy("fifo"), share=0.5).rows} == {None}
 
 
 def test_a_row_has_the_columns_and_says_what_was_sampled() -> None:
@@ -152,6 +168,11 @@ def test_on_a_stationary_trace_the_estimate_is_unbiased_and_the_interval_holds(
 def test_round_sizes() -> None:
     assert round_sizes(range(4, 17)) == list(range(4, 17))
     assert round_sizes(range(9, 130)) == [9, *range(16, 129, 8), 129]
+
+
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(BadInput, match="seed -1: expected 0 or more"):
+        sampled_curve(uneven(), parse_policy("fifo"), share=0.5, seed=-1)
 
 
 @pytest.mark.parametrize("share", [0, -0.1, 1.01, float("nan")])
