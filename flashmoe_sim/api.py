@@ -43,8 +43,9 @@ from flashmoe_sim.prefetchers.base import OnePredictor
 from flashmoe_sim.question import Asked, AskedBank, AskedConditions, AskedSeveral, AskedTimedBank, Question
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.replay import replay as run_replay
+from flashmoe_sim.residency.sample import sampled_curve
 from flashmoe_sim.residency.workload import Workload, find_geometry, prepare
-from flashmoe_sim.schema import COMPARED, LAYER_COLUMNS, PREDICTED, frame
+from flashmoe_sim.schema import COMPARED, LAYER_COLUMNS, PREDICTED, SAMPLED, frame
 from flashmoe_sim.sweep.collect import sweep as run_sweep
 from flashmoe_sim.sweep.ledger import Ledger
 from flashmoe_sim.sweep.left_out import LeftOut, reasons
@@ -305,6 +306,8 @@ def curve(
     policy: OnePolicy = "lru",
     contract: str = "atomic",
     io_split: int = 4,
+    sample: float | None = None,
+    seed: int = 1,
     model: Model | None = None,
 ) -> polars.DataFrame:
     """Count every bank size from one pass over the trace, exactly: a row for each number of slots a layer.
@@ -312,11 +315,17 @@ def curve(
     >>> table = curve("python-256", policy="min")
     >>> table.filter(polars.col("hit_rate") >= 0.9).select("bank").row(0)
     ('67',)
+    >>> curve("gpt-oss-120b", policy="arc", sample=0.25).columns[3:7]
+    ['bank_slots', 'hit_rate', 'hit_rate_lo', 'hit_rate_hi']
 
+    sample: replay any evicting policy in this share of the layers only, drawn by `seed`, and estimate the others, with
+        a 90 % interval; docs/sampling.md explains. The columns are then those named Sampled in docs/columns.md.
     Raises BadInput for a policy without such a pass; `lru`, `min` and `static` have one.
     """
     workload = load_trace(trace, model=model)
     setup = plan_setup(1, policy=policy, contract=contract, io_split=io_split)
+    if sample is not None:
+        return frame(sampled_curve(workload, setup.policy, contract=contract, share=sample, seed=seed).rows, SAMPLED)
     counted = hit_curve(workload, setup.policy, contract=contract, io_split=io_split)
     return frame(
         [

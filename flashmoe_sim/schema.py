@@ -105,6 +105,21 @@ TIMING = (
     ),
 )
 
+SAMPLED = (
+    Column("trace", "str", "", "name of the trace"),
+    Column("policy", "str", "", "eviction policy with its parameters"),
+    Column("contract", "str", "", "replay contract"),
+    Column("bank_slots", "int", "slots", "slots of each layer"),
+    Column("hit_rate", "float", "1", "hits / requests, estimated"),
+    Column("hit_rate_lo", "float", "1", "lower end of its 90 % interval"),
+    Column("hit_rate_hi", "float", "1", "upper end of its 90 % interval"),
+    Column("misses_per_token", "float", "experts", "misses / tokens of the workload, estimated"),
+    Column("lru_hit_rate", "float", "1", "hit rate of LRU in the bank under atomic, exact"),
+    Column("sampled_layers", "int", "layers", "layers that the policy was replayed in"),
+    Column("layers", "int", "layers", "layers of the trace"),
+    Column("seed", "int", "", "of the draw"),
+)
+
 PREDICTED = (
     Column("source", "str", "", "the line of the table, or the hit rate as it was given"),
     *BANK,
@@ -248,6 +263,14 @@ def markdown() -> str:
     ]
     for title, columns in (("Who", IDENTITY), ("Counts", COUNTS), ("Timing", TIMING)):
         lines += ["", f"## {title}", "", *_table(columns)]
+    lines += [
+        "",
+        "## Sampled",
+        "",
+        "`curve` of `sim curve --sample --json`, and the table of `api.curve` with `sample`.",
+    ]
+    lines += [""]
+    lines += _table(SAMPLED)
     lines += ["", "## Predicted from rates", "", "`rows` of `sim predict --json`, and the table of `api.predict`.", ""]
     lines += _table(PREDICTED)
     lines += ["", "## Systems compared", "", "`rows` of `sim compare --json`, and the table of `api.compare`.", ""]

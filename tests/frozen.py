@@ -1,20 +1,20 @@
 """Results that a change of structure must not move: `python -m tests.frozen` compares them with frozen.csv.
 
-Every bundled trace, policy and contract at two banks, every predictor, and the seconds of every execution model on
-three machines, each as a digest of its rows without their ids. `--write` freezes today's; the commit that does so says
-why.
+Every bundled trace, policy and contract at two banks, or at one of all experts where these cannot hold a prompt's call,
+every predictor, and the seconds of every execution model on three machines: each as a digest of its rows without their
+ids, beside their misses and mean speed. What moved is printed as it was and as it is. `--write WHAT` freezes today's
+results; if any moved, it adds WHAT to the changelog's table of changed results, with the first that moved.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import hashlib
 import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-
-import polars
 
 import flashmoe_sim.api as sim
 from flashmoe_sim.policies.base import ALL_CONTRACTS
@@ -26,17 +26,22 @@ FILE = Path(__file__).with_name("frozen.csv")
 MACHINES = ("m3-max-48,rtx-3060", "vm-2core")  # the last has no GPU, which some execution models need
 NOT_RESULTS = ("id", "version", "trace_id")
 LABELS = ("trace", "contract", "policy", "prefetch", "execution", "machine")
+COLUMNS = (*LABELS, "rows", "misses", "tok_s", "digest")
+CHANGELOG = Path(__file__).parents[1] / "CHANGELOG.md"
+CHANGED = "Changed results:\n\n| what | before | after |\n|---|---|---|\n"
+Results = dict[tuple[str, ...], dict[str, str]]  # by labels
 
 
-def results(names: list[str]) -> Iterator[tuple[str, ...]]:
-    """A row for each setup that can be: its labels, how many rows of results it has, and their digest."""
+def results(names: list[str]) -> Iterator[dict[str, str]]:
+    """A row of COLUMNS for each setup that can be; rows: how many results it has."""
     for name in names:
         trace = sim.load_trace(name)
         experts = min(trace.trace.n_experts.values())
         banks = [max(2, experts // 8), experts // 2]
         for contract in ALL_CONTRACTS:
             for policy in POLICIES:
-                yield from _frozen(trace, bank=banks, contract=contract, policy=policy)
+                found = list(_frozen(trace, bank=banks, contract=contract, policy=policy))
+                yield from found or _frozen(trace, bank=experts, contract=contract, policy=policy)
         for prefetch in PREFETCHERS:
             yield from _frozen(trace, bank=banks, contract="protected", prefetch=prefetch)
         for execution in EXECUTION_MODELS:
@@ -54,7 +59,7 @@ def results(names: list[str]) -> Iterator[tuple[str, ...]]:
                         )
 
 
-def _frozen(trace: sim.Workload, **asked: object) -> Iterator[tuple[str, ...]]:
+def _frozen(trace: sim.Workload, **asked: object) -> Iterator[dict[str, str]]:
     try:
         table = sim.sweep(trace, **asked)  # type: ignore[arg-type]
     except sim.BadInput:
@@ -62,26 +67,70 @@ def _frozen(trace: sim.Workload, **asked: object) -> Iterator[tuple[str, ...]]:
     values = table.drop(column for column in NOT_RESULTS if column in table.columns)
     digest = hashlib.blake2b(values.write_csv(float_precision=None).encode(), digest_size=8).hexdigest()
     labels = {"trace": trace.trace.name, "policy": "lru", "prefetch": "none", **asked}
-    yield *(str(labels.get(label, "")) for label in LABELS), str(table.height), digest
+    speed = table["tok_s"].mean()
+    yield {
+        **{label: str(labels.get(label, "")) for label in LABELS},
+        "rows": str(table.height),
+        "misses": str(table["misses"].sum()),
+        "tok_s": "" if speed is None else f"{speed:.6g}",
+        "digest": digest,
+    }
+
+
+def moves(wanted: Results, today: Results) -> Iterator[tuple[str, str, str]]:
+    """What of the results is another, before, and after."""
+    for labels in sorted(wanted.keys() | today.keys()):
+        before, after = wanted.get(labels), today.get(labels)
+        if before is None or after is None or before["digest"] != after["digest"]:
+            yield ", ".join(filter(None, labels)), _shown(before), _shown(after)
+
+
+def _shown(row: dict[str, str] | None) -> str:
+    if row is None:
+        return "none"
+    speed = f", {row['tok_s']} tok/s" if row["tok_s"] else ""
+    return f"{row['misses']} misses{speed} ({row['digest'][:6]})"
+
+
+def in_changelog(text: str, what: str, moved: list[tuple[str, str, str]]) -> str:
+    """The changelog with a line for results that moved."""
+    labels, before, after = moved[0]
+    more = f" and {len(moved) - 1} more" if len(moved) > 1 else ""
+    assert CHANGED in text, "the changelog has no table of changed results"
+    return text.replace(CHANGED, f"{CHANGED}| {what} ({labels}{more}) | {before} | {after} |\n", 1)
+
+
+def load() -> Results:
+    """What is frozen."""
+    with FILE.open(newline="") as file:
+        return {tuple(row[label] for label in LABELS): row for row in csv.DictReader(file)}
 
 
 def main(arguments: list[str]) -> int:
-    """Compare, or with `--write` freeze; names of traces limit it to them."""
+    """Compare, or freeze; names of traces limit it to them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("traces", nargs="*", metavar="TRACE")
+    parser.add_argument("--write", metavar="WHAT", help="freeze today's results; WHAT changed them")
+    told = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    names = [name for name in arguments if name != "--write"] or list(sim.catalog())
-    found = list(results(names))
-    if "--write" in arguments:
-        with FILE.open("w", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([(*LABELS, "rows", "digest"), *found])
-        return 0
-    wanted = {tuple(row[:-1]): row[-1] for row in polars.read_csv(FILE, infer_schema=False).fill_null("").iter_rows()}
-    wanted = {labels: digest for labels, digest in wanted.items() if labels[0] in names}
-    today = {row[:-1]: row[-1] for row in found}
-    moved = sorted(labels for labels in wanted.keys() | today.keys() if wanted.get(labels) != today.get(labels))
-    for labels in moved:
-        print(*labels, "was", wanted.get(labels), "is", today.get(labels))
+    names = told.traces or list(sim.catalog())
+    frozen = load()
+    today = {tuple(row[label] for label in LABELS): row for row in results(names)}
+    wanted = {labels: row for labels, row in frozen.items() if labels[0] in names}
+    moved = list(moves(wanted, today))
+    for labels, before, after in moved:
+        print(f"{labels}: was {before}, is {after}")
     print(f"{len(today) - len(moved)} of {len(today)} as they were")
-    return 1 if moved else 0
+    if told.write is None:
+        return 1 if moved else 0
+    kept = {labels: row for labels, row in frozen.items() if labels not in wanted}
+    with FILE.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows([*today.values(), *kept.values()])
+    if moved:
+        CHANGELOG.write_text(in_changelog(CHANGELOG.read_text(), told.write, moved))
+    return 0
 
 
 if __name__ == "__main__":

@@ -121,7 +121,11 @@ def test_the_keywords_of_a_question_are_in_signature_and_docstring() -> None:
             r"replay\(\): .*'polcy'; did you mean 'policy'\? known: trace, bank, policy, ",
         ),
         (sim.replay, {"bank": 64, "lookahead": 4}, "'lookahead'; known: trace, bank, "),
-        (sim.curve, {"bank": 64}, r"curve\(\): .*'bank'; known: trace, policy, contract, io_split, model$"),
+        (
+            sim.curve,
+            {"bank": 64},
+            r"curve\(\): .*'bank'; known: trace, policy, contract, io_split, sample, seed, model$",
+        ),
         (sim.replay, {"policy": "lru"}, r"replay\(\): missing a required argument: 'bank'$"),
     ],
 )

@@ -14,6 +14,8 @@ from flashmoe_sim.systems.table import SYSTEMS
 from reports import checked
 from reports.policy_study import figures, page
 from reports.policy_study.measure import FOLDER, load, measure
+from reports.sampling import measure as sampling
+from reports.sampling import page as sampling_page
 
 PAGE = (FOLDER / "README.md").read_text()
 
@@ -50,3 +52,13 @@ def test_what_was_checked_is_of_systems() -> None:
     assert names
     assert names <= set(SYSTEMS)
     assert names == set(checked.ROWS) | set(checked.FITTED), "a system's rows are gone, or begin otherwise"
+
+
+def test_the_page_of_samples_is_made_of_the_committed_errors() -> None:
+    committed = pl.read_csv(sampling.RESULTS), pl.read_csv(sampling.OTHER_WAYS)
+    assert sampling_page.markdown(*committed) == (sampling.FOLDER / "README.md").read_text(), "run ./dev report"
+
+
+def test_errors_of_samples_are_those_of_today() -> None:
+    stored = pl.read_csv(sampling.RESULTS).filter(pl.col("trace") == "qwen3-30b-mlx")
+    assert_frame_equal(stored, sampling.measure("qwen3-30b-mlx"), abs_tol=2e-4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table
@@ -9,7 +11,10 @@ from flashmoe_sim.cli.options import asks
 from flashmoe_sim.cli.workload import load_workload, model_option, trace_argument
 from flashmoe_sim.io.sizes import size
 
-SHOWN = 20
+if TYPE_CHECKING:
+    from flashmoe_sim.policies.base import Policy
+    from flashmoe_sim.residency.workload import Workload
+
 KEPT = (
     "hits",
     "misses",
@@ -28,30 +33,51 @@ KEPT = (
     "policy",
     "contract",
     "io_split",
-    policy={"help": "Eviction policy: lru, min or static."},
+    policy={"help": "Eviction policy: lru, min or static; with --sample any that evicts."},
     contract={
         "default": "atomic",
-        "help": "Replay contract: atomic; protected for lru and static; runtime for static.",
+        "help": "Replay contract: atomic; protected for lru and static; runtime for static; with --sample any.",
     },
 )
+@click.option(
+    "--sample",
+    "share",
+    type=float,
+    metavar="SHARE",
+    help="Replay this share of the layers only, and estimate the others: 0.25.",
+)
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the layers that are drawn.")
 @model_option
 @lenient_option
 @json_option
 def command(
-    trace: str, policy: str, contract: str, model: str | None, io_split: int, lenient: bool, as_json: bool
+    trace: str,
+    policy: str,
+    contract: str,
+    share: float | None,
+    seed: int,
+    model: str | None,
+    io_split: int,
+    lenient: bool,
+    as_json: bool,
 ) -> None:
     """Count every bank size of TRACE in one pass; the table shows some, --json all.
 
-    TRACE is a file, or a name from `sim trace catalog`. LRU curves begin at the largest call.
+    TRACE is a file, or a name from `sim trace catalog`. LRU curves begin at the largest call. --sample estimates the
+    curve of a policy that no one pass counts, with a 90 % interval: docs/sampling.md.
 
     \b
-    Example:  sim curve python-256 --policy min
+    Examples:  sim curve python-256 --policy min
+               sim curve gpt-oss-120b --policy arc --sample 0.25
     """
     from flashmoe_sim.policies.table import parse_policy
-    from flashmoe_sim.residency.curve import hit_curve
+    from flashmoe_sim.residency.curve import hit_curve, round_sizes
 
     chosen = parse_policy(policy)
     workload = load_workload(trace, model, lenient=lenient)
+    if share is not None:
+        _sampled(workload, chosen, contract, share=share, seed=seed, as_json=as_json)
+        return
     totals = {
         slots: counts.total()
         for slots, counts in hit_curve(workload, chosen, contract=contract, io_split=io_split).items()
@@ -60,7 +86,7 @@ def command(
         rows = [{"bank": slots, **{name: total[name] for name in KEPT}} for slots, total in totals.items()]
         print_json({"trace": workload.trace.name, "policy": chosen.spec, "contract": contract, "curve": rows})
         return
-    shown = _some(list(totals))
+    shown = round_sizes(list(totals))
     columns = [("bank", "right"), ("hits", "right"), ("misses", "right"), ("evicted", "right"), ("hit %", "right")]
     columns += [("full-hit calls %", "right"), ("read/token", "right"), ("memory", "right")]
     cells = [
@@ -80,9 +106,30 @@ def command(
     print_table(columns, cells, title=f"{workload.trace.name}: {chosen.spec}, contract {contract}", caption=caption)
 
 
-def _some(sizes: list[int]) -> list[int]:
-    """The first and the last of consecutive sizes, and between them round ones: multiples of a power of two."""
-    every = 1
-    while len(sizes) > SHOWN * every:
-        every *= 2
-    return [size for size in sizes if size in (sizes[0], sizes[-1]) or size % every == 0]
+def _sampled(workload: Workload, policy: Policy, contract: str, *, share: float, seed: int, as_json: bool) -> None:
+    from flashmoe_sim.residency.sample import sampled_curve
+    from flashmoe_sim.trace.cut import shown_layers
+
+    found = sampled_curve(workload, policy, contract=contract, share=share, seed=seed)
+    name, of = workload.trace.name, len(workload.trace.layers)
+    if as_json:
+        sample = {"kind": "layers", "share": share, "layers": found.layers, "of": of, "seed": seed}
+        document = {"trace": name, "policy": policy.spec, "contract": contract, "sample": sample}
+        print_json(document | {"curve": found.rows})
+        return
+    columns = [("bank", "right"), ("hit %", "right"), ("90 % interval", "right"), ("misses/token", "right")]
+    columns += [("lru hit %", "right")]
+    cells = [
+        (
+            str(row["bank_slots"]),
+            f"{100 * row['hit_rate']:.2f}",
+            f"{100 * row['hit_rate_lo']:.2f} .. {100 * row['hit_rate_hi']:.2f}",
+            "-" if row["misses_per_token"] is None else f"{row['misses_per_token']:.2f}",
+            percent(row["lru_hit_rate"]),
+        )
+        for row in found.rows
+    ]
+    title = f"{name}: {policy.spec}, contract {contract}, estimated from a sample"
+    replayed = f"{len(found.layers)} of {of} layers (seed {seed}): {shown_layers(found.layers)}"
+    caption = f"replayed in {replayed}; lru is exact"
+    print_table(columns, cells, title=title, caption=caption)

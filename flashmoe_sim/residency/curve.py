@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,8 @@ from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.replay import build_counts
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
+
+MOST_SHOWN = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +115,8 @@ def hit_curve(workload: Workload, policy: Policy, *, contract: str = "atomic", i
     if not one_pass_policy(policy, contract):
         raise BadInput(
             f"policy {policy.spec} has no one-pass curve under the contract {contract}; lru has one under protected "
-            "and atomic, min under atomic, static under all but sequential; others: `sim sweep --bank-step 1`"
+            "and atomic, min under atomic, static under all but sequential; others: `sim sweep --bank-step 1`, or a "
+            "sample of the layers (`--sample 0.25`)"
         )
     profile = workload.profile(policy).pools
     curves = [pool_curve(pool, policy, seen) for pool, seen in zip(workload.layer_pools, profile, strict=True)]
@@ -123,3 +127,11 @@ def hit_curve(workload: Workload, policy: Policy, *, contract: str = "atomic", i
         table = np.array([curve.counts(bank.room) for curve, bank in zip(curves, banks, strict=True)])
         counts[slots] = build_counts(workload, setup, banks, table, pinned_experts(workload, setup, banks, every))
     return counts
+
+
+def round_sizes(sizes: Sequence[int]) -> list[int]:
+    """The first and the last of consecutive sizes, and between them round ones: multiples of a power of two."""
+    every = 1
+    while len(sizes) > MOST_SHOWN * every:
+        every *= 2
+    return [size for size in sizes if size in (sizes[0], sizes[-1]) or size % every == 0]

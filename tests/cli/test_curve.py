@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from flashmoe_sim import api
 from flashmoe_sim.cli.main import main
 
 
@@ -51,3 +52,35 @@ def test_round_sizes_are_shown_with_the_first_and_the_last(capsys: pytest.Captur
     shown = [int(row[0]) for row in rows if row[-1:] == ["MiB"] or row[-1:] == ["KiB"]]
     assert shown == [8, *range(16, 257, 16)]
     assert "17 of 249 sizes; --json gives all" in out
+
+
+def test_a_sample_says_that_it_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["curve", "qwen3-30b-phone", "--policy", "fifo", "--sample", "0.25", "--seed", "3"]
+    found = document(capsys, *asked)
+    sample = found["sample"]
+    assert (sample["kind"], sample["share"], sample["of"], sample["seed"]) == ("layers", 0.25, 48, 3)
+    assert len(set(sample["layers"])) == 12
+    table = api.curve("qwen3-30b-phone", policy="fifo", sample=0.25, seed=3)
+    assert found["curve"] == table.to_dicts()
+    assert all(row["sampled_layers"] == 12 for row in found["curve"])
+    assert main(asked) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "estimated from a sample" in out
+    assert "replayed in 12 of 48 layers (seed 3)" in out
+    assert "90 % interval" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--policy", "arc"], "has no one-pass curve"),
+        (["--sample", "0.5"], "leave out --sample"),
+        (["--policy", "arc", "--sample", "2"], "expected a share of the layers"),
+    ],
+)
+def test_what_has_no_such_curve_is_refused(
+    capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert main(["curve", "python-256", *options]) == 2
+    assert message in capsys.readouterr().err
