@@ -82,7 +82,8 @@ def plan_passes(tasks: Sequence[Task], *, refused: Refused | None = None) -> lis
             *plan_counts(workload, wanted, refused=errors),
             *_timed_passes(timed, set(setups)),
         ]
-        passes += [Pass(workload_id, one) for one in work]
+        if errors is None or any(task.setup not in errors for task in some):
+            passes += [Pass(workload_id, one) for one in work]
         if refused is not None and errors is not None:
             refused |= {(workload_id, setup): error for setup, error in errors.items()}
     return passes
