@@ -48,7 +48,7 @@ def clear(last_uses: Any, use: Any) -> None:
 
 @inlined
 def put_in_order(queue: Any, bank: Any, head: Any, tail: Any, moved_to: Any, own: Any) -> None:
-    """Add a moved use and the taker's own to the ring of a bank, u64 [banks, 2, places], before those that are later."""
+    """Add a moved use and the taker's own to a bank's ring, u64 [banks, 2, places], before those that are later."""
     places = queue.shape[2]
     i = tail[bank]
     tail[bank] = (i + 1) % places

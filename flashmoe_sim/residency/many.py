@@ -20,6 +20,7 @@ from flashmoe_sim.residency import nested, recency, tally
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import one_pass_policy, pinned_experts, pool_curve
+from flashmoe_sim.residency.fixed_lru import is_plain_lru, replay_sizes
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.pool_replay import Recording, replay_pool
 from flashmoe_sim.residency.replay import build_counts, replay
@@ -169,15 +170,16 @@ def _list_pass(workload: Workload, group: Banks) -> dict[Setup, Counts]:
 def _walk_jobs(workload: Workload, group: Banks, predicting: Lock) -> list[Job]:
     """Walks over parts of the pools, for all sizes; where pools are few, over each for some of the sizes."""
     parts, sizes = _parts(len(workload.pools(next(iter(group)).scope))), list(group.items())
-    shares = min(PARTS // len(parts), len(sizes))
+    shares = 1 if is_plain_lru(sizes[0][0]) else min(PARTS // len(parts), len(sizes))
     return [partial(_walk, workload, dict(sizes[n::shares]), part, predicting) for part in parts for n in range(shares)]
 
 
 def _walk(workload: Workload, group: Banks, part: range, predicting: Lock) -> dict[Setup, Counts]:
     """Visit each pool once, and replay it for every size before the next.
 
-    The sizes share the pool, near in the processor's caches, and no work: what a bank holds follows from all of its
-    past, and where a policy is no stack algorithm, no other size tells it. A pool that exceeds the caches, as the one
+    The sizes of LRU share what they have in common (`last_uses`). Those of other policies share the pool, near in the
+    processor's caches, and no work: what a bank holds follows from all of its past, and where a policy is no stack
+    algorithm, no other size tells it. A pool that exceeds the caches, as the one
     for all layers may, is not visited in pieces: replayed again at once, a piece takes at most 1 % less time.
     """
     first = next(iter(group))
@@ -185,9 +187,18 @@ def _walk(workload: Workload, group: Banks, part: range, predicting: Lock) -> di
     with predicting:
         ahead = workload.ahead(first.prefetch, first.scope)
     tables = {setup: _empty_table(workload) for setup in group}
+    plain = is_plain_lru(first)
+    together = {setup: banks for setup, banks in group.items() if plain and _holds_every_call(workload, setup, banks)}
+    each = {setup: banks for setup, banks in group.items() if setup not in together}
     for number in part:
+        if together:
+            counts = np.zeros((len(together), *_empty_table(workload).shape), np.int64)
+            rooms = np.array([banks[number].room for banks in together.values()])
+            replay_sizes(pools[number], first.contract, rooms, counts)
+            for setup, counted in zip(together, counts, strict=True):
+                tables[setup] += counted
         nothing = Recording.of(pools[number], ahead[number], wanted=False)
-        for setup, banks in group.items():
+        for setup, banks in each.items():
             replay_pool(workload, setup, number, banks[number], ahead[number], tables[setup], nothing)
     return {setup: build_counts(workload, setup, banks, tables[setup], part=part) for setup, banks in group.items()}
 
