@@ -84,7 +84,8 @@ def lru(key: Any, offset: Any, row: Any, rooms: Any, protect: bool, resident: An
     head, tail = np.zeros((2, banks), np.int64)
     upcoming = np.full(banks, NONE)  # the first of each queue
     held, filled, misses, aliased, broken = np.zeros((5, banks), np.int64)
-    requests, begin = 0, 0
+    requests: Any = 0
+    begin = 0
     for call in range(len(offset) - 1):
         n, lacked, packed, new_uses = ZERO, ZERO, ZERO, ZERO
         now, end = np.uint64(offset[call]) + ONE, np.uint64(offset[call + 1]) + ONE
@@ -164,19 +165,19 @@ def lru(key: Any, offset: Any, row: Any, rooms: Any, protect: bool, resident: An
                 moved[key[own - ONE]] |= ONE << bank
                 put_in_order(queue, bank, head, tail, use, own)
                 upcoming[bank] = queue[bank, 0, head[bank]]
-        for bank in range(np.uint64(banks)):
-            broken[bank] += np.int64((lacked >> bank) & ONE)
+        for number in range(banks):
+            broken[number] += np.int64((lacked >> np.uint64(number)) & ONE)
         if call + 2 == len(offset) or row[call + 1] != row[call]:
-            for bank in range(banks):
-                into = counts[bank, row[call]]
+            for number in range(banks):
+                into = counts[number, row[call]]
                 into[tally.CALLS] += call + 1 - begin
                 into[tally.REFS] += offset[call + 1] - offset[begin]
                 into[tally.REQUESTS] += requests
-                into[tally.HITS] += requests - misses[bank]
-                into[tally.MISSES] += misses[bank]
-                into[tally.COLD] += held[bank] - filled[bank]
-                into[tally.EVICTIONS] += misses[bank] - held[bank] + filled[bank]
-                into[tally.ALIASED] += aliased[bank]
-                into[tally.FULL_HIT_CALLS] += call + 1 - begin - broken[bank]
-                filled[bank], misses[bank], aliased[bank], broken[bank] = held[bank], 0, 0, 0
+                into[tally.HITS] += requests - misses[number]
+                into[tally.MISSES] += misses[number]
+                into[tally.COLD] += held[number] - filled[number]
+                into[tally.EVICTIONS] += misses[number] - held[number] + filled[number]
+                into[tally.ALIASED] += aliased[number]
+                into[tally.FULL_HIT_CALLS] += call + 1 - begin - broken[number]
+                filled[number], misses[number], aliased[number], broken[number] = held[number], 0, 0, 0
             requests, begin = 0, call + 1
