@@ -33,11 +33,11 @@ def growth(results: dict[str, Any]) -> Figure:
                 amounts, [row["ns"] for row in rows], label=contract, color=COLOURS[number], marker=MARKERS[number]
             )
         panel.set_xscale("log", base=2)
-        panel.set_xticks(amounts, [f"{amount:,}" for amount in amounts])
+        panel.set_xticks(amounts, [_short(amount) for amount in amounts])
         panel.minorticks_off()
         panel.set_xlabel(label)
-        panel.set_ylim(bottom=0)
         _plain(panel)
+    panels[0].set_ylim(bottom=0)
     panels[0].set_ylabel("ns a reference")
     panels[0].legend(frameon=False)
     return figure
@@ -52,13 +52,17 @@ def peers(results: dict[str, Any]) -> Figure:
     ours = [" size" in row["amount"] for row in rows]
     rates = [1e3 / row["ns"] for row in rows]
     bars = panel.barh(range(len(rows)), rates, color=[COLOURS[0] if one else "#999999" for one in ours])
-    panel.bar_label(bars, [f"{rate:,.3g}" for rate in rates], padding=4)
+    panel.bar_label(bars, [f"{rate:,.0f}" if rate > 100 else f"{rate:.1f}" for rate in rates], padding=4)
     panel.set_yticks(range(len(rows)), [row["amount"] for row in rows])
     panel.set_xscale("log")
     panel.set_xlabel("million references a second, one core")
     panel.margins(x=0.1)
     _plain(panel)
     return figure
+
+
+def _short(amount: int) -> str:
+    return f"{amount // 1000}k" if amount >= 1000 else str(amount)
 
 
 def _plain(panel: Any) -> None:

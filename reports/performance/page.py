@@ -113,7 +113,13 @@ def peers_table(results: dict[str, Any]) -> str:
     """Every program, the slowest first."""
     peers = _peers(results)
     rows = [
-        (name, f"{ns:,.2f}", f"{1e3 / ns:,.3g}", _times(peers[PEER] / ns), _times(peers[PLAIN] / ns))
+        (
+            name,
+            f"{ns:,.2f}",
+            f"{1e3 / ns:,.0f}" if ns < 10 else f"{1e3 / ns:.1f}",
+            _times(peers[PEER] / ns),
+            _times(peers[PLAIN] / ns),
+        )
         for name, ns in sorted(peers.items(), key=lambda item: -item[1])
     ]
     return _table(("", "ns a reference", "million a second", f"against {PEER}", f"against {PLAIN}"), rows)
@@ -155,7 +161,10 @@ def threads_table(results: dict[str, Any]) -> str:
 def _busy(machine: dict[str, Any]) -> str:
     if max(machine["load_before"], machine["load_after"]) <= machine["cores"]:
         return ""
-    return ": other work was on the machine, and times by the clock, such as those of threads, mean little"
+    return (
+        ": other work was on the machine and in its caches, and times by the clock, such as those of threads, "
+        "mean little"
+    )
 
 
 def _peers(results: dict[str, Any]) -> dict[str, float]:
