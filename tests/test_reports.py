@@ -12,6 +12,9 @@ from polars.testing import assert_frame_equal
 
 from flashmoe_sim.systems.table import SYSTEMS
 from reports import checked
+from reports.performance import figures as performance_figures
+from reports.performance import measure as performance
+from reports.performance import page as performance_page
 from reports.policy_study import figures, page
 from reports.policy_study.measure import FOLDER, load, measure
 from reports.sampling import measure as sampling
@@ -39,6 +42,14 @@ def test_figures_of_the_page_are_drawn(tmp_path: Path) -> None:
     figures.draw(load(), tmp_path)
     shown = set(re.findall(r"\]\((\w+\.png)\)", PAGE))
     assert {path.name for path in tmp_path.iterdir()} == shown == {path.name for path in FOLDER.glob("*.png")}
+
+
+def test_performance_page_is_made_of_the_committed_timings(tmp_path: Path) -> None:
+    timings, written = performance.load(), (performance.FOLDER / "README.md").read_text()
+    assert performance_page.markdown(timings) == written, "run python -m reports.performance"
+    performance_figures.draw(timings, tmp_path)
+    shown = set(re.findall(r"\]\((\w+\.png)\)", written))
+    assert {path.name for path in tmp_path.iterdir()} == shown
 
 
 def test_what_was_checked_is_of_the_committed_results() -> None:

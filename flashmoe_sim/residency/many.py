@@ -19,6 +19,7 @@ from flashmoe_sim.residency import nested, recency, tally
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import one_pass_policy, pinned_experts, pool_curve
+from flashmoe_sim.residency.fixed_lru import is_plain_lru, replay_sizes
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.pool_replay import Recording, replay_pool
 from flashmoe_sim.residency.replay import build_counts, replay
@@ -207,24 +208,35 @@ def _list_pass(workload: Workload, setups: Sequence[Setup], part: range) -> dict
 def _walk_jobs(workload: Workload, setups: list[Setup]) -> list[CountPass]:
     """Walks over parts of the pools, for up to SIZES sizes; where pools are few, over each for some of the sizes."""
     parts = _parts(len(workload.pools(setups[0].scope)))
-    shares = max(min(PARTS // len(parts), len(setups)), -(-len(setups) // SIZES))
+    cut = 1 if is_plain_lru(setups[0]) else min(PARTS // len(parts), len(setups))
+    shares = max(cut, -(-len(setups) // SIZES))
     return [CountPass("walk", tuple(setups[n::shares]), part) for n in range(shares) for part in parts]
 
 
 def _walk(workload: Workload, setups: Sequence[Setup], part: range) -> dict[Setup, Counts]:
     """Visit each pool once, and replay it for every size before the next.
 
-    The sizes share the pool, near in the processor's caches, and no work: what a bank holds follows from all of its
-    past, and where a policy is no stack algorithm, no other size tells it. A pool that exceeds the caches, as the one
+    The sizes of LRU share what they have in common (`last_uses`). Those of other policies share the pool, near in the
+    processor's caches, and no work: what a bank holds follows from all of its past, and where a policy is no stack
+    algorithm, no other size tells it. A pool that exceeds the caches, as the one
     for all layers may, is not visited in pieces: replayed again at once, a piece takes at most 1 % less time.
     """
     group = _banks(workload, setups)
     pools = workload.pools(setups[0].scope)
     ahead = workload.ahead(setups[0].prefetch, setups[0].scope)
     tables = {setup: _empty_table(workload) for setup in group}
+    plain = is_plain_lru(setups[0])
+    together = {setup: banks for setup, banks in group.items() if plain and _holds_every_call(workload, setup, banks)}
+    each = {setup: banks for setup, banks in group.items() if setup not in together}
     for number in part:
+        if together:
+            counts = np.zeros((len(together), *_empty_table(workload).shape), np.int64)
+            rooms = np.array([banks[number].room for banks in together.values()])
+            replay_sizes(pools[number], setups[0].contract, rooms, counts)
+            for setup, counted in zip(together, counts, strict=True):
+                tables[setup] += counted
         nothing = Recording.of(pools[number], ahead[number], wanted=False)
-        for setup, banks in group.items():
+        for setup, banks in each.items():
             replay_pool(workload, setup, number, banks[number], ahead[number], tables[setup], nothing)
     return {setup: build_counts(workload, setup, banks, tables[setup], part=part) for setup, banks in group.items()}
 

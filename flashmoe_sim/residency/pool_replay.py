@@ -21,6 +21,7 @@ from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency import atomic, deferred, flat, sequential, tally, victim
 from flashmoe_sim.residency.ahead import NOT_READ, Ahead, compare
 from flashmoe_sim.residency.capacity import Capacity, slot_overflow
+from flashmoe_sim.residency.fixed_lru import is_plain_lru, replay_sizes
 from flashmoe_sim.residency.own_kernels import checked, new_state
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.setup import FIXED_SLOT_CONTRACTS, Setup
@@ -73,6 +74,8 @@ def replay_pool(
     table = np.zeros_like(counts)
     if setup.contract == "sequential" and not len(recording.calls) and _flat_serves(setup, bank):
         held = _replay_flat(pool, setup, bank, table)
+    elif not len(recording.calls) and is_plain_lru(setup) and pool.calls_fit(bank.room):
+        (held,) = replay_sizes(pool, setup.contract, np.array([bank.room]), table[np.newaxis])
     else:
         run = _replay_deferred if setup.fixed_slots else _replay_undeferred
         held, (call, fault, slot) = run(pool, setup, bank, ahead, table, recording)

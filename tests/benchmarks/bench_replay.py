@@ -161,6 +161,7 @@ def against_libcachesim(trace: RoutingTrace, folder: Path) -> None:
         "min, one size, sequential": (one("min", "sequential"), 4),
         "min:forced, one size, sequential": (one("min:forced", "sequential"), 4),
         "LRU, every size, whole calls": (lambda: pool_curve(pool, parse_policy("lru")), 3),
+        "LRU, one size, protected": (one("lru", "protected"), None),
         "LRU, one size, runtime": (one("lru", "runtime"), None),
         "min, one size, atomic": (one("min", "atomic"), None),
         "min, every size, whole calls": (lambda: pool_curve(pool, parse_policy("min")), 1),

@@ -1,0 +1,183 @@
+"""LRU for several bank sizes in one walk, under the contracts of fixed slots: `runtime` with its aliasing, `protected`.
+
+An expert's last use is the same in every bank that holds it. So the banks share one row of bits, a 1 for the last use
+of each expert, and each bank has a hand: its least recently used expert is that of the first 1 from its hand on that it
+holds. The hand only moves forward. A hit costs no bank anything.
+
+Under `runtime` a victim may be asked for later in its own call. It then counts as a hit and stays out, and the slot
+that was its own counts as used again: the expert now in there, the taker, is as old as that later use instead of its
+own. Such moved uses wait in a queue of the bank, in order, until its hand comes by.
+
+A use is the place of its reference in the pool and 1, so that 0 is the use of what was never asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba.cpython.unsafe import numbers
+
+from flashmoe_sim._jit import inlined, jit
+from flashmoe_sim.residency import tally
+
+trailing_zeros: Any = numbers.trailing_zeros
+
+MOST_SIZES = 64
+ZERO, ONE, SIX, LAST = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(63)
+NONE = np.uint64(2**64 - 1)
+
+
+@inlined
+def first_use(last_uses: Any, at: Any) -> Any:
+    """The first 1 from `at` on in a row of bits that has one; the next word is looked at, too, to spare a branch."""
+    word = at >> SIX
+    uses = (last_uses[word] >> (at & LAST)) | ((last_uses[word + ONE] << ONE) << (LAST - (at & LAST)))
+    while uses == ZERO:
+        word += ONE
+        at = word << SIX
+        uses = last_uses[word]
+    return at + np.uint64(trailing_zeros(uses))
+
+
+@inlined
+def clear(last_uses: Any, use: Any) -> None:
+    """Take one 1 out of a row of bits."""
+    last_uses[use >> SIX] &= ~(ONE << (use & LAST))
+
+
+@inlined
+def put_in_order(queue: Any, bank: Any, head: Any, tail: Any, moved_to: Any, own: Any) -> None:
+    """Add a moved use and the taker's own to a bank's ring, u64 [banks, 2, places], before those that are later."""
+    places = queue.shape[2]
+    i = tail[bank]
+    tail[bank] = (i + 1) % places
+    while i != head[bank] and queue[bank, 0, (i - 1) % places] > moved_to:
+        queue[bank, 0, i], queue[bank, 1, i] = queue[bank, 0, (i - 1) % places], queue[bank, 1, (i - 1) % places]
+        i = (i - 1) % places
+    queue[bank, 0, i], queue[bank, 1, i] = moved_to, own
+
+
+@jit
+def lru(key: Any, offset: Any, row: Any, rooms: Any, protect: bool, resident: Any, counts: Any) -> None:
+    """Replay one pool for all of `rooms`.
+
+    key: u32 [references], offset: i64 [calls + 1], row: i32 [calls], the row of `counts` a call is added to.
+    rooms: i64 [banks], slots, at most MOST_SIZES of them, each at least the distinct experts of the largest call.
+    resident: u64 [keys], all 0 at first; a bit for each bank that holds the key, the lowest for the first.
+    counts: i64 [banks, rows, N_COLUMNS], added to.
+    """
+    banks, largest = len(rooms), np.max(np.diff(offset))
+    every = NONE >> np.uint64(MOST_SIZES - banks)
+    width = ZERO  # each expert of a call has 2^width bits in `misses_of`, for the banks that lack it
+    while ONE << width < banks:
+        width += ONE
+    member, was, lacking = np.zeros((3, largest), np.uint64)  # of the call, in the order of first reference
+    misses_of = np.zeros((largest << width) // 64 + 1, np.uint64)
+    lost = np.zeros((3, largest * banks), np.uint64)  # of the call: aliased use, bank, the taker's own use
+    last_uses = np.zeros((len(key) + 1) // 64 + 2, np.uint64)
+    used = np.zeros(len(resident), np.uint64)  # by key, the last use
+    moved = np.zeros(len(resident), np.uint64)  # by key, the banks in which its slot was used after it
+    hand = np.ones(banks, np.uint64)
+    # From the use at its hand on, a bank evicts no more than the slots it had then: so many moved uses can wait.
+    queue = np.zeros((banks, 2, 2 * np.max(rooms) + 1), np.uint64)
+    head, tail = np.zeros((2, banks), np.int64)
+    upcoming = np.full(banks, NONE)  # the first of each queue
+    held, filled, misses, aliased, broken = np.zeros((5, banks), np.int64)
+    requests: Any = 0
+    begin = 0
+    for call in range(len(offset) - 1):
+        n, lacked, packed, new_uses = ZERO, ZERO, ZERO, ZERO
+        now, end = np.uint64(offset[call]) + ONE, np.uint64(offset[call + 1]) + ONE
+        for use in range(now, end):
+            k = key[use - ONE]
+            before = used[k]
+            if before < now:
+                used[k] = use
+                if protect:
+                    clear(last_uses, before)
+                new_uses |= ONE << (use & LAST)
+                lacks = every & ~resident[k]
+                resident[k] = every
+                member[n], was[n], lacking[n] = k, before, lacks
+                lacked |= lacks
+                place = n << width
+                packed |= lacks << (place & LAST)
+                n += ONE
+                if ((n << width) & LAST) == ZERO:
+                    misses_of[place >> SIX] = packed
+                    packed = ZERO
+            if use & LAST == LAST:
+                last_uses[use >> SIX] |= new_uses
+                new_uses = ZERO
+        last_uses[end >> SIX] |= new_uses
+        misses_of[(n << width) >> SIX] = packed
+        requests += np.int64(n)
+        n_lost = 0
+        for part in range(((n << width) + LAST) >> SIX):
+            rest = misses_of[part]
+            while rest:
+                place = np.uint64(trailing_zeros(rest))
+                rest &= rest - ONE
+                bank = place & ((ONE << width) - ONE)
+                bit = ONE << bank
+                misses[bank] += 1
+                if held[bank] < rooms[bank]:
+                    held[bank] += 1
+                    continue
+                at = hand[bank]
+                own = used[member[((part << SIX) + place) >> width]]
+                while True:
+                    at = first_use(last_uses, at)
+                    if at >= upcoming[bank]:
+                        at = upcoming[bank]
+                        use = queue[bank, 1, head[bank]]
+                        head[bank] = (head[bank] + 1) % queue.shape[2]
+                        upcoming[bank] = queue[bank, 0, head[bank]] if head[bank] != tail[bank] else NONE
+                        victim = np.uint64(key[use - ONE])
+                        holds = moved[victim] & bit
+                        if holds and used[victim] == use:
+                            break
+                    else:
+                        use = at
+                        at += ONE
+                        victim = np.uint64(key[use - ONE])
+                        holds = resident[victim] & ~moved[victim] & bit
+                        if holds & (ZERO - np.uint64(used[victim] < now)):
+                            break
+                    if holds and used[victim] > own and not protect:  # asked for later in this call
+                        i = min(used[victim] - now, n - ONE)
+                        while member[i] != victim:
+                            i -= ONE
+                        if was[i] == use and not lacking[i] & bit:
+                            lost[0, n_lost], lost[1, n_lost], lost[2, n_lost] = used[victim], bank, own
+                            n_lost += 1
+                            break
+                hand[bank] = at
+                resident[victim] ^= bit
+        if not protect:
+            for i in range(n):
+                clear(last_uses, was[i])
+                moved[member[i]] = ZERO
+            for j in range(n_lost):
+                use, bank, own = lost[0, j], lost[1, j], lost[2, j]
+                aliased[bank] += 1
+                moved[key[own - ONE]] |= ONE << bank
+                put_in_order(queue, bank, head, tail, use, own)
+                upcoming[bank] = queue[bank, 0, head[bank]]
+        for number in range(banks):
+            broken[number] += np.int64((lacked >> np.uint64(number)) & ONE)
+        if call + 2 == len(offset) or row[call + 1] != row[call]:
+            for number in range(banks):
+                into = counts[number, row[call]]
+                into[tally.CALLS] += call + 1 - begin
+                into[tally.REFS] += offset[call + 1] - offset[begin]
+                into[tally.REQUESTS] += requests
+                into[tally.HITS] += requests - misses[number]
+                into[tally.MISSES] += misses[number]
+                into[tally.COLD] += held[number] - filled[number]
+                into[tally.EVICTIONS] += misses[number] - held[number] + filled[number]
+                into[tally.ALIASED] += aliased[number]
+                into[tally.FULL_HIT_CALLS] += call + 1 - begin - broken[number]
+                filled[number], misses[number], aliased[number], broken[number] = held[number], 0, 0, 0
+            requests, begin = 0, call + 1

@@ -1,0 +1,1 @@
+"""How fast replays are, and how their cost grows: `python -m reports.performance`."""

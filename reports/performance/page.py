@@ -1,0 +1,189 @@
+"""The page of the performance report, from its timings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from reports.filled import wrapped
+from reports.performance.measure import (
+    CONTRACTS,
+    DEFAULT,
+    LAYERS,
+    PEER_TOKENS,
+    ROUNDS,
+    SIZES,
+    SLOTS,
+    SWEEP_LAYERS,
+    SWEEP_TOKENS,
+    SWEPT,
+    TOKENS,
+)
+
+PEER = "libCacheSim"
+PLAIN = "plain Python"
+MEMORY = "reading the references from memory"
+BOTH = CONTRACTS[:2]
+TIMES = "\N{MULTIPLICATION SIGN}"
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """README.md; every number in it is of `results`."""
+    machine = results["machine"]
+    swept = ", ".join(map(str, SWEPT))
+    return wrapped(f"""# How fast is it?
+
+`python -m reports.performance` measures everything on this page again and writes it, its figures and
+[results.json](results.json); no number in it is typed. The contract is the default, `{DEFAULT}`; others stand beside
+it. Workers of a cluster are not measured here.
+
+Measured {machine["date"]} on {machine["processor"]}, {machine["cores"]} cores, {machine["system"]}, Python
+{machine["python"]}. Load average {machine["load_before"]:.1f} at the beginning and {machine["load_after"]:.1f} at the
+end{_busy(machine)}. Times are CPU time of one thread but for those of threads: the median of {ROUNDS} rounds in which
+all that is compared takes turns, after one that is not counted. Ratios are within one run, and the trace is synthetic:
+top-8 of 256 experts, skewed, drifting and sticky.
+
+## In short
+
+{in_short(results)}
+
+## Against other programs
+
+LRU with {SLOTS} slots on {PEER_TOKENS:,} tokens of one layer. `{PEER}` replays one reference at a time, as `sequential`
+does. `{PLAIN}` is an `OrderedDict` that protects the experts of a call, the rule of the patched runtime's cache
+estimator; that program itself is not run here, but [its output](../../data/README.md) is reproduced by a test. The last
+row is the least that any replay can take: one sum over as many bytes as the references have, from memory.
+
+{peers_table(results)}
+
+![References a second](peers.png)
+
+## How cost grows
+
+LRU with {swept} slots, all in one walk, by tokens ({LAYERS[0]} layers) and by layers ({TOKENS[0]:,} tokens); and with
+{SIZES[0]} to {SIZES[-1]} sizes from 16 to 256 slots ({TOKENS[1]:,} tokens, {LAYERS[0]} layers). Nanoseconds a
+reference of the trace, for all sizes together:
+
+{growth_table(results)}
+
+![Time of a reference by tokens, layers and sizes](growth.png)
+
+Under `protected` and `atomic` one stack pass gives every size. Under `runtime` an expert can lose its slot to another
+of its own call, which no list of all sizes can show. The sizes share the last uses of experts, so that a hit costs
+nothing more for more sizes, and a miss costs each size that has it.
+
+## Policies
+
+One size of {SLOTS} slots, {TOKENS[1]:,} tokens of one layer, nanoseconds a reference. Policies other than LRU have no
+walk that sizes share under these contracts: each size takes as long again.
+
+{policies_table(results)}
+
+## Threads
+
+`lru`, `static` and `min` at {swept} slots on {SWEEP_TOKENS:,} tokens of {SWEEP_LAYERS} layers
+({_threads(results, DEFAULT)[0]["refs"]:,} references), gathered and replayed. *Times one* is how much faster than one
+thread by the clock, in the median and in the best round of each, which load disturbs least. *CPU time* is that of all
+threads against that of one: 1.00 where the second thread costs nothing.
+
+{threads_table(results)}
+""")
+
+
+def in_short(results: dict[str, Any]) -> str:
+    """The headline ratios, each under the default contract first."""
+    peers = _peers(results)
+    other = [name for name in CONTRACTS if name != DEFAULT]
+    one = {contract: peers[PEER] / peers[f"one size, {contract}"] for contract in CONTRACTS}
+    sizes = {contract: _ns(results, "tokens", contract)[-1] for contract in BOTH}
+    threads = _threads(results, DEFAULT)
+    return f"""- **One LRU size** is {_times(one[DEFAULT])} libCacheSim's speed under `{DEFAULT}`; \
+{", ".join(f"{_times(one[name])} under `{name}`" for name in other)}.
+- **Against plain Python**, one size under `{DEFAULT}`: {_times(peers[PLAIN] / peers[f"one size, {DEFAULT}"])};
+`runtime` {_times(peers[PLAIN] / peers["one size, runtime"])}.
+- **Five sizes in one walk** take {sizes[DEFAULT]:.1f} ns a reference under `{DEFAULT}` and {sizes["runtime"]:.1f}
+under `runtime`, {sizes["runtime"] / sizes["protected"]:.2f} times the time of `protected`.
+- **Memory** could deliver references {_times(peers[f"one size, {DEFAULT}"] / peers[MEMORY])} as fast as one size is
+replayed under `{DEFAULT}`: replays are limited by what they compute.
+- **Two threads** are {threads[0]["best_wall_s"] / threads[1]["best_wall_s"]:.2f} times one by the clock (best rounds),
+for {threads[1]["cpu_s"] / threads[0]["cpu_s"]:.2f} times the CPU time."""
+
+
+def peers_table(results: dict[str, Any]) -> str:
+    """Every program, the slowest first."""
+    peers = _peers(results)
+    rows = [
+        (
+            name,
+            f"{ns:,.2f}",
+            f"{1e3 / ns:,.0f}" if ns < 10 else f"{1e3 / ns:.1f}",
+            _times(peers[PEER] / ns),
+            _times(peers[PLAIN] / ns),
+        )
+        for name, ns in sorted(peers.items(), key=lambda item: -item[1])
+    ]
+    return _table(("", "ns a reference", "million a second", f"against {PEER}", f"against {PLAIN}"), rows)
+
+
+def growth_table(results: dict[str, Any]) -> str:
+    """Tokens, layers and sizes under both contracts."""
+    rows = []
+    for of, amounts in (("tokens", TOKENS), ("layers", LAYERS), ("sizes", SIZES)):
+        by_contract = {contract: _ns(results, of, contract) for contract in BOTH}
+        for number, amount in enumerate(amounts):
+            first, second = (by_contract[contract][number] for contract in ("protected", "runtime"))
+            rows.append((of, f"{amount:,}", f"{first:.2f}", f"{second:.2f}", f"{second / first:.2f}"))
+    return _table(("grows", "to", "`protected`", "`runtime`", "runtime / protected"), rows)
+
+
+def policies_table(results: dict[str, Any]) -> str:
+    """One size of each policy under both contracts."""
+    found = {(row["amount"], row["contract"]): row["ns"] for row in results["rows"] if row["of"] == "policies"}
+    names = list(dict.fromkeys(policy for policy, _ in found))
+    rows = [(f"`{name}`", *(f"{found[name, contract]:.1f}" for contract in BOTH)) for name in names]
+    return _table(("policy", *(f"`{contract}`" for contract in BOTH)), rows)
+
+
+def threads_table(results: dict[str, Any]) -> str:
+    """One and two threads under both contracts."""
+    rows = []
+    for contract in BOTH:
+        one, *more = _threads(results, contract)
+        for row in more:
+            ratios = [one[name] / row[name] for name in ("wall_s", "best_wall_s")]
+            seconds = (f"{one['best_wall_s']:.2f} s", f"{row['best_wall_s']:.2f} s")
+            cpu = f"{row['cpu_s'] / one['cpu_s']:.2f}"
+            rows.append((f"`{contract}`", row["amount"], *seconds, *(f"{ratio:.2f}" for ratio in ratios), cpu))
+    head = ("contract", "threads", "one, best", "these, best", "times one, median", "times one, best", "CPU time")
+    return _table(head, rows)
+
+
+def _busy(machine: dict[str, Any]) -> str:
+    if max(machine["load_before"], machine["load_after"]) <= machine["cores"]:
+        return ""
+    return (
+        ": other work was on the machine and in its caches, and times by the clock, such as those of threads, "
+        "mean little"
+    )
+
+
+def _peers(results: dict[str, Any]) -> dict[str, float]:
+    return {row["amount"]: row["ns"] for row in results["rows"] if row["of"] == "peers"}
+
+
+def _ns(results: dict[str, Any], of: str, contract: str) -> list[float]:
+    return [row["ns"] for row in results["rows"] if row["of"] == of and row["contract"] == contract]
+
+
+def _threads(results: dict[str, Any], contract: str) -> list[dict[str, Any]]:
+    return [row for row in results["rows"] if row["of"] == "threads" and row["contract"] == contract]
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.1f} {TIMES}" if ratio < 100 else f"{ratio:,.0f} {TIMES}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    rule = "|".join(["---", *["---:"] * (len(head) - 1)])
+    first, *rest = (f"| {' | '.join(map(str, line))} |" for line in (head, *rows))
+    return "\n".join((first, f"|{rule}|", *rest))

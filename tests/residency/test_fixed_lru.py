@@ -1,0 +1,98 @@
+"""LRU for several sizes in one walk, under the contracts of fixed slots, counts what the plain twin counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flashmoe_sim.residency import tally
+from flashmoe_sim.residency.fixed_lru import replay_sizes
+from flashmoe_sim.residency.last_uses import MOST_SIZES
+from flashmoe_sim.residency.setup import FIXED_SLOT_CONTRACTS, Setup
+from tests.residency import naive
+from tests.residency.builders import COLUMNS, Call, one_layer, random_calls
+from tests.residency.compare import calls_of, workload_of
+from tests.residency.test_many import assert_planned, fits
+from tests.residency.test_twins import every_bank, random_workload
+
+
+def counted(calls: Sequence[Call], n_experts: int, rooms: Sequence[int], contract: str) -> list[dict[str, int]]:
+    """The columns of each size, after the contents were compared with the twin's, which is asked size by size."""
+    workload = workload_of(calls, {0: n_experts})
+    table = np.zeros((len(rooms), 1, tally.N_COLUMNS), np.int64)
+    contents = replay_sizes(workload.layer_pools[0], contract, np.array(rooms), table)
+    found = [{name: int(row[0, column]) for name, column in COLUMNS.items()} for row in table]
+    for room, held, columns in zip(rooms, contents, found, strict=True):
+        twin = naive.replay(
+            calls_of(workload.trace), contract=contract, policy="lru", n_experts={0: n_experts}, slots=room
+        )
+        assert columns == {name: twin.table[0][name] for name in COLUMNS}, room
+        assert [(0, int(key)) for key in held] == sorted(twin.contents[0]), room
+    return found
+
+
+def sizes(calls: Sequence[Call], n_experts: int) -> list[int]:
+    return list(range(max(len(set(experts)) for _, experts, _ in calls), n_experts + 1))
+
+
+def test_a_moved_use_waits_for_its_turn() -> None:
+    # Bank of 3. [0,1,2] fills it. [3,0,1]: 3 evicts 0, which this call asks for later: 0 is aliased, out, and 3 is as
+    # old as that reference. 1 hits. By use: 2, 3 (as old as 0), 1. [4]: 2 goes. [5]: 3 goes, though 1 was asked for
+    # after 3 was: both moved and own use are older. [3]: a miss, which evicts 1. [1]: a miss again.
+    calls = one_layer([[0, 1, 2], [3, 0, 1], [4], [5], [3], [1]])
+    (found,) = counted(calls, 6, [3], "runtime")
+    assert (found["misses"], found["aliased"], found["evictions"]) == (8, 1, 5)
+    # With 1 before 0 the moved use is the later one: [4] evicts 2, [5] evicts 1, and 3 is still there.
+    calls = one_layer([[0, 1, 2], [3, 1, 0], [4], [5], [3], [1]])
+    (found,) = counted(calls, 6, [3], "runtime")
+    assert (found["misses"], found["aliased"], found["evictions"]) == (7, 1, 4)
+
+
+@pytest.mark.parametrize("contract", FIXED_SLOT_CONTRACTS)
+def test_calls_at_random(contract: str) -> None:
+    """Narrow and wide calls, with repeats, few and many experts: banks in one word and in several."""
+    aliased = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        n_experts = int(rng.integers(2, 40))
+        calls = random_calls(rng, n_experts=n_experts, steps=60, most_tokens=int(rng.integers(1, 4)))
+        aliased += sum(row["aliased"] for row in counted(calls, n_experts, sizes(calls, n_experts), contract))
+    assert (aliased > 1_000) == (contract == "runtime")
+
+
+@pytest.mark.parametrize("contract", FIXED_SLOT_CONTRACTS)
+def test_more_sizes_than_one_walk_takes(contract: str) -> None:
+    n_experts = MOST_SIZES + 24
+    calls = random_calls(np.random.default_rng(1), n_experts=n_experts, steps=150, most_tokens=2, width=8)
+    counted(calls, n_experts, [*sizes(calls, n_experts), 40, 40], contract)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    calls=st.lists(st.lists(st.integers(0, 6), max_size=8), min_size=1, max_size=25).filter(any),
+    contract=st.sampled_from(FIXED_SLOT_CONTRACTS),
+)
+def test_any_calls(calls: list[list[int]], contract: str) -> None:
+    calls_of_layer = one_layer(calls)
+    counted(calls_of_layer, 7, sizes(calls_of_layer, 7), contract)
+
+
+@pytest.mark.parametrize("scope", ["layer", "global"])
+def test_plans_count_what_replays_count(scope: str) -> None:
+    for seed in range(8):
+        workload = random_workload(seed)
+        setups = [Setup(bank, contract="runtime", scope=scope) for bank in every_bank(workload)]
+        assert_planned(workload, [setup for setup in setups if fits(workload, setup)])
+
+
+def test_old_uses_are_found_again() -> None:
+    """Many words of bits lie between the uses of some experts."""
+    rng = np.random.default_rng(3)
+    often = [rng.choice(8, 3, replace=False).tolist() for _ in range(900)]
+    calls = one_layer([*np.split(rng.permutation(np.arange(8, 32)), 8), *often, [30, 31, 3], *often[:300], [9, 30, 0]])
+    calls = [(layer, [int(one) for one in experts], tokens) for layer, experts, tokens in calls]
+    counted(calls, 32, [3, 6, 8, 12, 20, 31, 32], "runtime")
