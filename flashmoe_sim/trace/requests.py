@@ -34,6 +34,7 @@ class Hints:
     n_layers, top_k: sizes of an array that is sent without its shape.
     prompt_tokens: tokens of the prompt, for arrays alone. phase: "prompt" or "decode" if all tokens are that.
     start: tokens before the first row. missing: an id that stands for no routing, beside all negative ones.
+    axes: what the axes of an array are, of request, token, layer and k. array, weights_array: names in an archive.
     """
 
     prefill_chunk: int | None = None
@@ -45,6 +46,9 @@ class Hints:
     phase: str | None = None
     start: int | None = None
     missing: int | None = None
+    axes: tuple[str, ...] | None = None
+    array: str | None = None
+    weights_array: str | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -263,8 +267,8 @@ def _notes(requests: Sequence[Request], steps: _Steps, hints: Hints) -> list[str
     notes = []
     if (steps.phase == PHASE_PROMPT).any():
         chunk = hints.prefill_chunk
-        how = "as told" if chunk else "llama.cpp's default; --prefill-chunk gives the server's"
-        notes.append(f"prompts are taken to be read in chunks of {chunk or PREFILL_CHUNK:,} tokens ({how})")
+        how = "" if chunk else " (llama.cpp's default; --prefill-chunk gives the server's)"
+        notes.append(f"prompts are taken to be read in chunks of {chunk or PREFILL_CHUNK:,} tokens{how}")
     if len(requests) > 1:
         notes.append(
             f"{len(requests):,} requests, one after another: which tokens shared a pass was not recorded "
