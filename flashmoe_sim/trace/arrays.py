@@ -18,6 +18,7 @@ from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.requests import Hints, Request, trace_of_requests
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
+from flashmoe_sim.trace.token_rows import prompt_length
 from flashmoe_sim.trace.wire import NPY_MAGIC, npy_array, small_ids
 from flashmoe_sim.trace.zipped import MAGIC, Archive, first_member
 
@@ -124,16 +125,7 @@ def _request(path: Path, hints: Hints, ids: NDArray[Any], weight: NDArray[Any] |
         absent = (expert < 0) | (expert == (-1 if hints.missing is None else hints.missing))
         held = np.flatnonzero(~absent.all(axis=(1, 2)))
         expert = expert[: int(held[-1]) + 1 if len(held) else 0]
-    if hints.prompt_tokens is None and hints.phase is None:
-        raise BadInput(
-            f"{path}: {list(ids.shape)} [tokens, layers, k], but no array says which tokens are the prompt; give "
-            "--prompt-tokens P or --phase decode to `sim trace import`"
-        )
     start = hints.start or 0
-    prompt = hints.prompt_tokens
-    if prompt is None:
-        prompt = start + len(expert) if hints.phase == "prompt" else start
-    if prompt > start + len(expert):
-        raise BadInput(f"{path}: {start + len(expert):,} tokens, but a prompt of {prompt:,}; check --prompt-tokens")
+    prompt = prompt_length(start + len(expert), start, hints, where)
     kept = None if weight is None else np.ascontiguousarray(weight[: len(expert)], np.float32)
     return Request(expert=expert, prompt=prompt, start=start, weight=kept, where=where)

@@ -64,7 +64,9 @@ FORMATS: dict[str, TraceFormat] = {
         TraceFormat("step-layers", "JSON lists of steps with layers", "flashmoe_sim.trace.step_layers"),
         TraceFormat("megatron-jsonl", "Megatron-LM's routing trace", "flashmoe_sim.trace.megatron_jsonl"),
         TraceFormat("moe-trace-csv", "CSV of llama.cpp tracers", "flashmoe_sim.trace.moe_trace_csv", takes_hints=True),
-        TraceFormat("plain-csv", "CSV with the columns layer and expert", "flashmoe_sim.trace.plain_csv"),
+        TraceFormat(
+            "plain-csv", "CSV with the columns layer and expert", "flashmoe_sim.trace.plain_csv", takes_hints=True
+        ),
         TraceFormat("runtime-jsonl", "the patched runtime's --moe-trace", "flashmoe_sim.trace.runtime_jsonl"),
     )
 }

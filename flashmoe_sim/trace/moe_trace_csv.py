@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from flashmoe_sim.trace.plain_csv import PHASES
 from flashmoe_sim.trace.requests import Hints, Request, trace_of_requests
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
-from flashmoe_sim.trace.token_rows import TokenRows, token_arrays
+from flashmoe_sim.trace.token_rows import TokenRows, requests_of_rows
 
 FORMAT = "moe-trace-csv"
 HEADER = ["phase", "token", "layer", "rank", "expert"]
@@ -62,11 +63,9 @@ def read(
         named = header == HEADER
         if not named:
             header = ["position", "layer", *(f"id{rank}" for rank in range(len(header) - 2))]
-            stream.seek(0)
-            if first.startswith(BOM):
-                stream.read(len(BOM))
         columns = _columns(header)
-        blocks = line_blocks(stream, path=path, first_line=1 + named, progress=progress)
+        rest = line_blocks(stream, path=path, first_line=2, progress=progress)
+        blocks = rest if named else chain([first], rest)
         rows = read_rows(blocks, path=path, first_line=1 + named, header=header, columns=columns, lenient=lenient)
     value = {name: values.astype(np.int64) for name, values in rows.values.items()}
     if named:
@@ -77,20 +76,10 @@ def read(
         expert, rank = np.stack([value[name] for name in header[2:]], axis=1), None
     request = np.zeros(len(prompt), np.int64)
     request[1:] = np.cumsum(prompt[1:] & ~prompt[:-1])
-    position, prompts = _counted_from_0(request, position, prompt)
     table = TokenRows(request, position, value["layer"], expert, rank)
-    layers, found = token_arrays(table, where=str(path))
-    chunk = _batch(value["layer"], position, prompt)
+    chunk = _batch(table.layer, position, prompt)
     hints = replace(hints or Hints(), prefill_chunk=(hints and hints.prefill_chunk) or chunk)
-    requests = [
-        Request(
-            expert=one.expert,
-            prompt=int(prompts[one.request]),
-            start=one.first,
-            where=f"{path.name}, request {one.request}",
-        )
-        for one in found
-    ]
+    layers, requests = requests_of_rows(table, prompt, hints=hints, where=path.name)
     misread = _misread(requests, chunk)
     numbered = replace(hints, moe_layers=hints.moe_layers or layers)
     return trace_of_requests(
@@ -110,21 +99,6 @@ def _columns(header: list[str]) -> list[Column]:
         "position": Column("position", low=-MOST_TOKENS, high=MOST_TOKENS),
     }
     return [known.get(name, Column(name)) for name in header]
-
-
-def _counted_from_0(
-    request: NDArray[np.int64], position: NDArray[np.int64], prompt: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Positions from the prompt's first token on, even if decoded tokens are counted from 0; and prompts' lengths."""
-    count, most = int(request[-1]) + 1, np.iinfo(np.int64).max
-    first, end, decoded = np.full(count, most), np.zeros(count, np.int64), np.full(count, most)
-    np.minimum.at(first, request[prompt], position[prompt])
-    np.minimum.at(decoded, request[~prompt], position[~prompt])
-    origin = np.where(first < 0, first, 0)
-    end[first < most] = -most
-    np.maximum.at(end, request[prompt], position[prompt] + 1)
-    again = np.where((decoded < most) & ((decoded < end) | (first == most)), end - decoded, 0)
-    return position - origin[request] + np.where(prompt, 0, again[request]), end - np.where(first < most, origin, 0)
 
 
 def _batch(layer: NDArray[np.int64], position: NDArray[np.int64], prompt: NDArray[np.bool_]) -> int | None:
@@ -151,9 +125,9 @@ def _misread(requests: list[Request], chunk: int | None) -> tuple[str, ...]:
             return (
                 Note(
                     MISREAD,
-                    f"{request.where}: the first {-(-experts // k)} prompt tokens name each of {experts} experts once in "
-                    "every layer: the recorder took strided ids for contiguous ones, and all but the first token of a "
-                    "batch are wrong",
+                    f"{request.where}: the first {-(-experts // k)} prompt tokens name each of {experts} experts once "
+                    "in every layer: the recorder took strided ids for contiguous ones; all but the first token of "
+                    "a batch are wrong",
                 ),
             )
     return ()

@@ -53,13 +53,13 @@ def routed_rows(
     if requests[0].expert.shape[2] == 1:
         held &= np.array([any((one.expert[:, layer] != 0).any() for one in requests) for layer in range(len(numbers))])
     wanted = held & (numbers >= 0)
+    for layer in np.flatnonzero(~held & (numbers >= 0)):
+        _check_unrouted(requests, states, int(layer), int(numbers[layer]))
     if not wanted.any():
         raise BadInput(
             f"{requests[0].where}: no token of it has routing, every row is {_shown(requests[0], 0, 0)} or the like; "
             "the capture was empty: check that the engine records this model, and its version"
         )
-    for layer in np.flatnonzero(~held & (numbers >= 0)):
-        _check_unrouted(requests, states, int(layer), int(numbers[layer]))
     layers = np.flatnonzero(wanted)
     kept = _Kept(lenient)
     rows = [
