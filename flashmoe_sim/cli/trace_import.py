@@ -58,6 +58,8 @@ def import_(
     """
     from flashmoe_sim.geometry.hints import hints_of
     from flashmoe_sim.geometry.load import load_model
+    from flashmoe_sim.trace.load import find_format
+    from flashmoe_sim.trace.sglang_pt import read_ranks
     from flashmoe_sim.trace.table import read_table
     from flashmoe_sim.trace.table_columns import Columns
 
@@ -66,15 +68,17 @@ def import_(
     model = given.pop("model")
     if columns is None and (odd := [name for name in ABOUT_TABLES if about[name]]):
         raise click.UsageError(f"--{odd[0].replace('_', '-')} is of --columns; give both")
-    if columns is None and len(files) > 1:
-        raise click.UsageError("several files are one table in parts, with --columns; import others one by one")
+    if columns is None and len(files) > 1 and any(find_format(Path(file)).name != "sglang-pt" for file in files):
+        raise click.UsageError("several files are ranks of SGLang's recorder, or with --columns parts of a table")
     if given["moe_layers"] is not None:
         given["moe_layers"] = tuple(parse_numbers(given["moe_layers"], "--moe-layers"))
     if given["axes"] is not None:
         given["axes"] = tuple(axis.strip() for axis in given["axes"].split(","))
     hints = hints_of(load_model(model) if model else None, **{k: v for k, v in given.items() if v is not None})
     write = trace_writer(out, to, force=force)
-    if columns is None:
+    if columns is None and len(files) > 1:
+        trace = read_ranks([Path(file) for file in files])
+    elif columns is None:
         trace = read_trace(files[0], lenient=lenient, notes=False, hints=hints)
         _check_used(files[0], trace.format, given)
     else:

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.trace.calls import ID_MAX
-from flashmoe_sim.trace.cut import shown_layers
+from flashmoe_sim.trace.request_layers import check_ids, check_layers, layer_numbers
 from flashmoe_sim.trace.routed_rows import RoutedRows, routed_rows
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, infer_n_experts
 
@@ -85,8 +84,14 @@ class Request:
         Raises BadInput if the rows are not those of the tokens fed.
         """
         if self.generated is None:
-            return self.start or 0
-        fed = self.prompt + max(self.generated - 1, 0)
+            start = self.start or 0
+            if start + self.rows < self.prompt - 1:
+                raise BadInput(
+                    f"{self.where}: {self.rows:,} rows of routing from token {start:,} on, but {self.prompt:,} prompt "
+                    "tokens; the recording is incomplete, or this is the number of another request"
+                )
+            return start
+        fed = self.prompt + self.generated - 1  # of a prompt alone, too: the last token is fed, but not recorded
         start = fed - self.rows if self.start is None else self.start
         if start + self.rows != fed or not 0 <= start <= self.prompt:
             raise BadInput(
@@ -118,11 +123,11 @@ def trace_of_requests(
     if not requests:
         raise BadInput(f"{name}: holds no request with routing in it; record it again")
     shape = _one_shape(requests)
-    numbers, assumed = _layer_numbers(shape[0], moe_only=requests[0].moe_only, hints=hints, where=requests[0].where)
+    numbers, assumed = layer_numbers(shape[0], moe_only=requests[0].moe_only, hints=hints, where=requests[0].where)
     firsts = [request.first for request in requests]
     found = routed_rows(requests, firsts, numbers=numbers, missing=hints.missing, lenient=lenient)
     layers = numbers[found.layers]
-    _check_layers(layers, hints, where=requests[0].where)
+    check_layers(layers, hints, where=requests[0].where)
     chunk = hints.prefill_chunk or PREFILL_CHUNK
     steps = _Steps.of(requests, firsts, found, chunk)
     tokens = int(steps.tokens.sum())
@@ -162,7 +167,7 @@ def trace_of_requests(
         notes=(*assumed, *found.notes, *_notes(requests, steps, hints), *notes),
     )
     if hints.model:
-        _check_ids(trace, name)
+        check_ids(trace, name)
     return trace
 
 
@@ -188,53 +193,6 @@ def _one_shape(requests: Sequence[Request]) -> tuple[int, int]:
                 "give files of one version"
             )
     return first.expert.shape[1], first.expert.shape[2]
-
-
-def _layer_numbers(
-    count: int, *, moe_only: bool, hints: Hints, where: str
-) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """The model's number of each layer of an array, -1 for one to leave out; and what was assumed."""
-    known = hints.moe_layers or (tuple(sorted(hints.model)) if hints.model else None)
-    every = np.arange(count)
-    if count > ID_MAX + 1:
-        raise BadInput(f"{where}: {count:,} layers; at most {ID_MAX + 1:,} expected: the axes are in another order")
-    if known is None:
-        if not moe_only:
-            return every, ()
-        return every, (
-            f"the recording has the routed layers alone: they are numbered 0-{count - 1}; "
-            "give --model or --moe-layers for the model's own numbers",
-        )
-    if len(known) == count:
-        return np.array(known), ()
-    if not moe_only and max(known) < count:
-        return np.where(np.isin(every, known), every, -1) if hints.moe_layers else every, ()
-    raise BadInput(
-        f"{where}: {count} layers, but the model routes in {len(known)}: {shown_layers(known)}; "
-        "check --model or --moe-layers"
-    )
-
-
-def _check_layers(layers: NDArray[np.int64], hints: Hints, *, where: str) -> None:
-    if hints.model and (other := sorted(set(layers.tolist()) - set(hints.model))):
-        raise BadInput(
-            f"{where}: layers {shown_layers(other)} are routed, but the model routes in {shown_layers(hints.model)}; "
-            "check --model and the sizes of the array"
-        )
-
-
-def _check_ids(trace: RoutingTrace, name: str) -> None:
-    experts = np.array([trace.n_experts[layer] for layer in trace.layers])
-    if int(trace.expert.max()) < experts.min():
-        return
-    limit = np.repeat(experts[np.searchsorted(trace.layers, trace.layer)], np.diff(trace.offset))
-    at = int((trace.expert >= limit).argmax())
-    if trace.expert[at] >= limit[at]:
-        call = int(np.searchsorted(trace.offset, at, side="right")) - 1
-        raise BadInput(
-            f"{name}: expert {trace.expert[at]} in layer {trace.layer[call]}, which has {limit[at]} in the model, "
-            "counted from 0; check --model and the sizes of the array"
-        )
 
 
 @dataclass(frozen=True, eq=False)

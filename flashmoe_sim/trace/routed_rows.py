@@ -85,7 +85,7 @@ def _states(request: Request, missing: int | None) -> NDArray[np.uint8]:
     state = np.zeros((rows, layers), np.uint8)
     if not rows:
         return state
-    least, largest = int(expert.min()), int(expert.max())
+    least, largest = 0 if expert.dtype.kind == "u" else int(expert.min()), int(expert.max())
     if largest > ID_MAX and largest != missing:
         raise BadInput(
             f"{request.where}: expert {largest:,}; at most {ID_MAX:,} expected: no routing, or of another dtype"

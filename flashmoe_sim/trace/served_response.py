@@ -84,6 +84,8 @@ class _Response:
         moe_only = False
         if before is not None:
             moe_only = True
+            if not isinstance(before, list) or not isinstance(routing, list | None):
+                raise BadResponse(f"{PROMPT_KEY} is {shown(before, 40)}; lists of expert ids expected")
             expert = _nested([*before, *(routing or [])])
             prompt, generated = _split(len(before), len(expert) - len(before), prompt=prompt, generated=generated)
         elif isinstance(routing, list):
@@ -166,7 +168,7 @@ class _Response:
             ids = small_ids(content.view(np.dtype(dtype).newbyteorder("<")))
         except ValueError as error:
             raise BadResponse(f"{KEY}: {error}") from None
-        rows = None if prompt is None or generated is None else prompt + max(generated - 1, 0) - (start or 0)
+        rows = None if prompt is None or generated is None else prompt + generated - 1 - (start or 0)
         return ids.reshape(_shape(ids.size, shape, rows, self.hints, where))
 
 

@@ -9,9 +9,9 @@ Source: sglang srt/eplb/expert_distribution.py@dd780ab.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,14 @@ IDLE = 4
 PHASES = {1: PHASE_PROMPT, 2: PHASE_DECODE, 5: PHASE_DECODE}  # extend, decode, verify; mixed passes are unknown
 
 
+class Pass(NamedTuple):
+    """One rank's part of a pass: the pass's number, ids [layers, tokens, k], -1 for none, and the phase."""
+
+    number: int
+    ids: NDArray[Any]
+    phase: int
+
+
 def sniff(head: bytes) -> bool:
     """Whether a file that begins with these bytes is a zip of `torch.save`."""
     return first_member(head).endswith("/data.pkl")
@@ -42,17 +50,14 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     ids that the map does not have.
     """
     del lenient
-    with open_bytes(path) as stream:
-        content = stream.read()
-    if progress:
-        progress(len(content))
-    archive = Archive(content, str(path))
-    pickled = next((name for name in archive.names if name.endswith("/data.pkl")), "")
-    try:
-        document = load_tensors(archive, pickled)
-    except NotTensors as error:
-        raise BadInput(f"{path}: {error}; expected a recording of SGLang in mode per_token") from None
-    records, mapping = _recording(path, document)
+    return read_ranks([path], progress=progress)
+
+
+def read_ranks(paths: Sequence[Path], *, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+    """Read the files of several ranks as one trace, joined pass by pass: the same ids count once. Raises as `read`."""
+    ranks = [_recording(one, _document(one, progress)) for one in paths]
+    path, mapping = paths[0], ranks[0][1]
+    records = _joined([record for found, _ in ranks for record in found], path)
     k = max((int((ids >= 0).any(axis=(0, 1)).sum()) for ids, _ in records), default=0)
     if not k:
         raise BadInput(
@@ -61,8 +66,9 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     parts: list[NDArray[np.int16]] = []
     calls: list[tuple[int, int, int, int]] = []  # step, layer, tokens, phase
     for step, (ids, phase) in enumerate(records):
-        for layer in np.flatnonzero((ids[:, :, 0] >= 0).any(axis=1)).tolist():
-            chosen = ids[layer, ids[layer, :, 0] >= 0, :k]
+        held: NDArray[np.bool_] = np.any(ids >= 0, axis=2)
+        for layer in np.flatnonzero(held.any(axis=1)).tolist():
+            chosen = ids[layer, held[layer], :k]
             where = f"{path}: pass {step}, layer {layer}"
             if (chosen < 0).any():
                 raise BadInput(f"{where}: a token has fewer than {k} experts (mixed top-k); the same number expected")
@@ -97,8 +103,39 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     )
 
 
-def _recording(path: Path, document: Any) -> tuple[list[tuple[NDArray[Any], int]], NDArray[Any] | None]:
-    """The ids and phase of each pass, in the order of passes, and the map to logical experts."""
+def _document(path: Path, progress: Callable[[int], None] | None) -> Any:
+    with open_bytes(path) as stream:
+        content = stream.read()
+    if progress:
+        progress(len(content))
+    archive = Archive(content, str(path))
+    pickled = next((name for name in archive.names if name.endswith("/data.pkl")), "")
+    try:
+        return load_tensors(archive, pickled)
+    except NotTensors as error:
+        raise BadInput(f"{path}: {error}; expected a recording of SGLang in mode per_token") from None
+
+
+def _joined(records: list[Pass], path: Path) -> list[tuple[NDArray[Any], int]]:
+    """The ids and the phase of every pass in their order, the tokens of all ranks together."""
+    if len({record.ids.shape[0] for record in records}) > 1:
+        raise BadInput(f"{path}: records have different numbers of layers; give files of one model")
+    passes: dict[int, dict[bytes, Pass]] = {}
+    for record in records:
+        passes.setdefault(record.number, {}).setdefault(record.ids.tobytes(), record)
+    found = []
+    for number in sorted(passes):
+        ranks = list(passes[number].values())
+        phases = {rank.phase for rank in ranks}
+        if len({rank.ids.shape[2] for rank in ranks}) > 1:
+            raise BadInput(f"{path}: pass {number} has different numbers of experts per token; give files of one model")
+        ids = np.concatenate([rank.ids for rank in ranks], axis=1)
+        found.append((ids, phases.pop() if len(phases) == 1 else PHASE_UNKNOWN))
+    return found
+
+
+def _recording(path: Path, document: Any) -> tuple[list[Pass], NDArray[Any] | None]:
+    """The passes of one rank, and the map to logical experts."""
     if isinstance(document, dict) and "logical_count" in document:
         raise BadInput(
             f"{path}: a recording of counts (mode stat), which hold no order of tokens; record in mode per_token, or "
@@ -107,33 +144,21 @@ def _recording(path: Path, document: Any) -> tuple[list[tuple[NDArray[Any], int]
     records = document.get("records") if isinstance(document, dict) else None
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise BadInput(f"{path}: a file of torch without records; expected a recording of SGLang in mode per_token")
-    found: list[tuple[int, NDArray[Any], int]] = []
-    seen: set[tuple[int, bytes]] = set()
-    layers = None
+    found: list[Pass] = []
     for number, record in enumerate(records):
-        mode = record.get("forward_mode")
-        ids = record.get(IDS)
+        mode, ids = record.get("forward_mode"), record.get(IDS)
         if mode == IDLE:
             continue
-        if not isinstance(ids, np.ndarray) or ids.ndim != 3 or ids.dtype.kind not in "iu":
-            found_text = list(ids.shape) if isinstance(ids, np.ndarray) else shown(ids, 40)
-            raise BadInput(f"{path}: record {number}: {IDS} is {found_text}; ids [layers, tokens, k] expected")
-        if layers not in (None, ids.shape[0]):
-            raise BadInput(
-                f"{path}: record {number} has {ids.shape[0]} layers, and another {layers}; the same expected"
-            )
-        layers = ids.shape[0]
+        if not isinstance(ids, np.ndarray) or ids.ndim != 3 or ids.dtype.kind not in "iu" or not ids.shape[2]:
+            shape = list(ids.shape) if isinstance(ids, np.ndarray) else shown(ids, 40)
+            raise BadInput(f"{path}: record {number}: {IDS} is {shape}; ids [layers, tokens, k] expected")
         order = record.get("forward_pass_id")
-        order = order if isinstance(order, int) else number
         phase = PHASES.get(mode, PHASE_UNKNOWN) if isinstance(mode, int) else PHASE_UNKNOWN
-        key = (order, ids.tobytes())
-        if key not in seen:  # another rank's record of the same pass
-            seen.add(key)
-            found.append((order, ids, phase))
-    found.sort(key=lambda one: one[0])
+        found.append(Pass(order if isinstance(order, int) else number, ids, phase))
     mapping = document.get(MAP)
-    if isinstance(mapping, np.ndarray) and layers is not None:
-        if mapping.ndim != 2 or mapping.dtype.kind not in "iu" or mapping.shape[0] != layers:
-            raise BadInput(f"{path}: {MAP} is {list(mapping.shape)}; [{layers}, physical experts] expected")
-        return [(ids, phase) for _, ids, phase in found], mapping
-    return [(ids, phase) for _, ids, phase in found], None
+    if not isinstance(mapping, np.ndarray) or not found:
+        return found, None
+    if mapping.ndim != 2 or mapping.dtype.kind not in "iu" or mapping.shape[0] != found[0].ids.shape[0]:
+        layers = found[0].ids.shape[0]
+        raise BadInput(f"{path}: {MAP} is {list(mapping.shape)}; [{layers}, physical experts] expected")
+    return found, mapping

@@ -77,7 +77,8 @@ def small_ids(ids: NDArray[Any]) -> NDArray[Any]:
         raise ValueError(f"an array of {ids.dtype}; whole numbers expected")
     if ids.dtype.itemsize == 1 or ids.dtype in (np.uint16, np.int16):
         return np.ascontiguousarray(ids)
-    if ids.size and (ids.max() > ID_MAX or ids.min() < -ID_MAX):
-        worst = ids.max() if ids.max() > ID_MAX else ids.min()
+    least, most = (int(ids.min()), int(ids.max())) if ids.size else (0, 0)
+    if most > ID_MAX or least < -ID_MAX:
+        worst = most if most > ID_MAX else least
         raise ValueError(f"expert {worst:,}; at most {ID_MAX:,} expected: no routing, or of another dtype")
-    return np.ascontiguousarray(ids, np.int16)
+    return np.ascontiguousarray(ids, np.uint8 if least >= 0 and most < 256 else np.int16)

@@ -131,6 +131,19 @@ def test_rows_are_all_tokens_fed_and_the_last_generated_one_is_not(tmp_path: Pat
     assert found[-1][4] == one.expert[5, 2].tolist()
 
 
+def test_a_prompt_alone_lacks_its_last_token(tmp_path: Path) -> None:
+    """No token was generated: the last row is that of the token before the last, not of the last."""
+    one = made(prompt=8, generated=1)
+    alone = Made(one.expert[:7], 8)
+    document = recordings.sglang(alone, prompt_tokens=8, completion_tokens=0)
+    assert calls(read(tmp_path, served(document), Hints(top_k=3))) == expected([Made(one.expert[:7], 7)])
+
+
+def test_a_cut_recording_of_unknown_length(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="12 rows of routing from token 0 on, but 30 prompt tokens"):
+        read(tmp_path, served(recordings.vllm(made(), usage={"prompt_tokens": 30})))
+
+
 @pytest.mark.parametrize("lost", [1, 3])
 def test_missing_rows_are_at_the_front(tmp_path: Path, lost: int) -> None:
     """A prefix that was not returned; aligned at the start instead, all routing would be shifted."""

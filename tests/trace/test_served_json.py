@@ -57,6 +57,8 @@ def choice(routing: Any) -> bytes:
         (choice({"data": "////fw==", "dtype": "int32"}), r"expert 2,147,483,647; at most 32,767|no .* int32"),
         (choice({"data": "////fw==", "shape": [1, 1, 1]}), "expert 2,147,483,647; at most 32,767 expected"),
         (choice({"data": "#" + "9" * 5000}), "no base64|cut off"),
+        (b'{"prompt_routed_experts": 7}', "prompt_routed_experts is 7; lists of expert ids expected"),
+        (b'{"prompt_routed_experts": [[[1]]], "choices": [{"routed_experts": "a"}]}', "lists of expert ids expected"),
         (choice(7), "routed_experts is 7; base64 or lists of expert ids expected"),
         (choice([[1, 2]]), r"is not \[tokens\]\[layers\]\[k\] of expert ids"),
         (choice([[[1.5, 2]]]), r"is not \[tokens\]\[layers\]\[k\] of expert ids"),

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.trace.sglang_pt import read_ranks
 from flashmoe_sim.trace.tensors import NotTensors, load_tensors
 from flashmoe_sim.trace.zipped import Archive
 from tests.trace.recordings import Pickled, calls, expected, made, recorder, torch_zip
@@ -67,6 +69,23 @@ def test_a_mixed_pass_has_no_phase(tmp_path: Path) -> None:
     document = recorder(made())
     document["records"][0]["forward_mode"] = 3
     assert read(tmp_path, torch_zip(document)).phase[0] == 0
+
+
+def test_ranks_are_joined_pass_by_pass(tmp_path: Path) -> None:
+    """Tensor-parallel ranks repeat the same tokens; others, of the same length here, have tokens of their own."""
+    one, other = made(1), made(2)
+    paths = [tmp_path / f"{rank}.pt" for rank in range(3)]
+    for path, held in zip(paths, (one, one, other), strict=True):
+        path.write_bytes(torch_zip(recorder(held)))
+    assert calls(read_ranks(paths[:2])) == expected([one])
+    both = [np.concatenate([a, b]) for a, b in zip(one.steps, other.steps, strict=True)]
+    found = calls(read_ranks(paths))
+    assert [call[4] for call in found] == [step[:, layer].ravel().tolist() for step in both for layer in range(3)]
+    assert main(["trace", "import", *map(str, paths), "--out", str(tmp_path / "all.parquet")]) == 0
+    assert calls(load_trace(tmp_path / "all.parquet")) == found
+    paths[1].write_bytes(torch_zip(recorder(made(layers=2))))
+    with pytest.raises(BadInput, match="records have different numbers of layers"):
+        read_ranks(paths)
 
 
 @pytest.mark.parametrize(
