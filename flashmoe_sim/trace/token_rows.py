@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.requests import Hints, Request
 
+MOST_SPARSE, MORE_CELLS = 8, 1 << 16  # cells for each row: of a prompt, some engines compute the last layer once
+
 
 class TokenRows(NamedTuple):
     """Rows of routing: request, position and layer i64 [rows]; expert i64 [rows, width], weight f32 the same or None.
@@ -109,6 +111,11 @@ def token_arrays(rows: TokenRows, *, where: str) -> tuple[tuple[int, ...], list[
             gap = int(seen[np.diff(seen).argmax()])
             raise BadInput(
                 f"{where}: token {gap + 1} is missing after {gap}; every token expected, in order from the first"
+            )
+        if tokens * len(layers) > MOST_SPARSE * (end - begin) + MORE_CELLS:
+            raise BadInput(
+                f"{where}: {end - begin:,} rows for {tokens:,} tokens of {len(layers):,} layers: most are missing; "
+                "a row for every token and layer expected"
             )
         cell = ((position[begin:end] - first) * len(layers) + place[begin:end])[:: int(each[0])]
 

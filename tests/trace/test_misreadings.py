@@ -100,6 +100,11 @@ def test_a_strided_recording_is_known_by_its_mark(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "found"),
     [
+        (
+            b"".join(b"%d,%d,1,2\n" % (at, at) for at in range(3000)),
+            "3,000 rows for 3,000 tokens of 3,000 layers: most",
+        ),
+        (b"0,0,1,2\n2000000000,0,1,2\n", "token 1 is missing after 0"),
         (b"1,2,3,4\n2,1,5\n", "line 2: 3 fields, 4 expected"),
         (b"1,2,3,4\n2,1,x,5\n3,1,2,3\n", "line 2: id0 is 'x'"),
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -118,6 +119,21 @@ def test_every_hint_free_recording_needs_no_options(tmp_path: Path) -> None:
         _, content, hints = write(made())
         if hints == Hints():
             assert read(tmp_path, content).calls
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_memory_is_bounded_by_the_file(tmp_path: Path, encoding: str) -> None:
+    """Parsed JSON takes up to ten times its text, arrays of calls about as much as decoded ids."""
+    one = made(prompt=600, generated=400, layers=6, experts=64, k=8)
+    _, content, hints = ENCODINGS[encoding](one)
+    read(tmp_path, content, hints)  # compiles and imports
+    tracemalloc.start()
+    try:
+        read(tmp_path, content, hints)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 40 * len(content) + (4 << 20)
 
 
 # The traps of the study, one by one.
