@@ -81,7 +81,7 @@ def test_a_table_by_its_columns(here: Path, capsys: pytest.CaptureFixture[str]) 
         ("routing.npy --out a.parquet --axes layer,k --phase decode", "--axes layer,k: expected token, layer and k"),
         ("routing.npy --out a.parquet --moe-layers 3-x --phase decode", "--moe-layers '3-x'"),
         ("steps.json --out a.parquet --top-k 3", "steps.json: step-layers says all of itself; leave --top-k out"),
-        ("log.csv log.csv --out a.parquet", "several files are ranks of SGLang's recorder, or with --columns"),
+        ("steps.json steps.json --out a.parquet", "several files are ranks of SGLang's recorder, or with --columns"),
         ("log.csv --out a.parquet --where a=b", "--where is of --columns; give both"),
         ("log.csv --out a.parquet --columns layer", "--columns 'layer': expected NAME=COLUMN"),
         ("log.csv --out a.parquet --columns layer=blk,expert=e*,step=pos --where blk", "--where 'blk': expected NAME="),
