@@ -58,16 +58,14 @@ def parse_numbers(text: str, option: str) -> list[int]:
     return numbers
 
 
-def read_trace(
-    trace: str, *, lenient: bool = False, notes: bool = True, format: str | None = None, hints: Hints | None = None
-) -> RoutingTrace:
+def read_trace(trace: str, *, lenient: bool = False, notes: bool = True, hints: Hints | None = None) -> RoutingTrace:
     """Read what TRACE means, with progress; the reader's notes go to stderr where `notes`."""
     from flashmoe_sim.cli.progress import reading
     from flashmoe_sim.trace.bundled import find_trace
     from flashmoe_sim.trace.load import load_trace
 
     with reading(find_trace(trace)[0]) as progress:
-        loaded = load_trace(trace, lenient=lenient, format=format, progress=progress, hints=hints)
+        loaded = load_trace(trace, lenient=lenient, progress=progress, hints=hints)
     for note in loaded.notes if notes else ():
         message(f"{trace}: {note}")
     return loaded

@@ -69,8 +69,8 @@ def read(
     """Read a trace. Steps are counted from 0 in the order they stand.
 
     n_tokens is the column where there is one, else the number of first ranks in the call, else what the hints' top-k
-    says. With layer and expert alone, a call whose rows are a multiple of the shortest call's has several tokens. Else
-    it is 1; 0 (unknown) where an expert occurs twice in a call whose ranks were not recorded.
+    says. With layer and expert alone, and all calls multiples of the most common one, that is one token. Else it is 1;
+    0 (unknown) where an expert occurs twice in a call whose ranks were not recorded.
     Raises BadInput with the line number for a malformed row, unless lenient or it is a torn last line; for ranks of a
     token that are not in order, values that change within a call, or steps that are not in the order they happened.
     """
@@ -160,9 +160,9 @@ def _tokens_of_calls(
         out_of_order = ~first & ~follows
         _refuse(path, rows, out_of_order, "the ranks of a token are not in order 0, 1, 2, ... without gaps")
         return np.add.reduceat(first, starts, dtype=np.int32)
-    shortest = int(length.min())
-    if top_k is None and len(starts) > 1 and not {"step", "call"} & value.keys() and not (length % shortest).any():
-        top_k = shortest
+    if top_k is None and len(starts) > 1 and not {"step", "call"} & value.keys():
+        common = int(np.bincount(length).argmax())
+        top_k = None if (length % common).any() else common
     if top_k is not None:
         _refuse(path, rows, (length % top_k != 0)[call], f"its call is not a whole number of tokens of {top_k} experts")
         return (length // top_k).astype(np.int32)
@@ -211,7 +211,7 @@ def _notes(header: Sequence[str], value: dict[str, NDArray[Any]], n_tokens: NDAr
     if "step" not in value and "call" not in value:
         notes.append("no step or call column: a call begins where the layer changes")
         if "rank" not in value and "n_tokens" not in value and n_tokens.max(initial=0) > 1:
-            notes.append("calls with more rows than the shortest are taken for several tokens")
+            notes.append("calls with more rows than the most common are taken for several tokens")
     if unknown := int((n_tokens == 0).sum()):
         notes.append(
             f"tokens unknown and not counted where a call repeats an expert without ranks: {unknown:,} of the calls"

@@ -81,7 +81,9 @@ def test_a_batch_of_the_pull_request_has_several_tokens(tmp_path: Path) -> None:
     trace = read(tmp_path, recordings.layer_expert_csv(one))
     assert trace.n_tokens.tolist() == [2, 2, 1, 1]
     assert trace.top_k == 3
-    assert "calls with more rows than the shortest are taken for several tokens" in trace.notes
+    torn = recordings.layer_expert_csv(made(k=4)).splitlines(keepends=True)[:-2]
+    assert read(tmp_path, b"".join(torn)).n_tokens[-1] == 1  # two rows of four are no token of two
+    assert "calls with more rows than the most common are taken for several tokens" in trace.notes
 
 
 def test_a_strided_recording_is_known_by_its_mark(tmp_path: Path) -> None:
