@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from flashmoe_sim.cli.common import message
+from flashmoe_sim.io.errors import BadInput
 
 if TYPE_CHECKING:
     from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.residency.workload import Workload
+    from flashmoe_sim.trace.requests import Hints
     from flashmoe_sim.trace.routing import RoutingTrace
 
 trace_argument = click.argument("trace", metavar="TRACE")
@@ -42,14 +44,28 @@ def slots_hint(trace: RoutingTrace, contract: str) -> str:
     return "slots are recorded: --contract runtime reproduces the counts of their engine"
 
 
-def read_trace(trace: str, *, lenient: bool = False, notes: bool = True) -> RoutingTrace:
+def parse_numbers(text: str, option: str) -> list[int]:
+    """Numbers and ranges of numbers: 0-11,20."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or len(first + last) > 9:
+            raise BadInput(f"{option} {text!r}: {part!r} is not a number or a range; expected for example 0-11,20")
+        begin, end = int(first), int(last or first)
+        if end < begin or end > 32767:
+            raise BadInput(f"{option} {text!r}: {part!r} must go up, and no further than 32767")
+        numbers.extend(range(begin, end + 1))
+    return numbers
+
+
+def read_trace(trace: str, *, lenient: bool = False, notes: bool = True, hints: Hints | None = None) -> RoutingTrace:
     """Read what TRACE means, with progress; the reader's notes go to stderr where `notes`."""
     from flashmoe_sim.cli.progress import reading
     from flashmoe_sim.trace.bundled import find_trace
     from flashmoe_sim.trace.load import load_trace
 
     with reading(find_trace(trace)[0]) as progress:
-        loaded = load_trace(trace, lenient=lenient, progress=progress)
+        loaded = load_trace(trace, lenient=lenient, progress=progress, hints=hints)
     for note in loaded.notes if notes else ():
         message(f"{trace}: {note}")
     return loaded
@@ -57,7 +73,8 @@ def read_trace(trace: str, *, lenient: bool = False, notes: bool = True) -> Rout
 
 def load_workload(trace: str, model: str | None, *, lenient: bool = False) -> Workload:
     """The trace with its model: the one given, else that of the catalogue, else what the trace itself tells."""
+    from flashmoe_sim.geometry.hints import hints_of
     from flashmoe_sim.residency.workload import find_geometry, prepare
 
     geometry = find_geometry(trace, model)
-    return prepare(read_trace(trace, lenient=lenient), geometry)
+    return prepare(read_trace(trace, lenient=lenient, hints=hints_of(geometry)), geometry)

@@ -23,6 +23,7 @@ HELPERS = {
     "sweep_plan",
     "sweep_tables",
     "timing",
+    "trace_import",
     "trace_out",
     "trace_synth",
     "trace_what_if",

@@ -1,0 +1,159 @@
+"""Responses of vLLM and SGLang with the experts of every token: one response, a list of them, or one a line.
+
+vLLM: `routed_experts` of a choice is base64 of a `.npy` file, `[tokens fed, layers, k]`; in 0.21 nested lists of the
+routed layers alone, the prompt apart in `prompt_routed_experts`. SGLang: base64 of bare integers in `meta_info`,
+`sglext` or `sgl_ext`, of the response or a choice, without layers and k. `{"data": …, "shape": …}` holds base64, too.
+Lines of OpenAI's batch output hold a response in `response.body`.
+
+Source: vllm docs/training/routed_experts; sglang state_capturer/routed_experts_wire.py@a6463a1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.trace.lines import BOM, Skipped, trace_name
+from flashmoe_sim.trace.requests import Hints, Request, trace_of_requests
+from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.served_response import WITHOUT, BadResponse, requests_of
+from flashmoe_sim.trace.source import open_bytes
+
+FORMAT = "served-json"
+_BLANK = re.compile(rb"\s*\Z")
+_CUT = re.compile(rb'"routed_experts"\s*:\s*"')
+_BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\[\s*)?\{")
+_KEYS = re.compile(rb'"(?:routed_experts|prompt_routed_experts|choices|meta_info)"\s*:')
+
+
+@dataclass(frozen=True)
+class Document:
+    """The value of a JSON document, the texts that were cut out of it, and what is wrong with it."""
+
+    value: Any
+    arrays: Sequence[memoryview] = ()
+    error: str = ""
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is an object, or a list of objects, with a key of responses."""
+    return _BEGINNING.match(head) is not None and _KEYS.search(head) is not None
+
+
+def read(
+    path: Path,
+    *,
+    lenient: bool = False,
+    progress: Callable[[int], None] | None = None,
+    hints: Hints | None = None,
+) -> RoutingTrace:
+    """Read a trace; see `trace_of_requests`. lenient also leaves out responses without routing.
+
+    Raises BadInput, naming the response, for one that is cut short, has no routing or is malformed.
+    """
+    skipped = Skipped(path, lenient=lenient)
+    requests: list[Request] = []
+    with open_bytes(path) as stream:
+        for number, document in _documents(stream, progress):
+            try:
+                requests += _requests(document, where=f"{path.name}: line {number}", hints=hints or Hints())
+            except BadResponse as error:
+                skipped.line(number, str(error))
+    if not requests:
+        raise BadInput(f"{path}: holds no routing: {WITHOUT}")
+    return trace_of_requests(
+        requests,
+        format=FORMAT,
+        name=trace_name(path),
+        hints=hints,
+        lenient=lenient,
+        notes=("the ranks of a token's experts are not in the router's order", *skipped.notes()),
+    )
+
+
+def _documents(stream: IO[bytes], progress: Callable[[int], None] | None) -> Iterator[tuple[int, Document]]:
+    """The document of every line that is not blank; the whole stream as one if its first such line is not JSON.
+
+    A document's arrays are good until the next one.
+    """
+    lines = _lines(stream, progress)
+    for place, (number, text, begin, end) in enumerate(lines):
+        document = _document(text, begin, end)
+        if document.error and not place:
+            rest = (bytes(memoryview(text)[begin:end]) for _, text, begin, end in lines)
+            whole = b"\n".join([bytes(memoryview(text)[begin:end]), *rest])
+            yield number, _document(whole, 0, len(whole))
+            return
+        yield number, document
+
+
+def _lines(stream: IO[bytes], progress: Callable[[int], None] | None) -> Iterator[tuple[int, bytearray, int, int]]:
+    """Lines that are not blank: number from 1, and where they begin and end in a text that is used again for others.
+
+    New memory for every line would cost more than all that is done with it.
+    """
+    buffer, begin, used, number = bytearray(1 << 20), 0, 0, 0
+    read = -1
+    while read:
+        if used == len(buffer):
+            larger = bytearray(2 * len(buffer) if not begin else len(buffer))
+            larger[: used - begin] = memoryview(buffer)[begin:used]
+            buffer, begin, used = larger, 0, used - begin
+        at, read = used, stream.readinto(memoryview(buffer)[used:])  # type: ignore[attr-defined]
+        used += read
+        if progress:
+            progress(read)
+        if not number and buffer.startswith(BOM):
+            begin = len(BOM)
+        while (end := buffer.find(b"\n", max(begin, at), used)) >= 0:
+            number += 1
+            if not _BLANK.match(buffer, begin, end):
+                yield number, buffer, begin, end
+            begin = end + 1
+    if not _BLANK.match(buffer, begin, used):
+        yield number + 1, buffer, begin, used
+
+
+def _document(text: bytes | bytearray, begin: int, end: int) -> Document:
+    """The JSON in a part of a text, without the texts under the key `routed_experts`.
+
+    They are nearly all of a response, and finding where they end is much faster than parsing them. `"#0"`, `"#1"`, …
+    stand for them. Such a text has no escaped quotes. A key inside of another text has a backslash before its last one.
+    """
+    import orjson
+
+    arrays: list[memoryview] = []
+    kept: list[bytes | memoryview] = []
+    view, at = memoryview(text), begin
+    while found := _CUT.search(text, at, end):
+        close = text.find(b'"', found.end(), end)
+        if close < 0:
+            break
+        kept += [view[at : found.end()], b"#%d" % len(arrays)]
+        arrays.append(view[found.end() : close])
+        at = close
+    kept.append(view[at:end])
+    try:
+        return Document(orjson.loads(b"".join(kept)), arrays)
+    except orjson.JSONDecodeError as error:
+        return Document(None, error=f"not a complete JSON document ({error})")
+
+
+def _requests(document: Document, *, where: str, hints: Hints) -> Iterator[Request]:
+    if document.error:
+        raise BadResponse(document.error)
+    several = isinstance(document.value, list)
+    for number, response in enumerate(document.value if several else [document.value], 1):
+        here = f"{where}, response {number}" if several else where
+        if not isinstance(response, dict):
+            raise BadResponse(f"{shown(response, 40)}; a response expected, an object")
+        body = response.get("response")
+        if isinstance(body, dict):
+            response = body.get("body")  # noqa: PLW2901 - a line of batch output
+            if not isinstance(response, dict):
+                raise BadResponse("the batch output has no response.body: the request failed")
+        yield from requests_of(response, where=here, hints=hints, arrays=document.arrays)
