@@ -30,6 +30,7 @@ from flashmoe_sim.ceilings.diagnose import Diagnosis
 from flashmoe_sim.ceilings.diagnose import diagnose as run_diagnose
 from flashmoe_sim.ceilings.speed import Ceilings
 from flashmoe_sim.ceilings.speed import ceilings as run_ceilings
+from flashmoe_sim.geometry.hints import hints_of
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.shape import find_shape
@@ -156,7 +157,9 @@ def load_trace(trace: Trace, *, model: Model | None = None, lenient: bool = Fals
         geometry = None if model is None else load_model(model)
     else:
         geometry = find_geometry(trace, model)
-    return prepare(trace if isinstance(trace, RoutingTrace) else read_trace(trace, lenient=lenient), geometry)
+    if not isinstance(trace, RoutingTrace):
+        trace = read_trace(trace, lenient=lenient, hints=hints_of(geometry))
+    return prepare(trace, geometry)
 
 
 def inspect(trace: Trace, *, banks: Sequence[int] = ()) -> TraceStatistics:

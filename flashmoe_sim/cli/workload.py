@@ -11,6 +11,7 @@ from flashmoe_sim.cli.common import message
 if TYPE_CHECKING:
     from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.residency.workload import Workload
+    from flashmoe_sim.trace.requests import Hints
     from flashmoe_sim.trace.routing import RoutingTrace
 
 trace_argument = click.argument("trace", metavar="TRACE")
@@ -42,14 +43,16 @@ def slots_hint(trace: RoutingTrace, contract: str) -> str:
     return "slots are recorded: --contract runtime reproduces the counts of their engine"
 
 
-def read_trace(trace: str, *, lenient: bool = False, notes: bool = True) -> RoutingTrace:
+def read_trace(
+    trace: str, *, lenient: bool = False, notes: bool = True, format: str | None = None, hints: Hints | None = None
+) -> RoutingTrace:
     """Read what TRACE means, with progress; the reader's notes go to stderr where `notes`."""
     from flashmoe_sim.cli.progress import reading
     from flashmoe_sim.trace.bundled import find_trace
     from flashmoe_sim.trace.load import load_trace
 
     with reading(find_trace(trace)[0]) as progress:
-        loaded = load_trace(trace, lenient=lenient, progress=progress)
+        loaded = load_trace(trace, lenient=lenient, format=format, progress=progress, hints=hints)
     for note in loaded.notes if notes else ():
         message(f"{trace}: {note}")
     return loaded
@@ -57,7 +60,8 @@ def read_trace(trace: str, *, lenient: bool = False, notes: bool = True) -> Rout
 
 def load_workload(trace: str, model: str | None, *, lenient: bool = False) -> Workload:
     """The trace with its model: the one given, else that of the catalogue, else what the trace itself tells."""
+    from flashmoe_sim.geometry.hints import hints_of
     from flashmoe_sim.residency.workload import find_geometry, prepare
 
     geometry = find_geometry(trace, model)
-    return prepare(read_trace(trace, lenient=lenient), geometry)
+    return prepare(read_trace(trace, lenient=lenient, hints=hints_of(geometry)), geometry)

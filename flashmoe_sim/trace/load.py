@@ -6,12 +6,13 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.trace.bundled import find_trace
 from flashmoe_sim.trace.check import check_trace
 from flashmoe_sim.trace.lines import excerpt
+from flashmoe_sim.trace.requests import Hints
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes, reading
 
@@ -20,20 +21,24 @@ RUN, TRACES_OF_RUN = "run.json", ("trace.jsonl.gz", "trace.jsonl")
 
 
 class Read(Protocol):
-    """Reads a whole file of one format."""
+    """Reads a whole file of one format. more: `hints`, if the format takes them."""
 
     def __call__(
-        self, path: Path, /, *, lenient: bool = False, progress: Callable[[int], None] | None = None
+        self, path: Path, /, *, lenient: bool = False, progress: Callable[[int], None] | None = None, **more: Any
     ) -> RoutingTrace: ...
 
 
 @dataclass(frozen=True)
 class TraceFormat:
-    """One format: its name, what it is, and the module that holds `sniff` and `read`, imported when first needed."""
+    """One format: its name, what it is, and the module that holds `sniff` and `read`, imported when first needed.
+
+    takes_hints: whether `read` takes what a person says of a file of this format.
+    """
 
     name: str
     description: str
     module: str
+    takes_hints: bool = False
 
     @property
     def sniff(self) -> Callable[[bytes], bool]:
@@ -52,6 +57,7 @@ FORMATS: dict[str, TraceFormat] = {
         TraceFormat("parquet", "this program's own store", "flashmoe_sim.trace.store"),
         TraceFormat("route-csv", "route CSV with residency (`# route_trace v1`)", "flashmoe_sim.trace.route_csv"),
         TraceFormat("token-pairs", "a line of [layer, expert] pairs per token", "flashmoe_sim.trace.token_pairs"),
+        TraceFormat("served-json", "responses of vLLM and SGLang", "flashmoe_sim.trace.served_json", takes_hints=True),
         TraceFormat("grouped-pairs", "one JSON document of cache accesses", "flashmoe_sim.trace.grouped_pairs"),
         TraceFormat("plain-csv", "CSV with the columns layer and expert", "flashmoe_sim.trace.plain_csv"),
         TraceFormat("runtime-jsonl", "the patched runtime's --moe-trace", "flashmoe_sim.trace.runtime_jsonl"),
@@ -65,6 +71,7 @@ def load_trace(
     lenient: bool = False,
     format: str | None = None,
     progress: Callable[[int], None] | None = None,
+    hints: Hints | None = None,
 ) -> RoutingTrace:
     """Read a trace of any known format, plain or compressed with gzip or zstd.
 
@@ -72,6 +79,7 @@ def load_trace(
     lenient: skip malformed lines and count them in the notes; read cut-off compressed data up to the cut.
     format: a name in FORMATS, where the content alone should not decide.
     progress: called after each part with its size, in bytes after decompression.
+    hints: what the file does not say itself, for formats that take it.
     Raises BadInput for a file that is missing, empty, of no known format, or malformed.
     """
     if format is not None and format not in FORMATS:
@@ -80,7 +88,8 @@ def load_trace(
     path, bundled = find_trace(path if folder is None else _trace_of(folder))
     with reading(path, lenient=lenient) as how:
         chosen = FORMATS[format] if format else find_format(path)
-        trace = chosen.read(path, lenient=lenient, progress=progress)
+        more = {"hints": hints} if chosen.takes_hints else {}
+        trace = chosen.read(path, lenient=lenient, progress=progress, **more)
     if how.cut_off:
         trace = trace.with_(notes=(*trace.notes, "its compressed data is cut off: read up to the cut"))
     check_trace(trace, where=str(path))

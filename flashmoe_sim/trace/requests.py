@@ -1,0 +1,297 @@
+"""Requests as engines return them, experts by token and layer, turned into the routed calls an engine made of them.
+
+An engine returns one array a request: `[rows, layers, k]`, a row for every token that it fed to the model, which is all
+but the last one generated. What a row means follows from its place, so rows are counted strictly: a shift by one token
+would give a trace without any error in it. Which tokens shared a pass is not recorded. A prompt is taken to be read in
+chunks, a generated token to be decoded alone, and requests to be served one after another; notes say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.trace.calls import ID_MAX, with_end
+from flashmoe_sim.trace.cut import shown_layers
+from flashmoe_sim.trace.routed_rows import RoutedRows, routed_rows
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, infer_n_experts
+
+PREFILL_CHUNK = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hints:
+    """What a person says of a file that the file does not say itself.
+
+    prefill_chunk: tokens of a prompt that one pass reads; None for PREFILL_CHUNK, as llama.cpp does.
+    moe_layers: the model's layer numbers that the layers of an array are, or those of them that route.
+    model: experts of each routed layer of the model, by layer number.
+    n_layers, top_k: sizes of an array that is sent without its shape.
+    prompt_tokens: tokens of the prompt, for arrays alone. phase: "prompt" or "decode" if all tokens are that.
+    start: tokens before the first row. missing: an id that stands for no routing, beside all negative ones.
+    """
+
+    prefill_chunk: int | None = None
+    moe_layers: tuple[int, ...] | None = None
+    model: Mapping[int, int] | None = None
+    n_layers: int | None = None
+    top_k: int | None = None
+    prompt_tokens: int | None = None
+    phase: str | None = None
+    start: int | None = None
+    missing: int | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Request:
+    """One request.
+
+    expert: integers [rows, layers, k]; row i is token `start + i` of prompt and answer. Negative: no routing.
+    prompt, generated: tokens of the prompt and of the answer; generated None if unknown.
+    start: tokens before the first row; None if unknown: the last row is then the last token fed.
+    cached: tokens at the beginning that were not computed: their rows are left out.
+    moe_only: whether the layers of the array are the model's routed layers alone, not all of its layers.
+    weight: f32 [rows, layers, k], gate weights. where: how messages name the request.
+    arrival_s: when it came in, on any clock; None if unknown.
+    """
+
+    expert: NDArray[Any]
+    prompt: int
+    generated: int | None = None
+    start: int | None = None
+    cached: int = 0
+    moe_only: bool = False
+    weight: NDArray[Any] | None = None
+    where: str = "request"
+    arrival_s: float | None = None
+
+    @property
+    def rows(self) -> int:
+        return len(self.expert)
+
+    @property
+    def first(self) -> int:
+        """The place of the first row among the tokens of the request.
+
+        Raises BadInput if the rows are not those of the tokens fed.
+        """
+        if self.generated is None:
+            return self.start or 0
+        fed = self.prompt + max(self.generated - 1, 0)
+        start = fed - self.rows if self.start is None else self.start
+        if start + self.rows != fed or not 0 <= start <= self.prompt:
+            raise BadInput(
+                f"{self.where}: {self.rows:,} rows of routing, but {self.prompt:,} prompt tokens and "
+                f"{self.generated:,} generated make {fed:,} tokens fed, {self.start or 0:,} of them before the first "
+                "row; the recording is incomplete, or these are the numbers of another request"
+            )
+        return start
+
+
+def trace_of_requests(
+    requests: Sequence[Request],
+    *,
+    format: str,
+    name: str,
+    hints: Hints | None = None,
+    lenient: bool = False,
+    notes: Sequence[str] = (),
+) -> RoutingTrace:
+    """The calls of all requests, one request after another; each is a sequence.
+
+    lenient: leave out tokens without routing, and count them in the notes.
+    Raises BadInput if the requests differ in layers or experts per token, rows do not add up, a token has no routing,
+    or an id is beyond the model.
+    """
+    hints = hints or Hints()
+    if not requests:
+        raise BadInput(f"{name}: holds no request with routing in it; record it again")
+    shape = _one_shape(requests)
+    numbers, assumed = _layer_numbers(shape[0], moe_only=requests[0].moe_only, hints=hints, where=requests[0].where)
+    firsts = [request.first for request in requests]
+    found = routed_rows(requests, firsts, numbers=numbers, missing=hints.missing, lenient=lenient)
+    layers = numbers[found.layers]
+    _check_layers(layers, hints, where=requests[0].where)
+    chunk = hints.prefill_chunk or PREFILL_CHUNK
+    steps = _Steps.of(requests, firsts, found, chunk)
+    tokens = int(steps.tokens.sum())
+    if not tokens:
+        raise BadInput(f"{name}: no token of it was computed: all rows are of cached tokens; record it without a cache")
+    expert = np.empty(tokens * len(layers) * shape[1], np.int16)
+    weighed = all(request.weight is not None for request in requests)
+    weight = np.empty(len(expert), np.float32) if weighed else None
+    at = 0
+    for number, request in enumerate(requests):
+        of_request = steps.tokens[steps.sequence == number]
+        rows = found.rows[number]
+        end = at + len(rows) * len(layers) * shape[1]
+        _put(request.expert, rows, found.layers, of_request, expert[at:end])
+        if weight is not None and request.weight is not None:
+            _put(request.weight, rows, found.layers, of_request, weight[at:end])
+        at = end
+    layer = np.tile(layers.astype(np.int16), len(steps.tokens))
+    n_tokens = np.repeat(steps.tokens, len(layers))
+    length = n_tokens.astype(np.int64) * shape[1]
+    trace = RoutingTrace(
+        layer=layer,
+        n_tokens=n_tokens,
+        offset=with_end(np.cumsum(length) - length, len(expert)),
+        expert=expert,
+        n_experts={int(one): hints.model[int(one)] for one in layers}
+        if hints.model
+        else infer_n_experts(layers.astype(np.int16), expert),
+        n_experts_known=bool(hints.model),
+        top_k=shape[1],
+        weight=weight,
+        phase=np.repeat(steps.phase, len(layers)),
+        sequence=np.repeat(steps.sequence, len(layers)),
+        step=np.repeat(np.arange(len(steps.tokens), dtype=np.int32), len(layers)),
+        format=format,
+        name=name,
+        notes=(*assumed, *found.notes, *_notes(requests, steps, hints), *notes),
+    )
+    _check_ids(trace, name)
+    return trace
+
+
+def _one_shape(requests: Sequence[Request]) -> tuple[int, int]:
+    """Layers and experts per token, the same for all requests."""
+    first = requests[0]
+    for request in requests:
+        if request.expert.ndim != 3 or request.expert.dtype.kind not in "iu" or 0 in request.expert.shape[1:]:
+            shape = list(request.expert.shape)
+            raise BadInput(
+                f"{request.where}: routing is {request.expert.dtype} {shape}; whole numbers [tokens, layers, k] "
+                "expected"
+            )
+        for axis, what in ((1, "layers"), (2, "experts per token (mixed top-k)")):
+            one, other = first.expert.shape[axis], request.expert.shape[axis]
+            if one != other:
+                raise BadInput(
+                    f"{request.where}: {other} {what}, but {one} in {first.where}; give requests of one model"
+                )
+        if request.moe_only != first.moe_only:
+            raise BadInput(
+                f"{first.where} and {request.where}: one has the routed layers alone, as vLLM 0.21 has, the other all; "
+                "give files of one version"
+            )
+    return first.expert.shape[1], first.expert.shape[2]
+
+
+def _layer_numbers(
+    count: int, *, moe_only: bool, hints: Hints, where: str
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """The model's number of each layer of an array, -1 for one to leave out; and what was assumed."""
+    known = hints.moe_layers or (tuple(sorted(hints.model)) if hints.model else None)
+    every = np.arange(count)
+    if count > ID_MAX + 1:
+        raise BadInput(f"{where}: {count:,} layers; at most {ID_MAX + 1:,} expected: the axes are in another order")
+    if known is None:
+        if not moe_only:
+            return every, ()
+        return every, (
+            f"the recording has the routed layers alone: they are numbered 0-{count - 1}; "
+            "give --model or --moe-layers for the model's own numbers",
+        )
+    if len(known) == count:
+        return np.array(known), ()
+    if not moe_only and max(known) < count:
+        return np.where(np.isin(every, known), every, -1) if hints.moe_layers else every, ()
+    raise BadInput(
+        f"{where}: {count} layers, but the model routes in {len(known)}: {shown_layers(known)}; "
+        "check --model or --moe-layers"
+    )
+
+
+def _check_layers(layers: NDArray[np.int64], hints: Hints, *, where: str) -> None:
+    if hints.model and (other := sorted(set(layers.tolist()) - set(hints.model))):
+        raise BadInput(
+            f"{where}: layers {shown_layers(other)} are routed, but the model routes in {shown_layers(hints.model)}; "
+            "check --model and the sizes of the array"
+        )
+
+
+def _check_ids(trace: RoutingTrace, name: str) -> None:
+    experts = np.array([trace.n_experts[layer] for layer in trace.layers])
+    if int(trace.expert.max()) < experts.min():
+        return
+    limit = np.repeat(experts[np.searchsorted(trace.layers, trace.layer)], np.diff(trace.offset))
+    at = int((trace.expert >= limit).argmax())
+    if trace.expert[at] >= limit[at]:
+        call = int(np.searchsorted(trace.offset, at, side="right")) - 1
+        raise BadInput(
+            f"{name}: expert {trace.expert[at]} in layer {trace.layer[call]}, which has {limit[at]} in the model, "
+            "counted from 0; check --model and the sizes of the array"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Steps:
+    """tokens: i32 [steps], of each pass over the model. phase: u8 [steps]. sequence: i32 [steps], the request."""
+
+    tokens: NDArray[np.int32]
+    phase: NDArray[np.uint8]
+    sequence: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, requests: Sequence[Request], firsts: Sequence[int], found: RoutedRows, chunk: int) -> _Steps:
+        tokens, phase, sequence = [], [], []
+        for number, (request, first, rows) in enumerate(zip(requests, firsts, found.rows, strict=True)):
+            prompt = int(np.searchsorted(rows, request.prompt - first))
+            chunks = np.full(-(-prompt // chunk), chunk, np.int32)
+            chunks[prompt // chunk :] = prompt % chunk
+            decoded = len(rows) - prompt
+            tokens += [chunks, np.ones(decoded, np.int32)]
+            phase += [np.full(len(chunks), PHASE_PROMPT, np.uint8), np.full(decoded, PHASE_DECODE, np.uint8)]
+            sequence.append(np.full(len(chunks) + decoded, number, np.int32))
+        return cls(np.concatenate(tokens), np.concatenate(phase), np.concatenate(sequence))
+
+
+def _put(
+    values: NDArray[Any],
+    rows: NDArray[np.int64],
+    layers: NDArray[np.int64],
+    tokens: NDArray[np.int32],
+    out: NDArray[Any],
+) -> None:
+    """The chosen rows and layers of [rows, layers, k] in the order of calls: step by step, layer by layer."""
+    begin, count = int(rows[0]) if len(rows) else 0, len(rows)
+    in_a_row = not count or int(rows[-1]) - begin + 1 == count
+    chosen = values[begin : begin + count] if in_a_row else values[rows]
+    if len(layers) < values.shape[1]:
+        chosen = chosen[:, layers]
+    shape = chosen.shape[1:]
+    at = 0
+    wide = tokens[tokens > 1]
+    for size in wide.tolist():  # a prompt comes first, and has few chunks
+        part = chosen[at : at + size]
+        out[at * part[0].size : (at + size) * part[0].size].reshape(shape[0], size, shape[1])[:] = part.swapaxes(0, 1)
+        at += size
+    rest = chosen[at:]
+    out[len(out) - rest.size :].reshape(rest.shape)[:] = rest
+
+
+def _notes(requests: Sequence[Request], steps: _Steps, hints: Hints) -> list[str]:
+    notes = []
+    if (steps.phase == PHASE_PROMPT).any():
+        chunk = hints.prefill_chunk
+        how = "as told" if chunk else "llama.cpp's default; --prefill-chunk gives the server's"
+        notes.append(f"prompts are taken to be read in chunks of {chunk or PREFILL_CHUNK:,} tokens ({how})")
+    if len(requests) > 1:
+        notes.append(
+            f"{len(requests):,} requests, one after another: which tokens shared a pass was not recorded "
+            "(`sim trace merge` serves several at once)"
+        )
+    early = [request for request in requests if request.start is None and request.first]
+    if early:
+        rows = sum(request.first for request in early)
+        notes.append(
+            f"{len(early):,} of the requests lack {rows:,} rows at the beginning of their prompts: "
+            "taken for cached tokens"
+        )
+    return notes

@@ -1,0 +1,228 @@
+"""The routing in one response of vLLM or SGLang."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.trace.requests import Hints, Request
+from flashmoe_sim.trace.wire import NPY_MAGIC, from_base64, npy_array
+
+KEY, PROMPT_KEY = "routed_experts", "prompt_routed_experts"
+EXTRAS = ("meta_info", "sglext", "sgl_ext")  # where SGLang puts it
+DTYPES = ("int32", "uint16", "uint8", "int16", "int64")
+WITHOUT = (
+    "the server was started without the flag (vLLM and SGLang: --enable-return-routed-experts), or the request was "
+    "aborted"
+)
+
+
+class BadResponse(ValueError):
+    """What is wrong with one response."""
+
+
+def requests_of(
+    response: Mapping[str, Any], *, where: str, hints: Hints | None = None, arrays: Sequence[memoryview] = ()
+) -> list[Request]:
+    """The requests in one response, one for each choice.
+
+    Of several choices the first one has the prompt; the others share it.
+    arrays: texts that were cut out of the response; `#0` stands for the first one of them.
+    Raises BadResponse if there is no routing in it, or it is malformed.
+    """
+    return _Response(response, arrays, where, hints or Hints()).requests()
+
+
+class _Response:
+    """Reads one response; `arrays` were cut out of its text."""
+
+    def __init__(self, response: Mapping[str, Any], arrays: Sequence[memoryview], where: str, hints: Hints) -> None:
+        self.response, self.arrays, self.where, self.hints = response, arrays, where, hints
+
+    def requests(self) -> list[Request]:
+        choices = self.response.get("choices")
+        if not isinstance(choices, list) or not choices:
+            choices = [{}]
+        found = []
+        for number, choice in enumerate(choices):
+            if not isinstance(choice, dict):
+                raise BadResponse(f"choice {number} is {shown(choice, 40)}; an object expected")
+            where = f"{self.where}, choice {number}" if len(choices) > 1 else self.where
+            found.append(self._request(choice, where, alone=len(choices) == 1, shares=number > 0))
+        return found
+
+    def _request(self, choice: Mapping[str, Any], where: str, *, alone: bool, shares: bool) -> Request:
+        places = [choice, self.response]
+        extras = [place[name] for place in places for name in EXTRAS if isinstance(place.get(name), dict)]
+        routing, holder = next(
+            ((place[KEY], place) for place in (*places, *extras) if place.get(KEY) is not None), (None, {})
+        )
+        before = next((place[PROMPT_KEY] for place in places if place.get(PROMPT_KEY) is not None), None)
+        if routing is None and before is None:
+            has = any(KEY in place for place in (*places, *extras))
+            raise BadResponse(f"{KEY} is {'null' if has else 'not there'}: {WITHOUT}")
+        usage = self.response.get("usage")
+        usage = usage if isinstance(usage, dict) else {}
+        prompt = self._count("prompt_tokens", [*extras, usage], ids=("prompt_token_ids", places))
+        generated = self._count(
+            "completion_tokens", [*extras, usage] if alone else extras, ids=("token_ids", places[:1])
+        )
+        details = usage.get("prompt_tokens_details")
+        cached = self._count("cached_tokens", [*extras, details if isinstance(details, dict) else {}])
+        cached = cached or self._count("num_cached_tokens", places) or 0
+        start = self._count("routed_experts_start_len", extras)
+        if start is None:
+            start = self._count("routed_experts_prompt_start", places)
+        start = self.hints.start if start is None else start
+        moe_only = False
+        if before is not None:
+            moe_only = True
+            expert = _nested([*before, *(routing or [])])
+            prompt, generated = _split(len(before), len(expert) - len(before), prompt=prompt, generated=generated)
+        elif isinstance(routing, list):
+            expert = _nested(routing)
+            if prompt is not None and generated is not None and len(expert) <= generated < prompt + generated - 1:
+                moe_only, start, generated = True, prompt, len(expert) + 1
+        else:
+            if isinstance(routing, dict) and start is None:
+                start = self._count("start", [routing])
+            expert = self._array(routing, holder, where, prompt=prompt, generated=generated, start=start)
+        prompt = self.hints.prompt_tokens if prompt is None else prompt
+        if prompt is None:
+            raise BadResponse(
+                "neither usage.prompt_tokens nor prompt_token_ids say how long the prompt is; keep them with the "
+                "routing, or give --prompt-tokens"
+            )
+        arrival = self.response.get("created")
+        return Request(
+            expert=expert,
+            prompt=prompt,
+            generated=generated,
+            start=start,
+            cached=prompt if shares else min(cached, prompt),
+            moe_only=moe_only,
+            where=where,
+            arrival_s=float(arrival) if isinstance(arrival, int | float) else None,
+        )
+
+    def _count(
+        self,
+        key: str,
+        places: Sequence[Mapping[str, Any]],
+        *,
+        ids: tuple[str, Sequence[Mapping[str, Any]]] | None = None,
+    ) -> int | None:
+        """A number of tokens in the first place that says it; else how many ids are listed."""
+        for place in places:
+            value = place.get(key)
+            if value is not None:
+                if type(value) is not int or not 0 <= value < 1 << 31:
+                    raise BadResponse(f"{key} is {shown(value, 40)}; a number of tokens expected")
+                return value
+        for place in ids[1] if ids else ():
+            if isinstance(listed := place.get(ids[0] if ids else ""), list):
+                return len(listed)
+        return None
+
+    def _array(
+        self,
+        routing: Any,
+        holder: Mapping[str, Any],
+        where: str,
+        *,
+        prompt: int | None,
+        generated: int | None,
+        start: int | None,
+    ) -> NDArray[Any]:
+        dtype = shape = None
+        if isinstance(routing, dict):
+            shape, dtype, routing = routing.get("shape"), routing.get("dtype"), routing.get("data")
+        if not isinstance(routing, str):
+            raise BadResponse(f"{KEY} is {shown(routing, 40)}; base64 or lists of expert ids expected")
+        text: bytes | memoryview
+        if re.fullmatch("#[0-9]+", routing) and int(routing[1:]) < len(self.arrays):
+            text = self.arrays[int(routing[1:])]
+        else:
+            text = routing.encode("utf-8", "replace")
+        try:
+            content = from_base64(text)
+            if bytes(content[: len(NPY_MAGIC)]) == NPY_MAGIC:
+                return npy_array(content)
+        except ValueError as error:
+            raise BadResponse(f"{KEY}: {error}") from None
+        dtype = dtype or holder.get("routed_experts_dtype") or "int32"
+        if dtype not in DTYPES:
+            raise BadResponse(f"{KEY} is of dtype {shown(dtype, 40)}; one of {', '.join(DTYPES)} expected")
+        if len(content) % np.dtype(dtype).itemsize:
+            raise BadResponse(f"{KEY} has {len(content):,} bytes, which are not a whole number of {dtype}")
+        ids = content.view(np.dtype(dtype).newbyteorder("<"))
+        rows = None if prompt is None or generated is None else prompt + max(generated - 1, 0) - (start or 0)
+        return ids.reshape(_shape(ids.size, shape, rows, self.hints, where))
+
+
+def _shape(size: int, given: Any, rows: int | None, hints: Hints, where: str) -> tuple[int, int, int]:
+    """Rows, layers and k of so many ids; as given, else as the hints and the rows say."""
+    if given is not None:
+        if (
+            not isinstance(given, list)
+            or len(given) != 3
+            or any(type(side) is not int or side < 0 for side in given)
+            or given[0] * given[1] * given[2] != size
+        ):
+            raise BadResponse(f"shape is {shown(given, 40)}; [tokens, layers, k] of {size:,} ids expected")
+        return given[0], given[1], given[2]
+    k, layers = hints.top_k, hints.n_layers
+    if k and not layers and rows and size % (rows * k) == 0:
+        layers = size // (rows * k)
+    elif layers and not k and rows and size % (rows * layers) == 0:
+        k = size // (rows * layers)
+    if not k or not layers:
+        known = f" ({size:,} ids of {rows:,} tokens)" if rows else f" ({size:,} ids)"
+        raise BadInput(
+            f"{where}: SGLang sends neither layers nor top-k{known}; give --model, or "
+            "`sim trace import --n-layers L --top-k K`"
+        )
+    if size % (layers * k):
+        raise BadInput(f"{where}: {size:,} ids are not a whole number of tokens of {layers} layers and top-k {k}")
+    return size // (layers * k), layers, k
+
+
+def _split(before: int, after: int, *, prompt: int | None, generated: int | None) -> tuple[int, int]:
+    """The prompt's and generated tokens of vLLM 0.21, which has a row for each, or for all but the last."""
+    if (prompt is not None and prompt != before) or (generated is not None and after > generated):
+        raise BadResponse(
+            f"{before:,} rows of {PROMPT_KEY} and {after:,} of {KEY}, but {prompt or 0:,} prompt tokens and "
+            f"{generated or 0:,} generated; the recording is incomplete, or these are the numbers of another request"
+        )
+    return before, after + 1
+
+
+def _nested(rows: list[Any]) -> NDArray[np.int16]:
+    """Nested lists of ids, [rows][layers][k], as i16 [rows, layers, k]; null for a row without routing."""
+    try:
+        some: list[Any] = next((row for row in rows if row is not None), [])
+        absent = [[-1] * len(some[0])] * len(some) if some else []
+        rows = [absent if row is None else row for row in rows]
+        layers = list(chain.from_iterable(rows))
+        flat = array("h", chain.from_iterable(layers))
+        widths, depths = set(map(len, layers)), set(map(len, rows))
+    except (TypeError, OverflowError, IndexError) as error:
+        raise BadResponse(f"{KEY} is not [tokens][layers][k] of expert ids ({error})") from None
+    if len(widths) != 1 or len(depths) != 1:
+        raise BadResponse(
+            f"tokens have {_several(depths)} layers and {_several(widths)} experts (mixed top-k); one number of each "
+            "expected"
+        )
+    return np.frombuffer(flat, np.int16).reshape(len(rows), depths.pop(), widths.pop())
+
+
+def _several(numbers: set[int]) -> str:
+    listed = sorted(numbers)
+    return " or ".join(map(str, listed[:3])) + (" …" if len(listed) > 3 else "")

@@ -1,0 +1,70 @@
+"""Arrays as engines send and store them: base64, and NumPy's file format, both bounded by the bytes that are there."""
+
+from __future__ import annotations
+
+import binascii
+import io
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.io.errors import shown
+
+NPY_MAGIC = b"\x93NUMPY"
+_LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_TAIL = 8  # letters that the standard library decodes: they hold the padding
+_READ_HEADER = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+
+
+def from_base64(text: bytes | memoryview) -> NDArray[np.uint8]:
+    """The bytes that base64 stands for, u8. Raises ValueError for anything else, line ends included."""
+    from flashmoe_sim.trace._row_kernels import decode_base64
+
+    if len(text) % 4:
+        raise ValueError(f"base64 of {len(text):,} letters, not a multiple of 4: it is cut off")
+    whole = max(0, len(text) - _TAIL) // 4
+    try:
+        tail = binascii.a2b_base64(text[4 * whole :], strict_mode=True)
+    except binascii.Error as error:
+        raise ValueError(f"no base64 ({error})") from None
+    out = np.empty(3 * whole + len(tail), np.uint8)
+    out[3 * whole :] = np.frombuffer(tail, np.uint8)
+    if decode_base64(np.frombuffer(text, np.uint8, 4 * whole), _table(), out[: 3 * whole]):
+        raise ValueError("no base64: it has other letters")
+    return out
+
+
+@cache
+def _table() -> NDArray[np.uint32]:
+    """For each place in a group of four letters the bits of every letter; the highest bit for those of no base64."""
+    table = np.full((4, 256), 1 << 31, np.uint32)
+    for value, letter in enumerate(_LETTERS):
+        for place in range(4):
+            group = (value << 6 * (3 - place)).to_bytes(3, "big")
+            table[place, letter] = int.from_bytes(group, "little")
+    return table
+
+
+def npy_array(content: NDArray[np.uint8]) -> NDArray[Any]:
+    """The array in the bytes of a `.npy` file, without a copy; whole or real numbers in any byte order.
+
+    Raises ValueError for what is no such file, for objects (which are pickles, and never loaded), and if the shape and
+    the bytes do not fit together.
+    """
+    stream = io.BytesIO(content[: 1 << 16].tobytes())
+    try:
+        version = np.lib.format.read_magic(stream)
+        shape, by_columns, dtype = _READ_HEADER[min(version[0], 2)](stream)
+    except ValueError as error:
+        raise ValueError(f"not a .npy file ({str(error).splitlines()[0]})") from None
+    if dtype.kind not in "iufb":
+        raise ValueError(f"an array of {shown(dtype, 40)}; whole numbers expected")
+    rest = content[stream.tell() :]
+    size = dtype.itemsize
+    for side in shape:
+        size *= side
+    if size != len(rest):
+        raise ValueError(f"{len(rest):,} bytes; {size:,} expected for {dtype} {list(shape)}: it is cut off or damaged")
+    return rest.view(dtype).reshape(shape, order="F" if by_columns else "C")
