@@ -36,6 +36,8 @@ class Answers:
         self._is_new = not path.exists()
         try:
             self._file = path.open("ab", buffering=0)
+            if self._end:
+                self._file.truncate(self._end)
         except OSError as error:
             raise self._unwritable(error) from None
 
@@ -59,6 +61,8 @@ class Answers:
                     end += len(line)
         except OSError as error:
             raise BadInput(f"{self.path}: cannot be read ({error.strerror or error})") from None
+        if not end and self.path.stat().st_size:
+            raise BadInput(f"{self.path}: holds no whole answer of a server; give another --out, or --force")
         return end
 
     def _count(self, line: bytes, number: int) -> None:
@@ -106,7 +110,7 @@ class Answers:
 
 
 def hash_of_prompt(prompt: str) -> str:
-    return hashlib.sha256(prompt.encode()).hexdigest()
+    return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _put_shape(response: dict[str, Any], shape: tuple[int, ...]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -204,13 +203,15 @@ def prompts_of(text: str | None, file: Path | None) -> list[str]:
     """The prompts for a server: a text, a file that is one, or the lines of a .jsonl file."""
     if file is None or file.suffix != ".jsonl":
         return [_prompt(text, file)]
+    import orjson
+
     prompts = []
-    for number, line in enumerate(_prompt(text, file).splitlines(), 1):
+    for number, line in enumerate(_prompt(text, file).split("\n"), 1):
         if not line.strip():
             continue
         try:
-            given = json.loads(line)
-        except ValueError:
+            given = orjson.loads(line)
+        except orjson.JSONDecodeError:
             given = None
         prompt = given.get("prompt") if isinstance(given, dict) else given
         if not isinstance(prompt, str) or not prompt.strip():

@@ -19,13 +19,13 @@ from flashmoe_sim.trace.routing import RoutingTrace
 from native_bridge.cli.main import main
 from tests.native_bridge.served_double import DENSE, LAYERS, MODEL, OWNERS, TOP_K, Double, routing, serving
 
-PROMPTS = ["The bank is full.", "Experts come and go; few stay.", "ä"]
+PROMPTS = ["The bank is full.", "Experts come and go;\u2028few stay.", "ä"]
 
 
 def run(double: Double, folder: Path, *options: str, prompts: list[str] = PROMPTS) -> int:
     file = folder / "prompts.jsonl"
-    lines = [json.dumps(prompt if number % 2 else {"prompt": prompt}) for number, prompt in enumerate(prompts)]
-    file.write_text("\n".join(lines) + "\n")
+    lines = [json.dumps(one if at % 2 else {"prompt": one}, ensure_ascii=False) for at, one in enumerate(prompts)]
+    file.write_text("\n".join(lines) + "\n", "utf-8")
     return main(
         [
             *("trace", "capture", "--server", double.url, "--prompt-file", str(file)),
@@ -101,6 +101,18 @@ def test_a_text_file_is_one_prompt_and_json_says_what_was_done(
     ]
 
 
+def test_what_was_asked_can_be_batched(tmp_path: Path) -> None:
+    """Also by the times at which the answers say that the requests came: all in the same second, or two."""
+    with serving(Double("vllm")) as double:
+        assert run(double, tmp_path) == 0
+    answers, out = str(tmp_path / "answers.jsonl"), tmp_path / "batched.parquet"
+    merge = ["trace", "merge", answers, "--concurrency", "2", "--prefill-chunk", "8", "--out", str(out)]
+    assert main([*merge, "--arrivals", answers, "--step-ms", "100000"]) == 0
+    trace = load_trace(out)
+    assert trace.tokens == load_trace(answers).tokens
+    assert trace.n_tokens.max() == 9  # a chunk, and a token of the other request
+
+
 def test_it_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also after a kill in the middle of a line; a prompt asked twice needs two answers."""
     out = tmp_path / "answers.jsonl"
@@ -120,8 +132,10 @@ def test_it_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert [one["prompt"] for one in double.asked[3:]] == [PROMPTS[2], PROMPTS[0]]
         assert out.read_bytes().startswith(whole)
         assert calls_of(load_trace(out)) == expected([*PROMPTS, PROMPTS[0]])
+        out.write_bytes(out.read_bytes() + b'{"id": ')
         assert run(double, tmp_path, "--top-k", "4") == 0
         assert len(double.asked) == 5
+        assert calls_of(load_trace(out)) == expected([*PROMPTS, PROMPTS[0]])
         capsys.readouterr()
         assert run(double, tmp_path, "--top-k", "4", "--seed", "9") == 2
         assert (
@@ -282,6 +296,7 @@ def test_usage(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
         ("t.jsonl.zst", b"", "kept in a file whose name ends in .jsonl"),
         ("t.jsonl", b'{"layer": 1}\n', "t.jsonl: line 1 was not written by a capture from a server"),
         ("t.jsonl", b"[1]\n", "line 1 was not written by a capture"),
+        ("t.jsonl", b"Dear diary", "t.jsonl: holds no whole answer of a server; give another --out, or --force"),
         ("no/t.jsonl", b"", "no/t.jsonl: cannot be written"),
     ],
 )
