@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flashmoe_sim.cli.common import echo, force_option, json_option, lenient_option, print_json, print_table
+from flashmoe_sim.cli.trace_import import import_
 from flashmoe_sim.cli.trace_out import report_written, to_option, trace_writer
 from flashmoe_sim.cli.trace_synth import synth
 from flashmoe_sim.cli.trace_what_if import merge, speculate
-from flashmoe_sim.cli.workload import read_trace, trace_argument
+from flashmoe_sim.cli.workload import parse_numbers, read_trace, trace_argument
 from flashmoe_sim.io.errors import BadInput, SimError
 
 if TYPE_CHECKING:
@@ -27,11 +28,12 @@ out_argument = click.argument("out", type=click.Path(path_type=Path))
 
 @click.group(name="trace", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Inspect, lint, convert, cut, combine and make routing traces.
+    """Inspect, lint, convert, import, cut, combine and make routing traces.
 
     TRACE is a file, a bundled name, or - for stdin. Its content decides the format: the runtime's JSONL, or any with
-    layer and experts in each line; token pairs; route CSV; grouped pairs; CSV with the columns layer and expert; or
-    this program's Parquet store. Files may be compressed with gzip or zstd.
+    layer and experts in each line; responses of vLLM and SGLang; recordings of SGLang, Megatron-LM and llama.cpp
+    tracers; token pairs; route CSV; grouped pairs; CSV with the columns layer and expert; or this program's Parquet
+    store. Files may be compressed with gzip or zstd. `import` takes arrays and any table.
     """
 
 
@@ -63,7 +65,7 @@ def inspect(trace: str, banks: str, all_layers: bool, lenient: bool, as_json: bo
     """Say what a trace is like: width of its calls, skew, reuse, overlap."""
     from flashmoe_sim.trace.statistics import inspect as describe
 
-    sizes = _numbers(banks, "--bank") if banks else []
+    sizes = parse_numbers(banks, "--bank") if banks else []
     loaded = read_trace(trace, lenient=lenient)
     statistics = describe(loaded, banks=sizes)
     if as_json:
@@ -142,7 +144,7 @@ def cut(
     if top_k is None and layers is None and steps is None:
         raise click.UsageError("nothing to cut; give --topk, --layers or --steps")
     write = trace_writer(out, to, force=force)
-    kept_layers = _numbers(layers, "--layers") if layers is not None else None
+    kept_layers = parse_numbers(layers, "--layers") if layers is not None else None
     kept_steps = _slice(steps) if steps is not None else None
     loaded = read_trace(trace, lenient=lenient)
     report_written(write(part(loaded, top_k=top_k, layers=kept_layers, steps=kept_steps)), as_json=as_json)
@@ -174,6 +176,7 @@ def profile(trace: str, out: Path, force: bool, lenient: bool, as_json: bool) ->
     echo(f"{out}: {len(loaded.layers)} layers, {loaded.refs:,} references, {out.stat().st_size:,} bytes")
 
 
+command.add_command(import_)
 command.add_command(merge)
 command.add_command(speculate)
 command.add_command(synth)
@@ -186,20 +189,6 @@ def _shape(trace: RoutingTrace) -> dict[str, int | None]:
 
 def _identity(trace: RoutingTrace) -> dict[str, Any]:
     return {"trace": trace.name, "format": trace.format, "content_id": trace.content_id}
-
-
-def _numbers(text: str, option: str) -> list[int]:
-    """Numbers and ranges of numbers: 0-11,20."""
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()) or len(first + last) > 9:
-            raise BadInput(f"{option} {text!r}: {part!r} is not a number or a range; expected for example 0-11,20")
-        begin, end = int(first), int(last or first)
-        if end < begin or end > 32767:
-            raise BadInput(f"{option} {text!r}: {part!r} must go up, and no further than 32767")
-        numbers.extend(range(begin, end + 1))
-    return numbers
 
 
 def _slice(text: str) -> tuple[int | None, int | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SKIPPED, TORN, GAP, DROPPED = CODES = ("skipped-lines", "torn-last-line", "seq-gap", "dropped")
+SKIPPED, TORN, GAP, DROPPED, MISREAD = CODES = ("skipped-lines", "torn-last-line", "seq-gap", "dropped", "misread-ids")
 
 
 class Note(str):

@@ -9,30 +9,48 @@ from numpy.typing import NDArray
 
 from flashmoe_sim._jit import jit
 
-BLOCK = 2048
+
+@jit
+def find_repeats(ids: NDArray[Any], last_row: NDArray[np.int64], repeats: NDArray[np.uint8]) -> None:
+    """Mark the rows (u8 [rows]) in which an id stands twice; negative ids are passed over.
+
+    ids: [rows, k]. last_row: i64 [ids], filled with -1.
+    """
+    rows, k = ids.shape
+    for row in range(rows):
+        for rank in range(k):
+            one = ids[row, rank]
+            if one < 0:
+                continue
+            if last_row[one] == row:
+                repeats[row] = 1
+            last_row[one] = row
 
 
 @jit
-def find_repeats(ids: NDArray[Any], column: NDArray[Any], repeats: NDArray[np.uint8]) -> int:
-    """Mark the rows (u8 [rows]) in which an id stands twice; how many there are.
+def lay_out(
+    values: NDArray[Any],
+    shape: tuple[int, int],
+    rows: NDArray[np.int64],
+    layers: NDArray[np.int64],
+    tokens: NDArray[np.int32],
+    out: NDArray[Any],
+) -> None:
+    """Put the chosen rows and layers in the order of calls: step by step, layer by layer.
 
-    ids: [rows, k]. column: scratch of the same dtype, [k, BLOCK]: in it the comparisons run over whole vectors, which
-    takes less than half the time of a table of the ids seen.
+    values: flat, of rows with the layers and ranks of `shape`. tokens: i32 [steps], how many rows each step has.
     """
-    rows, k = ids.shape
-    found = 0
-    for begin in range(0, rows, BLOCK):
-        count = min(BLOCK, rows - begin)
-        for row in range(count):
-            for rank in range(k):
-                column[rank, row] = ids[begin + row, rank]
-        for rank in range(k):
-            for other in range(rank):
-                for row in range(count):
-                    repeats[begin + row] |= column[rank, row] == column[other, row]
-        for row in range(count):
-            found += repeats[begin + row]
-    return found
+    k = np.uint64(shape[1])  # unsigned: no test for < 0
+    width = np.uint64(shape[0]) * k
+    at, first = np.uint64(0), 0
+    for count in tokens:
+        for layer in layers:
+            for token in range(first, first + count):
+                begin = np.uint64(rows[token]) * width + np.uint64(layer) * k
+                for rank in range(k):
+                    out[at + rank] = values[begin + rank]
+                at += k
+        first += count
 
 
 @jit

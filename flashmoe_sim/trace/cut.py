@@ -12,7 +12,7 @@ from flashmoe_sim.io.notes import DROPPED, Note
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import RoutingTrace
 
-WITHOUT_RANKS = ("grouped-pairs", "served-json")
+WITHOUT_RANKS = ("grouped-pairs", "served-json", "megatron-jsonl", "sglang-pt")
 
 
 def cut(

@@ -27,7 +27,9 @@ from flashmoe_sim.trace.source import open_bytes
 MAX_DOCUMENT_BYTES = 256 << 20  # parsed, a pair takes ten times its text
 REPEATS = 3
 _BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{")
-_TRACE_KEY = re.compile(rb'"trace"\s*:\s*\[')
+_TRACE_KEY = re.compile(
+    rb'"trace"\s*:\s*\[(?!\s*(?:-?[0-9]|\[\s*-?[0-9]+\s*,\s*-?[0-9]+\s*,))'
+)  # pairs, or nothing yet
 _RUNTIME_KEYS = (re.compile(rb'"layer"\s*:'), re.compile(rb'"experts"\s*:'))
 
 

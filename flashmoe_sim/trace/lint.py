@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.notes import code_of
+from flashmoe_sim.io.notes import MISREAD, code_of
 from flashmoe_sim.trace.counting import count_repeats
 from flashmoe_sim.trace.cut import shown_layers
 from flashmoe_sim.trace.phases import Phases, find_phases
@@ -158,7 +158,9 @@ def _reader(trace: RoutingTrace) -> Iterator[Finding]:
         if code is None:
             yield Finding("info", "reader", 1, note)
         else:
-            yield Finding("warning", code, 1, note, "what is missing is missing from every count")
+            wrong = "record it again with a corrected recorder, or cut its prompts off"
+            advice = wrong if code == MISREAD else "what is missing is missing from every count"
+            yield Finding("warning", code, 1, note, advice)
 
 
 def _slots(trace: RoutingTrace) -> Iterator[Finding]:

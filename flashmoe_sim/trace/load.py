@@ -57,9 +57,16 @@ FORMATS: dict[str, TraceFormat] = {
         TraceFormat("parquet", "this program's own store", "flashmoe_sim.trace.store"),
         TraceFormat("route-csv", "route CSV with residency (`# route_trace v1`)", "flashmoe_sim.trace.route_csv"),
         TraceFormat("token-pairs", "a line of [layer, expert] pairs per token", "flashmoe_sim.trace.token_pairs"),
+        TraceFormat("sglang-pt", "SGLang's recorder, per token", "flashmoe_sim.trace.sglang_pt"),
+        TraceFormat("array", "NumPy's .npy and .npz", "flashmoe_sim.trace.arrays", takes_hints=True),
         TraceFormat("served-json", "responses of vLLM and SGLang", "flashmoe_sim.trace.served_json", takes_hints=True),
         TraceFormat("grouped-pairs", "one JSON document of cache accesses", "flashmoe_sim.trace.grouped_pairs"),
-        TraceFormat("plain-csv", "CSV with the columns layer and expert", "flashmoe_sim.trace.plain_csv"),
+        TraceFormat("step-layers", "JSON lists of steps with layers", "flashmoe_sim.trace.step_layers"),
+        TraceFormat("megatron-jsonl", "Megatron-LM's routing trace", "flashmoe_sim.trace.megatron_jsonl"),
+        TraceFormat("moe-trace-csv", "CSV of llama.cpp tracers", "flashmoe_sim.trace.moe_trace_csv", takes_hints=True),
+        TraceFormat(
+            "plain-csv", "CSV with the columns layer and expert", "flashmoe_sim.trace.plain_csv", takes_hints=True
+        ),
         TraceFormat("runtime-jsonl", "the patched runtime's --moe-trace", "flashmoe_sim.trace.runtime_jsonl"),
     )
 }

@@ -9,7 +9,7 @@ Other columns are not read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import run_starts, uniform_top_k, with_end
 from flashmoe_sim.trace.csv_rows import Column, Rows, read_rows
 from flashmoe_sim.trace.lines import excerpt, line_blocks, numbered_lines, trace_name
+from flashmoe_sim.trace.requests import Hints
 from flashmoe_sim.trace.routing import (
     PHASE_DECODE,
     PHASE_PROMPT,
@@ -58,11 +59,18 @@ def sniff(head: bytes) -> bool:
     return False
 
 
-def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+def read(
+    path: Path,
+    *,
+    lenient: bool = False,
+    progress: Callable[[int], None] | None = None,
+    hints: Hints | None = None,
+) -> RoutingTrace:
     """Read a trace. Steps are counted from 0 in the order they stand.
 
-    n_tokens is the column where there is one, else the number of first ranks in the call, else 1; 0 (unknown) where an
-    expert occurs twice in a call whose ranks were not recorded.
+    n_tokens is the column where there is one, else the number of first ranks in the call, else what the hints' top-k
+    says. With layer and expert alone, a call whose rows are a multiple of the shortest call's has several tokens. Else
+    it is 1; 0 (unknown) where an expert occurs twice in a call whose ranks were not recorded.
     Raises BadInput with the line number for a malformed row, unless lenient or it is a torn last line; for ranks of a
     token that are not in order, values that change within a call, or steps that are not in the order they happened.
     """
@@ -71,12 +79,20 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
         columns = [COLUMNS[name] for name in header if name in COLUMNS]
         blocks = line_blocks(stream, path=path, first_line=first_line, progress=progress)
         rows = read_rows(blocks, path=path, first_line=first_line, header=header, columns=columns, lenient=lenient)
+    top_k = hints.top_k if hints and not hints.model else None  # a part of a model's experts may be recorded
+    return trace_of_rows(rows, header, path=path, top_k=top_k, format="plain-csv", name=trace_name(path))
+
+
+def trace_of_rows(
+    rows: Rows, header: Sequence[str], *, path: Path, top_k: int | None, format: str, name: str
+) -> RoutingTrace:
+    """The trace of rows with columns of COLUMNS; see `read`. header: all columns, also those not read."""
     value = rows.values
     keys = [value[name] for name in CALL_KEYS if name in value]
     starts = run_starts(*keys)
     layer, expert = value["layer"].astype(np.int16), value["expert"].astype(np.int16)
     offset = with_end(starts, len(expert))
-    n_tokens = _tokens_of_calls(path, rows, starts, offset)
+    n_tokens = _tokens_of_calls(path, rows, starts, offset, top_k)
 
     def per_call(name: str, dtype: Any) -> NDArray[Any] | None:
         return value[name][starts].astype(dtype) if name in value else None
@@ -96,8 +112,8 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
         phase=per_call("phase", np.uint8),
         sequence=per_call("sequence", np.int32),
         step=_steps(path, rows, starts) if "step" in value else None,
-        format="plain-csv",
-        name=trace_name(path),
+        format=format,
+        name=name,
         notes=(*_notes(header, value, n_tokens), *rows.notes),
     )
 
@@ -122,7 +138,9 @@ def _header(path: Path, stream: Any) -> tuple[list[str], int]:
     raise BadInput(f"{path}: has no header; expected a line with the columns layer and expert")
 
 
-def _tokens_of_calls(path: Path, rows: Rows, starts: NDArray[np.int64], offset: NDArray[np.int64]) -> NDArray[np.int32]:
+def _tokens_of_calls(
+    path: Path, rows: Rows, starts: NDArray[np.int64], offset: NDArray[np.int64], top_k: int | None
+) -> NDArray[np.int32]:
     value = rows.values
     length = np.diff(offset)
     call = np.repeat(np.arange(len(starts)), length)
@@ -142,6 +160,12 @@ def _tokens_of_calls(path: Path, rows: Rows, starts: NDArray[np.int64], offset: 
         out_of_order = ~first & ~follows
         _refuse(path, rows, out_of_order, "the ranks of a token are not in order 0, 1, 2, ... without gaps")
         return np.add.reduceat(first, starts, dtype=np.int32)
+    shortest = int(length.min())
+    if top_k is None and len(starts) > 1 and not {"step", "call"} & value.keys() and not (length % shortest).any():
+        top_k = shortest
+    if top_k is not None:
+        _refuse(path, rows, (length % top_k != 0)[call], f"its call is not a whole number of tokens of {top_k} experts")
+        return (length // top_k).astype(np.int32)
     key = np.sort(call.astype(np.int64) << 16 | value["expert"])
     repeated = np.zeros(len(starts), dtype=np.bool_)
     repeated[key[1:][key[1:] == key[:-1]] >> 16] = True
@@ -177,7 +201,7 @@ def _refuse(path: Path, rows: Rows, wrong: NDArray[np.bool_], found: str) -> Non
         raise BadInput(f"{path}: line {rows.line[at[0]]}: {found}")
 
 
-def _notes(header: list[str], value: dict[str, NDArray[Any]], n_tokens: NDArray[np.int32]) -> tuple[str, ...]:
+def _notes(header: Sequence[str], value: dict[str, NDArray[Any]], n_tokens: NDArray[np.int32]) -> tuple[str, ...]:
     notes = []
     if unread := [name for name in header if name not in COLUMNS]:
         listed = ", ".join(unread)
@@ -186,6 +210,8 @@ def _notes(header: list[str], value: dict[str, NDArray[Any]], n_tokens: NDArray[
         notes.append("no rank column: the rows of a token are taken to be in router-rank order")
     if "step" not in value and "call" not in value:
         notes.append("no step or call column: a call begins where the layer changes")
+        if "rank" not in value and "n_tokens" not in value and n_tokens.max(initial=0) > 1:
+            notes.append("calls with more rows than the shortest are taken for several tokens")
     if unknown := int((n_tokens == 0).sum()):
         notes.append(
             f"tokens unknown and not counted where a call repeats an expert without ranks: {unknown:,} of the calls"

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.trace.calls import ID_MAX, with_end
+from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.cut import shown_layers
 from flashmoe_sim.trace.routed_rows import RoutedRows, routed_rows
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, infer_n_experts
@@ -34,6 +34,7 @@ class Hints:
     n_layers, top_k: sizes of an array that is sent without its shape.
     prompt_tokens: tokens of the prompt, for arrays alone. phase: "prompt" or "decode" if all tokens are that.
     start: tokens before the first row. missing: an id that stands for no routing, beside all negative ones.
+    axes: what the axes of an array are, of request, token, layer and k. array, weights_array: names in an archive.
     """
 
     prefill_chunk: int | None = None
@@ -45,6 +46,9 @@ class Hints:
     phase: str | None = None
     start: int | None = None
     missing: int | None = None
+    axes: tuple[str, ...] | None = None
+    array: str | None = None
+    weights_array: str | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -108,6 +112,8 @@ def trace_of_requests(
     Raises BadInput if the requests differ in layers or experts per token, rows do not add up, a token has no routing,
     or an id is beyond the model.
     """
+    from flashmoe_sim.trace._row_kernels import lay_out
+
     hints = hints or Hints()
     if not requests:
         raise BadInput(f"{name}: holds no request with routing in it; record it again")
@@ -126,21 +132,21 @@ def trace_of_requests(
     weighed = all(request.weight is not None for request in requests)
     weight = np.empty(len(expert), np.float32) if weighed else None
     at = 0
-    for number, request in enumerate(requests):
-        of_request = steps.tokens[steps.sequence == number]
-        rows = found.rows[number]
+    for request, rows, of_request in zip(requests, found.rows, steps.by_request, strict=True):
         end = at + len(rows) * len(layers) * shape[1]
-        _put(request.expert, rows, found.layers, of_request, expert[at:end])
+        lay_out(request.expert.reshape(-1), shape, rows, found.layers, of_request, expert[at:end])
         if weight is not None and request.weight is not None:
-            _put(request.weight, rows, found.layers, of_request, weight[at:end])
+            lay_out(request.weight.reshape(-1), shape, rows, found.layers, of_request, weight[at:end])
         at = end
     layer = np.tile(layers.astype(np.int16), len(steps.tokens))
     n_tokens = np.repeat(steps.tokens, len(layers))
-    length = n_tokens.astype(np.int64) * shape[1]
+    offset = np.zeros(len(layer) + 1, np.int64)
+    np.cumsum(n_tokens, out=offset[1:])
+    offset *= shape[1]
     trace = RoutingTrace(
         layer=layer,
         n_tokens=n_tokens,
-        offset=with_end(np.cumsum(length) - length, len(expert)),
+        offset=offset,
         expert=expert,
         n_experts={int(one): hints.model[int(one)] for one in layers}
         if hints.model
@@ -155,7 +161,8 @@ def trace_of_requests(
         name=name,
         notes=(*assumed, *found.notes, *_notes(requests, steps, hints), *notes),
     )
-    _check_ids(trace, name)
+    if hints.model:
+        _check_ids(trace, name)
     return trace
 
 
@@ -232,8 +239,12 @@ def _check_ids(trace: RoutingTrace, name: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Steps:
-    """tokens: i32 [steps], of each pass over the model. phase: u8 [steps]. sequence: i32 [steps], the request."""
+    """tokens: i32 [steps], of each pass over the model; by_request: the same, an array for each request.
 
+    phase: u8 [steps]. sequence: i32 [steps], the request.
+    """
+
+    by_request: list[NDArray[np.int32]]
     tokens: NDArray[np.int32]
     phase: NDArray[np.uint8]
     sequence: NDArray[np.int32]
@@ -246,42 +257,18 @@ class _Steps:
             chunks = np.full(-(-prompt // chunk), chunk, np.int32)
             chunks[prompt // chunk :] = prompt % chunk
             decoded = len(rows) - prompt
-            tokens += [chunks, np.ones(decoded, np.int32)]
+            tokens.append(np.concatenate([chunks, np.ones(decoded, np.int32)]))
             phase += [np.full(len(chunks), PHASE_PROMPT, np.uint8), np.full(decoded, PHASE_DECODE, np.uint8)]
             sequence.append(np.full(len(chunks) + decoded, number, np.int32))
-        return cls(np.concatenate(tokens), np.concatenate(phase), np.concatenate(sequence))
-
-
-def _put(
-    values: NDArray[Any],
-    rows: NDArray[np.int64],
-    layers: NDArray[np.int64],
-    tokens: NDArray[np.int32],
-    out: NDArray[Any],
-) -> None:
-    """The chosen rows and layers of [rows, layers, k] in the order of calls: step by step, layer by layer."""
-    begin, count = int(rows[0]) if len(rows) else 0, len(rows)
-    in_a_row = not count or int(rows[-1]) - begin + 1 == count
-    chosen = values[begin : begin + count] if in_a_row else values[rows]
-    if len(layers) < values.shape[1]:
-        chosen = chosen[:, layers]
-    shape = chosen.shape[1:]
-    at = 0
-    wide = tokens[tokens > 1]
-    for size in wide.tolist():  # a prompt comes first, and has few chunks
-        part = chosen[at : at + size]
-        out[at * part[0].size : (at + size) * part[0].size].reshape(shape[0], size, shape[1])[:] = part.swapaxes(0, 1)
-        at += size
-    rest = chosen[at:]
-    out[len(out) - rest.size :].reshape(rest.shape)[:] = rest
+        return cls(tokens, np.concatenate(tokens), np.concatenate(phase), np.concatenate(sequence))
 
 
 def _notes(requests: Sequence[Request], steps: _Steps, hints: Hints) -> list[str]:
     notes = []
     if (steps.phase == PHASE_PROMPT).any():
         chunk = hints.prefill_chunk
-        how = "as told" if chunk else "llama.cpp's default; --prefill-chunk gives the server's"
-        notes.append(f"prompts are taken to be read in chunks of {chunk or PREFILL_CHUNK:,} tokens ({how})")
+        how = "" if chunk else " (llama.cpp's default; --prefill-chunk gives the server's)"
+        notes.append(f"prompts are taken to be read in chunks of {chunk or PREFILL_CHUNK:,} tokens{how}")
     if len(requests) > 1:
         notes.append(
             f"{len(requests):,} requests, one after another: which tokens shared a pass was not recorded "

@@ -49,17 +49,17 @@ def routed_rows(
     states = [_states(request, missing) for request in requests]
     held = np.zeros(len(numbers), np.bool_)
     for state in states:
-        held |= (state == ROUTED).any(axis=0)
+        held |= (state == ROUTED).any(axis=0) if state.any() else len(state) > 0
     if requests[0].expert.shape[2] == 1:
         held &= np.array([any((one.expert[:, layer] != 0).any() for one in requests) for layer in range(len(numbers))])
     wanted = held & (numbers >= 0)
+    for layer in np.flatnonzero(~held & (numbers >= 0)):
+        _check_unrouted(requests, states, int(layer), int(numbers[layer]))
     if not wanted.any():
         raise BadInput(
             f"{requests[0].where}: no token of it has routing, every row is {_shown(requests[0], 0, 0)} or the like; "
             "the capture was empty: check that the engine records this model, and its version"
         )
-    for layer in np.flatnonzero(~held & (numbers >= 0)):
-        _check_unrouted(requests, states, int(layer), int(numbers[layer]))
     layers = np.flatnonzero(wanted)
     kept = _Kept(lenient)
     rows = [
@@ -78,20 +78,22 @@ def _states(request: Request, missing: int | None) -> NDArray[np.uint8]:
 
     Raises BadInput for an id that no trace holds.
     """
-    from flashmoe_sim.trace._row_kernels import BLOCK, find_repeats
+    from flashmoe_sim.trace._row_kernels import find_repeats
 
     expert = request.expert
     rows, layers, k = expert.shape
     state = np.zeros((rows, layers), np.uint8)
-    if not expert.size:
+    if not rows:
         return state
-    if not expert.dtype.isnative:
-        expert = expert.astype(expert.dtype.newbyteorder("="))
+    least, largest = int(expert.min()), int(expert.max())
+    if largest > ID_MAX and largest != missing:
+        raise BadInput(
+            f"{request.where}: expert {largest:,}; at most {ID_MAX:,} expected: no routing, or of another dtype"
+        )
     if k > 1:
-        flat = np.ascontiguousarray(expert).reshape(-1, k)
-        find_repeats(flat, np.empty((k, BLOCK), flat.dtype), state.reshape(-1))
-    if missing is not None or (expert.dtype.kind == "i" and expert.min() < 0):
-        absent = (expert < 0) if missing is None else (expert < 0) | (expert == missing)
+        find_repeats(expert.reshape(-1, k), np.full(largest + 1, -1), state.reshape(-1))
+    if least < 0 or missing is not None:
+        absent = (expert < 0) | (expert == (-1 if missing is None else missing))
         state[absent.all(axis=2)] = MISSING
         if (partly := absent.any(axis=2) & (state != MISSING)).any():
             row, layer = (int(at[0]) for at in np.nonzero(partly))
@@ -99,13 +101,6 @@ def _states(request: Request, missing: int | None) -> NDArray[np.uint8]:
                 f"{request.where}: row {row} of layer {layer} is {_shown(request, row, layer)}: some experts are "
                 "missing (mixed top-k); the same number for every token expected"
             )
-        largest = int(np.where(absent, 0, expert).max())
-    else:
-        largest = int(expert.max())
-    if largest > ID_MAX:
-        raise BadInput(
-            f"{request.where}: expert {largest:,}; at most {ID_MAX:,} expected: no routing, or of another dtype"
-        )
     return state
 
 

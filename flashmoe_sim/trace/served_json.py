@@ -11,8 +11,10 @@ Source: vllm docs/training/routed_experts; sglang state_capturer/routed_experts_
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.lines import BOM, Skipped, trace_name
@@ -22,9 +24,19 @@ from flashmoe_sim.trace.served_response import WITHOUT, BadResponse, requests_of
 from flashmoe_sim.trace.source import open_bytes
 
 FORMAT = "served-json"
+_BLANK = re.compile(rb"\s*\Z")
 _CUT = re.compile(rb'"routed_experts"\s*:\s*"')
 _BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\[\s*)?\{")
 _KEYS = re.compile(rb'"(?:routed_experts|prompt_routed_experts|choices|meta_info)"\s*:')
+
+
+@dataclass(frozen=True)
+class Document:
+    """The value of a JSON document, the texts that were cut out of it, and what is wrong with it."""
+
+    value: Any
+    arrays: Sequence[memoryview] = ()
+    error: str = ""
 
 
 def sniff(head: bytes) -> bool:
@@ -45,11 +57,12 @@ def read(
     """
     skipped = Skipped(path, lenient=lenient)
     requests: list[Request] = []
-    for number, text in _documents(path, progress):
-        try:
-            requests += _in_document(text, where=f"{path.name}: {number}", hints=hints or Hints())
-        except BadResponse as error:
-            skipped.line(int(number.split()[-1]), str(error))
+    with open_bytes(path) as stream:
+        for number, document in _documents(stream, progress):
+            try:
+                requests += _requests(document, where=f"{path.name}: line {number}", hints=hints or Hints())
+            except BadResponse as error:
+                skipped.line(number, str(error))
     if not requests:
         raise BadInput(f"{path}: holds no routing: {WITHOUT}")
     return trace_of_requests(
@@ -62,71 +75,83 @@ def read(
     )
 
 
-def _documents(path: Path, progress: Callable[[int], None] | None) -> Iterator[tuple[str, bytes]]:
-    """`line N` and its JSON, or `response 1` and the whole file if its first line is not JSON by itself."""
-    with open_bytes(path) as stream:
-        number, first = 0, b""
-        while not first.strip():
-            number += 1
-            first = stream.readline()
-            if number == 1:
-                first = first.removeprefix(BOM)
-        if first.strip()[-1:] not in b"}]" or not _is_json(first):
-            text = first + stream.read()
-            if progress:
-                progress(len(text))
-            yield "line 1", text
+def _documents(stream: IO[bytes], progress: Callable[[int], None] | None) -> Iterator[tuple[int, Document]]:
+    """The document of every line that is not blank; the whole stream as one if its first such line is not JSON.
+
+    A document's arrays are good until the next one.
+    """
+    lines = _lines(stream, progress)
+    for place, (number, text, begin, end) in enumerate(lines):
+        document = _document(text, begin, end)
+        if document.error and not place:
+            rest = (bytes(memoryview(text)[begin:end]) for _, text, begin, end in lines)
+            whole = b"\n".join([bytes(memoryview(text)[begin:end]), *rest])
+            yield number, _document(whole, 0, len(whole))
             return
-        line = first
-        while line:
-            if progress:
-                progress(len(line))
-            if line.strip():
-                yield f"line {number}", line
+        yield number, document
+
+
+def _lines(stream: IO[bytes], progress: Callable[[int], None] | None) -> Iterator[tuple[int, bytearray, int, int]]:
+    """Lines that are not blank: number from 1, and where they begin and end in a text that is used again for others.
+
+    New memory for every line would cost more than all that is done with it.
+    """
+    buffer, begin, used, number = bytearray(1 << 20), 0, 0, 0
+    read = -1
+    while read:
+        if used == len(buffer):
+            larger = bytearray(2 * len(buffer) if not begin else len(buffer))
+            larger[: used - begin] = memoryview(buffer)[begin:used]
+            buffer, begin, used = larger, 0, used - begin
+        at, read = used, stream.readinto(memoryview(buffer)[used:])  # type: ignore[attr-defined]
+        used += read
+        if progress:
+            progress(read)
+        if not number and buffer.startswith(BOM):
+            begin = len(BOM)
+        while (end := buffer.find(b"\n", max(begin, at), used)) >= 0:
             number += 1
-            line = stream.readline()
+            if not _BLANK.match(buffer, begin, end):
+                yield number, buffer, begin, end
+            begin = end + 1
+    if not _BLANK.match(buffer, begin, used):
+        yield number + 1, buffer, begin, used
 
 
-def _is_json(line: bytes) -> bool:
+def _document(text: bytes | bytearray, begin: int, end: int) -> Document:
+    """The JSON in a part of a text, without the texts under the key `routed_experts`.
+
+    They are nearly all of a response, and finding where they end is much faster than parsing them. `"#0"`, `"#1"`, …
+    stand for them. Such a text has no escapes; one that has is left where it is. A key inside of another text has a
+    backslash before its last quote.
+    """
     import orjson
 
-    try:
-        orjson.loads(_without_arrays(line)[0])
-    except orjson.JSONDecodeError:
-        return False
-    return True
-
-
-def _without_arrays(text: bytes) -> tuple[bytes, list[memoryview]]:
-    """The JSON with `"#0"`, `"#1"`, … for each text under the key `routed_experts`, and these texts.
-
-    They are nearly all of a response, and finding where they end is much faster than parsing them. Such a text has no
-    escapes; one that has is left where it is. A key inside of another text has a backslash before its last quote.
-    """
     arrays: list[memoryview] = []
     kept: list[bytes | memoryview] = []
-    view, at = memoryview(text), 0
-    for found in _CUT.finditer(text):
-        end = text.find(b'"', found.end())
-        if found.start() < at or end < 0 or text.find(b"\\", found.end(), end) >= 0:
-            continue
-        kept += [view[at : found.end()], b"#%d" % len(arrays)]
-        arrays.append(view[found.end() : end])
-        at = end
-    kept.append(view[at:])
-    return b"".join(kept), arrays
-
-
-def _in_document(text: bytes, *, where: str, hints: Hints) -> Iterator[Request]:
-    import orjson
-
-    short, arrays = _without_arrays(text)
+    view, at = memoryview(text), begin
+    while found := _CUT.search(text, at, end):
+        close = text.find(b'"', found.end(), end)
+        if close < 0:
+            break
+        if text.find(b"\\", found.end(), close) >= 0:
+            kept.append(view[at:close])
+        else:
+            kept += [view[at : found.end()], b"#%d" % len(arrays)]
+            arrays.append(view[found.end() : close])
+        at = close
+    kept.append(view[at:end])
     try:
-        document = orjson.loads(short)
+        return Document(orjson.loads(b"".join(kept)), arrays)
     except orjson.JSONDecodeError as error:
-        raise BadResponse(f"not a complete JSON document ({error})") from None
-    several = isinstance(document, list)
-    for number, response in enumerate(document if several else [document], 1):
+        return Document(None, error=f"not a complete JSON document ({error})")
+
+
+def _requests(document: Document, *, where: str, hints: Hints) -> Iterator[Request]:
+    if document.error:
+        raise BadResponse(document.error)
+    several = isinstance(document.value, list)
+    for number, response in enumerate(document.value if several else [document.value], 1):
         here = f"{where}, response {number}" if several else where
         if not isinstance(response, dict):
             raise BadResponse(f"{shown(response, 40)}; a response expected, an object")
@@ -135,4 +160,4 @@ def _in_document(text: bytes, *, where: str, hints: Hints) -> Iterator[Request]:
             response = body.get("body")  # noqa: PLW2901 - a line of batch output
             if not isinstance(response, dict):
                 raise BadResponse("the batch output has no response.body: the request failed")
-        yield from requests_of(response, where=here, hints=hints, arrays=arrays)
+        yield from requests_of(response, where=here, hints=hints, arrays=document.arrays)

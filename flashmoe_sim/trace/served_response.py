@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.requests import Hints, Request
-from flashmoe_sim.trace.wire import NPY_MAGIC, from_base64, npy_array
+from flashmoe_sim.trace.wire import NPY_MAGIC, from_base64, npy_array, small_ids
 
 KEY, PROMPT_KEY = "routed_experts", "prompt_routed_experts"
 EXTRAS = ("meta_info", "sglext", "sgl_ext")  # where SGLang puts it
@@ -154,7 +154,7 @@ class _Response:
         try:
             content = from_base64(text)
             if bytes(content[: len(NPY_MAGIC)]) == NPY_MAGIC:
-                return npy_array(content)
+                return small_ids(npy_array(content))
         except ValueError as error:
             raise BadResponse(f"{KEY}: {error}") from None
         dtype = dtype or holder.get("routed_experts_dtype") or "int32"
@@ -162,7 +162,7 @@ class _Response:
             raise BadResponse(f"{KEY} is of dtype {shown(dtype, 40)}; one of {', '.join(DTYPES)} expected")
         if len(content) % np.dtype(dtype).itemsize:
             raise BadResponse(f"{KEY} has {len(content):,} bytes, which are not a whole number of {dtype}")
-        ids = content.view(np.dtype(dtype).newbyteorder("<"))
+        ids = small_ids(content.view(np.dtype(dtype).newbyteorder("<")))
         rows = None if prompt is None or generated is None else prompt + max(generated - 1, 0) - (start or 0)
         return ids.reshape(_shape(ids.size, shape, rows, self.hints, where))
 

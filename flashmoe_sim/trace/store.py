@@ -88,7 +88,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: a damaged Parquet file ({str(error).splitlines()[0]}); write it again") from None
     if described is None:
-        raise BadInput(f"{path}: a Parquet file, but not a trace store; write one with `sim trace convert`")
+        raise BadInput(f"{path}: a Parquet file, but not a trace store; name its columns: sim trace import --columns")
     if progress:
         progress(len(content))
     try:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import shown
+from flashmoe_sim.trace.calls import ID_MAX
 
 NPY_MAGIC = b"\x93NUMPY"
 _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -68,3 +69,15 @@ def npy_array(content: NDArray[np.uint8]) -> NDArray[Any]:
     if size != len(rest):
         raise ValueError(f"{len(rest):,} bytes; {size:,} expected for {dtype} {list(shape)}: it is cut off or damaged")
     return rest.view(dtype).reshape(shape, order="F" if by_columns else "C")
+
+
+def small_ids(ids: NDArray[Any]) -> NDArray[Any]:
+    """Expert ids as u8, u16 or i16 in C order. Raises ValueError for no integers, and an id that no trace holds."""
+    if ids.dtype.kind not in "iu":
+        raise ValueError(f"an array of {ids.dtype}; whole numbers expected")
+    if ids.dtype.itemsize == 1 or ids.dtype in (np.uint16, np.int16):
+        return np.ascontiguousarray(ids)
+    if ids.size and (ids.max() > ID_MAX or ids.min() < -ID_MAX):
+        worst = ids.max() if ids.max() > ID_MAX else ids.min()
+        raise ValueError(f"expert {worst:,}; at most {ID_MAX:,} expected: no routing, or of another dtype")
+    return np.ascontiguousarray(ids, np.int16)

@@ -68,12 +68,12 @@ def main() -> None:
             assert trace.refs == len(lines) * (PROMPT + GENERATED - 1) * LAYERS * TOP_K
             costs: dict[str, list[float]] = {"orjson": [], "ours": []}
             for _ in range(given.rounds):
-                began = time.perf_counter()
+                began = time.process_time()
                 for line in lines:
                     orjson.loads(line)
-                between = time.perf_counter()
+                between = time.process_time()
                 load_trace(path, hints=hints)
-                costs["ours"].append(time.perf_counter() - between)
+                costs["ours"].append(time.process_time() - between)
                 costs["orjson"].append(between - began)
             theirs, ours = (statistics.median(costs[name]) * 1e3 for name in ("orjson", "ours"))
             size = path.stat().st_size / 1e6

@@ -22,6 +22,7 @@ HELPERS = {
     "progress",
     "sweep_tables",
     "timing",
+    "trace_import",
     "trace_out",
     "trace_synth",
     "trace_what_if",

@@ -14,7 +14,9 @@ import zstandard
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import FORMATS, load_trace
 from flashmoe_sim.trace.load import find_format
+from flashmoe_sim.trace.requests import Hints
 from flashmoe_sim.trace.store import write_store
+from tests.trace import recordings
 from tests.trace.strategies import trace_of
 from tests.trace.test_route_csv import PREAMBLE, ROWS
 
@@ -25,8 +27,17 @@ EXAMPLES = {
         {"trace": [[0, 1]] * 3, "entry_bytes": 1, "num_groups": 1, "experts_per_group": 2}
     ).encode(),
     "plain-csv": b"layer,expert\n0,1\n",
+    "sglang-pt": recordings.torch_zip(recordings.recorder(recordings.made())),
+    "array": recordings.npy(recordings.made().expert),
+    "served-json": recordings.lines([recordings.vllm(recordings.made())]),
+    "step-layers": recordings.step_layers(recordings.made()),
+    "megatron-jsonl": recordings.megatron(recordings.made()),
+    "moe-trace-csv": recordings.phase_csv(recordings.made()),
     "runtime-jsonl": b'{"seq":0,"layer":0,"n_expert_used":1,"n_tokens":1,"experts":[1]}\n',
 }
+
+
+HINTS = Hints(phase="decode")  # which arrays alone need
 
 
 @pytest.fixture(params=FORMATS)
@@ -45,10 +56,10 @@ def example(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path]:
 def test_the_content_tells_the_format(example: tuple[str, Path]) -> None:
     name, path = example
     assert find_format(path).name == name
-    plain = load_trace(path)
+    plain = load_trace(path, hints=HINTS)
     path.write_bytes(gzip.compress(path.read_bytes()))
-    assert load_trace(str(path)).content_id == plain.content_id
-    assert load_trace(path, format=name).content_id == plain.content_id
+    assert load_trace(str(path), hints=HINTS).content_id == plain.content_id
+    assert load_trace(path, format=name, hints=HINTS).content_id == plain.content_id
 
 
 @pytest.mark.parametrize(
@@ -117,11 +128,11 @@ def test_importing_the_package_stays_light() -> None:
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_a_pipe_is_read_like_a_file(example: tuple[str, Path], pack: Callable[[bytes], bytes]) -> None:
     _, path = example
-    plain, pipe = load_trace(path), path.with_name("pipe")
+    plain, pipe = load_trace(path, hints=HINTS), path.with_name("pipe")
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_bytes, args=(pack(path.read_bytes()),))
     writer.start()
-    piped = load_trace(pipe)
+    piped = load_trace(pipe, hints=HINTS)
     writer.join()
     assert (piped.content_id, piped.format) == (plain.content_id, plain.format)
 
@@ -129,12 +140,15 @@ def test_a_pipe_is_read_like_a_file(example: tuple[str, Path], pack: Callable[[b
 @pytest.mark.parametrize("given", ["-", "/dev/stdin"])
 def test_stdin(example: tuple[str, Path], given: str) -> None:
     _, path = example
-    program = "import sys; from flashmoe_sim.trace import load_trace; print(load_trace(sys.argv[1]).content_id)"
+    program = (
+        "import sys; from flashmoe_sim.trace import load_trace; from flashmoe_sim.trace.requests import Hints; "
+        "print(load_trace(sys.argv[1], hints=Hints(phase='decode')).content_id)"
+    )
     command = [sys.executable, "-c", program, given]
     piped = subprocess.run(command, input=path.read_bytes(), capture_output=True, check=True).stdout.decode()
     with path.open("rb") as file:
         redirected = subprocess.run(command, stdin=file, capture_output=True, check=True).stdout.decode()
-    assert piped == redirected == f"{load_trace(path).content_id}\n"
+    assert piped == redirected == f"{load_trace(path, hints=HINTS).content_id}\n"
 
 
 DRAWS = random.Random(1)

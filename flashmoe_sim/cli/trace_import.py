@@ -1,0 +1,110 @@
+"""`sim trace import`: recordings that do not say all of themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flashmoe_sim.cli.common import force_option, json_option, lenient_option, message
+from flashmoe_sim.cli.trace_out import report_written, to_option, trace_writer
+from flashmoe_sim.cli.trace_what_if import out_option
+from flashmoe_sim.cli.workload import parse_numbers, read_trace
+from flashmoe_sim.io.errors import BadInput
+
+ABOUT_TABLES = ("where", "no_header", "call_by", "layer_from_name")
+
+
+@click.command("import", short_help="Read what engines and tools write, and say what it does not.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@out_option
+@to_option
+@click.option("--prefill-chunk", type=click.IntRange(1), metavar="N", help="Tokens of a prompt that one pass reads.")
+@click.option("--prompt-tokens", type=click.IntRange(0), metavar="P", help="Tokens of the prompt, for arrays alone.")
+@click.option("--phase", type=click.Choice(["prompt", "decode"]), help="All tokens are prompt, or all decoded.")
+@click.option("--start", type=click.IntRange(0), metavar="S", help="Tokens of the prompt before the first row.")
+@click.option("--model", metavar="SPEC", help="The model: its routed layers, experts and top-k.")
+@click.option("--moe-layers", metavar="3-60", help="The numbers of the routed layers.")
+@click.option("--n-layers", type=click.IntRange(1), metavar="L", help="Layers of an array sent without its shape.")
+@click.option("--top-k", type=click.IntRange(1), metavar="K", help="Experts per token, if the file does not say.")
+@click.option("--missing", type=int, metavar="ID", help="An id that stands for no routing, beside negative ones.")
+@click.option(
+    "--axes", metavar="A,B,C", help="The axes of an array: token, layer and k in their order; or request, too."
+)
+@click.option("--array", metavar="NAME", help="The array with the experts in an .npz file.")
+@click.option("--weights-array", metavar="NAME", help="The array with their gate weights.")
+@click.option("--columns", metavar="F=C,F=C", help="Which column of a table is what: layer=blk,expert=e,step=pos.")
+@click.option("--where", metavar="C=TEXT", help="Of a table, read only rows with this text in the column.")
+@click.option("--no-header", is_flag=True, help="The first line of a CSV is a row; its columns are 0, 1, 2.")
+@click.option("--call-by", type=click.Choice(["step,layer", "run"]), help="What parts the rows of a table into calls.")
+@click.option("--layer-from-name", metavar="REGEX", help="Finds the layer's number in the name of a table's file.")
+@force_option
+@lenient_option
+@json_option
+def import_(
+    files: tuple[str, ...], out: Path, to: str | None, force: bool, lenient: bool, as_json: bool, **given: Any
+) -> None:
+    """Write a recording of an engine as a trace, and say what was assumed.
+
+    Most files need none of these options, and every command takes them as they are. Arrays need --prompt-tokens or
+    --phase, SGLang's responses --model or --top-k. --columns reads any CSV, JSON lines or Parquet: fields are layer,
+    expert, step, call, rank, weight, phase, request, n_tokens and position.
+
+    \b
+    Examples:  sim trace import a.npy --prompt-tokens 118 --out a.parquet
+               sim trace import log.csv --columns layer=blk,expert=e,step=pos \\
+                   --out log.parquet
+    """
+    from flashmoe_sim.geometry.hints import hints_of
+    from flashmoe_sim.geometry.load import load_model
+    from flashmoe_sim.trace.table import read_table
+    from flashmoe_sim.trace.table_columns import Columns
+
+    columns = given.pop("columns")
+    about = {name: given.pop(name) for name in ABOUT_TABLES}
+    model = given.pop("model")
+    if columns is None and (odd := [name for name in ABOUT_TABLES if about[name]]):
+        raise click.UsageError(f"--{odd[0].replace('_', '-')} is of --columns; give both")
+    if columns is None and len(files) > 1:
+        raise click.UsageError("several files are one table in parts, with --columns; import others one by one")
+    if given["moe_layers"] is not None:
+        given["moe_layers"] = tuple(parse_numbers(given["moe_layers"], "--moe-layers"))
+    if given["axes"] is not None:
+        given["axes"] = tuple(axis.strip() for axis in given["axes"].split(","))
+    hints = hints_of(load_model(model) if model else None, **{k: v for k, v in given.items() if v is not None})
+    write = trace_writer(out, to, force=force)
+    if columns is None:
+        trace = read_trace(files[0], lenient=lenient, notes=False, hints=hints)
+        _check_used(files[0], trace.format, given)
+    else:
+        table = Columns(
+            columns=_pairs(columns, "--columns"),
+            where=_pair(about["where"], "--where") if about["where"] else None,
+            header=not about["no_header"],
+            call_by=about["call_by"] or "step,layer",
+            layer_from_name=about["layer_from_name"],
+        )
+        trace = read_table([Path(file) for file in files], table, hints=hints, lenient=lenient)
+    written = write(trace)
+    report_written({**written, "notes": list(trace.notes)}, as_json=as_json)
+    for note in trace.notes:
+        message(f"{out}: {note}")
+
+
+def _check_used(file: str, format: str, given: dict[str, Any]) -> None:
+    from flashmoe_sim.trace.load import FORMATS
+
+    if not FORMATS[format].takes_hints and (odd := [name for name, value in given.items() if value is not None]):
+        raise BadInput(f"{file}: {format} says all of itself; leave --{odd[0].replace('_', '-')} out")
+
+
+def _pairs(text: str, option: str) -> dict[str, str]:
+    return dict(_pair(part, option) for part in text.split(","))
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, sign, value = (part.strip() for part in text.partition("="))
+    if not (name and sign and value):
+        raise BadInput(f"{option} {text!r}: expected NAME=COLUMN, for example layer=blk")
+    return name, value

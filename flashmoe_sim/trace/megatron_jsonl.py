@@ -1,0 +1,175 @@
+"""What Megatron-LM writes with `--moe-routing-trace-path`: an object per layer, step and rank, in a file per rank.
+
+`{"step":0,"stage":"pre_dispatch","block":"decoder","layer":3,"rank":0,"num_tokens":2,"topk":2,"top_indices":[[4,9],[9,1]]}`
+
+A step is a pass over the model; ids of a token ascend unless a graph-safe sink wrote them. Files of several ranks, put
+one after another, are joined step by step. Source: megatron/core/transformer/moe/router_trace.py@059f0f5.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.notes import TORN, Note
+from flashmoe_sim.trace.calls import ID_MAX, ranges, uniform_top_k, with_end
+from flashmoe_sim.trace.lines import BOM, Skipped, trace_name
+from flashmoe_sim.trace.routing import RoutingTrace, infer_n_experts
+from flashmoe_sim.trace.source import open_bytes
+
+FORMAT = "megatron-jsonl"
+MOST_STEP = (1 << 31) - 1
+LONGEST_LINE = 64 << 20
+
+
+class Record(NamedTuple):
+    """One line: what it belongs to, and its tokens."""
+
+    step: int
+    layer: int
+    rank: int
+    tokens: int
+    ids: list[int]
+
+
+def sniff(head: bytes) -> bool:
+    """Whether the first line has an object with the keys `layer` and `top_indices`."""
+    line = head.removeprefix(BOM).lstrip().partition(b"\n")[0]
+    return line.startswith(b"{") and b'"layer"' in line and b'"top_indices"' in line and b'"experts"' not in line
+
+
+def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+    """Read a trace: a call for every step and layer, with the tokens of all ranks in their order.
+
+    Records of multi-token prediction (block `mtp`) are left out. Steps are counted from 0 in ascending order.
+    Raises BadInput with the line number for a malformed line, unless lenient.
+    """
+    skipped = Skipped(path, lenient=lenient)
+    keys: list[tuple[int, int, int, int]] = []  # step, layer, rank, tokens
+    experts, width = array("h"), array("q")
+    mtp = 0
+    torn: tuple[str, ...] = ()
+    with open_bytes(path) as stream:
+        number = 0
+        while line := stream.readline(LONGEST_LINE + 1):
+            number += 1
+            if len(line) > LONGEST_LINE:
+                raise BadInput(f"{path}: line {number} is longer than {LONGEST_LINE >> 20} MiB: not a line of a trace")
+            if progress:
+                progress(len(line))
+            line = line.removeprefix(BOM)
+            if not line.strip():
+                continue
+            try:
+                record = _record(line)
+            except _NotJson as error:
+                if line.endswith(b"\n"):
+                    skipped.line(number, str(error))
+                else:
+                    torn = (Note(TORN, f"the last line ({number}) is torn and was dropped"),)
+                continue
+            except ValueError as error:
+                skipped.line(number, str(error))
+                continue
+            if record is None:
+                mtp += 1
+            elif record.tokens:
+                keys.append((record.step, record.layer, record.rank, record.tokens))
+                experts.extend(record.ids)
+                width.append(len(record.ids))
+    if not keys:
+        raise BadInput(f"{path}: holds no routed tokens; record it with --moe-routing-trace-path")
+    step, layer, rank, tokens = (np.array(column, np.int64) for column in zip(*keys, strict=True))
+    order = np.lexsort((rank, layer, step))
+    ranks = len(np.unique(rank))
+    if ranks > 1 and _all_alike(keys, experts, width):
+        order = order[rank[order] == rank.min()]
+    length = np.frombuffer(width, np.int64)
+    begin = np.cumsum(length) - length
+    expert = np.frombuffer(experts, np.int16)[ranges(begin[order], length[order])]
+    step, layer, tokens = step[order], layer[order], tokens[order]
+    starts = np.flatnonzero(np.append(True, (step[1:] != step[:-1]) | (layer[1:] != layer[:-1])))
+    n_tokens = np.add.reduceat(tokens, starts).astype(np.int32)
+    offset = with_end((np.cumsum(length[order]) - length[order])[starts], len(expert))
+    of_calls = layer[starts].astype(np.int16)
+    top_k = uniform_top_k(offset, n_tokens)
+    notes = ["experts of a token may be in ascending order: the router-rank order is not recorded for sure"]
+    if mtp:
+        notes.append(f"{mtp:,} records of multi-token prediction left out")
+    if ranks > 1 and len(order) < len(keys):
+        notes.append(f"{ranks} ranks with the same tokens: taken once")
+    elif ranks > 1:
+        notes.append(f"{ranks} ranks joined step by step: each is taken to hold tokens of its own")
+    return RoutingTrace(
+        layer=of_calls,
+        n_tokens=n_tokens,
+        offset=offset,
+        expert=expert,
+        n_experts=infer_n_experts(of_calls, expert),
+        top_k=top_k,
+        step=np.unique(step[starts], return_inverse=True)[1].astype(np.int32),
+        format=FORMAT,
+        name=trace_name(path),
+        notes=(*notes, *torn, *skipped.notes()),
+    )
+
+
+def _all_alike(keys: list[tuple[int, int, int, int]], experts: array[int], width: array[int]) -> bool:
+    """Whether all ranks hold the same ids for every step and layer, as tensor-parallel ranks do."""
+    content: dict[int, list[Any]] = {}
+    at = 0
+    for (step, layer, rank, _), length in zip(keys, width, strict=True):
+        content.setdefault(rank, []).append((step, layer, experts[at : at + length].tobytes()))
+        at += length
+    first, *others = (sorted(records) for records in content.values())
+    return all(records == first for records in others)
+
+
+class _NotJson(ValueError):
+    """The line is not even JSON, as a torn one is not."""
+
+
+def _record(line: bytes) -> Record | None:
+    """One line, None for one of multi-token prediction; ValueError says what is wrong with it."""
+    import orjson
+
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise _NotJson(f"not JSON ({error})") from None
+    if not isinstance(record, dict):
+        raise ValueError(f"{shown(record, 40)}; an object expected")
+    if record.get("block") == "mtp":
+        return None
+    layer = _whole(record, "layer", ID_MAX)
+    tokens = record.get("top_indices")
+    try:
+        widths = {len(token) for token in tokens}  # type: ignore[union-attr]
+        ids = list(chain.from_iterable(tokens))  # type: ignore[arg-type]
+    except TypeError:
+        raise ValueError(f"top_indices is {shown(tokens, 40)}; a list of expert ids for each token expected") from None
+    if len(widths) > 1 or 0 in widths:
+        raise ValueError(
+            f"tokens of {' and '.join(map(str, sorted(widths)[:3]))} experts (mixed top-k); one number expected"
+        )
+    if ids and (set(map(type, ids)) != {int} or min(ids) < 0 or max(ids) > ID_MAX):
+        raise ValueError(f"top_indices is {shown(tokens, 40)}; whole numbers 0 to {ID_MAX} expected")
+    for key, found in (("num_tokens", len(tokens or ())), ("topk", next(iter(widths), None))):
+        if found is not None and key in record and record[key] != found:
+            raise ValueError(f"{key} is {shown(record[key], 40)}, but top_indices has {found}")
+    step = _whole(record, "step", MOST_STEP)
+    rank = _whole(record, "rank", MOST_STEP) if "rank" in record else 0
+    return Record(step, layer, rank, len(tokens or ()), ids)
+
+
+def _whole(record: dict[str, Any], key: str, most: int) -> int:
+    value = record.get(key)
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"{key} is {shown(value, 40)}; a whole number 0 to {most} expected")
+    return value

@@ -1,0 +1,133 @@
+"""CSV of the tracers for llama.cpp that number tokens.
+
+With the header `phase,token,layer,rank,expert`, a row per expert (Cartaz/llama.cpp-vulkan-moe); or without a header,
+`position,layer,id0,id1,…`, a row per token and layer, where tokens of the prompt have negative positions
+(tools/moe-trace of thecodacus/llama.cpp, 380d831). Tokens of a batch stand together, layer after layer, so the first
+batch shows how many tokens a pass took.
+
+Tools of this kind took the strided view of the top-k experts for a contiguous one: all ids after the first token of a
+batch are then wrong. Such a file shows it: the first tokens of a batch name every expert once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.io.notes import MISREAD, Note
+from flashmoe_sim.trace.calls import run_starts
+from flashmoe_sim.trace.csv_rows import Column, read_rows
+from flashmoe_sim.trace.lines import BOM, line_blocks, numbered_lines, trace_name
+from flashmoe_sim.trace.plain_csv import PHASES
+from flashmoe_sim.trace.requests import Hints, Request, trace_of_requests
+from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
+from flashmoe_sim.trace.source import open_bytes
+from flashmoe_sim.trace.token_rows import TokenRows, requests_of_rows
+
+FORMAT = "moe-trace-csv"
+HEADER = ["phase", "token", "layer", "rank", "expert"]
+MOST_TOKENS = (1 << 31) - 1
+_NUMBERS = re.compile(rb"(?:\xef\xbb\xbf)?\s*-?[0-9]+,[0-9]+(?:,[0-9]+)+\r?\n")
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins with these bytes has the exact header, or a first line of three or more integers."""
+    first = head.removeprefix(BOM).partition(b"\n")[0]
+    return _NUMBERS.match(head) is not None or _names(first) == HEADER
+
+
+def _names(line: bytes) -> list[str]:
+    return line.decode("utf-8", "replace").strip().lower().split(",")
+
+
+def read(
+    path: Path,
+    *,
+    lenient: bool = False,
+    progress: Callable[[int], None] | None = None,
+    hints: Hints | None = None,
+) -> RoutingTrace:
+    """Read a trace; see `trace_of_requests`. A prompt that follows a decoded token begins another request.
+
+    Raises BadInput with the line number for a malformed row, unless lenient.
+    """
+    with open_bytes(path) as stream:
+        _, first = next(numbered_lines(stream, path=path))
+        header = _names(first)
+        named = header == HEADER
+        if not named:
+            header = ["position", "layer", *(f"id{rank}" for rank in range(len(header) - 2))]
+        columns = _columns(header)
+        rest = line_blocks(stream, path=path, first_line=2, progress=progress)
+        blocks = rest if named else chain([first], rest)
+        rows = read_rows(blocks, path=path, first_line=1 + named, header=header, columns=columns, lenient=lenient)
+    value = {name: values.astype(np.int64) for name, values in rows.values.items()}
+    if named:
+        prompt, position = value["phase"] == PHASE_PROMPT, value["token"]
+        expert, rank = value["expert"][:, np.newaxis], value["rank"]
+    else:
+        prompt, position = value["position"] < 0, value["position"]
+        expert, rank = np.stack([value[name] for name in header[2:]], axis=1), None
+    request = np.zeros(len(prompt), np.int64)
+    request[1:] = np.cumsum(prompt[1:] & ~prompt[:-1])
+    table = TokenRows(request, position, value["layer"], expert, rank)
+    chunk = _batch(table.layer, position, prompt)
+    hints = replace(hints or Hints(), prefill_chunk=(hints and hints.prefill_chunk) or chunk)
+    layers, requests = requests_of_rows(table, prompt, hints=hints, where=path.name)
+    misread = _misread(requests, chunk)
+    numbered = replace(hints, moe_layers=hints.moe_layers or layers)
+    return trace_of_requests(
+        requests,
+        format=FORMAT,
+        name=trace_name(path),
+        hints=numbered,
+        lenient=lenient,
+        notes=(*misread, *rows.notes),
+    )
+
+
+def _columns(header: list[str]) -> list[Column]:
+    known = {
+        "phase": Column("phase", words=PHASES),
+        "token": Column("token", high=MOST_TOKENS),
+        "position": Column("position", low=-MOST_TOKENS, high=MOST_TOKENS),
+    }
+    return [known.get(name, Column(name)) for name in header]
+
+
+def _batch(layer: NDArray[np.int64], position: NDArray[np.int64], prompt: NDArray[np.bool_]) -> int | None:
+    """The most tokens of a prompt that stand together in one layer; None without a prompt."""
+    starts = run_starts(layer, prompt)
+    edges = np.append(starts, len(layer))
+    most = 0
+    for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        if prompt[begin]:
+            most = max(most, int(position[begin:end].max() - position[begin:end].min()) + 1)
+    return most or None
+
+
+def _misread(requests: list[Request], chunk: int | None) -> tuple[str, ...]:
+    """A note if the first batch of a prompt names each expert once before any twice, in every layer."""
+    for request in requests:
+        ids = request.expert[: min(request.prompt, chunk or 0)]
+        experts = int(request.expert.max()) + 1
+        tokens, layers, k = ids.shape
+        if experts < 2 * k or tokens * k < experts:
+            continue
+        first = np.sort(ids.transpose(1, 0, 2).reshape(layers, -1)[:, :experts], axis=1)
+        if (first == np.arange(experts)).all():
+            return (
+                Note(
+                    MISREAD,
+                    f"{request.where}: the first {-(-experts // k)} prompt tokens name each of {experts} experts once "
+                    "in every layer: the recorder took strided ids for contiguous ones; all but the first token of "
+                    "a batch are wrong",
+                ),
+            )
+    return ()

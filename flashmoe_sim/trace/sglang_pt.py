@@ -1,0 +1,139 @@
+"""What SGLang's expert distribution recorder writes in mode `per_token`: the real passes of a server, in a `.pt` file.
+
+A record is a pass: `topk_ids_of_layer` int32 [layers, tokens, 8], -1 where a model uses fewer, where a layer does not
+route and in padding. Ids are of physical experts, which `last_physical_to_logical_map` [layers, physical] maps to the
+model's. torch is not needed, and no pickle is run (see `tensors`).
+
+Source: sglang srt/eplb/expert_distribution.py@dd780ab.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.trace.calls import ID_MAX
+from flashmoe_sim.trace.lines import trace_name
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace, infer_n_experts
+from flashmoe_sim.trace.source import open_bytes
+from flashmoe_sim.trace.tensors import NotTensors, load_tensors
+from flashmoe_sim.trace.zipped import Archive, first_member
+
+FORMAT = "sglang-pt"
+IDS, MAP = "topk_ids_of_layer", "last_physical_to_logical_map"
+IDLE = 4
+PHASES = {1: PHASE_PROMPT, 2: PHASE_DECODE, 5: PHASE_DECODE}  # extend, decode, verify; mixed passes are unknown
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is a zip of `torch.save`."""
+    return first_member(head).endswith("/data.pkl")
+
+
+def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+    """Read a trace: a step for every pass, a call for every layer with routing. lenient changes nothing.
+
+    Raises BadInput for another file of torch, one with counts alone, tokens of unequal numbers of experts, and
+    ids that the map does not have.
+    """
+    del lenient
+    with open_bytes(path) as stream:
+        content = stream.read()
+    if progress:
+        progress(len(content))
+    archive = Archive(content, str(path))
+    pickled = next((name for name in archive.names if name.endswith("/data.pkl")), "")
+    try:
+        document = load_tensors(archive, pickled)
+    except NotTensors as error:
+        raise BadInput(f"{path}: {error}; expected a recording of SGLang in mode per_token") from None
+    records, mapping = _recording(path, document)
+    k = max((int((ids >= 0).any(axis=(0, 1)).sum()) for ids, _ in records), default=0)
+    if not k:
+        raise BadInput(
+            f"{path}: no pass of it has routing: the capture was empty; start the recorder before the requests"
+        )
+    parts: list[NDArray[np.int16]] = []
+    calls: list[tuple[int, int, int, int]] = []  # step, layer, tokens, phase
+    for step, (ids, phase) in enumerate(records):
+        for layer in np.flatnonzero((ids[:, :, 0] >= 0).any(axis=1)).tolist():
+            chosen = ids[layer, ids[layer, :, 0] >= 0, :k]
+            where = f"{path}: pass {step}, layer {layer}"
+            if (chosen < 0).any():
+                raise BadInput(f"{where}: a token has fewer than {k} experts (mixed top-k); the same number expected")
+            if mapping is not None:
+                if chosen.max() >= mapping.shape[1]:
+                    raise BadInput(
+                        f"{where}: physical expert {chosen.max()}, but the map has {mapping.shape[1]}; copy it again"
+                    )
+                chosen = mapping[layer, chosen]
+            if chosen.max() > ID_MAX or chosen.min() < 0:
+                raise BadInput(f"{where}: expert {chosen.max():,}; 0 to {ID_MAX:,} expected: the file is damaged")
+            parts.append(chosen.astype(np.int16).ravel())
+            calls.append((step, layer, len(chosen), phase))
+    step_of, layer_of, n_tokens, phases = (np.array(column) for column in zip(*calls, strict=True))
+    expert = np.concatenate(parts)
+    layers = layer_of.astype(np.int16)
+    notes = ["the ranks of a token's experts are not in the router's order"]
+    if mapping is None:
+        notes.append(f"no {MAP}: ids of physical experts are taken for the model's")
+    return RoutingTrace(
+        layer=layers,
+        n_tokens=n_tokens.astype(np.int32),
+        offset=np.append(0, np.cumsum(n_tokens * k)).astype(np.int64),
+        expert=expert,
+        n_experts=infer_n_experts(layers, expert),
+        top_k=k,
+        phase=phases.astype(np.uint8),
+        step=np.unique(step_of, return_inverse=True)[1].astype(np.int32),
+        format=FORMAT,
+        name=trace_name(path),
+        notes=tuple(notes),
+    )
+
+
+def _recording(path: Path, document: Any) -> tuple[list[tuple[NDArray[Any], int]], NDArray[Any] | None]:
+    """The ids and phase of each pass, in the order of passes, and the map to logical experts."""
+    if isinstance(document, dict) and "logical_count" in document:
+        raise BadInput(
+            f"{path}: a recording of counts (mode stat), which hold no order of tokens; record in mode per_token, or "
+            "make a trace with `sim trace synth`"
+        )
+    records = document.get("records") if isinstance(document, dict) else None
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        raise BadInput(f"{path}: a file of torch without records; expected a recording of SGLang in mode per_token")
+    found: list[tuple[int, NDArray[Any], int]] = []
+    seen: set[tuple[int, bytes]] = set()
+    layers = None
+    for number, record in enumerate(records):
+        mode = record.get("forward_mode")
+        ids = record.get(IDS)
+        if mode == IDLE:
+            continue
+        if not isinstance(ids, np.ndarray) or ids.ndim != 3 or ids.dtype.kind not in "iu":
+            found_text = list(ids.shape) if isinstance(ids, np.ndarray) else shown(ids, 40)
+            raise BadInput(f"{path}: record {number}: {IDS} is {found_text}; ids [layers, tokens, k] expected")
+        if layers not in (None, ids.shape[0]):
+            raise BadInput(
+                f"{path}: record {number} has {ids.shape[0]} layers, and another {layers}; the same expected"
+            )
+        layers = ids.shape[0]
+        order = record.get("forward_pass_id")
+        order = order if isinstance(order, int) else number
+        phase = PHASES.get(mode, PHASE_UNKNOWN) if isinstance(mode, int) else PHASE_UNKNOWN
+        key = (order, ids.tobytes())
+        if key not in seen:  # another rank's record of the same pass
+            seen.add(key)
+            found.append((order, ids, phase))
+    found.sort(key=lambda one: one[0])
+    mapping = document.get(MAP)
+    if isinstance(mapping, np.ndarray) and layers is not None:
+        if mapping.ndim != 2 or mapping.dtype.kind not in "iu" or mapping.shape[0] != layers:
+            raise BadInput(f"{path}: {MAP} is {list(mapping.shape)}; [{layers}, physical experts] expected")
+        return [(ids, phase) for _, ids, phase in found], mapping
+    return [(ids, phase) for _, ids, phase in found], None

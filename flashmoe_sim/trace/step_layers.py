@@ -1,0 +1,107 @@
+"""One JSON document of a request: a list of steps, each an object of layers, each the experts of every token.
+
+`[{"0":null,"1":[[3,0],[0,2]]},{"0":null,"1":[[2,3]]}]`: the first step is the whole prompt, the others a token or more
+each; layers without routing are null. Source: the data set core12345/MoE_expert_selection_trace.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flashmoe_sim.io import strict_json
+from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.trace.calls import ID_MAX, uniform_top_k
+from flashmoe_sim.trace.cut import shown_layers
+from flashmoe_sim.trace.lines import BOM, trace_name
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, infer_n_experts
+from flashmoe_sim.trace.source import open_bytes
+
+FORMAT = "step-layers"
+_BEGINNING = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[\s*\{\s*"[0-9]+"\s*:\s*(?:\[\s*\[|null)')
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is a list of objects whose first key is a number."""
+    return _BEGINNING.match(head) is not None
+
+
+def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+    """Read a trace: a call for every layer of a step. lenient changes nothing: one document has no lines to skip.
+
+    Raises BadInput, naming step and layer, for what is not lists of expert ids, and for mixed top-k.
+    """
+    del lenient
+    with open_bytes(path) as stream:
+        text = stream.read().removeprefix(BOM)
+    if progress:
+        progress(len(text))
+    try:
+        steps = strict_json.loads(text)
+    except ValueError as error:
+        raise BadInput(f"{path}: not a complete JSON document ({error}); record or copy it again") from None
+    calls: list[tuple[int, int, int]] = []  # step, layer, tokens
+    experts = array("h")
+    unrouted: set[int] = set()
+    width = 0
+    for number, step in enumerate(steps):
+        where = f"{path}: step {number}"
+        if not isinstance(step, dict):
+            raise BadInput(f"{where} is {shown(step, 40)}; an object of layers expected")
+        for key, layer, tokens in sorted((_layer(key, where), key, tokens) for key, tokens in step.items()):
+            if tokens is None:
+                unrouted.add(key)
+                continue
+            width = _append(experts, tokens, width, where=f"{where}, layer {layer}")
+            calls.append((number, key, len(tokens)))
+    if not calls:
+        raise BadInput(f"{path}: no layer of any step has routing; record it again")
+    step_of, layer_of, n_tokens = (np.array(column) for column in zip(*calls, strict=True))
+    offset = np.append(0, np.cumsum(n_tokens * width)).astype(np.int64)
+    expert = np.frombuffer(experts, np.int16)
+    layer_of = layer_of.astype(np.int16)
+    silent = unrouted - set(layer_of.tolist())
+    notes = ["the first step is taken for the prompt, read at once"] if n_tokens[0] > 1 else []
+    if silent:
+        notes.append(f"layers without routing: {shown_layers(silent)}")
+    return RoutingTrace(
+        layer=layer_of,
+        n_tokens=n_tokens.astype(np.int32),
+        offset=offset,
+        expert=expert,
+        n_experts=infer_n_experts(layer_of, expert),
+        top_k=uniform_top_k(offset, n_tokens.astype(np.int32)),
+        phase=np.where((step_of == 0) & (n_tokens[0] > 1), PHASE_PROMPT, PHASE_DECODE).astype(np.uint8),
+        step=step_of.astype(np.int32),
+        format=FORMAT,
+        name=trace_name(path),
+        notes=tuple(notes),
+    )
+
+
+def _layer(key: str, where: str) -> int:
+    if not key.isascii() or not key.isdecimal() or len(key) > 5 or int(key) > ID_MAX:
+        raise BadInput(f"{where} has layer {shown(key, 40)}; a number 0 to {ID_MAX} expected")
+    return int(key)
+
+
+def _append(experts: array[int], tokens: Any, width: int, *, where: str) -> int:
+    """Add the ids of a call, and return how many each token has; BadInput for anything else."""
+    try:
+        widths = {len(token) for token in tokens}
+        ids = list(chain.from_iterable(tokens))
+    except TypeError:
+        raise BadInput(f"{where} is {shown(tokens, 40)}; a list of expert ids for each token expected") from None
+    if len(widths) != 1 or widths - {width or min(widths)} or not ids:
+        listed = " and ".join(map(str, sorted(widths | ({width} if width else set()))[:3]))
+        raise BadInput(f"{where} has tokens of {listed or 'no'} experts (mixed top-k); one number expected")
+    if set(map(type, ids)) != {int} or min(ids) < 0 or max(ids) > ID_MAX:
+        raise BadInput(f"{where}: {shown(ids, 40)}; whole numbers 0 to {ID_MAX} expected")
+    experts.extend(ids)
+    return widths.pop()

@@ -1,0 +1,80 @@
+"""Any table with routing in it: CSV, JSON lines or Parquet, whose columns a person names.
+
+With a column for the token's position the rows are put together as requests, in whatever order they stand; without,
+they stand in the order they happened, and are the rows of a plain CSV. A column of lists has all experts of a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.trace.csv_rows import Rows
+from flashmoe_sim.trace.lines import trace_name
+from flashmoe_sim.trace.plain_csv import COLUMNS, trace_of_rows
+from flashmoe_sim.trace.requests import Hints, trace_of_requests
+from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
+from flashmoe_sim.trace.table_columns import LISTS, Columns, read_frame, values_of
+from flashmoe_sim.trace.token_rows import TokenRows, requests_of_rows
+
+FORMAT = "table"
+
+
+def read_table(
+    paths: Sequence[Path],
+    columns: Columns,
+    *,
+    hints: Hints | None = None,
+    lenient: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> RoutingTrace:
+    """Read one trace from tables with the same columns, in this order.
+
+    Raises BadInput, naming file and row, for a column that is not there, a value that is no number of its kind, and for
+    what `trace_of_requests` and plain CSV refuse.
+    """
+    hints = hints or Hints()
+    parts = [values_of(path, read_frame(path, columns, progress), columns) for path in paths]
+    if len({part["expert"].shape[1] for part in parts}) > 1:
+        raise BadInput(f"{paths[0]}: the files differ in experts per token (mixed top-k); import them one by one")
+    value = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    where, name = paths[0].name, trace_name(paths[0])
+    if not len(value["layer"]):
+        raise BadInput(f"{paths[0]}: no row of it is left; check --where")
+    if "position" in value:
+        prompt = value["phase"] == PHASE_PROMPT if "phase" in value else None
+        request = value.get("request", np.zeros(len(value["layer"]), np.int64))
+        rank = value.get("rank")
+        rows = TokenRows(request, value["position"], value["layer"], value["expert"], rank, value.get("weight"))
+        layers, requests = requests_of_rows(rows, prompt, hints=hints, where=where)
+        hints = replace(hints, moe_layers=hints.moe_layers or layers)
+        return trace_of_requests(requests, format=FORMAT, name=name, hints=hints, lenient=lenient)
+    if len(paths) > 1:
+        if "step" not in value:
+            raise BadInput(f"{paths[0]}: several files without an order; name a column of --columns step= or position=")
+        keys = [value["layer"], value["step"]]
+        order = np.lexsort([*keys, value["request"]] if "request" in value else keys)
+        value = {name: values[order] for name, values in value.items()}
+    return trace_of_rows(
+        _in_rows(value, columns), list(COLUMNS), path=paths[0], top_k=hints.top_k, format=FORMAT, name=name
+    )
+
+
+def _in_rows(value: dict[str, NDArray[Any]], columns: Columns) -> Rows:
+    """A row for every expert, with the columns of a plain CSV."""
+    count, width = value["expert"].shape
+    flat = {name: np.repeat(values, width) for name, values in value.items() if name not in LISTS}
+    flat |= {name: value[name].reshape(-1) for name in LISTS if name in value}
+    if width > 1:
+        flat["rank"] = np.tile(np.arange(width), count)
+    if "request" in flat:
+        flat["sequence"] = np.unique(flat.pop("request"), return_inverse=True)[1]
+    if columns.call_by == "run":
+        flat.pop("step", None)
+    return Rows(np.repeat(np.arange(1, count + 1), width), flat)

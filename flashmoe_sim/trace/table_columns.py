@@ -1,0 +1,215 @@
+"""The columns of a table as arrays, checked value by value."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.io.errors import BadInput, shown, unknown_name
+from flashmoe_sim.trace.calls import ID_MAX
+from flashmoe_sim.trace.csv_rows import LARGEST_REAL
+from flashmoe_sim.trace.plain_csv import PHASES
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
+from flashmoe_sim.trace.source import most_bytes, open_bytes
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FIELDS = ("layer", "expert", "step", "call", "rank", "weight", "phase", "request", "n_tokens", "position")
+LISTS = ("expert", "weight")
+WORDS = {**PHASES, "generation": PHASE_DECODE, "extend": PHASE_PROMPT, "1": PHASE_PROMPT, "2": PHASE_DECODE, "0": 0}
+CALL_BY = ("step,layer", "run")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Which columns of a table are what.
+
+    columns: the table's column for each of FIELDS; for experts and weights also a beginning, `id*` for id0, id1, ….
+    where: a column and the text it must have, for rows to read. header: whether the first line of a CSV has names; else
+    they are 0, 1, 2, …. call_by: of CALL_BY; in a `run` the rows of a layer that stand together are one call.
+    layer_from_name: a pattern whose group is the layer's number in a file's name.
+    """
+
+    columns: Mapping[str, str]
+    where: tuple[str, str] | None = None
+    header: bool = True
+    call_by: str = CALL_BY[0]
+    layer_from_name: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.columns:
+            if name not in FIELDS:
+                raise unknown_name("field of --columns", name, FIELDS)
+        given = {*self.columns, *({"layer"} if self.layer_from_name else ())}
+        if missing := [name for name in ("layer", "expert") if name not in given]:
+            raise BadInput(
+                f"--columns names no {missing[0]}; layer and expert are required, for example layer=blk,expert=e"
+            )
+        if self.call_by not in CALL_BY:
+            raise unknown_name("--call-by", self.call_by, CALL_BY)
+
+
+def read_frame(path: Path, columns: Columns, progress: Callable[[int], None] | None) -> pl.DataFrame:
+    """The columns that are asked for, of the rows that are."""
+    import polars as pl
+
+    with open_bytes(path) as stream:
+        content = stream.read()
+    if progress:
+        progress(len(content))
+    try:
+        if content.startswith(b"PAR1"):
+            frame = _parquet(path, content)
+        elif content.lstrip().startswith(b"{"):
+            frame = pl.read_ndjson(io.BytesIO(content), infer_schema_length=None)
+        elif content.lstrip().startswith(b"["):
+            frame = pl.read_json(io.BytesIO(content), infer_schema_length=None)
+        else:
+            first = content.partition(b"\n")[0]
+            separator = max((b",", b";", b"\t"), key=first.count).decode()
+            frame = pl.read_csv(
+                io.BytesIO(content),
+                has_header=columns.header,
+                separator=separator,
+                infer_schema=False,
+                comment_prefix="#",
+            )
+            if not columns.header:
+                frame.columns = [str(number) for number in range(frame.width)]
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise BadInput(
+            f"{path}: no table ({str(error).splitlines()[0]}); CSV, JSON lines or Parquet expected"
+        ) from None
+    if columns.where:
+        name, text = columns.where
+        frame = frame.filter(_column(path, frame, name).cast(pl.String) == text)
+    return frame
+
+
+def _parquet(path: Path, content: bytes) -> pl.DataFrame:
+    import polars as pl
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)
+        if file.metadata.num_rows > most_bytes(len(content)):
+            raise BadInput(f"{path}: {file.metadata.num_rows:,} rows in {len(content):,} bytes: not a trace")
+        found = pl.from_arrow(file.read(use_threads=False))
+    except pa.ArrowException as error:
+        raise BadInput(f"{path}: a damaged Parquet file ({str(error).splitlines()[0]}); write it again") from None
+    assert isinstance(found, pl.DataFrame)
+    return found
+
+
+def _column(path: Path, frame: pl.DataFrame, name: str) -> pl.Series:
+    if name not in frame.columns:
+        raise unknown_name(f"column of {path}", name, frame.columns)
+    return frame[name]
+
+
+def values_of(path: Path, frame: pl.DataFrame, columns: Columns) -> dict[str, NDArray[Any]]:
+    """Each field as an array: i64 [rows], of experts [rows, width], of weights f32 likewise."""
+    value: dict[str, NDArray[Any]] = {}
+    for field, name in columns.columns.items():
+        if field in LISTS:
+            value[field] = _lists(path, frame, field, name)
+        elif field == "phase":
+            value[field] = _phases(path, _column(path, frame, name))
+        elif field == "request":
+            value[field] = _requests(_column(path, frame, name))
+        else:
+            high = ID_MAX if field in ("layer", "rank") else (1 << 31) - 2
+            low = -high if field == "position" else 0
+            value[field] = _whole(path, _column(path, frame, name), low, high)
+    if columns.layer_from_name:
+        found = re.search(columns.layer_from_name, path.name)
+        if not found or not found.groups() or not str(found[1]).isdecimal() or int(found[1]) > ID_MAX:
+            raise BadInput(f"{path}: --layer-from-name {columns.layer_from_name!r} finds no number in its name")
+        value["layer"] = np.full(frame.height, int(found[1]), np.int64)
+    if "weight" in value and value["weight"].shape != value["expert"].shape:
+        raise BadInput(f"{path}: weights and experts are not lists of one length; leave weight= out")
+    return value
+
+
+def _lists(path: Path, frame: pl.DataFrame, field: str, name: str) -> NDArray[Any]:
+    """[rows, width] of a column of lists, of columns with one beginning, or of one column."""
+    import polars as pl
+
+    if name.endswith("*"):
+        named = [one for one in frame.columns if re.fullmatch(re.escape(name[:-1]) + "[0-9]+", one)]
+        if not named:
+            raise unknown_name(f"column of {path}", name, frame.columns)
+        named.sort(key=lambda one: int(one[len(name) - 1 :]))
+        parts = [_numbers(path, frame[one], field) for one in named]
+        return np.stack(parts, axis=1)
+    series = _column(path, frame, name)
+    if series.dtype == pl.String and frame.height and str(series[0]).lstrip().startswith("["):
+        try:
+            series = series.str.json_decode(pl.List(pl.Float64 if field == "weight" else pl.Int64))
+        except pl.exceptions.PolarsError as error:
+            raise BadInput(f"{path}: column {name!r}: no lists ({str(error).splitlines()[0]})") from None
+    if not isinstance(series.dtype, pl.List | pl.Array):
+        return _numbers(path, series, field)[:, np.newaxis]
+    series = series.cast(pl.List(series.dtype.inner))
+    widths = series.list.len().unique().drop_nulls().sort().to_list()
+    if len(widths) != 1 or not widths[0] or series.null_count():
+        listed = " and ".join(map(str, widths[:3])) or "no"
+        raise BadInput(f"{path}: column {name!r} has lists of {listed} entries (mixed top-k); one length expected")
+    return _numbers(path, series.explode(), field).reshape(-1, widths[0])
+
+
+def _numbers(path: Path, series: pl.Series, field: str) -> NDArray[Any]:
+    import polars as pl
+
+    if field == "expert":
+        return _whole(path, series, 0, ID_MAX)
+    values = np.array(series.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy())
+    if len(values) and not (np.abs(values) <= LARGEST_REAL).all():
+        row = int((~(np.abs(values) <= LARGEST_REAL)).argmax())
+        raise BadInput(f"{path}: row {row + 1}: {series.name} is {shown(series[row], 40)}; a number expected")
+    return values.astype(np.float32)
+
+
+def _whole(path: Path, series: pl.Series, low: int, high: int) -> NDArray[np.int64]:
+    import polars as pl
+
+    numbers = series.str.strip_chars() if series.dtype == pl.String else series
+    numbers = numbers.cast(pl.Int64, strict=False)
+    wrong = numbers.is_null() | (numbers < low) | (numbers > high)
+    if series.dtype.is_float():
+        wrong = wrong | (series != series.floor())
+    if (row := wrong.arg_max()) is not None and wrong[row]:
+        raise BadInput(
+            f"{path}: row {row + 1}: {series.name} is {shown(series[row], 40)}; a whole number {low}..{high} expected"
+        )
+    return np.array(numbers.to_numpy(), np.int64)
+
+
+def _phases(path: Path, series: pl.Series) -> NDArray[np.int64]:
+    import polars as pl
+
+    words = series.cast(pl.String)
+    for row, word in enumerate(words.unique(maintain_order=True)):
+        if word not in WORDS:
+            raise BadInput(
+                f"{path}: {series.name} is {shown(word, 40)} (value {row + 1}); one of {', '.join(WORDS)} expected"
+            )
+    return np.array(words.replace_strict(WORDS, return_dtype=pl.Int64).to_numpy(), np.int64)
+
+
+def _requests(series: pl.Series) -> NDArray[np.int64]:
+    """The number of each request, in the order they first stand."""
+    import polars as pl
+
+    names = series.cast(pl.String).fill_null("")
+    place = {name: number for number, name in enumerate(names.unique(maintain_order=True))}
+    return np.array(names.replace_strict(place, return_dtype=pl.Int64).to_numpy(), np.int64)

@@ -1,0 +1,62 @@
+"""Zip archives, bounded: no member is read that unpacks to much more than its size."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+
+from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.trace.source import MOST_RATIO, most_bytes
+
+MAGIC = b"PK\x03\x04"
+MOST_MEMBERS = 1 << 16
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError)
+
+
+def first_member(head: bytes) -> str:
+    """The name of the first member of an archive that begins with these bytes; empty if they are none."""
+    if not head.startswith(MAGIC) or len(head) < 30:
+        return ""
+    return head[30 : 30 + int.from_bytes(head[26:28], "little")].decode("utf-8", "replace")
+
+
+class Archive:
+    """The members of a zip file that is in memory. Raises BadInput if it is damaged. where: how errors name it."""
+
+    def __init__(self, content: bytes, where: str) -> None:
+        self.where = where
+        self._size = len(content)
+        self._unpacked = 0
+        try:
+            self._zip = zipfile.ZipFile(io.BytesIO(content))
+            self._members = {info.filename: info for info in self._zip.infolist()}
+        except _BROKEN as error:
+            raise self._damaged(error) from None
+        if len(self._members) > MOST_MEMBERS:
+            raise BadInput(
+                f"{where}: {len(self._members):,} files in it; at most {MOST_MEMBERS:,} expected: not a trace"
+            )
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._members)
+
+    def read(self, name: str) -> bytes:
+        """A member's bytes; all that are read together are at most what a trace of this size may unpack to."""
+        left = most_bytes(self._size) - self._unpacked
+        try:
+            with self._zip.open(self._members[name]) as stream:
+                content = stream.read(left + 1)
+        except _BROKEN as error:
+            raise self._damaged(error) from None
+        if len(content) > left:
+            raise BadInput(
+                f"{self.where}: {shown(name, 40)} unpacks to more than {MOST_RATIO} times the file's size: not a trace"
+            )
+        self._unpacked += len(content)
+        return content
+
+    def _damaged(self, error: Exception) -> BadInput:
+        found = str(error).partition("\n")[0] or type(error).__name__
+        return BadInput(f"{self.where}: a damaged zip archive ({found}); copy or record it again")

@@ -1,0 +1,115 @@
+"""NumPy's files, and what they do not say."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.trace.requests import Hints
+from tests.trace.recordings import calls, expected, made, npy, npz
+
+
+def read(tmp_path: Path, content: bytes, **hints: Any) -> Any:
+    path = tmp_path / "routing.npy"
+    path.write_bytes(content)
+    return load_trace(path, hints=Hints(**hints))
+
+
+def test_weights_follow_the_experts(tmp_path: Path) -> None:
+    one = made()
+    gates = np.random.default_rng(0).random(one.expert.shape, dtype=np.float32)
+    content = npz(ids=one.expert, gates=gates)
+    trace = read(tmp_path, content, prompt_tokens=7, array="ids", weights_array="gates", prefill_chunk=3)
+    assert calls(trace) == expected([one], chunk=3)
+    by_id = {
+        (token, layer, int(expert)): gates[token, layer, rank]
+        for (token, layer, rank), expert in np.ndenumerate(one.expert)
+    }
+    tokens = [token for chunk in ((0, 3), (3, 6), (6, 7)) for _ in range(3) for token in range(*chunk)]
+    layers = [layer for size in (3, 3, 1) for layer in range(3) for _ in range(size)]
+    of_prompt = [
+        by_id[token, layer, int(trace.expert[3 * at + rank])]
+        for at, (token, layer) in enumerate(zip(tokens, layers, strict=True))
+        for rank in range(3)
+    ]
+    assert trace.weight[: len(of_prompt)].tolist() == of_prompt
+
+
+def test_phases_and_a_start(tmp_path: Path) -> None:
+    one = made()
+    content = npy(one.expert)
+    assert set(read(tmp_path, content, phase="decode").phase) == {2}
+    assert set(read(tmp_path, content, phase="prompt").phase) == {1}
+    from_two = read(tmp_path, npy(one.expert[2:]), prompt_tokens=7, start=2)
+    assert calls(from_two) == expected([one], cached=2)
+
+
+def test_requests_that_are_filled_up_at_their_ends(tmp_path: Path) -> None:
+    one, other = made(1), made(2, generated=3)
+    both = np.full((2, 12, 3, 3), -1)
+    both[0], both[1, :9] = one.expert, other.expert
+    axes = ("request", "token", "layer", "k")
+    assert calls(read(tmp_path, npy(both), prompt_tokens=7, axes=axes)) == expected([one, other])
+    stand_in = np.where(both < 0, 255, both).astype(np.uint8)
+    found = read(tmp_path, npy(stand_in), prompt_tokens=7, axes=axes, missing=255)
+    assert calls(found) == expected([one, other])
+
+
+@pytest.mark.parametrize(
+    ("content", "hints", "found"),
+    [
+        (npy(made().expert), {}, "12 tokens, but nothing says which of them are the prompt; give --prompt-tokens P or"),
+        (npy(made().expert), {"prompt_tokens": 13}, "12 tokens, but a prompt of 13; check --prompt-tokens"),
+        (npy(made().expert[0]), {"phase": "decode"}, r"an array \[3, 3\] of 2 axes, but --axes has 3: token,layer,k"),
+        (npy(made().expert), {"axes": ("token", "k")}, "--axes token,k: expected token, layer and k in their order"),
+        (npy(made().expert), {"array": "a"}, "one array without a name"),
+        (
+            npy(made().expert * 1.0),
+            {"phase": "decode"},
+            r"float64 \[12, 3, 3\]; ids of experts expected.*`sim trace synth`",
+        ),
+        (npy(made().expert + 40_000), {"phase": "decode"}, r"expert 40,011; at most 32,767 expected"),
+        (npy(made().expert)[:-1], {"phase": "decode"}, "it is cut off or damaged"),
+        (npz(a=made().expert, b=made().expert), {"phase": "decode"}, "2 arrays: 'a', 'b'; give the one with the exper"),
+        (npz(a=made().expert), {"phase": "decode", "array": "b"}, "unknown array in .* 'b'; known: a"),
+        (
+            npz(a=made().expert, w=made().expert[1:] / 2),
+            {"phase": "decode", "array": "a", "weights_array": "w"},
+            "alike",
+        ),
+        (npz(a=made().expert)[:-9], {"phase": "decode"}, "damaged zip archive"),
+    ],
+)
+def test_arrays_that_cannot_be_used(tmp_path: Path, content: bytes, hints: dict[str, Any], found: str) -> None:
+    with pytest.raises(BadInput, match=found) as error:
+        read(tmp_path, content, **hints)
+    assert "\n" not in str(error.value)
+
+
+class Evil:
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.system, (self.command,)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_array_of_objects_is_not_loaded(tmp_path: Path, packed: bool) -> None:
+    witness = tmp_path / "witness"
+    array = np.array([Evil(f"touch {witness}")], dtype=object)
+    stream = io.BytesIO()
+    if packed:
+        np.savez(stream, a=array)
+    else:
+        np.save(stream, array)
+    with pytest.raises(BadInput, match="whole numbers expected"):
+        read(tmp_path, stream.getvalue(), phase="decode")
+    assert not witness.exists()

@@ -1,0 +1,153 @@
+"""Responses that cannot be used say why in one line."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.trace.requests import Hints
+from flashmoe_sim.trace.served_response import requests_of
+from flashmoe_sim.trace.wire import from_base64, npy_array
+from tests.trace.recordings import calls, expected, lines, made, npy, sglang, vllm, vllm_021
+
+USAGE = {"prompt_tokens": 7, "completion_tokens": 6}
+
+
+def read(tmp_path: Path, content: bytes, **options: Any) -> Any:
+    path = tmp_path / "responses.jsonl"
+    path.write_bytes(content)
+    return load_trace(path, **options)
+
+
+def choice(routing: Any) -> bytes:
+    return json.dumps({"choices": [{"routed_experts": routing}], "usage": USAGE}).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (choice(None), "routed_experts is null: the server was started without the flag"),
+        (
+            json.dumps({"choices": [{"text": "words"}]}).encode(),
+            "routed_experts is not there: the server was started wi",
+        ),
+        (
+            json.dumps({"meta_info": {"prompt_tokens": 3}}).encode(),
+            "not there: the server was started without the flag",
+        ),
+        (choice("k05VTVBZ"), r"line 1: routed_experts: not a .npy file"),
+        (choice("k05VTVB"), "base64 of 7 letters, not a multiple of 4: it is cut off"),
+        (choice("????"), "no base64"),
+        (choice("AAAA-AAAAAAA"), "no base64"),
+        (
+            choice({"data": "AAAA", "shape": [1, 1], "dtype": "uint8"}),
+            r"shape is \[1, 1\]; \[tokens, layers, k\] of 3 ids",
+        ),
+        (choice({"data": "AAAA", "shape": [9, 9, 9], "dtype": "uint8"}), r"shape is \[9, 9, 9\]"),
+        (choice({"data": "AAAA", "shape": [1, 1, 3], "dtype": "object"}), "is of dtype 'object'; one of int32, "),
+        (choice({"data": "AAAAAA==", "dtype": "int32"}), "SGLang sends neither layers nor top-k"),
+        (choice({"data": "AAA=", "dtype": "int32"}), "has 2 bytes, which are not a whole number of int32"),
+        (choice(7), "routed_experts is 7; base64 or lists of expert ids expected"),
+        (choice([[1, 2]]), r"is not \[tokens\]\[layers\]\[k\] of expert ids"),
+        (choice([[[1.5, 2]]]), r"is not \[tokens\]\[layers\]\[k\] of expert ids"),
+        (choice([[[1, 99999]]]), r"is not \[tokens\]\[layers\]\[k\] of expert ids"),
+        (choice([[[1, 2]], [[1]]]), r"1 or 2 experts \(mixed top-k\)"),
+        (b'{"choices": [3]}', "choice 0 is 3; an object expected"),
+        (b'{"choices": [{"routed_experts": "', "not a complete JSON document"),
+        (b'{"response": {"body": null}, "choices": 1}', "the batch output has no response.body"),
+        (b'[{"choices": 1}, 3]', "not there|a response expected"),
+    ],
+)
+def test_responses_that_cannot_be_used(tmp_path: Path, content: bytes, found: str) -> None:
+    with pytest.raises(BadInput, match=found) as error:
+        read(tmp_path, content)
+    assert "\n" not in str(error.value)
+
+
+def test_lines_without_routing_are_skipped_if_lenient(tmp_path: Path) -> None:
+    one = made()
+    content = lines([vllm(one), {"choices": [{"routed_experts": None}]}, vllm(one)])
+    with pytest.raises(BadInput, match="line 2: routed_experts is null"):
+        read(tmp_path, content)
+    trace = read(tmp_path, content, lenient=True)
+    assert calls(trace) == expected([one, one])
+    assert any("skipped 1 malformed line" in note for note in trace.notes)
+
+
+def test_a_prompt_of_unknown_length(tmp_path: Path) -> None:
+    document = vllm(made())
+    del document["usage"]
+    with pytest.raises(BadInput, match=r"neither usage.prompt_tokens nor prompt_token_ids .* --prompt-tokens"):
+        read(tmp_path, json.dumps(document).encode())
+    for known in (document | {"prompt_token_ids": [1] * 7}, document):
+        trace = read(tmp_path, json.dumps(known).encode(), hints=Hints(prompt_tokens=7))
+        assert calls(trace) == expected([made()])
+
+
+def test_mixed_requests(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"2 experts per token \(mixed top-k\), but 3 in responses.jsonl: line 1"):
+        read(tmp_path, lines([vllm(made()), vllm(made(k=2))]))
+    with pytest.raises(BadInput, match=r"one has the routed layers alone, as vLLM 0\.21 has"):
+        read(tmp_path, lines([vllm(made()), vllm_021(made())]))
+
+
+def test_counts_of_021_must_fit(tmp_path: Path) -> None:
+    document = vllm_021(made()) | {"usage": {"prompt_tokens": 8, "completion_tokens": 6}}
+    with pytest.raises(
+        BadInput, match="7 rows of prompt_routed_experts and 5 of routed_experts, but 8 prompt tokens and 6"
+    ):
+        read(tmp_path, json.dumps(document).encode())
+
+
+def test_texts_that_look_like_routing_are_texts(tmp_path: Path) -> None:
+    """A key inside of a text has escaped quotes, and escapes of a slash are read, too."""
+    one = made(experts=200, prompt=300)
+    document = vllm(one) | {"note": '"routed_experts": "#0"', 'odd "routed_experts': "AAAA"}
+    text = json.dumps(document)
+    for content in (text, text.replace("/", "\\/"), text.replace('"routed_experts": "k', '"routed_experts"  :\n "k')):
+        assert calls(read(tmp_path, content.encode())) == expected([one])
+
+
+def test_requests_of_one_response() -> None:
+    one = made()
+    (request,) = requests_of(vllm(one), where="here")
+    assert (request.prompt, request.generated, request.arrival_s) == (7, 6, 1790000000.0)
+    assert (request.expert == one.expert).all()
+    (other,) = requests_of(sglang(one), where="here", hints=Hints(top_k=3))
+    assert (other.expert == one.expert).all()
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 100, 4095])
+def test_base64_is_that_of_the_standard_library(size: int) -> None:
+    content = np.random.default_rng(size).integers(0, 256, size, np.uint8).tobytes()
+    assert from_base64(base64.b64encode(content)).tobytes() == content
+
+
+@pytest.mark.parametrize("place", range(24))
+def test_every_letter_of_base64_is_checked(place: int) -> None:
+    good = bytearray(base64.b64encode(bytes(range(18))))
+    for letter in b"-_ \n=\xff":
+        bad = good.copy()
+        bad[place] = letter
+        if bytes(bad[-2:]) not in (b"==",) and not (place == 23 and letter == ord("=")):
+            with pytest.raises(ValueError, match="no base64"):
+                from_base64(bytes(bad))
+
+
+def test_a_header_that_promises_more_than_there_is() -> None:
+    """Nothing is allocated by a header's word; an array of objects is a pickle, and refused."""
+    content = npy(np.zeros((2, 3, 4), np.uint8))
+    for shape in (b"(9, 9, 9)", b"(2, 3, 5)", b"(2**9, )", b"(99999999, 99999, 9)"):
+        damaged = content.replace(b"(2, 3, 4)", shape)
+        with pytest.raises(ValueError, match=r"expected for uint8|not a .npy file"):
+            npy_array(np.frombuffer(damaged, np.uint8))
+    objects = content.replace(b"'|u1'", b"'|O8'")
+    with pytest.raises(ValueError, match=r"whole numbers expected|not a .npy file"):
+        npy_array(np.frombuffer(objects, np.uint8))

@@ -1,0 +1,161 @@
+"""Tables whose columns a person names."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.trace.requests import Hints
+from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.table import read_table
+from flashmoe_sim.trace.table_columns import Columns
+from tests.trace.recordings import Made, calls, expected, in_file_order, made
+
+ONE = made()
+TOKENS = {"blk": "layer", "pos": "position", "stage": "phase", "ids": "expert"}
+
+
+def frame(one: Made = ONE) -> pl.DataFrame:
+    """A row for each token and layer, in the order of an engine."""
+    rows = in_file_order(one)
+    steps = [0 if prompt else position - one.prompt + 1 for prompt, position, _, _ in rows]
+    return pl.DataFrame(
+        {
+            "blk": [layer for _, _, layer, _ in rows],
+            "pos": [position for _, position, _, _ in rows],
+            "s": steps,
+            "stage": ["prefill" if prompt else "generation" for prompt, _, _, _ in rows],
+            "ids": [ids for *_, ids in rows],
+            **{f"id{rank}": [ids[rank] for *_, ids in rows] for rank in range(3)},
+        }
+    )
+
+
+def parquet(table: pl.DataFrame) -> bytes:
+    stream = io.BytesIO()
+    table.write_parquet(stream)
+    return stream.getvalue()
+
+
+def read(
+    tmp_path: Path, content: bytes | str, columns: str, *, hints: Hints | None = None, **more: Any
+) -> RoutingTrace:
+    path = tmp_path / "table"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    named = dict(part.split("=") for part in columns.split(","))
+    return read_table([path], Columns(columns=named, **more), hints=hints)
+
+
+WRITTEN: dict[str, bytes] = {
+    "csv": frame().drop("ids").write_csv().encode(),
+    "tabs": frame().drop("ids").write_csv(separator="\t").encode(),
+    "jsonl": frame().write_ndjson().encode(),
+    "json": json.dumps(frame().to_dicts()).encode(),
+    "parquet": parquet(frame()),
+}
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+@pytest.mark.parametrize("order", ["position=pos", "step=s"])
+def test_every_kind_of_table(tmp_path: Path, kind: str, order: str) -> None:
+    experts = "id*" if kind in ("csv", "tabs") else "ids"
+    trace = read(tmp_path, WRITTEN[kind], f"layer=blk,expert={experts},phase=stage,{order}")
+    assert calls(trace) == expected([ONE])
+    assert trace.top_k == 3
+
+
+def test_rows_with_positions_may_stand_in_any_order(tmp_path: Path) -> None:
+    shuffled = frame().sample(fraction=1, shuffle=True, seed=3)
+    trace = read(
+        tmp_path, parquet(shuffled), "layer=blk,expert=ids,phase=stage,position=pos", hints=Hints(prefill_chunk=3)
+    )
+    assert calls(trace) == expected([ONE], chunk=3)
+
+
+def test_a_row_for_each_expert_and_weights(tmp_path: Path) -> None:
+    long = frame().select("blk", "pos", "ids").explode("ids").with_columns(w=pl.col("ids") / 16)
+    trace = read(tmp_path, long.write_csv(), "layer=blk,expert=ids,weight=w,position=pos", hints=Hints(prompt_tokens=7))
+    assert calls(trace) == expected([ONE])
+    assert trace.weight is not None
+    assert (trace.weight == (trace.expert / 16).astype(np.float32)).all()
+
+
+def test_several_requests(tmp_path: Path) -> None:
+    other = made(5, prompt=3)
+    both = pl.concat([frame().with_columns(r=pl.lit("b")), frame(other).with_columns(r=pl.lit("a"))])
+    trace = read(tmp_path, parquet(both), "layer=blk,expert=ids,phase=stage,position=pos,request=r")
+    assert calls(trace) == expected([ONE, other])
+
+
+def test_a_file_for_each_layer(tmp_path: Path) -> None:
+    """As the traces of FLAME-MoE are stored."""
+    paths = []
+    for layer in range(3):
+        paths.append(tmp_path / f"layer_{layer + 2}.parquet")
+        paths[-1].write_bytes(parquet(frame().filter(pl.col("blk") == layer).drop("blk")))
+    columns = Columns(columns={"expert": "ids", "position": "pos"}, layer_from_name=r"layer_(\d+)")
+    trace = read_table(paths, columns, hints=Hints(prompt_tokens=7))
+    assert calls(trace) == expected([ONE], layers=[2, 3, 4])
+    columns = Columns(columns={"expert": "ids", "step": "s"}, layer_from_name=r"layer_(\d+)")
+    assert [call[3:] for call in calls(read_table(paths, columns))] == [call[3:] for call in expected([ONE])]
+    with pytest.raises(BadInput, match="finds no number in its name"):
+        read_table(paths, Columns(columns={"expert": "ids"}, layer_from_name="x(y)"))
+    with pytest.raises(BadInput, match="several files without an order"):
+        read_table(paths, Columns(columns={"expert": "ids"}, layer_from_name=r"(\d+)"))
+
+
+def test_events_are_chosen(tmp_path: Path) -> None:
+    """The JSON lines of a fork of llama.cpp, which hold other events, too."""
+    events: list[dict[str, Any]] = [{"event": "start", "layer": 1}]
+    for prompt, position, layer, ids in in_file_order(ONE):
+        phase = "prefill" if prompt else "generation"
+        events.append({"event": "moe_topk", "phase": phase, "token_index": position, "layer": layer, "experts": ids})
+    text = "\n".join(map(json.dumps, events))
+    columns = "layer=layer,expert=experts,phase=phase,position=token_index"
+    assert calls(read(tmp_path, text, columns, where=("event", "moe_topk"))) == expected([ONE])
+    with pytest.raises(BadInput, match="no row of it is left; check --where"):
+        read(tmp_path, text, columns, where=("event", "none"))
+
+
+def test_columns_without_names_and_runs(tmp_path: Path) -> None:
+    text = frame().select("s", "blk", "id0", "id1", "id2").write_csv(include_header=False)
+    trace = read(tmp_path, text, "layer=1,expert=2,step=0", header=False)
+    assert trace.n_tokens.tolist()[:3] == [0, 0, 0] or trace.top_k == 1
+    rows = "a,b\n" + "".join(f"{layer},{expert}\n" for layer in (0, 1, 0, 1) for expert in range(4))
+    by_run = read(tmp_path, rows, "layer=a,expert=b", call_by="run", hints=Hints(top_k=2))
+    assert by_run.n_tokens.tolist() == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("columns", "found"),
+    [
+        ("layer=blk,expert=nothing", "unknown column of .* 'nothing'; known: blk, "),
+        ("layer=blk,expert=x*", r"unknown column of .* 'x\*'"),
+        ("layer=stage,expert=id0", r"row 1: stage is 'prefill'; a whole number 0..32767 expected"),
+        ("layer=blk,expert=id0,phase=pos", "pos is '3' .*; one of prompt, prefill, decode"),
+        ("layer=blk,expert=id*,position=pos", "nothing says which of them are the prompt; give --prompt-tokens"),
+        ("layer=blk", "--columns names no expert"),
+        ("layer=blk,expert=id0,size=s", "unknown field of --columns 'size'"),
+        ("layer=blk,expert=id0,weight=stage", "row 1: stage is 'prefill'; a number expected"),
+        ("layer=blk,expert=id*,weight=s", "weights and experts are not lists of one length"),
+    ],
+)
+def test_tables_that_cannot_be_used(tmp_path: Path, columns: str, found: str) -> None:
+    with pytest.raises(BadInput, match=found) as error:
+        read(tmp_path, WRITTEN["csv"], columns)
+    assert "\n" not in str(error.value)
+
+
+def test_lists_of_unequal_lengths(tmp_path: Path) -> None:
+    table = pl.DataFrame({"l": [0, 1], "e": [[1, 2], [3]]})
+    with pytest.raises(BadInput, match=r"column 'e' has lists of 1 and 2 entries \(mixed top-k\)"):
+        read(tmp_path, parquet(table), "layer=l,expert=e")
+    with pytest.raises(BadInput, match="no table|a damaged Parquet file"):
+        read(tmp_path, parquet(table)[:-5], "layer=l,expert=e")
