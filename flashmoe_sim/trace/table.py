@@ -45,8 +45,6 @@ def read_table(
         raise BadInput(f"{paths[0]}: the files differ in experts per token (mixed top-k); import them one by one")
     value = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     where, name = paths[0].name, trace_name(paths[0])
-    if not len(value["layer"]):
-        raise BadInput(f"{paths[0]}: no row of it is left; check --where")
     if "position" in value:
         prompt = value["phase"] == PHASE_PROMPT if "phase" in value else None
         request = value.get("request", np.zeros(len(value["layer"]), np.int64))

@@ -91,6 +91,8 @@ def read_frame(path: Path, columns: Columns, progress: Callable[[int], None] | N
     if columns.where:
         name, text = columns.where
         frame = frame.filter(_column(path, frame, name).cast(pl.String) == text)
+    if not frame.height:
+        raise BadInput(f"{path}: no row of it is left; check --where" if columns.where else f"{path}: has no rows")
     return frame
 
 

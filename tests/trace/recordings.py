@@ -1,4 +1,7 @@
-"""Made-up routing in the encodings of engines, by the writers that they use: NumPy's, base64, JSON, and torch's zip."""
+"""Made-up routing in the encodings of engines, by the writers that they use: NumPy's, base64, JSON, and torch's zip.
+
+`python -m tests.trace.recordings FOLDER` writes the files of data/made-up, which docs/traces.md reads.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ import base64
 import io
 import json
 import struct
+import sys
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -230,11 +235,10 @@ def torch_zip(content: Any, *, pickled: bytes | None = None) -> bytes:
     body = b"\x80\x02" + writer.value(content) + b"."
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr("archive/data.pkl", body if pickled is None else pickled)
-        archive.writestr("archive/byteorder", "little")
-        for number, storage in enumerate(writer.storages):
-            archive.writestr(f"archive/data/{number}", storage)
-        archive.writestr("archive/version", "3\n")
+        members = {"data.pkl": body if pickled is None else pickled, "byteorder": b"little", "version": b"3\n"}
+        members |= {f"data/{number}": storage for number, storage in enumerate(writer.storages)}
+        for name, member in members.items():
+            archive.writestr(zipfile.ZipInfo(f"archive/{name}"), member)
     return stream.getvalue()
 
 
@@ -295,3 +299,27 @@ def expected(requests: Sequence[Made], *, chunk: int = 512, cached: int = 0, lay
                 found.append((step, layer, phase, len(tokens), ids))
             step += 1
     return found
+
+
+def files() -> dict[str, bytes]:
+    """The files of data/made-up: two requests to a model of four layers, 16 experts and two experts a token."""
+    one, other = (made(seed, prompt=size, generated=17, layers=4, experts=16, k=2) for seed, size in ((1, 24), (2, 40)))
+    table = "pos,blk,e0,e1\n" + "".join(
+        f"{position},{layer},{','.join(map(str, ids))}\n" for _, position, layer, ids in in_file_order(one)
+    )
+    return {
+        "vllm.jsonl": lines([vllm(one), vllm(other)]),
+        "vllm-0.21.jsonl": lines([vllm_021(one), vllm_021(other)]),
+        "sglang.jsonl": lines([sglang(one), sglang(other)]),
+        "recorder.pt": torch_zip(recorder(one)),
+        "routing.npy": npy(one.expert.astype(np.int16)),
+        "router_trace_rank0.jsonl": megatron(one),
+        "moe-trace.csv": position_csv(one),
+        "steps.json": step_layers(one, dense=[4]),
+        "log.csv": table.encode(),
+    }
+
+
+if __name__ == "__main__":
+    for name, content in files().items():
+        (Path(sys.argv[1]) / name).write_bytes(content)

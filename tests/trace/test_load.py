@@ -107,7 +107,7 @@ def test_missing_files_folders_and_formats(tmp_path: Path) -> None:
         load_trace(tmp_path / "none")
     with pytest.raises(BadInput, match="is a directory"):
         load_trace(tmp_path)
-    with pytest.raises(BadInput, match="unknown trace format 'xml'; known: grouped-pairs, parquet"):
+    with pytest.raises(BadInput, match="unknown trace format 'xml'; known: array, grouped-pairs, "):
         load_trace(tmp_path / "none", format="xml")
 
 

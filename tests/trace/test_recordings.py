@@ -295,3 +295,8 @@ def test_ranks_are_not_cut(tmp_path: Path) -> None:
         _, content, hints = ENCODINGS[encoding](made())
         with pytest.raises(BadInput, match="does not record the router-rank order"):
             cut(read(tmp_path, content, hints), top_k=1)
+
+
+@pytest.mark.parametrize("name", recordings.files())
+def test_the_files_of_the_documentation_are_made_up_here(name: str) -> None:
+    assert (Path(__file__).parents[2] / "data" / "made-up" / name).read_bytes() == recordings.files()[name]

@@ -48,7 +48,7 @@ def test_physical_experts_are_mapped_back(tmp_path: Path) -> None:
     assert calls(trace) == expected([one])
     document = recorder(one, physical=physical)
     document["last_physical_to_logical_map"] = physical[:, :4].copy()
-    with pytest.raises(BadInput, match="physical expert 11, but the map has 4"):
+    with pytest.raises(BadInput, match=r"physical expert 1[01], but the map has 4"):
         read(tmp_path, torch_zip(document))
 
 

@@ -126,8 +126,8 @@ def test_events_are_chosen(tmp_path: Path) -> None:
 
 def test_columns_without_names_and_runs(tmp_path: Path) -> None:
     text = frame().select("s", "blk", "id0", "id1", "id2").write_csv(include_header=False)
-    trace = read(tmp_path, text, "layer=1,expert=2,step=0", header=False)
-    assert trace.n_tokens.tolist()[:3] == [0, 0, 0] or trace.top_k == 1
+    trace = read(tmp_path, text, "layer=1,expert=2,step=0", header=False, hints=Hints(top_k=1))
+    assert [call[4] for call in calls(trace)] == [call[4][::3] for call in expected([ONE])]
     rows = "a,b\n" + "".join(f"{layer},{expert}\n" for layer in (0, 1, 0, 1) for expert in range(4))
     by_run = read(tmp_path, rows, "layer=a,expert=b", call_by="run", hints=Hints(top_k=2))
     assert by_run.n_tokens.tolist() == [2, 2, 2, 2]
@@ -157,5 +157,5 @@ def test_lists_of_unequal_lengths(tmp_path: Path) -> None:
     table = pl.DataFrame({"l": [0, 1], "e": [[1, 2], [3]]})
     with pytest.raises(BadInput, match=r"column 'e' has lists of 1 and 2 entries \(mixed top-k\)"):
         read(tmp_path, parquet(table), "layer=l,expert=e")
-    with pytest.raises(BadInput, match="no table|a damaged Parquet file"):
+    with pytest.raises(BadInput, match=r"no table|a damaged Parquet file"):
         read(tmp_path, parquet(table)[:-5], "layer=l,expert=e")

@@ -1,0 +1,95 @@
+"""`sim trace import`, and recordings given to other commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim import api
+from flashmoe_sim.cli.main import main
+from flashmoe_sim.trace import load_trace
+from tests.trace import recordings
+from tests.trace.recordings import calls, expected, made
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, content in recordings.files().items():
+        Path(name).write_bytes(content)
+    return tmp_path
+
+
+ONE = made(1, prompt=24, generated=17, layers=4, experts=16, k=2)
+OTHER = made(2, prompt=40, generated=17, layers=4, experts=16, k=2)
+
+
+def test_an_array_becomes_a_trace_with_its_notes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = "trace import routing.npy --prompt-tokens 24 --moe-layers 3-6 --prefill-chunk 10 --out a.parquet"
+    assert main(given.split()) == 0
+    printed = capsys.readouterr()
+    trace = load_trace("a.parquet")
+    assert calls(trace) == expected([ONE], chunk=10, layers=[3, 4, 5, 6])
+    assert printed.out.startswith("a.parquet: 80 calls, 320 references, ")
+    assert printed.err == f"sim: a.parquet: {trace.notes[0]}\n"
+    assert "chunks of 10 tokens" in trace.notes[0]
+
+
+def test_responses_are_swept_as_they_are(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("sweep vllm.jsonl --bank 16 --policy lru --json".split()) == 0
+    printed = capsys.readouterr()
+    (row,) = json.loads(printed.out)["results"]
+    assert row["tokens"] == 96
+    assert printed.err.count("prompts are taken to be read in chunks of 512 tokens") == 1
+
+
+def test_a_model_says_what_sglang_does_not(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And its layers are those of the model: too few here."""
+    assert main("sweep sglang.jsonl --bank 16".split()) == 2
+    assert "SGLang sends neither layers nor top-k (320 ids of 40 tokens); give --model" in capsys.readouterr().err
+    assert main("trace import sglang.jsonl --top-k 2 --out s.parquet --json".split()) == 0
+    written = json.loads(capsys.readouterr().out)
+    assert (written["calls"], len(written["notes"])) == (136, 3)
+    assert calls(load_trace("s.parquet")) == expected([ONE, OTHER])
+    assert main("sweep sglang.jsonl --bank 16 --model qwen3-30b-a3b".split()) == 2
+    assert "check --model" in capsys.readouterr().err or "top-k" in capsys.readouterr().err
+
+
+def test_the_python_functions_know_the_model_too(tmp_path: Path) -> None:
+    one = made(3, layers=48, experts=128, k=8)
+    path = tmp_path / "responses.jsonl"
+    path.write_bytes(recordings.lines([recordings.sglang(one)]))
+    loaded = api.load_trace(path, model="qwen3-30b-a3b")
+    assert calls(loaded.trace) == expected([one])
+    assert loaded.trace.n_experts_known
+
+
+def test_a_table_by_its_columns(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = "trace import log.csv --columns layer=blk,expert=e*,position=pos --prompt-tokens 24 --out log.jsonl"
+    assert main(given.split()) == 0
+    assert calls(load_trace("log.jsonl"))[0][4] == expected([ONE])[0][4]
+    assert "not kept" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("routing.npy --out a.parquet", "nothing says which of them are the prompt; give --prompt-tokens P or --phase"),
+        ("routing.npy --out a.txt --phase decode", "the name tells no format"),
+        ("routing.npy --out a.parquet --axes layer,k --phase decode", "--axes layer,k: expected token, layer and k"),
+        ("routing.npy --out a.parquet --moe-layers 3-x --phase decode", "--moe-layers '3-x'"),
+        ("steps.json --out a.parquet --top-k 3", "steps.json: step-layers says all of itself; leave --top-k out"),
+        ("log.csv log.csv --out a.parquet", "several files are one table in parts, with --columns"),
+        ("log.csv --out a.parquet --where a=b", "--where is of --columns; give both"),
+        ("log.csv --out a.parquet --columns layer", "--columns 'layer': expected NAME=COLUMN"),
+        ("log.csv --out a.parquet --columns layer=blk,expert=e*,step=pos --where blk", "--where 'blk': expected NAME="),
+    ],
+)
+def test_bad_input_is_one_line(here: Path, capsys: pytest.CaptureFixture[str], given: str, found: str) -> None:
+    assert main(["trace", "import", *given.split()]) == 2
+    printed = capsys.readouterr()
+    assert found in printed.err
+    assert printed.out == ""
+    assert not Path("a.parquet").exists()
