@@ -122,8 +122,7 @@ def _document(text: bytes | bytearray, begin: int, end: int) -> Document:
     """The JSON in a part of a text, without the texts under the key `routed_experts`.
 
     They are nearly all of a response, and finding where they end is much faster than parsing them. `"#0"`, `"#1"`, …
-    stand for them. Such a text has no escapes; one that has is left where it is. A key inside of another text has a
-    backslash before its last quote.
+    stand for them. Such a text has no escaped quotes. A key inside of another text has a backslash before its last one.
     """
     import orjson
 
@@ -134,11 +133,8 @@ def _document(text: bytes | bytearray, begin: int, end: int) -> Document:
         close = text.find(b'"', found.end(), end)
         if close < 0:
             break
-        if text.find(b"\\", found.end(), close) >= 0:
-            kept.append(view[at:close])
-        else:
-            kept += [view[at : found.end()], b"#%d" % len(arrays)]
-            arrays.append(view[found.end() : close])
+        kept += [view[at : found.end()], b"#%d" % len(arrays)]
+        arrays.append(view[found.end() : close])
         at = close
     kept.append(view[at:end])
     try:

@@ -147,12 +147,12 @@ class _Response:
         if not isinstance(routing, str):
             raise BadResponse(f"{KEY} is {shown(routing, 40)}; base64 or lists of expert ids expected")
         text: bytes | memoryview
-        if re.fullmatch("#[0-9]+", routing) and int(routing[1:]) < len(self.arrays):
+        if re.fullmatch("#[0-9]{1,9}", routing) and int(routing[1:]) < len(self.arrays):
             text = self.arrays[int(routing[1:])]
         else:
             text = routing.encode("utf-8", "replace")
         try:
-            content = from_base64(text)
+            content = _decoded(text)
             if bytes(content[: len(NPY_MAGIC)]) == NPY_MAGIC:
                 return small_ids(npy_array(content))
         except ValueError as error:
@@ -162,9 +162,22 @@ class _Response:
             raise BadResponse(f"{KEY} is of dtype {shown(dtype, 40)}; one of {', '.join(DTYPES)} expected")
         if len(content) % np.dtype(dtype).itemsize:
             raise BadResponse(f"{KEY} has {len(content):,} bytes, which are not a whole number of {dtype}")
-        ids = small_ids(content.view(np.dtype(dtype).newbyteorder("<")))
+        try:
+            ids = small_ids(content.view(np.dtype(dtype).newbyteorder("<")))
+        except ValueError as error:
+            raise BadResponse(f"{KEY}: {error}") from None
         rows = None if prompt is None or generated is None else prompt + max(generated - 1, 0) - (start or 0)
         return ids.reshape(_shape(ids.size, shape, rows, self.hints, where))
+
+
+def _decoded(text: bytes | memoryview) -> NDArray[np.uint8]:
+    """The bytes of base64, whose slashes some writers of JSON escape. Raises ValueError as `from_base64`."""
+    try:
+        return from_base64(text)
+    except ValueError:
+        if b"\\" not in (escaped := bytes(text)):
+            raise
+        return from_base64(escaped.replace(b"\\/", b"/"))
 
 
 def _shape(size: int, given: Any, rows: int | None, hints: Hints, where: str) -> tuple[int, int, int]:

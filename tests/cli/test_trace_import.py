@@ -32,29 +32,29 @@ def test_an_array_becomes_a_trace_with_its_notes(here: Path, capsys: pytest.Capt
     printed = capsys.readouterr()
     trace = load_trace("a.parquet")
     assert calls(trace) == expected([ONE], chunk=10, layers=[3, 4, 5, 6])
-    assert printed.out.startswith("a.parquet: 80 calls, 320 references, ")
+    assert printed.out.startswith("a.parquet: 76 calls, 320 references, ")
     assert printed.err == f"sim: a.parquet: {trace.notes[0]}\n"
     assert "chunks of 10 tokens" in trace.notes[0]
 
 
 def test_responses_are_swept_as_they_are(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("sweep vllm.jsonl --bank 16 --policy lru --json".split()) == 0
+    assert main(["sweep", "vllm.jsonl", "--bank", "16", "--policy", "lru", "--json"]) == 0
     printed = capsys.readouterr()
-    (row,) = json.loads(printed.out)["results"]
+    (row,) = json.loads(printed.out)["rows"]
     assert row["tokens"] == 96
     assert printed.err.count("prompts are taken to be read in chunks of 512 tokens") == 1
 
 
 def test_a_model_says_what_sglang_does_not(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And its layers are those of the model: too few here."""
-    assert main("sweep sglang.jsonl --bank 16".split()) == 2
+    """Without a model top-k is enough; a model of another size is refused."""
+    assert main(["sweep", "sglang.jsonl", "--bank", "16"]) == 2
     assert "SGLang sends neither layers nor top-k (320 ids of 40 tokens); give --model" in capsys.readouterr().err
-    assert main("trace import sglang.jsonl --top-k 2 --out s.parquet --json".split()) == 0
+    assert main(["trace", "import", "sglang.jsonl", "--top-k", "2", "--out", "s.parquet", "--json"]) == 0
     written = json.loads(capsys.readouterr().out)
     assert (written["calls"], len(written["notes"])) == (136, 3)
     assert calls(load_trace("s.parquet")) == expected([ONE, OTHER])
-    assert main("sweep sglang.jsonl --bank 16 --model qwen3-30b-a3b".split()) == 2
-    assert "check --model" in capsys.readouterr().err or "top-k" in capsys.readouterr().err
+    assert main(["sweep", "sglang.jsonl", "--bank", "16", "--model", "qwen3-30b-a3b"]) == 2
+    assert "1 layers, but the model routes in 48: 0-47; check --model" in capsys.readouterr().err
 
 
 def test_the_python_functions_know_the_model_too(tmp_path: Path) -> None:
