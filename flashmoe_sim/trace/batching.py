@@ -36,6 +36,8 @@ def batched(
     arrivals_s: of each request, counted from the first of them; by default all wait at the start.
     step_s: seconds of a step, by which arrivals are counted.
     Raises BadInput as `union`, and for parameters out of range, or arrivals that are not as many as requests.
+    Source: vLLM 0.33.0, v1/core/sched/scheduler.py: what runs, then what waits, as far as a step's tokens go; vLLM
+    counts decoded tokens among them.
     """
     if concurrency < 1:
         raise BadInput(f"concurrency {concurrency}; at least 1 request expected")
