@@ -41,8 +41,8 @@ SERVER = ("served_model", "top_k", "timeout")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="The trace; its name ends in .jsonl, .jsonl.gz or .jsonl.zst; default: trace.jsonl.zst. With --server a .jsonl "
-    "file, default answers.jsonl; answers that are in it are not asked again.",
+    help="The trace; its name ends in .jsonl, .jsonl.gz or .jsonl.zst; default: trace.jsonl.zst. With --server: a "
+    ".jsonl file, default answers.jsonl; answers that are in it are not asked again.",
 )
 @click.option("--tokens", type=click.IntRange(0), default=128, show_default=True, help="Tokens to decode at most.")
 @click.option(
