@@ -11,6 +11,7 @@ import click
 from flashmoe_sim.cli.common import force_option, json_option, lenient_option, message
 from flashmoe_sim.cli.trace_out import report_written, to_option, trace_writer
 from flashmoe_sim.cli.workload import read_trace, trace_argument
+from flashmoe_sim.io.errors import BadInput
 
 if TYPE_CHECKING:
     from flashmoe_sim.trace.routing import RoutingTrace
@@ -20,11 +21,31 @@ out_option = click.option(
 )
 
 
-@click.command(short_help="Several traces as one: together, in a row, in turns.")
+@click.command(short_help="Several traces as one: batched, together, in a row, in turns.")
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE...")
 @click.option(
+    "--concurrency",
+    type=click.IntRange(1),
+    metavar="C",
+    help="As a server batches requests: at most C run at once, and the next one is admitted when one ends.",
+)
+@click.option(
+    "--prefill-chunk",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With --concurrency: most prompt tokens of a step, over all requests; default: prompts as recorded.",
+)
+@click.option(
+    "--arrivals",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="With --concurrency: when each request arrives, a line of seconds for each; default: all wait at the start.",
+)
+@click.option(
+    "--step-ms", type=click.FloatRange(0, min_open=True), metavar="MS", help="With --arrivals: the time of a step."
+)
+@click.option(
     "--how",
-    required=True,
     type=click.Choice(["union", "concat", "interleave"]),
     help="union: step i of all is one step; concat: one after another; interleave: --every steps of each in turn.",
 )
@@ -43,7 +64,11 @@ out_option = click.option(
 def merge(
     traces: tuple[str, ...],
     *,
-    how: str,
+    concurrency: int | None,
+    prefill_chunk: int | None,
+    arrivals: Path | None,
+    step_ms: float | None,
+    how: str | None,
     stagger: int | None,
     every: int | None,
     out: Path,
@@ -54,27 +79,52 @@ def merge(
 ) -> None:
     """Write several traces of one model as one workload.
 
-    union is what a server with that many conversations at once decodes: a call has the tokens of all, and asks for the
-    union of their experts. TRACE may be given more than once; --stagger then keeps the copies from asking for the same.
-    A trace that has ended drops out: concat it with itself first to go on, or cut the others.
+    --concurrency is a server under load. Its requests are the sequences of the traces, in their order; each step
+    decodes the next token of all that run, in one call per layer, which asks for the union of their experts.
+
+    --how union decodes the traces together from the first step to the last. TRACE may be given more than once;
+    --stagger then keeps the copies from asking for the same. A trace that has ended drops out: concat it with itself
+    first to go on, or cut the others.
 
     \b
-    Example:  sim trace merge python-256 prose-256 --how union --out two.parquet
+    Examples:  sim trace merge python-256 prose-256 cpp-256 --concurrency 2 \\
+               --out served.parquet
+               sim trace merge python-256 prose-256 --how union --out two.parquet
     """
+    from flashmoe_sim.trace.arrivals import read_arrivals
+    from flashmoe_sim.trace.batching import batched
     from flashmoe_sim.trace.merge import concat, interleave, notes_of, union
 
-    if len(traces) < 2:
+    if (how is None) == (concurrency is None):
+        raise click.UsageError("give --concurrency for a server's batches, or --how union, concat or interleave")
+    asked = "--concurrency" if how is None else f"--how {how}"
+    if how is not None and (prefill_chunk or arrivals or step_ms):
+        raise click.UsageError(f"--prefill-chunk, --arrivals and --step-ms are of --concurrency, not {asked}")
+    if (arrivals is None) != (step_ms is None):
+        raise click.UsageError("--arrivals needs --step-ms" if arrivals else "--step-ms is of --arrivals")
+    if how is not None and len(traces) < 2:
         raise click.UsageError("one trace only; give at least two to merge")
     if stagger is not None and how != "union":
-        raise click.UsageError(f"--stagger is of --how union, not {how}")
+        raise click.UsageError(f"--stagger is of --how union, not {how or asked}")
     if (every is None) == (how == "interleave"):
-        raise click.UsageError("--how interleave needs --every" if every is None else f"--every is not of --how {how}")
+        raise click.UsageError("--how interleave needs --every" if every is None else f"--every is not of {asked}")
     write = trace_writer(out, to, force=force)
+    arrivals_s = read_arrivals(arrivals) if arrivals else None
     read = {name: read_trace(name, lenient=lenient) for name in dict.fromkeys(traces)}
     if len({trace.name for trace in read.values()}) < len(read):
         read = {name: trace.with_(name=name) for name, trace in read.items()}
     parts = [read[name] for name in traces]
-    if how == "union":
+    if concurrency is not None:
+        if len(parts) == 1 and (parts[0].sequence is None or len(set(parts[0].sequence.tolist())) == 1):
+            raise BadInput(f"{traces[0]}: a single request; give a trace of several sequences, or more traces")
+        merged = batched(
+            parts,
+            concurrency=concurrency,
+            prefill_chunk=prefill_chunk,
+            arrivals_s=arrivals_s,
+            step_s=(step_ms or 0) / 1000,
+        )
+    elif how == "union":
         merged = union(parts, stagger=stagger or 0)
     else:
         merged = concat(parts) if every is None else interleave(parts, every=every)

@@ -40,13 +40,13 @@ def union(parts: Sequence[RoutingTrace], *, stagger: int = 0) -> RoutingTrace:
         if stagger
         else ""
     )
-    return _merged(parts, steps, shifted, what="union", how=how)
+    return _merged(parts, shifted, what="union", how=how)
 
 
 def concat(parts: Sequence[RoutingTrace]) -> RoutingTrace:
     """One part after another; every part is at least one sequence of its own. Raises as `union`."""
     steps = _steps(parts)
-    return _merged(parts, steps, _in_turns(steps, max(_counts(steps))), what="concatenation", how="")
+    return _merged(parts, _in_turns(steps, max(_counts(steps))), what="concatenation", how="")
 
 
 def interleave(parts: Sequence[RoutingTrace], *, every: int) -> RoutingTrace:
@@ -58,7 +58,7 @@ def interleave(parts: Sequence[RoutingTrace], *, every: int) -> RoutingTrace:
         raise BadInput(f"turns of {every} steps; 1 to {LAST_STEP} expected")
     steps = _steps(parts)
     how = f", {every:,} step{'s' if every > 1 else ''} of each in turn"
-    return _merged(parts, steps, _in_turns(steps, every), what="interleaving", how=how)
+    return _merged(parts, _in_turns(steps, every), what="interleaving", how=how)
 
 
 def _steps(parts: Sequence[RoutingTrace]) -> Steps:
@@ -82,10 +82,14 @@ def _in_turns(steps: Steps, every: int) -> Steps:
     return [begin[step // every, number] + step % every for number, step in enumerate(steps)]
 
 
-def _merged(parts: Sequence[RoutingTrace], steps: Steps, new: Steps, *, what: str, how: str) -> RoutingTrace:
+def _merged(parts: Sequence[RoutingTrace], new: Steps, *, what: str, how: str) -> RoutingTrace:
     """The parts with each call at its new step."""
-    trace = _stacked(parts, steps).with_(**_one_model(parts))
-    merged = join_calls(trace, np.arange(trace.calls), np.concatenate(new))
+    trace = stacked(parts)
+    return described(join_calls(trace, np.arange(trace.calls), np.concatenate(new)), parts, what=what, how=how)
+
+
+def described(merged: RoutingTrace, parts: Sequence[RoutingTrace], *, what: str, how: str) -> RoutingTrace:
+    """The trace with a name and notes that say what was done with the parts."""
     few = len({part.name for part in parts}) <= NAMED_PARTS
     return merged.with_(
         name=f"{what} of {_listed(parts) if few else f'{len(parts)} traces'}",
@@ -93,8 +97,12 @@ def _merged(parts: Sequence[RoutingTrace], steps: Steps, new: Steps, *, what: st
     )
 
 
-def _stacked(parts: Sequence[RoutingTrace], steps: Steps) -> RoutingTrace:
-    """The calls of all parts in one trace, with steps and sequences that count on from part to part."""
+def stacked(parts: Sequence[RoutingTrace]) -> RoutingTrace:
+    """The calls of all parts in one trace, with steps and sequences that count on from part to part.
+
+    Phases are as recorded or inferred for each part. Raises as `union`.
+    """
+    steps = _steps(parts)
 
     def all_of(name: str) -> Any:
         values = [getattr(part, name) for part in parts]
@@ -116,6 +124,7 @@ def _stacked(parts: Sequence[RoutingTrace], steps: Steps) -> RoutingTrace:
         phase=np.concatenate([phases_of(part) for part in parts]),
         sequence=np.concatenate(sequences).astype(np.int32),
         step=np.concatenate([step + at for step, at in zip(steps, first_step, strict=True)]),
+        **_one_model(parts),
     )
 
 

@@ -24,7 +24,7 @@ def in_micro_batches(trace: RoutingTrace, size: int) -> RoutingTrace:
         raise BadInput(f"micro-batches of {size} tokens; at least 1 expected")
     if not trace.calls:
         return trace
-    single = _by_token(trace)
+    single = by_token(trace)
     first = run_starts(single.steps)
     prompt = (phases_of(single) == PHASE_PROMPT)[first] & (np.maximum.reduceat(single.n_tokens, first) <= 1)
     sequence = np.zeros(len(first), np.int32) if single.sequence is None else single.sequence[first]
@@ -37,15 +37,15 @@ def in_micro_batches(trace: RoutingTrace, size: int) -> RoutingTrace:
     return join_calls(single, np.arange(single.calls), steps)
 
 
-def _by_token(trace: RoutingTrace) -> RoutingTrace:
-    """The trace with each token of a prompt as a step of its own."""
+def by_token(trace: RoutingTrace) -> RoutingTrace:
+    """The trace with each token of a prompt as a step of its own; prompts with calls of unknown tokens stay."""
     passes = run_starts(trace.steps, np.cumsum(np.diff(trace.layer, prepend=trace.layer[:1]) <= 0))
     number = np.repeat(np.arange(len(passes)), np.diff(with_end(passes, trace.calls)))
     length, tokens = np.diff(trace.offset), trace.n_tokens
     clear = (length == 0) | ((tokens > 0) & (length % np.maximum(tokens, 1) == 0))
     whole = np.logical_and.reduceat(clear & (phases_of(trace) == PHASE_PROMPT), passes)[number]
     pieces = np.where(whole, np.maximum(tokens, 1), 1).astype(np.int64)
-    if (pieces == 1).all():
+    if (pieces == 1).all() and len(passes) == len(run_starts(trace.steps)):
         return trace
     call = np.repeat(np.arange(trace.calls), pieces)
     token = ranges(np.zeros(trace.calls, np.int64), pieces)
@@ -55,7 +55,7 @@ def _by_token(trace: RoutingTrace) -> RoutingTrace:
     width = length[call] // pieces[call]
     reference = ranges(trace.offset[call] + token * width, width)
     changes = np.zeros(len(call), np.bool_)
-    changes[run_starts(number[call], from_end)] = True
+    changes[run_starts(trace.steps[call], np.where(whole[call], number[call], -1), from_end)] = True
     return trace.with_(
         layer=trace.layer[call],
         sequence=_of(trace.sequence, call),

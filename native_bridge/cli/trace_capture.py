@@ -1,4 +1,4 @@
-"""`sim trace capture`: a trace recorded from a model that runs here."""
+"""`sim trace capture`: a trace recorded from a model that runs here, or from a server that is already running."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from time import perf_counter
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from flashmoe_sim.cli.common import Interrupted, force_option, json_option, print_json, print_table
 from flashmoe_sim.cli.progress import capturing
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import size
+
+LOCAL = ("ubatch", "ctx", "gpu_layers", "threads", "weights")
+SERVER = ("served_model", "top_k", "timeout")
 
 
 @click.command(
@@ -22,18 +26,22 @@ from flashmoe_sim.io.sizes import size
 )
 @click.option(
     "--model",
-    required=True,
     type=click.Path(path_type=Path),
-    help="A GGUF file (any one of a split model), or a folder of the transformers library.",
+    help="A GGUF file (any one of a split model), or a folder of the transformers library. With --server: what it "
+    "serves, as other verbs take it; its experts are checked, and SGLang needs its top-k.",
 )
+@click.option("--server", metavar="URL", help="Ask a running server of vLLM or SGLang instead: http://127.0.0.1:8000.")
 @click.option("--prompt", metavar="TEXT", help="The text to begin with, as it is: no chat template is put around it.")
-@click.option("--prompt-file", type=click.Path(path_type=Path), help="A file with that text.")
+@click.option(
+    "--prompt-file",
+    type=click.Path(path_type=Path),
+    help="A file with that text; with --server also .jsonl, a prompt a line: a string, or an object with `prompt`.",
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    default=Path("trace.jsonl.zst"),
-    show_default=True,
-    help="The trace; its name ends in .jsonl, .jsonl.gz or .jsonl.zst.",
+    help="The trace; its name ends in .jsonl, .jsonl.gz or .jsonl.zst; default: trace.jsonl.zst. With --server: a "
+    ".jsonl file, default answers.jsonl; answers that are in it are not asked again.",
 )
 @click.option("--tokens", type=click.IntRange(0), default=128, show_default=True, help="Tokens to decode at most.")
 @click.option(
@@ -58,14 +66,25 @@ from flashmoe_sim.io.sizes import size
 )
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="Of the draws.")
 @click.option("--weights/--no-weights", default=True, help="Record gate weights, too.")
+@click.option("--served-model", metavar="NAME", help="With --server: the model to ask, if it serves several.")
+@click.option("--top-k", type=click.IntRange(1), metavar="K", help="With --server: experts per token, without --model.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=600.0,
+    show_default=True,
+    metavar="S",
+    help="With --server: seconds to wait for an answer.",
+)
 @force_option
 @json_option
 def capture(
     *,
-    model: Path,
+    model: Path | None,
+    server: str | None,
     prompt: str | None,
     prompt_file: Path | None,
-    out: Path,
+    out: Path | None,
     tokens: int,
     ubatch: int,
     ctx: int | None,
@@ -74,6 +93,9 @@ def capture(
     temp: float,
     seed: int,
     weights: bool,
+    served_model: str | None,
+    top_k: int | None,
+    timeout: float,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -83,10 +105,37 @@ def capture(
     the transformers library in torch. All experts are computed with their own weights, so the trace is the same
     whatever bank is to be studied. It is written while the model runs: what is there after an interruption is usable.
 
+    --server asks a server of vLLM or SGLang that returns routed experts (docs/capture.md has its flags), one prompt
+    after another. Each answer is kept as it came; the same command goes on where it was stopped.
+
     \b
-    Example:  sim trace capture --model model.gguf --prompt-file text.txt \\
-              --tokens 500
+    Examples:  sim trace capture --model model.gguf --prompt-file text.txt \\
+               --tokens 500
+               sim trace capture --server http://127.0.0.1:8000 \\
+               --prompt-file prompts.jsonl
     """
+    _check_options(of_server=server is not None)
+    if server is not None:
+        from native_bridge.cli.trace_capture_server import capture_server
+
+        capture_server(
+            server,
+            prompts_of(prompt, prompt_file),
+            out or Path("answers.jsonl"),
+            model=None if model is None else str(model),
+            served_model=served_model,
+            top_k=top_k,
+            tokens=tokens,
+            temperature=temp,
+            seed=seed,
+            timeout_s=timeout,
+            force=force,
+            as_json=as_json,
+        )
+        return
+    if model is None:
+        raise click.UsageError("give --model for a model to run here, or --server for one that runs")
+    out = out or Path("trace.jsonl.zst")
     from native_bridge.capture.interrupts import sigterm_is_ctrl_c
     from native_bridge.capture.opening import open_model
     from native_bridge.capture.record import TraceWriter
@@ -138,6 +187,36 @@ def capture(
         print_json(report)
     else:
         _print(report)
+
+
+def _check_options(*, of_server: bool) -> None:
+    """Raise UsageError for an option that only counts without --server, or only with it."""
+    source = click.get_current_context().get_parameter_source
+    idle = LOCAL if of_server else SERVER
+    if given := [name for name in idle if source(name) is ParameterSource.COMMANDLINE]:
+        option = f"--{given[0].replace('_', '-')}"
+        raise click.UsageError(f"{option} is for models that run here" if of_server else f"{option} is of --server")
+
+
+def prompts_of(text: str | None, file: Path | None) -> list[str]:
+    """The prompts for a server: a text, a file that is one, or the lines of a .jsonl file."""
+    if file is None or file.suffix != ".jsonl":
+        return [_prompt(text, file)]
+    import orjson
+
+    prompts = []
+    for number, line in enumerate(_prompt(text, file).split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            given = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            given = None
+        prompt = given.get("prompt") if isinstance(given, dict) else given
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise BadInput(f"{file}: line {number} holds no prompt; a JSON string or an object with `prompt` expected")
+        prompts.append(prompt)
+    return prompts
 
 
 def _prompt(text: str | None, file: Path | None) -> str:

@@ -110,3 +110,49 @@ def test_speculation_on_a_bundled_trace(tmp_path: Path, capsys: pytest.CaptureFi
         (row,) = document(capsys, "sweep", trace, "--bank", "64", "--contract", "atomic")["rows"]
         misses[trace] = row["misses"]
     assert sorted(misses.values()) == [misses[out], misses[tmp_path / "some.parquet"], misses["python-256"]]
+
+
+def test_a_server_with_two_seats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "served.parquet"
+    merge = ["trace", "merge", "python-256", "prose-256", "cpp-256", "--concurrency", "2"]
+    assert main([*merge, "--prefill-chunk", "64", "--out", str(out)]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == (
+        f"sim: {out}: continuous batching by 2 of python-256, prose-256, cpp-256: 3 requests, "
+        "first come, first served; all wait at the start; at most 64 prompt tokens a step"
+    )
+    described = document(capsys, "trace", "inspect", out)
+    assert described["tokens"] == 1026 + 1039 + 1031
+    # prompts of 127, 140 and 132 tokens: two steps, three (the first with one token of it) and three
+    assert described["steps"] == 2 + 899 + 3 + 899
+    behind = tmp_path / "behind.parquet"
+    assert main([*merge[:-1], "1", "--out", str(behind)]) == 0
+    assert (
+        main(["trace", "merge", "python-256", "prose-256", "cpp-256", "--how", "concat", "--out", f"{out}.parquet"])
+        == 0
+    )
+    assert load_trace(behind).content_id == load_trace(f"{out}.parquet").content_id
+
+
+def test_arrivals_from_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Blank lines are none; what a server logged has the time in a key."""
+    one, log, out = tmp_path / "two.parquet", tmp_path / "log.jsonl", tmp_path / "out.parquet"
+    write_store(trace_of((0, [1]), (0, [2]), (0, [3]), sequence=np.array([0, 0, 1], np.int32)), one)
+    log.write_text('{"id": "b", "created": 1790000002}\n\n1790000000.0\n')
+    merge = ["trace", "merge", str(one), "--concurrency", "2", "--arrivals", str(log), "--out", str(out)]
+    assert main([*merge, "--step-ms", "500"]) == 0
+    assert load_trace(out).expert.tolist() == [3, 1, 2]
+    assert main([*merge, "--step-ms", "5000", "--force"]) == 0
+    assert load_trace(out).steps.tolist() == [0, 1, 2]
+    capsys.readouterr()
+    for text, found in {
+        "1\n2\n3\n": "3 arrivals for 2 requests; give one for each",
+        "1\nsoon\n": "log.jsonl:2: 'soon' is not a time; a number of seconds expected",
+        "1\nNaN\n": "log.jsonl:2: 'NaN' is not a time",
+        "1\ntrue\n": "log.jsonl:2: True is not a time",
+        '{"at": 1}\n2\n': "log.jsonl:1: none of the keys arrival_time, created; the time of arrival is expected in one",
+        "": "log.jsonl: is empty; expected a file with a time in seconds for each request",
+    }.items():
+        log.write_text(text)
+        assert main([*merge, "--step-ms", "500", "--force"]) == 2
+        assert found in capsys.readouterr().err

@@ -119,6 +119,81 @@ def interleave(parts: Sequence[RoutingTrace], every: int) -> list[Step]:
     return result
 
 
+def batched(parts: Sequence[RoutingTrace], concurrency: int, chunk: int, arrivals: Sequence[int] | None) -> list[Step]:
+    """Continuous batching; chunk: 0 for prompts as recorded. arrivals: in steps."""
+    requests = [request for steps in numbered(parts) for request in _requests(steps)]
+    if chunk:
+        requests = [[unit for step in request for unit in _tokens(step)] for request in requests]
+    came = arrivals or [0] * len(requests)
+    waiting = sorted(range(len(requests)), key=lambda number: came[number])
+    running: list[list[Step]] = []
+    result, clock = [], 0
+    while waiting or running:
+        while waiting and len(running) < concurrency and came[waiting[0]] <= clock:
+            running.append(requests[waiting.pop(0)])
+        taken, left = [], chunk
+        for request in running:
+            if not (chunk and _prompt_token(request[0])):
+                taken.append(request.pop(0))
+                continue
+            while left and request and _prompt_token(request[0]):
+                taken.append(request.pop(0))
+                left -= 1
+        if running:
+            result.append(joined(taken))
+        running = [request for request in running if request]
+        clock += 1
+    return result
+
+
+def _requests(steps: list[Step]) -> list[list[Step]]:
+    """The steps of each sequence, in the order of their first calls."""
+    texts: dict[int | None, list[Step]] = {}
+    for step in steps:
+        for text in dict.fromkeys(call.sequence for one in step for call in one.values()):
+            own = [{layer: call for layer, call in one.items() if call.sequence == text} for one in step]
+            texts.setdefault(text, []).append([one for one in own if one])
+    return list(texts.values())
+
+
+def _tokens(step: Step) -> list[Step]:
+    """A step for each token of its prompt's passes, which end together; other passes stay together."""
+    units: list[Step] = []
+    stays = False
+    for one in step:
+        if not all(call.phase == PHASE_PROMPT and _clear(call) for call in one.values()):
+            units = [*units[:-1], [*units[-1], one]] if stays else [*units, [one]]
+            stays = True
+            continue
+        stays = False
+        most = max(max(call.n_tokens, 1) for call in one.values())
+        units += [
+            [{layer: _token(call, left) for layer, call in one.items() if left <= max(call.n_tokens, 1)}]
+            for left in range(most, 0, -1)
+        ]
+    return units
+
+
+def _clear(call: Call) -> bool:
+    return not call.experts or (call.n_tokens > 0 and len(call.experts) % call.n_tokens == 0)
+
+
+def _token(call: Call, left: int) -> Call:
+    """The token of a call with `left` tokens to its end, itself included."""
+    if not call.experts:
+        return call
+    width = len(call.experts) // call.n_tokens
+    begin = (call.n_tokens - left) * width
+    weights = None if call.weights is None else call.weights[begin : begin + width]
+    return call._replace(n_tokens=1, experts=call.experts[begin : begin + width], weights=weights)
+
+
+def _prompt_token(step: Step) -> bool:
+    return all(
+        call.phase == PHASE_PROMPT and (call.n_tokens == 1 or not call.experts) for one in step for call in one.values()
+    )
+
+
 def _text(step: Step) -> int | None:
     return next(iter(step[0].values())).sequence
 

@@ -1,0 +1,135 @@
+"""Requests as a server batches them: first come, first served, each step with the next token of all that run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim._jit import jit
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.trace.calls import run_starts, with_end
+from flashmoe_sim.trace.join import LAST_STEP, join_calls, phases_of
+from flashmoe_sim.trace.merge import described, stacked
+from flashmoe_sim.trace.microbatch import by_token
+from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
+
+
+def batched(
+    parts: Sequence[RoutingTrace],
+    *,
+    concurrency: int,
+    prefill_chunk: int | None = None,
+    arrivals_s: Sequence[float] | None = None,
+    step_s: float = 0.0,
+) -> RoutingTrace:
+    """The requests of all parts under continuous batching: at most `concurrency` run at once.
+
+    A request is a sequence of a part, or a whole part without sequences. It is admitted when it has arrived and fewer
+    than `concurrency` run, in order of arrival, then of the parts. Each step has the next step of every request that
+    runs, in order of admission, as one call per layer (see `join_calls`). A step in which nothing runs is left out.
+    prefill_chunk: most tokens of prompts in a step, over all requests; the first admitted takes them first, and who
+        gets none waits in its seat. By default prompts have the steps they were recorded in, and so does a prompt with
+        calls of unknown tokens, always.
+    arrivals_s: of each request, counted from the first of them; by default all wait at the start.
+    step_s: seconds of a step, by which arrivals are counted.
+    Raises BadInput as `union`, and for parameters out of range, or arrivals that are not as many as requests.
+    Source: vLLM 0.33.0, v1/core/sched/scheduler.py: what runs, then what waits, as far as a step's tokens go; vLLM
+    counts decoded tokens among them.
+    """
+    if concurrency < 1:
+        raise BadInput(f"concurrency {concurrency}; at least 1 request expected")
+    if prefill_chunk is not None and prefill_chunk < 1:
+        raise BadInput(f"prefill chunks of {prefill_chunk} tokens; at least 1 expected")
+    trace = stacked(parts)
+    assert trace.sequence is not None
+    _, first_call, request = np.unique(trace.sequence, return_index=True, return_inverse=True)
+    requests = len(first_call)
+    arrival = np.zeros(requests, np.int64)
+    if arrivals_s is not None:
+        arrival[np.argsort(first_call)] = _in_steps(arrivals_s, step_s, requests)
+    order = np.lexsort((first_call, arrival))
+    place = np.argsort(order)[request]  # of each call's request
+    calls = np.argsort(place, kind="stable")
+    begins = run_starts(place[calls], trace.steps[calls])
+    trace = join_calls(trace, calls, np.repeat(np.arange(len(begins)), np.diff(with_end(begins, trace.calls))))
+    if prefill_chunk is not None:
+        trace = by_token(trace)
+    first = run_starts(trace.steps)
+    assert trace.sequence is not None
+    offset = with_end(run_starts(trace.sequence[first]), len(first))
+    shares = np.zeros(len(first), np.bool_) if prefill_chunk is None else _tokens_of_prompts(trace, first)
+    step = np.empty(len(first), np.int64)
+    _admit(offset, shares, arrival[order], min(concurrency, requests), min(prefill_chunk or 0, len(first)), step)
+    each = np.diff(with_end(first, trace.calls))
+    merged = join_calls(trace, np.arange(trace.calls), np.repeat(step, each))
+    prompts = "prompts as recorded"
+    if shares.any():
+        prompts = f"at most {prefill_chunk:,} prompt token{'s' if prefill_chunk != 1 else ''} a step"
+    elif prefill_chunk is not None:
+        prompts = "no prompt is known in them that could be cut into chunks"
+    came = "all wait at the start" if arrivals_s is None else f"arrivals as given, at {step_s * 1000:g} ms a step"
+    how = f": {requests:,} request{'s' if requests > 1 else ''}, first come, first served; {came}; {prompts}"
+    return described(merged, parts, what=f"continuous batching by {concurrency:,}", how=how)
+
+
+def _in_steps(arrivals_s: Sequence[float], step_s: float, requests: int) -> NDArray[np.int64]:
+    """The first step, from 0, that each request can be in."""
+    if not 0 < step_s < np.inf:
+        raise BadInput(f"{step_s * 1000:g} ms a step; arrivals need the time that a step takes")
+    if len(arrivals_s) != requests:
+        raise BadInput(f"{len(arrivals_s):,} arrivals for {requests:,} requests; give one for each")
+    since = np.array(arrivals_s, np.float64)
+    since -= since.min()
+    if not (since / step_s <= LAST_STEP).all():
+        raise BadInput(
+            f"arrivals over {since.max():g} s at {step_s * 1000:g} ms a step; at most {LAST_STEP:,} steps expected"
+        )
+    return np.ceil(since / step_s).astype(np.int64)
+
+
+def _tokens_of_prompts(trace: RoutingTrace, first: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which steps, beginning at call `first`, are one token of a prompt; bool [steps]."""
+    token = ~trace.has_refs | (trace.n_tokens == 1)
+    return np.logical_and.reduceat(token & (phases_of(trace) == PHASE_PROMPT), first)
+
+
+@jit
+def _admit(offset: Any, shares: Any, arrival: Any, concurrency: int, chunk: int, step: Any) -> None:
+    """Write the step, from 0, in which each unit of work is done.
+
+    offset: i64 [requests + 1], where each request's units begin. shares: bool [units], those of which a step can have
+    several, `chunk` over all requests. arrival: i64 [requests], in steps, ascending. step: i64 [units].
+    """
+    requests = len(offset) - 1
+    at = offset[:-1].copy()
+    seat = np.empty(concurrency, np.int64)
+    seated = came = clock = number = 0
+    while seated or came < requests:
+        if not seated:
+            clock = max(clock, arrival[came])
+        while seated < concurrency and came < requests and arrival[came] <= clock:
+            seat[seated] = came
+            seated += 1
+            came += 1
+        left, stay = chunk, 0
+        for place in range(seated):
+            request = seat[place]
+            unit, end = at[request], offset[request + 1]
+            if not shares[unit]:
+                step[unit] = number
+                unit += 1
+            else:
+                while left and unit < end and shares[unit]:
+                    step[unit] = number
+                    unit += 1
+                    left -= 1
+            at[request] = unit
+            if unit < end:
+                seat[stay] = request
+                stay += 1
+        seated = stay
+        clock += 1
+        number += 1

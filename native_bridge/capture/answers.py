@@ -1,0 +1,124 @@
+"""The answers of a server, kept in a file as they come: a line each, and a trace at any moment."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import orjson
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.trace.served_response import EXTRAS
+from flashmoe_sim.trace.served_response import KEY as ROUTING
+from native_bridge.capture.server import Asked
+
+KEY = "flashmoe_sim"  # of a line: what was asked
+NPY_BASE64 = "k05VTVBZ"  # how a .npy file begins
+
+
+class Answers:
+    """A file of answers in the format `served-json`, each with the hash of its prompt and what was asked.
+
+    path: written from the first answer on; an answer that a killed capture left half-written is dropped.
+    force: an old file is replaced with the first answer, instead of being gone on with.
+    Raises BadInput for a name without `.jsonl`, a file that is no such one, was asked otherwise, or cannot be written.
+    """
+
+    def __init__(self, path: Path, asked: Asked, *, force: bool = False) -> None:
+        if path.suffix != ".jsonl":
+            raise BadInput(f"{path}: answers of a server are kept in a file whose name ends in .jsonl")
+        self.path, self.asked = path, asked
+        self.kept: Counter[str] = Counter()
+        self._end = 0 if force or not path.exists() else self._read()
+        self._is_new = not path.exists()
+        try:
+            self._file = path.open("ab", buffering=0)
+            if self._end:
+                self._file.truncate(self._end)
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        if self._is_new and not self._end:
+            self.path.unlink(missing_ok=True)
+
+    def _read(self) -> int:
+        """Count the answers that are there; where the last whole one ends, in bytes."""
+        end = 0
+        try:
+            with self.path.open("rb") as stream:
+                for number, line in enumerate(stream, 1):
+                    if not line.endswith(b"\n"):
+                        break
+                    self._count(line, number)
+                    end += len(line)
+        except OSError as error:
+            raise BadInput(f"{self.path}: cannot be read ({error.strerror or error})") from None
+        if not end and self.path.stat().st_size:
+            raise BadInput(f"{self.path}: holds no whole answer of a server; give another --out, or --force")
+        return end
+
+    def _count(self, line: bytes, number: int) -> None:
+        try:
+            made = orjson.loads(line)[KEY]
+            prompt, asked = made["prompt_sha256"], made["asked"]
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            raise BadInput(
+                f"{self.path}: line {number} was not written by a capture from a server; give another --out, or --force"
+            ) from None
+        for name, value in asdict(self.asked).items():
+            if asked.get(name) != value:
+                raise BadInput(
+                    f"{self.path}: holds answers of another capture ({name} {asked.get(name)}, now {value}); "
+                    "give another --out, or --force"
+                )
+        self.kept[prompt] += 1
+
+    def add(self, prompt: str, response: dict[str, Any], *, shape: tuple[int, ...]) -> None:
+        """Write the answer to a prompt. shape: of its routing; SGLang does not send it, so it is put into the response.
+
+        Raises BadInput if the disk is full or the file may not grow; what was written before stays.
+        """
+        made = {"prompt_sha256": hash_of_prompt(prompt), "asked": asdict(self.asked)}
+        _put_shape(response, shape)
+        line = orjson.dumps({**response, KEY: made}, option=orjson.OPT_APPEND_NEWLINE)
+        left = memoryview(line)
+        try:
+            self._file.truncate(self._end)
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            self._file.truncate(self._end)
+            raise self._unwritable(error) from None
+        self._end += len(line)
+        self.kept[hash_of_prompt(prompt)] += 1
+
+    @property
+    def written_bytes(self) -> int:
+        return self._end
+
+    def _unwritable(self, error: OSError) -> BadInput:
+        kept = f"; {self.kept.total():,} answers are kept" if self._end else ""
+        return BadInput(f"{self.path}: cannot be written ({error.strerror or error}){kept}")
+
+
+def hash_of_prompt(prompt: str) -> str:
+    return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _put_shape(response: dict[str, Any], shape: tuple[int, ...]) -> None:
+    """Put the shape beside integers that came as bare base64."""
+    choices = response.get("choices")
+    places = [response, *(choices if isinstance(choices, list) else [])]
+    for holder in [*places, *(place.get(name) for place in places for name in EXTRAS)]:
+        routing = holder.get(ROUTING) if isinstance(holder, dict) else None
+        if isinstance(routing, str) and not routing.startswith(NPY_BASE64):
+            dtype = holder.get("routed_experts_dtype") or "int32"
+            holder[ROUTING] = {"data": routing, "shape": list(shape), "dtype": dtype}

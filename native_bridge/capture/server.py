@@ -1,0 +1,152 @@
+"""A server of vLLM's or SGLang's kind that is already running, asked over HTTP for texts and their routing."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+from flashmoe_sim.io.errors import BadInput, SimError, shortened, shown
+
+ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}  # by what a server says of who owns its models
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a server beside the prompt.
+
+    tokens: to generate at most. temperature: 0 takes the likeliest token.
+    """
+
+    model: str
+    tokens: int
+    temperature: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that answers. engine: vLLM, SGLang, or empty for another one that is compatible with OpenAI's.
+
+    timeout_s: to wait for an answer.
+    """
+
+    url: str
+    engine: str
+    models: tuple[str, ...]
+    timeout_s: float
+
+    def model(self, name: str | None) -> str:
+        """The served model of this name, or the only one. Raises BadInput if there is none, or several."""
+        if name is None and len(self.models) == 1:
+            return self.models[0]
+        listed = ", ".join(self.models)
+        if name is None:
+            raise BadInput(f"{self.url}: serves {len(self.models)} models: {listed}; choose one with --served-model")
+        if name not in self.models:
+            raise BadInput(f"{self.url}: serves no model {name!r}; --served-model takes: {listed}")
+        return name
+
+    def ask(self, prompt: str, asked: Asked) -> dict[str, Any]:
+        """The server's answer to a prompt, with the routing if the server records it.
+
+        Raises BadInput if it refuses the request, and SimError if it fails or does not answer in time.
+        """
+        request: dict[str, Any] = {
+            "model": asked.model,
+            "prompt": prompt,
+            "max_tokens": asked.tokens,
+            "temperature": asked.temperature,
+            "seed": asked.seed,
+        }
+        if self.engine != "vLLM":  # which has no such field: its flag is for all requests
+            request["return_routed_experts"] = True
+        return _json(self.url, "/v1/completions", self.timeout_s, request)
+
+
+def find_server(url: str, *, timeout_s: float) -> Server:
+    """The server at an address, which is asked for its models.
+
+    url: `http://host:port`, also with a path before `/v1`.
+    Raises BadInput if nothing answers there, or something else than such a server.
+    """
+    url = url.rstrip("/").removesuffix("/v1")
+    parts = urlsplit(url)
+    try:
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        raise BadInput(f"{url}: is no address of a server; one like http://127.0.0.1:8000 expected")
+    try:
+        listed = _json(url, "/v1/models", timeout_s).get("data")
+    except BadInput:
+        raise
+    except SimError as error:
+        raise BadInput(f"{error}; start the server, or check the address") from None
+    cards = [card for card in listed if isinstance(card, dict)] if isinstance(listed, list) else []
+    models = tuple(str(card["id"]) for card in cards if card.get("id"))
+    if not models:
+        raise BadInput(f"{url}: its list of models is empty; a server of vLLM or SGLang expected")
+    owner = str(next((card.get("owned_by") for card in cards if card.get("owned_by")), ""))
+    return Server(url, ENGINES.get(owner, ""), models, timeout_s)
+
+
+def _json(url: str, path: str, timeout_s: float, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The object that a server answers with."""
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
+    try:
+        if body is None:
+            connection.request("GET", parts.path + path)
+        else:
+            headers = {"Content-Type": "application/json"}
+            connection.request("POST", parts.path + path, json.dumps(body), headers)
+        response = connection.getresponse()
+        status, content = response.status, response.read()
+    except TimeoutError as error:
+        raise SimError(f"{url}: no answer in {timeout_s:g} s; give it more with --timeout") from error
+    except ConnectionRefusedError as error:
+        raise SimError(f"{url}: no server there (connection refused)") from error
+    except OSError as error:
+        raise SimError(f"{url}: the connection failed ({error.strerror or error})") from error
+    except http.client.HTTPException as error:
+        raise SimError(f"{url}: the answer is not HTTP, or was cut off ({type(error).__name__})") from error
+    finally:
+        connection.close()
+    return _object(url, path, status, content)
+
+
+def _object(url: str, path: str, status: int, content: bytes) -> dict[str, Any]:
+    import orjson
+
+    try:
+        document = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        document = None
+    if status == HTTPStatus.UNAUTHORIZED:
+        raise BadInput(f"{url}: asks for a key (401), which a capture does not send; start the server without one")
+    if status == HTTPStatus.NOT_FOUND and document is None:
+        raise BadInput(f"{url}: has no {path} (404); a server of vLLM or SGLang expected")
+    if status != HTTPStatus.OK:
+        found = f"{url}: answers {status} to {path}: {_reason(document, content)}"
+        raise (
+            BadInput(found) if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR else SimError(found)
+        )
+    if not isinstance(document, dict):
+        raise BadInput(f"{url}: answers {shown(content[:40])} to {path}; a server of vLLM or SGLang expected")
+    return document
+
+
+def _reason(document: Any, content: bytes) -> str:
+    """What a server says of an error, in one line."""
+    if isinstance(document, dict):
+        error = document.get("error")
+        inner = error.get("message") if isinstance(error, dict) else error
+        content = str(inner or document.get("message") or document.get("detail") or document).encode()
+    return shortened(" ".join(content.decode("utf-8", "replace").split()) or "nothing more", 200)

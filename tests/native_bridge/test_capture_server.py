@@ -1,0 +1,318 @@
+"""`sim trace capture --server`, against a double of vLLM and of SGLang on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.trace.routing import RoutingTrace
+from native_bridge.cli.main import main
+from tests.native_bridge.served_double import DENSE, LAYERS, MODEL, OWNERS, TOP_K, Double, routing, serving
+
+PROMPTS = ["The bank is full.", "Experts come and go;\u2028few stay.", "ä"]
+
+
+def run(double: Double, folder: Path, *options: str, prompts: list[str] = PROMPTS) -> int:
+    file = folder / "prompts.jsonl"
+    lines = [json.dumps(one if at % 2 else {"prompt": one}, ensure_ascii=False) for at, one in enumerate(prompts)]
+    file.write_text("\n".join(lines) + "\n", "utf-8")
+    return main(
+        [
+            *("trace", "capture", "--server", double.url, "--prompt-file", str(file)),
+            *("--tokens", "6", "--out", str(folder / "answers.jsonl"), *options),
+        ]
+    )
+
+
+def expected(prompts: list[str], tokens: int = 6) -> list[tuple[int, int, int, list[int], int, int]]:
+    """(step, layer, tokens, experts, phase, sequence) of every call: a prompt in one step, then token by token."""
+    calls: list[tuple[int, int, int, list[int], int, int]] = []
+    step = 0
+    for sequence, prompt in enumerate(prompts):
+        chosen, length = routing(prompt, tokens), len(prompt.encode())
+        for rows, phase in [(chosen[:length], 1), *((row[np.newaxis], 2) for row in chosen[length:])]:
+            for layer in range(DENSE, LAYERS):
+                calls.append((step, layer, len(rows), rows[:, layer].ravel().tolist(), phase, sequence))
+            step += 1
+    return calls
+
+
+def calls_of(trace: RoutingTrace) -> list[tuple[int, int, int, list[int], int, int]]:
+    assert trace.phase is not None
+    assert trace.sequence is not None
+    columns = (trace.steps, trace.layer, trace.n_tokens, trace.phase, trace.sequence)
+    experts = np.split(trace.expert, trace.offset[1:-1])
+    rows = zip(*(column.tolist() for column in columns), experts, strict=True)
+    return [(step, layer, tokens, one.tolist(), phase, sequence) for step, layer, tokens, phase, sequence, one in rows]
+
+
+@pytest.mark.parametrize("dialect", [name for name in OWNERS if name != "vllm-0.21"])
+def test_the_trace_is_what_was_routed(dialect: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = [] if dialect == "vllm" else ["--top-k", str(TOP_K)]
+    with serving(Double(dialect)) as double:
+        assert run(double, tmp_path, *sizes) == 0
+    printed = capsys.readouterr()
+    assert f"{MODEL}, in " in printed.out
+    assert "3 answered now\n" in printed.out
+    assert "layer 0 left out: no routing in any token, as in dense layers" in printed.err
+    trace = load_trace(tmp_path / "answers.jsonl")
+    assert calls_of(trace) == expected(PROMPTS)
+    assert trace.top_k == TOP_K
+    assert [one["prompt"] for one in double.asked] == PROMPTS
+    assert {one.get("return_routed_experts") for one in double.asked} == {None if dialect == "vllm" else True}
+
+
+def test_vllm_0_21_numbers_its_routed_layers_only(tmp_path: Path) -> None:
+    with serving(Double("vllm-0.21")) as double:
+        assert run(double, tmp_path) == 0
+    shifted = [(step, layer - DENSE, *rest) for step, layer, *rest in expected(PROMPTS)]
+    assert calls_of(load_trace(tmp_path / "answers.jsonl")) == shifted
+
+
+def test_a_text_file_is_one_prompt_and_json_says_what_was_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("p.txt").write_text("One prompt.\nOf two lines.")
+    with serving(Double("vllm")) as double:
+        ask = ["trace", "capture", "--server", f"{double.url}/v1/", "--prompt-file", "p.txt", "--tokens", "2", "--json"]
+        assert main([*ask, "--temp", "0.5", "--seed", "4"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["out"], report["engine"], report["prompts"], report["kept_prompts"]) == (
+        "answers.jsonl",
+        "vLLM",
+        1,
+        0,
+    )
+    assert (report["layers"], report["tokens"], report["steps"]) == (LAYERS - DENSE, 26, 2)
+    assert report["bytes"] == Path("answers.jsonl").stat().st_size
+    assert double.asked == [
+        {"model": MODEL, "prompt": "One prompt.\nOf two lines.", "max_tokens": 2, "temperature": 0.5, "seed": 4}
+    ]
+
+
+def test_what_was_asked_can_be_batched(tmp_path: Path) -> None:
+    """Also by the times at which the answers say that the requests came: all in the same second, or two."""
+    with serving(Double("vllm")) as double:
+        assert run(double, tmp_path) == 0
+    answers, out = str(tmp_path / "answers.jsonl"), tmp_path / "batched.parquet"
+    merge = ["trace", "merge", answers, "--concurrency", "2", "--prefill-chunk", "8", "--out", str(out)]
+    assert main([*merge, "--arrivals", answers, "--step-ms", "100000"]) == 0
+    trace = load_trace(out)
+    assert trace.tokens == load_trace(answers).tokens
+    assert trace.n_tokens.max() == 9  # a chunk, and a token of the other request
+
+
+def test_it_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also after a kill in the middle of a line; a prompt asked twice needs two answers."""
+    out = tmp_path / "answers.jsonl"
+    with serving(Double("sglang", instead=lambda number: (503, b"busy") if number == 2 else None)) as double:
+        assert run(double, tmp_path, "--top-k", "4") == 1
+        said = capsys.readouterr().err
+        assert said == (
+            f"sim: {double.url}: answers 503 to /v1/completions: busy (prompt 3 of 3); "
+            "2 answers are kept, the same command goes on\n"
+        )
+        whole = out.read_bytes()
+        assert whole.count(b"\n") == 2
+        out.write_bytes(whole + b'{"id": "cmpl-1", "choi')
+        assert run(double, tmp_path, "--top-k", "4", prompts=[*PROMPTS, PROMPTS[0]]) == 0
+        printed = capsys.readouterr()
+        assert "2 answered now, 2 before\n" in printed.out
+        assert [one["prompt"] for one in double.asked[3:]] == [PROMPTS[2], PROMPTS[0]]
+        assert out.read_bytes().startswith(whole)
+        assert calls_of(load_trace(out)) == expected([*PROMPTS, PROMPTS[0]])
+        out.write_bytes(out.read_bytes() + b'{"id": ')
+        assert run(double, tmp_path, "--top-k", "4") == 0
+        assert len(double.asked) == 5
+        assert calls_of(load_trace(out)) == expected([*PROMPTS, PROMPTS[0]])
+        capsys.readouterr()
+        assert run(double, tmp_path, "--top-k", "4", "--seed", "9") == 2
+        assert (
+            "holds answers of another capture (seed 1, now 9); give another --out, or --force"
+            in capsys.readouterr().err
+        )
+        assert run(double, tmp_path, "--top-k", "4", "--seed", "9", "--force", prompts=PROMPTS[:1]) == 0
+        assert calls_of(load_trace(out)) == expected(PROMPTS[:1])
+
+
+def test_a_killed_capture_keeps_its_answers(tmp_path: Path) -> None:
+    def slow(number: int) -> None:
+        time.sleep(0.02 if number < 2 else 60)
+
+    with serving(Double("vllm", instead=slow)) as double:
+        (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, PROMPTS)))
+        code = "import sys; from native_bridge.cli.main import main; sys.exit(main(sys.argv[1:]))"
+        asking = ["trace", "capture", "--server", double.url, "--prompt-file", "p.jsonl", "--tokens", "6"]
+        for number, ending in enumerate((signal.SIGTERM, signal.SIGKILL)):
+            command = [sys.executable, "-c", code, *asking, "--out", f"{number}.jsonl"]
+            process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+            out = tmp_path / f"{number}.jsonl"
+            give_up = time.monotonic() + 120
+            while not (out.exists() and out.read_bytes().count(b"\n") == 2) and time.monotonic() < give_up:
+                time.sleep(0.05)
+            os.kill(process.pid, ending)
+            _, said = process.communicate(timeout=30)
+            if ending == signal.SIGTERM:
+                assert process.returncode == 130
+                assert said == f"sim: interrupted; {number}.jsonl has 2 answers, the same command goes on\n"
+            assert calls_of(load_trace(out)) == expected(PROMPTS[:2])
+            double.asked.clear()
+
+
+def test_what_the_model_says_of_its_routing_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(Double("vllm")) as double:
+        assert run(double, tmp_path, "--model", "qwen3-30b-a3b") == 2
+    assert "5 layers, but the model routes in 48" in capsys.readouterr().err
+    assert not (tmp_path / "answers.jsonl").exists()
+
+
+def body(change: dict[str, Any]) -> bytes:
+    answer = Double("vllm").answer({"prompt": PROMPTS[0], "max_tokens": 6, "model": MODEL})
+    return json.dumps(answer | change).encode()
+
+
+NULL = "routed_experts is null: the server was started without the flag (vLLM and SGLang: --enable-return-routed-exper"
+FAULTS: dict[str, tuple[int, bytes, int, str]] = {
+    "fails": (
+        500,
+        b'{"error": {"message": "out\\nof memory"}}',
+        1,
+        "answers 500 to /v1/completions: out of memory (prom",
+    ),
+    "refuses": (
+        400,
+        b'{"object": "error", "message": "too long"}',
+        2,
+        "answers 400 to /v1/completions: too long (prompt",
+    ),
+    "invalid": (422, b'{"detail": [{"msg": "no seed"}]}', 2, "answers 422 to /v1/completions: [{'msg': 'no seed'}]"),
+    "no JSON": (200, b"<html>", 2, "answers b'<html>' to /v1/completions; a server of vLLM or SGLang expected"),
+    "a list": (200, b"[]", 2, "answers b'[]' to /v1/completions"),
+    "a key": (401, b"{}", 2, "asks for a key (401), which a capture does not send"),
+    "other rows": (
+        200,
+        body({"usage": {"prompt_tokens": 9, "completion_tokens": 6}}),
+        2,
+        "22 rows of routing, but 9 prom",
+    ),
+    "no counts": (200, body({"usage": None}), 2, "neither usage.prompt_tokens nor prompt_token_ids say how long"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_one_line_and_nothing_is_left(
+    fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, content, code, found = FAULTS[fault]
+    with serving(Double("vllm", instead=lambda _: (status, content))) as double:
+        assert run(double, tmp_path) == code
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert found in said
+    assert not (tmp_path / "answers.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("dialect", "found"), [("vllm", NULL), ("vllm-0.21", NULL), ("sglang", "routed_experts is not")]
+)
+def test_a_server_without_the_flag(
+    dialect: str, found: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(Double(dialect, with_flag=False)) as double:
+        assert run(double, tmp_path, "--top-k", "4") == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"sim: {double.url}: the answer to prompt 1: {found}")
+    assert len(said.splitlines()) == 1
+    assert len(double.asked) == 1
+
+
+def test_no_answer_in_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(Double("vllm", instead=lambda _: time.sleep(2))) as double:  # type: ignore[func-returns-value]
+        assert run(double, tmp_path, "--timeout", "0.2") == 1
+        assert "no answer in 0.2 s; give it more with --timeout (prompt 1 of 3)\n" in capsys.readouterr().err
+
+
+def test_who_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(Double("vllm")) as double:
+        gone = double.url
+        assert run(double, tmp_path, "--served-model", "other") == 2
+        assert f"serves no model 'other'; --served-model takes: {MODEL}" in capsys.readouterr().err
+        double.models = lambda: {"data": [{"id": MODEL}, {"id": "lora"}]}  # type: ignore[method-assign]
+        assert run(double, tmp_path) == 2
+        assert f"serves 2 models: {MODEL}, lora; choose one with --served-model" in capsys.readouterr().err
+        double.models = lambda: {"data": []}  # type: ignore[method-assign]
+        assert run(double, tmp_path) == 2
+        assert "its list of models is empty" in capsys.readouterr().err
+        double.url += "/other"
+        assert run(double, tmp_path) == 2
+        assert "answers 404 to /v1/models: Not Found" in capsys.readouterr().err
+    assert run(Double("vllm", url=gone), tmp_path) == 2
+    assert capsys.readouterr().err == (
+        f"sim: {gone}: no server there (connection refused); start the server, or check the address\n"
+    )
+    with serving(Double("sglang")) as double:
+        assert run(double, tmp_path) == 2
+        assert "SGLang does not send a token's number of experts; give --model or --top-k" in capsys.readouterr().err
+
+
+USAGE: dict[str, tuple[str, str]] = {
+    "an address": ("--server 127.0.0.1:8000 --prompt x", "127.0.0.1:8000: is no address of a server; one like http://"),
+    "a port": ("--server http://127.0.0.1:x --prompt x", "is no address of a server"),
+    "no tokens": ("--server http://127.0.0.1:1 --prompt x --tokens 0", "a server generates at least one token"),
+    "of local": ("--server http://127.0.0.1:1 --prompt x --ubatch 4", "--ubatch is for models that run here"),
+    "of server": ("--model m.gguf --prompt x --top-k 4", "--top-k is of --server"),
+    "neither": ("--prompt x", "give --model for a model to run here, or --server for one that runs"),
+    "no prompt": ("--server http://127.0.0.1:1", "either --prompt or --prompt-file"),
+    "a bad line": ("--server http://127.0.0.1:1 --prompt-file bad.jsonl", "bad.jsonl: line 2 holds no prompt"),
+    "no model": ("--server http://127.0.0.1:1 --prompt x --model qwen9", "qwen9"),
+}
+
+
+@pytest.mark.parametrize("case", USAGE)
+def test_usage(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.jsonl").write_text('"one"\n{"text": "two"}\n')
+    arguments, found = USAGE[case]
+    assert main(["trace", "capture", *arguments.split()]) == 2
+    said = capsys.readouterr().err
+    assert found in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "found"),
+    [
+        ("t.jsonl.zst", b"", "kept in a file whose name ends in .jsonl"),
+        ("t.jsonl", b'{"layer": 1}\n', "t.jsonl: line 1 was not written by a capture from a server"),
+        ("t.jsonl", b"[1]\n", "line 1 was not written by a capture"),
+        ("t.jsonl", b"Dear diary", "t.jsonl: holds no whole answer of a server; give another --out, or --force"),
+        ("no/t.jsonl", b"", "no/t.jsonl: cannot be written"),
+    ],
+)
+def test_files_that_are_no_answers(
+    name: str,
+    content: bytes,
+    found: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if content:
+        Path(name).write_bytes(content)
+    with serving(Double("vllm")) as double:
+        assert run(double, tmp_path, "--out", name) == 2
+    assert found in capsys.readouterr().err
+    assert not content or Path(name).read_bytes() == content
+    assert double.asked == []
