@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from flashmoe_sim.io.printable import UNPRINTABLE, printable
+
 KEPT_WHOLE = 20  # letters of a word that a table does not break, such as a name
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
@@ -16,21 +18,6 @@ force_option = click.option("--force", is_flag=True, help="Overwrite what is alr
 lenient_option = click.option(
     "--lenient", is_flag=True, help="Skip malformed lines and count them, instead of stopping."
 )
-
-
-# Control characters, which move a terminal's cursor, set its title or worse; those that turn the direction of writing;
-# line ends that are none; and bytes of a file name that are not UTF-8.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def printable(text: str) -> str:
-    """The text with escapes, as `\\x1b`, for what must not reach a terminal; names and notes come from files."""
-    return _UNPRINTABLE.sub(_escape, text)
-
-
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def print_json(document: Any) -> None:
@@ -42,7 +29,7 @@ def print_json(document: Any) -> None:
         text = orjson.dumps(document, option=options).decode()
     except TypeError:  # a path with bytes that are not UTF-8
         text = orjson.dumps(_without_halves(document), option=options).decode()
-    sys.stdout.write(_UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+    sys.stdout.write(UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
 
 
 def _without_halves(value: Any) -> Any:

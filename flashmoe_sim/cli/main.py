@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from flashmoe_sim.cli.common import printable
 from flashmoe_sim.io.errors import SimError, did_you_mean
+from flashmoe_sim.io.printable import printable
 
 
 class Verb(NamedTuple):
