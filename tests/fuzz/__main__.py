@@ -18,8 +18,6 @@ from tests.fuzz.guided import LAST, PROJECT, STATS
 
 OUT = PROJECT / "out" / "fuzz"
 SUMS, MOST = ("tried", "accepted", "refused"), ("slowest_s", "most_mib")
-MIB = 2**20
-FREE_MIB = 6144  # of address space, of which numba and Arrow map much and touch little
 
 
 def main() -> int:

@@ -6,7 +6,9 @@ A process of its own, so that a crash of it ends nothing else: `python -m tests.
 from __future__ import annotations
 
 import faulthandler
+import hashlib
 import json
+import os
 import random
 import resource
 import shutil
@@ -18,25 +20,32 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from tests.fuzz.memory import address_space_bytes
+
 PROJECT = Path(__file__).parents[2]
 HUNG_S = 120  # of wall time, however busy the machine is
-FREE_MIB = 4096
+FREE_MIB = 6144  # of address space, of which numba and Arrow map much and touch little
 STATS, LAST, POOL = "stats.json", "last", "pool"
 
 
 def main(name: str, seconds: float, out: Path) -> None:
     """Feed a door, and leave what came of it in `out`: stats.json, the inputs of findings, and a pool of inputs."""
     atheris = _atheris()
-    with nullcontext() if atheris is None else atheris.instrument_imports(
-        include=["flashmoe_sim", "native_bridge", "tomllib"], exclude=_with_kernels()
+    with (
+        nullcontext()
+        if atheris is None
+        else atheris.instrument_imports(include=["flashmoe_sim", "native_bridge", "tomllib"], exclude=_with_kernels())
     ):
+        from tests.fuzz.target import judge
         from tests.fuzz.targets import TARGETS
 
         target = TARGETS[name]
         for seed in target.first:  # what is imported late, and kernels
             with tempfile.TemporaryDirectory() as folder:
-                target.read(seed, Path(folder)) if not _refused(target, seed) else None
+                judge(target, seed, Path(folder))
     warnings.simplefilter("error")
+    if free := address_space_bytes():
+        resource.setrlimit(resource.RLIMIT_AS, (free + FREE_MIB * 2**20,) * 2)
     out.mkdir(parents=True, exist_ok=True)
     feed = Feed(target, out, time.monotonic() + seconds)
     if atheris is None:
@@ -58,11 +67,20 @@ def main(name: str, seconds: float, out: Path) -> None:
     words.write_text("".join('"' + "".join(f"\\x{byte:02x}" for byte in word) + '"\n' for word in target.words))
     longest = max(4096, 2 * max(map(len, target.first)))
     atheris.Setup(
-        [sys.argv[0], str(pool), f"-dict={words}", f"-max_len={longest}", "-timeout=0", "-rss_limit_mb=0", "-verbosity=0",
-         "-handle_segv=0", "-handle_abrt=0"],
+        [
+            sys.argv[0],
+            str(pool),
+            f"-dict={words}",
+            f"-max_len={longest}",
+            f"-timeout={HUNG_S}",
+            "-rss_limit_mb=0",
+            "-verbosity=0",
+            "-handle_segv=0",
+            "-handle_abrt=0",
+        ],
         feed,
         custom_mutator=mutator,
-    )  # fmt: skip
+    )
     atheris.Fuzz()
 
 
@@ -103,8 +121,6 @@ class Feed:
         known = self.findings.setdefault(found.key, {"what": str(found), "times": 0, "bytes": None, "file": ""})
         known["times"] += 1
         if known["bytes"] is None or len(data) < known["bytes"]:
-            import hashlib
-
             file = f"finding-{hashlib.blake2b(found.key.encode(), digest_size=5).hexdigest()}"
             (self.out / file).write_bytes(data)
             known |= {"what": str(found), "bytes": len(data), "file": file}
@@ -122,8 +138,6 @@ class Feed:
         (self.out / STATS).write_text(json.dumps(said, indent=1))
         if self.saved > self.until:
             shutil.rmtree(self.folder, ignore_errors=True)
-            import os
-
             os._exit(0)  # libFuzzer never comes back
 
 
@@ -131,17 +145,6 @@ def _damaged(data: bytes, words: Any, rng: random.Random) -> bytes:
     from tests.fuzz.mutate import damaged
 
     return damaged(data, words, rng)
-
-
-def _refused(target: Any, seed: bytes) -> bool:
-    from flashmoe_sim.io.errors import SimError
-
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            target.read(seed, Path(folder))
-        except SimError:
-            return True
-    return False
 
 
 def _atheris() -> Any:

@@ -25,7 +25,9 @@ class Peak:
 
 
 def address_space_bytes() -> int:
-    """What the process has mapped, touched or not."""
+    """What the process has mapped, touched or not; 0 where the system does not say."""
+    if not _STATUS.exists():
+        return 0
     return _kib("VmSize") * 1024
 
 

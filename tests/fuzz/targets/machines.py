@@ -19,7 +19,7 @@ from flashmoe_sim.policies._perf_profile import LayerProfile, read_profile
 from flashmoe_sim.timeline.rates import Rate, read_rates
 from flashmoe_sim.trace.hit_points import read_hit_points
 from native_bridge.probe.fio_json import FioReads, parse_fio
-from tests.fuzz.target import PROJECT, Document, Target
+from tests.fuzz.target import Document, Target
 from tests.machines.builders import FULL
 
 
@@ -111,10 +111,16 @@ def same_hits(found: dict[int, LayerProfile], expected: Any) -> bool:
 def counted(data: bytes, layers: dict[int, LayerProfile], _: Path) -> None:
     """No more uses than the numbers in the document add up to."""
     text = json.loads(data)
-    lists = [pair for layer in text["layers"] for name in ("hot_experts", "cold_experts", "experts")
-             for pair in layer.get(name) or []]  # fmt: skip
+    lists = [
+        pair
+        for layer in text["layers"]
+        for name in ("hot_experts", "cold_experts", "experts")
+        for pair in layer.get(name) or []
+    ]
     said = sum(count for _, count in lists)
-    assert 0 < sum(sum(layer.hits.values()) for layer in layers.values()) <= said, "uses that the document does not have"
+    assert 0 < sum(sum(layer.hits.values()) for layer in layers.values()) <= said, (
+        "uses that the document does not have"
+    )
 
 
 def of_fio(data: bytes, _: Path) -> FioReads:
@@ -131,26 +137,79 @@ def toml_files() -> list[bytes]:
     return [FULL.encode(), *(presets.joinpath(f"{name}.toml").read_bytes() for name in ("m2-16", "rtx-3090"))]
 
 
-
-
-
-PROFILE = json.dumps({"schema": "llama.cpp.moe_layer_perf.v1", "layers": [
-    {"layer": 0, "calls": 2, "hot_experts": [[1, 2]], "cold_experts": [[0, 3], [1, 1]],
-     "parallel_join_wait_time_per_call_us": 3.5},
-    {"layer": 2, "calls": 2, "experts": [[5, 4]], "total_moe_time_per_call_us": 20, "cold_slots_total": 9}]}).encode()  # fmt: skip
+PROFILE = json.dumps(
+    {
+        "schema": "llama.cpp.moe_layer_perf.v1",
+        "layers": [
+            {
+                "layer": 0,
+                "calls": 2,
+                "hot_experts": [[1, 2]],
+                "cold_experts": [[0, 3], [1, 1]],
+                "parallel_join_wait_time_per_call_us": 3.5,
+            },
+            {"layer": 2, "calls": 2, "experts": [[5, 4]], "total_moe_time_per_call_us": 20, "cold_slots_total": 9},
+        ],
+    }
+).encode()
 TARGETS = (
-    Target("machine-toml", of_machine, toml_files, (*EXTREMES, b"value = ", b"lo = ", b"hi = ", b"[gpu]", b"[link]",
-           b"[[storage.measured]]", b"gpus = 2", b"api = 'cuda'", b"estimated = true"), "m.toml", written_again,
-           machines),
-    Target("machine-parts", of_parts, lambda: PART_TEXTS,
-           (b" + ", b"x", b"GiB", *(name.encode() for name in list(catalogue())[:40])), holds=written_again),
-    Target("table-rates", of_rates, lambda: [b"bank,hit_pct,topk,tok_s\n16,58.8,4,12.5\n8GiB,72%,4,\n",
-           b"| bank | misses_per_call | tok_s_lo | tok_s_hi |\n|---|---|---|---|\n| 0-9:4+10:5 | 1.5 | 2 | 3 |\n"],
-           (*EXTREMES, b"hit_rate", b"hit rate (%)", b"slots", b'"', b";", b"|"), "r.csv", possible, tables,
-           lambda found, expected: [(str(rate.bank), rate.hit_rate) for rate in found] == expected),
-    Target("table-curve", of_curve, lambda: [b"bank,hit_pct\n16,58.8\n32,72%\n", b"slots;hit_rate\n1;0.1\n2;0.2\n"],
-           (*EXTREMES, b"hit_rate", b"slots", b"|"), "c.csv", rises),
-    Target("profile", of_profile, lambda: [PROFILE], (*EXTREMES, b'"experts":', b'"layer":', b"1e999", b"[1,2]"),
-           "p.json", counted, profiles, same_hits),
+    Target(
+        "machine-toml",
+        of_machine,
+        toml_files,
+        (
+            *EXTREMES,
+            b"value = ",
+            b"lo = ",
+            b"hi = ",
+            b"[gpu]",
+            b"[link]",
+            b"[[storage.measured]]",
+            b"gpus = 2",
+            b"api = 'cuda'",
+            b"estimated = true",
+        ),
+        "m.toml",
+        written_again,
+        machines,
+    ),
+    Target(
+        "machine-parts",
+        of_parts,
+        lambda: PART_TEXTS,
+        (b" + ", b"x", b"GiB", *(name.encode() for name in list(catalogue())[:40])),
+        holds=written_again,
+    ),
+    Target(
+        "table-rates",
+        of_rates,
+        lambda: [
+            b"bank,hit_pct,topk,tok_s\n16,58.8,4,12.5\n8GiB,72%,4,\n",
+            b"| bank | misses_per_call | tok_s_lo | tok_s_hi |\n|---|---|---|---|\n| 0-9:4+10:5 | 1.5 | 2 | 3 |\n",
+        ],
+        (*EXTREMES, b"hit_rate", b"hit rate (%)", b"slots", b'"', b";", b"|"),
+        "r.csv",
+        possible,
+        tables,
+        lambda found, expected: [(str(rate.bank), rate.hit_rate) for rate in found] == expected,
+    ),
+    Target(
+        "table-curve",
+        of_curve,
+        lambda: [b"bank,hit_pct\n16,58.8\n32,72%\n", b"slots;hit_rate\n1;0.1\n2;0.2\n"],
+        (*EXTREMES, b"hit_rate", b"slots", b"|"),
+        "c.csv",
+        rises,
+    ),
+    Target(
+        "profile",
+        of_profile,
+        lambda: [PROFILE],
+        (*EXTREMES, b'"experts":', b'"layer":', b"1e999", b"[1,2]"),
+        "p.json",
+        counted,
+        profiles,
+        same_hits,
+    ),
     Target("fio", of_fio, lambda: [FIO], (*EXTREMES, b'"jobs":', b'"runtime":', b"Infinity")),
-)  # fmt: skip
+)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-
 import re
 from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
@@ -26,8 +25,22 @@ from flashmoe_sim.systems.tensors import overridden
 from tests.fuzz.target import Document, Skip, Target
 from tests.trace.jsonl_twin import in_layout
 
-VERBS = ("sweep", "replay", "curve", "allocate", "diagnose", "ceilings", "predict", "compare", "trace", "model",
-         "machine", "policy", "prefetch", "system")  # fmt: skip
+VERBS = (
+    "sweep",
+    "replay",
+    "curve",
+    "allocate",
+    "diagnose",
+    "ceilings",
+    "predict",
+    "compare",
+    "trace",
+    "model",
+    "machine",
+    "policy",
+    "prefetch",
+    "system",
+)
 
 
 def text(data: bytes) -> str:
@@ -128,7 +141,9 @@ def banks(draw: st.DrawFn) -> Document:
         lambda slots: Bank(by_layer=tuple(sorted(slots.items())))
     )
     of_one_kind = draw(
-        st.sampled_from([st.integers(1, 10**9).map(Bank), st.integers(1, 2**48).map(lambda size: Bank(None, size)), by_layer])
+        st.sampled_from(
+            [st.integers(1, 10**9).map(Bank), st.integers(1, 2**48).map(lambda size: Bank(None, size)), by_layer]
+        )
     )
     some = draw(st.lists(of_one_kind, min_size=1, max_size=4, unique=True))
     return ",".join(map(str, some)).encode(), sorted(some, key=lambda bank: bank.size)
@@ -138,7 +153,20 @@ def same_banks(found: list[Bank], expected: list[Bank]) -> bool:
     return set(found) == set(expected) and [one.size for one in found] == [one.size for one in expected]
 
 
-NUMBERS = (b"1", b"-1", b"0", b"1e9", b"nan", b"inf", b"1_0", b"99999999999", b"0.5", "\u0663".encode(), b"\xff", b"\x1b")
+NUMBERS = (
+    b"1",
+    b"-1",
+    b"0",
+    b"1e9",
+    b"nan",
+    b"inf",
+    b"1_0",
+    b"99999999999",
+    b"0.5",
+    "\u0663".encode(),
+    b"\xff",
+    b"\x1b",
+)
 COMMANDS = lines(
     "sweep t.jsonl --bank 2,4 --policy lru,min --contract atomic",
     "replay t.jsonl --bank 4 --json",
@@ -158,22 +186,61 @@ COMMANDS = lines(
     "system list",
 )
 TARGETS = (
-    Target("words-bank", of_bank, lambda: [b"16..256", b"4GiB,8GiB", b"0-9:64+10-39:32,1:2", b"16,24..48"],
-           (*NUMBERS, b"..", b",", b"+", b"-", b":", b"MiB", b"GB"), "", same_text, banks, same_banks),
+    Target(
+        "words-bank",
+        of_bank,
+        lambda: [b"16..256", b"4GiB,8GiB", b"0-9:64+10-39:32,1:2", b"16,24..48"],
+        (*NUMBERS, b"..", b",", b"+", b"-", b":", b"MiB", b"GB"),
+        "",
+        same_text,
+        banks,
+        same_banks,
+    ),
     Target("words-size", of_size, lambda: [b"5GiB", b"1.5 MB", b"0B"], (*NUMBERS, b"KiB", b"GB"), "", exact),
-    Target("words-policy", named(parse_policy, (*POLICIES, "lookahead-16")),
-           lambda: [name.encode() for name in POLICIES] + [b"lookahead-16", b"lru:stamp=last", b"lru-k:k=2:correlated=3"],
-           (*NUMBERS, b":", b"=", b"seed", b"stamp", b"window", b"profile", b"True"), "", spelled(parse_policy)),
-    Target("words-predictor", named(parse_prefetcher, PREFETCHERS),
-           lambda: [name.encode() for name in PREFETCHERS] + [b"eam:width=4:reach=2", b"oracle-w:steps=3"],
-           (*NUMBERS, b":", b"=", b"width", b"steps", b"recall"), "", spelled(parse_prefetcher)),
-    Target("words-system", named(parse_system, SYSTEMS),
-           lambda: [name.encode() for name in SYSTEMS] + [b"slot-bank:slots=64", b"placed:cpu_layers=3:ts=3/1", b"placed:ot=exps=CPU"],
-           (*NUMBERS, b":", b"=", b"slots", b"ot", b"ts", b"cpu_layers", b"gpus"), "", spelled(parse_system)),
-    Target("words-overrides", of_overrides, lambda: [rb"blk\.(0|1|2)\.ffn_(gate|up|down)_exps=CPU,exps=CUDA1", b"exps=CPU"],
-           (b"(", b")", b"*", b"+", b"\\d", b"{1,9}", b"[", b"?", b"|", b"=CPU", b",", b"CUDA0"), "", placed),
+    Target(
+        "words-policy",
+        named(parse_policy, (*POLICIES, "lookahead-16")),
+        lambda: [name.encode() for name in POLICIES] + [b"lookahead-16", b"lru:stamp=last", b"lru-k:k=2:correlated=3"],
+        (*NUMBERS, b":", b"=", b"seed", b"stamp", b"window", b"profile", b"True"),
+        "",
+        spelled(parse_policy),
+    ),
+    Target(
+        "words-predictor",
+        named(parse_prefetcher, PREFETCHERS),
+        lambda: [name.encode() for name in PREFETCHERS] + [b"eam:width=4:reach=2", b"oracle-w:steps=3"],
+        (*NUMBERS, b":", b"=", b"width", b"steps", b"recall"),
+        "",
+        spelled(parse_prefetcher),
+    ),
+    Target(
+        "words-system",
+        named(parse_system, SYSTEMS),
+        lambda: (
+            [name.encode() for name in SYSTEMS]
+            + [b"slot-bank:slots=64", b"placed:cpu_layers=3:ts=3/1", b"placed:ot=exps=CPU"]
+        ),
+        (*NUMBERS, b":", b"=", b"slots", b"ot", b"ts", b"cpu_layers", b"gpus"),
+        "",
+        spelled(parse_system),
+    ),
+    Target(
+        "words-overrides",
+        of_overrides,
+        lambda: [rb"blk\.(0|1|2)\.ffn_(gate|up|down)_exps=CPU,exps=CUDA1", b"exps=CPU"],
+        (b"(", b")", b"*", b"+", b"\\d", b"{1,9}", b"[", b"?", b"|", b"=CPU", b",", b"CUDA0"),
+        "",
+        placed,
+    ),
     Target("words-shares", of_shares, lambda: [b"3/1", b"1,1,1", b"0.5/0"], (*NUMBERS, b"/", b","), ""),
-    Target("command-line", of_command_line, lambda: COMMANDS,
-           (b"\n", b"--json", b"--bank", b"--policy", b"--contract", b"--topk", b"--help", b"all", b"t.jsonl", *NUMBERS),
-           "", clean, most_mib=512, most_cpu_s=60),
-)  # fmt: skip
+    Target(
+        "command-line",
+        of_command_line,
+        lambda: COMMANDS,
+        (b"\n", b"--json", b"--bank", b"--policy", b"--contract", b"--topk", b"--help", b"all", b"t.jsonl", *NUMBERS),
+        "",
+        clean,
+        most_mib=512,
+        most_cpu_s=60,
+    ),
+)
