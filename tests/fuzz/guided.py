@@ -61,8 +61,10 @@ def main(name: str, seconds: float, out: Path) -> None:
 
     def mutator(data: bytes, most: int, seed: int) -> bytes:
         rng = random.Random(seed)
-        made = _damaged(data, target.words, rng) if rng.random() < 0.5 else atheris.Mutate(data, most)
-        return bytes(made[:most])
+        if rng.random() < 0.5:
+            return bytes(atheris.Mutate(data, most)[:most])
+        valid = rng.random() < 0.3  # most of what libFuzzer keeps is refused, each in its own way
+        return _damaged(rng.choice(target.first) if valid else data, target.words, rng)[:most]
 
     words = out / "words.dict"
     words.write_text("".join('"' + "".join(f"\\x{byte:02x}" for byte in word) + '"\n' for word in target.words))

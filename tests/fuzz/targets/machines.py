@@ -9,10 +9,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.machines.anchors import Anchor
 from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.load import load_machine, parse_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.parts import catalogue
+from flashmoe_sim.machines.rows import read_rows
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.write import toml
 from flashmoe_sim.policies._perf_profile import LayerProfile, read_profile
@@ -71,6 +74,18 @@ def tables(draw: st.DrawFn) -> Document:
         cells = [line.split(separator) for line in lines]
         lines = [f"| {' | '.join(row)} |" for row in [cells[0], ["---", "---"], *cells[1:]]]
     return "\n".join(lines).encode(), expected
+
+
+def of_rows(data: bytes, folder: Path) -> list[Anchor]:
+    (folder / "a.csv").write_bytes(data)
+    return read_rows(folder / "a.csv", ["bank=16", "bank=32"], load_model("gpt-oss-20b"), top_k=None)
+
+
+def measured(_: bytes, anchors: list[Anchor], __: Path) -> None:
+    assert len(anchors) == 2, "other rows than were asked for"
+    for anchor in anchors:
+        assert 0 < anchor.tok_s < float("inf"), "a speed that cannot be"
+        assert 0 <= anchor.misses <= anchor.layers * anchor.top_k, "more misses than experts asked for"
 
 
 def of_curve(data: bytes, folder: Path) -> dict[int, float]:
@@ -192,6 +207,14 @@ TARGETS = (
         possible,
         tables,
         lambda found, expected: [(str(rate.bank), rate.hit_rate) for rate in found] == expected,
+    ),
+    Target(
+        "table-rows",
+        of_rows,
+        lambda: [b"bank,misses_per_call,tok_s,condition,topk\n16,2.5,12.5,a,4\n32,1,20,a,4\n64,0.1,30,b,4\n"],
+        (*EXTREMES, b"hit_pct", b"condition", b"topk", b"misses_per_call", b"=", b"16", b'"'),
+        "a.csv",
+        measured,
     ),
     Target(
         "table-curve",
