@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 
@@ -13,9 +14,8 @@ def without_home(text: str) -> str:
     """
     homes = {os.environ.get("HOME", ""), _resolved()}
     for home in sorted(homes - {"", "/"}, key=len, reverse=True):
-        for quote in ("'", "&#39;"):  # of a shell, and the same in HTML
-            text = text.replace(f"{quote}{home}/", f"~/{quote}")
-        text = text.replace(f"{home}/", "~/")
+        # a quote of a shell, or the same in HTML, goes behind the `~`; /mnt/home/me is another folder than /home/me
+        text = re.sub(rf"('|&#39;)?(?<![\w.~-]){re.escape(home)}/", lambda found: f"~/{found[1] or ''}", text)
     return text
 
 

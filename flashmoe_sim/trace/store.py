@@ -108,7 +108,7 @@ def _refuse_bomb(path: Path, metadata: Any, size: int) -> None:
     values = sum(column.num_values for column in columns)
     if VALUE_BYTES * values > most_bytes(size):
         raise BadInput(
-            f"{path}: {values:,} values in {size:,} bytes: not a trace; if it is one, convert it to JSONL or CSV"
+            f"{path}: {values:,} values in {size:,} bytes: not a trace; if it is one, give it in another format"
         )
 
 
