@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.geometry.gguf_files import read_files
-from flashmoe_sim.geometry.manifest import FILE_NAME
+from flashmoe_sim.geometry.manifest import repacked_files
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from native_bridge import page_cache
@@ -113,24 +113,12 @@ def source_files(mode: Mode, *, model: Path, sidecar: Path | None) -> list[Path]
     """The files that experts are read from: the sidecar's, or the model's where all are resident without one."""
     if not mode.sidecar or sidecar is None:
         return model_files(model)
-    return sidecar_files(sidecar)
+    return repacked_files(sidecar)
 
 
 def model_files(model: Path) -> list[Path]:
     """The files of a model, given any one of them; the first is what the runtime takes."""
     return [file.path for file in read_files(model)]
-
-
-def sidecar_files(sidecar: Path) -> list[Path]:
-    """The files that a sidecar's manifest names, in order."""
-    import orjson
-
-    manifest = sidecar / FILE_NAME if sidecar.is_dir() else sidecar
-    try:
-        entries = orjson.loads(manifest.read_bytes())["entries"]
-        return sorted({manifest.parent / str(entry["repacked_file"]) for entry in entries})
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{manifest}: not a sidecar's manifest ({error}); write the sidecar again") from None
 
 
 def _gib(size: float) -> str:

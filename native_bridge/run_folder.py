@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import gzip
 import json
 import os
@@ -43,7 +44,7 @@ def work_folder(folder: Path) -> Iterator[Path]:
     """A hidden folder beside the run's, gone at the end unless it was renamed."""
     work = folder.absolute().with_name(f".{folder.name}.{os.getpid()}.part")
     try:
-        for old in work.parent.glob(f".{folder.name}.*.part"):
+        for old in work.parent.glob(f".{glob.escape(folder.name)}.*.part"):
             if not _is_alive(old.suffixes[-2]):
                 shutil.rmtree(old, ignore_errors=True)
         work.mkdir(parents=True)

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from flashmoe_sim.io.errors import SimError
+from flashmoe_sim.io.printable import UNPRINTABLE, printable
 
 INTERRUPTED, TERMINATED = 130, 143
 KEPT_WHOLE = 20  # letters of a word that a table does not break, such as a name
@@ -53,21 +54,6 @@ def stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-# Control characters, which move a terminal's cursor, set its title or worse; those that turn the direction of writing;
-# line ends that are none; and bytes of a file name that are not UTF-8.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def printable(text: str) -> str:
-    """The text with escapes, as `\\x1b`, for what must not reach a terminal; names and notes come from files."""
-    return _UNPRINTABLE.sub(_escape, text)
-
-
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-
 def print_json(document: Any) -> None:
     """One JSON document on stdout, keys in the order given; what is not printable in it becomes JSON's own escapes."""
     import orjson
@@ -77,7 +63,7 @@ def print_json(document: Any) -> None:
         text = orjson.dumps(document, option=options).decode()
     except TypeError:  # a path with bytes that are not UTF-8
         text = orjson.dumps(_without_halves(document), option=options).decode()
-    sys.stdout.write(_UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+    sys.stdout.write(UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
 
 
 def _without_halves(value: Any) -> Any:

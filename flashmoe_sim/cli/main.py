@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from flashmoe_sim.cli.common import INTERRUPTED, TERMINATED, Interrupted, printable
+from flashmoe_sim.cli.common import INTERRUPTED, TERMINATED, Interrupted
 from flashmoe_sim.io.errors import SimError, did_you_mean
+from flashmoe_sim.io.printable import printable
 
 
 class Verb(NamedTuple):

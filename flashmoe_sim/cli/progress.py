@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flashmoe_sim.cli.common import printable
+from flashmoe_sim.io.printable import printable
 
 SLOW_BYTES = 32 << 20
 

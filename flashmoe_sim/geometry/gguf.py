@@ -13,8 +13,9 @@ from flashmoe_sim.geometry.families import MAX_EXPERTS, MAX_LAYER, missing_notes
 from flashmoe_sim.geometry.gguf_files import GgufFile, read_files, stem
 from flashmoe_sim.geometry.gguf_header import Header, Tensor, Value
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, shortened, shown
 
+MOST_NAME = 200  # letters
 _EXPERTS = re.compile(r"blk\.(0|[1-9]\d{0,4})\.(ffn_(?:gate|up|gate_up|down)_exps)\.weight")
 
 
@@ -37,13 +38,13 @@ def read_gguf(path: str | Path) -> ModelGeometry:
         n_experts.setdefault(number, tensor.ne[2])
         if n_experts[number] != tensor.ne[2]:
             raise BadInput(
-                f"{path}: tensor {name!r} holds {tensor.ne[2]} experts, where layer {number} has {n_experts[number]} "
-                "in another tensor; expected one number for the layer",
+                f"{path}: tensor {shown(name)} holds {tensor.ne[2]} experts, where layer {number} has "
+                f"{n_experts[number]} in another tensor; expected one number for the layer",
                 advice="download the file again",
             )
         expert_bytes.setdefault(number, {})[family] = size // tensor.ne[2]
         quants[storage] += size
-    arch = str(keys.get("general.architecture", ""))
+    arch = shortened(str(keys.get("general.architecture", "")))
     if not expert_bytes:
         raise _no_experts(path, arch, keys)
     layers = {
@@ -57,7 +58,7 @@ def read_gguf(path: str | Path) -> ModelGeometry:
     if None in dense:
         notes.append(f"{dense.count(None)} dense tensors have a type unknown to this program: dense bytes not known")
     return ModelGeometry(
-        name=str(keys.get("general.name") or stem(path)),
+        name=shortened(str(keys.get("general.name") or stem(path)), MOST_NAME),
         layers=layers,
         top_k=top_k,
         source=f"GGUF header {path}",
@@ -96,13 +97,13 @@ def _checked(path: Path, name: str, number: int, tensor: Tensor) -> tuple[int, s
     """Bytes and storage type of an expert tensor."""
     if len(tensor.ne) != 3 or tensor.ne[2] > MAX_EXPERTS or number > MAX_LAYER:
         raise BadInput(
-            f"{path}: tensor {name!r} has dimensions {list(tensor.ne)}; expected three, the last at most "
+            f"{path}: tensor {shown(name)} has dimensions {list(tensor.ne)}; expected three, the last at most "
             f"{MAX_EXPERTS} experts, and a layer up to {MAX_LAYER}",
             advice="the file is damaged",
         )
     if tensor.storage is None or tensor.bytes is None:
         raise BadInput(
-            f"{path}: tensor {name!r} has ggml type {tensor.type_number}, which this program does not know",
+            f"{path}: tensor {shown(name)} has ggml type {tensor.type_number}, which this program does not know",
             advice="give the model's sidecar manifest instead",
         )
     return tensor.bytes, tensor.storage.name
@@ -110,8 +111,9 @@ def _checked(path: Path, name: str, number: int, tensor: Tensor) -> tuple[int, s
 
 def _no_experts(path: Path, arch: str, keys: Mapping[str, Value]) -> BadInput:
     if keys.get(f"{arch}.expert_count"):
+        said = shown(keys[f"{arch}.expert_count"])
         return BadInput(
-            f"{path}: {arch}.expert_count is {keys[f'{arch}.expert_count']}, but there are no ffn_*_exps tensors",
+            f"{path}: {arch}.expert_count is {said}, but there are no ffn_*_exps tensors",
             advice="the experts are stored one by one, an old layout: convert the model again",
         )
     return BadInput(
@@ -130,11 +132,11 @@ def _top_k(
         return 0, [f"{arch}.expert_used_count is missing, so the experts a token uses are not known; give --topk"]
     if not isinstance(used, int) or not 1 <= used <= most:
         raise BadInput(
-            f"{path}: {arch}.expert_used_count is {used}; expected 1 to {most}", advice="the file is damaged"
+            f"{path}: {arch}.expert_used_count is {shown(used)}; expected 1 to {most}", advice="the file is damaged"
         )
     said = keys.get(f"{arch}.expert_count")
     if said is not None and {said} != {layer.n_experts for layer in layers.values()}:
-        return used, [f"{arch}.expert_count is {said}; the tensors' own expert counts are used"]
+        return used, [f"{arch}.expert_count is {shown(said)}; the tensors' own expert counts are used"]
     return used, []
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flashmoe_sim.geometry.gguf_header import Header, read_header
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, shown
 
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 
@@ -29,7 +29,8 @@ def read_files(path: Path) -> tuple[GgufFile, ...]:
     names: set[str] = set()
     for file in files:
         if twice := names & file.header.tensors.keys():
-            raise BadInput(f"{path}: tensor {min(twice)!r} is in two of its files", advice="download the model again")
+            found = f"{path}: tensor {shown(min(twice))} is in two of its files"
+            raise BadInput(found, advice="download the model again")
         names.update(file.header.tensors)
     promised = files[0].header.keys.get("split.tensors.count")
     if len(files) > 1 and isinstance(promised, int) and promised != len(names):
@@ -71,7 +72,7 @@ def _check_split(path: Path, header: Header, number: int, count: int) -> None:
     said_number = header.keys.get("split.no", number - 1)
     if said_count != count or said_number != number - 1 or not 1 <= number <= count:
         raise BadInput(
-            f"{path}: split.no is {said_number} and split.count {said_count}, but by its name it is file {number} of "
-            f"{count}, so {number - 1} and {count} are expected",
+            f"{path}: split.no is {shown(said_number)} and split.count {shown(said_count)}, but by its name it is file "
+            f"{number} of {count}, so {number - 1} and {count} are expected",
             advice="give the files the names they were published with",
         )

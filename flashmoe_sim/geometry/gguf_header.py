@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flashmoe_sim.geometry.ggml_types import BY_NUMBER, GgmlType, tensor_bytes
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.files import regular_file_bytes, unreadable
 
 MAGIC = b"GGUF"
@@ -109,7 +109,7 @@ class _Reader:
             start = self.at
             name = self._name("a tensor")
             if name in in_data:
-                raise self.wrong(start, f"a second tensor {name!r}; expected one", advice=_AGAIN)
+                raise self.wrong(start, f"a second tensor {shown(name)}; expected one", advice=_AGAIN)
             in_data[name] = self._tensor(name)
         data_begin = self._data_begin(keys)
         tensors = {name: tensor._replace(offset=data_begin + tensor.offset) for name, tensor in in_data.items()}
@@ -232,25 +232,25 @@ class _Reader:
         start = self.at
         dimensions = self._scalar("I")
         if not 1 <= dimensions <= _MAX_DIMENSIONS:
-            raise self.wrong(start, f"tensor {name!r} has {dimensions} dimensions; expected 1 to 4")
+            raise self.wrong(start, f"tensor {shown(name)} has {dimensions} dimensions; expected 1 to 4")
         ne = tuple(self._scalar("Q") for _ in range(dimensions))
         type_number = self._scalar("I")
         offset = self._scalar("Q")
         if prod(ne) == 0 or prod(ne) >= 2**63:
-            raise self.wrong(start, f"tensor {name!r} has dimensions {list(ne)}")
+            raise self.wrong(start, f"tensor {shown(name)} has dimensions {list(ne)}")
         storage = BY_NUMBER.get(type_number)
         if storage is None:
             return Tensor(ne, type_number, None, None, offset)
         try:
             return Tensor(ne, type_number, storage, tensor_bytes(storage, ne), offset)
         except ValueError as error:
-            raise self.wrong(start, f"tensor {name!r}: {error}") from None
+            raise self.wrong(start, f"tensor {shown(name)}: {error}") from None
 
     def _data_begin(self, keys: Mapping[str, Value]) -> int:
         """Where the weights begin: after the list of tensors, aligned."""
         alignment = keys.get("general.alignment", 32)
         if not isinstance(alignment, int) or not 1 <= alignment <= 2**20:
-            raise self.wrong(self.at, f"general.alignment is {alignment}; expected 1 to 1048576")
+            raise self.wrong(self.at, f"general.alignment is {shown(alignment)}; expected 1 to 1048576")
         return -(-self.at // alignment) * alignment
 
     def _check_end(self, tensors: Mapping[str, Tensor]) -> None:

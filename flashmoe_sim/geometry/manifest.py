@@ -105,6 +105,21 @@ def manifest_document(path: str | Path) -> tuple[Path, dict[str, Any]]:
     return path, document
 
 
+def repacked_files(path: str | Path) -> list[Path]:
+    """The files that a sidecar's manifest names, in order of their names.
+
+    Raises BadInput for anything else than a manifest, and for a name that leads out of its folder.
+    """
+    path, document = manifest_document(path)
+    names = set()
+    for index, entry in _entries(path, document):
+        _check_repacked_file(path, index, entry)
+        if (name := entry.get("repacked_file")) is None:
+            raise _wrong(path, f"entry {index}: repacked_file", name, "the file that holds it")
+        names.add(name)
+    return sorted(path.parent / name for name in names)
+
+
 def _entries(path: Path, document: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
     entries = document.get("entries")
     if not isinstance(entries, list):

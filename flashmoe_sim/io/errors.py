@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from flashmoe_sim.io.printable import one_line
+
 
 class SimError(Exception):
-    """Something went wrong that one line can explain."""
+    """Something went wrong that one line can explain; what a terminal must not get is escaped in it."""
 
     exit_code = 1
+
+    def __init__(self, text: str) -> None:
+        super().__init__(one_line(text))
 
 
 class BadInput(SimError):

@@ -9,13 +9,14 @@ from flashmoe_sim.io.errors import BadInput
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 MOST_DIGITS = 15
-_SIZE = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})")
+_SIZE = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})", re.ASCII)
 
 
 def parse_size(text: str) -> int | None:
-    """Bytes from `4000MiB`, or None for what is no size."""
-    size = _SIZE.fullmatch(text)
-    return int(float(size[1]) * UNITS[size[2]]) if size and len(size[1]) <= MOST_DIGITS else None
+    """Bytes from `4000MiB`, or None for what is no size, or has more than 15 digits."""
+    found = _SIZE.fullmatch(text)
+    size = int(float(found[1]) * UNITS[found[2]]) if found and len(found[1]) <= MOST_DIGITS else None
+    return None if size is None or size >= 10**MOST_DIGITS else size
 
 
 def asked_size(option: str, given: str | int) -> int:

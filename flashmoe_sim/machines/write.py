@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
+from flashmoe_sim.io.printable import UNPRINTABLE
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.machines.keys import SECTIONS, default_interval
 from flashmoe_sim.machines.machine import Machine, Quantity
@@ -82,7 +83,7 @@ def _number(value: float) -> str:
 
 def _text(text: str) -> str:
     """The text in quotes; a long one over several lines, each ending where a word does, which TOML joins again."""
-    escaped = re.sub(r'[\\"\x00-\x1f\x7f]', lambda found: f"\\u{ord(found[0]):04x}", text)
+    escaped = re.sub(rf'[\\"\t\n]|{UNPRINTABLE.pattern}', lambda found: f"\\u{ord(found[0]):04x}", text)
     escaped = escaped.replace("\\u0022", '\\"').replace("\\u005c", "\\\\")
     if len(escaped) <= WIDTH or escaped.startswith(" "):
         return f'"{escaped}"'

@@ -8,6 +8,8 @@ from functools import cache
 
 import jinja2
 
+from flashmoe_sim.io.home import without_home
+
 
 @dataclass(frozen=True)
 class Command:
@@ -33,13 +35,13 @@ class Section:
 
 
 def markdown(sections: Sequence[Section]) -> str:
-    """The sections as Markdown, the first title on top."""
+    """The sections as Markdown, the first title on top; without the path of the user's home."""
     lines = []
     for number, section in enumerate(sections):
         lines += ["", f"{'#' if number == 0 else '##'} {_escaped(section.title)}"]
         for part in section.parts:
             lines += ["", *_lines(part)]
-    return "\n".join(lines[1:]) + "\n"
+    return without_home("\n".join(lines[1:]) + "\n")
 
 
 def _lines(part: str | Table | Command) -> list[str]:
@@ -63,9 +65,9 @@ def _escaped(text: str) -> str:
 
 
 def html(title: str, sections: Sequence[Section]) -> str:
-    """One HTML page that needs nothing else, readable on a phone, in the dark and on paper."""
+    """One HTML page that needs nothing else, readable on a phone, in the dark and on paper; as quiet as `markdown`."""
     kinds = [[(type(part).__name__, part) for part in section.parts] for section in sections]
-    return _template().render(title=title, sections=list(zip(sections, kinds, strict=True)))
+    return without_home(_template().render(title=title, sections=list(zip(sections, kinds, strict=True))))
 
 
 @cache

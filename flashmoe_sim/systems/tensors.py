@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable
 
 from flashmoe_sim.geometry.families import ROUTED_FAMILIES
@@ -53,15 +54,18 @@ def overridden(model: ModelGeometry, overrides: str, *, gpus: int = 1) -> dict[i
         if not equals or buffer not in ("CPU", *cards):
             raise BadInput(f"-ot {override!r}: expected a pattern, = and CPU or {' or '.join(cards)}")
         try:
-            rules.append((re.compile(pattern, re.ASCII), buffer))
-        except re.error as error:
-            raise BadInput(f"-ot {override!r}: is no pattern ({error})") from None
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # of what a later Python may read otherwise
+                rules.append((re.compile(pattern, re.ASCII), buffer))
+        except (re.error, OverflowError, RecursionError) as error:
+            raise BadInput(f"-ot {override!r}: is no pattern ({error}); write one such as exps=CPU") from None
     found = {}
     unsaid = cards[0] if gpus == 1 else ""
     for number, names in routed_tensors(model).items():
         buffers = {next((buffer for rule, buffer in rules if rule.search(name)), unsaid) for name in names}
         if len(buffers) > 1:
             where = "on the CPU" if "CPU" in buffers else "on one GPU"
-            raise BadInput(f"-ot {overrides!r}: puts only a part of the experts of layer {number} {where}")
+            part = f"puts only a part of the experts of layer {number} {where}"
+            raise BadInput(f"-ot {overrides!r}: {part}; name all of them or none")
         found[number] = buffers.pop()
     return found

@@ -62,7 +62,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
         at = int(outside[0])
         raise BadInput(
             f"{path}: trace: pair {at} is [{layer[at]}, {expert[at]}], but the file says {layers} layers "
-            f"(num_groups) of {experts} experts (experts_per_group)"
+            f"(num_groups) of {experts} experts (experts_per_group); record it again, or correct them"
         )
 
     begins = np.ones(len(layer), dtype=np.bool_)

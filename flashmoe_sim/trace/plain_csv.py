@@ -198,7 +198,7 @@ def _refuse(path: Path, rows: Rows, wrong: NDArray[np.bool_], found: str) -> Non
     """Raise at the first wrong row."""
     at = np.flatnonzero(wrong)
     if len(at):
-        raise BadInput(f"{path}: line {rows.line[at[0]]}: {found}")
+        raise BadInput(f"{path}: line {rows.line[at[0]]}: {found}", advice="correct the rows, or record them again")
 
 
 def _notes(header: Sequence[str], value: dict[str, NDArray[Any]], n_tokens: NDArray[np.int32]) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from flashmoe_sim.io.notes import CODES, code_of, with_code
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.trace.check import BY_LAYER, PER_CALL, PER_REFERENCE, REQUIRED
 from flashmoe_sim.trace.routing import RoutingTrace
-from flashmoe_sim.trace.source import open_bytes
+from flashmoe_sim.trace.source import most_bytes, open_bytes
 
 VERSION = 1
 MAGIC = b"PAR1"
@@ -32,6 +32,7 @@ METADATA_KEY = b"flashmoe_sim.trace"
 CHECKSUM = "checksum"
 NOTE_CODES = "note_codes"
 CALLS_PER_ROW_GROUP = 1 << 18
+VALUE_BYTES = 8  # at most, of a value in memory
 PLAIN = ("n_experts_known", "top_k", "format", "name")
 
 
@@ -82,7 +83,9 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     try:
         # One thread: Arrow's own threads abort the process when it ends while they start, as it can on bad input. The
         # file's own metadata is not looked at: Arrow aborts if that is damaged.
-        table = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False)
+        file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)
+        _refuse_bomb(path, file.metadata, len(content))
+        table = file.read(use_threads=False)
         described = (table.schema.metadata or {}).get(METADATA_KEY)
         names = table.column_names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -96,6 +99,17 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     except (KeyError, TypeError, ValueError) as error:
         what = f"no {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
         raise BadInput(f"{path}: a damaged trace store ({what}); convert it again") from None
+
+
+def _refuse_bomb(path: Path, metadata: Any, size: int) -> None:
+    """Raise BadInput for more values than a trace in so many bytes has: a value that repeats takes nearly none."""
+    columns = [metadata.row_group(group).column(at) for group in range(metadata.num_row_groups)
+               for at in range(metadata.num_columns)]  # fmt: skip
+    values = sum(column.num_values for column in columns)
+    if VALUE_BYTES * values > most_bytes(size):
+        raise BadInput(
+            f"{path}: {values:,} values in {size:,} bytes: not a trace; if it is one, give it in another format"
+        )
 
 
 def _restored(table: Any, names: list[str], about: Any, path: Path) -> RoutingTrace:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from flashmoe_sim.io.home import without_home
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.io.whole import atomic_writer
 from native_bridge.check.figure import draw
@@ -15,7 +16,7 @@ MOST_DIFFERENCES = 20
 
 
 def write_page(check: Check, out: Path, *, command: str, force: bool = False) -> None:
-    """Write the page. command: what makes it again.
+    """Write the page, without the path of the user's home. command: what makes it again.
 
     Raises BadInput where `out` exists without force, or cannot be written.
     """
@@ -35,14 +36,14 @@ def write_page(check: Check, out: Path, *, command: str, force: bool = False) ->
         in_short=check.in_short(),
         runs=[_run(one) for one in check.runs],
         timed=[_run(of[0]) | {"name": shown(of)} for of in check.predicted],
-        figure=Markup(draw(check)) if check.predicted else None,  # drawn here, with no text of a file as markup
+        figure=Markup(draw(check)) if check.predicted else None,  # noqa: S704  # drawn here, no text of a file in it
         machines=_machines(check),
         no_seconds=_no_seconds(check),
         facts=_facts(check),
         command=command,
     )
     with atomic_writer(out, force=force) as stream:
-        stream.write(page.encode())
+        stream.write(without_home(page).encode())
 
 
 def _run(one: RunCheck) -> dict[str, Any]:

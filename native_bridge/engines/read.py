@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from flashmoe_sim.geometry.gguf_header import MAGIC
 from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.geometry.manifest import FILE_NAME as MANIFEST
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown
@@ -43,11 +44,11 @@ def read_run(folder: str | Path, *, failed_too: bool = False) -> Run:
         raise BadInput(f"{flags.path}: the run failed: {flags.text('failed')}; run it again, or leave it out")
     named = flags.text("engine") if "engine" in flags.document else UNNAMED
     if named not in ENGINES:
-        raise BadInput(f"{flags.path}: engine is {named!r}; known: {', '.join(ENGINES)}")
+        raise BadInput(f"{flags.path}: engine is {shown(named)}; known: {', '.join(ENGINES)}")
     engine = ENGINES[named]
     mode = flags.text("mode")
     if mode not in engine.modes:
-        raise BadInput(f"{flags.path}: mode is {mode!r}; known: {', '.join(engine.modes)}")
+        raise BadInput(f"{flags.path}: mode is {shown(mode)}; known: {', '.join(engine.modes)}")
     extra = flags.texts("extra")
     log = engine.read_log(
         _text(path / "log.txt", "the log of a run"),
@@ -117,14 +118,23 @@ def _model_told(told: object) -> Path | None:
     if not isinstance(told, dict):
         return None
     named = (told.get("path"), told.get("sidecar"))  # only the first tells the weights outside the experts
-    return next((Path(path) for path in named if isinstance(path, str) and _is_file_or_folder(path)), None)
+    return next((Path(path) for path in named if isinstance(path, str) and _is_model(path)), None)
 
 
-def _is_file_or_folder(path: str) -> bool:
-    """What may be opened: a pipe would be waited for, for ever."""
+def _is_model(path: str) -> bool:
+    """A GGUF file, or a sidecar: nothing else that a run.json names is read, wherever it is.
+
+    A pipe would be waited for, for ever.
+    """
     try:
-        return os.path.isfile(path) or os.path.isdir(path)
-    except ValueError:  # a name with a NUL
+        place = Path(path)
+        if place.is_dir() or place.name == MANIFEST:
+            return (place.parent if place.name == MANIFEST else place).joinpath(MANIFEST).is_file()
+        if not place.is_file():
+            return False
+        with place.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except (OSError, ValueError):  # the latter for a name with a NUL
         return False
 
 

@@ -38,7 +38,7 @@ def parse_fio(text: str) -> FioReads:
         )
     except (json.JSONDecodeError, RecursionError):
         raise SimError("fio printed no JSON; expected its report; try --no-fio") from None
-    except (LookupError, TypeError, ValueError, AttributeError):
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
         raise SimError("fio printed a report of another form than fio 3; try --no-fio") from None
     if error:
         raise SimError(f"fio reports error {error}; try --no-fio")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.cli.common import printable
+from flashmoe_sim.io.printable import printable
 from flashmoe_sim.trace.store import write_store
 from native_bridge.cli.main import main
 from tests.geometry.conftest import document, entry, write

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from flashmoe_sim.geometry import read_gguf
+from flashmoe_sim.geometry.manifest import repacked_files
 from flashmoe_sim.io.errors import BadInput
 from native_bridge import page_cache
-from native_bridge.cache import Cache, sidecar_files, source_files
+from native_bridge.cache import Cache, source_files
 from native_bridge.confine import confined
 from native_bridge.engines.base import RunRequest
 from native_bridge.engines.flashmoe.modes import MODES
@@ -39,11 +40,11 @@ def test_files_are_dropped_and_read_again(tmp_path: Path) -> None:
 
 def test_the_files_of_a_run(sidecar: Path) -> None:
     layers = [sidecar / f"layer_{layer:03}.bin" for layer in range(8)]
-    assert sidecar_files(sidecar) == sidecar_files(sidecar / "manifest.json") == layers
+    assert repacked_files(sidecar) == repacked_files(sidecar / "manifest.json") == layers
     assert source_files(MODES["slot-bank"], model=MODEL, sidecar=sidecar) == layers
     assert source_files(MODES["stock"], model=MODEL, sidecar=sidecar) == [MODEL]
-    with pytest.raises(BadInput, match="not a sidecar's manifest"):
-        sidecar_files(MODEL)
+    with pytest.raises(BadInput, match="not JSON"):
+        repacked_files(MODEL)
 
 
 @linux
@@ -63,7 +64,7 @@ def test_cold_is_checked_before_the_run(sidecar: Path, monkeypatch: pytest.Monke
 
 @linux
 def test_warm_is_checked_before_the_run(sidecar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page_cache.drop(sidecar_files(sidecar))
+    page_cache.drop(repacked_files(sidecar))
     monkeypatch.setattr(page_cache, "warm", lambda files: None)
     with (
         pytest.raises(BadInput, match=r"--cache warm: 0% of 6.38 MiB are in the page cache"),

@@ -273,3 +273,18 @@ def test_random_damage_never_ends_otherwise_than_in_one_line(path: Path) -> None
         path.write_bytes(damaged)
         if accepted(path) is not None:
             assert main(["replay", str(path), "--bank", "16", "--contract", "atomic"]) in (0, 2)
+
+
+def test_a_store_that_would_fill_the_memory(path: Path) -> None:
+    """Nine million equal values take a few KB."""
+    calls = 3_000_000
+    columns = {
+        "layer": np.zeros(calls, np.int16),
+        "n_tokens": np.ones(calls, np.int32),
+        "expert": pa.LargeListArray.from_arrays(np.arange(calls + 1), pa.array(np.zeros(calls, np.int16))),
+    }
+    about = about_of(pq.read_table(path)) | {"calls": calls, "refs": calls}
+    rewrite(path, pa.table(columns), json.dumps(about).encode())
+    assert path.stat().st_size < 100_000
+    with pytest.raises(BadInput, match="9,000,000 values in"):
+        load_trace(path)

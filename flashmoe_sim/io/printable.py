@@ -1,0 +1,24 @@
+"""Texts of somebody else's, such as names and notes in files, without what must not reach a terminal."""
+
+from __future__ import annotations
+
+import re
+
+# Control characters, which move a terminal's cursor, set its title or worse; those that turn the direction of writing;
+# line ends that are none; and bytes of a file name that are not UTF-8.
+UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """The text with escapes, as `\\x1b`, for what must not reach a terminal."""
+    return UNPRINTABLE.sub(_escape, text)
+
+
+def one_line(text: str) -> str:
+    """The same, and line ends and tabs become spaces."""
+    return printable(re.sub(r"\s*[\n\t]\s*", " ", text))
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -1,0 +1,11 @@
+"""The doors, by kind."""
+
+from __future__ import annotations
+
+from tests.fuzz.target import Target
+from tests.fuzz.targets import machines, models, runs, traces, words
+
+TARGETS: dict[str, Target] = {
+    target.name: target
+    for target in (*traces.TARGETS, *models.TARGETS, *machines.TARGETS, *runs.TARGETS, *words.TARGETS)
+}
