@@ -157,7 +157,8 @@ class _Searcher:
             if self._rank(better) >= (1 - NEAR) * self._rank(found.best):
                 return replace(found, others=tuple(others))
             chosen = {name: getattr(better.system, name) for name in self._choices(better.system)}
-            found = self._searched([self.at(replace(one.system, **chosen), self.whole) for one in found.tried])
+            settings = [replace(one.system, **chosen) for one in found.tried]
+            found = self._searched([self.at(one, self.whole) for one in self._allowed(settings) or settings])
 
     def _between(self, found: Searched) -> Searched:
         """Halves what lies between the best size and the next smaller one, and beyond the largest if it is fastest."""
@@ -185,10 +186,12 @@ class _Searcher:
         return next((gap for gap in gaps if gap[1] - gap[0] > max(1, FINE * gap[1])), None)
 
     def _allowed(self, settings: Sequence[System]) -> list[System]:
-        """Those that are not smaller than their smallest size."""
-        return [
-            one for one in settings if not one.size or getattr(one, one.size) >= min(one.sizes(self.case), default=0)
-        ]
+        """Those that are not smaller than the smallest size worth trying, which may follow from other settings."""
+
+        def least(system: System) -> int:
+            return min(system.sizes(self.case), default=0)
+
+        return [one for one in settings if not one.size or getattr(one, one.size) >= least(one)]
 
     def _choices(self, system: System) -> Mapping[str, tuple[Any, ...]]:
         return {**system.choices, **(system.prompt_choices if self.objective.prompt_tokens else {})}
