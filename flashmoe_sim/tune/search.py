@@ -151,12 +151,13 @@ class _Searcher:
         found = self._searched([self.at(one.system, self.whole) for one in coarse.tried])
         if asked.size and not asked.size_given:
             found = self._between(found)
+        choices = {**asked.choices, **self._prompt_choices(asked)}
         while True:
-            others = self._others(found.best.system)
+            others = self._others(found.best.system, choices)
             better = min(others, key=self._rank, default=found.best)
             if self._rank(better) >= (1 - NEAR) * self._rank(found.best):
                 return replace(found, others=tuple(others))
-            chosen = {name: getattr(better.system, name) for name in self._choices(better.system)}
+            chosen = {name: getattr(better.system, name) for name in choices}
             settings = [replace(one.system, **chosen) for one in found.tried]
             found = self._searched([self.at(one, self.whole) for one in self._allowed(settings) or settings])
 
@@ -193,13 +194,10 @@ class _Searcher:
 
         return [one for one in settings if not one.size or getattr(one, one.size) >= least(one)]
 
-    def _choices(self, system: System) -> Mapping[str, tuple[Any, ...]]:
-        return {**system.choices, **(system.prompt_choices if self.objective.prompt_tokens else {})}
-
-    def _others(self, system: System) -> list[Compared]:
-        """The system with each one of its choices made differently, of those that run."""
+    def _others(self, system: System, choices: Mapping[str, tuple[Any, ...]]) -> list[Compared]:
+        """The system with each one of these choices made differently, of those that run."""
         found = []
-        for name, values in self._choices(system).items():
+        for name, values in choices.items():
             for value in values:
                 try:
                     other = replace(system, **{name: value})
