@@ -426,7 +426,7 @@ def compare(
     of the nearest shape, with a warning, or all systems hit at `hit_rate`, 0 to 1.
     systems: names with settings (`slot-bank:slots=64`), objects, or `all`. best: each at its best setting, not at that
         of its own rule. context: its tokens, 4096 if nothing is said of it. kv: what it takes, instead of what the
-        model tells. kv_type: of its keys and values, such as q8_0. reserve: what the system and other programs take of
+        model gives. kv_type: of its keys and values, such as q8_0. reserve: what the system and other programs take of
         the RAM. buffers: the compute buffers of an engine of llama.cpp's kind.
     Raises BadInput for words that mean nothing, and for a trace without all layers of its model.
     """

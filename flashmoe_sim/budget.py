@@ -138,7 +138,7 @@ class MemoryBudget:
 class Context:
     """What is asked of the context.
 
-    tokens: 0 for none. kv_type: of its keys and values. given_bytes: what it takes, instead of what the model tells.
+    tokens: 0 for none. kv_type: of its keys and values. given_bytes: what it takes, instead of what the model gives.
     """
 
     tokens: int = 0

@@ -89,7 +89,7 @@ class Question:
     )
     context: int | None = field(
         default=None,
-        metadata=_option("N", "Tokens of the context, which take the memory that the model tells; default: 0."),
+        metadata=_option("N", "Tokens of the context, which take the memory that the model gives; default: 0."),
     )
     kv: str | int | None = field(
         default=None, metadata=_option("SIZE", "Memory of the context, such as 2GiB; default: what --context takes.")

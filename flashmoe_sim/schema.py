@@ -169,6 +169,8 @@ COMPARED = (
     Column("tok_s_lo", "float", "1/s", "lower end of the 90 % interval of tok_s"),
     Column("tok_s_hi", "float", "1/s", "upper end of the 90 % interval of tok_s"),
     Column("prompt_tok_s", "float", "1/s", "prompt speed; null if the trace has no prompt"),
+    Column("prompt_tok_s_lo", "float", "1/s", "lower end of its 90 % interval; null if no prompt was asked for"),
+    Column("prompt_tok_s_hi", "float", "1/s", "upper end of its 90 % interval; null if no prompt was asked for"),
     Column("read_ms", "float", "ms", "of a token's time, waiting for reads"),
     Column("upload_ms", "float", "ms", "waiting for uploads"),
     Column("cpu_ms", "float", "ms", "waiting for experts that the CPU computes beside the GPU"),

@@ -17,7 +17,7 @@ from flashmoe_sim.cli.common import (
     print_table,
     wrapped,
 )
-from flashmoe_sim.cli.options import asks, memory_options
+from flashmoe_sim.cli.options import asks, memory_options, system_option
 from flashmoe_sim.cli.workload import load_workload, model_option
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import GIB, MIB
@@ -33,23 +33,9 @@ WAITS = {"read": "reads", "upload": "uploads", "cpu": "the CPU", "compute": "com
 @click.argument("trace", required=False, metavar="[TRACE]")
 @model_option
 @asks("machine", machine={"required": True})
-@click.option(
-    "--system",
-    "systems",
-    default="all",
-    show_default=True,
-    metavar="S,S",
-    help="Systems, with settings if you like: slot-bank:slots=64; see `sim system list`.",
-)
+@system_option("Systems, with settings if you like: slot-bank:slots=64")
 @click.option("--best", is_flag=True, help="Each at its best setting, not at the one that its own rule takes.")
 @click.option("--hit-rate", metavar="R", help="Without a trace: how often every system hits, 0.8 or 80%.")
-@asks(
-    "dense",
-    "context",
-    "kv",
-    "kv_type",
-    context={"help": "Tokens of the context, which take the memory that the model tells; default: 4096."},
-)
 @memory_options
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the rows too: a .csv or .parquet.")
 @force_option

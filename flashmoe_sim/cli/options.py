@@ -41,12 +41,29 @@ def _option(item: Field[Any], *, several: bool, **changed: Any) -> Callable[[Any
     return click.option(f"--{item.name.replace('_', '-')}", item.name, **settings | changed)
 
 
+def system_option(help_: str) -> Callable[[Any], Any]:
+    """Which systems."""
+    help_ += "; see `sim system list`."
+    return click.option("--system", "systems", default="all", show_default=True, metavar="S,S", help=help_)
+
+
 def memory_options(function: Any) -> Any:
-    """What is taken of a machine's memories beside the model and its context."""
-    buffers = click.option(
-        "--buffers", metavar="SIZE", help="Compute buffers of an engine of llama.cpp's kind; default: 1GiB."
+    """What a model and its context, the engine and the system take of a machine's memories."""
+    options = (
+        asks(
+            "dense",
+            "context",
+            "kv",
+            "kv_type",
+            context={"help": "Tokens of the context, which take the memory that the model gives; default: 4096."},
+        ),
+        click.option(
+            "--reserve", metavar="SIZE", help="RAM that the system and other programs take; default: the machine's."
+        ),
+        click.option(
+            "--buffers", metavar="SIZE", help="Compute buffers of an engine of llama.cpp's kind; default: 1GiB."
+        ),
     )
-    reserve = click.option(
-        "--reserve", metavar="SIZE", help="RAM that the system and other programs take; default: the machine's."
-    )
-    return reserve(buffers(function))
+    for option in reversed(options):
+        function = option(function)
+    return function

@@ -17,7 +17,7 @@ from flashmoe_sim.cli.common import (
     print_table,
     wrapped,
 )
-from flashmoe_sim.cli.options import asks, memory_options
+from flashmoe_sim.cli.options import asks, memory_options, system_option
 from flashmoe_sim.cli.workload import load_workload, model_option
 from flashmoe_sim.io.numbers import three
 
@@ -45,14 +45,7 @@ SUFFIXES = (".md", ".html")
 @click.option(
     "--also", multiple=True, metavar="TRACE", help="Other work with the same model: says whether the choice holds."
 )
-@click.option(
-    "--system",
-    "systems",
-    default="all",
-    show_default=True,
-    metavar="S,S",
-    help="Choose among these systems, with settings if you like: slot-bank:top_k=4; see `sim system list`.",
-)
+@system_option("Choose among these systems, with settings if you like: slot-bank:top_k=4")
 @click.option(
     "--objective",
     type=click.Choice(["decode", "prompt", "both"]),
@@ -68,13 +61,6 @@ SUFFIXES = (".md", ".html")
     show_default=True,
     metavar="N",
     help="Tokens of the answer, for --objective both.",
-)
-@asks(
-    "dense",
-    "context",
-    "kv",
-    "kv_type",
-    context={"help": "Tokens of the context, which take the memory that the model tells; default: 4096."},
 )
 @memory_options
 @click.option("--buy", is_flag=True, help="Say what better parts would bring; --machine is then given as parts.")
@@ -130,7 +116,9 @@ def command(
     from flashmoe_sim.io.errors import BadInput
     from flashmoe_sim.io.whole import refuse_existing
     from flashmoe_sim.machines.load import load_machine
-    from flashmoe_sim.report.advice import document, sections
+    from flashmoe_sim.report.advice import sections
+    from flashmoe_sim.report.advice_json import document
+    from flashmoe_sim.systems.files import possible_files
     from flashmoe_sim.systems.told import AskedMemory
     from flashmoe_sim.tune.objective import Objective
     from flashmoe_sim.tune.recommend import Purchase
@@ -139,11 +127,10 @@ def command(
 
     if target is not None and not buy:
         raise BadInput("--target says what --buy is to reach; add --buy")
-    if prompt_tokens is not None and objective == "decode":
-        raise BadInput("--prompt-tokens says how long a prompt to read; add --objective prompt or both")
     if save is not None:
         _check_suffix(save)
-        refuse_existing(save, force=force)
+        for path in (save, *possible_files(save.parent, save.stem)):
+            refuse_existing(path, force=force)
     memory = AskedMemory(dense=dense, context=context, kv=kv, kv_type=kv_type, reserve=reserve, buffers=buffers)
     machines, models = _several(machine), [] if model is None else _names("--model", model)
     if trace is not None and len(models) > 1:
@@ -181,13 +168,9 @@ def command(
             **memory,
         )
     if save is not None:
-        found = _with_files(found, save, force=force)
-    said = sections(found)
-    if save is not None:
-        _write(said, save, force=force)
-        message(f"wrote {save}")
+        found = _saved(found, save, force=force)
     if not as_json:
-        _print(said)
+        _print(sections(found))
     more = {} if verified is None else {"verified": verified(_claims(found))}
     if as_json:
         print_json(document(found) | more)
@@ -248,28 +231,25 @@ def _check_suffix(save: Path) -> None:
         raise BadInput(f"{save}: expected a name that ends in {' or '.join(SUFFIXES)}")
 
 
-def _with_files(found: Recommendation, save: Path, *, force: bool) -> Recommendation:
-    """The recommendation whose command line names the files that were written for it, beside the page."""
+def _saved(found: Recommendation, save: Path, *, force: bool) -> Recommendation:
+    """Write the page, and beside it the files that its command line then names."""
     from dataclasses import replace
 
-    from flashmoe_sim.systems.files import write_files
+    from flashmoe_sim.report.advice import sections
+    from flashmoe_sim.report.sections import html, markdown
+    from flashmoe_sim.systems.files import with_files, write_together
 
     best = found.best.best
     own = None if found.borrowed else found.workload
-    launch = write_files(best.system, found.case, own, save.parent, save.stem, force=force)
-    for word in (*launch.words, launch.sourced):
-        if word and Path(word) == save.with_suffix(Path(word).suffix):
-            message(f"wrote {word}")
-    return replace(found, best=replace(found.best, best=replace(best, launch=launch)))
-
-
-def _write(said: Sequence[Section], save: Path, *, force: bool) -> None:
-    from flashmoe_sim.io.whole import atomic_writer
-    from flashmoe_sim.report.sections import html, markdown
-
+    launch, files = with_files(best.system, found.case, own, save.parent, save.stem)
+    found = replace(found, best=replace(found.best, best=replace(best, launch=launch)))
+    said = sections(found)
     page = html(said[0].title, said) if save.suffix == ".html" else markdown(said)
-    with atomic_writer(save, force=force) as file:
-        file.write(page.encode())
+    files[save] = page.encode()
+    write_together(files, force=force)
+    for path in files:
+        message(f"wrote {path}")
+    return found
 
 
 def _print(said: Sequence[Section]) -> None:

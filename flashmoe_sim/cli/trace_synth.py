@@ -74,8 +74,9 @@ def synth(
     which a run has only so many. --tokens and --prompt, or else --curve-tokens, must then be that run's. For other
     policies the trace says little: no expert stays popular in it.
 
-    With --like, experts are as popular, and return in the next token as often, as in TRACE, for any number of tokens.
-    With --null they are drawn by chance, from which routing must differ for a policy to have something to find.
+    With --like, experts are as popular, and return in the next token as often, as in TRACE, for any number of tokens;
+    with --model, too, in that model's layers. With --null they are drawn by chance, from which routing must differ for
+    a policy to have something to find.
 
     \b
     Example:  sim trace synth --curve 16:0.588,32:0.728,64:0.818 --tokens 500 \\

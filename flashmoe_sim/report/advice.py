@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import GIB
@@ -11,15 +10,14 @@ from flashmoe_sim.report.sections import Command, Section, Table
 from flashmoe_sim.systems.base import Launch
 from flashmoe_sim.systems.compare import NEAR, Compared
 from flashmoe_sim.systems.files import placeholders
-from flashmoe_sim.trace.phases import find_phases
-from flashmoe_sim.trace.routing import PHASE_PROMPT
 from flashmoe_sim.tune.buy import Advice, NextBetter
 from flashmoe_sim.tune.cliffs import cliffs
 from flashmoe_sim.tune.evidence import evidence
 from flashmoe_sim.tune.layers import LayerBanks
 from flashmoe_sim.tune.recommend import KNEE, Recommendation, Sizes
 from flashmoe_sim.tune.resize import MOST_REFS
-from flashmoe_sim.tune.search import Searched, kept_bytes
+from flashmoe_sim.tune.said import prompt_speed, speed
+from flashmoe_sim.tune.search import kept_bytes
 
 WAITS = {
     "read": "for reads from storage",
@@ -45,15 +43,6 @@ def sections(found: Recommendation) -> list[Section]:
     return [one for one in made if one.parts]
 
 
-def speed(one: Compared) -> str:
-    """`12.1 tok/s (90 %: 10.2 to 14)`, with the interval if it is known."""
-    if one.tok_s is None:
-        return "-"
-    if one.tok_s_lo is None or one.tok_s_hi is None:
-        return f"{three(one.tok_s)} tok/s"
-    return f"{three(one.tok_s)} tok/s (90 %: {three(one.tok_s_lo)} to {three(one.tok_s_hi)})"
-
-
 def memory(one: Compared) -> str:
     """`20.1 GiB of GPU memory and 3.2 GiB of RAM`."""
     shares = [((one.gpu_bytes or 0), "GPU memory"), ((one.ram_bytes or 0), "RAM")]
@@ -66,13 +55,13 @@ def _run(found: Recommendation) -> Section:
     assert best.launch is not None
     goal = found.objective
     first = f"Run {best.system.title} ({best.system.spec}): {speed(best)}."
-    if goal.goal != "decode" and best.prompt_tok_s is not None:
+    if goal.prompt_tokens:
         seconds = goal.seconds(best)
         assert seconds is not None
-        what = "prompt" if goal.goal == "prompt" else f"prompt and an answer of {goal.answer_tokens:,} tokens"
+        take = "takes" if goal.goal == "prompt" else f"and an answer of {goal.answer_tokens:,} take"
         first += (
-            f" It reads the prompt at {three(best.prompt_tok_s)} tok/s: {three(seconds)} s for a {what} "
-            f"({goal.prompt_tokens:,} prompt tokens)."
+            f" It reads a prompt at {prompt_speed(best)}: a prompt of {goal.prompt_tokens:,} tokens {take} "
+            f"{three(seconds)} s."
         )
     parts: list[str | Table | Command] = [first, Command(best.launch.line), *_words(best.launch)]
     parts.append(f"It takes {memory(best)}{_mapped(found)}. The flags are those of {best.system.version}.")
@@ -81,10 +70,6 @@ def _run(found: Recommendation) -> Section:
     if (best.aliased_share or 0.0) >= SMALLEST_ALIASING:
         parts.append(
             f"It changes the text: {best.aliased_share:.1%} of the experts are not the routed ones, see below."
-        )
-    if goal.goal != "decode" and (prompt := _recorded_prompt(found)) < goal.prompt_tokens / 2:
-        parts.append(
-            f"The trace's prompt has {prompt:,} tokens; a longer one is read faster than said here, in larger batches."
         )
     if found.main_line is not None and (plain := found.main_line.best).launch is not None:
         parts += [
@@ -102,16 +87,6 @@ def _mapped(found: Recommendation) -> str:
         return ""
     held = "" if pages is None or pages >= mapped else f", of which RAM holds {max(pages, 0) / GIB:.1f}"
     return f", and maps {mapped / GIB:.1f} GiB{held}"
-
-
-def _recorded_prompt(found: Recommendation) -> int:
-    """Tokens of the trace's longest prompt step by step."""
-    trace = found.workload.trace
-    phases = find_phases(trace)
-    if phases is None:
-        return 0
-    first = trace.layer == trace.layers[0]
-    return int(trace.n_tokens[first & (phases.of_calls(trace) == PHASE_PROMPT)].sum())
 
 
 def _words(launch: Launch) -> list[str]:
@@ -134,16 +109,28 @@ def _size(found: Recommendation) -> Section:
                 f"{kept_bytes(one) / GIB:.1f}",
                 "-" if one.page_cache_bytes is None else f"{max(one.page_cache_bytes, 0) / GIB:.1f}",
                 "-" if one.hit_rate is None else f"{100 * one.hit_rate:.1f}",
+                *_prompt(found, one),
                 three(one.tok_s or 0.0),
                 _interval(known),
                 ", ".join(marks.get(known, [])),
             )
         )
-    heads = ((size, "right"), ("GiB", "right"), ("pages", "right"), ("hit %", "right"), ("tok/s", "right"))
-    said = f"GiB: all that it keeps; pages: GiB of RAM left for the page cache. {_why_chosen(sizes, size)}"
+    heads = ((size, "right"), ("GiB", "right"), ("pages", "right"), ("hit %", "right"), *_prompt_head(found))
+    heads = (*heads, ("tok/s", "right"))
+    prompt = " prompt: its tokens a second." if found.objective.prompt_tokens else ""
+    said = f"GiB: all that it keeps; pages: GiB of RAM left for the page cache.{prompt} {_why_chosen(sizes, size)}"
     return Section(
         f"How large: {size.replace('_', ' ')}", (Table((*heads, ("90 %", "right"), ("", "left")), tuple(rows)), said)
     )
+
+
+def _prompt_head(found: Recommendation) -> tuple[tuple[str, str], ...]:
+    """The column of prompt speeds, if they count."""
+    return (("prompt", "right"),) if found.objective.prompt_tokens else ()
+
+
+def _prompt(found: Recommendation, one: Compared) -> tuple[str, ...]:
+    return (three(one.prompt_tok_s or 0.0),) if found.objective.prompt_tokens else ()
 
 
 def _marks(sizes: Sizes) -> dict[Compared, list[str]]:
@@ -173,9 +160,9 @@ def _why_chosen(sizes: Sizes, size: str) -> str:
 def _settings(found: Recommendation) -> Section:
     """What the other settings bring, and what fewer experts a token would."""
     best, parts, idle = found.best.best, [], []
-    for name in best.system.choices:
+    for name in {**best.system.choices, **best.system.prompt_choices}:
         others = [one for one in found.best.others if getattr(one.system, name) != getattr(best.system, name)]
-        changes = {getattr(one.system, name): _gain(best, one) for one in others}
+        changes = {getattr(one.system, name): _gain(found, one) for one in others}
         if set(changes.values()) <= {SAME}:
             idle += [name] if changes else []
             continue
@@ -188,7 +175,7 @@ def _settings(found: Recommendation) -> Section:
     for one in found.fewer:
         parts.append(
             f"top_k: {one.system.spec} takes fewer experts a token than the model's {found.case.model.top_k}: "
-            f"{speed(one)}, {_gain(best, one)}. It changes the text: judge its quality yourself."
+            f"{speed(one)}, {_gain(found, one)}. It changes the text: judge its quality yourself."
         )
     if found.by_layer is not None:
         parts.append(_slots_by_layer(found.by_layer))
@@ -211,9 +198,12 @@ def _fewer(share: float) -> str:
     return f"{abs(share):.1%} {'fewer' if share >= 0 else 'more'} bytes"
 
 
-def _gain(best: Compared, one: Compared) -> str:
-    assert best.tok_s
-    change = (one.tok_s or 0.0) / best.tok_s - 1
+def _gain(found: Recommendation, one: Compared) -> str:
+    """What a setting changes of the speed that is asked for."""
+    best, seconds = found.objective.seconds(found.best.best), found.objective.seconds(one)
+    assert best
+    assert seconds
+    change = best / seconds - 1
     return SAME if abs(change) < 0.005 else f"{change:+.0%}"
 
 
@@ -225,7 +215,8 @@ def _waits(found: Recommendation) -> Section:
         return Section("", ())
     order = sorted(spent, key=lambda group: -spent[group])
     shares = [f"{spent[group] / total:.0%} {WAITS[group]}" for group in order if spent[group] >= 0.01 * total]
-    said = f"Of a token's {three(total)} ms, it spends {_listed(shares)}."
+    token = "decoded token" if found.objective.prompt_tokens else "token"
+    said = f"Of a {token}'s {three(total)} ms, it spends {_listed(shares)}."
     machine = found.case.machine
     unit = machine.gpu or machine.cpu
     if unit is None or unit.weights_gb_s is None:
@@ -291,8 +282,9 @@ def _others(found: Recommendation) -> Section:
     if not ran:
         return Section("Other systems", tuple(part for part in (_cannot(found),) if part))
     shown = ran[:OTHERS]
-    rows = tuple((one.best.system.spec, *_row(one.best)) for one in shown)
-    heads = (("", "left"), ("GPU", "right"), ("RAM", "right"), ("tok/s", "right"), ("90 %", "right"))
+    rows = tuple((one.best.system.spec, *_row(found, one.best)) for one in shown)
+    heads = (("", "left"), ("GPU", "right"), ("RAM", "right"), *_prompt_head(found), ("tok/s", "right"))
+    heads = (*heads, ("90 %", "right"))
     parts: list[str | Table | Command] = [Table(heads, rows)]
     if rivals := [one.best.system.name for one in found.rivals]:
         them = "it" if len(rivals) == 1 else "them"
@@ -303,9 +295,9 @@ def _others(found: Recommendation) -> Section:
     return Section("Other systems", tuple(part for part in parts if part))
 
 
-def _row(one: Compared) -> tuple[str, ...]:
+def _row(found: Recommendation, one: Compared) -> tuple[str, ...]:
     gpu, ram = ((size or 0) / GIB for size in (one.gpu_bytes, one.ram_bytes))
-    return f"{gpu:.1f}", f"{ram:.1f}", three(one.tok_s or 0.0), _interval(one)
+    return f"{gpu:.1f}", f"{ram:.1f}", *_prompt(found, one), three(one.tok_s or 0.0), _interval(one)
 
 
 def _interval(one: Compared) -> str:
@@ -316,70 +308,3 @@ def _cannot(found: Recommendation) -> str:
     cannot = [one for one in found.found.systems if not one.runs]
     small = [one.best.system.name for one in cannot if "GiB" in one.best.why_not]
     return f"Too large for this machine: {_listed(small)}." if small else ""
-
-
-def document(found: Recommendation) -> dict[str, Any]:
-    """`sim recommend --json`."""
-    sizes = found.sizes
-
-    def row(one: Searched | Compared | None) -> dict[str, Any] | None:
-        if one is None:
-            return None
-        compared = one.best if isinstance(one, Searched) else one
-        launch = compared.launch
-        return compared.as_row() | {"environment": dict(launch.environment) if launch else {}}
-
-    return {
-        "model": found.case.model.name,
-        "machine": found.case.machine.name,
-        "objective": found.objective.goal,
-        "evaluations": found.found.evaluations,
-        "best": row(found.best),
-        "main_line": row(found.main_line),
-        "sizes": None
-        if sizes is None
-        else {
-            "setting": found.best.best.system.size,
-            "smallest": row(sizes.smallest),
-            "knee": row(sizes.knee),
-            "chosen": row(sizes.chosen),
-            "fastest": row(sizes.fastest),
-            "tried": [row(one) for one in found.best.tried],
-        },
-        "choices": [row(one) for one in found.best.others],
-        "fewer_experts": [row(one) for one in found.fewer],
-        "levers": [one.as_row() for one in found.levers],
-        "by_layer": None if found.by_layer is None else found.by_layer.to_dict(),
-        "enough": None
-        if found.enough is None
-        else {
-            "settled": found.enough.settled,
-            "wanted_tokens": found.enough.wanted_tokens,
-            "parts": [one.as_row() for one in found.enough.parts],
-        },
-        "transfers": [one.as_row() for one in found.transfers],
-        "bought": _bought_json(found.bought),
-        "rivals": [one.best.system.spec for one in found.rivals],
-        "systems": [row(one) for one in found.found.systems],
-        "cliffs": cliffs(found),
-        "evidence": evidence(found),
-        "notes": list(found.notes),
-    }
-
-
-def _bought_json(bought: Advice | NextBetter | None) -> dict[str, Any] | None:
-    if bought is None:
-        return None
-    rows = bought.bought if isinstance(bought, Advice) else bought.rows
-    advice = bought if isinstance(bought, Advice) else None
-    return {
-        "present": bought.present.as_row(),
-        "sentence": None if advice is None else advice.sentence,
-        "fastest": None if advice is None or advice.fastest is None else advice.fastest.as_row(),
-        "useless": [] if isinstance(bought, Advice) else list(bought.useless),
-        "target_tok_s": bought.target_tok_s if isinstance(bought, Advice) else None,
-        "rows": [one.as_row() for one in rows],
-        "note": bought.note or None,
-        "machines": bought.n_machines,
-        "evaluations": bought.evaluations,
-    }

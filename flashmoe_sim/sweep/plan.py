@@ -97,7 +97,7 @@ def plan_conditions(
 ) -> Conditions:
     """How a setup runs on a machine: by default under the execution model of the systems that have its policy.
 
-    dense, kv: sizes with their unit (`2GiB`), or bytes. context: tokens, which take what the model tells unless kv is
+    dense, kv: sizes with their unit (`2GiB`), or bytes. context: tokens, which take what the model gives unless kv is
     given.
     Raises BadInput for an execution model that there is not, for what is no size, and for a context of a model that
     does not tell what it takes.

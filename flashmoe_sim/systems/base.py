@@ -170,6 +170,7 @@ class System(ABC):
         them; empty for any. shape: layers and experts of the only model that it runs, or None.
     costs: what it takes more or less time for than a machine's file says.
     choices: other settings worth trying, each with its values; they change the speed and never the text.
+    prompt_choices: such settings that matter to prompts alone.
     """
 
     name: ClassVar[str]
@@ -187,6 +188,7 @@ class System(ABC):
     shape: ClassVar[tuple[int, int] | None] = None
     costs: ClassVar[tuple[Cost, ...]] = ()
     choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
     @property
     def spec(self) -> str:

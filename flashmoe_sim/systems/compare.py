@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,14 +20,17 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, System
 from flashmoe_sim.systems.borrow import MISSES_SD
+from flashmoe_sim.systems.prompt import MADE_MISSES, prompt_interval, prompt_parts, prompted
 from flashmoe_sim.timeline.assemble import page_cache_bytes
 from flashmoe_sim.timeline.from_rates import predict
 from flashmoe_sim.timeline.interval import SD_90
 from flashmoe_sim.timeline.rates import Rate
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.cut import cut
+from flashmoe_sim.trace.routing import RoutingTrace
 
 NEAR = 0.03
+BORROWED_MISSES = (math.exp(-SD_90 * MISSES_SD), math.exp(SD_90 * MISSES_SD))
 # The parts of a token's time, by what it waits for.
 GROUPS = {
     "read": ("read", "late", "ahead"),
@@ -63,6 +67,8 @@ class Compared:
     tok_s_lo: float | None = None
     tok_s_hi: float | None = None
     prompt_tok_s: float | None = None
+    prompt_tok_s_lo: float | None = None
+    prompt_tok_s_hi: float | None = None
     ms_per_token: dict[str, float] | None = None
     launch: Launch | None = None
     hindsight: bool = False
@@ -86,6 +92,8 @@ class Compared:
             "tok_s_lo": self.tok_s_lo,
             "tok_s_hi": self.tok_s_hi,
             "prompt_tok_s": self.prompt_tok_s,
+            "prompt_tok_s_lo": self.prompt_tok_s_lo,
+            "prompt_tok_s_hi": self.prompt_tok_s_hi,
             **{f"{group}_ms": None if self.ms_per_token is None else self.ms_per_token[group] for group in GROUPS},
             "command": None if launch is None else launch.line,
         }
@@ -167,11 +175,14 @@ def at_setting(
     borrowed: bool = False,
     hit_rate: float | None = None,
     interval: bool = True,
+    prompt_tokens: int = 0,
     replays: dict[tuple[System, Setup], tuple[Workload, Replay]] | None = None,
 ) -> Compared:
     """A system with its settings as they are, on a case; see `compare`.
 
-    interval: whether to work out that of tok/s. replays: of this workload, which serve any machine; new ones are added.
+    interval: whether to work out those of the speeds. prompt_tokens: of a prompt before the decoded tokens, see
+    `systems.prompt`; 0: the trace as it is, and no interval of its prompt speed.
+    replays: of this workload, which serve any machine; new ones are added.
     """
     try:
         system.check(case)
@@ -201,7 +212,7 @@ def at_setting(
         assert workload is not None
         replays = {} if replays is None else replays
         if (key := (system, plan.setup)) not in replays:
-            replays[key] = _replayed(workload, case, system)
+            replays[key] = _replayed(workload, case, system, prompt_tokens)
         routed, replayed = replays[key]
         said = replace(said, hindsight=getattr(replayed.setup.policy, "profile", None) == "")
         timed = time_replay(routed, plan.setup, replayed, plan.machine, conditions, interval=interval)
@@ -216,9 +227,20 @@ def at_setting(
     hits, missed_bytes = counts["hit_rate"], counts["bytes_per_token"]
     if not plan.execution.has_bank:
         hits, missed_bytes = 1 - (work.misses - work.warm).sum() / work.requests.sum(), timed.storage_bytes / tokens
+    uncertain = ("read", "upload", "cpu") if plan.setup.policy.by_routing else ("read",)
     if borrowed and lo is not None and hi is not None and not resident:
-        uncertain = ("read", "upload", "cpu") if plan.setup.policy.by_routing else ("read",)
-        lo, hi = _with_borrowed_misses(timed.timing.part_ms_per_token, uncertain, timed.timing.tok_s, lo, hi)
+        parts = timed.timing.part_ms_per_token
+        lo, hi = _with_misses(parts, uncertain, BORROWED_MISSES, timed.timing.tok_s, lo, hi)
+    prompt = timed.timing.prompt_tok_s
+    prompt_lo = prompt_hi = None
+    if prompt_tokens and interval and prompt is not None:
+        parts = prompt_parts(timed)
+        prompt_lo, prompt_hi = prompt_interval(timed, routed, plan.setup, plan.machine, conditions)
+        if not resident and (system.learns_first_half or prompted(workload, prompt_tokens)[1].made):
+            waits = ("read", "upload", "cpu")
+            prompt_lo, prompt_hi = _with_misses(parts, waits, MADE_MISSES, prompt, prompt_lo, prompt_hi)
+        if not resident and borrowed:
+            prompt_lo, prompt_hi = _with_misses(parts, uncertain, BORROWED_MISSES, prompt, prompt_lo, prompt_hi)
     return replace(
         said,
         page_cache_bytes=None if case.budget.ram_bytes is None else pages,
@@ -229,37 +251,52 @@ def at_setting(
         tok_s=timed.timing.tok_s,
         tok_s_lo=lo,
         tok_s_hi=hi,
-        prompt_tok_s=timed.timing.prompt_tok_s,
+        prompt_tok_s=prompt,
+        prompt_tok_s_lo=prompt_lo,
+        prompt_tok_s_hi=prompt_hi,
         ms_per_token=_grouped(timed.timing.part_ms_per_token),
     )
 
 
-def _replayed(workload: Workload, case: Case, system: System) -> tuple[Workload, Replay]:
+def _replayed(workload: Workload, case: Case, system: System, prompt_tokens: int) -> tuple[Workload, Replay]:
     """What a system replays, and its replay; the second half alone if its profile is of the first."""
     if system.learns_first_half:
-        middle = int(np.median(np.unique(workload.trace.steps)))
-        first, second = (cut(workload.trace, steps=part) for part in ((None, middle), (middle, None)))
+        first, second = _halves(workload)
         with TemporaryDirectory() as folder:
             if (told := system.with_profile_of(first, Path(folder))) is not None:
-                routed = told.prepared(prepare(second, workload.geometry))
+                routed = told.prepared(_asked(second, prompt_tokens))
                 return routed, told.replay(routed, told.plan(case).setup)
-    routed = system.prepared(workload)
+    routed = system.prepared(_asked(workload, prompt_tokens))
     return routed, system.replay(routed, system.plan(case).setup)
 
 
-def _with_borrowed_misses(
-    parts: dict[str, float], uncertain: Sequence[str], tok_s: float, lo: float, hi: float
-) -> tuple[float, float]:
-    """The interval with the misses of another model in it: what a token waits for them scales with their number.
+@lru_cache(maxsize=2)
+def _halves(workload: Workload) -> tuple[RoutingTrace, Workload]:
+    middle = int(np.median(np.unique(workload.trace.steps)))
+    first, second = (cut(workload.trace, steps=part) for part in ((None, middle), (middle, None)))
+    return first, prepare(second, workload.geometry)
 
-    uncertain: of GROUPS, those that follow from how often a trace misses.
+
+def _asked(workload: Workload, prompt_tokens: int) -> Workload:
+    return prompted(workload, prompt_tokens)[0] if prompt_tokens else workload
+
+
+def _with_misses(
+    parts: dict[str, float],
+    uncertain: Sequence[str],
+    times: tuple[float, float],
+    tok_s: float,
+    lo: float,
+    hi: float,
+) -> tuple[float, float]:
+    """The interval with other misses in it: what is waited for because of them scales with their number.
+
+    uncertain: of GROUPS, those that follow from how often a trace misses. times: how many times as many there may be.
     """
     waits = sum(parts[name] for group in uncertain for name in GROUPS[group])
     rest = sum(parts.values()) - waits
-    ends = []
-    for factor in (math.exp(SD_90 * MISSES_SD), math.exp(-SD_90 * MISSES_SD)):
-        ends.append(math.log((rest + waits) / (rest + waits * factor)))
-    below, above = math.hypot(math.log(tok_s / lo), ends[0]), math.hypot(math.log(hi / tok_s), ends[1])
+    up, down = (math.log((rest + waits) / (rest + waits * factor)) for factor in times)
+    below, above = math.hypot(math.log(tok_s / lo), down), math.hypot(math.log(hi / tok_s), up)
     return tok_s * math.exp(-below), tok_s * math.exp(above)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from flashmoe_sim.io.whole import atomic_writer, refuse_existing
+from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, Launch, System
 
 MOST_VARIABLES = 2
+SUFFIXES = (".json", ".csv", ".env")
 # The words of command lines that stand for something a person has or makes.
 PLACEHOLDERS = {
     "MODEL.gguf": "the model's GGUF file, the first one of a split model; give it as --model to have it here",
@@ -38,29 +41,37 @@ def placeholders(launch: Launch) -> dict[str, str]:
     return {word: PLACEHOLDERS[word] for word in launch.words if word in PLACEHOLDERS}
 
 
-def write_files(
-    system: System, case: Case, workload: Workload | None, folder: Path, stem: str, *, force: bool = False
-) -> Launch:
-    """Write the files that a system's command line needs, and return the command line that names them.
+def possible_files(folder: Path, stem: str) -> list[Path]:
+    """The files that `with_files` may name."""
+    return [folder / f"{stem}{suffix}" for suffix in SUFFIXES]
+
+
+def with_files(
+    system: System, case: Case, workload: Workload | None, folder: Path, stem: str
+) -> tuple[Launch, dict[Path, bytes]]:
+    """A system's command line with the names of the files that it needs, and the content of each file.
 
     Files are named STEM.json, STEM.csv and, with more variables than two, STEM.env. workload: of this very model, as a
     profile counts its experts by number; None if the trace was made after another model's.
-    Raises BadInput if a file exists without force, or cannot be written; if one exists, none is written.
     """
     launch = system.launch(case)
     named = {} if workload is None else system.files(workload)
-    files = {word: (folder / (stem + Path(word).suffix), content) for word, content in named.items()}
-    words = tuple(str(files[word][0]) if word in files else word for word in launch.words)
-    contents = dict(files.values())
-    launch = replace(launch, words=words)
+    paths = {word: folder / (stem + Path(word).suffix) for word in named}
+    files = {paths[word]: content for word, content in named.items()}
+    launch = replace(launch, words=tuple(str(paths.get(word, word)) for word in launch.words))
     if len(launch.environment) > MOST_VARIABLES:
         path = folder / f"{stem}.env"
         lines = [f"export {name}={shlex.quote(value)}\n" for name, value in launch.environment.items()]
-        contents[path] = "".join(lines).encode()
-        launch = Launch(words, sourced=str(path) if path.is_absolute() else f"./{path}")
-    for path in contents:
-        refuse_existing(path, force=force)
-    for path, content in contents.items():
-        with atomic_writer(path, force=force) as stream:
-            stream.write(content)
-    return launch
+        files[path] = "".join(lines).encode()
+        launch = Launch(launch.words, sourced=str(path) if path.is_absolute() else f"./{path}")
+    return launch, files
+
+
+def write_together(files: Mapping[Path, bytes], *, force: bool = False) -> None:
+    """Write all files, or none.
+
+    Raises BadInput if one of them exists without force, or cannot be written.
+    """
+    with ExitStack() as stack:
+        for path, content in files.items():
+            stack.enter_context(atomic_writer(path, force=force)).write(content)

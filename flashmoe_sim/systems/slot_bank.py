@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 from flashmoe_sim.budget import own_memory
@@ -30,10 +31,10 @@ from flashmoe_sim.timeline.models.resident import Resident
 from flashmoe_sim.timeline.models.split_install import SplitInstall
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.microbatch import in_micro_batches
+from flashmoe_sim.trace.prompt import MICRO_BATCH
 
 MODES = ("slot-bank", "resident-slot-bank", "resident-bank", "resident")
 MOST_RESIDENT_BANK = 32 * GIB
-MICRO_BATCH = 512
 SWITCH = "LLAMA_FLASH_MOE_EXPERIMENTAL_"
 # How misses are installed: the execution model, the one of a bank in RAM, and the variables that choose it.
 INSTALLS: dict[str, tuple[type[ExecutionModel], type[ExecutionModel], dict[str, str]]] = {
@@ -90,6 +91,7 @@ class SlotBank(System):
         "io_split": (1, 2, 4, 8),
         "install": tuple(INSTALLS),
     }
+    prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"ubatch": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)}
 
     mode: str = "slot-bank"
     slots: int = 0
@@ -152,7 +154,9 @@ class SlotBank(System):
         return super().why_not(case)
 
     def sizes(self, case: Case) -> Sequence[int]:
-        return ladder(self.top_k or case.model.top_k or 1, case.n_experts) if self.has_slots else ()
+        """From as many slots as a micro-batch can use experts, so that no prompt stops the program."""
+        used = self.micro_batch * (self.top_k or case.model.top_k or 1)
+        return ladder(min(used, case.n_experts), case.n_experts) if self.has_slots else ()
 
     def sized(self, case: Case) -> Self:
         return self if self.slots or not self.has_slots else replace(self, slots=self.top_k or case.model.top_k or 1)
@@ -177,11 +181,7 @@ class SlotBank(System):
         return (experts, *(replace(share, where=where) for share in gpu_weights(case)), *packed)
 
     def prepared(self, workload: Workload) -> Workload:
-        trace = workload.trace
-        if 0 < self.top_k < trace.top_k:
-            trace = cut(trace, top_k=self.top_k)
-        trace = in_micro_batches(trace, self.micro_batch)
-        return workload if trace is workload.trace else prepare(trace, workload.geometry)
+        return _prepared(workload, self.top_k, self.micro_batch)
 
     def launch(self, case: Case) -> Launch:
         words = ["--moe-mode", self.mode]
@@ -193,3 +193,12 @@ class SlotBank(System):
         words += ["-ngl", "99" if case.machine.gpu is not None else "0", "-ub", str(self.micro_batch)]
         variables = INSTALLS[self.install][2] | ({NO_GPU_BANK: "1"} if self.host_bank else {})
         return Launch(llama_words(case, *words, program="llama-cli"), variables)
+
+
+@lru_cache(maxsize=4)
+def _prepared(workload: Workload, top_k: int, micro_batch: int) -> Workload:
+    trace = workload.trace
+    if 0 < top_k < trace.top_k:
+        trace = cut(trace, top_k=top_k)
+    trace = in_micro_batches(trace, micro_batch)
+    return workload if trace is workload.trace else prepare(trace, workload.geometry)

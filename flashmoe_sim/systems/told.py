@@ -16,6 +16,7 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.borrow import borrow, bundled
 from flashmoe_sim.systems.compare import Compared, case_of, compare
+from flashmoe_sim.systems.fits import check_any_fits, nothing_runs
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
 
 ALL = "all"
@@ -52,7 +53,7 @@ class AskedMemory(TypedDict, total=False):
     """What is asked of a machine's memory, as keywords.
 
     Sizes have their unit (`2GiB`), or are bytes. dense: weights outside the routed experts. context: tokens, which take
-    what the model tells unless kv is given; without both, DEFAULT_CONTEXT. kv_type: of keys and values. reserve: what
+    what the model gives unless kv is given; without both, DEFAULT_CONTEXT. kv_type: of keys and values. reserve: what
     the system and other programs take of the RAM. buffers: compute buffers.
     """
 
@@ -71,6 +72,7 @@ def told(
     machine: Machine,
     systems: OneSystem | Iterable[OneSystem] = ALL,
     may_borrow: bool = True,
+    must_fit: bool = True,
     dense: str | int | None = None,
     context: int | None = None,
     kv: str | int | None = None,
@@ -81,8 +83,9 @@ def told(
     """Words become values; without a workload, the bundled trace of the model is taken, or one is made after the most
     alike, if it may be borrowed.
 
-    systems: names with settings, objects, or `all`. The other keywords are those of AskedMemory.
-    Raises BadInput for words that mean nothing and for no model at all.
+    systems: names with settings, objects, or `all`. must_fit: whether to refuse before a trace is borrowed if nothing
+    fits. The other keywords are those of AskedMemory.
+    Raises BadInput for words that mean nothing, for no model at all, and if nothing fits.
     """
     chosen = parse_systems(systems)
     of = workload.geometry if workload is not None else model
@@ -102,6 +105,8 @@ def told(
         case = replace(case, buffers_bytes=asked_size("--buffers", buffers))
     borrowed = ""
     if workload is None and may_borrow:
+        if must_fit:
+            check_any_fits(case, chosen)
         if (own := bundled(of)) is not None:
             workload, note = own
         else:
@@ -143,9 +148,7 @@ def compare_as_told(
         progress=progress,
     )
     if not any(row.tok_s for row in rows):
-        reasons = "; ".join(f"{row.system.spec}: {row.why_not}" for row in rows[:3])
-        more = f"; and {len(rows) - 3} more" if len(rows) > 3 else ""
-        raise BadInput(f"{machine.name}: no system can run {on.case.model.name} there: {reasons}{more}")
+        raise nothing_runs(on.case, [(row.system, row.why_not) for row in rows])
     notes = on.notes
     if known := [row.system.name for row in rows if row.hindsight and row.tok_s is not None]:
         notes = (*notes, f"{', '.join(known)}: the profile is made of this very trace, which flatters it")

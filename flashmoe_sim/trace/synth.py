@@ -31,7 +31,8 @@ def synthesize(
 
     curve: see `from_curve`. like: see `alike`; with `null`, the trace whose null it is, call for call.
     null: `uniform`, every expert as likely as any other in every token, or `shuffled`, a trace without its order.
-    shape: what is routed, where no trace says it. tokens, prompt: each token one call in every layer.
+    shape: what is routed, where no trace says it, or instead of what the trace to be like routes.
+    tokens, prompt: each token one call in every layer.
     Raises BadInput for a combination that says too little or too much.
     """
     if (curve is not None) + (null is not None or like is not None) != 1:
@@ -39,12 +40,10 @@ def synthesize(
     if curve_tokens is not None and curve is None:
         raise BadInput("tokens of the curve are given, but no curve; leave one out or give the other")
     if like is not None:
-        if shape is not None:
-            raise BadInput(
-                "what is routed is that of the trace to be like; leave out the model, layers, experts, top-k"
-            )
         if null is None:
-            return alike(like, tokens=tokens, prompt=prompt, seed=seed)
+            return alike(like, shape=shape, tokens=tokens, prompt=prompt, seed=seed)
+        if shape is not None:
+            raise BadInput("a null model of a trace routes what that does; leave out the model, layers, experts, top-k")
         if tokens is not None or prompt:
             raise BadInput("a null model of a trace has that trace's tokens; leave them out, or cut the trace first")
         return _null(null)(like, seed=seed), None

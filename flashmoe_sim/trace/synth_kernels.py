@@ -84,17 +84,57 @@ def draw_alike(weight: Any, keep: float, draw: Any, expert: Any) -> None:
     weight: f64 [experts], of which at least top_k are above 0. draw: f64 [tokens, 2, top_k], which are kept and which
     drawn. expert: i16 [tokens, top_k], the kept ones first.
     """
-    taken = np.zeros(len(weight), np.bool_)
+    top_k = expert.shape[1]
+    upto = np.zeros(len(weight) + 1, np.float64)
+    upto[1:] = np.cumsum(weight)
+    held = np.empty(top_k, np.int64)  # the token's experts so far, ascending
     for token in range(len(draw)):
         n = 0
         if token > 0:
-            for rank in range(expert.shape[1]):
+            for rank in range(top_k):
                 if draw[token, 0, rank] < keep:
                     expert[token, n] = expert[token - 1, rank]
-                    taken[expert[token, n]] = True
+                    _insert(held, n, expert[token, n])
                     n += 1
-        for rank in range(n, expert.shape[1]):
-            expert[token, rank] = _pick(weight, taken, 0, len(weight), draw[token, 1, rank])
-            taken[expert[token, rank]] = True
-        for rank in range(expert.shape[1]):
-            taken[expert[token, rank]] = False
+        for rank in range(n, top_k):
+            expert[token, rank] = _pick_besides(weight, upto, held[:rank], draw[token, 1, rank])
+            _insert(held, rank, expert[token, rank])
+
+
+@inlined
+def _insert(held: Any, n: int, place: int) -> None:
+    """Put one more place among the first n of `held`, which ascend."""
+    at = n
+    while at > 0 and held[at - 1] > place:
+        held[at] = held[at - 1]
+        at -= 1
+    held[at] = place
+
+
+@inlined
+def _pick_besides(weight: Any, upto: Any, held: Any, fraction: float) -> int:
+    """One of the places that are not held, by weight. upto: f64 [places + 1], the weights before each place."""
+    total = upto[-1]
+    for place in held:
+        total -= weight[place]
+    left = fraction * total
+    for place in held:
+        if upto[place] > left:
+            break
+        left += weight[place]
+    picked: int = np.searchsorted(upto, left, side="right") - 1
+    while picked < len(weight) and (weight[picked] == 0.0 or _is_in(held, picked)):  # sums are rounded
+        picked += 1
+    if picked == len(weight):
+        picked -= 1
+        while weight[picked] == 0.0 or _is_in(held, picked):
+            picked -= 1
+    return picked
+
+
+@inlined
+def _is_in(held: Any, picked: int) -> bool:
+    found = False
+    for place in held:
+        found |= place == picked
+    return found

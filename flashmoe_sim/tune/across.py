@@ -78,7 +78,7 @@ def across(
     for number, workload in enumerate(workloads):
         if progress is not None:
             progress(number, len(workloads))
-        scores.append(score(workload, case, settings))
+        scores.append(score(workload, case, settings, objective=objective))
     found = []
     for first, tuned in zip(workloads, scores, strict=True):
         for second, on in zip(workloads, scores, strict=True):
@@ -104,9 +104,13 @@ class Scores:
         return None if seconds is None or not least else seconds / least - 1
 
 
-def score(workload: Workload, case: Case, settings: Iterable[System]) -> Scores:
+def score(workload: Workload, case: Case, settings: Iterable[System], *, objective: Objective) -> Scores:
     """Replay settings on a trace."""
-    return Scores(workload.trace.name, {one: at_setting(workload, case, one, interval=False) for one in settings})
+    return Scores(workload.trace.name, {one: _timed(workload, case, one, objective) for one in settings})
+
+
+def _timed(workload: Workload, case: Case, system: System, objective: Objective) -> Compared:
+    return at_setting(workload, case, system, interval=False, prompt_tokens=objective.prompt_tokens)
 
 
 def transfer(tuned: Scores, on: Scores, objective: Objective) -> Transfer:
@@ -131,7 +135,7 @@ def _with_profile(
         system = found.chosen.with_profile_of(first.trace, Path(folder))
         if system is None:
             return found
-        seconds = objective.seconds(at_setting(second, case, system, interval=False))
+        seconds = objective.seconds(_timed(second, case, system, objective))
     least = objective.seconds(on.each[found.own])
     return found if seconds is None or not least else replace(found, with_profile=seconds / least - 1)
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.io.numbers import plain, three
+from flashmoe_sim.io.numbers import plain
 from flashmoe_sim.machines.parts import Parts
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import NEAR, Compared
 from flashmoe_sim.tune.resize import Resizer
+from flashmoe_sim.tune.said import speed
 from flashmoe_sim.tune.shop import note_on
 from flashmoe_sim.tune.stock import Bought, Stock
 
@@ -48,8 +49,8 @@ class Advice:
         if self.enough:
             sure = (present.tok_s_lo or 0.0) >= self.target_tok_s
             less = "" if sure else "; it may be less: the lower end of the interval is below it"
-            return f"For {wanted} there is nothing to buy: the machine has {_speed(present)}{less}."
-        now = f"it has {_speed(present)} now" if present.tok_s else "no system runs on it now"
+            return f"For {wanted} there is nothing to buy: the machine has {speed(present)}{less}."
+        now = f"it has {speed(present)} now" if present.tok_s else "no system runs on it now"
         if self.bought:
             number = len(self.bought[0].kinds)
             one = "another computer" if self.bought[0].kinds == ("chip",) else "one other part"
@@ -60,7 +61,7 @@ class Advice:
         if self.fastest is None:
             return f"No change of a named part makes the machine faster; {now}."
         change = ", ".join(self.fastest.changes)
-        return f"Nothing in the catalogue reaches {wanted}; the fastest is {_speed(self.fastest.found)}, with {change}."
+        return f"Nothing in the catalogue reaches {wanted}; the fastest is {speed(self.fastest.found)}, with {change}."
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,9 +139,3 @@ def next_better(
                 most = speed
     useless = tuple(kind for kind in options if all(row.kinds != (kind,) for row in rows))
     return NextBetter(present, tuple(rows), useless, note_on(parts), len(stock.tried), stock.resizer.evaluations)
-
-
-def _speed(found: Compared) -> str:
-    if found.tok_s is None or found.tok_s_lo is None or found.tok_s_hi is None:
-        return "no speed"
-    return f"{three(found.tok_s)} tok/s (90 % {three(found.tok_s_lo)} to {three(found.tok_s_hi)})"

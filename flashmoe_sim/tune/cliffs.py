@@ -13,6 +13,7 @@ from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import Compared, at_setting
 from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.tune.recommend import Recommendation
 from flashmoe_sim.tune.search import Searched
 
@@ -43,9 +44,17 @@ def largest_union(workload: Workload) -> tuple[int, int]:
 
 def _micro_batch(workload: Workload, case: Case, best: Compared) -> str:
     """Slots of a layer against the experts that one call uses."""
-    used, tokens = largest_union(workload)
     slots = best.system.plan(case).setup.bank.slots
-    if slots is None or tokens < 2:
+    if slots is None:
+        return ""
+    if isinstance(best.system, SlotBank) and best.system.micro_batch > 1:
+        size = best.system.micro_batch
+        return (
+            f"A micro-batch of {size} tokens uses up to {size} times the experts of one token, and the runtime stops "
+            f"if that is more than the {slots} slots: with fewer slots give a smaller -ub."
+        )
+    used, tokens = largest_union(workload)
+    if tokens < 2:
         return ""
     if used > slots:
         return (

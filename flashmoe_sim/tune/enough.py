@@ -19,7 +19,7 @@ from flashmoe_sim.timeline.interval import SD_90
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace
-from flashmoe_sim.tune.across import Scores, Transfer, score, transfer
+from flashmoe_sim.tune.across import Scores, score
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.search import FINE, kept_bytes, pick
 
@@ -72,13 +72,11 @@ class Convergence:
     """How the choice of a size follows from more and more of a trace.
 
     parts: the first 1/16, 1/8, 1/4 and 1/2 of it, where that is 32 tokens or more, and all of it.
-    halves: the choice of the first half on the second, and the other way round; none where a half is too short.
     largest: whether the choice is the largest setting that runs, or within the step between sizes of it.
     settings: how many there were to choose from.
     """
 
     parts: tuple[Part, ...]
-    halves: tuple[Transfer, ...]
     largest: bool
     settings: int
 
@@ -185,7 +183,7 @@ def converged(
     """What parts of a trace would have led to, among settings that were tried on all of it.
 
     tried: settings of one system that ran, each on the whole trace, as `Searched.tried` has them; of more than 12, the
-        choice, the fastest and others evenly spread are used. Replays each of them on one and a half traces in all.
+        choice, the fastest and others evenly spread are used. Replays each of them on less than one trace in all.
     """
     best = pick(tried, objective)
     assert best is not None
@@ -197,23 +195,13 @@ def converged(
     within = {int(np.searchsorted(so_far, total // part)) for part in PARTS if total // part >= PART_TOKENS}
     lasts = sorted(last for last in within if so_far[last] < total)  # a step of many tokens may be all there is
     ends = [int(steps[last]) + 1 for last in lasts]
-    pieces = [_cut(workload, None, end) for end in ends]
-    if ends:
-        pieces.append(_cut(workload, ends[-1], None))
-    found = []
-    for number, piece in enumerate(pieces):
+    parts = []
+    for number, (last, end) in enumerate(zip(lasts, ends, strict=True)):
         if progress is not None:
-            progress(number, len(pieces))
-        found.append(score(piece, case, whole.each))
-    parts = [
-        _part(int(so_far[last]), each.pick(objective), whole, objective)
-        for last, each in zip(lasts, found, strict=False)  # without the second half, which is the last
-    ]
-    halves: tuple[Transfer, ...] = ()
-    if found:
-        first, second = found[-2:]
-        halves = (transfer(first, second, objective), transfer(second, first, objective))
-    return Convergence((*parts, _part(total, best, whole, objective)), halves, _is_largest(best, tried), len(tried))
+            progress(number, len(lasts))
+        each = score(_cut(workload, end), case, whole.each, objective=objective)
+        parts.append(_part(int(so_far[last]), each.pick(objective), whole, objective))
+    return Convergence((*parts, _part(total, best, whole, objective)), _is_largest(best, tried), len(tried))
 
 
 def _part(tokens: int, chosen: Compared | None, whole: Scores, objective: Objective) -> Part:
@@ -244,8 +232,8 @@ def _decoded(trace: RoutingTrace) -> tuple[NDArray[Any], NDArray[np.int64]]:
     return steps, tokens
 
 
-def _cut(workload: Workload, begin: int | None, end: int | None) -> Workload:
-    return prepare(cut(workload.trace, steps=(begin, end)), workload.geometry)
+def _cut(workload: Workload, end: int) -> Workload:
+    return prepare(cut(workload.trace, steps=(None, end)), workload.geometry)
 
 
 def _round(tokens: int) -> int:

@@ -9,8 +9,10 @@ from typing import Any
 
 from flashmoe_sim.io.numbers import plain
 from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.systems.prompt import MADE_MISSES, prompted
 from flashmoe_sim.timeline.interval import SIZES
 from flashmoe_sim.trace.phases import find_phases
+from flashmoe_sim.trace.prompt import MICRO_BATCH
 from flashmoe_sim.tune.recommend import Recommendation
 
 MOST_NAMED = 4
@@ -24,6 +26,7 @@ def evidence(found: Recommendation) -> list[str]:
     ran = sum(one.runs for one in found.found.systems)
     return [
         _trace(found),
+        *_prompt(found),
         f"Hits are counted under the contract {plan.setup.contract}; seconds are of the execution model "
         f"{plan.execution.name}.",
         *_machine(plan.machine),
@@ -39,6 +42,26 @@ def _trace(found: Recommendation) -> str:
     made = "a made trace" if found.borrowed else "the trace"
     prompt = "" if phases is not None else "; it does not say which of them are the prompt's"
     return f"{made.capitalize()} {trace.name}: {trace.tokens:,} tokens, {len(trace.layers)} layers{prompt}."
+
+
+def _prompt(found: Recommendation) -> list[str]:
+    """What the prompt is made of."""
+    asked = found.objective.prompt_tokens
+    if not asked:
+        return []
+    made = prompted(found.workload, asked)[1]
+    decoded = made.tokens - made.recorded
+    said = f"The prompt is the first {made.tokens:,} tokens of a recorded one."
+    if decoded:
+        before = f"{made.recorded:,} tokens of a recorded prompt and " if made.recorded else ""
+        few, many = MADE_MISSES
+        said = (
+            f"The prompt is made of {before}{decoded:,} decoded tokens. In five traces prompts used {few:g} to "
+            f"{many:g} times as many experts as decoded tokens; the interval of the prompt speed is wider for it."
+        )
+    batches = "" if found.best.best.system.prompt_choices else f", in micro-batches of {MICRO_BATCH} tokens"
+    longer = "" if made.tokens >= asked else f" All {asked:,} tokens are taken to be as fast{batches}."
+    return [said + longer]
 
 
 def _machine(machine: Machine) -> list[str]:

@@ -39,10 +39,9 @@ RATES = {
 
 @dataclass(frozen=True, eq=False)
 class Lever:
-    """One change of a machine, and the fastest system before and after it. machine: the changed one."""
+    """One change of a machine, and the fastest system before and after it."""
 
     change: str
-    machine: Machine
     before: Compared
     after: Compared
 
@@ -89,7 +88,7 @@ def levers(
         if progress is not None:
             progress(number, len(machines))
         after = resizer.fastest(machine)
-        found.append(Lever(change, machine, before, after if after.tok_s is None else resizer.sure(after, machine)))
+        found.append(Lever(change, before, after if after.tok_s is None else resizer.sure(after, machine)))
     return sorted(found, key=lambda one: -one.gain)
 
 

@@ -28,12 +28,14 @@ class Objective:
             raise unknown_name("objective", self.goal, GOALS)
         if self.goal != "decode" and self.prompt_tokens < 1:
             raise BadInput(f"--objective {self.goal}: say how long the prompt is, such as --prompt-tokens 4000")
+        if self.goal == "decode" and self.prompt_tokens:
+            raise BadInput("--prompt-tokens says how long a prompt to read; add --objective prompt or both")
         if self.answer_tokens < 1:
             raise BadInput(f"an answer of {self.answer_tokens} tokens; expected 1 or more")
 
     def seconds(self, found: Compared) -> float | None:
-        """Seconds of a system in a comparison; None if it cannot run, or does not say its prompt speed."""
-        prompt_s, token_s = 0.0, 0.0
+        """Seconds of a system in a comparison; None if it cannot run, or its prompt was not timed."""
+        prompt_s = 0.0
         if found.tok_s is None:
             return None
         token_s = 1 / found.tok_s

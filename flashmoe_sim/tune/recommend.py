@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.parts import Parts
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Compared, at_setting
+from flashmoe_sim.systems.fits import nothing_runs
+from flashmoe_sim.systems.prompt import prompted
 from flashmoe_sim.timeline.assemble import Conditions, weights_of
 from flashmoe_sim.tune.across import Transfer, across
 from flashmoe_sim.tune.buy import Advice, NextBetter, buy, next_better
@@ -123,7 +124,8 @@ def recommend(
 
     borrowed: whether the trace is another model's, so that misses are less sure. others: traces of other work with the
     same model, to say how the choice holds on them. purchase: to say what to buy.
-    Raises BadInput if no system can run there, saying what the least needs, and if the trace is too short.
+    Raises BadInput if no system can run there, saying what the least needs, if the trace is too short, and if the
+    objective has a prompt and no call of the trace says its tokens.
     """
     check_length(workload)
     weights_of(workload, Conditions(dense_bytes=case.dense_bytes))  # refuses a trace of another model
@@ -131,16 +133,22 @@ def recommend(
         _refuse_another_model(workload, other)
         if other.trace.content_id in {one.trace.content_id for one in (workload, *others[:number])}:
             raise BadInput(f"{other.trace.name}: is given twice; give traces of other work")
+    objective = objective or Objective()
+    if objective.prompt_tokens:
+        prompted(workload, objective.prompt_tokens)  # refuses a trace that no prompt can be made of
     found = search(workload, case, systems, objective=objective, borrowed=borrowed, progress=progress)
     ran = [one for one in found.systems if one.runs]
     if not ran:
-        raise _nothing_runs(case, found)
+        raise nothing_runs(case, [(one.best.system, one.best.why_not) for one in found.systems])
     fastest = pick([one.best for one in ran], found.objective)
     best = next(one for one in ran if one.best is fastest)
     main_line = next((one for one in ran if one.best.system.engine == MAIN_LINE), None)
 
     def timed(one: Compared) -> Compared:
-        return one if one is best.best else at_setting(workload, case, one.system, borrowed=borrowed)
+        tokens = objective.prompt_tokens
+        return (
+            one if one is best.best else at_setting(workload, case, one.system, borrowed=borrowed, prompt_tokens=tokens)
+        )
 
     return Recommendation(
         case,
@@ -199,7 +207,8 @@ def neighbours(found: Recommendation) -> list[Compared]:
     above = [value for value in values if value >= own * APART]
     chosen = (below[:1] + above[:1]) if above else below[:2]
     systems = [replace(best.system, **{size: value}) for value in chosen]
-    return [best, *(at_setting(found.workload, found.case, one, borrowed=found.borrowed) for one in systems)]
+    on, case, tokens = found.workload, found.case, found.objective.prompt_tokens
+    return [best, *(at_setting(on, case, one, borrowed=found.borrowed, prompt_tokens=tokens) for one in systems)]
 
 
 def _sizes(
@@ -233,35 +242,3 @@ def _fewer(system: System, case: Case, timed: Callable[[Compared], Compared]) ->
     less = sorted({(3 * top_k + 3) // 4, (top_k + 1) // 2} - {top_k, getattr(system, TOP_K)}, reverse=True)
     found = [timed(Compared(replace(system, top_k=fewer))) for fewer in less]  # type: ignore[call-arg]
     return tuple(one for one in found if one.tok_s is not None)
-
-
-def _nothing_runs(case: Case, found: Found) -> BadInput:
-    """What a person would need for the system that needs least."""
-    machine, model = case.machine, case.model
-    reasons = "; ".join(f"{one.best.system.spec}: {one.best.why_not}" for one in found.systems[:3])
-    more = f"; and {len(found.systems) - 3} more" if len(found.systems) > 3 else ""
-    needs = min((least for one in found.systems if (least := _least_bytes(one.best.system, case))), default=0)
-    advice = ""
-    if needs > _memory_bytes(case):
-        advice = (
-            f"the least that any of them needs is {needs / GIB:.1f} GiB in all; give a smaller quantization, or a "
-            "machine with more memory"
-        )
-    return BadInput(f"{machine.name}: no system can run {model.name} there: {reasons}{more}", advice=advice)
-
-
-def _least_bytes(system: System, case: Case) -> int | None:
-    """What the smallest size of a system keeps, where nothing but memory is in its way."""
-    try:
-        if system.why_not(case):
-            return None
-        sizes = () if system.size_given else system.sizes(case)
-        least = replace(system, **{system.size: sizes[0]}) if sizes else system.sized(case)
-        return sum(share.size_bytes for share in least.memory(case) if share.where != "mapped")
-    except BadInput:
-        return None
-
-
-def _memory_bytes(case: Case) -> int:
-    """All that a model can take of the machine; none if its RAM is not known."""
-    return case.ram_bytes + (case.gpu_bytes if case.budget.gpu == "own" else 0)

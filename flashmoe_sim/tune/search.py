@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -54,7 +55,7 @@ def kept_bytes(found: Compared) -> int:
 
 
 def pick(tried: Sequence[Compared], objective: Objective) -> Compared | None:
-    """The setting that takes least memory of those within 3 % of the fastest; None if none runs.
+    """Of the settings within 3 % of the fastest, one without slot aliasing that takes least memory; None if none runs.
 
     3 % is what the seconds of two settings on one machine are sure to, so that those nearer are the same.
     """
@@ -62,8 +63,8 @@ def pick(tried: Sequence[Compared], objective: Objective) -> Compared | None:
     if not timed:
         return None
     least = min(seconds for seconds, _ in timed)
-    near = [(kept_bytes(one), seconds, one) for seconds, one in timed if seconds * (1 - NEAR) <= least]
-    return min(near, key=lambda item: item[:2])[2]
+    near = [(seconds, one) for seconds, one in timed if seconds * (1 - NEAR) <= least]
+    return min(near, key=lambda item: (bool(item[1].aliased_share), kept_bytes(item[1]), item[0]))[1]
 
 
 def search(
@@ -77,10 +78,10 @@ def search(
 ) -> Found:
     """Find the best setting of each system on a case.
 
-    Every size of every system is replayed; of systems at least half as fast as the fastest, sizes between those and
-    each value of `System.choices` are, too, one setting after another until none gains 3 %. A long trace is tried on a
-    stretch of it first. borrowed: whether the trace is another model's.
-    Raises BadInput if the objective needs a prompt, and the trace has none.
+    Every size of every system is replayed, and with every value of `System.prompt_choices` if the prompt counts; of
+    systems at least half as fast as the fastest, sizes between those and each value of `System.choices` are, too, one
+    setting after another until none gains 3 %. A long trace is tried on a stretch of it first.
+    borrowed: whether the trace is another model's.
     """
     searcher = _Searcher(workload, case, objective or Objective(), borrowed=borrowed)
     coarse = []
@@ -90,17 +91,12 @@ def search(
         coarse.append(searcher.sizes_of(system))
     speeds = [1 / seconds for one in coarse if (seconds := searcher.seconds(one.best)) is not None]
     found = []
-    for number, one in enumerate(coarse):
+    for number, (system, one) in enumerate(zip(systems, coarse, strict=True)):
         if progress is not None:
             progress(len(systems) + number, 2 * len(systems))
         seconds = searcher.seconds(one.best)
         near = seconds is not None and 1 / seconds >= WORTH * max(speeds)
-        found.append(searcher.with_interval(searcher.refined(one) if near else one))
-    if not any(searcher.seconds(one.best) is not None for one in found) and any(one.runs for one in found):
-        raise BadInput(
-            f"--objective {searcher.objective.goal}: the trace has no prompt to time; give --objective decode, or a "
-            "trace that was recorded with its prompt"
-        )
+        found.append(searcher.with_interval(searcher.refined(one, system) if near else one))
     order = sorted(found, key=lambda one: searcher.seconds(one.best) or math.inf)
     return Found(tuple(order), searcher.evaluations, searcher.objective)
 
@@ -122,11 +118,12 @@ class _Searcher:
 
     def at(self, system: System, workload: Workload) -> Compared:
         if (key := (workload, system)) not in self.known:
-            self.known[key] = at_setting(workload, self.case, system, interval=False)
+            tokens = self.objective.prompt_tokens
+            self.known[key] = at_setting(workload, self.case, system, interval=False, prompt_tokens=tokens)
         return self.known[key]
 
     def sizes_of(self, system: System) -> Searched:
-        """The system at each of its sizes, on the stretch."""
+        """The system at each of its sizes, on the stretch, with the best of its choices for prompts if those count."""
         try:
             if reason := system.why_not(self.case):
                 return Searched(Compared(system, reason))
@@ -134,25 +131,39 @@ class _Searcher:
             settings = [replace(system, **{system.size: size}) for size in sizes] or [system.sized(self.case)]
         except BadInput as error:
             return Searched(Compared(system, str(error)))
-        return self._searched([self.at(one, self.stretch) for one in settings])
+        ways = [settings]
+        for name, values in self._prompt_choices(system).items():
+            ways = [self._allowed([replace(one, **{name: value}) for one in each]) for each in ways for value in values]
+        found = [self._searched([self.at(one, self.stretch) for one in each]) for each in ways if each]
+        best = pick([one.best for one in found], self.objective)
+        return next((one for one in found if one.best is best), found[0])
 
-    def refined(self, coarse: Searched) -> Searched:
+    def _prompt_choices(self, system: System) -> Mapping[str, tuple[Any, ...]]:
+        """Those that a person left to be chosen, if the prompt counts."""
+        if not self.objective.prompt_tokens:
+            return {}
+        default = {item.name: item.default for item in fields(system)}
+        given = {name for name in system.prompt_choices if getattr(system, name) != default[name]}
+        return {name: values for name, values in system.prompt_choices.items() if name not in given}
+
+    def refined(self, coarse: Searched, asked: System) -> Searched:
         """With sizes between those tried, and with the system's other choices, on the whole trace."""
         found = self._searched([self.at(one.system, self.whole) for one in coarse.tried])
-        found = self._between(found)
+        if asked.size and not asked.size_given:
+            found = self._between(found)
+        choices = {**asked.choices, **self._prompt_choices(asked)}
         while True:
-            others = self._others(found.best.system)
+            others = self._others(found.best.system, choices)
             better = min(others, key=self._rank, default=found.best)
             if self._rank(better) >= (1 - NEAR) * self._rank(found.best):
                 return replace(found, others=tuple(others))
-            chosen = {name: getattr(better.system, name) for name in better.system.choices}
-            found = self._searched([self.at(replace(one.system, **chosen), self.whole) for one in found.tried])
+            chosen = {name: getattr(better.system, name) for name in choices}
+            settings = [replace(one.system, **chosen) for one in found.tried]
+            found = self._searched([self.at(one, self.whole) for one in self._allowed(settings) or settings])
 
     def _between(self, found: Searched) -> Searched:
         """Halves what lies between the best size and the next smaller one, and beyond the largest if it is fastest."""
         system = found.best.system
-        if len(found.tried) < 2:
-            return found
         fits = [getattr(one.system, system.size) for one in found.tried]
         refused = [size for size in system.sizes(self.case) if size > max(fits)]
         while gap := self._gap(found, min(refused, default=None)):
@@ -175,14 +186,24 @@ class _Searcher:
             gaps.append((sizes[-1], refused))
         return next((gap for gap in gaps if gap[1] - gap[0] > max(1, FINE * gap[1])), None)
 
-    def _others(self, system: System) -> list[Compared]:
-        """The system with each one of its choices made differently, of those that run."""
+    def _allowed(self, settings: Sequence[System]) -> list[System]:
+        """Those that are not smaller than the smallest size worth trying, which may follow from other settings."""
+
+        def least(system: System) -> int:
+            return min(system.sizes(self.case), default=0)
+
+        return [one for one in settings if not one.size or getattr(one, one.size) >= least(one)]
+
+    def _others(self, system: System, choices: Mapping[str, tuple[Any, ...]]) -> list[Compared]:
+        """The system with each one of these choices made differently, of those that run."""
         found = []
-        for name, values in system.choices.items():
+        for name, values in choices.items():
             for value in values:
                 try:
                     other = replace(system, **{name: value})
                 except BadInput:  # does not go with the other settings
+                    continue
+                if name in system.prompt_choices and not self._allowed([other]):
                     continue
                 if other != system and (one := self.at(other, self.whole)).tok_s is not None:
                     found.append(one)
@@ -200,7 +221,8 @@ class _Searcher:
         """The best setting with its interval, on the whole trace."""
         if not found.runs:
             return found
-        best = at_setting(self.whole, self.case, found.best.system, borrowed=self.borrowed)
+        tokens = self.objective.prompt_tokens
+        best = at_setting(self.whole, self.case, found.best.system, borrowed=self.borrowed, prompt_tokens=tokens)
         return replace(found, best=best, tried=tuple(best if one is found.best else one for one in found.tried))
 
 

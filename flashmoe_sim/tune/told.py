@@ -69,7 +69,8 @@ def recommend_for_each(
             for model in models
         ]
         return over_models([one.case for one in on], on[0].systems, progress=progress)
-    first = told(workload=workload, model=next(iter(models), None), machine=machines[0], systems=systems, **memory)
+    model = next(iter(models), None)
+    first = told(workload=workload, model=model, machine=machines[0], systems=systems, must_fit=False, **memory)
     assert first.workload is not None
     return over_machines(
         first.workload, first.case, first.systems, machines, borrowed=bool(first.borrowed), progress=progress

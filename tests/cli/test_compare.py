@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,9 @@ from flashmoe_sim import api
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.schema import COMPARED
 from flashmoe_sim.systems.table import SYSTEMS
+from tests.cli.asked import document
 
 ASKED = ["compare", "python-256", "--machine", "rtx-3090", "--kv", "1GiB"]
-
-
-@pytest.fixture(autouse=True)
-def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-
-
-def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    assert main([*arguments, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
 
 
 def test_the_table_has_the_systems_their_flags_and_what_cannot_run(capsys: pytest.CaptureFixture[str]) -> None:

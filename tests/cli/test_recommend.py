@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from flashmoe_sim import api
 from flashmoe_sim.cli.main import main
+from tests.cli.asked import document
 
 ASKED = ["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--system", "static-profile,placed,slot-bank"]
 PARTS = "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 32GiB + nvme-gen4"
-
-
-@pytest.fixture(autouse=True)
-def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-
-
-def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    assert main([*arguments, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
 
 
 def test_the_page_names_what_to_run_its_size_and_its_evidence(capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,6 +56,28 @@ def test_a_saved_page_and_the_files_of_its_command(
     assert main([*asked, "--force"]) == 0
 
 
+def test_what_exists_is_refused_before_the_search(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("advice.csv").write_text("mine")
+    assert main([*ASKED, "--save", "advice.md"]) == 2
+    assert "advice.csv: exists" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["advice.csv"]
+
+
+def test_a_prompt_that_the_trace_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["recommend", "--model", "olmoe-1b-7b", "--machine", "rtx-3060", "--system", "placed,slot-bank"]
+    asked += ["--objective", "both", "--prompt-tokens", "4000"]
+    best = document(capsys, *asked)["best"]
+    assert best["prompt_tok_s_lo"] < best["prompt_tok_s"] < best["prompt_tok_s_hi"]
+    assert main(asked) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "a prompt of 4,000 tokens and an answer of 500 take" in said
+    assert "The prompt is made of 512 decoded tokens." in said
+    assert "All 4,000 tokens are taken to be as fast" in said
+
+
 def test_a_model_without_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
     said = document(capsys, "recommend", "--model", "olmoe-1b-7b", "--machine", "rtx-3060", "--system", "placed,cpu")
     assert "no trace of olmoe-1b-7b:q4_k_m is at hand" in said["notes"][0]
@@ -103,10 +114,7 @@ def test_several_machines_and_several_models(capsys: pytest.CaptureFixture[str])
         (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--buy"], "write the machine as parts"),
         (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--save", "a.txt"], "ends in .md or .html"),
         (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--objective", "prompt"], "--prompt-tokens 4000"),
-        (
-            ["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--objective", "both", "--prompt-tokens", "9"],
-            "no prompt to time",
-        ),
+        (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--prompt-tokens", "9"], "--objective prompt or"),
         (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--system", "slot-bank:slots=2"], "6 experts"),
         (["recommend", "deepseek-v2-lite", "--model", "olmoe-1b-7b", "--machine", "rtx-3060"], "olmoe-1b-7b"),
         (["recommend", "--model", "kimi-k2,olmoe-1b-7b", "--machine", "rtx-3060,m1-8"], "give one model"),

@@ -17,7 +17,7 @@ from flashmoe_sim.policies._perf_profile import read_profile
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, System
 from flashmoe_sim.systems.bounded_insert import BoundedInsert
-from flashmoe_sim.systems.files import PLACEHOLDERS, placeholders, write_files
+from flashmoe_sim.systems.files import PLACEHOLDERS, placeholders, possible_files, with_files, write_together
 from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.ktransformers import KTransformers
 from flashmoe_sim.systems.placed import Placed
@@ -30,6 +30,15 @@ from tests.systems.cases import case, workload
 from tests.systems.models import big_model
 
 MOST_BYTES = 4095  # of a line: the program reads so many at once, and what is left as another line
+
+
+def write_files(
+    system: System, of: Case, traced: Workload | None, folder: Path, stem: str, *, force: bool = False
+) -> Launch:
+    launch, files = with_files(system, of, traced, folder, stem)
+    write_together(files, force=force)
+    assert set(files) <= set(possible_files(folder, stem))
+    return launch
 
 
 def read_csv(path: Path) -> dict[int, Counter[int]]:
@@ -123,6 +132,17 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     assert (tmp_path / "mine.csv").read_text() == "old"
     write_files(system, of, traced, tmp_path, "mine", force=True)
     assert read_csv(tmp_path / "mine.csv")
+
+
+def test_all_files_are_written_or_none(tmp_path: Path) -> None:
+    files = {tmp_path / "a.csv": b"a", tmp_path / "none" / "b.md": b"b"}
+    with pytest.raises(BadInput, match=r"b\.md: cannot be written"):
+        write_together(files)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "c.md").write_text("old")
+    with pytest.raises(BadInput, match=r"c\.md: exists"):
+        write_together({tmp_path / "a.csv": b"a", tmp_path / "c.md": b"c"})
+    assert [path.name for path in tmp_path.iterdir()] == ["c.md"]
 
 
 def test_many_variables_are_a_file_that_a_shell_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,8 @@ def test_the_others_are_passed_on() -> None:
     same, likeness = alike(TRACE, tokens=9, prompt=2, seed=4)
     assert made.equals(same)
     assert fit == likeness
+    made, _ = synthesize(like=TRACE, shape=SHAPE, tokens=9, seed=4)
+    assert made.n_experts == SHAPE.n_experts
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_the_others_are_passed_on() -> None:
         ({"curve": {8: 0.4}, "like": TRACE}, "give one of"),
         ({"curve": {8: 0.4}, "null": "uniform"}, "give one of"),
         ({"like": TRACE, "curve_tokens": 9}, "tokens of the curve are given, but no curve"),
-        ({"like": TRACE, "shape": SHAPE}, "what is routed is that of the trace to be like"),
+        ({"like": TRACE, "null": "uniform", "shape": SHAPE}, "a null model of a trace routes what that does"),
         ({"like": TRACE, "null": "uniform", "tokens": 9}, "a null model of a trace has that trace's tokens"),
         ({"like": TRACE, "null": "shuffled", "prompt": 9}, "a null model of a trace has that trace's tokens"),
         ({"like": TRACE, "null": "odd"}, "unknown null model 'odd'; known: shuffled, uniform"),

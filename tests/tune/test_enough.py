@@ -41,7 +41,6 @@ def test_a_working_set_that_stays_is_settled() -> None:
     assert found.sentences == (
         "slot-bank:slots=6 is the choice from 32 of 512 tokens on, within 3 %; a longer trace is unlikely to change it",
     )
-    assert [half.seconds_more for half in found.halves] == [0.0, 0.0]
 
 
 def test_a_first_half_that_misleads() -> None:
@@ -56,11 +55,6 @@ def test_a_first_half_that_misleads() -> None:
         "record about 2,000 tokens"
     )
     assert "take a larger size" in advice
-    forth, back = found.halves
-    assert forth.seconds_more is not None
-    assert forth.seconds_more > 1  # four slots for twelve experts
-    assert back.seconds_more is not None
-    assert abs(back.seconds_more) <= NEAR  # twelve slots serve four experts as well
 
 
 def test_a_short_trace_settles_only_the_largest_size() -> None:
@@ -116,7 +110,7 @@ def test_one_setting_and_many() -> None:
         made, small, tried(made, small, every), objective=DECODE, progress=lambda *step: steps.append(step)
     )
     assert chosen_slots(many)[-1] == 6
-    assert steps == [(number, 4) for number in range(4)]  # three parts and the second half
+    assert steps == [(number, 3) for number in range(3)]
 
 
 def test_steps_of_many_tokens() -> None:
@@ -127,7 +121,7 @@ def test_steps_of_many_tokens() -> None:
     single = drawn(small, [SIX], tokens=240)
     found = converged(single, small, tried(single, small), objective=DECODE)
     assert [part.tokens for part in found.parts] == [240]
-    assert (found.halves, found.speed_change) == ((), None)
+    assert found.speed_change is None
 
 
 def test_tokens_of_a_prompt_do_not_count() -> None:
@@ -136,9 +130,7 @@ def test_tokens_of_a_prompt_do_not_count() -> None:
     both = Objective(goal="both", prompt_tokens=100)
     found = converged(made, small, tried(made, small), objective=both)
     assert [part.tokens for part in found.parts] == [32, 64, 128]
-    forth, back = found.halves  # the second half has no prompt
-    assert (forth.own, back.chosen) == (None, None)
-    assert forth.sentence == "made, steps 128:: leads to no choice"
+    assert all(part.chosen is not None for part in found.parts)
 
 
 @pytest.mark.parametrize("tokens", [2, LEAST_TOKENS - 1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from flashmoe_sim.geometry.load import load_model
@@ -25,6 +26,7 @@ from flashmoe_sim.systems.static_profile import StaticProfile
 from flashmoe_sim.systems.told import parse_systems
 from flashmoe_sim.tune.cliffs import cliffs, largest_union
 from flashmoe_sim.tune.evidence import checked, evidence
+from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.recommend import APART, KNEE, Recommendation, neighbours, recommend
 from flashmoe_sim.tune.search import kept_bytes
 from tests.residency.builders import trace_of
@@ -122,6 +124,49 @@ def of_calls(calls: list[list[int]], tokens: list[int]) -> Workload:
 def test_the_largest_union_is_counted_in_distinct_experts() -> None:
     assert largest_union(of_calls([[1, 2], [3, 4, 3, 5], [6, 6, 6, 7]], [1, 2, 2])) == (3, 2)
     assert largest_union(of_calls([[1, 2]], [1])) == (2, 1)
+
+
+def with_a_prompt(tokens: int, **asked: Any) -> Recommendation:
+    of = case("m4-max-128", experts=32)
+    return found(of, SlotBank(), objective=Objective(prompt_tokens=tokens, **asked))
+
+
+def test_a_micro_batch_that_was_chosen_is_said_with_its_floor() -> None:
+    on = with_a_prompt(64, goal="prompt")
+    best = on.best.best.system
+    assert isinstance(best, SlotBank)
+    assert best.ubatch > 1
+    (said,) = [one for one in cliffs(on) if "A micro-batch" in one]
+    assert f"of {best.ubatch} tokens uses up to {best.ubatch} times the experts of one token" in said
+    assert f"more than the {best.slots} slots" in said
+    assert f"-ub {best.ubatch}" in on.best.best.launch.line  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("tokens", "said"), [(64, "made of 64 decoded tokens"), (4000, "made of 128 decoded tokens")])
+def test_evidence_says_what_a_prompt_is_made_of(tokens: int, said: str) -> None:
+    (prompt,) = [one for one in evidence(with_a_prompt(tokens, goal="both")) if one.startswith("The prompt is")]
+    assert said in prompt
+    assert ("All 4,000 tokens are taken to be as fast" in prompt) == (tokens == 4000)
+    assert not any("The prompt is" in one for one in evidence(found()))
+
+
+def test_every_size_and_neighbour_of_a_prompt_is_timed_with_it() -> None:
+    on = with_a_prompt(64, goal="both")
+    assert on.sizes is not None
+    for one in (on.sizes.smallest, on.sizes.knee, on.sizes.fastest, *on.fewer, *neighbours(on)):
+        assert one.prompt_tok_s_lo is not None
+    assert on.enough is not None
+    assert all(part.chosen is not None for part in on.enough.parts)
+
+
+def test_a_prompt_of_unknown_tokens_is_made_of_decoded_ones() -> None:
+    of = case()
+    trace = workload(of.model, tokens=128).trace
+    assert trace.phase is not None
+    first = (trace.steps < 20).astype(np.uint8)
+    unknown = trace.with_(n_tokens=np.where(first, 0, trace.n_tokens).astype(np.int32), phase=2 - first)
+    on = recommend(prepare(unknown, of.model), of, [Cpu()], objective=Objective(goal="prompt", prompt_tokens=9))
+    assert on.best.best.prompt_tok_s  # of decoded tokens, as those of the prompt are not known
 
 
 def test_a_pool_below_the_experts_of_a_token_is_named() -> None:

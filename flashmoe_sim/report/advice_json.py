@@ -1,0 +1,79 @@
+"""A recommendation as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flashmoe_sim.systems.compare import Compared
+from flashmoe_sim.tune.buy import Advice, NextBetter
+from flashmoe_sim.tune.cliffs import cliffs
+from flashmoe_sim.tune.evidence import evidence
+from flashmoe_sim.tune.recommend import Recommendation
+from flashmoe_sim.tune.search import Searched
+
+
+def document(found: Recommendation) -> dict[str, Any]:
+    """`sim recommend --json`."""
+    sizes = found.sizes
+
+    def row(one: Searched | Compared | None) -> dict[str, Any] | None:
+        if one is None:
+            return None
+        compared = one.best if isinstance(one, Searched) else one
+        launch = compared.launch
+        return compared.as_row() | {"environment": dict(launch.environment) if launch else {}}
+
+    return {
+        "model": found.case.model.name,
+        "machine": found.case.machine.name,
+        "objective": found.objective.goal,
+        "evaluations": found.found.evaluations,
+        "best": row(found.best),
+        "main_line": row(found.main_line),
+        "sizes": None
+        if sizes is None
+        else {
+            "setting": found.best.best.system.size,
+            "smallest": row(sizes.smallest),
+            "knee": row(sizes.knee),
+            "chosen": row(sizes.chosen),
+            "fastest": row(sizes.fastest),
+            "tried": [row(one) for one in found.best.tried],
+        },
+        "choices": [row(one) for one in found.best.others],
+        "fewer_experts": [row(one) for one in found.fewer],
+        "levers": [one.as_row() for one in found.levers],
+        "by_layer": None if found.by_layer is None else found.by_layer.to_dict(),
+        "enough": None
+        if found.enough is None
+        else {
+            "settled": found.enough.settled,
+            "wanted_tokens": found.enough.wanted_tokens,
+            "parts": [one.as_row() for one in found.enough.parts],
+        },
+        "transfers": [one.as_row() for one in found.transfers],
+        "bought": _bought_json(found.bought),
+        "rivals": [one.best.system.spec for one in found.rivals],
+        "systems": [row(one) for one in found.found.systems],
+        "cliffs": cliffs(found),
+        "evidence": evidence(found),
+        "notes": list(found.notes),
+    }
+
+
+def _bought_json(bought: Advice | NextBetter | None) -> dict[str, Any] | None:
+    if bought is None:
+        return None
+    rows = bought.bought if isinstance(bought, Advice) else bought.rows
+    advice = bought if isinstance(bought, Advice) else None
+    return {
+        "present": bought.present.as_row(),
+        "sentence": None if advice is None else advice.sentence,
+        "fastest": None if advice is None or advice.fastest is None else advice.fastest.as_row(),
+        "useless": [] if isinstance(bought, Advice) else list(bought.useless),
+        "target_tok_s": bought.target_tok_s if isinstance(bought, Advice) else None,
+        "rows": [one.as_row() for one in rows],
+        "note": bought.note or None,
+        "machines": bought.n_machines,
+        "evaluations": bought.evaluations,
+    }

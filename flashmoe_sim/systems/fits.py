@@ -1,0 +1,71 @@
+"""Whether anything can run on a machine at all, and what would be needed if not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.systems.base import Case, System
+
+NAMED = 3
+
+
+def why_none_fits(case: Case, system: System) -> str:
+    """Why a system cannot run at any of its sizes, before anything is replayed; empty if one can."""
+    try:
+        if reason := system.why_not(case):
+            return reason
+        sizes = () if system.size_given else system.sizes(case)
+        settings = [replace(system, **{system.size: size}) for size in sizes] or [system.sized(case)]
+    except BadInput as error:
+        return str(error)
+    reasons = [_why_not(case, one) for one in settings]
+    return "" if "" in reasons else reasons[0]
+
+
+def check_any_fits(case: Case, systems: Sequence[System]) -> None:
+    """Raises BadInput if none of the systems can run at any of its sizes."""
+    reasons = [(system, why_none_fits(case, system)) for system in systems]
+    if all(reason for _, reason in reasons):
+        raise nothing_runs(case, reasons)
+
+
+def nothing_runs(case: Case, reasons: Sequence[tuple[System, str]]) -> BadInput:
+    """The error if no system runs: why each one does not, and what the one that needs least would need."""
+    said = "; ".join(f"{system.spec}: {reason}" for system, reason in reasons[:NAMED])
+    more = f"; and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
+    needs = min((least for system, _ in reasons if (least := _least_bytes(system, case))), default=0)
+    advice = ""
+    if needs > _memory_bytes(case):
+        advice = (
+            f"the least that any of them needs is {needs / GIB:.1f} GiB in all; give a smaller quantization, or a "
+            "machine with more memory"
+        )
+    return BadInput(f"{case.machine.name}: no system can run {case.model.name} there: {said}{more}", advice=advice)
+
+
+def _why_not(case: Case, system: System) -> str:
+    try:
+        system.check(case)
+    except BadInput as error:
+        return str(error)
+    return ""
+
+
+def _least_bytes(system: System, case: Case) -> int | None:
+    """What the smallest size of a system keeps, where nothing but memory is in its way."""
+    try:
+        if system.why_not(case):
+            return None
+        sizes = () if system.size_given else system.sizes(case)
+        least = replace(system, **{system.size: sizes[0]}) if sizes else system.sized(case)
+        return sum(share.size_bytes for share in least.memory(case) if share.where != "mapped")
+    except BadInput:
+        return None
+
+
+def _memory_bytes(case: Case) -> int:
+    """All that a model can take of the machine; none if its RAM is not known."""
+    return case.ram_bytes + (case.gpu_bytes if case.budget.gpu == "own" else 0)

@@ -1,0 +1,110 @@
+"""A trace with a prompt as long as one asks, made of its own tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.trace.calls import run_starts, with_end
+from flashmoe_sim.trace.join import join_calls, phases_of
+from flashmoe_sim.trace.microbatch import in_micro_batches
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
+
+MICRO_BATCH = 512  # tokens of a prompt that engines of llama.cpp's kind route together, unless told otherwise
+
+
+@dataclass(frozen=True, eq=False)
+class Prompted:
+    """A trace whose first steps are a prompt, and whose others are decoded.
+
+    tokens: of the prompt. recorded: how many of them were one; the others are decoded tokens.
+    asked: how many tokens it should have.
+    """
+
+    trace: RoutingTrace
+    tokens: int
+    recorded: int
+    asked: int
+
+    @property
+    def made(self) -> bool:
+        """Whether it is not a recorded prompt of the length that was asked for."""
+        return self.recorded < self.asked
+
+
+def with_prompt(trace: RoutingTrace, tokens: int) -> Prompted:
+    """The trace with one prompt before its decoded tokens, in micro-batches of 512.
+
+    The prompt has the first tokens of the recorded ones, then decoded tokens in their order, which are decoded again
+    after it. A trace with fewer tokens than asked gives as many whole micro-batches as it has, or all it has if it has
+    no whole one. Calls of unknown tokens are left out of prompts.
+    Raises BadInput if no call has a known number of tokens, and for a prompt below 1.
+    """
+    if tokens < 1:
+        raise BadInput(f"a prompt of {tokens} tokens; expected 1 or more")
+    prompt = phases_of(trace) == PHASE_PROMPT
+    body = _calls(trace, ~prompt)
+    singles = [_by_token(_calls(trace, prompt)), _by_token(body)]
+    steps = [run_starts(one.steps).size for one in singles]
+    found = min(tokens, sum(steps))
+    if not found:
+        raise BadInput(
+            f"{trace.name or 'trace'}: does not say how many tokens its calls have, so there is no prompt to time; "
+            "give --objective decode, or another trace"
+        )
+    if MICRO_BATCH <= found < tokens:
+        found -= found % MICRO_BATCH
+    recorded = min(found, steps[0])
+    head = _stacked([_first(one, n) for one, n in zip(singles, (recorded, found - recorded), strict=True)])
+    head = in_micro_batches(head.with_(phase=np.full(head.calls, PHASE_PROMPT, np.uint8)), MICRO_BATCH)
+    body = body.with_(phase=np.full(body.calls, PHASE_DECODE, np.uint8))
+    whole = _stacked([head, body])
+    if body.sequence is not None and body.calls:
+        whole = whole.with_(sequence=np.concatenate([np.full(head.calls, body.sequence[0]), body.sequence]))
+    return Prompted(whole, found, recorded, tokens)
+
+
+def _calls(trace: RoutingTrace, kept: NDArray[np.bool_]) -> RoutingTrace:
+    return join_calls(trace, np.flatnonzero(kept), trace.steps[kept].astype(np.int64))
+
+
+def _by_token(trace: RoutingTrace) -> RoutingTrace:
+    """Each known token as a step of its own, in one text."""
+    if not trace.calls:
+        return trace
+    every = np.full(trace.calls, PHASE_PROMPT, np.uint8)
+    single = in_micro_batches(trace.with_(phase=every, sequence=None, step=trace.steps), 1)
+    first = run_starts(single.steps)
+    known = np.maximum.reduceat(single.n_tokens, first) == 1
+    return _calls(single, np.repeat(known, np.diff(with_end(first, single.calls))))
+
+
+def _first(trace: RoutingTrace, steps: int) -> RoutingTrace:
+    first = with_end(run_starts(trace.steps), trace.calls)
+    return _calls(trace, np.arange(trace.calls) < first[steps])
+
+
+def _stacked(parts: Sequence[RoutingTrace]) -> RoutingTrace:
+    """The calls of one part after another, with steps that count on; what is not routing is dropped."""
+    steps, begin, references = [], 0, 0
+    offsets = []
+    for part in parts:
+        number = np.cumsum(np.diff(part.steps, prepend=part.steps[:1]) != 0)
+        steps.append(begin + number)
+        begin += int(number[-1]) + 1 if part.calls else 0
+        offsets.append(part.offset[:-1] + references)
+        references += part.refs
+    return parts[0].with_(
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in ("layer", "n_tokens", "expert")},
+        offset=with_end(np.concatenate(offsets), references),
+        step=np.concatenate(steps).astype(np.int32),
+        phase=np.concatenate([phases_of(part) for part in parts]),
+        weight=None,
+        slot=None,
+        resident=None,
+        sequence=None,
+    )

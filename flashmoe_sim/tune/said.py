@@ -1,0 +1,24 @@
+"""Speeds in words."""
+
+from __future__ import annotations
+
+from flashmoe_sim.io.numbers import three
+from flashmoe_sim.systems.compare import Compared
+
+
+def speed(one: Compared) -> str:
+    """`12.1 tok/s (90 %: 10.2 to 14)`, with the interval if it is known."""
+    return _said(one.tok_s, one.tok_s_lo, one.tok_s_hi)
+
+
+def prompt_speed(one: Compared) -> str:
+    """The same of the prompt."""
+    return _said(one.prompt_tok_s, one.prompt_tok_s_lo, one.prompt_tok_s_hi)
+
+
+def _said(tok_s: float | None, lo: float | None, hi: float | None) -> str:
+    if tok_s is None:
+        return "no speed"
+    if lo is None or hi is None:
+        return f"{three(tok_s)} tok/s"
+    return f"{three(tok_s)} tok/s (90 %: {three(lo)} to {three(hi)})"

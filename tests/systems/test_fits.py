@@ -1,0 +1,84 @@
+"""What fits nowhere is refused before anything is replayed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.systems import told as module
+from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.compare import at_setting
+from flashmoe_sim.systems.cpu import Cpu
+from flashmoe_sim.systems.fits import check_any_fits, nothing_runs, why_none_fits
+from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.slot_bank import SlotBank
+from flashmoe_sim.systems.table import SYSTEMS
+from flashmoe_sim.systems.told import parse_systems, told
+from tests.systems.cases import case, workload
+
+
+@pytest.mark.parametrize("machine", ["rtx-3090", "m1-8", "laptop-ddr4"])
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_no_reason_means_that_some_size_fits(name: str, machine: str) -> None:
+    of = Case(case().model, load_machine(machine))
+    system = SYSTEMS[name]()
+    reason = why_none_fits(of, system)
+    sizes = [replace(system, **{system.size: size}) for size in _sizes(system, of)] or [system]
+    checked = []
+    for one in sizes:
+        try:
+            one.sized(of).check(of)
+        except BadInput:
+            continue
+        checked.append(one)
+    assert bool(checked) == (not reason)
+
+
+def _sizes(system: object, of: Case) -> list[int]:
+    try:
+        return list(system.sizes(of))  # type: ignore[attr-defined]
+    except BadInput:
+        return []
+
+
+def test_what_replays_is_not_refused() -> None:
+    of = case()
+    on = workload(of.model)
+    for name in ("placed", "slot-bank", "cpu"):
+        system = SYSTEMS[name]()
+        assert why_none_fits(of, system) == ""
+        assert at_setting(on, of, system.sized(of), interval=False).tok_s
+
+
+def test_nothing_is_made_for_a_model_that_fits_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(model: object) -> object:
+        raise AssertionError("no trace is needed")
+
+    monkeypatch.setattr(module, "borrow", refuse)
+    kimi, small = load_model("kimi-k2"), load_machine("m1-8")
+    with pytest.raises(
+        BadInput, match=r"m1-8: no system can run kimi-k2.*the least that any of them needs is 8\.\d GiB"
+    ):
+        told(workload=None, model=kimi, machine=small)
+
+
+def test_several_machines_are_not_refused_for_the_first() -> None:
+    model, small = load_model("olmoe-1b-7b"), load_machine("m1-8")
+    assert told(workload=None, model=model, machine=small, systems="placed", must_fit=False).workload is not None
+    with pytest.raises(BadInput, match="no system can run"):
+        told(workload=None, model=model, machine=small, systems="placed")
+
+
+def test_three_reasons_are_named() -> None:
+    of = case("m1-8")
+    said = str(nothing_runs(of, [(system, "no") for system in parse_systems("cpu,placed,slot-bank,crow,imp")]))
+    assert said.startswith("m1-8: no system can run small there: cpu: no; placed: no; slot-bank: no; and 2 more")
+    check_any_fits(of, [Cpu()])
+    with pytest.raises(BadInput, match="placed: needs a GPU with a memory of its own"):
+        check_any_fits(of, [Placed()])
+    with pytest.raises(BadInput, match="1 slots; a token routes 2 experts"):
+        check_any_fits(of, [SlotBank(slots=1)])

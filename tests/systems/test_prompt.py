@@ -1,0 +1,77 @@
+"""Prompts that are timed, and their intervals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.compare import at_setting
+from flashmoe_sim.systems.cpu import Cpu
+from flashmoe_sim.systems.hot_cache import HotCache
+from flashmoe_sim.systems.prompt import MADE_MISSES, prompted
+from flashmoe_sim.systems.slot_bank import SlotBank
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
+from tests.systems.cases import case, workload
+
+PROMPT = 40
+
+
+def both(of: Case, *, tokens: int = 128) -> Workload:
+    """The first 40 tokens are recorded as a prompt."""
+    trace = workload(of.model, tokens=tokens).trace
+    phase = np.where(trace.steps < PROMPT, PHASE_PROMPT, PHASE_DECODE).astype(np.uint8)
+    return prepare(trace.with_(phase=phase), of.model)
+
+
+def test_a_prompt_has_the_speed_of_its_tokens() -> None:
+    """On a bank that holds everything nothing but the number of tokens in a call matters."""
+    of = case("m4-max-128")
+    on, system = both(of), SlotBank(slots=16)
+    as_it_is = at_setting(on, of, system, interval=False)
+    asked = at_setting(on, of, system, interval=False, prompt_tokens=PROMPT)
+    assert asked.prompt_tok_s == pytest.approx(as_it_is.prompt_tok_s)
+    assert asked.tok_s == pytest.approx(as_it_is.tok_s)
+
+
+def test_a_prompt_is_read_faster_in_larger_micro_batches() -> None:
+    of = case("m4-max-128")
+    speeds = [
+        at_setting(both(of), of, SlotBank(slots=16, ubatch=size), interval=False, prompt_tokens=PROMPT).prompt_tok_s
+        for size in (1, 4, 16)
+    ]
+    assert speeds == sorted(speeds, key=lambda speed: speed or 0.0)
+
+
+def test_the_interval_is_wider_below_for_a_prompt_of_decoded_tokens() -> None:
+    of = case("m4-max-128")
+    system = SlotBank(slots=6)
+    recorded = at_setting(both(of), of, system, prompt_tokens=PROMPT)
+    made = at_setting(workload(of.model, tokens=128), of, system, prompt_tokens=PROMPT)
+    for one in (recorded, made):
+        assert one.prompt_tok_s is not None
+        assert one.prompt_tok_s_lo is not None
+        assert one.prompt_tok_s_hi is not None
+    assert made.prompt_tok_s_lo / made.prompt_tok_s < recorded.prompt_tok_s_lo / recorded.prompt_tok_s  # type: ignore[operator]
+    borrowed = at_setting(workload(of.model, tokens=128), of, system, borrowed=True, prompt_tokens=PROMPT)
+    assert borrowed.prompt_tok_s_lo < made.prompt_tok_s_lo  # type: ignore[operator]
+    assert MADE_MISSES[0] == 1  # so that it is not wider above
+    in_memory = [at_setting(on, of, Cpu(), prompt_tokens=PROMPT) for on in (both(of), workload(of.model, tokens=128))]
+    assert in_memory[0].prompt_tok_s_lo == pytest.approx(in_memory[1].prompt_tok_s_lo, rel=0.02)
+
+
+def test_a_system_with_a_profile_reads_a_prompt_of_the_half_that_it_is_judged_on() -> None:
+    of = case()
+    found = at_setting(both(of), of, HotCache(max_mib=64), prompt_tokens=PROMPT)
+    assert found.prompt_tok_s
+    assert found.prompt_tok_s_lo
+
+
+def test_a_workload_is_given_its_prompt_once() -> None:
+    on = workload(case().model)
+    assert prompted(on, 10)[0] is prompted(on, 10)[0]
+    assert prompted(on, 11)[1].tokens == 11
+    assert replace(on) is not on
