@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -68,9 +68,14 @@ def steps_after(chunk: RoutingTrace, last: Last) -> NDArray[np.int32]:
     return steps.astype(np.int32)
 
 
+def whole(chunk: Chunk) -> RoutingTrace:
+    """A chunk that has all calls of its trace as an ordinary trace."""
+    return RoutingTrace(**{item.name: getattr(chunk, item.name) for item in fields(RoutingTrace)})
+
+
 def head_of(trace: RoutingTrace) -> Chunk:
     """What holds for all chunks of a trace: a chunk without calls."""
-    return _part(trace, 0, 0)
+    return part_of(trace, 0, 0)
 
 
 def cut_up(trace: RoutingTrace, calls: list[int]) -> LongTrace:
@@ -78,11 +83,39 @@ def cut_up(trace: RoutingTrace, calls: list[int]) -> LongTrace:
     bounds = [0, *calls, trace.calls]
     return LongTrace(
         head_of(trace),
-        lambda: (_part(trace, begin, end) for begin, end in zip(bounds[:-1], bounds[1:], strict=True)),
+        lambda: (part_of(trace, begin, end) for begin, end in zip(bounds[:-1], bounds[1:], strict=True)),
     )
 
 
-def _part(trace: RoutingTrace, begin: int, end: int) -> Chunk:
+def joined(some: Chunk, more: Chunk) -> Chunk:
+    """Two chunks, one after the other, as one."""
+    arrays = {"offset": np.concatenate([some.offset, some.offset[-1] + more.offset[1:]])}
+    for name in (*PER_CALL, *PER_REFERENCE):
+        if getattr(some, name) is not None:
+            arrays[name] = np.concatenate([getattr(some, name), getattr(more, name)])
+    return replace(some, **arrays)
+
+
+def regrouped(chunks: Iterator[Chunk], *, calls: int, refs: int) -> Iterator[Chunk]:
+    """The same calls in chunks as long as `calls` and `refs` allow, one call at least, however they came."""
+    rest: Chunk | None = None
+    for chunk in chunks:
+        rest = chunk if rest is None else joined(rest, chunk)
+        begin = 0
+        while True:
+            end = min(begin + calls, int(np.searchsorted(rest.offset, rest.offset[begin] + refs, side="right")) - 1)
+            end = max(end, begin + 1)
+            if end >= rest.calls:
+                break
+            yield part_of(rest, begin, end)
+            begin = end
+        rest = part_of(rest, begin, rest.calls)
+    if rest is not None and rest.calls:
+        yield rest
+
+
+def part_of(trace: RoutingTrace, begin: int, end: int) -> Chunk:
+    """The calls from `begin` to before `end`, without a copy of what belongs to references."""
     own = {item.name: getattr(trace, item.name) for item in fields(RoutingTrace)}
     first, last = (int(trace.offset[call]) for call in (begin, end))
     for name in PER_CALL:
