@@ -6,7 +6,7 @@ import click
 
 from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table
 from flashmoe_sim.cli.options import asks
-from flashmoe_sim.cli.workload import load_workload, model_option, trace_argument
+from flashmoe_sim.cli.workload import in_chunks_option, load_workload, model_option, read_long, trace_argument
 from flashmoe_sim.io.sizes import size
 
 SHOWN = 20
@@ -35,10 +35,19 @@ KEPT = (
     },
 )
 @model_option
+@in_chunks_option
 @lenient_option
 @json_option
 def command(
-    trace: str, policy: str, contract: str, model: str | None, io_split: int, lenient: bool, as_json: bool
+    trace: str,
+    policy: str,
+    contract: str,
+    model: str | None,
+    *,
+    io_split: int,
+    in_chunks: bool,
+    lenient: bool,
+    as_json: bool,
 ) -> None:
     """Count every bank size of TRACE in one pass; the table shows some, --json all.
 
@@ -49,16 +58,22 @@ def command(
     """
     from flashmoe_sim.policies.table import parse_policy
     from flashmoe_sim.residency.curve import hit_curve
+    from flashmoe_sim.residency.long_curve import hit_curve_in_chunks
+    from flashmoe_sim.residency.workload import find_geometry
 
     chosen = parse_policy(policy)
-    workload = load_workload(trace, model, lenient=lenient)
-    totals = {
-        slots: counts.total()
-        for slots, counts in hit_curve(workload, chosen, contract=contract, io_split=io_split).items()
-    }
+    if in_chunks:
+        geometry = find_geometry(trace, model)
+        with read_long(trace, lenient=lenient) as long:
+            name = long.head.name
+            curve = hit_curve_in_chunks(long, chosen, contract=contract, io_split=io_split, geometry=geometry)
+    else:
+        workload = load_workload(trace, model, lenient=lenient)
+        name, curve = workload.trace.name, hit_curve(workload, chosen, contract=contract, io_split=io_split)
+    totals = {slots: counts.total() for slots, counts in curve.items()}
     if as_json:
         rows = [{"bank": slots, **{name: total[name] for name in KEPT}} for slots, total in totals.items()]
-        print_json({"trace": workload.trace.name, "policy": chosen.spec, "contract": contract, "curve": rows})
+        print_json({"trace": name, "policy": chosen.spec, "contract": contract, "curve": rows})
         return
     shown = _some(list(totals))
     columns = [("bank", "right"), ("hits", "right"), ("misses", "right"), ("evicted", "right"), ("hit %", "right")]
@@ -77,7 +92,7 @@ def command(
         for slots in shown
     ]
     caption = f"{len(shown)} of {len(totals)} sizes; --json gives all"
-    print_table(columns, cells, title=f"{workload.trace.name}: {chosen.spec}, contract {contract}", caption=caption)
+    print_table(columns, cells, title=f"{name}: {chosen.spec}, contract {contract}", caption=caption)
 
 
 def _some(sizes: list[int]) -> list[int]:

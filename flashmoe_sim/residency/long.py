@@ -6,7 +6,7 @@ of the chunks nothing is kept but what a predictor keeps of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.outside import blaming
+from flashmoe_sim.policies.bank import Scope
 from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy, ProfiledPolicy
 from flashmoe_sim.prefetchers.base import Memory, PastOnly, step_ends
 from flashmoe_sim.prefetchers.none import NoPrefetch
@@ -104,16 +105,17 @@ def why_not_in_chunks(setup: Setup) -> str | None:
     """Why a setup cannot be replayed in chunks; None if it can."""
     policy, prefetch = setup.policy, setup.prefetch
     whole = "replay the whole trace, or a part (`sim trace cut`)"
-    if policy.hindsight or prefetch.hindsight:
-        kind, chosen = ("policy", policy.spec) if policy.hindsight else ("predictor", prefetch.spec)
-        return f"{kind} {chosen} needs the requests to come, and a trace in chunks does not tell them; {whole}"
-    if not isinstance(policy, EvictingPolicy | PinningPolicy):
-        return f"policy {policy.spec} plans over all steps of a trace at once; {whole}"
     if isinstance(policy, ProfiledPolicy) and (not policy.profile or policy.profile.startswith("first-")):
         return (
             f"policy {policy.spec} counts requests in the trace before it is replayed; "
-            f"give it a profile of its own ({policy.name}:profile=OTHER-TRACE), or {whole}"
+            f"give it another trace as profile ({policy.name}:profile=FILE), or {whole}"
         )
+    if not isinstance(policy, EvictingPolicy | PinningPolicy):
+        return f"policy {policy.spec} plans over all steps of a trace at once; {whole}"
+    knows_all = isinstance(policy, EvictingPolicy) and policy.hindsight
+    if knows_all or prefetch.hindsight:
+        chosen = f"policy {policy.spec}" if knows_all else f"predictor {prefetch.spec}"
+        return f"{chosen} needs the requests to come, and a trace in chunks does not tell them; {whole}"
     if not isinstance(prefetch, NoPrefetch | PastOnly):
         return f"predictor {prefetch.spec} predicts for all of a trace at once; make it a PastOnly, or {whole}"
     return None
@@ -145,12 +147,8 @@ def _advance(state: ReplayState, calls: Workload) -> ReplayState:
     ends[:-1] = step_ends(trace.steps)[:-1]
     ends[0] = state.last.calls > 0 and int(trace.steps[0]) != state.last.step
     state = _serve(state, calls, ends)
-    row = np.searchsorted(trace.layers, trace.layer)
-    tokens = state.tokens.copy()
-    np.add.at(tokens, row, trace.n_tokens)
-    unions = added(state.unions, calls.unions(state.setup.scope, range(len(state.banks))))
-    last = Last(int(trace.layer[-1]), int(trace.steps[-1]), state.last.calls + trace.calls)
-    return replace(state, tokens=tokens, unions=unions, last=last)
+    unions, tokens = totals_of(calls, state.setup.scope, state.unions, state.tokens)
+    return replace(state, tokens=tokens, unions=unions, last=last_of(calls))
 
 
 def finish(state: ReplayState) -> Counts:
@@ -243,13 +241,40 @@ def replay_chunks(
     """
     head = fit_head(trace.head, geometry)
     states = {setup: begin(head, setup) for setup in setups}
-    last = Last()
-    for chunk in trace.read():
-        calls = chunk_workload(head, chunk, last)
+    for calls in each_chunk(trace, head):
         for setup, state in states.items():
             states[setup] = _advance(state, calls)
+    return {setup: finish(state) for setup, state in states.items()}
+
+
+def each_chunk(trace: LongTrace, head: Workload) -> Iterator[Workload]:
+    """Read a long trace; `head` is its head, fitted to the model.
+
+    Raises BadInput for a trace without calls, and for a chunk that is not of this model.
+    """
+    last = Last()
+    for chunk in trace.read():
         if chunk.calls:
-            last = Last(int(chunk.layer[-1]), int(calls.trace.steps[-1]), last.calls + chunk.calls)
+            calls = chunk_workload(head, chunk, last)
+            yield calls
+            last = last_of(calls)
     if not last.calls:
         raise BadInput(f"{head.trace.name}: no routed calls in it; record or convert the trace again")
-    return {setup: finish(state) for setup, state in states.items()}
+
+
+def last_of(calls: Workload) -> Last:
+    """The last call of a chunk."""
+    trace = calls.trace
+    return Last(int(trace.layer[-1]), int(trace.steps[-1]), calls.first_call + trace.calls)
+
+
+def totals_of(
+    calls: Workload, scope: Scope, unions: NDArray[np.int64], tokens: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How many calls ask for 0, 1, 2, … distinct experts, and the tokens of each layer, i64 [layers].
+
+    unions, tokens: the same of all earlier chunks.
+    """
+    row = np.searchsorted(calls.trace.layers, calls.trace.layer)
+    tokens = tokens + np.bincount(row, calls.trace.n_tokens, len(tokens)).astype(np.int64)
+    return added(unions, calls.unions(scope, range(len(calls.pools(scope))))), tokens

@@ -138,7 +138,7 @@ class Pool:
 
 def build_pools(trace: RoutingTrace, *, scope: Scope = "layer") -> list[Pool]:
     """The pools of a trace: one per layer in the order of `trace.layers`, or one for all."""
-    steps = MOST_STEPS if isinstance(trace, Chunk) else int(trace.steps[-1]) + 1
+    steps = MOST_STEPS if isinstance(trace, Chunk) else int(trace.steps.max()) + 1
     counts = [trace.n_experts[layer] for layer in trace.layers]
     rows = np.arange(len(counts), dtype=np.int32)
     row_of_layer = np.zeros(max(trace.layers) + 1, np.int32)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import CODES, code_of, with_code
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.trace.calls import ID_MAX
-from flashmoe_sim.trace.check import BY_LAYER, PER_CALL, PER_REFERENCE, REQUIRED, check_trace
+from flashmoe_sim.trace.check import BY_LAYER, PER_CALL, PER_REFERENCE, REQUIRED
 from flashmoe_sim.trace.chunk import Chunk, LongTrace, cut_up, regrouped
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
@@ -54,8 +54,16 @@ def write_store(trace: RoutingTrace, path: Path, *, force: bool = False) -> None
     write_chunks(cut_up(trace, []), path, force=force)
 
 
-def write_chunks(trace: LongTrace, path: Path, *, force: bool = False) -> tuple[int, int]:
-    """Write a long trace as it is read; the file is the one `write_store` writes. Returns its calls and references.
+class Written(NamedTuple):
+    """What a store holds."""
+
+    calls: int
+    refs: int
+    tokens: int
+
+
+def write_chunks(trace: LongTrace, path: Path, *, force: bool = False) -> Written:
+    """Write a long trace as it is read; the file is the one `write_store` writes.
 
     Raises what `write_store` raises.
     """
@@ -63,7 +71,7 @@ def write_chunks(trace: LongTrace, path: Path, *, force: bool = False) -> tuple[
     import pyarrow.parquet as pq
 
     head, checksum = trace.head, _Checksum(trace.head)
-    columns = _columns(head)
+    columns, tokens = _columns(head), np.zeros(max(head.layers, default=0) + 1, np.int64)
     schema = pa.schema([pa.field(name, column.type, nullable=False) for name, column in columns.items()])
     with (
         atomic_writer(path, force=force) as stream,
@@ -71,11 +79,12 @@ def write_chunks(trace: LongTrace, path: Path, *, force: bool = False) -> tuple[
     ):
         for chunk in regrouped(trace.read(), calls=CALLS_PER_ROW_GROUP, refs=REFS_PER_ROW_GROUP):
             checksum.add(chunk)
+            tokens += np.bincount(chunk.layer, chunk.n_tokens, len(tokens)).astype(np.int64)
             writer.write_table(pa.Table.from_arrays([*_columns(chunk).values()], schema=schema))
         about = _described(head, checksum.calls, checksum.refs)
         about[CHECKSUM] = checksum.of(about)
         writer.add_key_value_metadata({METADATA_KEY: json.dumps(about, sort_keys=True).encode()})
-    return checksum.calls, checksum.refs
+    return Written(checksum.calls, checksum.refs, int(tokens.max()))
 
 
 def _columns(trace: RoutingTrace) -> dict[str, Any]:
@@ -149,7 +158,6 @@ def read_chunks(
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise _damaged_store(path, error) from None
     head = Chunk(**fields, **arrays, notes=notes, all_layers=tuple(np.flatnonzero(seen).tolist()))
-    check_trace(head, where=str(path))
     per_batch = max(REFS_PER_ROW_GROUP // max(about["refs"] // max(about["calls"], 1), 1), 1)
     return LongTrace(head, partial(_read_on, path, head, about, min(per_batch, CALLS_PER_ROW_GROUP), progress))
 
@@ -162,7 +170,6 @@ def _read_on(
         try:
             for table in _batches(file, calls):
                 chunk = replace(head, **_arrays(table, table.column_names))
-                check_trace(chunk, where=str(path))
                 checksum.add(chunk)
                 yield chunk
                 if progress:

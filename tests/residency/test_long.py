@@ -17,8 +17,11 @@ from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.base import PastOnly
 from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
+from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.counts import Counts
+from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.long import advance, begin, finish, fit_head, replay_chunks
+from flashmoe_sim.residency.long_curve import hit_curve_in_chunks
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup, why_not
 from flashmoe_sim.residency.workload import prepare
@@ -117,3 +120,40 @@ def test_a_state_is_a_value() -> None:
     assert_same(finish(advance(state, second)), once)
     assert_same(finish(advance(pickle.loads(saved), second)), once)  # noqa: S301 - written two lines above
     assert_same(once, replay(prepare(trace), setup).counts)
+
+
+@pytest.mark.parametrize("contract", ["protected", "atomic"])
+def test_lru_curve_in_chunks(contract: str) -> None:
+    for seed in range(20):
+        trace, rng = random_trace(seed), np.random.default_rng(seed)
+        whole = hit_curve(prepare(trace), Lru(), contract=contract)
+        found = hit_curve_in_chunks(cut_up(trace, cuts_of(trace, rng)), Lru(), contract=contract)
+        assert found.keys() == whole.keys()
+        for slots, counts in whole.items():
+            assert_same(found[slots], counts)
+
+
+def test_what_needs_the_whole_trace_is_refused_in_one_line() -> None:
+    long = cut_up(random_trace(1), [])
+    for policy, contract, predictor, why in (
+        ("min", "atomic", "none", "policy min needs the requests to come"),
+        ("lookahead-4", "atomic", "none", "needs the requests to come"),
+        ("lru", "atomic", "oracle-1", "predictor oracle-1 needs the requests to come"),
+        ("static", "atomic", "none", "counts requests in the trace before it is replayed"),
+        ("hot-window", "atomic", "none", "plans over all steps"),
+    ):
+        setup = Setup(Bank(slots=2), parse_policy(policy), contract, parse_prefetcher(predictor))
+        with pytest.raises(BadInput, match=why) as refused:
+            replay_chunks(long, [setup])
+        assert "\n" not in str(refused.value)
+    with pytest.raises(BadInput, match="no curve in chunks"):
+        hit_curve_in_chunks(long, parse_policy("min"))
+
+
+def test_a_chunk_of_another_model_is_refused() -> None:
+    trace = trace_of([(0, [1, 2], 1), (1, [0, 3], 1)], 4)
+    state = begin(fit_head(cut_up(trace, []).head), Setup(Bank(slots=2), contract="atomic"))
+    with pytest.raises(BadInput, match="layer 2 in the calls from 0"):
+        advance(state, trace_of([(2, [1], 1)], 4))
+    with pytest.raises(BadInput, match="expert 9"):
+        advance(state, trace_of([(1, [9], 1)], 16))
