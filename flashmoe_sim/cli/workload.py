@@ -21,7 +21,9 @@ model_option = click.option(
     "--model", metavar="SPEC", help="What an expert costs: a manifest, sidecar folder, GGUF file or name."
 )
 in_chunks_option = click.option(
-    "--in-chunks", is_flag=True, help="Read TRACE in chunks, for one that is larger than memory; the counts are the same."
+    "--in-chunks",
+    is_flag=True,
+    help="Read TRACE in chunks, for one that is larger than memory; the counts are the same.",
 )
 
 

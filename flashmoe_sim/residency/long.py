@@ -133,7 +133,9 @@ def chunk_workload(head: Workload, chunk: RoutingTrace, last: Last) -> Workload:
     """The next calls of a trace, with the layers, experts and model of the whole."""
     whole = head.trace
     if unknown := set(chunk.layers) - set(whole.layers):
-        raise BadInput(f"{whole.name}: layer {min(unknown)} in the calls from {last.calls}, but not in the trace's head")
+        raise BadInput(
+            f"{whole.name}: layer {min(unknown)} in the calls from {last.calls}, but not in the trace's head"
+        )
     arrays = {name: getattr(chunk, name) for name in ("layer", "n_tokens", "offset", "expert")}
     part = whole.with_(**arrays, step=steps_after(chunk, last))
     return replace(fit(part, head.geometry), first_call=last.calls)
@@ -192,7 +194,9 @@ def _serve(state: ReplayState, calls: Workload, ends: NDArray[np.bool_]) -> Repl
 def _check_uses(setup: Setup, now: PoolState) -> None:
     most = setup.policy.most_uses
     if most is not None and now.carry[NOW] > most:
-        raise BadInput(f"policy {setup.policy.spec}: counts at most {most:,} uses in one bank; cut the trace into parts")
+        raise BadInput(
+            f"policy {setup.policy.spec}: counts at most {most:,} uses in one bank; cut the trace into parts"
+        )
 
 
 def _ahead(

@@ -73,7 +73,9 @@ def _packed(state: State) -> tuple[list[NDArray[Any]], list[tuple[int, str]]]:
         if which == len(owners):
             owners.append(array)
         elif (owners[which].ctypes.data, owners[which].nbytes) != (array.ctypes.data, array.nbytes):
-            raise BadInput("two arrays of a policy's state share a part of their memory; give each its own, or all of it")
+            raise BadInput(
+                "two arrays of a policy's state share a part of their memory; give each its own, or all of it"
+            )
         seen.append((which, array.dtype.str))
     return [owner.copy(order="K") for owner in owners], seen
 

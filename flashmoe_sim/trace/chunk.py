@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +85,28 @@ def cut_up(trace: RoutingTrace, calls: list[int]) -> LongTrace:
         head_of(trace),
         lambda: (part_of(trace, begin, end) for begin, end in zip(bounds[:-1], bounds[1:], strict=True)),
     )
+
+
+def only_layers(trace: LongTrace, layers: Collection[int]) -> LongTrace:
+    """The calls of some layers, in the steps that they have in the whole trace, whose head stays.
+
+    What one machine of several counts, if every layer has its own bank.
+    """
+    return LongTrace(trace.head, lambda: _of_layers(trace, np.array(sorted(layers), np.int16)))
+
+
+def _of_layers(trace: LongTrace, layers: NDArray[np.int16]) -> Iterator[Chunk]:
+    last = Last()
+    for chunk in trace.read():
+        step = steps_after(chunk, last)
+        if chunk.calls:
+            last = Last(int(chunk.layer[-1]), int(step[-1]), last.calls + chunk.calls)
+        kept = np.isin(chunk.layer, layers)
+        length = np.diff(chunk.offset)
+        arrays: dict[str, NDArray[Any]] = {"offset": np.concatenate([[0], np.cumsum(length[kept])])}
+        for names, which in ((PER_CALL, kept), (PER_REFERENCE, np.repeat(kept, length))):
+            arrays |= {name: getattr(chunk, name)[which] for name in names if getattr(chunk, name) is not None}
+        yield replace(chunk, **arrays | {"step": step[kept]})
 
 
 def joined(some: Chunk, more: Chunk) -> Chunk:

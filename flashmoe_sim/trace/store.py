@@ -137,9 +137,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     return trace
 
 
-def read_chunks(
-    path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None
-) -> LongTrace:
+def read_chunks(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> LongTrace:
     """A store as a long trace; that its checksum is right is known when all of it was read. lenient changes nothing.
 
     Raises what `read` raises, for what is wrong with a column only when it is read.

@@ -86,9 +86,7 @@ def _compare(seed: int, policy: str, contract: str, predictor: str) -> None:
     rng = np.random.default_rng(seed)
     trace, chosen, prefetch = narrow(random_trace(seed)), parse_policy(policy), parse_prefetcher(predictor)
     in_bytes, scope = bool(rng.integers(2)), ["layer", "global"][rng.integers(2)]
-    geometry = geometry_of(
-        {layer: int(rng.integers(1, 4)) * 100 for layer in trace.layers}, dict(trace.n_experts)
-    )
+    geometry = geometry_of({layer: int(rng.integers(1, 4)) * 100 for layer in trace.layers}, dict(trace.n_experts))
     most = max(trace.n_experts.values())
     bank = Bank(slots=int(rng.integers(1, most + 1)))
     if in_bytes and contract in ("atomic", "sequential"):
