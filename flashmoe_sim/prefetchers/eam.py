@@ -50,7 +50,7 @@ def nearest_steps(
     numbers: i64 [3], what the current step asked for, how many are stored, and the next one's place. All updated.
     """
     calls, kept_width = len(row), order.shape[2]
-    layers, experts, stored = asked.shape
+    layers, _experts, stored = asked.shape
     after = np.empty((calls * reach, 2), np.int64)
     offsets = np.zeros(calls * reach + 1, np.int64)
     out = np.empty(calls * reach * kept_width, np.int16)

@@ -25,7 +25,6 @@ from flashmoe_sim.residency.ahead import Ahead, by_pool, nothing_ahead
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts, added
 from flashmoe_sim.residency.own_results import check_predictions
-from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.pool_replay import Recording, begin_pool, check_books, count_unused, go_on
 from flashmoe_sim.residency.pool_state import BEFORE_ALL, NO_PAST, NOW, Past, PoolState
 from flashmoe_sim.residency.replay import build_counts, by_layer, pinned_keys

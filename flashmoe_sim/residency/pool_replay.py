@@ -177,11 +177,11 @@ def _wrong_victim(
     workload: Workload, pool: Pool, setup: Setup, bank: Capacity, call: int, fault: int, slot: int
 ) -> BadInput:
     """The error for what `choose_victim` returned at a call, by its place in the pool."""
-    at = int(pool.call[min(call, len(pool.call) - 1)])
-    trace = workload.trace
+    trace, at = workload.trace, int(pool.call[min(call, len(pool.call) - 1)])
+    number = workload.first_call + at
     kernel = type(setup.policy).kernels["choose_victim"]  # type: ignore[attr-defined]
     return BadInput(
-        f"policy {setup.policy.spec}: {place_of_function(kernel)}: choose_victim returned {slot} at call {workload.first_call + at} of "
+        f"policy {setup.policy.spec}: {place_of_function(kernel)}: choose_victim returned {slot} at call {number} of "
         f"{trace.name} (layer {int(trace.layer[at])}, a bank of {bank.room}, contract {setup.contract}); "
         f"expected {victim.EXPECTED[fault]}"
     )

@@ -47,13 +47,18 @@ class PoolState:
 
     def copied(self) -> PoolState:
         """The same, in arrays of its own."""
-        return PoolState(*(one.copy() for one in self._own()), policy=_unpacked(*_packed(self.policy)))
-
-    def _own(self) -> tuple[NDArray[Any], ...]:
-        return self.slot_key, self.key_slot, self.fresh, self.free, self.carry
+        return PoolState(
+            self.slot_key.copy(),
+            self.key_slot.copy(),
+            self.fresh.copy(),
+            self.free.copy(),
+            self.carry.copy(),
+            _unpacked(*_packed(self.policy)),
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self._own(), *_packed(self.policy))
+        own = self.slot_key, self.key_slot, self.fresh, self.free, self.carry
+        return _restored, (*own, *_packed(self.policy))
 
     @property
     def held(self) -> NDArray[np.int32]:
@@ -84,8 +89,16 @@ def _unpacked(owners: list[NDArray[Any]], seen: list[tuple[int, str]]) -> State:
     return tuple(owners[which].view(kind) for which, kind in seen)
 
 
-def _restored(own: tuple[Any, ...], owners: list[NDArray[Any]], seen: list[tuple[int, str]]) -> PoolState:
-    return PoolState(*own, policy=_unpacked(owners, seen))
+def _restored(
+    slot_key: NDArray[np.int32],
+    key_slot: NDArray[np.int32],
+    fresh: NDArray[np.int64],
+    free: NDArray[np.int32],
+    carry: NDArray[np.int64],
+    owners: list[NDArray[Any]],
+    seen: list[tuple[int, str]],
+) -> PoolState:
+    return PoolState(slot_key, key_slot, fresh, free, carry, _unpacked(owners, seen))
 
 
 class Past(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -83,7 +84,7 @@ def cut_up(trace: RoutingTrace, calls: list[int]) -> LongTrace:
     bounds = [0, *calls, trace.calls]
     return LongTrace(
         head_of(trace),
-        lambda: (part_of(trace, begin, end) for begin, end in zip(bounds[:-1], bounds[1:], strict=True)),
+        lambda: (part_of(trace, begin, end) for begin, end in itertools.pairwise(bounds)),
     )
 
 
@@ -103,7 +104,7 @@ def _of_layers(trace: LongTrace, layers: NDArray[np.int16]) -> Iterator[Chunk]:
             last = Last(int(chunk.layer[-1]), int(step[-1]), last.calls + chunk.calls)
         kept = np.isin(chunk.layer, layers)
         length = np.diff(chunk.offset)
-        arrays: dict[str, NDArray[Any]] = {"offset": np.concatenate([[0], np.cumsum(length[kept])])}
+        arrays: dict[str, Any] = {"offset": np.concatenate([[0], np.cumsum(length[kept])])}
         for names, which in ((PER_CALL, kept), (PER_REFERENCE, np.repeat(kept, length))):
             arrays |= {name: getattr(chunk, name)[which] for name in names if getattr(chunk, name) is not None}
         yield replace(chunk, **arrays | {"step": step[kept]})
@@ -111,7 +112,7 @@ def _of_layers(trace: LongTrace, layers: NDArray[np.int16]) -> Iterator[Chunk]:
 
 def joined(some: Chunk, more: Chunk) -> Chunk:
     """Two chunks, one after the other, as one."""
-    arrays = {"offset": np.concatenate([some.offset, some.offset[-1] + more.offset[1:]])}
+    arrays: dict[str, Any] = {"offset": np.concatenate([some.offset, some.offset[-1] + more.offset[1:]])}
     for name in (*PER_CALL, *PER_REFERENCE):
         if getattr(some, name) is not None:
             arrays[name] = np.concatenate([getattr(some, name), getattr(more, name)])

@@ -237,7 +237,7 @@ def _notes(about: dict[str, Any]) -> tuple[str, ...]:
     return tuple(with_code(code, note) for code, note in zip(codes, about["notes"], strict=True))
 
 
-def _arrays(table: Any, names: list[str]) -> dict[str, NDArray[Any]]:
+def _arrays(table: Any, names: list[str]) -> dict[str, Any]:
     """The arrays of a table; KeyError, TypeError or ValueError if its columns are not a store's."""
     if odd := [name for name in names if name not in (*PER_CALL, *PER_REFERENCE) or names.count(name) > 1]:
         raise ValueError(f"a column {odd[0]!r} that no store has")
@@ -268,7 +268,7 @@ class _Checksum:
 
     def add(self, chunk: RoutingTrace) -> None:
         """Take the next calls."""
-        self._offset = zlib.crc32(chunk.offset[1:] + self.refs, self._offset)
+        self._offset = zlib.crc32((chunk.offset[1:] + self.refs).data, self._offset)
         for name, (check, size) in self._columns.items():
             data = np.ascontiguousarray(getattr(chunk, name)).data
             self._columns[name] = zlib.crc32(data, check), size + data.nbytes

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy
+from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.base import PastOnly
 from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
-from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.long import advance, begin, finish, fit_head, replay_chunks
@@ -28,8 +28,7 @@ from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.trace.chunk import cut_up
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.prefetchers.test_twins import random_trace
-from tests.residency.builders import geometry_of, run, trace_of
-from tests.residency.compare import workload_of
+from tests.residency.builders import geometry_of, trace_of
 
 EVICTING = [name for name, policy in POLICIES.items() if issubclass(policy, EvictingPolicy) and not policy.hindsight]
 PAST_ONLY = ["none", *(name for name, one in PREFETCHERS.items() if issubclass(one, PastOnly))]
@@ -116,7 +115,7 @@ def test_a_state_is_a_value() -> None:
     saved = pickle.dumps(state)
     once = finish(advance(state, second))
     assert_same(finish(advance(state, second)), once)
-    assert_same(finish(advance(pickle.loads(saved), second)), once)  # noqa: S301 - written two lines above
+    assert_same(finish(advance(pickle.loads(saved), second)), once)
     assert_same(once, replay(prepare(trace), setup).counts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable
 from functools import reduce
@@ -52,7 +53,7 @@ def test_a_store_in_chunks(tmp_path: Path, trace: RoutingTrace, calls: int, refs
 def test_regrouped_chunks_are_as_long_as_allowed(trace: RoutingTrace, calls: int, refs: int) -> None:
     chunks = list(regrouped(cut_up(trace, [trace.calls // 2]).read(), calls=calls, refs=refs))
     assert put_together(cut_up(trace, []).head, chunks).equals(trace)
-    for chunk, following in zip(chunks[:-1], chunks[1:], strict=True):
+    for chunk, following in itertools.pairwise(chunks):
         assert chunk.calls == 1 or (chunk.calls <= calls and chunk.refs <= refs)
         assert chunk.calls == calls or chunk.refs + following.offset[1] > refs
 
