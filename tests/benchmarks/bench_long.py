@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,13 +31,16 @@ from flashmoe_sim.trace.store import read_chunks, write_chunks
 from flashmoe_sim.trace.synth_kernels import draw_alike
 
 LAYERS, EXPERTS, TOP_K, SLOTS = 32, 256, 8, 64
-TOKENS_PER_CHUNK = 4096
+TOKENS_PER_CHUNK, DRAWN = 4096, 16
 KEPT = 0.3  # of a token's experts, those of the token before
 WORK = ("runtime", "protected", "lfu-decay", "temporal", "curve")
 
 
 def synthetic(references: int, *, layers: int = LAYERS) -> LongTrace:
-    """Skewed popularity that differs by layer, with short-term stickiness; drawn again for each reading."""
+    """Skewed popularity that differs by layer, with short-term stickiness; made again for each reading.
+
+    After DRAWN chunks they come again with other experts in the place of each, since drawing takes longer than replays.
+    """
     calls = np.zeros(0, np.int32)
     head = Chunk(
         layer=calls.astype(np.int16),
@@ -56,24 +60,19 @@ def synthetic(references: int, *, layers: int = LAYERS) -> LongTrace:
 def _drawn(head: Chunk, tokens: int) -> Iterator[Chunk]:
     rng, layers = np.random.default_rng(1), len(head.layers)
     weight = rng.dirichlet(np.full(EXPERTS, 0.3), size=layers) + 1e-6
-    for begin in range(0, tokens, TOKENS_PER_CHUNK):
-        n = min(TOKENS_PER_CHUNK, tokens - begin)
-        expert = np.empty((n, layers, TOP_K), np.int16)
-        for layer in range(layers):
-            drawn = np.empty((n, TOP_K), np.int16)
-            draw_alike(weight[layer], KEPT, rng.random((n, 2, TOP_K)), drawn)
-            expert[:, layer] = drawn
-        yield Chunk(
+    drawn = np.empty((DRAWN, min(TOKENS_PER_CHUNK, tokens), layers, TOP_K), np.int16)
+    for number, begin in enumerate(range(0, tokens, TOKENS_PER_CHUNK)):
+        n, (again, place) = min(TOKENS_PER_CHUNK, tokens - begin), divmod(number, DRAWN)
+        for layer in range(layers if not again else 0):
+            expert = np.empty((n, TOP_K), np.int16)
+            draw_alike(weight[layer], KEPT, rng.random((n, 2, TOP_K)), expert)
+            drawn[place, :n, layer] = expert
+        yield replace(
+            head,
             layer=np.tile(np.arange(layers, dtype=np.int16), n),
             n_tokens=np.ones(n * layers, np.int32),
             offset=np.arange(n * layers + 1, dtype=np.int64) * TOP_K,
-            expert=expert.ravel(),
-            n_experts=head.n_experts,
-            n_experts_known=True,
-            top_k=TOP_K,
-            format=head.format,
-            name=head.name,
-            all_layers=head.layers,
+            expert=((drawn[place, :n].ravel() + again) % EXPERTS).astype(np.int16),
         )
 
 
