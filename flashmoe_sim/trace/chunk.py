@@ -91,7 +91,7 @@ def cut_up(trace: RoutingTrace, calls: list[int]) -> LongTrace:
 def only_layers(trace: LongTrace, layers: Collection[int]) -> LongTrace:
     """The calls of some layers, in the steps that they have in the whole trace, whose head stays.
 
-    What one machine of several counts, if every layer has its own bank.
+    What one machine of several counts, if every layer has its own bank and nothing is predicted.
     """
     return LongTrace(trace.head, lambda: _of_layers(trace, np.array(sorted(layers), np.int16)))
 

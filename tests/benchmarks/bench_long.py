@@ -100,10 +100,13 @@ def work(what: str, path: Path, references: int, layers: range) -> None:
     if what != "write":
         once(synthetic(2 * LAYERS * TOP_K))  # compiles
     long = synthetic(references) if what == "write" else read_chunks(path)
-    begin = time.perf_counter()
+    begin, begin_cpu = time.perf_counter(), time.process_time()
     once(long if len(layers) == LAYERS else only_layers(long, layers))
     seconds = time.perf_counter() - begin
-    print(json.dumps({"seconds": seconds, "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+    cpu = time.process_time() - begin_cpu
+    print(
+        json.dumps({"seconds": seconds, "cpu": cpu, "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024})
+    )
 
 
 def start(what: str, path: Path, references: int, layers: range = range(LAYERS)) -> subprocess.Popen[str]:
@@ -131,17 +134,11 @@ def measure(references: int, folder: Path) -> None:
     print(f"{'store':12}" + "".join(f"{'':19}{size:>9.0f}" for size in sizes))
     path, half = folder / f"{lengths[0]}.parquet", LAYERS // 2
     for what in ("read", "runtime", "lfu-decay"):
-        begin = time.perf_counter()
-        ended(start(what, path, lengths[0]))
-        one = time.perf_counter() - begin
-        begin = time.perf_counter()
+        one = ended(start(what, path, lengths[0]))
         both = [start(what, path, lengths[0], part) for part in (range(half), range(half, LAYERS))]
-        own = ", ".join(f"{ended(process)['seconds']:.1f} s" for process in both)
-        two = time.perf_counter() - begin
-        print(
-            f"{what}: all layers in {one:.1f} s, half of them in each of two processes in {two:.1f} s; "
-            f"their own work {own}"
-        )
+        two = [ended(process) for process in both]
+        shown = [f"{row['seconds']:.1f} s ({row['cpu']:.1f} s of CPU)" for row in (one, *two)]
+        print(f"{what}: all layers {shown[0]}; half of them in each of two processes at once {shown[1]}, {shown[2]}")
 
 
 def main() -> None:

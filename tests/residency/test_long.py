@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pickle
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from flashmoe_sim.residency.long_curve import hit_curve_in_chunks
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup, why_not
 from flashmoe_sim.residency.workload import prepare
-from flashmoe_sim.trace.chunk import cut_up
+from flashmoe_sim.trace.chunk import cut_up, only_layers
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.prefetchers.test_twins import random_trace
 from tests.residency.builders import geometry_of, trace_of
@@ -154,3 +155,17 @@ def test_a_chunk_of_another_model_is_refused() -> None:
         advance(state, trace_of([(2, [1], 1)], 4))
     with pytest.raises(BadInput, match="expert 9"):
         advance(state, trace_of([(1, [9], 1)], 16))
+
+
+def test_layers_on_several_machines_join_to_the_whole() -> None:
+    setup = Setup(Bank(slots=2), parse_policy("lfu-decay"), "atomic")
+    for seed in range(12):
+        trace, rng = random_trace(seed), np.random.default_rng(seed)
+        whole = replay(prepare(trace), setup).counts
+        long, shards = cut_up(trace, cuts_of(trace, rng)), rng.integers(0, 2, len(trace.layers))
+        parts = []
+        for shard in set(shards.tolist()):
+            layers = [layer for layer, where in zip(trace.layers, shards, strict=True) if where == shard]
+            parts.append(replay_chunks(only_layers(long, layers), [setup])[setup])
+        joined = reduce(Counts.joined, parts)
+        assert_same(replace(joined, tokens=max(part.tokens for part in parts)), whole)
