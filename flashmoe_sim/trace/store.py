@@ -10,7 +10,6 @@ else can make sense of. Everything that is not an array is JSON in the file's me
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,15 +18,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flashmoe_sim.io import strict_json
-from flashmoe_sim.io.crc import crc32_joined
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import CODES, code_of, with_code
 from flashmoe_sim.io.whole import atomic_writer
+from flashmoe_sim.trace._store_columns import CHECKSUM, Checksum, arrays_of, arrays_of_calls, columns_of
 from flashmoe_sim.trace.calls import ID_MAX
-from flashmoe_sim.trace.check import BY_LAYER, PER_CALL, PER_REFERENCE, REQUIRED
+from flashmoe_sim.trace.check import BY_LAYER
 from flashmoe_sim.trace.chunk import Chunk, LongTrace, cut_up, regrouped
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
@@ -35,7 +33,6 @@ from flashmoe_sim.trace.source import open_bytes
 VERSION = 1
 MAGIC = b"PAR1"
 METADATA_KEY = b"flashmoe_sim.trace"
-CHECKSUM = "checksum"
 NOTE_CODES = "note_codes"
 CALLS_PER_ROW_GROUP, REFS_PER_ROW_GROUP = 1 << 18, 1 << 22
 PLAIN = ("n_experts_known", "top_k", "format", "name")
@@ -70,8 +67,8 @@ def write_chunks(trace: LongTrace, path: Path, *, force: bool = False) -> Writte
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    head, checksum = trace.head, _Checksum(trace.head)
-    columns, tokens = _columns(head), np.zeros(max(head.layers, default=0) + 1, np.int64)
+    head, checksum = trace.head, Checksum(trace.head)
+    columns, tokens = columns_of(head), np.zeros(max(head.layers, default=0) + 1, np.int64)
     schema = pa.schema([pa.field(name, column.type, nullable=False) for name, column in columns.items()])
     with (
         atomic_writer(path, force=force) as stream,
@@ -80,28 +77,11 @@ def write_chunks(trace: LongTrace, path: Path, *, force: bool = False) -> Writte
         for chunk in regrouped(trace.read(), calls=CALLS_PER_ROW_GROUP, refs=REFS_PER_ROW_GROUP):
             checksum.add(chunk)
             tokens += np.bincount(chunk.layer, chunk.n_tokens, len(tokens)).astype(np.int64)
-            writer.write_table(pa.Table.from_arrays([*_columns(chunk).values()], schema=schema))
+            writer.write_table(pa.Table.fromarrays_of([*columns_of(chunk).values()], schema=schema))
         about = _described(head, checksum.calls, checksum.refs)
         about[CHECKSUM] = checksum.of(about)
         writer.add_key_value_metadata({METADATA_KEY: json.dumps(about, sort_keys=True).encode()})
     return Written(checksum.calls, checksum.refs, int(tokens.max()))
-
-
-def _columns(trace: RoutingTrace) -> dict[str, Any]:
-    """The columns of a trace in Arrow's memory; TypeError if one has another dtype."""
-    import pyarrow as pa
-
-    columns = {}
-    for name, bounds in PER_CALL.items():
-        if (values := getattr(trace, name)) is not None:
-            columns[name] = pa.array(_exact(name, values, bounds.dtype))
-    offset = pa.array(_exact("offset", trace.offset, np.int64))
-    for name, bounds in PER_REFERENCE.items():
-        if (values := getattr(trace, name)) is not None:
-            item = pa.field("item", pa.from_numpy_dtype(bounds.dtype), nullable=False)
-            flat = pa.array(_exact(name, values, bounds.dtype))
-            columns[name] = pa.LargeListArray.from_arrays(offset, flat, pa.large_list(item))
-    return columns
 
 
 def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
@@ -128,8 +108,8 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     try:
         about = _known(described, path)
         fields, notes = _plain_fields(about), _notes(about)
-        trace = RoutingTrace(**fields, **_arrays(table, names), notes=notes)
-        checksum = _Checksum(trace)
+        trace = RoutingTrace(**fields, **arrays_of(table, names), notes=notes)
+        checksum = Checksum(trace)
         checksum.add(trace)
         checksum.compare(about)
     except (KeyError, TypeError, ValueError) as error:
@@ -149,9 +129,9 @@ def read_chunks(path: Path, *, lenient: bool = False, progress: Callable[[int], 
         try:
             empty = file.read_row_groups([], use_threads=False)
             about = _known((empty.schema.metadata or {}).get(METADATA_KEY), path)
-            arrays = _arrays(empty, empty.column_names)
+            arrays = arrays_of(empty, empty.column_names)
             for batch in _batches(file, CALLS_PER_ROW_GROUP, columns=["layer"]):
-                seen[_arrays_of_calls(batch, ["layer"])["layer"]] = True
+                seen[arrays_of_calls(batch, ["layer"])["layer"]] = True
             fields, notes = _plain_fields(about), _notes(about)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise _damaged_store(path, error) from None
@@ -163,11 +143,11 @@ def read_chunks(path: Path, *, lenient: bool = False, progress: Callable[[int], 
 def _read_on(
     path: Path, head: Chunk, about: dict[str, Any], calls: int, progress: Callable[[int], None] | None
 ) -> Iterator[Chunk]:
-    checksum = _Checksum(head)
+    checksum = Checksum(head)
     with _parquet(path) as file:
         try:
             for table in _batches(file, calls):
-                chunk = replace(head, **_arrays(table, table.column_names))
+                chunk = replace(head, **arrays_of(table, table.column_names))
                 checksum.add(chunk)
                 yield chunk
                 if progress:
@@ -237,61 +217,6 @@ def _notes(about: dict[str, Any]) -> tuple[str, ...]:
     return tuple(with_code(code, note) for code, note in zip(codes, about["notes"], strict=True))
 
 
-def _arrays(table: Any, names: list[str]) -> dict[str, Any]:
-    """The arrays of a table; KeyError, TypeError or ValueError if its columns are not a store's."""
-    if odd := [name for name in names if name not in (*PER_CALL, *PER_REFERENCE) or names.count(name) > 1]:
-        raise ValueError(f"a column {odd[0]!r} that no store has")
-    if missing := [name for name in REQUIRED if name not in names]:
-        raise ValueError(f"no column {missing[0]!r}")
-    arrays = _arrays_of_calls(table, names)
-    arrays["offset"] = _offsets("expert", table.column("expert"))
-    for name in PER_REFERENCE:
-        if name in names:
-            if not np.array_equal(_offsets(name, table.column(name)), arrays["offset"]):
-                raise ValueError(f"the lists of {name} are not as long as the lists of expert")
-            arrays[name] = _flat(name, table.column(name), PER_REFERENCE[name].dtype)
-    return arrays
-
-
-def _arrays_of_calls(table: Any, names: list[str]) -> dict[str, NDArray[Any]]:
-    return {name: _values(name, table.column(name), PER_CALL[name].dtype) for name in PER_CALL if name in names}
-
-
-class _Checksum:
-    """A checksum of everything that is stored: the metadata, and each column with its name, from chunk after chunk."""
-
-    def __init__(self, head: RoutingTrace) -> None:
-        self.calls = self.refs = 0
-        self._offset = zlib.crc32(bytes(8))  # the offset of the first call
-        names = (*PER_CALL, *PER_REFERENCE)
-        self._columns = {name: (0, 0) for name in names if getattr(head, name) is not None}  # checksum and bytes
-
-    def add(self, chunk: RoutingTrace) -> None:
-        """Take the next calls."""
-        self._offset = zlib.crc32((chunk.offset[1:] + self.refs).data, self._offset)
-        for name, (check, size) in self._columns.items():
-            data = np.ascontiguousarray(getattr(chunk, name)).data
-            self._columns[name] = zlib.crc32(data, check), size + data.nbytes
-        self.calls += chunk.calls
-        self.refs += chunk.refs
-
-    def of(self, about: Mapping[str, Any]) -> str:
-        """The checksum of what was added with its metadata."""
-        check = zlib.crc32(json.dumps(about, sort_keys=True).encode())
-        columns = {"offset": (self._offset, 8 * (self.calls + 1)), **self._columns}
-        for name, column in columns.items():
-            check = crc32_joined(zlib.crc32(name.encode(), check), *column)
-        return f"{check:08x}"
-
-    def compare(self, about: dict[str, Any]) -> None:
-        """ValueError if what was added is not what the metadata says."""
-        for what, number in {"calls": self.calls, "refs": self.refs}.items():
-            if about[what] != number:
-                raise ValueError(f"{number} {what}, {about[what]} expected")
-        if CHECKSUM in about and about[CHECKSUM] != self.of({k: v for k, v in about.items() if k != CHECKSUM}):
-            raise ValueError("its checksum is of another content: bytes of it changed after it was written")
-
-
 def _described(trace: RoutingTrace, calls: int, refs: int) -> dict[str, Any]:
     about: dict[str, Any] = {"version": VERSION, "calls": calls, "refs": refs, "notes": list(trace.notes)}
     about |= {name: getattr(trace, name) for name in PLAIN} | {"top_k": int(trace.top_k)}
@@ -311,40 +236,3 @@ def _from_pairs(name: str, pairs: list[tuple[int, int]] | None) -> dict[int, int
     if len(by_layer) < len(pairs):
         raise ValueError(f"{name} names a layer twice")
     return by_layer
-
-
-def _exact(name: str, values: NDArray[Any], dtype: Any) -> NDArray[Any]:
-    if values.dtype != dtype:
-        raise TypeError(f"{name} is {values.dtype}, {np.dtype(dtype)} expected")
-    return np.ascontiguousarray(values)
-
-
-def _values(name: str, column: Any, dtype: Any) -> NDArray[Any]:
-    """A column of numbers as an array of our own; ValueError if it has another type, or nulls."""
-    _check_type(name, column, column.type, dtype)
-    return np.array(column.to_numpy())
-
-
-def _flat(name: str, column: Any, dtype: Any) -> NDArray[Any]:
-    """The values of a list column as one array of our own; ValueError if they have another type, or nulls."""
-    found = [chunk.flatten() for chunk in column.chunks]
-    for values in found:
-        _check_type(name, values, values.type, dtype)
-    return np.concatenate([np.empty(0, dtype), *(values.to_numpy() for values in found)])
-
-
-def _check_type(name: str, values: Any, found: Any, dtype: Any) -> None:
-    import pyarrow as pa
-
-    if found != pa.from_numpy_dtype(dtype) or values.null_count:
-        raise ValueError(f"{name} is {found} with {values.null_count} nulls, {np.dtype(dtype)} expected")
-
-
-def _offsets(name: str, column: Any) -> NDArray[np.int64]:
-    """Where each list of a column begins in its values, and how many there are; i64 [lists + 1]."""
-    import pyarrow as pa
-
-    if not (pa.types.is_large_list(column.type) or pa.types.is_list(column.type)) or column.null_count:
-        raise ValueError(f"{name} is {column.type} with {column.null_count} nulls, lists expected")
-    lengths = [np.diff(chunk.offsets.to_numpy()) for chunk in column.chunks]
-    return np.concatenate([[0], np.cumsum(np.concatenate([np.empty(0, np.int64), *lengths]))]).astype(np.int64)
