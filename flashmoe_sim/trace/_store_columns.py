@@ -30,7 +30,7 @@ def columns_of(trace: RoutingTrace) -> dict[str, Any]:
         if (values := getattr(trace, name)) is not None:
             item = pa.field("item", pa.from_numpy_dtype(bounds.dtype), nullable=False)
             flat = pa.array(_exact(name, values, bounds.dtype))
-            columns[name] = pa.LargeListArray.fromarrays_of(offset, flat, pa.large_list(item))
+            columns[name] = pa.LargeListArray.from_arrays(offset, flat, pa.large_list(item))
     return columns
 
 
