@@ -57,7 +57,9 @@ def replay(
     sorted_seen = np.zeros(len(key_slot), np.int64)
     missed = np.zeros(len(key_slot), np.int64)
     visit = np.zeros(len(key_slot), np.int64)
-    n_free, opened, now, used = carry[N_FREE], carry[OPENED], carry[NOW], carry[USED]
+    # None is below 0, and the compiler that sees it tests no index for it.
+    n_free, opened, now = max(carry[N_FREE], 0), max(carry[OPENED], 0), max(carry[NOW], 0)
+    used = carry[USED]
     mark = 0
     ahead_turn, ahead_row, ahead_offset, ahead_after, ahead_key, ahead_upcoming = ahead
     calls = len(offset) - 1

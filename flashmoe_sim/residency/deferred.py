@@ -66,7 +66,8 @@ def replay(
     missed = np.zeros(len(key_slot), np.int64)
     sorted_seen = np.zeros(len(key_slot), np.int64)
     visit = np.zeros(len(key_slot), np.int64)
-    epoch, now, opened = 0, carry[NOW], carry[OPENED]
+    # None is below 0, and the compiler that sees it tests no index for it.
+    epoch, now, opened = 0, max(carry[NOW], 0), max(carry[OPENED], 0)
     calls = len(offset) - 1
     ahead_turn, ahead_row, ahead_offset, ahead_after, ahead_key, ahead_upcoming = ahead
     for call in range(calls + 1):

@@ -35,7 +35,9 @@ def replay(
     upcoming: i32 [references], the next *reference* that asks for the key.
     """
     blocked = np.zeros(len(slot_key), np.int64)
-    n_free, opened, used, earlier = carry[N_FREE], carry[OPENED], carry[USED], carry[NOW]
+    # None is below 0, and the compiler that sees it tests no index for it.
+    n_free, opened, earlier = max(carry[N_FREE], 0), max(carry[OPENED], 0), max(carry[NOW], 0)
+    used = carry[USED]
     for call in range(len(offset) - 1):
         begin, end = offset[call], offset[call + 1]
         now = earlier + begin

@@ -77,7 +77,7 @@ def write_chunks(trace: LongTrace, path: Path, *, force: bool = False) -> Writte
         for chunk in regrouped(trace.read(), calls=CALLS_PER_ROW_GROUP, refs=REFS_PER_ROW_GROUP):
             checksum.add(chunk)
             tokens += np.bincount(chunk.layer, chunk.n_tokens, len(tokens)).astype(np.int64)
-            writer.write_table(pa.Table.fromarrays_of([*columns_of(chunk).values()], schema=schema))
+            writer.write_table(pa.Table.from_arrays([*columns_of(chunk).values()], schema=schema))
         about = _described(head, checksum.calls, checksum.refs)
         about[CHECKSUM] = checksum.of(about)
         writer.add_key_value_metadata({METADATA_KEY: json.dumps(about, sort_keys=True).encode()})
