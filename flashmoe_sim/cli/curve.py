@@ -8,7 +8,8 @@ import click
 
 from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table
 from flashmoe_sim.cli.options import asks
-from flashmoe_sim.cli.workload import load_workload, model_option, trace_argument
+from flashmoe_sim.cli.workload import in_chunks_option, load_workload, model_option, read_long, trace_argument
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import size
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ KEPT = (
 )
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the layers that are drawn.")
 @model_option
+@in_chunks_option
 @lenient_option
 @json_option
 def command(
@@ -57,7 +59,9 @@ def command(
     share: float | None,
     seed: int,
     model: str | None,
+    *,
     io_split: int,
+    in_chunks: bool,
     lenient: bool,
     as_json: bool,
 ) -> None:
@@ -72,19 +76,27 @@ def command(
     """
     from flashmoe_sim.policies.table import parse_policy
     from flashmoe_sim.residency.curve import hit_curve, round_sizes
+    from flashmoe_sim.residency.long_curve import hit_curve_in_chunks
+    from flashmoe_sim.residency.workload import find_geometry
 
     chosen = parse_policy(policy)
-    workload = load_workload(trace, model, lenient=lenient)
-    if share is not None:
-        _sampled(workload, chosen, contract, share=share, seed=seed, as_json=as_json)
-        return
-    totals = {
-        slots: counts.total()
-        for slots, counts in hit_curve(workload, chosen, contract=contract, io_split=io_split).items()
-    }
+    if in_chunks and share is not None:
+        raise BadInput("--in-chunks with --sample: a sample is drawn from a trace in memory; leave one of them out")
+    if in_chunks:
+        geometry = find_geometry(trace, model)
+        with read_long(trace, lenient=lenient) as long:
+            name = long.head.name
+            curve = hit_curve_in_chunks(long, chosen, contract=contract, io_split=io_split, geometry=geometry)
+    else:
+        workload = load_workload(trace, model, lenient=lenient)
+        if share is not None:
+            _sampled(workload, chosen, contract, share=share, seed=seed, as_json=as_json)
+            return
+        name, curve = workload.trace.name, hit_curve(workload, chosen, contract=contract, io_split=io_split)
+    totals = {slots: counts.total() for slots, counts in curve.items()}
     if as_json:
         rows = [{"bank": slots, **{name: total[name] for name in KEPT}} for slots, total in totals.items()]
-        print_json({"trace": workload.trace.name, "policy": chosen.spec, "contract": contract, "curve": rows})
+        print_json({"trace": name, "policy": chosen.spec, "contract": contract, "curve": rows})
         return
     shown = round_sizes(list(totals))
     columns = [("bank", "right"), ("hits", "right"), ("misses", "right"), ("evicted", "right"), ("hit %", "right")]
@@ -103,7 +115,7 @@ def command(
         for slots in shown
     ]
     caption = f"{len(shown)} of {len(totals)} sizes; --json gives all"
-    print_table(columns, cells, title=f"{workload.trace.name}: {chosen.spec}, contract {contract}", caption=caption)
+    print_table(columns, cells, title=f"{name}: {chosen.spec}, contract {contract}", caption=caption)
 
 
 def _sampled(workload: Workload, policy: Policy, contract: str, *, share: float, seed: int, as_json: bool) -> None:

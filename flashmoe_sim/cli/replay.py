@@ -13,8 +13,10 @@ from flashmoe_sim.cli.options import CONDITIONS, SIZED, asks
 from flashmoe_sim.cli.timing import print_timing
 from flashmoe_sim.cli.workload import (
     bank_text,
+    in_chunks_option,
     load_workload,
     model_option,
+    read_long,
     slots_hint,
     trace_argument,
 )
@@ -43,6 +45,7 @@ NOTES: list[Callable[[Path, Machine], str | None]] = []
 )
 @force_option
 @click.option("--all-layers", is_flag=True, help="A row for every layer, not only the worst.")
+@in_chunks_option
 @lenient_option
 @json_option
 def command(
@@ -51,6 +54,7 @@ def command(
     timeline_file: Path | None,
     force: bool,
     all_layers: bool,
+    in_chunks: bool,
     lenient: bool,
     as_json: bool,
     **asked: Any,
@@ -77,6 +81,11 @@ def command(
 
     machine = asked["machine"]
     setup, conditions_of = plan(Question(**asked))
+    if in_chunks:
+        if machine is not None or timeline_file is not None:
+            raise BadInput("--in-chunks only counts; leave out --machine and --timeline, or replay the whole trace")
+        _replay_in_chunks(trace, setup, model, all_layers=all_layers, lenient=lenient, as_json=as_json)
+        return
     workload = load_workload(trace, model, lenient=lenient)
     conditions = conditions_of(workload.geometry)
     if machine is None and timeline_file is not None:
@@ -109,6 +118,24 @@ def command(
     _print_total(workload.trace, setup, total)
     if timed is not None and runs_on is not None:
         print_timing(timed, runs_on, execution=columns["execution"], bottleneck=columns["bottleneck"])
+    _print_layers(layers, all_layers=all_layers)
+
+
+def _replay_in_chunks(
+    trace: str, setup: Setup, model: str | None, *, all_layers: bool, lenient: bool, as_json: bool
+) -> None:
+    from flashmoe_sim.residency.long import replay_chunks
+    from flashmoe_sim.residency.workload import find_geometry
+
+    geometry = find_geometry(trace, model)
+    with read_long(trace, lenient=lenient) as long:
+        counts = replay_chunks(long, [setup], geometry)[setup]
+    total, layers = counts.total(), counts.by_layer()
+    warn_of_aliasing(total)
+    if as_json:
+        print_json({"trace": long.head.name, "counts": total, "layers": layers})
+        return
+    _print_total(long.head, setup, total)
     _print_layers(layers, all_layers=all_layers)
 
 

@@ -10,10 +10,10 @@ import click
 
 from flashmoe_sim.cli.common import echo, force_option, json_option, lenient_option, print_json, print_table
 from flashmoe_sim.cli.trace_import import import_
-from flashmoe_sim.cli.trace_out import report_written, to_option, trace_writer
+from flashmoe_sim.cli.trace_out import format_of, report_written, to_option, trace_writer, write_long
 from flashmoe_sim.cli.trace_synth import synth
 from flashmoe_sim.cli.trace_what_if import merge, speculate
-from flashmoe_sim.cli.workload import parse_numbers, read_trace, trace_argument
+from flashmoe_sim.cli.workload import parse_numbers, read_long, read_trace, trace_argument
 from flashmoe_sim.io.errors import BadInput, SimError
 
 if TYPE_CHECKING:
@@ -111,7 +111,17 @@ def lint(trace: str, model: str | None, lenient: bool, as_json: bool) -> None:
 @lenient_option
 @json_option
 def convert(trace: str, out: Path, to: str | None, force: bool, lenient: bool, as_json: bool) -> None:
-    """Write a trace as Parquet (keeps everything) or in the runtime's JSONL layout."""
+    """Write a trace as Parquet (keeps everything) or in the runtime's JSONL layout.
+
+    From the runtime's JSONL, or from Parquet, to Parquet it takes the same memory however long the trace is.
+    """
+    from flashmoe_sim.io.whole import refuse_existing
+
+    if format_of(out, to) == "parquet":
+        refuse_existing(out, force=force)
+        with read_long(trace, lenient=lenient) as long:
+            report_written(write_long(long, out, force=force), as_json=as_json)
+        return
     write = trace_writer(out, to, force=force)
     report_written(write(read_trace(trace, lenient=lenient)), as_json=as_json)
 

@@ -12,11 +12,20 @@ from flashmoe_sim.cli.common import echo, message, print_json
 from flashmoe_sim.io.errors import BadInput
 
 if TYPE_CHECKING:
+    from flashmoe_sim.trace.chunk import LongTrace
     from flashmoe_sim.trace.routing import RoutingTrace
 
 NAMES = {".parquet": "parquet", ".jsonl": "jsonl", ".jsonl.gz": "jsonl", ".jsonl.zst": "jsonl"}
 
 to_option = click.option("--to", type=click.Choice(["parquet", "jsonl"]), help="Format; by OUT's name if not given.")
+
+
+def format_of(out: Path, to: str | None) -> str:
+    """The format to write: the one asked for, else by OUT's name."""
+    chosen = to or next((name for suffix, name in NAMES.items() if out.name.endswith(suffix)), None)
+    if chosen is None:
+        raise BadInput(f"{out}: the name tells no format; end it in {', '.join(NAMES)}, or give --to")
+    return chosen
 
 
 def trace_writer(out: Path, to: str | None, *, force: bool) -> Callable[[RoutingTrace], dict[str, Any]]:
@@ -25,9 +34,7 @@ def trace_writer(out: Path, to: str | None, *, force: bool) -> Callable[[Routing
     from flashmoe_sim.trace.store import write_store
     from flashmoe_sim.trace.write_jsonl import lost_in_jsonl, write_jsonl
 
-    chosen = to or next((name for suffix, name in NAMES.items() if out.name.endswith(suffix)), None)
-    if chosen is None:
-        raise BadInput(f"{out}: the name tells no format; end it in {', '.join(NAMES)}, or give --to")
+    chosen = format_of(out, to)
     refuse_existing(out, force=force)
 
     def write(trace: RoutingTrace) -> dict[str, Any]:
@@ -37,6 +44,14 @@ def trace_writer(out: Path, to: str | None, *, force: bool) -> Callable[[Routing
         return {"out": str(out), "format": chosen, **sizes, "not_kept": list(lost)}
 
     return write
+
+
+def write_long(trace: LongTrace, out: Path, *, force: bool) -> dict[str, Any]:
+    """Write a store while the trace is read, and say what was written."""
+    from flashmoe_sim.trace.store import write_chunks
+
+    written = write_chunks(trace, out, force=force)
+    return {"out": str(out), "format": "parquet", **written._asdict(), "bytes": out.stat().st_size, "not_kept": []}
 
 
 def report_written(written: dict[str, Any], *, as_json: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -12,12 +14,18 @@ from flashmoe_sim.io.errors import BadInput
 if TYPE_CHECKING:
     from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.residency.workload import Workload
+    from flashmoe_sim.trace.chunk import LongTrace
     from flashmoe_sim.trace.requests import Hints
     from flashmoe_sim.trace.routing import RoutingTrace
 
 trace_argument = click.argument("trace", metavar="TRACE")
 model_option = click.option(
     "--model", metavar="SPEC", help="What an expert costs: a manifest, sidecar folder, GGUF file or name."
+)
+in_chunks_option = click.option(
+    "--in-chunks",
+    is_flag=True,
+    help="Read TRACE in chunks, for one that is larger than memory; the counts are the same.",
 )
 
 
@@ -69,6 +77,22 @@ def read_trace(trace: str, *, lenient: bool = False, notes: bool = True, hints: 
     for note in loaded.notes if notes else ():
         message(f"{trace}: {note}")
     return loaded
+
+
+@contextmanager
+def read_long(trace: str, *, lenient: bool = False) -> Iterator[LongTrace]:
+    """What TRACE means, to be read in chunks within the block, with progress; the reader's notes go to stderr."""
+    from flashmoe_sim.cli.progress import reading
+    from flashmoe_sim.trace.bundled import find_trace
+    from flashmoe_sim.trace.load import open_long
+
+    with (
+        reading(find_trace(trace)[0]) as progress,
+        open_long(trace, lenient=lenient, progress=progress) as long,
+    ):
+        for note in long.head.notes:
+            message(f"{trace}: {note}")
+        yield long
 
 
 def load_workload(trace: str, model: str | None, *, lenient: bool = False) -> Workload:

@@ -112,6 +112,7 @@ class Policy:
     pooled: whether a diagnosis takes it for one bank of all layers, whatever the scope.
     by_budget: whether it takes a bank as one budget for all layers, so that slots by layer mean nothing to it.
     preloaded: whether its first residents are there before the run.
+    most_uses: how many uses of one bank its numbers can count, if a trace read in chunks may have more.
     execution: the execution model of the engine that uses it, which its seconds have by default.
     """
 
@@ -126,6 +127,7 @@ class Policy:
     pooled: ClassVar[bool] = False
     by_budget: ClassVar[bool] = False
     preloaded: ClassVar[bool] = False
+    most_uses: ClassVar[int | None] = None
     execution: ClassVar[str] = "split-install"
 
     def __init_subclass__(cls) -> None:

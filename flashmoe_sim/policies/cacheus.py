@@ -194,6 +194,7 @@ class Cacheus(EvictingPolicy):
     name: ClassVar[str] = "cacheus"
     ties: ClassVar[str] = "between the two a seeded draw; equal counts: latest use"
     source: ClassVar[str] = "Rodriguez et al. 2021 (FAST), section 4"
+    most_uses: ClassVar[int | None] = LOW
     kernels: ClassVar[dict[str, Any]] = {
         "on_hit": on_hit,
         "on_miss": on_miss,

@@ -46,6 +46,7 @@ class Hyperbolic(EvictingPolicy):
     name: ClassVar[str] = "hyperbolic"
     ties: ClassVar[str] = "older last use"
     source: ClassVar[str] = "Blankstein, Sen, Freedman: Hyperbolic Caching, USENIX ATC 2017"
+    most_uses: ClassVar[int | None] = 2**31 - 1
     kernels: ClassVar[dict[str, Any]] = {
         "on_miss": on_miss,
         "on_hit": on_hit,

@@ -116,6 +116,7 @@ class LeCaR(EvictingPolicy):
     name: ClassVar[str] = "lecar"
     ties: ClassVar[str] = "between the two a seeded draw; equal counts: older last use"
     source: ClassVar[str] = "Vietri et al. 2018 (HotStorage), Algorithm 1"
+    most_uses: ClassVar[int | None] = 2**HIGH - 1
     kernels: ClassVar[dict[str, Any]] = {
         "on_hit": on_hit,
         "on_miss": on_miss,

@@ -49,6 +49,7 @@ class Lfru(EvictingPolicy):
     name: ClassVar[str] = "lfru"
     ties: ClassVar[str] = "older last use"
     source: ClassVar[str] = "arXiv 2608.07911 (count kept); tinyserve (count restarts)"
+    most_uses: ClassVar[int | None] = 2**31 - 1
     kernels: ClassVar[dict[str, Any]] = {
         "on_miss": on_miss,
         "on_hit": on_hit,

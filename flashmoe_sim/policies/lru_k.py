@@ -88,6 +88,7 @@ class LruK(EvictingPolicy):
     name: ClassVar[str] = "lru-k"
     ties: ClassVar[str] = "among experts used less than K times the older last use"
     source: ClassVar[str] = "O'Neil, O'Neil and Weikum 1993 (SIGMOD), Figure 2.1"
+    most_uses: ClassVar[int | None] = LOW
     kernels: ClassVar[dict[str, Any]] = {
         "on_hit": on_hit,
         "on_miss": on_miss,

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.parameters import spec_of
+from flashmoe_sim.trace.chunk import Chunk
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
@@ -60,6 +62,66 @@ class Prefetcher(ABC):
         """Everything that the predictor would have asked for while the trace was recorded."""
 
 
+Memory = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class PastOnly(Prefetcher, ABC):
+    """A predictor that works from the past alone, so that a long trace can be given to it in chunks."""
+
+    @abstractmethod
+    def begin(self, trace: RoutingTrace) -> Memory:
+        """What it knows before the first call; of `trace` only what holds for all of it may be looked at."""
+
+    @abstractmethod
+    def follow(self, chunk: RoutingTrace, ends: NDArray[np.bool_], memory: Memory) -> tuple[Predictions, Memory]:
+        """What it asks for between the calls of a chunk, `after` by their numbers in it, and what it knows then.
+
+        ends: bool [calls + 1], whether a step ends before each call, and after the last one.
+        memory: what it knew after the chunk before; its arrays may be changed.
+        """
+
+    def predict(self, trace: RoutingTrace) -> Predictions:
+        return self.follow(trace, step_ends(trace.steps), self.begin(trace))[0]
+
+
+def step_ends(steps: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Whether a step ends before each call of a whole trace, and after the last one; bool [calls + 1]."""
+    ends = np.ones(len(steps) + 1, np.bool_)
+    ends[:1] = False
+    ends[1:-1] = steps[1:] != steps[:-1]
+    return ends
+
+
+class LastCalls(NamedTuple):
+    """The last call of each layer that had one, in the order of the calls.
+
+    row: i32 [calls]. offset: i64 [calls + 1]. expert: i16 [references].
+    """
+
+    row: NDArray[np.int32]
+    offset: NDArray[np.int64]
+    expert: NDArray[np.int16]
+
+    def before(self, chunk: RoutingTrace) -> LastCalls:
+        """These and behind them all calls of a chunk."""
+        return LastCalls(
+            np.concatenate([self.row, rows_of(chunk)]),
+            np.concatenate([self.offset[:-1], self.offset[-1] + chunk.offset]),
+            np.concatenate([self.expert, chunk.expert]),
+        )
+
+    def last(self) -> LastCalls:
+        """Only the last of each layer."""
+        _, back = np.unique(self.row[::-1], return_index=True)
+        call = np.sort(len(self.row) - 1 - back)
+        parts = [self.expert[self.offset[one] : self.offset[one + 1]] for one in call]
+        offset = np.cumsum([0, *map(len, parts)], dtype=np.int64)
+        return LastCalls(self.row[call], offset, np.concatenate([np.empty(0, np.int16), *parts]))
+
+
+NO_CALLS = LastCalls(np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.int16))
+
 OnePredictor = str | Prefetcher | type[Prefetcher]
 
 
@@ -74,5 +136,10 @@ def most_experts(trace: RoutingTrace) -> int:
 
 
 def default_width(trace: RoutingTrace) -> int:
-    """As many experts as a token uses; where that varies, as the mean call with tokens asks for."""
+    """As many experts as a token uses; where that varies, as the mean call with tokens asks for.
+
+    Raises BadInput if it varies in a trace that is read in chunks, whose mean is not known.
+    """
+    if isinstance(trace, Chunk) and not trace.top_k:
+        raise BadInput(f"{trace.name}: its tokens use different numbers of experts; give the predictor a width")
     return trace.top_k or max(round(trace.refs / max(int(trace.has_refs.sum()), 1)), 1)

@@ -6,36 +6,70 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flashmoe_sim._jit import jit
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, default_width, most_experts, rows_of
+from flashmoe_sim.prefetchers.base import (
+    Memory,
+    PastOnly,
+    Predictions,
+    default_width,
+    most_experts,
+    rows_of,
+    step_ends,
+)
+from flashmoe_sim.trace.chunk import Chunk
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
 @jit
 def nearest_steps(
-    row: Any, step: Any, offset: Any, expert: Any, layers: int, experts: int, stored: int, reach: int, width: int
+    row: Any,
+    ends: Any,
+    offset: Any,
+    expert: Any,
+    reach: int,
+    width: int,
+    asked: Any,
+    order: Any,
+    size: Any,
+    common: Any,
+    current: Any,
+    current_order: Any,
+    filled: Any,
+    numbers: Any,
 ) -> Any:
     """After every call, predict the next `reach` layers from the stored step most like the current one so far.
 
-    stored: how many past steps are kept. A step is the set of (layer, expert) it asked for.
+    A step is the set of (layer, expert) it asked for. ends: bool [calls + 1].
     width: experts of the next layer; of no layer more than there are.
+    asked: u8 [layers, experts, stored], of the step in each place. order: i16 [stored, layers, kept width], the first
+    experts of each, in their order. size, common: i64 [stored], how many each asked for, and how many of them the
+    current step did. current, current_order, filled: the same of the current step, and how much of its order there is.
+    numbers: i64 [3], what the current step asked for, how many are stored, and the next one's place. All updated.
     """
-    calls = len(row)
-    kept_width = min(width, experts)
+    calls, kept_width = len(row), order.shape[2]
+    layers, _experts, stored = asked.shape
     after = np.empty((calls * reach, 2), np.int64)
     offsets = np.zeros(calls * reach + 1, np.int64)
     out = np.empty(calls * reach * kept_width, np.int16)
-    asked = np.zeros((layers, experts, stored), np.uint8)  # by the step in each place
-    order = np.full((stored, layers, kept_width), -1, np.int16)  # the first experts of each, in their order
-    size = np.zeros(stored, np.int64)
-    common = np.zeros(stored, np.int64)
-    current = np.zeros((layers, experts), np.uint8)
-    current_order = np.full((layers, kept_width), -1, np.int16)
-    filled = np.zeros(layers, np.int64)
-    n, at, kept, place, asked_now = 0, 0, 0, 0, 0
-    for call in range(calls):
+    asked_now, kept, place = numbers[0], numbers[1], numbers[2]
+    n, at = 0, 0
+    for call in range(calls + 1):
+        if ends[call]:
+            asked[:, :, place] = current
+            order[place] = current_order
+            size[place] = asked_now
+            place = (place + 1) % stored
+            kept = min(kept + 1, stored)
+            current[:] = 0
+            current_order[:] = -1
+            filled[:] = 0
+            common[:] = 0
+            asked_now = 0
+        if call == calls:
+            break
         layer = row[call]
         for r in range(offset[call], offset[call + 1]):
             e = expert[r]
@@ -67,23 +101,12 @@ def nearest_steps(
                     at += 1
             n += 1
             offsets[n] = at
-        if call + 1 < calls and step[call + 1] == step[call]:
-            continue
-        asked[:, :, place] = current
-        order[place] = current_order
-        size[place] = asked_now
-        place = (place + 1) % stored
-        kept = min(kept + 1, stored)
-        current[:] = 0
-        current_order[:] = -1
-        filled[:] = 0
-        common[:] = 0
-        asked_now = 0
+    numbers[0], numbers[1], numbers[2] = asked_now, kept, place
     return after[:n], offsets[: n + 1], out[:at]
 
 
 @dataclass(frozen=True)
-class Eam(Prefetcher):
+class Eam(PastOnly):
     """After every call, the next layers prefetch what they asked for in the past step most like this one so far.
 
     A step is an expert activation matrix: which experts each layer asked for. The stored matrix with the largest cosine
@@ -107,17 +130,23 @@ class Eam(Prefetcher):
             if getattr(self, name) < least:
                 raise BadInput(f"predictor eam: {name}={getattr(self, name)} is not {least} or more")
 
-    def predict(self, trace: RoutingTrace) -> Predictions:
-        layers, steps = len(trace.layers), 1 + int(np.count_nonzero(np.diff(trace.steps)))
-        after, offset, expert = nearest_steps(
-            rows_of(trace),
-            trace.steps,
-            trace.offset,
-            trace.expert,
-            layers,
-            most_experts(trace),
-            min(self.stored, steps),
+    def begin(self, trace: RoutingTrace) -> Memory:
+        layers, experts = len(trace.layers), most_experts(trace)
+        stored = self.stored if isinstance(trace, Chunk) else min(self.stored, int(step_ends(trace.steps).sum()))
+        width = self.width or default_width(trace)
+        kept_width = min(width, experts)
+        return (
             min(self.reach, layers),
-            self.width or default_width(trace),
+            width,
+            np.zeros((layers, experts, stored), np.uint8),
+            np.full((stored, layers, kept_width), -1, np.int16),
+            *np.zeros((2, stored), np.int64),
+            np.zeros((layers, experts), np.uint8),
+            np.full((layers, kept_width), -1, np.int16),
+            np.zeros(layers, np.int64),
+            np.zeros(3, np.int64),
         )
-        return Predictions(after[:, 0].copy(), after[:, 1].astype(np.int32), offset, expert)
+
+    def follow(self, chunk: RoutingTrace, ends: NDArray[np.bool_], memory: Memory) -> tuple[Predictions, Memory]:
+        after, offset, expert = nearest_steps(rows_of(chunk), ends, chunk.offset, chunk.expert, *memory)
+        return Predictions(after[:, 0].copy(), after[:, 1].astype(np.int32), offset, expert), memory

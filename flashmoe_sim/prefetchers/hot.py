@@ -6,31 +6,43 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flashmoe_sim._jit import jit
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, default_width, most_experts, rows_of
+from flashmoe_sim.prefetchers.base import Memory, PastOnly, Predictions, default_width, most_experts, rows_of
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
 @jit
-def hottest(row: Any, step: Any, offset: Any, expert: Any, layers: int, experts: int, width: int) -> Any:
-    """After every step, for each layer that had a call, its `width` most requested experts so far."""
-    calls = len(row)
-    steps = 1 + np.sum(step[1:] != step[:-1])
+def hottest(row: Any, ends: Any, offset: Any, expert: Any, width: int, count: Any, order: Any, rank: Any) -> Any:
+    """After every step, for each layer that had a call, its `width` most requested experts so far.
+
+    ends: bool [calls + 1]. count: i64 [layers, experts], requests so far. order: i64 [layers, experts], experts by
+    count, the larger first; equal counts: lower number. rank: i64 [layers, experts], their places there. All updated.
+    """
+    calls, (layers, experts) = len(row), count.shape
+    steps = np.sum(ends)
     after = np.empty((steps * layers, 2), np.int64)
     offsets = np.zeros(steps * layers + 1, np.int64)
     out = np.empty(steps * layers * width, np.int16)
-    count = np.zeros((layers, experts), np.int64)
-    order = np.empty((layers, experts), np.int64)  # experts by count, the larger first; equal counts: lower number
-    rank = np.empty((layers, experts), np.int64)
-    for layer in range(layers):
-        for e in range(experts):
-            order[layer, e] = e
-            rank[layer, e] = e
     seen = np.full((layers, experts), -1, np.int64)
     n, at = 0, 0
-    for call in range(calls):
+    for call in range(calls + 1):
+        if ends[call]:
+            for layer in range(layers):
+                if count[layer, order[layer, 0]] == 0:
+                    continue
+                after[n, 0] = call - 1
+                after[n, 1] = layer
+                for place in range(width):
+                    if count[layer, order[layer, place]] > 0:
+                        out[at] = order[layer, place]
+                        at += 1
+                n += 1
+                offsets[n] = at
+        if call == calls:
+            break
         layer = row[call]
         for r in range(offset[call], offset[call + 1]):
             e = expert[r]
@@ -48,24 +60,11 @@ def hottest(row: Any, step: Any, offset: Any, expert: Any, layers: int, experts:
                 place -= 1
             order[layer, place] = e
             rank[layer, e] = place
-        if call + 1 < calls and step[call + 1] == step[call]:
-            continue
-        for layer in range(layers):
-            if count[layer, order[layer, 0]] == 0:
-                continue
-            after[n, 0] = call
-            after[n, 1] = layer
-            for place in range(width):
-                if count[layer, order[layer, place]] > 0:
-                    out[at] = order[layer, place]
-                    at += 1
-            n += 1
-            offsets[n] = at
     return after[:n], offsets[: n + 1], out[:at]
 
 
 @dataclass(frozen=True)
-class Hot(Prefetcher):
+class Hot(PastOnly):
     """After every step, each layer prefetches the experts that it asked for most often so far.
 
     width: how many; 0 for as many as a token uses. Equal counts: the lower expert number.
@@ -81,8 +80,12 @@ class Hot(Prefetcher):
         if self.width < 0:
             raise BadInput(f"predictor hot: width={self.width} is not 0 or more")
 
-    def predict(self, trace: RoutingTrace) -> Predictions:
+    def begin(self, trace: RoutingTrace) -> Memory:
         layers, experts = len(trace.layers), most_experts(trace)
+        order = np.tile(np.arange(experts), (layers, 1))
         width = min(self.width or default_width(trace), experts)
-        after, offset, expert = hottest(rows_of(trace), trace.steps, trace.offset, trace.expert, layers, experts, width)
-        return Predictions(after[:, 0].copy(), after[:, 1].astype(np.int32), offset, expert)
+        return width, np.zeros((layers, experts), np.int64), order, order.copy()
+
+    def follow(self, chunk: RoutingTrace, ends: NDArray[np.bool_], memory: Memory) -> tuple[Predictions, Memory]:
+        after, offset, expert = hottest(rows_of(chunk), ends, chunk.offset, chunk.expert, *memory)
+        return Predictions(after[:, 0].copy(), after[:, 1].astype(np.int32), offset, expert), memory

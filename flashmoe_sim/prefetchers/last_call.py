@@ -6,45 +6,48 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flashmoe_sim._jit import jit
-from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, rows_of
+from flashmoe_sim.prefetchers.base import NO_CALLS, LastCalls, Memory, PastOnly, Predictions
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
 @jit
-def last_calls(row: Any, step: Any, offset: Any, expert: Any, width: int, last: Any, after: Any, out: Any) -> Any:
+def last_calls(row: Any, ends: Any, offset: Any, expert: Any, width: int, last: Any, after: Any, out: Any) -> Any:
     """After every step, for each layer that had a call, predict the experts of its last call, if it asked for any.
 
-    width: how many references from the first; 0 for all. last: i64 [layers], filled with -1.
+    row, offset, expert: the calls, and before them the earlier ones that `last` names. ends: bool [calls + 1].
+    width: how many references from the first; 0 for all. last: i64 [layers], the last call of each so far, or -1.
     after: i64 [predictions, 2], set to call and layer; out: i16, set to the experts. Both may be too short: nothing is
     written beyond them, and the numbers needed are returned, with the offsets of the predictions.
     """
-    calls, predictions, experts = len(row), 0, 0
+    calls, predictions, experts = len(ends) - 1, 0, 0
+    earlier = len(row) - calls
     offsets = np.zeros(len(after) + 1, np.int64)
-    for call in range(calls):
-        last[row[call]] = call
-        if call + 1 < calls and step[call + 1] == step[call]:
-            continue
-        for layer in range(len(last)):
-            if last[layer] < 0 or offset[last[layer]] == offset[last[layer] + 1]:
-                continue
-            begin, end = offset[last[layer]], offset[last[layer] + 1]
-            if width:
-                end = min(end, begin + width)
-            if predictions < len(after):
-                after[predictions, 0] = call
-                after[predictions, 1] = layer
-                for r in range(begin, end):
-                    out[experts + r - begin] = expert[r]
-                offsets[predictions + 1] = experts + end - begin
-            predictions += 1
-            experts += end - begin
+    for call in range(calls + 1):
+        if ends[call]:
+            for layer in range(len(last)):
+                if last[layer] < 0 or offset[last[layer]] == offset[last[layer] + 1]:
+                    continue
+                begin, end = offset[last[layer]], offset[last[layer] + 1]
+                if width:
+                    end = min(end, begin + width)
+                if predictions < len(after):
+                    after[predictions, 0] = call - 1
+                    after[predictions, 1] = layer
+                    for r in range(begin, end):
+                        out[experts + r - begin] = expert[r]
+                    offsets[predictions + 1] = experts + end - begin
+                predictions += 1
+                experts += end - begin
+        if call < calls:
+            last[row[earlier + call]] = earlier + call
     return predictions, experts, offsets
 
 
 @dataclass(frozen=True)
-class LastCall(Prefetcher):
+class LastCall(PastOnly):
     """After every step, each layer prefetches experts of its own last call, in their order.
 
     After a call without tokens it prefetches none until its next call.
@@ -55,14 +58,20 @@ class LastCall(Prefetcher):
     lead: ClassVar[str] = "until the layer's next call"
     width: ClassVar[int] = 0
 
-    def predict(self, trace: RoutingTrace) -> Predictions:
-        given = (rows_of(trace), trace.steps, trace.offset, trace.expert, self.width)
-        layers = len(trace.layers)
+    def begin(self, trace: RoutingTrace) -> Memory:
+        return (NO_CALLS,)
+
+    def follow(self, chunk: RoutingTrace, ends: NDArray[np.bool_], memory: Memory) -> tuple[Predictions, Memory]:
+        earlier: LastCalls = memory[0]
+        calls = earlier.before(chunk)
+        last = np.full(len(chunk.layers), -1, np.int64)
+        last[earlier.row] = np.arange(len(earlier.row))
+        given = (calls.row, ends, calls.offset, calls.expert, self.width)
         none = (np.empty((0, 2), np.int64), np.empty(0, np.int16))
-        predictions, experts, _ = last_calls(*given, np.full(layers, -1, np.int64), *none)
+        predictions, experts, _ = last_calls(*given, last.copy(), *none)
         after, expert = np.empty((predictions, 2), np.int64), np.empty(experts, np.int16)
-        _, _, offset = last_calls(*given, np.full(layers, -1, np.int64), after, expert)
-        return Predictions(after[:, 0].copy(), after[:, 1].astype(np.int32), offset, expert)
+        _, _, offset = last_calls(*given, last, after, expert)
+        return Predictions(after[:, 0].copy(), after[:, 1].astype(np.int32), offset, expert), (calls.last(),)
 
 
 @dataclass(frozen=True)

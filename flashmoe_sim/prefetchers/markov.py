@@ -6,32 +6,42 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flashmoe_sim._jit import jit
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, default_width, most_experts, rows_of
+from flashmoe_sim.prefetchers.base import (
+    NO_CALLS,
+    LastCalls,
+    Memory,
+    PastOnly,
+    Predictions,
+    default_width,
+    most_experts,
+)
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
 @jit
-def followers(source: Any, target: Any, offset: Any, expert: Any, layers: int, experts: int, width: int) -> Any:
+def followers(earlier: int, source: Any, target: Any, offset: Any, expert: Any, width: int, followed: Any) -> Any:
     """After every call, predict for another from how often experts of such calls followed each other before.
 
+    earlier: how many of the calls came before and are only followed. followed: i32 [layers, experts, experts], by
+    target layer, how often the last was there with the one before it in the source; updated.
     source: i64 [calls], the call that each call is learnt to follow, or -1. target: i32 [calls], the layer that a
     prediction after each call is for, or -1. Learnt for each target layer: pairs of an expert of the source and one of
     the call, once per pair of calls. Predicted: the `width` largest sums over the source's experts.
     """
-    calls = len(target)
+    calls, experts = len(target), followed.shape[1]
     after = np.empty((calls, 2), np.int64)
     offsets = np.zeros(calls + 1, np.int64)
     out = np.empty(calls * width, np.int16)
-    followed = np.zeros((layers, experts, experts), np.int32)
     score = np.zeros(experts, np.int64)
     now = np.zeros(experts, np.int64)
     before = np.zeros(experts, np.int64)
     seen = np.full((2, experts), -1, np.int64)
     n, at = 0, 0
-    for call in range(calls):
+    for call in range(earlier, calls):
         n_now = 0
         for r in range(offset[call], offset[call + 1]):
             if seen[0, expert[r]] != call:
@@ -57,7 +67,7 @@ def followers(source: Any, target: Any, offset: Any, expert: Any, layers: int, e
             learnt = followed[target[call], now[i]]
             for e in range(experts):
                 score[e] += learnt[e]
-        after[n, 0] = call
+        after[n, 0] = call - earlier
         after[n, 1] = target[call]
         at = take_best(score, width, out, at)
         n += 1
@@ -87,7 +97,7 @@ def take_best(score: Any, width: int, out: Any, at: int) -> int:
 
 
 @dataclass(frozen=True)
-class Markov(Prefetcher):
+class Markov(PastOnly):
     """After every call, its layer prefetches the experts that most often followed these in its next call.
 
     Learnt while the trace runs, from its past only: a first-order table of expert pairs for each layer, counted once
@@ -105,16 +115,27 @@ class Markov(Prefetcher):
         if self.width < 0:
             raise BadInput(f"predictor {self.name}: width={self.width} is not 0 or more")
 
-    def predict(self, trace: RoutingTrace) -> Predictions:
-        row = rows_of(trace)
-        source = np.full(trace.calls, -1, np.int64)
-        for layer in range(len(trace.layers)):
+    def begin(self, trace: RoutingTrace) -> Memory:
+        experts = most_experts(trace)
+        width = min(self.width or default_width(trace), experts)
+        return width, np.zeros((len(trace.layers), experts, experts), np.int32), NO_CALLS
+
+    def follow(self, chunk: RoutingTrace, ends: NDArray[np.bool_], memory: Memory) -> tuple[Predictions, Memory]:
+        width, followed, before = memory
+        calls: LastCalls = before.before(chunk)
+        earlier = len(before.row)
+        source, target = self._links(calls.row, ends, earlier, len(chunk.layers))
+        after, offset, expert = followers(earlier, source, target, calls.offset, calls.expert, width, followed)
+        predicted = Predictions(after[:, 0].copy(), after[:, 1].astype(np.int32), offset, expert)
+        return predicted, (width, followed, calls.last())
+
+    def _links(self, row: NDArray[np.int32], ends: NDArray[np.bool_], earlier: int, layers: int) -> tuple[Any, Any]:
+        """The call that each follows, i64 [calls] or -1, and the layer to predict for after each, i32 [calls] or -1.
+
+        row: i32 [calls], the first `earlier` of them of earlier chunks.
+        """
+        source = np.full(len(row), -1, np.int64)
+        for layer in range(layers):
             own = np.flatnonzero(row == layer)
             source[own[1:]] = own[:-1]
-        return self._follow(trace, source, row)
-
-    def _follow(self, trace: RoutingTrace, source: Any, target: Any) -> Predictions:
-        layers, experts = len(trace.layers), most_experts(trace)
-        width = min(self.width or default_width(trace), experts)
-        after, offset, expert = followers(source, target, trace.offset, trace.expert, layers, experts, width)
-        return Predictions(after[:, 0].copy(), after[:, 1].astype(np.int32), offset, expert)
+        return source, row

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from flashmoe_sim.prefetchers.base import Predictions, rows_of
 from flashmoe_sim.prefetchers.markov import Markov
-from flashmoe_sim.trace.routing import RoutingTrace
 
 
 @dataclass(frozen=True)
@@ -25,10 +24,9 @@ class NextLayer(Markov):
     source: ClassVar[str] = "gate speculation of Eliseev & Mazur 2023 (arXiv 2312.17238), from co-activation"
     lead: ClassVar[str] = "one layer"
 
-    def predict(self, trace: RoutingTrace) -> Predictions:
-        row, step = rows_of(trace), trace.steps
-        follows = np.zeros(trace.calls, np.bool_)
-        follows[1:] = (step[1:] == step[:-1]) & (row[1:] == row[:-1] + 1)
-        source = np.where(follows, np.arange(trace.calls) - 1, -1)
-        target = np.where(row + 1 < len(trace.layers), row + 1, -1).astype(np.int32)
-        return self._follow(trace, source, target)
+    def _links(self, row: NDArray[np.int32], ends: NDArray[np.bool_], earlier: int, layers: int) -> tuple[Any, Any]:
+        follows = np.zeros(len(row), np.bool_)
+        follows[1:] = row[1:] == row[:-1] + 1
+        follows[earlier:] &= ~ends[:-1]
+        source = np.where(follows, np.arange(len(row)) - 1, -1)
+        return source, np.where(row + 1 < layers, row + 1, -1).astype(np.int32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from flashmoe_sim.policies.base import NEVER
 from flashmoe_sim.prefetchers.base import Predictions
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.pool import Pool
+from flashmoe_sim.residency.pool_state import NO_PAST, Past
 
 NOT_READ, UNUSED = -2, -1  # in place of the call that first uses what was read ahead
 
@@ -27,6 +29,7 @@ class Ahead:
     key: u32 [predicted].
     upcoming: i32 [predicted], the first reference to the key in the next call of the pool that has one, or NEVER.
     meant: i64 [calls], the prediction that was made for each call of the pool, or -1.
+    latest: i64 [layers], the prediction that stands for each layer after all of these calls, or -1.
     """
 
     turn: NDArray[np.int64]
@@ -36,6 +39,7 @@ class Ahead:
     key: NDArray[np.uint32]
     upcoming: NDArray[np.int32]
     meant: NDArray[np.int64]
+    latest: NDArray[np.int64]
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """What the replay loops take."""
@@ -53,11 +57,17 @@ def nothing_ahead(pool: Pool) -> Ahead:
         key=np.empty(0, np.uint32),
         upcoming=np.empty(0, np.int32),
         meant=np.full(calls, -1, np.int64),
+        latest=np.empty(0, np.int64),
     )
 
 
-def by_pool(predictions: Predictions, pools: list[Pool], n_layers: int) -> list[Ahead]:
-    """The predictions of each pool: of one layer each, or of all layers where there is one pool for all."""
+def by_pool(
+    predictions: Predictions, pools: list[Pool], n_layers: int, pasts: Sequence[Past] | None = None
+) -> list[Ahead]:
+    """The predictions of each pool: of one layer each, or of all layers where there is one pool for all.
+
+    pasts: of each pool, in a chunk of a trace. They come first in the arrays, before all turns.
+    """
     if len(pools) == n_layers:
         order = np.argsort(predictions.row, kind="stable")
         bounds = np.searchsorted(predictions.row[order], np.arange(n_layers + 1))
@@ -65,7 +75,7 @@ def by_pool(predictions: Predictions, pools: list[Pool], n_layers: int) -> list[
     else:
         chosen = [np.arange(len(predictions.row))]
     found = []
-    for pool, which in zip(pools, chosen, strict=True):
+    for pool, which, past in zip(pools, chosen, pasts or [NO_PAST] * len(pools), strict=True):
         length = np.diff(predictions.offset)[which]
         offset = np.concatenate([[0], np.cumsum(length)])
         begin = predictions.offset[:-1][which]
@@ -77,12 +87,20 @@ def by_pool(predictions: Predictions, pools: list[Pool], n_layers: int) -> list[
         upcoming = np.empty(len(key), np.int32)
         next_use = np.full(pool.keys, NEVER, np.int32)
         _upcoming(pool.key, pool.offset, turn, offset, key, next_use, upcoming)
-        meant = np.full(len(pool.call), -1, np.int64)
+        after = np.repeat(after, length)
+        meant, latest = np.full(len(pool.call), -1, np.int64), np.full(n_layers, -1, np.int64)
+        if pasts is not None:
+            turn = turn + len(past.row)
+            row, after = np.concatenate([past.row, row]), np.concatenate([past.after, after])
+            offset = np.concatenate([past.offset[:-1], past.offset[-1] + offset])
+            key = np.concatenate([past.key, key])
+            upcoming = np.concatenate([np.full(len(past.key), NEVER, np.int32), upcoming])
+            latest[past.row] = np.arange(len(past.row))
         if predictions.target is None:
-            _latest(pool.row, pool.offset, turn, row, np.full(n_layers, -1, np.int64), meant)
+            _latest(pool.row, pool.offset, turn, row, latest, meant)
         else:
             meant[np.searchsorted(pool.call, predictions.target[which])] = np.arange(len(which))
-        found.append(Ahead(turn, row, offset, np.repeat(after, length), key, upcoming, meant))
+        found.append(Ahead(turn, row, offset, after, key, upcoming, meant, latest))
     return found
 
 
@@ -95,6 +113,8 @@ def _latest(row: Any, offset: Any, turn: Any, ahead_row: Any, latest: Any, out: 
         out[call] = latest[row[call]]
         if offset[call] == offset[call + 1]:
             latest[row[call]] = -1
+    for serving in range(turn[len(row)], turn[len(row) + 1]):
+        latest[ahead_row[serving]] = serving
 
 
 @jit

@@ -14,6 +14,7 @@ import numpy as np
 from flashmoe_sim.policies.base import admits, choose_victim, declines, on_call, on_evict, on_hit, on_install, on_miss
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.ahead import UNUSED
+from flashmoe_sim.residency.pool_state import N_FREE, NOW, OPENED, USED
 from flashmoe_sim.residency.victim import FINE, NO_MARK, fault_of
 from flashmoe_sim.residency.visit import FIRST, visit_order
 
@@ -34,6 +35,8 @@ def replay(
     slot_key: Any,
     key_slot: Any,
     fresh: Any,
+    free: Any,
+    carry: Any,
     state: Any,
     counts: Any,
     stream: Any,
@@ -44,6 +47,7 @@ def replay(
 
     size: i64 [keys], what a key weighs: 1 for a bank of slots, bytes for a bank of bytes.
     slot_key: i32 [capacity in slots + the largest call], key_slot: i32 [keys]: the bank, all -1 for an empty one.
+    free: i32 [as slot_key], the slots that were freed, as many as `carry` has it.
     The other arguments are as for the deferred loop. Free slots are taken last freed first, then in ascending order.
     A prediction makes room for each expert before it reads it, and ends where nothing else may go for it.
     Returns what the deferred loop does.
@@ -53,8 +57,10 @@ def replay(
     sorted_seen = np.zeros(len(key_slot), np.int64)
     missed = np.zeros(len(key_slot), np.int64)
     visit = np.zeros(len(key_slot), np.int64)
-    free = np.zeros(len(slot_key), np.int32)
-    n_free, opened, now, used, mark = 0, 0, 0, 0, 0
+    # None is below 0, and the compiler that sees it tests no index for it.
+    n_free, opened, now = max(carry[N_FREE], 0), max(carry[OPENED], 0), max(carry[NOW], 0)
+    used = carry[USED]
+    mark = 0
     ahead_turn, ahead_row, ahead_offset, ahead_after, ahead_key, ahead_upcoming = ahead
     calls = len(offset) - 1
     for call in range(calls + 1):
@@ -208,4 +214,5 @@ def replay(
             stream[call, 3] = cold
             stream[call, 4] = evictions
             stream[call, 6] = bypassed
+    carry[NOW], carry[OPENED], carry[N_FREE], carry[USED] = now, opened, n_free, used
     return calls, FINE, -1

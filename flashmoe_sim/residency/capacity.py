@@ -116,10 +116,10 @@ def _byte_banks(budget_bytes: int, sizes: tuple[int, ...], setup: Setup, pools: 
 
 def slot_overflow(workload: Workload, setup: Setup, number: int, call: int, capacity: Capacity) -> BadInput:
     """The error for a call, by its place in a pool, that finds no slot in the pool's bank."""
-    pools = workload.pools(setup.scope)
+    trace, pools = workload.trace, workload.pools(setup.scope)
     at = int(pools[number].call[call])
     return BadInput(
-        f"bank {setup.bank}: call {at} of {workload.trace.name} (layer {int(workload.trace.layer[at])}) asks for "
+        f"bank {setup.bank}: call {workload.first_call + at} of {trace.name} (layer {int(trace.layer[at])}) asks for "
         f"{int(pools[number].requests[call])} distinct experts and a bank holds {capacity.room}: slot-bank overflow; "
         f"the largest call needs {max(pool.largest_call for pool in pools)} slots "
         f"(--contract atomic streams the excess)"

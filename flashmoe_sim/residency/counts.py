@@ -41,7 +41,7 @@ class Counts:
         return Counts(
             self.layers,
             self.table + other.table,
-            _added(self.unions, other.unions),
+            added(self.unions, other.unions),
             self.tokens + other.tokens,
             self.slots,
             self.expert_bytes,
@@ -57,7 +57,7 @@ class Counts:
         return replace(
             self,
             table=self.table + other.table,
-            unions=_added(self.unions, other.unions),
+            unions=added(self.unions, other.unions),
             slots=max(self.slots, other.slots),
             resident_bytes=resident_bytes,
         )
@@ -110,7 +110,8 @@ class Counts:
         return float(1 + np.searchsorted(np.cumsum(asking), rank)) / self.slots
 
 
-def _added(some: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+def added(some: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sum of two histograms; the longer decides how long it is."""
     total = np.zeros(max(len(some), len(others)), np.int64)
     total[: len(some)] += some
     total[: len(others)] += others

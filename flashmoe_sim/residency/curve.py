@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,12 +90,16 @@ def pool_curve(pool: Pool, policy: Policy, profile: Pool | None = None) -> PoolC
         one_pass.deepest_calls(pool.key, pool.offset, rank, deepest)
         return PoolCurve(len(pool.call), len(pool.key), depths, deepest, declined=depths, distinct=0, smallest=1)
     if policy.textbook == "lru":
-        rank = np.arange(pool.keys).astype(np.uint8 if pool.keys <= 256 else np.uint16)
-        distinct = one_pass.lru(pool.key, pool.offset, rank, depths, deepest)
+        distinct = one_pass.lru(pool.key, pool.offset, 0, first_ranks(pool.keys), depths, deepest)
         smallest = pool.largest_call
         return PoolCurve(len(pool.call), len(pool.key), depths, deepest, None, distinct, smallest)
     distinct = one_pass.min_bypass(pool.key, pool.offset, pool.next_call, pool.keys, depths, declined, deepest)
     return PoolCurve(len(pool.call), len(pool.key), depths, deepest, declined, distinct, 1)
+
+
+def first_ranks(keys: int) -> NDArray[Any]:
+    """The places of keys in the list of LRU before the first call, as small as they can be written."""
+    return np.arange(keys).astype(np.uint8 if keys <= 256 else np.uint16)
 
 
 def pinned_experts(workload: Workload, setup: Setup, banks: list[Capacity], part: range) -> NDArray[np.int64] | None:
@@ -120,6 +125,13 @@ def hit_curve(workload: Workload, policy: Policy, *, contract: str = "atomic", i
         )
     profile = workload.profile(policy).pools
     curves = [pool_curve(pool, policy, seen) for pool, seen in zip(workload.layer_pools, profile, strict=True)]
+    return counts_by_size(workload, policy, curves, contract=contract, io_split=io_split)
+
+
+def counts_by_size(
+    workload: Workload, policy: Policy, curves: list[PoolCurve], *, contract: str, io_split: int
+) -> dict[int, Counts]:
+    """What the curves of all layers count, by slots of a layer, from the smallest that they are exact for."""
     counts, every = {}, range(len(curves))
     for slots in range(max(curve.smallest for curve in curves), max(workload.n_experts) + 1):
         setup = Setup(Bank(slots=slots), policy, contract, io_split=io_split)

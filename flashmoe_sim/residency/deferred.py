@@ -17,6 +17,7 @@ import numpy as np
 from flashmoe_sim.policies.base import choose_victim, on_call, on_evict, on_hit, on_install, on_miss
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.ahead import UNUSED
+from flashmoe_sim.residency.pool_state import NOW, OPENED
 from flashmoe_sim.residency.victim import FINE, NO_SLOT, fault_of
 from flashmoe_sim.residency.visit import FIRST, visit_order
 
@@ -35,6 +36,7 @@ def replay(
     slot_key: Any,
     key_slot: Any,
     fresh: Any,
+    carry: Any,
     state: Any,
     counts: Any,
     stream: Any,
@@ -52,6 +54,7 @@ def replay(
         ends where no slot is left.
     slot_key: i32 [slots], key_slot: i32 [keys]: the bank, all -1 for an empty one.
     fresh: i64 [slots], 0 or, for what was read ahead and not used yet, its place among what was predicted and 1.
+    carry: i64 [len(pool_state.CARRIED)], what goes on in the next chunk of calls; updated, unless the loop ends early.
     counts: i64 [rows, N_COLUMNS], added to.
     stream: i32 [calls, len(STREAM)]; out_used: i64 [predicted], the routed call of the first use of
         what was read, or UNUSED, left alone where nothing was read; out_slot: i32 [references];
@@ -63,7 +66,8 @@ def replay(
     missed = np.zeros(len(key_slot), np.int64)
     sorted_seen = np.zeros(len(key_slot), np.int64)
     visit = np.zeros(len(key_slot), np.int64)
-    epoch, now, opened = 0, 0, 0
+    # None is below 0, and the compiler that sees it tests no index for it.
+    epoch, now, opened = 0, max(carry[NOW], 0), max(carry[OPENED], 0)
     calls = len(offset) - 1
     ahead_turn, ahead_row, ahead_offset, ahead_after, ahead_key, ahead_upcoming = ahead
     for call in range(calls + 1):
@@ -175,4 +179,5 @@ def replay(
                 stream[call, 3] = misses - evictions
                 stream[call, 4] = evictions
                 stream[call, 5] = aliased
+    carry[NOW], carry[OPENED] = now, opened
     return calls, FINE, -1

@@ -20,9 +20,10 @@ ONE = np.uint64(1)
 
 
 @jit
-def lru(key: Any, offset: Any, rank: Any, depths: Any, deepest: Any) -> int:
-    """Count LRU depths, experts of a call stamped in the order of first reference; return how many keys occur.
+def lru(key: Any, offset: Any, distinct: int, rank: Any, depths: Any, deepest: Any) -> int:
+    """Count LRU depths, experts of a call stamped in the order of first reference; return how many keys occurred.
 
+    distinct: how many had occurred before, in earlier chunks of the calls.
     rank: u8 or u16 [keys], a permutation of 0..keys-1; becomes each key's place in the list, the most recent first.
     depths: i64 [keys + 1], requests by their key's place when the call began, `keys` for a first request.
     deepest: i64 [keys + 1], calls by their deepest request.
@@ -32,7 +33,6 @@ def lru(key: Any, offset: Any, rank: Any, depths: Any, deepest: Any) -> int:
     member = np.zeros(keys, np.uint32)
     at = np.zeros(keys + LANES, rank.dtype)
     before = np.zeros(keys, rank.dtype)
-    distinct = 0
     for call in range(len(offset) - 1):
         n, worst, known = np.uint64(0), 0, distinct
         for r in range(np.uint64(offset[call]), np.uint64(offset[call + 1])):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from flashmoe_sim._jit import jit
 from flashmoe_sim.policies.bank import Scope
 from flashmoe_sim.policies.base import NEVER
+from flashmoe_sim.trace.chunk import MOST_STEPS, Chunk
 from flashmoe_sim.trace.routing import RoutingTrace
 
 Value = TypeVar("Value")
@@ -46,7 +47,8 @@ class Pool:
     call: i64 [calls], the number of each call in the trace.
     row: i32 [calls], the layer's place in `trace.layers`; rows: those that occur.
     key_row: i32 [keys], the layer's place for every key.
-    refs: references of the calls. steps: the number of steps that the calls are of.
+    refs: references of the calls. steps: the number of steps that the calls are of, or the most
+        there can be where they are only a chunk.
     """
 
     trace: RoutingTrace
@@ -99,7 +101,7 @@ class Pool:
     @lazy
     def largest_call(self) -> int:
         """The most distinct keys of a call."""
-        return int(self.requests.max())
+        return int(self.requests.max(initial=0))
 
     def calls_fit(self, slots: int) -> bool:
         """Whether no call has more distinct keys than that; they are counted only where its references do not tell."""
@@ -136,7 +138,7 @@ class Pool:
 
 def build_pools(trace: RoutingTrace, *, scope: Scope = "layer") -> list[Pool]:
     """The pools of a trace: one per layer in the order of `trace.layers`, or one for all."""
-    steps = int(trace.steps[-1]) + 1
+    steps = MOST_STEPS if isinstance(trace, Chunk) else int(trace.steps.max()) + 1
     counts = [trace.n_experts[layer] for layer in trace.layers]
     rows = np.arange(len(counts), dtype=np.int32)
     row_of_layer = np.zeros(max(trace.layers) + 1, np.int32)

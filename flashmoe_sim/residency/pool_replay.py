@@ -24,9 +24,9 @@ from flashmoe_sim.residency.capacity import Capacity, slot_overflow
 from flashmoe_sim.residency.fixed_lru import is_plain_lru, replay_sizes
 from flashmoe_sim.residency.own_kernels import checked, new_state
 from flashmoe_sim.residency.pool import Pool
+from flashmoe_sim.residency.pool_state import PoolState
 from flashmoe_sim.residency.setup import FIXED_SLOT_CONTRACTS, Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.trace.routing import RoutingTrace
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,15 +77,54 @@ def replay_pool(
     elif not len(recording.calls) and is_plain_lru(setup) and pool.calls_fit(bank.room):
         (held,) = replay_sizes(pool, setup.contract, np.array([bank.room]), table[np.newaxis])
     else:
-        run = _replay_deferred if setup.fixed_slots else _replay_undeferred
-        held, (call, fault, slot) = run(pool, setup, bank, ahead, table, recording)
-        if fault == victim.NO_SLOT:
-            raise slot_overflow(workload, setup, number, call, bank)
-        if fault != victim.FINE:
-            raise _wrong_victim(workload.trace, pool, setup, bank, call, fault, slot)
-    _check(setup, bank, held, table.sum(axis=0))
+        state = begin_pool(setup, bank, pool, pool.largest_call)
+        go_on(workload, setup, number, bank, ahead, state, table, recording)
+        count_unused(pool, state, table)
+        held = state.held
+    check_books(setup, bank, held, table.sum(axis=0))
     counts += table
     return held
+
+
+def begin_pool(setup: Setup, bank: Capacity, pool: Pool, largest_call: int) -> PoolState:
+    """An empty bank for a pool. largest_call: the most distinct keys that a call can have."""
+    assert isinstance(setup.policy, EvictingPolicy)
+    smallest = int(bank.size.min())
+    slots = bank.room if setup.fixed_slots else min(bank.room // smallest + largest_call, pool.keys)
+    capacity = max(min(bank.room // smallest, pool.keys), 1)
+    shape = PoolShape(slots, capacity, pool.keys, pool.offset, pool.step)
+    return PoolState.empty(slots, pool.keys, new_state(setup.policy, shape))
+
+
+def go_on(
+    workload: Workload,
+    setup: Setup,
+    number: int,
+    bank: Capacity,
+    ahead: Ahead,
+    state: PoolState,
+    table: NDArray[np.int64],
+    recording: Recording,
+) -> None:
+    """Replay the calls of a pool from where `state` is, which is changed; the arguments are as for `replay_pool`.
+
+    What was read ahead and is still not used at the end is not counted yet, see `count_unused`.
+    Raises what `replay_pool` raises, but for the books.
+    """
+    pool = workload.pools(setup.scope)[number]
+    run = _replay_deferred if setup.fixed_slots else _replay_undeferred
+    call, fault, slot = run(pool, setup, bank, ahead, state, table, recording)
+    if fault == victim.NO_SLOT:
+        raise slot_overflow(workload, setup, number, call, bank)
+    if fault != victim.FINE:
+        raise _wrong_victim(workload, pool, setup, bank, call, fault, slot)
+    if not isinstance(setup.prefetch, NoPrefetch):
+        compare(pool.key, pool.offset, pool.row, ahead.meant, ahead.offset, ahead.key, pool.keys, table)
+
+
+def count_unused(pool: Pool, state: PoolState, table: NDArray[np.int64]) -> None:
+    """Count what was read ahead and not used until the end as wasted."""
+    np.add.at(table[:, tally.PREFETCH_WASTED], pool.key_row[state.slot_key[state.fresh != 0]], 1)
 
 
 FLAT: dict[str, Callable[..., None]] = {
@@ -138,24 +177,20 @@ def _compiled(kind: Any, loop: str, content: str | None) -> Loop:
 
 
 def _wrong_victim(
-    trace: RoutingTrace, pool: Pool, setup: Setup, bank: Capacity, call: int, fault: int, slot: int
+    workload: Workload, pool: Pool, setup: Setup, bank: Capacity, call: int, fault: int, slot: int
 ) -> BadInput:
     """The error for what `choose_victim` returned at a call, by its place in the pool."""
-    at = int(pool.call[min(call, len(pool.call) - 1)])
+    trace, at = workload.trace, int(pool.call[min(call, len(pool.call) - 1)])
+    number = workload.first_call + at
     kernel = type(setup.policy).kernels["choose_victim"]  # type: ignore[attr-defined]
     return BadInput(
-        f"policy {setup.policy.spec}: {place_of_function(kernel)}: choose_victim returned {slot} at call {at} of "
+        f"policy {setup.policy.spec}: {place_of_function(kernel)}: choose_victim returned {slot} at call {number} of "
         f"{trace.name} (layer {int(trace.layer[at])}, a bank of {bank.room}, contract {setup.contract}); "
         f"expected {victim.EXPECTED[fault]}"
     )
 
 
-def _shape(pool: Pool, bank: Capacity, slots: int) -> PoolShape:
-    capacity = max(min(bank.room // int(bank.size.min()), pool.keys), 1)
-    return PoolShape(slots, capacity, pool.keys, pool.offset, pool.step)
-
-
-def _check(setup: Setup, bank: Capacity, held: NDArray[np.int32], counted: NDArray[np.int64]) -> None:
+def check_books(setup: Setup, bank: Capacity, held: NDArray[np.int32], counted: NDArray[np.int64]) -> None:
     """Raise SimError where the books of one pool do not balance, which only the functions of a policy can bring about.
 
     counted: i64 [tally.N_COLUMNS].
@@ -179,17 +214,15 @@ def _replay_deferred(
     setup: Setup,
     bank: Capacity,
     ahead: Ahead,
+    state: PoolState,
     table: NDArray[np.int64],
     recording: Recording,
-) -> tuple[NDArray[np.int32], tuple[int, int, int]]:
-    """What is resident at the end, and how the loop ended."""
+) -> tuple[int, int, int]:
+    """How the loop ended."""
     assert isinstance(setup.policy, EvictingPolicy)
-    slot_key = np.full(bank.room, -1, np.int32)
-    fresh = np.zeros(bank.room, np.int64)
     loop = _loop(setup.policy, setup.contract)
-    state = new_state(setup.policy, _shape(pool, bank, bank.room))
-    with checked(setup.policy, loop.kernels, state):
-        ended = loop.run(
+    with checked(setup.policy, loop.kernels, state.policy):
+        return loop.run(
             pool.key,
             pool.offset,
             pool.row,
@@ -200,18 +233,17 @@ def _replay_deferred(
             ahead.arrays(),
             setup.contract == "protected",
             STAMPS.index(setup.policy.stamp),
-            slot_key,
-            np.full(pool.keys, -1, np.int32),
-            fresh,
-            state,
+            state.slot_key,
+            state.key_slot,
+            state.fresh,
+            state.carry,
+            state.policy,
             table,
             recording.calls,
             recording.used,
             recording.slot,
             recording.hit,
         )
-    _count_ahead(pool, ahead, slot_key[fresh != 0], table)
-    return np.sort(slot_key[slot_key >= 0]), ended
 
 
 def _replay_undeferred(
@@ -219,19 +251,16 @@ def _replay_undeferred(
     setup: Setup,
     bank: Capacity,
     ahead: Ahead,
+    state: PoolState,
     table: NDArray[np.int64],
     recording: Recording,
-) -> tuple[NDArray[np.int32], tuple[int, int, int]]:
+) -> tuple[int, int, int]:
     """As `_replay_deferred`."""
     assert isinstance(setup.policy, EvictingPolicy)
-    most = min(bank.room // int(bank.size.min()) + pool.largest_call, pool.keys)
-    slot_key = np.full(most, -1, np.int32)
-    fresh = np.zeros(most, np.int64)
     atomically = setup.contract == "atomic"
     loop = _loop(setup.policy, setup.contract)
-    state = new_state(setup.policy, _shape(pool, bank, most))
-    with checked(setup.policy, loop.kernels, state):
-        ended = loop.run(
+    with checked(setup.policy, loop.kernels, state.policy):
+        return loop.run(
             pool.key,
             pool.offset,
             pool.row,
@@ -241,21 +270,14 @@ def _replay_undeferred(
             *([STAMPS.index(setup.policy.stamp)] if atomically else []),
             bank.room,
             bank.size,
-            slot_key,
-            np.full(pool.keys, -1, np.int32),
-            *([fresh] if atomically else []),
-            state,
+            state.slot_key,
+            state.key_slot,
+            *([state.fresh] if atomically else []),
+            state.free,
+            state.carry,
+            state.policy,
             table,
             recording.calls,
             *([recording.used] if atomically else []),
             recording.hit,
         )
-    _count_ahead(pool, ahead, slot_key[fresh != 0], table)
-    return np.sort(slot_key[slot_key >= 0]), ended
-
-
-def _count_ahead(pool: Pool, ahead: Ahead, unused: NDArray[np.int32], table: NDArray[np.int64]) -> None:
-    """Count what was read ahead and is still not used at the end, and how right the predictions were."""
-    if len(ahead.row):
-        np.add.at(table[:, tally.PREFETCH_WASTED], pool.key_row[unused], 1)
-        compare(pool.key, pool.offset, pool.row, ahead.meant, ahead.offset, ahead.key, pool.keys, table)

@@ -56,7 +56,7 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
     if isinstance(setup.policy, ScheduledPolicy):
         recorded = (stream, hit)
         return _replay_scheduled(workload, setup, setup.policy, banks, table, recorded, record=record)
-    masks = _pinned_keys(workload, setup)
+    masks = pinned_keys(workload, setup)
     ahead = workload.ahead(setup.prefetch, setup.scope)
     contents, reads = [], []
     for number, (pool, bank) in enumerate(zip(pools, banks, strict=True)):
@@ -78,7 +78,7 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
             reads.append(_read_ahead(pool, bank, ahead[number], recording))
     return Replay(
         setup,
-        build_counts(workload, setup, banks, table, None if masks is None else _by_layer(pools, masks, len(table))),
+        build_counts(workload, setup, banks, table, None if masks is None else by_layer(pools, masks, len(table))),
         contents,
         hit if record else None,
         slot if len(slot) else None,
@@ -102,7 +102,7 @@ def _replay_scheduled(
     with blaming("policy", policy):
         resident, ahead = scheduled.replay(workload, policy, candidates, table, stream, hit)
         masks = np.split(resident, np.cumsum([pool.keys for pool in pools])[:-1])
-        slots = policy.slots_taken(candidates, _by_layer(pools, masks, len(table)))
+        slots = policy.slots_taken(candidates, by_layer(pools, masks, len(table)))
     return Replay(
         setup,
         build_counts(workload, setup, banks, table, slots),
@@ -131,7 +131,7 @@ def _read_ahead(pool: Pool, bank: Capacity, ahead: Ahead, recording: Recording) 
     )
 
 
-def _pinned_keys(workload: Workload, setup: Setup) -> list[NDArray[np.bool_]] | None:
+def pinned_keys(workload: Workload, setup: Setup) -> list[NDArray[np.bool_]] | None:
     """For every pool which keys are resident throughout, bool [keys]; None for a policy that evicts."""
     if not isinstance(setup.policy, PinningPolicy):
         return None
@@ -159,7 +159,8 @@ def _candidates(workload: Workload, setup: Setup) -> Candidates:
     return Candidates(requests, first_seen, slots, sizes, budget)
 
 
-def _by_layer(pools: list[Pool], masks: list[NDArray[np.bool_]], layers: int) -> NDArray[np.int64]:
+def by_layer(pools: list[Pool], masks: list[NDArray[np.bool_]], layers: int) -> NDArray[np.int64]:
+    """How many keys of each layer are in the masks, bool [keys] of each pool; i64 [layers]."""
     rows = np.concatenate([pool.key_row[mask] for pool, mask in zip(pools, masks, strict=True)])
     return np.bincount(rows, minlength=layers).astype(np.int64)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from flashmoe_sim.policies.base import admits, choose_victim, declines, on_call, on_evict, on_hit, on_install, on_miss
 from flashmoe_sim.residency import tally
+from flashmoe_sim.residency.pool_state import N_FREE, NOW, OPENED, USED
 from flashmoe_sim.residency.victim import FINE, NO_MARK, fault_of
 
 
@@ -22,6 +23,8 @@ def replay(
     size: Any,
     slot_key: Any,
     key_slot: Any,
+    free: Any,
+    carry: Any,
     state: Any,
     counts: Any,
     stream: Any,
@@ -32,30 +35,33 @@ def replay(
     upcoming: i32 [references], the next *reference* that asks for the key.
     """
     blocked = np.zeros(len(slot_key), np.int64)
-    free = np.zeros(len(slot_key), np.int32)
-    n_free, opened, used = 0, 0, 0
+    # None is below 0, and the compiler that sees it tests no index for it.
+    n_free, opened, earlier = max(carry[N_FREE], 0), max(carry[OPENED], 0), max(carry[NOW], 0)
+    used = carry[USED]
     for call in range(len(offset) - 1):
         begin, end = offset[call], offset[call + 1]
+        now = earlier + begin
         misses, cold, evictions, bypassed = 0, 0, 0, 0
         on_call(state, step[call])
         for r in range(begin, end):
             k = key[r]
+            now += 1
             slot = key_slot[k]
             if len(out_hit):
                 out_hit[r] = slot >= 0
             if slot >= 0:
-                on_hit(state, slot, k, r + 1, upcoming[r])
+                on_hit(state, slot, k, now, upcoming[r])
                 continue
             misses += 1
-            on_miss(state, k, r + 1)
+            on_miss(state, k, now)
             place = -1
-            declined = not admits(state, k, r + 1)
+            declined = not admits(state, k, now)
             while not declined and used + size[k] > capacity:
                 victim = choose_victim(state, slot_key, blocked, NO_MARK)
                 fault = fault_of(victim, slot_key, blocked, NO_MARK)
                 if fault != FINE:
                     return call, fault, victim
-                declined = bypass and place < 0 and declines(state, victim, k, r + 1, upcoming[r])
+                declined = bypass and place < 0 and declines(state, victim, k, now, upcoming[r])
                 if declined:
                     break
                 old = slot_key[victim]
@@ -83,7 +89,7 @@ def replay(
             slot_key[place] = k
             key_slot[k] = place
             used += size[k]
-            on_install(state, place, k, r + 1, upcoming[r])
+            on_install(state, place, k, now, upcoming[r])
         into = counts[row[call]]
         into[tally.CALLS] += 1
         into[tally.REFS] += end - begin
@@ -101,4 +107,5 @@ def replay(
             stream[call, 3] = cold
             stream[call, 4] = evictions
             stream[call, 6] = bypassed
+    carry[NOW], carry[OPENED], carry[N_FREE], carry[USED] = earlier + offset[-1], opened, n_free, used
     return len(offset) - 1, FINE, -1

@@ -34,10 +34,12 @@ class Workload:
     """A trace whose expert counts are those of the model, and the geometry of the layers it uses.
 
     geometry: None where neither a model was given nor the trace tells what an expert costs.
+    first_call: the number of the trace's first call, if it is a part of a longer one.
     """
 
     trace: RoutingTrace
     geometry: ModelGeometry | None
+    first_call: int = 0
     # what was worked out for some predictor, profile or part of the pools; threads share it
     _ahead: dict[tuple[Prefetcher, Scope], list[Ahead]] = field(default_factory=dict, init=False)
     _working: dict[tuple[Prefetcher, Scope], Lock] = field(default_factory=dict, init=False)
@@ -132,6 +134,11 @@ def prepare(trace: RoutingTrace, geometry: ModelGeometry | None = None) -> Workl
     """
     if not trace.refs:
         raise BadInput(f"{trace.name}: no routed calls in it; record or convert the trace again")
+    return fit(trace, geometry)
+
+
+def fit(trace: RoutingTrace, geometry: ModelGeometry | None) -> Workload:
+    """As `prepare`, for a trace that may be empty, as what is known before the first chunk of a long one is."""
     check_trace(trace, where=trace.name or "trace")
     if geometry is None:
         if trace.expert_bytes is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ from flashmoe_sim.trace._json_kernels import (
     STEP,
     WEIGHTS,
 )
-from flashmoe_sim.trace.routing import RoutingTrace, infer_n_experts
+from flashmoe_sim.trace.calls import ID_MAX
+from flashmoe_sim.trace.chunk import Chunk
 
 
 class _Column:
@@ -43,9 +45,12 @@ class _Column:
         self._values = np.empty(0, self._values.dtype)
         self._used = 0
 
-    def finish(self) -> NDArray[Any]:
+    def take(self) -> NDArray[Any]:
+        """The values so far, which are handed over."""
         self._values.resize(self._used, refcheck=False)
-        return self._values
+        values = self._values
+        self.clear()
+        return values
 
 
 class _Optional:
@@ -66,8 +71,10 @@ class _Optional:
             self._column.clear()
         self.calls += having
 
-    def finish(self, calls: int) -> NDArray[Any] | None:
-        return self._column.finish() if self.calls == calls else None
+    def take(self, calls: int) -> NDArray[Any] | None:
+        """The values so far, which are handed over; None unless each of the `calls` up to here had its own."""
+        values = self._column.take()
+        return values if self.calls == calls else None
 
 
 class Columns:
@@ -82,6 +89,8 @@ class Columns:
         self._expert = _Column(np.int16)
         self._phase = _Column(np.uint8)
         self._phases = 0
+        self._layers = np.zeros(ID_MAX + 1, np.bool_)
+        self._largest = 0
         self._slot = _Optional("slots", SLOTS, np.int16)
         self._weight = _Optional("weights", WEIGHTS, np.float32)
         self._sequence = _Optional("sequence", SEQUENCE, np.int32)
@@ -108,6 +117,8 @@ class Columns:
         self._bare += int(np.count_nonzero(keys & COUNTS == 0))
         self._follow_seq(table)
         self._layer.extend(table[:, LAYER])
+        self._layers[table[:, LAYER]] = True
+        self._largest = max(self._largest, int(expert.max(initial=0)))
         self._n_tokens.extend(table[:, N_TOKENS])
         self._refs_of_call.extend(used * table[:, N_TOKENS])
         self._expert.extend(expert)
@@ -142,8 +153,17 @@ class Columns:
         self._seqs += len(having)
         self._next_seq = int(seq[-1]) + 1
 
-    def finish(self, *, format: str, name: str, notes: tuple[str, ...]) -> RoutingTrace:
-        """The trace; the columns are handed over, so nothing can be added afterwards."""
+    def forget(self) -> None:
+        """Drop the calls so far."""
+        self._take()
+
+    def take(self, head: Chunk) -> Chunk:
+        """The calls since the last time, which are handed over, of a trace whose head was read before."""
+        arrays = self._take()
+        return replace(head, **{name: values for name, values in arrays.items() if getattr(head, name) is not None})
+
+    def finish(self, *, format: str, name: str, notes: tuple[str, ...]) -> Chunk:
+        """All that was not taken yet, as a chunk that says what holds for all; nothing can be added afterwards."""
         optional = (self._slot, self._weight, self._sequence, self._step)
         partial = [column for column in optional if 0 < column.calls < self.calls]
         notes += tuple(
@@ -154,23 +174,30 @@ class Columns:
             notes += (f"{bare} lines lack n_tokens and n_expert_used: each is read as one token",)
         if self._seq_note:
             notes += (self._seq_note,)
-        layer = self._layer.finish()
-        expert = self._expert.finish()
-        offset = np.zeros(self.calls + 1, np.int64)
-        np.cumsum(self._refs_of_call.finish(), out=offset[1:])
-        return RoutingTrace(
-            layer=layer,
-            n_tokens=self._n_tokens.finish(),
-            offset=offset,
-            expert=expert,
-            n_experts=infer_n_experts(layer, expert),
+        layers = np.flatnonzero(self._layers).tolist()
+        return Chunk(
+            **self._take(),
+            n_experts=dict.fromkeys(layers, 1 << self._largest.bit_length()),
             top_k=self._most_used if self._least_used == self._most_used else 0,
-            weight=self._weight.finish(self.calls),
-            slot=self._slot.finish(self.calls),
-            phase=self._phase.finish() if self._phases else None,
-            sequence=self._sequence.finish(self.calls),
-            step=self._step.finish(self.calls),
             format=format,
             name=name,
             notes=notes,
+            all_layers=tuple(layers),
         )
+
+    def _take(self) -> dict[str, Any]:
+        refs_of_call = self._refs_of_call.take()
+        offset = np.zeros(len(refs_of_call) + 1, np.int64)
+        np.cumsum(refs_of_call, out=offset[1:])
+        phase = self._phase.take()
+        return {
+            "layer": self._layer.take(),
+            "n_tokens": self._n_tokens.take(),
+            "offset": offset,
+            "expert": self._expert.take(),
+            "weight": self._weight.take(self.calls),
+            "slot": self._slot.take(self.calls),
+            "phase": phase if self._phases else None,
+            "sequence": self._sequence.take(self.calls),
+            "step": self._step.take(self.calls),
+        }

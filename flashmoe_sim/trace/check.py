@@ -65,7 +65,7 @@ def check_trace(trace: RoutingTrace, *, where: str) -> None:
 
 def largest_experts(trace: RoutingTrace) -> NDArray[np.int64]:
     """The largest expert number of each layer, i64 [last layer + 1]; -1 for a layer without references."""
-    largest = np.full(int(trace.layer.max(initial=-1)) + 1, -1, np.int64)
+    largest = np.full(max(trace.layers, default=-1) + 1, -1, np.int64)
     filled = np.flatnonzero(trace.offset[1:] > trace.offset[:-1])
     if len(filled):
         np.maximum.at(largest, trace.layer[filled], np.maximum.reduceat(trace.expert, trace.offset[filled]))

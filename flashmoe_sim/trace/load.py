@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from flashmoe_sim.io.errors import BadInput, unknown_name
-from flashmoe_sim.trace.bundled import find_trace
+from flashmoe_sim.trace.bundled import BundledTrace, find_trace
 from flashmoe_sim.trace.check import check_trace
+from flashmoe_sim.trace.chunk import Chunk, LongTrace, cut_up
 from flashmoe_sim.trace.lines import excerpt
 from flashmoe_sim.trace.requests import Hints
 from flashmoe_sim.trace.routing import RoutingTrace
-from flashmoe_sim.trace.source import open_bytes, reading
+from flashmoe_sim.trace.source import Reading, open_bytes, reading
 
 HEAD_BYTES = 64 << 10
 RUN, TRACES_OF_RUN = "run.json", ("trace.jsonl.gz", "trace.jsonl")
@@ -28,11 +31,20 @@ class Read(Protocol):
     ) -> RoutingTrace: ...
 
 
+class ReadChunks(Protocol):
+    """Reads a file of one format in chunks, with memory that does not grow with its length."""
+
+    def __call__(
+        self, path: Path, /, *, lenient: bool = False, progress: Callable[[int], None] | None = None
+    ) -> LongTrace: ...
+
+
 @dataclass(frozen=True)
 class TraceFormat:
     """One format: its name, what it is, and the module that holds `sniff` and `read`, imported when first needed.
 
     takes_hints: whether `read` takes what a person says of a file of this format.
+    The module may hold `read_chunks`, too.
     """
 
     name: str
@@ -47,6 +59,10 @@ class TraceFormat:
     @property
     def read(self) -> Read:
         return cast(Read, importlib.import_module(self.module).read)
+
+    @property
+    def read_chunks(self) -> ReadChunks | None:
+        return cast("ReadChunks | None", getattr(importlib.import_module(self.module), "read_chunks", None))
 
 
 # Tried in this order; the one that compiles kernels is last, so that the others need not wait for it.
@@ -89,24 +105,66 @@ def load_trace(
     hints: what the file does not say itself, for formats that take it.
     Raises BadInput for a file that is missing, empty, of no known format, or malformed.
     """
-    if format is not None and format not in FORMATS:
-        raise unknown_name("trace format", format, FORMATS)
+    _check_format(format)
     folder = _run_folder(path)
     path, bundled = find_trace(path if folder is None else _trace_of(folder))
     with reading(path, lenient=lenient) as how:
         chosen = FORMATS[format] if format else find_format(path)
         more = {"hints": hints} if chosen.takes_hints else {}
         trace = chosen.read(path, lenient=lenient, progress=progress, **more)
-    if how.cut_off:
-        trace = trace.with_(notes=(*trace.notes, "its compressed data is cut off: read up to the cut"))
     check_trace(trace, where=str(path))
+    return _named(trace, folder, bundled, how)
+
+
+@contextmanager
+def open_long(
+    path: str | Path, *, lenient: bool = False, format: str | None = None, progress: Callable[[int], None] | None = None
+) -> Iterator[LongTrace]:
+    """Read a trace in chunks; within the block as often as wanted. The arguments are those of `load_trace`.
+
+    A format without `read_chunks` is one chunk, and takes the memory of the whole trace.
+    Raises what `load_trace` raises, for the content of a call only when it is read.
+    """
+    _check_format(format)
+    folder = _run_folder(path)
+    path, bundled = find_trace(path if folder is None else _trace_of(folder))
+    with reading(path, lenient=lenient) as how:
+        chosen = FORMATS[format] if format else find_format(path)
+        if chosen.read_chunks is None:
+            whole = chosen.read(path, lenient=lenient, progress=progress)
+            check_trace(whole, where=str(path))
+            long = cut_up(whole, [])
+        else:
+            long = chosen.read_chunks(path, lenient=lenient, progress=progress)
+            check_trace(long.head, where=str(path))
+        yield LongTrace(_named(long.head, folder, bundled, how), partial(_checked, long, str(path)))
+
+
+def _checked(long: LongTrace, where: str) -> Iterator[Chunk]:
+    for chunk in long.read():
+        check_trace(chunk, where=where)
+        yield chunk
+
+
+def _check_format(format: str | None) -> None:
+    if format is not None and format not in FORMATS:
+        raise unknown_name("trace format", format, FORMATS)
+
+
+AnyTrace = TypeVar("AnyTrace", bound=RoutingTrace)
+
+
+def _named(trace: AnyTrace, folder: Path | None, bundled: BundledTrace | None, how: Reading) -> AnyTrace:
+    """The trace with what its place says of it, and how it was read."""
+    if how.cut_off:
+        trace = replace(trace, notes=(*trace.notes, "its compressed data is cut off: read up to the cut"))
     if folder is not None:
-        return trace.with_(name=folder.resolve().name)
+        return replace(trace, name=folder.resolve().name)
     if bundled is None:
         return trace
     if bundled.dense_bytes is not None:
-        trace = trace.with_(dense_bytes=dict.fromkeys(trace.layers, bundled.dense_bytes // len(trace.layers)))
-    return trace.with_(name=bundled.name)
+        trace = replace(trace, dense_bytes=dict.fromkeys(trace.layers, bundled.dense_bytes // len(trace.layers)))
+    return replace(trace, name=bundled.name)
 
 
 def _run_folder(path: str | Path) -> Path | None:

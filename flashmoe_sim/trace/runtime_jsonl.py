@@ -15,7 +15,8 @@ unknown values goes through orjson, at a tenth of the speed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,14 @@ from flashmoe_sim.trace._json_kernels import (
 )
 from flashmoe_sim.trace._json_record import BadRecord, NotJson, counts_of, read_record
 from flashmoe_sim.trace._json_tokens import NEWLINE, PADDING
+from flashmoe_sim.trace.chunk import Chunk, LongTrace, part_of, whole
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 
 FORMAT = "runtime-jsonl"
 CHUNK_BYTES = 1 << 20
+CALLS_PER_CHUNK = 1 << 17
 # A prompt micro-batch of 4096 tokens x 32 experts takes at most 1.7 MB.
 LONGEST_LINE = 64 << 20
 
@@ -89,6 +92,37 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     return parser.finish()
 
 
+def read_chunks(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> LongTrace:
+    """Read a trace file twice: once to know what holds for all of it, and again for each reading of its calls.
+
+    Raises what `read` raises; reading it again raises BadInput if it has changed.
+    """
+    parser = JsonlParser(path, lenient=lenient)
+    with open_bytes(path) as stream:
+        while data := stream.read(CHUNK_BYTES):
+            parser.feed(data)
+            parser.forget()
+            if progress:
+                progress(len(data))
+    head = parser.finish_chunk()
+    head = part_of(head, 0, 0)
+    return LongTrace(head, partial(_read_again, path, head, parser.calls, lenient))
+
+
+def _read_again(path: Path, head: Chunk, calls: int, lenient: bool) -> Iterator[Chunk]:
+    parser = JsonlParser(path, lenient=lenient)
+    with open_bytes(path) as stream:
+        while data := stream.read(CHUNK_BYTES):
+            parser.feed(data)
+            if parser.waiting >= CALLS_PER_CHUNK:
+                yield parser.take(head)
+    again = parser.finish_chunk()
+    if parser.calls != calls or not part_of(again, 0, 0).equals(head):
+        raise BadInput(f"{path}: changed while it was read ({calls:,} calls, then {parser.calls:,}); read it again")
+    if again.calls:
+        yield again
+
+
 class JsonlParser:
     """Parses a trace as its bytes arrive.
 
@@ -114,6 +148,7 @@ class JsonlParser:
         self._lenient = lenient
         self._chunk_bytes = chunk_bytes
         self._columns = Columns()
+        self._taken = 0
         self._skipped = 0
         self._skipped_lines: list[int] = []
         self._buffer = bytearray()
@@ -124,6 +159,21 @@ class JsonlParser:
     def calls(self) -> int:
         """Routed calls in the whole lines so far."""
         return self._columns.calls
+
+    @property
+    def waiting(self) -> int:
+        """Routed calls that were not taken yet."""
+        return self._columns.calls - self._taken
+
+    def take(self, head: Chunk) -> Chunk:
+        """The calls since the last time; afterwards `finish_chunk` gives only those that follow."""
+        self._taken = self._columns.calls
+        return self._columns.take(head)
+
+    def forget(self) -> None:
+        """Drop the calls so far, of which only what holds for the whole trace is wanted."""
+        self._taken = self._columns.calls
+        self._columns.forget()
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream, cut anywhere.
@@ -138,6 +188,10 @@ class JsonlParser:
 
         Raises BadInput for a malformed last line (unless lenient), and where there is not one routed call.
         """
+        return whole(self.finish_chunk())
+
+    def finish_chunk(self) -> Chunk:
+        """As `finish`, but of the calls only those that were not taken."""
         notes: tuple[str, ...] = ()
         torn = bytes(self._buffer[: self._used])
         if self._is_complete(torn):

@@ -10,28 +10,31 @@ else can make sense of. Everything that is not an array is JSON in the file's me
 from __future__ import annotations
 
 import json
-import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import CODES, code_of, with_code
 from flashmoe_sim.io.whole import atomic_writer
-from flashmoe_sim.trace.check import BY_LAYER, PER_CALL, PER_REFERENCE, REQUIRED
+from flashmoe_sim.trace._store_columns import CHECKSUM, Checksum, arrays_of, arrays_of_calls, columns_of
+from flashmoe_sim.trace.calls import ID_MAX
+from flashmoe_sim.trace.check import BY_LAYER
+from flashmoe_sim.trace.chunk import Chunk, LongTrace, cut_up, regrouped
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import most_bytes, open_bytes
 
 VERSION = 1
 MAGIC = b"PAR1"
 METADATA_KEY = b"flashmoe_sim.trace"
-CHECKSUM = "checksum"
 NOTE_CODES = "note_codes"
-CALLS_PER_ROW_GROUP = 1 << 18
+CALLS_PER_ROW_GROUP, REFS_PER_ROW_GROUP = 1 << 18, 1 << 22
 VALUE_BYTES = 8  # at most, of a value in memory
 PLAIN = ("n_experts_known", "top_k", "format", "name")
 
@@ -46,27 +49,40 @@ def write_store(trace: RoutingTrace, path: Path, *, force: bool = False) -> None
 
     Raises BadInput where the file exists without force or cannot be written.
     """
+    write_chunks(cut_up(trace, []), path, force=force)
+
+
+class Written(NamedTuple):
+    """What a store holds."""
+
+    calls: int
+    refs: int
+    tokens: int
+
+
+def write_chunks(trace: LongTrace, path: Path, *, force: bool = False) -> Written:
+    """Write a long trace as it is read; the file is the one `write_store` writes.
+
+    Raises what `write_store` raises.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    arrays, schema = [], []
-    for name, bounds in PER_CALL.items():
-        if (values := getattr(trace, name)) is not None:
-            arrays.append(pa.array(_exact(name, values, bounds.dtype)))
-            schema.append(pa.field(name, arrays[-1].type, nullable=False))
-    offset = pa.array(_exact("offset", trace.offset, np.int64))
-    for name, bounds in PER_REFERENCE.items():
-        if (values := getattr(trace, name)) is not None:
-            item = pa.field("item", pa.from_numpy_dtype(bounds.dtype), nullable=False)
-            flat = pa.array(_exact(name, values, bounds.dtype))
-            arrays.append(pa.LargeListArray.from_arrays(offset, flat, pa.large_list(item)))
-            schema.append(pa.field(name, arrays[-1].type, nullable=False))
-    about = _described(trace)
-    about[CHECKSUM] = _checksum(trace, about)
-    metadata = {METADATA_KEY: json.dumps(about, sort_keys=True).encode()}
-    table = pa.Table.from_arrays(arrays, schema=pa.schema(schema, metadata=metadata))
-    with atomic_writer(path, force=force) as stream:
-        pq.write_table(table, stream, compression="zstd", row_group_size=CALLS_PER_ROW_GROUP)
+    head, checksum = trace.head, Checksum(trace.head)
+    columns, tokens = columns_of(head), np.zeros(max(head.layers, default=0) + 1, np.int64)
+    schema = pa.schema([pa.field(name, column.type, nullable=False) for name, column in columns.items()])
+    with (
+        atomic_writer(path, force=force) as stream,
+        pq.ParquetWriter(stream, schema, compression="zstd") as writer,
+    ):
+        for chunk in regrouped(trace.read(), calls=CALLS_PER_ROW_GROUP, refs=REFS_PER_ROW_GROUP):
+            checksum.add(chunk)
+            tokens += np.bincount(chunk.layer, chunk.n_tokens, len(tokens)).astype(np.int64)
+            writer.write_table(pa.Table.from_arrays([*columns_of(chunk).values()], schema=schema))
+        about = _described(head, checksum.calls, checksum.refs)
+        about[CHECKSUM] = checksum.of(about)
+        writer.add_key_value_metadata({METADATA_KEY: json.dumps(about, sort_keys=True).encode()})
+    return Written(checksum.calls, checksum.refs, int(tokens.max()))
 
 
 def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
@@ -89,16 +105,71 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
         described = (table.schema.metadata or {}).get(METADATA_KEY)
         names = table.column_names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: a damaged Parquet file ({str(error).splitlines()[0]}); write it again") from None
-    if described is None:
-        raise BadInput(f"{path}: a Parquet file, but not a trace store; name its columns: sim trace import --columns")
+        raise _damaged_file(path, error) from None
     if progress:
         progress(len(content))
     try:
-        return _restored(table, names, strict_json.loads(described), path)
+        about = _known(described, path)
+        fields, notes = _plain_fields(about), _notes(about)
+        trace = RoutingTrace(**fields, **arrays_of(table, names), notes=notes)
+        checksum = Checksum(trace)
+        checksum.add(trace)
+        checksum.compare(about)
     except (KeyError, TypeError, ValueError) as error:
-        what = f"no {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
-        raise BadInput(f"{path}: a damaged trace store ({what}); convert it again") from None
+        raise _damaged_store(path, error) from None
+    return trace
+
+
+def read_chunks(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> LongTrace:
+    """A store as a long trace; that its checksum is right is known when all of it was read. lenient changes nothing.
+
+    Raises what `read` raises, for what is wrong with a column only when it is read.
+    """
+    del lenient
+    with _parquet(path) as file:
+        # An old store may have layers in n_experts that no call is of.
+        seen = np.zeros(ID_MAX + 1, np.bool_)
+        try:
+            empty = file.read_row_groups([], use_threads=False)
+            about = _known((empty.schema.metadata or {}).get(METADATA_KEY), path)
+            arrays = arrays_of(empty, empty.column_names)
+            for batch in _batches(file, CALLS_PER_ROW_GROUP, columns=["layer"]):
+                seen[arrays_of_calls(batch, ["layer"])["layer"]] = True
+            fields, notes = _plain_fields(about), _notes(about)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise _damaged_store(path, error) from None
+    head = Chunk(**fields, **arrays, notes=notes, all_layers=tuple(np.flatnonzero(seen).tolist()))
+    per_batch = max(REFS_PER_ROW_GROUP // max(about["refs"] // max(about["calls"], 1), 1), 1)
+    return LongTrace(head, partial(_read_on, path, head, about, min(per_batch, CALLS_PER_ROW_GROUP), progress))
+
+
+def _read_on(
+    path: Path, head: Chunk, about: dict[str, Any], calls: int, progress: Callable[[int], None] | None
+) -> Iterator[Chunk]:
+    checksum = Checksum(head)
+    with _parquet(path) as file:
+        try:
+            for table in _batches(file, calls):
+                chunk = replace(head, **arrays_of(table, table.column_names))
+                checksum.add(chunk)
+                yield chunk
+                if progress:
+                    progress(table.nbytes)
+            checksum.compare(about)
+        except (KeyError, TypeError, ValueError) as error:
+            raise _damaged_store(path, error) from None
+
+
+@contextmanager
+def _parquet(path: Path) -> Iterator[Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with open_bytes(path) as stream:
+        try:
+            yield pq.ParquetFile(stream if stream.seekable() else pa.BufferReader(stream.read()), pre_buffer=False)
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise _damaged_file(path, error) from None
 
 
 def _refuse_bomb(path: Path, metadata: Any, size: int) -> None:
@@ -112,56 +183,56 @@ def _refuse_bomb(path: Path, metadata: Any, size: int) -> None:
         )
 
 
-def _restored(table: Any, names: list[str], about: Any, path: Path) -> RoutingTrace:
-    """The trace in a table; KeyError, TypeError or ValueError if the two do not fit together."""
+def _batches(file: Any, calls: int, columns: list[str] | None = None) -> Iterator[Any]:
+    """Tables of at most so many calls, none of which is of two row groups."""
+    import pyarrow as pa
+
+    for group in range(file.num_row_groups):
+        for batch in file.iter_batches(calls, row_groups=[group], columns=columns, use_threads=False):
+            yield pa.Table.from_batches([batch])
+
+
+def _damaged_file(path: Path, error: Exception) -> BadInput:
+    return BadInput(f"{path}: a damaged Parquet file ({str(error).splitlines()[0]}); write it again")
+
+
+def _damaged_store(path: Path, error: Exception) -> BadInput:
+    what = f"no {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
+    return BadInput(f"{path}: a damaged trace store ({what}); convert it again")
+
+
+def _known(described: bytes | None, path: Path) -> dict[str, Any]:
+    """What the metadata says; KeyError, TypeError or ValueError if it is damaged."""
+    if described is None:
+        raise BadInput(f"{path}: a Parquet file, but not a trace store; name its columns: sim trace import --columns")
+    about = strict_json.loads(described)
     if not isinstance(about["version"], int):
         raise ValueError(f"version is {about['version']!r}, a number expected")
     if about["version"] > VERSION:
         raise BadInput(
             f"{path}: a trace store of version {about['version']}; this program knows up to {VERSION}: update it"
         )
-    if odd := [name for name in names if name not in (*PER_CALL, *PER_REFERENCE) or names.count(name) > 1]:
-        raise ValueError(f"a column {odd[0]!r} that no store has")
-    if missing := [name for name in REQUIRED if name not in names]:
-        raise ValueError(f"no column {missing[0]!r}")
-    fields: dict[str, Any] = {name: about[name] for name in PLAIN}
-    fields |= {name: _from_pairs(name, about[name]) for name in BY_LAYER}
-    for name in PER_CALL:
-        if name in names:
-            fields[name] = _values(name, table.column(name), PER_CALL[name].dtype)
-    offset = _offsets("expert", table.column("expert"))
-    for name in PER_REFERENCE:
-        if name in names:
-            if not np.array_equal(_offsets(name, table.column(name)), offset):
-                raise ValueError(f"the lists of {name} are not as long as the lists of expert")
-            fields[name] = _flat(name, table.column(name), PER_REFERENCE[name].dtype)
-    found = {"calls": table.num_rows, "refs": len(fields["expert"])}
-    for what, number in found.items():
-        if about[what] != number:
-            raise ValueError(f"{number} {what}, {about[what]} expected")
+    for name in ("calls", "refs"):
+        if not isinstance(about[name], int):
+            raise ValueError(f"{name} is {about[name]!r}, a number expected")
+    return about  # type: ignore[no-any-return]
+
+
+def _plain_fields(about: dict[str, Any]) -> dict[str, Any]:
+    return {name: about[name] for name in PLAIN} | {name: _from_pairs(name, about[name]) for name in BY_LAYER}
+
+
+def _notes(about: dict[str, Any]) -> tuple[str, ...]:
     if not isinstance(about["notes"], list):
         raise ValueError(f"notes are {about['notes']!r}, a list expected")
     codes = about.get(NOTE_CODES, [None] * len(about["notes"]))
     if not isinstance(codes, list) or not {None, *CODES}.issuperset(codes):
         raise ValueError(f"{NOTE_CODES} are {codes!r}; a list of {', '.join(CODES)} or null expected")
-    notes = tuple(with_code(code, note) for code, note in zip(codes, about["notes"], strict=True))
-    trace = RoutingTrace(**fields, offset=offset, notes=notes)
-    if CHECKSUM in about and about.pop(CHECKSUM) != _checksum(trace, about):
-        raise ValueError("its checksum is of another content: bytes of it changed after it was written")
-    return trace
+    return tuple(with_code(code, note) for code, note in zip(codes, about["notes"], strict=True))
 
 
-def _checksum(trace: RoutingTrace, about: Mapping[str, Any]) -> str:
-    """A checksum of everything that is stored: the metadata, and each column with its name."""
-    check = zlib.crc32(json.dumps(about, sort_keys=True).encode())
-    for name in ("offset", *PER_CALL, *PER_REFERENCE):
-        if (values := getattr(trace, name)) is not None:
-            check = zlib.crc32(np.ascontiguousarray(values).data, zlib.crc32(name.encode(), check))
-    return f"{check:08x}"
-
-
-def _described(trace: RoutingTrace) -> dict[str, Any]:
-    about: dict[str, Any] = {"version": VERSION, "calls": trace.calls, "refs": trace.refs, "notes": list(trace.notes)}
+def _described(trace: RoutingTrace, calls: int, refs: int) -> dict[str, Any]:
+    about: dict[str, Any] = {"version": VERSION, "calls": calls, "refs": refs, "notes": list(trace.notes)}
     about |= {name: getattr(trace, name) for name in PLAIN} | {"top_k": int(trace.top_k)}
     if any(codes := [code_of(note) for note in trace.notes]):
         about[NOTE_CODES] = codes
@@ -179,40 +250,3 @@ def _from_pairs(name: str, pairs: list[tuple[int, int]] | None) -> dict[int, int
     if len(by_layer) < len(pairs):
         raise ValueError(f"{name} names a layer twice")
     return by_layer
-
-
-def _exact(name: str, values: NDArray[Any], dtype: Any) -> NDArray[Any]:
-    if values.dtype != dtype:
-        raise TypeError(f"{name} is {values.dtype}, {np.dtype(dtype)} expected")
-    return np.ascontiguousarray(values)
-
-
-def _values(name: str, column: Any, dtype: Any) -> NDArray[Any]:
-    """A column of numbers as an array of our own; ValueError if it has another type, or nulls."""
-    _check_type(name, column, column.type, dtype)
-    return np.array(column.to_numpy())
-
-
-def _flat(name: str, column: Any, dtype: Any) -> NDArray[Any]:
-    """The values of a list column as one array of our own; ValueError if they have another type, or nulls."""
-    found = [chunk.flatten() for chunk in column.chunks]
-    for values in found:
-        _check_type(name, values, values.type, dtype)
-    return np.concatenate([np.empty(0, dtype), *(values.to_numpy() for values in found)])
-
-
-def _check_type(name: str, values: Any, found: Any, dtype: Any) -> None:
-    import pyarrow as pa
-
-    if found != pa.from_numpy_dtype(dtype) or values.null_count:
-        raise ValueError(f"{name} is {found} with {values.null_count} nulls, {np.dtype(dtype)} expected")
-
-
-def _offsets(name: str, column: Any) -> NDArray[np.int64]:
-    """Where each list of a column begins in its values, and how many there are; i64 [lists + 1]."""
-    import pyarrow as pa
-
-    if not (pa.types.is_large_list(column.type) or pa.types.is_list(column.type)) or column.null_count:
-        raise ValueError(f"{name} is {column.type} with {column.null_count} nulls, lists expected")
-    lengths = [np.diff(chunk.offsets.to_numpy()) for chunk in column.chunks]
-    return np.concatenate([[0], np.cumsum(np.concatenate([np.empty(0, np.int64), *lengths]))]).astype(np.int64)

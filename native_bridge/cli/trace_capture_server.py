@@ -7,8 +7,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from flashmoe_sim.cli.common import message, print_json, print_table
-from flashmoe_sim.cli.main import Interrupted
+from flashmoe_sim.cli.common import Interrupted, message, print_json, print_table
 from flashmoe_sim.cli.progress import capturing
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import size

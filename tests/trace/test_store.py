@@ -67,11 +67,10 @@ def test_an_existing_file_is_kept_without_force(path: Path) -> None:
 def test_nothing_is_left_half_written(path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     path.write_bytes(b"precious")
 
-    def fail(table: Any, stream: Any, **options: Any) -> None:
-        stream.write(b"half")
+    def fail(writer: Any, table: Any) -> None:
         raise error
 
-    monkeypatch.setattr(pq, "write_table", fail)
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", fail)
     with pytest.raises((BadInput, KeyboardInterrupt)) as caught:
         store.write_store(trace_of((0, [1])), path, force=True)
     if isinstance(error, OSError):
@@ -98,7 +97,7 @@ def test_foreign_newer_and_damaged_files(path: Path) -> None:
         store.read(path)
 
     store.write_store(trace_of((0, [1])), path, force=True)
-    table = pq.read_table(path)
+    table = pq.ParquetFile(path).read()
     about = table.schema.metadata[store.METADATA_KEY]
     newer = {store.METADATA_KEY: about.replace(b'"version": 1', b'"version": 2')}
     pq.write_table(table.replace_schema_metadata(newer), path)

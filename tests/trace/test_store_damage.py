@@ -53,7 +53,7 @@ def rewrite(path: Path, table: pa.Table, metadata: bytes) -> None:
 
 def said(path: Path, about: dict[str, Any], *, checksum: bool = False) -> None:
     """Write other metadata, by default without the checksum, as stores of the first version are."""
-    table = pq.read_table(path)
+    table = pq.ParquetFile(path).read()
     known = {store.CHECKSUM: about_of(table)[store.CHECKSUM]} if checksum else {}
     rewrite(path, table, json.dumps(about_of(table) | about | known).encode())
     if not checksum:
@@ -61,7 +61,7 @@ def said(path: Path, about: dict[str, Any], *, checksum: bool = False) -> None:
 
 
 def without_checksum(path: Path) -> None:
-    table = pq.read_table(path)
+    table = pq.ParquetFile(path).read()
     about = about_of(table)
     about.pop(store.CHECKSUM, None)
     rewrite(path, table, json.dumps(about).encode())
@@ -70,7 +70,7 @@ def without_checksum(path: Path) -> None:
 def column(path: Path, name: str, values: pa.Array) -> None:
     """Put another column in the place of one, or at the end."""
     without_checksum(path)
-    table = pq.read_table(path)
+    table = pq.ParquetFile(path).read()
     at = table.column_names.index(name)
     pq.write_table(table.set_column(at, pa.field(name, values.type, nullable=values.null_count > 0), values), path)
 
@@ -191,7 +191,7 @@ def test_columns_that_no_store_has(path: Path, name: str) -> None:
 
 def test_columns_of_other_names(path: Path) -> None:
     without_checksum(path)
-    table = pq.read_table(path)
+    table = pq.ParquetFile(path).read()
     for names, found in (
         (["layer" if name == "slot" else name for name in table.column_names], "a column 'layer' that no store has"),
         (["slow" if name == "slot" else name for name in table.column_names], "a column 'slow' that no store has"),
@@ -203,7 +203,7 @@ def test_columns_of_other_names(path: Path) -> None:
 
 
 def test_a_key_twice_in_the_metadata(path: Path) -> None:
-    table = pq.read_table(path)
+    table = pq.ParquetFile(path).read()
     about = json.dumps(about_of(table))
     rewrite(path, table, f'{about[:-1]}, "top_k": 2}}'.encode())
     with pytest.raises(BadInput, match=r"a damaged trace store \(key 'top_k' occurs twice"):
@@ -211,7 +211,7 @@ def test_a_key_twice_in_the_metadata(path: Path) -> None:
 
 
 def test_metadata_nested_deeply(path: Path) -> None:
-    rewrite(path, pq.read_table(path), b"[" * 100_000 + b"]" * 100_000)
+    rewrite(path, pq.ParquetFile(path).read(), b"[" * 100_000 + b"]" * 100_000)
     with pytest.raises(BadInput, match="a damaged trace store"):
         load_trace(path)
 
@@ -219,7 +219,7 @@ def test_metadata_nested_deeply(path: Path) -> None:
 def test_a_store_without_a_checksum_reads(path: Path) -> None:
     """As the first version wrote them."""
     without_checksum(path)
-    assert store.CHECKSUM not in about_of(pq.read_table(path))
+    assert store.CHECKSUM not in about_of(pq.ParquetFile(path).read())
     assert load_trace(path).equals(TRACE)
 
 

@@ -1,0 +1,283 @@
+"""Replays of a trace that is read in chunks: a state goes in with a chunk, and the state after it comes out.
+
+Cut anywhere, a trace gives exactly the counts that it gives whole. What a loop keeps from call to call is in the state;
+of the chunks nothing is kept but what a predictor keeps of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.outside import blaming
+from flashmoe_sim.policies.bank import Scope
+from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy, ProfiledPolicy
+from flashmoe_sim.prefetchers.base import Memory, PastOnly, step_ends
+from flashmoe_sim.prefetchers.none import NoPrefetch
+from flashmoe_sim.residency import pinned, tally
+from flashmoe_sim.residency.ahead import Ahead, by_pool, nothing_ahead
+from flashmoe_sim.residency.capacity import Capacity, capacities
+from flashmoe_sim.residency.counts import Counts, added
+from flashmoe_sim.residency.own_results import check_predictions
+from flashmoe_sim.residency.pool_replay import Recording, begin_pool, check_books, count_unused, go_on
+from flashmoe_sim.residency.pool_state import BEFORE_ALL, NO_PAST, NOW, Past, PoolState
+from flashmoe_sim.residency.replay import build_counts, by_layer, pinned_keys
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload, fit
+from flashmoe_sim.trace.chunk import Chunk, Last, LongTrace, steps_after
+from flashmoe_sim.trace.routing import RoutingTrace
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayState:
+    """A replay after some chunks of a trace. Nothing changes it, and it can be pickled.
+
+    head: the trace's head, fitted to the model. banks, pools: the bank of each pool, and what is in it.
+    pinned: bool [keys] of each pool, for a policy that does not evict, which has no `pools`.
+    memory: what the predictor knows. pasts: the predictions that still matter, of each pool.
+    table: i64 [layers, tally.N_COLUMNS]. unions: as in `Counts`. tokens: i64 [layers].
+    """
+
+    setup: Setup
+    head: Workload
+    banks: list[Capacity]
+    pools: list[PoolState]
+    pinned: list[NDArray[np.bool_]] | None
+    memory: Memory
+    pasts: list[Past]
+    table: NDArray[np.int64]
+    unions: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    last: Last
+
+
+def fit_head(head: Chunk, geometry: ModelGeometry | None = None) -> Workload:
+    """What is known of a long trace before its first call, with its model; raises what `prepare` raises."""
+    if not head.layers:
+        raise BadInput(f"{head.name}: no routed calls in it; record or convert the trace again")
+    unused = dict.fromkeys(("weight", "slot", "resident", "phase", "sequence"))
+    return fit(head.with_(**unused), geometry)
+
+
+def begin(head: Workload, setup: Setup) -> ReplayState:
+    """The state before the first chunk.
+
+    Raises BadInput for a bank that does not fit the model, and for a policy or predictor that needs all of the trace.
+    """
+    if reason := why_not_in_chunks(setup):
+        raise BadInput(reason)
+    banks, pools = capacities(head, setup), head.pools(setup.scope)
+    memory: Memory = ()
+    if isinstance(setup.prefetch, PastOnly):
+        with blaming("predictor", setup.prefetch):
+            memory = setup.prefetch.begin(head.trace)
+    states = []
+    if isinstance(setup.policy, EvictingPolicy):
+        # Any call may have every expert of its pool, but for a loop that serves one reference at a time.
+        states = [
+            begin_pool(setup, bank, pool, 1 if setup.contract == "sequential" else pool.keys)
+            for pool, bank in zip(pools, banks, strict=True)
+        ]
+    layers = len(head.trace.layers)
+    return ReplayState(
+        setup,
+        head,
+        banks,
+        states,
+        pinned_keys(head, setup),
+        memory,
+        [NO_PAST] * len(pools),
+        np.zeros((layers, tally.N_COLUMNS), np.int64),
+        np.zeros(0, np.int64),
+        np.zeros(layers, np.int64),
+        Last(),
+    )
+
+
+def why_not_in_chunks(setup: Setup) -> str | None:
+    """Why a setup cannot be replayed in chunks; None if it can."""
+    policy, prefetch = setup.policy, setup.prefetch
+    whole = "replay the whole trace, or a part (`sim trace cut`)"
+    if isinstance(policy, ProfiledPolicy) and (not policy.profile or policy.profile.startswith("first-")):
+        return (
+            f"policy {policy.spec} counts requests in the trace before it is replayed; "
+            f"give it another trace as profile ({policy.name}:profile=FILE), or {whole}"
+        )
+    if not isinstance(policy, EvictingPolicy | PinningPolicy):
+        return f"policy {policy.spec} plans over all steps of a trace at once; {whole}"
+    knows_all = isinstance(policy, EvictingPolicy) and policy.hindsight
+    if knows_all or prefetch.hindsight:
+        chosen = f"policy {policy.spec}" if knows_all else f"predictor {prefetch.spec}"
+        return f"{chosen} needs the requests to come, and a trace in chunks does not tell them; {whole}"
+    if not isinstance(prefetch, NoPrefetch | PastOnly):
+        return f"predictor {prefetch.spec} predicts for all of a trace at once; make it a PastOnly, or {whole}"
+    return None
+
+
+def advance(state: ReplayState, chunk: RoutingTrace) -> ReplayState:
+    """The state after the next calls of the trace.
+
+    Raises BadInput for a chunk that is not of this trace's model, and for what `replay` raises it.
+    """
+    return _advance(state, chunk_workload(state.head, chunk, state.last))
+
+
+def chunk_workload(head: Workload, chunk: RoutingTrace, last: Last) -> Workload:
+    """The next calls of a trace, with the layers, experts and model of the whole."""
+    whole = head.trace
+    if unknown := set(chunk.layers) - set(whole.layers):
+        raise BadInput(
+            f"{whole.name}: layer {min(unknown)} in the calls from {last.calls}, but not in the trace's head"
+        )
+    arrays = {name: getattr(chunk, name) for name in ("layer", "n_tokens", "offset", "expert")}
+    part = whole.with_(**arrays, step=steps_after(chunk, last))
+    return replace(fit(part, head.geometry), first_call=last.calls)
+
+
+def _advance(state: ReplayState, calls: Workload) -> ReplayState:
+    trace = calls.trace
+    if not trace.calls:
+        return state
+    ends = np.zeros(trace.calls + 1, np.bool_)
+    ends[:-1] = step_ends(trace.steps)[:-1]
+    ends[0] = state.last.calls > 0 and int(trace.steps[0]) != state.last.step
+    state = _serve(state, calls, ends)
+    unions, tokens = totals_of(calls, state.setup.scope, state.unions, state.tokens)
+    return replace(state, tokens=tokens, unions=unions, last=last_of(calls))
+
+
+def finish(state: ReplayState) -> Counts:
+    """The counts of the trace, if it ends here."""
+    setup = state.setup
+    pools = state.head.pools(setup.scope)
+    if isinstance(setup.prefetch, PastOnly) and state.last.calls:
+        state = _serve(state, replace(state.head, first_call=state.last.calls), np.ones(1, np.bool_))
+    table = state.table.copy()
+    for pool, now in zip(pools, state.pools, strict=False):
+        count_unused(pool, now, table)
+    held = None if state.pinned is None else by_layer(pools, state.pinned, len(table))
+    counts = build_counts(state.head, setup, state.banks, table, held)
+    return replace(counts, unions=state.unions, tokens=int(state.tokens.max()))
+
+
+def _serve(state: ReplayState, calls: Workload, ends: NDArray[np.bool_]) -> ReplayState:
+    """The state with a chunk's calls counted in its table; ends: bool [calls + 1], where a step does."""
+    setup, table = state.setup, state.table.copy()
+    pools = calls.pools(setup.scope)
+    if state.pinned is not None:
+        repeats, nothing = setup.contract == "sequential", Recording.of(pools[0], nothing_ahead(pools[0]), wanted=False)
+        for pool, mask in zip(pools, state.pinned, strict=True):
+            pinned.replay(pool.key, pool.offset, pool.row, mask, repeats, table, nothing.calls, nothing.hit)
+        return replace(state, table=table)
+    states = [one.copied() for one in state.pools]
+    memory, aheads = _ahead(state, states, calls, ends)
+    pasts = []
+    for number, (pool, bank, ahead, now) in enumerate(zip(pools, state.banks, aheads, states, strict=True)):
+        nothing = Recording.of(pool, ahead, wanted=False)
+        go_on(calls, setup, number, bank, ahead, now, table, nothing)
+        _check_uses(setup, now)
+        unused = np.flatnonzero(now.fresh)
+        now.fresh[unused] = ahead.after[now.fresh[unused] - 1] + calls.first_call - BEFORE_ALL
+        pasts.append(_standing(ahead, calls.first_call))
+        counted = table.sum(axis=0) if setup.scope == "global" else table[number]
+        check_books(setup, bank, now.held, counted)
+    return replace(state, pools=states, memory=memory, pasts=pasts, table=table)
+
+
+def _check_uses(setup: Setup, now: PoolState) -> None:
+    most = setup.policy.most_uses
+    if most is not None and now.carry[NOW] > most:
+        raise BadInput(
+            f"policy {setup.policy.spec}: counts at most {most:,} uses in one bank; cut the trace into parts"
+        )
+
+
+def _ahead(
+    state: ReplayState, states: list[PoolState], calls: Workload, ends: NDArray[np.bool_]
+) -> tuple[Memory, list[Ahead]]:
+    """What the predictor knows then, and its predictions for each pool, `fresh` of the states made to refer to them."""
+    predictor, pools = state.setup.prefetch, calls.pools(state.setup.scope)
+    if not isinstance(predictor, PastOnly):
+        return (), [nothing_ahead(pool) for pool in pools]
+    with blaming("predictor", predictor):
+        predictions, memory = predictor.follow(calls.trace, ends, deepcopy(state.memory))
+        check_predictions(predictor, predictions, calls.trace)
+    pasts = []
+    for now, past in zip(states, state.pasts, strict=True):
+        unused = np.flatnonzero(now.fresh)
+        after = now.fresh[unused] + BEFORE_ALL
+        now.fresh[unused] = np.arange(1, len(unused) + 1)
+        pasts.append(
+            Past(
+                np.concatenate([after, past.after]) - calls.first_call,
+                np.concatenate([np.zeros(len(unused), np.uint32), past.key]),
+                past.row,
+                len(unused) + past.offset,
+            )
+        )
+    return memory, by_pool(predictions, pools, len(calls.trace.layers), pasts)
+
+
+def _standing(ahead: Ahead, first_call: int) -> Past:
+    """The predictions that stand after a chunk, their `after` by the number in the whole trace."""
+    number = ahead.latest[ahead.latest >= 0]
+    if not len(number):
+        return NO_PAST
+    where = [np.arange(ahead.offset[one], ahead.offset[one + 1]) for one in number]
+    at = np.concatenate(where)
+    offset = np.cumsum([0, *map(len, where)], dtype=np.int64)
+    return Past(ahead.after[at] + first_call, ahead.key[at], ahead.row[number], offset)
+
+
+def replay_chunks(
+    trace: LongTrace, setups: Sequence[Setup], geometry: ModelGeometry | None = None
+) -> dict[Setup, Counts]:
+    """The counts of several setups from one reading of a long trace; all are replayed chunk by chunk.
+
+    Raises BadInput for a setup that does not fit or needs all of the trace, before anything is read.
+    """
+    head = fit_head(trace.head, geometry)
+    states = {setup: begin(head, setup) for setup in setups}
+    for calls in each_chunk(trace, head):
+        for setup, state in states.items():
+            states[setup] = _advance(state, calls)
+    return {setup: finish(state) for setup, state in states.items()}
+
+
+def each_chunk(trace: LongTrace, head: Workload) -> Iterator[Workload]:
+    """Read a long trace; `head` is its head, fitted to the model.
+
+    Raises BadInput for a trace without calls, and for a chunk that is not of this model.
+    """
+    last = Last()
+    for chunk in trace.read():
+        if chunk.calls:
+            calls = chunk_workload(head, chunk, last)
+            yield calls
+            last = last_of(calls)
+    if not last.calls:
+        raise BadInput(f"{head.trace.name}: no routed calls in it; record or convert the trace again")
+
+
+def last_of(calls: Workload) -> Last:
+    """The last call of a chunk."""
+    trace = calls.trace
+    return Last(int(trace.layer[-1]), int(trace.steps[-1]), calls.first_call + trace.calls)
+
+
+def totals_of(
+    calls: Workload, scope: Scope, unions: NDArray[np.int64], tokens: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How many calls ask for 0, 1, 2, … distinct experts, and the tokens of each layer, i64 [layers].
+
+    unions, tokens: the same of all earlier chunks.
+    """
+    row = np.searchsorted(calls.trace.layers, calls.trace.layer)
+    tokens = tokens + np.bincount(row, calls.trace.n_tokens, len(tokens)).astype(np.int64)
+    return added(unions, calls.unions(scope, range(len(calls.pools(scope))))), tokens

@@ -1,0 +1,118 @@
+"""What a replay loop keeps of one pool from one call to the next, so that it can go on in another chunk of calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.policies.base import State
+
+# Places in `carry`: uses counted, slots ever opened, slots freed since, and what the contents weigh.
+CARRIED = NOW, OPENED, N_FREE, USED = 0, 1, 2, 3
+BEFORE_ALL = -2  # what is added to `fresh` of a state is counted from here, so that 0 is free to mean nothing
+
+
+@dataclass(frozen=True, eq=False)
+class PoolState:
+    """The bank of one pool and what its policy knows; the loops change all arrays in place.
+
+    slot_key: i32 [slots], key_slot: i32 [keys]: -1 where empty.
+    fresh: i64 [slots], 0 or, for what was read ahead and not used yet, the call after which it was predicted, by its
+        number in the whole trace, minus BEFORE_ALL. Within a loop: its place among what was predicted and 1.
+    free: i32 [slots], freed slots in the order they were. carry: i64 [len(CARRIED)]. policy: the policy's own arrays.
+    """
+
+    slot_key: NDArray[np.int32]
+    key_slot: NDArray[np.int32]
+    fresh: NDArray[np.int64]
+    free: NDArray[np.int32]
+    carry: NDArray[np.int64]
+    policy: State
+
+    @classmethod
+    def empty(cls, slots: int, keys: int, policy: State) -> PoolState:
+        """An empty bank of `slots` places."""
+        return cls(
+            np.full(slots, -1, np.int32),
+            np.full(keys, -1, np.int32),
+            np.zeros(slots, np.int64),
+            np.zeros(slots, np.int32),
+            np.zeros(len(CARRIED), np.int64),
+            policy,
+        )
+
+    def copied(self) -> PoolState:
+        """The same, in arrays of its own."""
+        return PoolState(
+            self.slot_key.copy(),
+            self.key_slot.copy(),
+            self.fresh.copy(),
+            self.free.copy(),
+            self.carry.copy(),
+            _unpacked(*_packed(self.policy)),
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        own = self.slot_key, self.key_slot, self.fresh, self.free, self.carry
+        return _restored, (*own, *_packed(self.policy))
+
+    @property
+    def held(self) -> NDArray[np.int32]:
+        """The resident keys, i32, ascending."""
+        return np.sort(self.slot_key[self.slot_key >= 0])
+
+
+def _packed(state: State) -> tuple[list[NDArray[Any]], list[tuple[int, str]]]:
+    """Copies of the arrays of a state, one where two see the same memory, and which of them each is, as what type.
+
+    Raises BadInput if two arrays have a part of their memory in common.
+    """
+    owners: list[NDArray[Any]] = []
+    seen = []
+    for array in state:
+        which = next((n for n, owner in enumerate(owners) if np.may_share_memory(owner, array)), len(owners))
+        if which == len(owners):
+            owners.append(array)
+        elif (owners[which].ctypes.data, owners[which].nbytes) != (array.ctypes.data, array.nbytes):
+            raise BadInput(
+                "two arrays of a policy's state share a part of their memory; give each its own, or all of it"
+            )
+        seen.append((which, array.dtype.str))
+    return [owner.copy(order="K") for owner in owners], seen
+
+
+def _unpacked(owners: list[NDArray[Any]], seen: list[tuple[int, str]]) -> State:
+    return tuple(owners[which].view(kind) for which, kind in seen)
+
+
+def _restored(
+    slot_key: NDArray[np.int32],
+    key_slot: NDArray[np.int32],
+    fresh: NDArray[np.int64],
+    free: NDArray[np.int32],
+    carry: NDArray[np.int64],
+    owners: list[NDArray[Any]],
+    seen: list[tuple[int, str]],
+) -> PoolState:
+    return PoolState(slot_key, key_slot, fresh, free, carry, _unpacked(owners, seen))
+
+
+class Past(NamedTuple):
+    """The predictions of earlier chunks that still matter to one pool: what is not used yet, and what stands.
+
+    after: i64 [unused + standing keys], the call after which each key was predicted, by its number in the chunk, so
+        that it is negative; key: u32, the same keys, the unused ones first, of which only `after` is looked at.
+    row: i32 [standing], the layers whose latest prediction stands. offset: i64 [standing + 1], where its keys begin.
+    """
+
+    after: NDArray[np.int64]
+    key: NDArray[np.uint32]
+    row: NDArray[np.int32]
+    offset: NDArray[np.int64]
+
+
+NO_PAST = Past(np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0, np.int32), np.zeros(1, np.int64))

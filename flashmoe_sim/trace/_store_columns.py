@@ -1,0 +1,127 @@
+"""The columns of a store: to and from Arrow's memory, checked, and their checksum from chunk after chunk."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.io.crc import crc32_joined
+from flashmoe_sim.trace.check import PER_CALL, PER_REFERENCE, REQUIRED
+from flashmoe_sim.trace.routing import RoutingTrace
+
+CHECKSUM = "checksum"
+
+
+def columns_of(trace: RoutingTrace) -> dict[str, Any]:
+    """The columns of a trace in Arrow's memory; TypeError if one has another dtype."""
+    import pyarrow as pa
+
+    columns = {}
+    for name, bounds in PER_CALL.items():
+        if (values := getattr(trace, name)) is not None:
+            columns[name] = pa.array(_exact(name, values, bounds.dtype))
+    offset = pa.array(_exact("offset", trace.offset, np.int64))
+    for name, bounds in PER_REFERENCE.items():
+        if (values := getattr(trace, name)) is not None:
+            item = pa.field("item", pa.from_numpy_dtype(bounds.dtype), nullable=False)
+            flat = pa.array(_exact(name, values, bounds.dtype))
+            columns[name] = pa.LargeListArray.from_arrays(offset, flat, pa.large_list(item))
+    return columns
+
+
+def arrays_of(table: Any, names: list[str]) -> dict[str, Any]:
+    """The arrays of a table; KeyError, TypeError or ValueError if its columns are not a store's."""
+    if odd := [name for name in names if name not in (*PER_CALL, *PER_REFERENCE) or names.count(name) > 1]:
+        raise ValueError(f"a column {odd[0]!r} that no store has")
+    if missing := [name for name in REQUIRED if name not in names]:
+        raise ValueError(f"no column {missing[0]!r}")
+    arrays = arrays_of_calls(table, names)
+    arrays["offset"] = _offsets("expert", table.column("expert"))
+    for name in PER_REFERENCE:
+        if name in names:
+            if not np.array_equal(_offsets(name, table.column(name)), arrays["offset"]):
+                raise ValueError(f"the lists of {name} are not as long as the lists of expert")
+            arrays[name] = _flat(name, table.column(name), PER_REFERENCE[name].dtype)
+    return arrays
+
+
+def arrays_of_calls(table: Any, names: list[str]) -> dict[str, NDArray[Any]]:
+    """Those of its columns that have one number for each call."""
+    return {name: _values(name, table.column(name), PER_CALL[name].dtype) for name in PER_CALL if name in names}
+
+
+class Checksum:
+    """A checksum of everything that is stored: the metadata, and each column with its name, from chunk after chunk."""
+
+    def __init__(self, head: RoutingTrace) -> None:
+        self.calls = self.refs = 0
+        self._offset = zlib.crc32(bytes(8))  # the offset of the first call
+        names = (*PER_CALL, *PER_REFERENCE)
+        self._columns = {name: (0, 0) for name in names if getattr(head, name) is not None}  # checksum and bytes
+
+    def add(self, chunk: RoutingTrace) -> None:
+        """Take the next calls."""
+        self._offset = zlib.crc32((chunk.offset[1:] + self.refs).data, self._offset)
+        for name, (check, size) in self._columns.items():
+            data = np.ascontiguousarray(getattr(chunk, name)).data
+            self._columns[name] = zlib.crc32(data, check), size + data.nbytes
+        self.calls += chunk.calls
+        self.refs += chunk.refs
+
+    def of(self, about: Mapping[str, Any]) -> str:
+        """The checksum of what was added with its metadata."""
+        check = zlib.crc32(json.dumps(about, sort_keys=True).encode())
+        columns = {"offset": (self._offset, 8 * (self.calls + 1)), **self._columns}
+        for name, column in columns.items():
+            check = crc32_joined(zlib.crc32(name.encode(), check), *column)
+        return f"{check:08x}"
+
+    def compare(self, about: dict[str, Any]) -> None:
+        """ValueError if what was added is not what the metadata says."""
+        for what, number in {"calls": self.calls, "refs": self.refs}.items():
+            if about[what] != number:
+                raise ValueError(f"{number} {what}, {about[what]} expected")
+        if CHECKSUM in about and about[CHECKSUM] != self.of({k: v for k, v in about.items() if k != CHECKSUM}):
+            raise ValueError("its checksum is of another content: bytes of it changed after it was written")
+
+
+def _exact(name: str, values: NDArray[Any], dtype: Any) -> NDArray[Any]:
+    if values.dtype != dtype:
+        raise TypeError(f"{name} is {values.dtype}, {np.dtype(dtype)} expected")
+    return np.ascontiguousarray(values)
+
+
+def _values(name: str, column: Any, dtype: Any) -> NDArray[Any]:
+    """A column of numbers as an array of our own; ValueError if it has another type, or nulls."""
+    _check_type(name, column, column.type, dtype)
+    return np.array(column.to_numpy())
+
+
+def _flat(name: str, column: Any, dtype: Any) -> NDArray[Any]:
+    """The values of a list column as one array of our own; ValueError if they have another type, or nulls."""
+    found = [chunk.flatten() for chunk in column.chunks]
+    for values in found:
+        _check_type(name, values, values.type, dtype)
+    return np.concatenate([np.empty(0, dtype), *(values.to_numpy() for values in found)])
+
+
+def _check_type(name: str, values: Any, found: Any, dtype: Any) -> None:
+    import pyarrow as pa
+
+    if found != pa.from_numpy_dtype(dtype) or values.null_count:
+        raise ValueError(f"{name} is {found} with {values.null_count} nulls, {np.dtype(dtype)} expected")
+
+
+def _offsets(name: str, column: Any) -> NDArray[np.int64]:
+    """Where each list of a column begins in its values, and how many there are; i64 [lists + 1]."""
+    import pyarrow as pa
+
+    if not (pa.types.is_large_list(column.type) or pa.types.is_list(column.type)) or column.null_count:
+        raise ValueError(f"{name} is {column.type} with {column.null_count} nulls, lists expected")
+    lengths = [np.diff(chunk.offsets.to_numpy()) for chunk in column.chunks]
+    return np.concatenate([[0], np.cumsum(np.concatenate([np.empty(0, np.int64), *lengths]))]).astype(np.int64)

@@ -1,0 +1,151 @@
+"""A long trace in chunks: consecutive calls of it, each a trace that knows what holds for the whole."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.trace.check import PER_CALL, PER_REFERENCE
+from flashmoe_sim.trace.routing import RoutingTrace
+
+MOST_STEPS = (1 << 31) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk(RoutingTrace):
+    """Consecutive calls of a longer trace. What is not an array is the whole trace's.
+
+    all_layers: the layers of the whole trace, ascending; a chunk may have calls of only some.
+    """
+
+    all_layers: tuple[int, ...] = field(default=(), kw_only=True)
+
+    @cached_property
+    def layers(self) -> tuple[int, ...]:
+        return self.all_layers
+
+
+@dataclass(frozen=True, eq=False)
+class LongTrace:
+    """A trace that is read chunk by chunk, as often as it is asked for.
+
+    head: a chunk without calls, for what holds for all of them.
+    read: reads it from the beginning; the chunks may differ in length.
+    """
+
+    head: Chunk
+    read: Callable[[], Iterator[Chunk]]
+
+
+class Last(NamedTuple):
+    """The call before a chunk: its layer and step, and its number, from 1; all 0 before the first."""
+
+    layer: int = 0
+    step: int = 0
+    calls: int = 0
+
+
+def steps_after(chunk: RoutingTrace, last: Last) -> NDArray[np.int32]:
+    """The step of each call of a chunk, i32 [calls], as the whole trace has it.
+
+    Raises BadInput for more steps than a trace can have.
+    """
+    if chunk.step is not None:
+        return chunk.step
+    begins = np.zeros(chunk.calls, np.int64)
+    begins[1:] = chunk.layer[1:] <= chunk.layer[:-1]
+    if chunk.calls:
+        begins[0] = last.step + (last.calls > 0 and int(chunk.layer[0]) <= last.layer)
+    steps = np.cumsum(begins)
+    if chunk.calls and steps[-1] > MOST_STEPS:
+        raise BadInput(f"{chunk.name}: has more than {MOST_STEPS:,} steps; cut it into several traces")
+    return steps.astype(np.int32)
+
+
+def whole(chunk: Chunk) -> RoutingTrace:
+    """A chunk that has all calls of its trace as an ordinary trace."""
+    return RoutingTrace(**{item.name: getattr(chunk, item.name) for item in fields(RoutingTrace)})
+
+
+def head_of(trace: RoutingTrace) -> Chunk:
+    """What holds for all chunks of a trace: a chunk without calls."""
+    return part_of(trace, 0, 0)
+
+
+def cut_up(trace: RoutingTrace, calls: list[int]) -> LongTrace:
+    """A trace in memory as a long one, cut before each of `calls`, ascending."""
+    bounds = [0, *calls, trace.calls]
+    return LongTrace(
+        head_of(trace),
+        lambda: (part_of(trace, begin, end) for begin, end in itertools.pairwise(bounds)),
+    )
+
+
+def only_layers(trace: LongTrace, layers: Collection[int]) -> LongTrace:
+    """The calls of some layers, in the steps that they have in the whole trace, whose head stays.
+
+    What one machine of several counts, if every layer has its own bank and nothing is predicted.
+    """
+    return LongTrace(trace.head, lambda: _of_layers(trace, np.array(sorted(layers), np.int16)))
+
+
+def _of_layers(trace: LongTrace, layers: NDArray[np.int16]) -> Iterator[Chunk]:
+    last = Last()
+    for chunk in trace.read():
+        step = steps_after(chunk, last)
+        if chunk.calls:
+            last = Last(int(chunk.layer[-1]), int(step[-1]), last.calls + chunk.calls)
+        kept = np.isin(chunk.layer, layers)
+        length = np.diff(chunk.offset)
+        arrays: dict[str, Any] = {"offset": np.concatenate([[0], np.cumsum(length[kept])])}
+        for names, which in ((PER_CALL, kept), (PER_REFERENCE, np.repeat(kept, length))):
+            arrays |= {name: getattr(chunk, name)[which] for name in names if getattr(chunk, name) is not None}
+        yield replace(chunk, **arrays | {"step": step[kept]})
+
+
+def joined(some: Chunk, more: Chunk) -> Chunk:
+    """Two chunks, one after the other, as one."""
+    arrays: dict[str, Any] = {"offset": np.concatenate([some.offset, some.offset[-1] + more.offset[1:]])}
+    for name in (*PER_CALL, *PER_REFERENCE):
+        if getattr(some, name) is not None:
+            arrays[name] = np.concatenate([getattr(some, name), getattr(more, name)])
+    return replace(some, **arrays)
+
+
+def regrouped(chunks: Iterator[Chunk], *, calls: int, refs: int) -> Iterator[Chunk]:
+    """The same calls in chunks as long as `calls` and `refs` allow, one call at least, however they came."""
+    rest: Chunk | None = None
+    for chunk in chunks:
+        rest = chunk if rest is None else joined(rest, chunk)
+        begin = 0
+        while True:
+            end = min(begin + calls, int(np.searchsorted(rest.offset, rest.offset[begin] + refs, side="right")) - 1)
+            end = max(end, begin + 1)
+            if end >= rest.calls:
+                break
+            yield part_of(rest, begin, end)
+            begin = end
+        rest = part_of(rest, begin, rest.calls)
+    if rest is not None and rest.calls:
+        yield rest
+
+
+def part_of(trace: RoutingTrace, begin: int, end: int) -> Chunk:
+    """The calls from `begin` to before `end`, without a copy of what belongs to references."""
+    own = {item.name: getattr(trace, item.name) for item in fields(RoutingTrace)}
+    first, last = (int(trace.offset[call]) for call in (begin, end))
+    for name in PER_CALL:
+        if own[name] is not None:
+            own[name] = own[name][begin:end]
+    for name in PER_REFERENCE:
+        if own[name] is not None:
+            own[name] = own[name][first:last]
+    own["offset"] = trace.offset[begin : end + 1] - first
+    return Chunk(**own, all_layers=trace.layers)

@@ -1,0 +1,159 @@
+"""Peak memory and time of a trace in chunks, at two lengths, and of its layers on one and on two processes.
+
+Run it with `python -m tests.benchmarks.bench_long`; `--refs` and `--folder` say how long the trace is and where it is
+kept meanwhile. Each figure is of a process of its own, which says what it took when it ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.policies.table import parse_policy
+from flashmoe_sim.prefetchers.table import parse_prefetcher
+from flashmoe_sim.residency.long import replay_chunks
+from flashmoe_sim.residency.long_curve import hit_curve_in_chunks
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.trace.chunk import Chunk, LongTrace, only_layers
+from flashmoe_sim.trace.store import read_chunks, write_chunks
+from flashmoe_sim.trace.synth_kernels import draw_alike
+
+LAYERS, EXPERTS, TOP_K, SLOTS = 32, 256, 8, 64
+TOKENS_PER_CHUNK, DRAWN = 4096, 16
+KEPT = 0.3  # of a token's experts, those of the token before
+WORK = ("runtime", "protected", "lfu-decay", "temporal", "curve")
+
+
+def synthetic(references: int, *, layers: int = LAYERS) -> LongTrace:
+    """Skewed popularity that differs by layer, with short-term stickiness; made again for each reading.
+
+    After DRAWN chunks they come again with other experts in the place of each, since drawing takes longer than replays.
+    """
+    calls = np.zeros(0, np.int32)
+    head = Chunk(
+        layer=calls.astype(np.int16),
+        n_tokens=calls,
+        offset=np.zeros(1, np.int64),
+        expert=calls.astype(np.int16),
+        n_experts=dict.fromkeys(range(layers), EXPERTS),
+        n_experts_known=True,
+        top_k=TOP_K,
+        format="synth",
+        name="long",
+        all_layers=tuple(range(layers)),
+    )
+    return LongTrace(head, lambda: _drawn(head, references // (layers * TOP_K)))
+
+
+def _drawn(head: Chunk, tokens: int) -> Iterator[Chunk]:
+    rng, layers = np.random.default_rng(1), len(head.layers)
+    weight = rng.dirichlet(np.full(EXPERTS, 0.3), size=layers) + 1e-6
+    drawn = np.empty((DRAWN, min(TOKENS_PER_CHUNK, tokens), layers, TOP_K), np.int16)
+    for number, begin in enumerate(range(0, tokens, TOKENS_PER_CHUNK)):
+        n, (again, place) = min(TOKENS_PER_CHUNK, tokens - begin), divmod(number, DRAWN)
+        for layer in range(layers if not again else 0):
+            expert = np.empty((n, TOP_K), np.int16)
+            draw_alike(weight[layer], KEPT, rng.random((n, 2, TOP_K)), expert)
+            drawn[place, :n, layer] = expert
+        yield replace(
+            head,
+            layer=np.tile(np.arange(layers, dtype=np.int16), n),
+            n_tokens=np.ones(n * layers, np.int32),
+            offset=np.arange(n * layers + 1, dtype=np.int64) * TOP_K,
+            expert=((drawn[place, :n].ravel() + again) % EXPERTS).astype(np.int16),
+        )
+
+
+def work(what: str, path: Path, references: int, layers: range) -> None:
+    """Do one thing in this process, and print its seconds and peak memory."""
+    bank = Bank(slots=SLOTS)
+    setups = {
+        "runtime": Setup(bank, contract="runtime"),
+        "protected": Setup(bank),
+        "lfu-decay": Setup(bank, parse_policy("lfu-decay")),
+        "temporal": Setup(bank, Lru(), "runtime", parse_prefetcher("temporal")),
+    }
+
+    def once(long: LongTrace) -> None:
+        if what == "write":
+            write_chunks(long, path, force=True)
+        elif what == "curve":
+            hit_curve_in_chunks(long, Lru())
+        elif what == "read":
+            for _ in long.read():
+                pass
+        else:
+            replay_chunks(long, [setups[what]])
+
+    if what != "write":
+        once(synthetic(2 * LAYERS * TOP_K))  # compiles
+    long = synthetic(references) if what == "write" else read_chunks(path)
+    begin, begin_cpu = time.perf_counter(), time.process_time()
+    once(long if len(layers) == LAYERS else only_layers(long, layers))
+    seconds = time.perf_counter() - begin
+    cpu = time.process_time() - begin_cpu
+    print(
+        json.dumps({"seconds": seconds, "cpu": cpu, "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024})
+    )
+
+
+def start(what: str, path: Path, references: int, layers: range = range(LAYERS)) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", __spec__.name, "--work", what, "--folder", str(path), "--refs", str(references)]
+    command += ["--layers", str(layers.start), str(layers.stop)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def ended(process: subprocess.Popen[str]) -> dict[str, float]:
+    printed, _ = process.communicate()
+    if process.returncode:
+        raise SystemExit(process.returncode)
+    return dict(json.loads(printed))
+
+
+def measure(references: int, folder: Path) -> None:
+    """Print a row for each thing done with a short trace and a long one."""
+    lengths = (references // 10, references)
+    print(f"{LAYERS} layers of {EXPERTS} experts, top-{TOP_K}, bank {SLOTS}; seconds and peak MiB of a process")
+    print(f"{'':12}" + "".join(f"{length:>14,} refs{'MiB':>9}" for length in lengths))
+    for what in ("write", "read", *WORK):
+        rows = [ended(start(what, folder / f"{length}.parquet", length)) for length in lengths]
+        print(f"{what:12}" + "".join(f"{row['seconds']:>17.1f} s{row['mib']:>9.0f}" for row in rows), flush=True)
+    sizes = [(folder / f"{length}.parquet").stat().st_size / 2**20 for length in lengths]
+    print(f"{'store':12}" + "".join(f"{'':19}{size:>9.0f}" for size in sizes))
+    path, half = folder / f"{lengths[0]}.parquet", LAYERS // 2
+    for what in ("read", "runtime", "lfu-decay"):
+        one = ended(start(what, path, lengths[0]))
+        both = [start(what, path, lengths[0], part) for part in (range(half), range(half, LAYERS))]
+        two = [ended(process) for process in both]
+        shown = [f"{row['seconds']:.1f} s ({row['cpu']:.1f} s of CPU)" for row in (one, *two)]
+        print(f"{what}: all layers {shown[0]}; half of them in each of two processes at once {shown[1]}, {shown[2]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--refs", type=lambda text: int(float(text)), default=200_000_000)
+    parser.add_argument("--folder", type=Path, help="where the traces are kept meanwhile")
+    parser.add_argument("--work", choices=["write", "read", *WORK], help=argparse.SUPPRESS)
+    parser.add_argument("--layers", type=int, nargs=2, default=[0, LAYERS], help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.work:
+        work(given.work, given.folder, given.refs, range(*given.layers))
+        return
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        measure(given.refs, Path(folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""A trace replayed in chunks counts what it counts whole, wherever it is cut."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from dataclasses import fields, replace
+from functools import reduce
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.base import EvictingPolicy
+from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.policies.table import POLICIES, parse_policy
+from flashmoe_sim.prefetchers.base import PastOnly
+from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
+from flashmoe_sim.residency.counts import Counts
+from flashmoe_sim.residency.curve import hit_curve
+from flashmoe_sim.residency.long import advance, begin, finish, fit_head, replay_chunks
+from flashmoe_sim.residency.long_curve import hit_curve_in_chunks
+from flashmoe_sim.residency.replay import replay
+from flashmoe_sim.residency.setup import Setup, why_not
+from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.trace.chunk import cut_up, only_layers
+from flashmoe_sim.trace.routing import RoutingTrace
+from tests.prefetchers.test_twins import random_trace
+from tests.residency.builders import geometry_of, trace_of
+
+EVICTING = [name for name, policy in POLICIES.items() if issubclass(policy, EvictingPolicy) and not policy.hindsight]
+PAST_ONLY = ["none", *(name for name, one in PREFETCHERS.items() if issubclass(one, PastOnly))]
+VARIANTS = ["eam:stored=2", "eam:reach=1:width=3", "hot:width=2", "markov:width=3", "next-layer:width=1"]
+CONTRACTS = ["runtime", "protected", "atomic", "sequential"]
+
+
+def cuts_of(trace: RoutingTrace, rng: np.random.Generator) -> list[int]:
+    """Cuts anywhere: the same call twice, before the first and after the last included."""
+    return sorted(rng.integers(0, trace.calls + 1, int(rng.integers(0, 8))).tolist())
+
+
+def narrow(trace: RoutingTrace) -> RoutingTrace:
+    """The trace with its top-k, without which predictors in chunks need a width."""
+    width = np.diff(trace.offset) // np.maximum(trace.n_tokens, 1)
+    return trace.with_(top_k=int(width.max()))
+
+
+def assert_same(found: Counts, expected: Counts) -> None:
+    for item in fields(Counts):
+        mine, whole = getattr(found, item.name), getattr(expected, item.name)
+        same = np.array_equal(mine, whole) if isinstance(whole, np.ndarray) else mine == whole
+        assert same, item.name
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
+@pytest.mark.parametrize("policy", EVICTING)
+def test_every_policy_in_chunks(policy: str, contract: str) -> None:
+    if contract not in POLICIES[policy].contracts:
+        return
+    for seed in range(12):
+        _compare(seed, policy, contract, "none")
+
+
+@pytest.mark.parametrize("contract", CONTRACTS[:3])
+@pytest.mark.parametrize("predictor", [*PAST_ONLY, *VARIANTS])
+def test_every_predictor_in_chunks(predictor: str, contract: str) -> None:
+    for seed in range(24):
+        _compare(seed, "lru", contract, predictor)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    policy=st.sampled_from(["lru", "fifo", "lfu-decay", "arc", "random", "window", "demand"]),
+    contract=st.sampled_from(CONTRACTS),
+    predictor=st.sampled_from(PAST_ONLY),
+)
+def test_any_trace_and_any_cut(seed: int, policy: str, contract: str, predictor: str) -> None:
+    _compare(seed, policy, contract, predictor)
+
+
+def _compare(seed: int, policy: str, contract: str, predictor: str) -> None:
+    rng = np.random.default_rng(seed)
+    trace, chosen, prefetch = narrow(random_trace(seed)), parse_policy(policy), parse_prefetcher(predictor)
+    in_bytes, scope = bool(rng.integers(2)), ["layer", "global"][rng.integers(2)]
+    geometry = geometry_of({layer: int(rng.integers(1, 4)) * 100 for layer in trace.layers}, dict(trace.n_experts))
+    most = max(trace.n_experts.values())
+    bank = Bank(slots=int(rng.integers(1, most + 1)))
+    if in_bytes and contract in ("atomic", "sequential"):
+        bank = Bank(budget_bytes=len(trace.layers) * int(rng.integers(300, 300 * most + 1)))
+    if why_not(chosen, contract, prefetch, bank):
+        return
+    setup = Setup(bank, chosen, contract, prefetch, scope)
+    long = cut_up(trace, cuts_of(trace, rng))
+    try:
+        whole = replay(prepare(trace, geometry), setup)
+    except BadInput:
+        with pytest.raises(BadInput, match="slot-bank overflow") as error:
+            replay_chunks(long, [setup], geometry)
+        call, asked = map(int, re.search(r"call (\d+) of .* for (\d+) distinct", str(error.value)).groups())
+        assert asked == len(set(trace.expert[trace.offset[call] : trace.offset[call + 1]].tolist()))
+        return
+    assert_same(replay_chunks(long, [setup], geometry)[setup], whole.counts)
+
+
+def test_a_state_is_a_value() -> None:
+    """A state goes on twice, and after pickling, as if nothing had happened in between."""
+    trace = narrow(random_trace(7))
+    setup = Setup(Bank(slots=2), parse_policy("lfu-decay"), "atomic", parse_prefetcher("markov"))
+    long = cut_up(trace, [trace.calls // 2])
+    first, second = long.read()
+    state = advance(begin(fit_head(long.head), setup), first)
+    saved = pickle.dumps(state)
+    once = finish(advance(state, second))
+    assert_same(finish(advance(state, second)), once)
+    assert_same(finish(advance(pickle.loads(saved), second)), once)
+    assert_same(once, replay(prepare(trace), setup).counts)
+
+
+@pytest.mark.parametrize("contract", ["protected", "atomic"])
+def test_lru_curve_in_chunks(contract: str) -> None:
+    for seed in range(20):
+        trace, rng = random_trace(seed), np.random.default_rng(seed)
+        whole = hit_curve(prepare(trace), Lru(), contract=contract)
+        found = hit_curve_in_chunks(cut_up(trace, cuts_of(trace, rng)), Lru(), contract=contract)
+        assert found.keys() == whole.keys()
+        for slots, counts in whole.items():
+            assert_same(found[slots], counts)
+
+
+def test_what_needs_the_whole_trace_is_refused_in_one_line() -> None:
+    long = cut_up(random_trace(1), [])
+    for policy, contract, predictor, why in (
+        ("min", "atomic", "none", "policy min needs the requests to come"),
+        ("lookahead-4", "atomic", "none", "needs the requests to come"),
+        ("lru", "atomic", "oracle-1", "predictor oracle-1 needs the requests to come"),
+        ("static", "atomic", "none", "counts requests in the trace before it is replayed"),
+        ("hot-window", "atomic", "none", "plans over all steps"),
+    ):
+        setup = Setup(Bank(slots=2), parse_policy(policy), contract, parse_prefetcher(predictor))
+        with pytest.raises(BadInput, match=why) as refused:
+            replay_chunks(long, [setup])
+        assert "\n" not in str(refused.value)
+    with pytest.raises(BadInput, match="no curve in chunks"):
+        hit_curve_in_chunks(long, parse_policy("min"))
+
+
+def test_a_chunk_of_another_model_is_refused() -> None:
+    trace = trace_of([(0, [1, 2], 1), (1, [0, 3], 1)], 4)
+    state = begin(fit_head(cut_up(trace, []).head), Setup(Bank(slots=2), contract="atomic"))
+    with pytest.raises(BadInput, match="layer 2 in the calls from 0"):
+        advance(state, trace_of([(2, [1], 1)], 4))
+    with pytest.raises(BadInput, match="expert 9"):
+        advance(state, trace_of([(1, [9], 1)], 16))
+
+
+def test_layers_on_several_machines_join_to_the_whole() -> None:
+    setup = Setup(Bank(slots=2), parse_policy("lfu-decay"), "atomic")
+    for seed in range(12):
+        trace, rng = random_trace(seed), np.random.default_rng(seed)
+        whole = replay(prepare(trace), setup).counts
+        long, shards = cut_up(trace, cuts_of(trace, rng)), rng.integers(0, 2, len(trace.layers))
+        parts = []
+        for shard in set(shards.tolist()):
+            layers = [layer for layer, where in zip(trace.layers, shards, strict=True) if where == shard]
+            parts.append(replay_chunks(only_layers(long, layers), [setup])[setup])
+        joined = reduce(Counts.joined, parts)
+        assert_same(replace(joined, tokens=max(part.tokens for part in parts)), whole)

@@ -1,0 +1,91 @@
+"""A trace of eight times the length takes no more memory in chunks, read, written, replayed or counted."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.policies.table import parse_policy
+from flashmoe_sim.prefetchers.table import parse_prefetcher
+from flashmoe_sim.residency.long import replay_chunks
+from flashmoe_sim.residency.long_curve import hit_curve_in_chunks
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.trace import runtime_jsonl, store
+from flashmoe_sim.trace.load import load_trace, open_long
+from tests.benchmarks import bench_long
+from tests.benchmarks.bench_long import synthetic
+
+LAYERS, SHORT, LONGER = 4, 65_536, 8
+SETUPS = [
+    Setup(Bank(slots=64), contract="runtime"),
+    Setup(Bank(slots=64), parse_policy("lru"), "atomic", parse_prefetcher("markov")),
+]
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """The most memory that numpy, Python and Arrow had at once, after a first time that compiles."""
+    work()
+    pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1] + int(pool.max_memory() or 0)
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(before)
+
+
+def lines(references: int) -> Iterator[str]:
+    for chunk in synthetic(references, layers=LAYERS).read():
+        for layer, experts in zip(
+            chunk.layer.tolist(), chunk.expert.reshape(-1, bench_long.TOP_K).tolist(), strict=True
+        ):
+            yield f'{{"layer":{layer},"n_expert_used":{bench_long.TOP_K},"n_tokens":1,"experts":{experts}}}\n'
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_long, "TOKENS_PER_CHUNK", 512)
+    monkeypatch.setattr(bench_long, "DRAWN", 1)
+    monkeypatch.setattr(store, "CALLS_PER_ROW_GROUP", 2048)
+    monkeypatch.setattr(runtime_jsonl, "CALLS_PER_CHUNK", 512)
+    monkeypatch.setattr(runtime_jsonl, "CHUNK_BYTES", 1 << 14)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_memory_does_not_grow_with_length(tmp_path: Path) -> None:
+    found: dict[str, list[int]] = {}
+    for references in (SHORT, LONGER * SHORT):
+        stored, text = tmp_path / f"{references}.parquet", tmp_path / f"{references}.jsonl"
+        text.write_text("".join(lines(references)))
+
+        def write(stored: Path = stored, references: int = references) -> None:
+            store.write_chunks(synthetic(references, layers=LAYERS), stored, force=True)
+
+        def convert(text: Path = text) -> None:
+            with open_long(text) as long:
+                store.write_chunks(long, tmp_path / "converted.parquet", force=True)
+
+        def replay(stored: Path = stored) -> None:
+            with open_long(stored) as long:
+                replay_chunks(long, SETUPS)
+
+        def curve(stored: Path = stored) -> None:
+            with open_long(stored) as long:
+                hit_curve_in_chunks(long, Lru())
+
+        def whole(stored: Path = stored) -> None:
+            load_trace(stored)
+
+        for work in (write, convert, replay, curve, whole):
+            found.setdefault(work.__name__, []).append(peak_bytes(work))
+    growth = {name: longer / short for name, (short, longer) in found.items()}
+    assert growth.pop("whole") > LONGER / 2
+    assert all(times < 1.1 for times in growth.values()), (growth, found)
