@@ -14,7 +14,11 @@ from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.prompt import MADE_MISSES, prompted
 from flashmoe_sim.systems.slot_bank import SlotBank
-from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
+from flashmoe_sim.trace.bundled import catalog
+from flashmoe_sim.trace.join import join_calls, phases_of
+from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.trace.microbatch import in_micro_batches
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from tests.systems.cases import case, workload
 
 PROMPT = 40
@@ -68,6 +72,36 @@ def test_a_system_with_a_profile_reads_a_prompt_of_the_half_that_it_is_judged_on
     found = at_setting(both(of), of, HotCache(max_mib=64), prompt_tokens=PROMPT)
     assert found.prompt_tok_s
     assert found.prompt_tok_s_lo
+
+
+def distinct(trace: RoutingTrace, tokens: int) -> dict[int, float]:
+    """How many experts calls of so many tokens ask for, by layer."""
+    phase = np.full(trace.calls, PHASE_PROMPT, np.uint8)
+    cut = in_micro_batches(trace.with_(phase=phase, step=trace.steps, sequence=None), tokens)
+    found: dict[int, list[int]] = {}
+    for call in np.flatnonzero(cut.n_tokens == tokens):
+        experts = set(cut.expert[cut.offset[call] : cut.offset[call + 1]].tolist())
+        found.setdefault(int(cut.layer[call]), []).append(len(experts))
+    return {layer: float(np.mean(counts)) for layer, counts in found.items()}
+
+
+def test_prompts_use_more_experts_than_decoded_tokens_as_the_interval_says() -> None:
+    values, weights = [], []
+    for name in catalog():
+        trace = load_trace(name)
+        prompt = phases_of(trace) == PHASE_PROMPT
+        parts = [join_calls(trace, np.flatnonzero(of), trace.steps[of].astype(np.int64)) for of in (prompt, ~prompt)]
+        ratios = []
+        for tokens in (4, 8, 16, 32, 64, 128):
+            read, decoded = (distinct(part, tokens) if part.calls else {} for part in parts)
+            ratios += [read[layer] / decoded[layer] for layer in read.keys() & decoded.keys()]
+        values += ratios
+        weights += [1 / len(ratios) for _ in ratios]
+    order = np.argsort(values)
+    share = np.cumsum(np.array(weights)[order]) / sum(weights)
+    lo, middle, hi = np.array(values)[order][np.searchsorted(share, (0.05, 0.5, 0.95))].round(1)
+    assert (lo, hi) == MADE_MISSES
+    assert middle == 1.4
 
 
 def test_a_workload_is_given_its_prompt_once() -> None:
