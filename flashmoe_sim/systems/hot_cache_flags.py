@@ -1,4 +1,4 @@
-"""The command line of the fork with a hot cache.
+"""The command line and the models of the fork with a hot cache.
 
 Beside `hot_cache.py`, because a program that starts the fork reads its flags before it imports a system.
 """

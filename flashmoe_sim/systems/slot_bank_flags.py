@@ -1,4 +1,4 @@
-"""The command line and the environment of the Flash-MoE fork.
+"""The command line, the environment and the models of the Flash-MoE fork.
 
 Beside `slot_bank.py`, because a program that starts the fork reads its flags before it imports a system.
 """
@@ -24,6 +24,7 @@ INSTALLS: dict[str, dict[str, str]] = {
     "batched": _PARALLEL | {f"{_SWITCH}BATCHED_INSTALL_READS": "1"},
     "futures": _PARALLEL,
 }
+STREAMED = ("deepseek2", "gemma4", "glm-dsa", "mistral4", "qwen35moe", "qwen3next")  # it refuses to stream others
 ON_GPU = ("gemma4",)  # models whose bank is allocated as any other weights, and so on the GPU
 
 
