@@ -81,7 +81,7 @@ def _model(model: ModelGeometry) -> Finding:
 
 
 def _streamed(model: ModelGeometry) -> Iterator[Finding]:
-    from native_bridge.fixture.sidecar import STREAMED
+    from flashmoe_sim.systems.slot_bank_flags import STREAMED
 
     if model.arch not in STREAMED:
         yield Finding(

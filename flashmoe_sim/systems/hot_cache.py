@@ -31,6 +31,7 @@ from flashmoe_sim.systems.base import (
     llama_words,
     no_room,
 )
+from flashmoe_sim.systems.hot_cache_flags import ARCHS, BUDGET, COMMIT, PROFILE
 from flashmoe_sim.systems.static_profile import ALL
 from flashmoe_sim.timeline.models.hot_cold import HotColdPadded
 from flashmoe_sim.trace.cut import cut
@@ -62,20 +63,12 @@ class HotCache(System):
     name: ClassVar[str] = "hot-cache"
     title: ClassVar[str] = "hot experts of a profile"
     engine: ClassVar[str] = "llama.cpp, adrianhoehne's fork"
-    source: ClassVar[str] = "adrianhoehne/llama.cpp 04c100386: src/moe-hot-cache, common/arg.cpp:2426-2610"
+    source: ClassVar[str] = f"adrianhoehne/llama.cpp {COMMIT}: src/moe-hot-cache, common/arg.cpp:2426-2610"
     keeps: ClassVar[str] = "copies of the profile's best experts in GPU memory"
     misses: ClassVar[str] = "computed on the CPU, beside the GPU"
     size: ClassVar[str] = "max_mib"
     own_gpu: ClassVar[bool | None] = True
-    archs: ClassVar[tuple[str, ...]] = (
-        "qwen35moe",
-        "qwen3next",
-        "gemma4",
-        "mellum",
-        "gpt-oss",
-        "deepseek2",
-        "glm4moe",
-    )
+    archs: ClassVar[tuple[str, ...]] = ARCHS
     costs: ClassVar[tuple[Cost, ...]] = (
         PAGE_FAULTS,
         Cost(
@@ -172,8 +165,8 @@ class HotCache(System):
         )
 
     def launch(self, case: Case) -> Launch:
-        words = ["-ngl", "99", "--cpu-moe", "--moe-hot-cache", self._file or "PROFILE.json"]
-        words += ["--moe-hot-cache-max-mib", str(self.max_mib), "--moe-hot-cache-weighting", self.weighting]
+        words = ["-ngl", "99", "--cpu-moe", PROFILE, self._file or "PROFILE.json"]
+        words += [BUDGET, str(self.max_mib), "--moe-hot-cache-weighting", self.weighting]
         words += ["--moe-hot-cache-layer-curve", f"{self.layer_curve:g}"]
         words += ["--moe-hot-cache-update-rate", f"{self.update_rate:g}"] if self.update_rate else []
         return Launch(llama_words(case, *words))

@@ -17,6 +17,17 @@ from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, ladder, llama_words
+from flashmoe_sim.systems.slot_bank_flags import (
+    COMMIT,
+    INSTALLS,
+    IO_SPLIT,
+    MODES,
+    MODES_WITH_SLOTS,
+    NO_GPU_BANK,
+    ON_GPU,
+    PREFETCH,
+    bank_flags,
+)
 from flashmoe_sim.systems.ways import (
     CopiedFromPack,
     CopiedFromPackInRam,
@@ -33,28 +44,15 @@ from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.microbatch import in_micro_batches
 from flashmoe_sim.trace.prompt import MICRO_BATCH
 
-MODES = ("slot-bank", "resident-slot-bank", "resident-bank", "resident")
 MOST_RESIDENT_BANK = 32 * GIB
-SWITCH = "LLAMA_FLASH_MOE_EXPERIMENTAL_"
-# How misses are installed: the execution model, the one of a bank in RAM, and the variables that choose it.
-INSTALLS: dict[str, tuple[type[ExecutionModel], type[ExecutionModel], dict[str, str]]] = {
-    "default": (SplitInstall, SplitInstallInRam, {}),
-    "async": (UploadedBeside, SplitInstallInRam, {f"{SWITCH}ASYNC_SLOT_UPLOAD": "1"}),
-    "batched": (
-        ParallelInstall,
-        ParallelInstallInRam,
-        {f"{SWITCH}PARALLEL_SLOT_READS": "1", f"{SWITCH}BATCHED_INSTALL_READS": "1"},
-    ),
-    "futures": (AsyncUpload, ParallelInstallInRam, {f"{SWITCH}PARALLEL_SLOT_READS": "1"}),
+# How misses are installed: the execution model, and the one of a bank in RAM.
+EXECUTIONS: dict[str, tuple[type[ExecutionModel], type[ExecutionModel]]] = {
+    "default": (SplitInstall, SplitInstallInRam),
+    "async": (UploadedBeside, SplitInstallInRam),
+    "batched": (ParallelInstall, ParallelInstallInRam),
+    "futures": (AsyncUpload, ParallelInstallInRam),
 }
-ON_GPU = ("gemma4",)
-NO_GPU_BANK = "LLAMA_FLASH_MOE_DISABLE_GPU_BANK"
-PREFETCH_FLAGS = {
-    "none": (),
-    "temporal": ("--moe-prefetch-temporal",),
-    "predict-prev": ("--moe-predict-prev-token",),
-    "predict-top1": ("--moe-predict-top1-prev",),
-}
+PREFETCHES = ("none", *PREFETCH)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,14 +80,14 @@ class SlotBank(System):
     name: ClassVar[str] = "slot-bank"
     title: ClassVar[str] = "Flash-MoE slot bank"
     engine: ClassVar[str] = "anemll-flash-llama.cpp"
-    source: ClassVar[str] = "Anemll/anemll-flash-llama.cpp 64e25509b: src/llama-context.cpp:507-2576"
+    source: ClassVar[str] = f"Anemll/anemll-flash-llama.cpp {COMMIT}: src/llama-context.cpp:507-2576"
     keeps: ClassVar[str] = "the experts used last, in slots of each layer"
     misses: ClassVar[str] = "read from storage into a slot"
     size: ClassVar[str] = "slots"
     choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "prefetch": tuple(PREFETCH_FLAGS),
+        "prefetch": PREFETCHES,
         "io_split": (1, 2, 4, 8),
-        "install": tuple(INSTALLS),
+        "install": tuple(EXECUTIONS),
     }
     prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"ubatch": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)}
 
@@ -114,17 +112,17 @@ class SlotBank(System):
             raise BadInput(f"system slot-bank: {given}; expected 0 or more")
         if not 1 <= self.io_split <= MAX_IO_SPLIT:
             raise BadInput(f"system slot-bank: io_split {self.io_split}; expected 1 to {MAX_IO_SPLIT}")
-        if self.prefetch not in PREFETCH_FLAGS:
-            raise unknown_name("prefetch of slot-bank", self.prefetch, PREFETCH_FLAGS)
-        if self.install not in INSTALLS:
-            raise unknown_name("install of slot-bank", self.install, INSTALLS)
+        if self.prefetch not in PREFETCHES:
+            raise unknown_name("prefetch of slot-bank", self.prefetch, PREFETCHES)
+        if self.install not in EXECUTIONS:
+            raise unknown_name("install of slot-bank", self.install, EXECUTIONS)
         if self.install == "futures" and self.io_split != 1:
             raise BadInput("system slot-bank: install=futures needs io_split=1; with more the reads are batched")
 
     @property
     def has_slots(self) -> bool:
         """Whether the mode has slots, or every expert is resident."""
-        return self.mode in ("slot-bank", "resident-slot-bank")
+        return self.mode in MODES_WITH_SLOTS
 
     def in_ram(self, case: Case) -> bool:
         """Whether the slots are in RAM, and the CPU computes their experts beside a GPU."""
@@ -169,7 +167,7 @@ class SlotBank(System):
             packed = CopiedFromPackInRam() if self.in_ram(case) else CopiedFromPack()
             return Plan(Setup(Bank(slots=self.slots), Lru(), "runtime", ahead, io_split=1), packed, machine)
         setup = Setup(Bank(slots=self.slots), Lru(), "runtime", ahead, io_split=self.io_split)
-        on_gpu, in_ram, _ = INSTALLS[self.install]
+        on_gpu, in_ram = EXECUTIONS[self.install]
         return Plan(setup, in_ram() if self.in_ram(case) else on_gpu(), machine)
 
     def memory(self, case: Case) -> tuple[Share, ...]:
@@ -184,14 +182,12 @@ class SlotBank(System):
         return _prepared(workload, self.top_k, self.micro_batch)
 
     def launch(self, case: Case) -> Launch:
-        words = ["--moe-mode", self.mode]
-        words += ["--moe-sidecar", "SIDECAR"] if self.mode != "resident" else []
-        words += ["--moe-slot-bank", str(self.slots)] if self.has_slots else []
-        words += ["--moe-topk", str(self.top_k)] if self.top_k else []
-        words += ["--moe-cache-io-split", str(self.io_split)] if self.mode == "slot-bank" else []
-        words += PREFETCH_FLAGS[self.prefetch]
+        sidecar = "SIDECAR" if self.mode != "resident" else ""
+        words = bank_flags(self.mode, sidecar=sidecar, slots=self.slots, top_k=self.top_k)
+        words += [IO_SPLIT, str(self.io_split)] if self.mode == "slot-bank" else []
+        words += [PREFETCH[self.prefetch]] if self.prefetch != "none" else []
         words += ["-ngl", "99" if case.machine.gpu is not None else "0", "-ub", str(self.micro_batch)]
-        variables = INSTALLS[self.install][2] | ({NO_GPU_BANK: "1"} if self.host_bank else {})
+        variables = INSTALLS[self.install] | ({NO_GPU_BANK: "1"} if self.host_bank else {})
         return Launch(llama_words(case, *words, program="llama-cli"), variables)
 
 

@@ -74,7 +74,8 @@ def make_sidecar(model: Path, out: Path, force: bool, as_json: bool) -> None:
     Example: sim model make-sidecar Qwen3.5-35B-A3B-Q4_K_M.gguf --out sidecar
     """
     from flashmoe_sim.geometry.gguf import read_gguf
-    from native_bridge.fixture.sidecar import STREAMED, write_sidecar
+    from flashmoe_sim.systems.slot_bank_flags import STREAMED
+    from native_bridge.fixture.sidecar import write_sidecar
 
     geometry = read_gguf(model)
     if geometry.arch not in STREAMED:

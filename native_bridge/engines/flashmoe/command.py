@@ -9,8 +9,9 @@ from pathlib import Path
 from flashmoe_sim.geometry.manifest import read_manifest
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT, ModelGeometry
 from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.systems.slot_bank_flags import IO_SPLIT, bank_flags
 from native_bridge.engines.base import RunRequest
-from native_bridge.engines.flashmoe.modes import IO_SPLIT, MODES, PREFETCH, TRACED
+from native_bridge.engines.flashmoe.modes import MODES, PREFETCH, TRACED
 
 MAX_PROMPT_BYTES = 100_000  # Linux takes 128 KiB an argument
 # What options of ours give the runtime, by its flags.
@@ -130,10 +131,9 @@ def further(request: RunRequest) -> list[str]:
 def arguments(request: RunRequest, *, model: Path, sidecar: Path | None, trace: str) -> list[str]:
     """The runtime's arguments. trace: the file it writes, or, for an oracle, replays."""
     mode = MODES[request.mode]
-    words = ["-m", str(model), "--moe-mode", request.mode, "--moe-trace-harness", "--perf"]
-    words += ["--moe-sidecar", str(sidecar)] if mode.sidecar else []
-    words += ["--moe-slot-bank", str(request.bank)] if mode.slots else []
-    words += ["--moe-topk", str(request.top_k)] if request.top_k else []
+    read_from, slots = str(sidecar) if mode.sidecar else "", request.bank if mode.slots else 0
+    words = ["-m", str(model), *bank_flags(request.mode, sidecar=read_from, slots=slots, top_k=request.top_k)]
+    words += ["--moe-trace-harness", "--perf"]
     words += ["--moe-trace", trace] if mode.slots else []
     words += ["-b", str(request.batch), "-ub", str(request.ubatch), "-n", str(request.n_predict)]
     # A prompt has at most as many tokens as bytes; the context of the model itself may take all memory.

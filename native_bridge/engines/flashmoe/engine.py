@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flashmoe_sim.systems.slot_bank_flags import VARIABLES
 from native_bridge.engines.base import Engine, Finding, RunRequest, Runtime
-from native_bridge.engines.flashmoe.modes import DROPPED, MODES, PREFETCH, SWITCH
+from native_bridge.engines.flashmoe.modes import DROPPED, MODES, PREFETCH
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
@@ -30,7 +31,7 @@ class FlashMoe(Engine):
     modes = MODES
     prefetches = tuple(PREFETCH)
     dropped = (DROPPED,)
-    switches = (SWITCH, "GGML_", "CUDA_VISIBLE_DEVICES")
+    switches = (VARIABLES, "GGML_", "CUDA_VISIBLE_DEVICES")
 
     def find(self, given: str | None) -> Path:
         from native_bridge.engines.flashmoe.find import find_program

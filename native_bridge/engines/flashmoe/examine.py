@@ -8,32 +8,30 @@ from collections.abc import Iterator
 from flashmoe_sim.budget import MemoryBudget
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.sizes import size
+from flashmoe_sim.systems.slot_bank_flags import COMMIT, IO_SPLIT, NO_GPU_BANK, ON_GPU, PREFETCH, VARIABLES
 from native_bridge.engines.base import Finding, Runtime
 from native_bridge.engines.flashmoe.find import GET_ONE
-from native_bridge.engines.flashmoe.modes import DROPPED, IO_SPLIT, PREFETCH, SWITCH
+from native_bridge.engines.flashmoe.modes import DROPPED
 
-VERIFIED_COMMIT = "64e25509b"
 NEEDED = (
     *("--moe-mode", "--moe-sidecar", "--moe-slot-bank", "--moe-trace", "--moe-trace-harness"),
     *("--perf", "--no-escape", "--no-warmup", "--simple-io", "--logit-bias", "-lv"),
 )
-USEFUL = ("--moe-topk", IO_SPLIT, *(f"--moe-{setting}" for setting, _ in PREFETCH.values()), "--list-devices")
-ON_GPU = ("gemma4",)  # whose bank the runtime allocates as any other weights, and so on the GPU
-NO_GPU_BANK = f"{SWITCH}DISABLE_GPU_BANK"
+USEFUL = ("--moe-topk", IO_SPLIT, *PREFETCH.values(), "--list-devices")
 
 
 def program(runtime: Runtime) -> Iterator[Finding]:
     """The program, its version, its devices and its flags."""
     yield Finding("ok", "runtime", str(runtime.path))
     version = f"{runtime.version} ({runtime.commit}), built with {runtime.compiler}"
-    if runtime.commit == VERIFIED_COMMIT:
+    if runtime.commit == COMMIT:
         yield Finding("ok", "version", version)
     else:
         yield Finding(
             "warning",
             "version",
             version,
-            f"counts were verified with {VERIFIED_COMMIT}; compare them with `sim replay`",
+            f"counts were verified with {COMMIT}; compare them with `sim replay`",
         )
     yield Finding("ok", "backends", ", ".join(runtime.backends))
     devices = [f"{device.name}: {device.description}, {size(device.free_bytes)} free" for device in runtime.devices]
@@ -56,7 +54,7 @@ def _flags(runtime: Runtime) -> Iterator[Finding]:
 
 def environment() -> Iterator[Finding]:
     """Variables that change a run, and variables that are kept from it."""
-    if switches := [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(SWITCH)]:
+    if switches := [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)]:
         yield Finding("ok", "switches", ", ".join(switches))
     if dropped := sorted(name for name in os.environ if name.startswith(DROPPED)):
         yield Finding("warning", "environment", f"{', '.join(dropped)}: not passed on", "give the flags after --")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from flashmoe_sim.systems import slot_bank_flags
+from flashmoe_sim.systems.slot_bank_flags import IO_SPLIT
 from native_bridge.engines.base import Mode
 
 MODES = {
@@ -20,13 +22,12 @@ TRACED = tuple(name for name, mode in MODES.items() if mode.traced)
 
 # By our name, which is the predictor's here: the setting of a log, whose flag is `--moe-` and that, and the line of a
 # log that counts what was read ahead.
+_LINES = {"temporal": "prefetch"}  # the others are called as their setting
 PREFETCH = {
-    "temporal": ("prefetch-temporal", "prefetch"),
-    "predict-prev": ("predict-prev-token", "predict-prev-token"),
-    "predict-top1": ("predict-top1-prev", "predict-top1-prev"),
+    name: (flag.removeprefix("--moe-"), _LINES.get(name, flag.removeprefix("--moe-")))
+    for name, flag in slot_bank_flags.PREFETCH.items()
 }
-IO_SPLIT = "--moe-cache-io-split"
-SWITCH, DROPPED = "LLAMA_FLASH_MOE_", "LLAMA_ARG_"  # variables that change a run; those that would give it flags
+DROPPED = "LLAMA_ARG_"  # begins variables that would give a run flags
 BYPASSES = ("--moe-router-only", "--moe-shared-only")  # routed experts are left out, and nothing is counted of them
 
 

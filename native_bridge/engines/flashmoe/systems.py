@@ -11,7 +11,8 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import System
 from flashmoe_sim.systems.cpu import Cpu
-from flashmoe_sim.systems.slot_bank import INSTALLS, SlotBank
+from flashmoe_sim.systems.slot_bank import SlotBank
+from flashmoe_sim.systems.slot_bank_flags import INSTALLS
 from native_bridge.engines.base import RunRequest, Runtime
 
 
@@ -39,7 +40,7 @@ def request_of(system: System, model: ModelGeometry, runtime: Runtime, **options
 def _slot_bank(system: SlotBank, model: ModelGeometry, stock: RunRequest) -> RunRequest:
     if system.mode != "slot-bank" or system.host_bank or system.ubatch > 1:
         raise BadInput(f"system {system.spec}: of its modes only slot-bank, with -ub 1, can be verified; leave it out")
-    switches = {name for _, _, variables in INSTALLS.values() for name in variables}
+    switches = {name for variables in INSTALLS.values() for name in variables}
     if there := sorted(switches & os.environ.keys()):
         raise BadInput(f"{there[0]} is set; how misses are installed is a setting of slot-bank; unset it")
     return replace(
@@ -49,5 +50,5 @@ def _slot_bank(system: SlotBank, model: ModelGeometry, stock: RunRequest) -> Run
         top_k=system.top_k,
         prefetch=None if system.prefetch == "none" else system.prefetch,
         io_split=system.io_split,
-        environment=tuple(INSTALLS[system.install][2].items()),
+        environment=tuple(INSTALLS[system.install].items()),
     )

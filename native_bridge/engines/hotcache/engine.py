@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.systems.hot_cache_flags import ARCHS, BUDGET, COMMIT, PROFILE
 from native_bridge.engines.base import Engine, Finding, Mode, RunRequest, Runtime
 from native_bridge.engines.llama_program import Program
 from native_bridge.engines.run_log import RunLog
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
     from native_bridge.engines.counters import Lines
 
-VERIFIED_COMMIT = "04c100386"
-ARCHS = ("deepseek2", "gemma4", "glm4moe", "gpt-oss", "mellum", "qwen35moe", "qwen3next")
-PROFILE, BUDGET = "--moe-hot-cache", "--moe-hot-cache-max-mib"
 NEEDED = ("--cpu-moe", "--moe-layer-perf-out", PROFILE, BUDGET, "--no-warmup")
 GET_ONE = "build the fork adrianhoehne/llama.cpp and give its llama-server with --runtime or in HOT_CACHE_RUNTIME"
 SERVE = Path(__file__).with_name("serve.py")
@@ -141,10 +139,10 @@ class HotCache(Engine):
             return
         yield Finding("ok", "runtime", str(runtime.path))
         version = f"{runtime.version} ({runtime.commit}), built with {runtime.compiler}"
-        if runtime.commit == VERIFIED_COMMIT:
+        if runtime.commit == COMMIT:
             yield Finding("ok", "version", version)
         else:
-            yield Finding("warning", "version", version, f"counts were verified with {VERIFIED_COMMIT}; compare yours")
+            yield Finding("warning", "version", version, f"counts were verified with {COMMIT}; compare yours")
         if runtime.devices:
             yield Finding("ok", "devices", ", ".join(device.name for device in runtime.devices))
         else:

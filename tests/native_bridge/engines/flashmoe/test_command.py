@@ -8,8 +8,11 @@ import pytest
 
 from flashmoe_sim.geometry import read_gguf
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.systems import slot_bank_flags
+from flashmoe_sim.systems.slot_bank import SlotBank
 from native_bridge.engines.base import RunRequest
 from native_bridge.engines.flashmoe.command import arguments, check_request
+from native_bridge.engines.flashmoe.modes import MODES
 from tests.native_bridge.conftest import MODEL, PROMPT, RECORDED
 
 GEOMETRY = read_gguf(MODEL)
@@ -25,8 +28,9 @@ def test_every_flag_of_a_run_that_streams() -> None:
         REQUEST, ubatch=4, top_k=6, prefetch="predict-prev", io_split=8, gpu_layers="all", seed=7, extra=("--temp", "0")
     )
     assert words(request) == [
-        *("-m", "m.gguf", "--moe-mode", "slot-bank", "--moe-trace-harness", "--perf", "--moe-sidecar", "sc"),
-        *("--moe-slot-bank", "24", "--moe-topk", "6", "--moe-trace", "t.jsonl", "-b", "64", "-ub", "4", "-n", "100"),
+        *("-m", "m.gguf", "--moe-mode", "slot-bank", "--moe-sidecar", "sc", "--moe-slot-bank", "24"),
+        *("--moe-topk", "6", "--moe-trace-harness", "--perf", "--moe-trace", "t.jsonl"),
+        *("-b", "64", "-ub", "4", "-n", "100"),
         *(
             "-t",
             "1",
@@ -60,6 +64,12 @@ def test_what_a_mode_is_given(mode: str, given: str) -> None:
     found = words(replace(REQUEST, mode=mode))
     flags = {"sidecar": "--moe-sidecar", "bank": "--moe-slot-bank", "trace": "--moe-trace"}
     assert " ".join(name for name, flag in flags.items() if flag in found) == given
+
+
+def test_the_modes_of_the_system_are_modes_of_the_runtime() -> None:
+    assert {name: MODES[name].slots for name in slot_bank_flags.MODES} == {
+        name: SlotBank(mode=name).has_slots for name in slot_bank_flags.MODES
+    }
 
 
 @pytest.mark.parametrize(
