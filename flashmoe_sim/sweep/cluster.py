@@ -9,13 +9,13 @@ import re
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from importlib.metadata import version
 from importlib.util import find_spec
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +62,11 @@ def on_cluster(address: str) -> OpenWorkers:
 def _local(processes: int) -> Iterator[Workers]:
     with ExitStack() as stack:
         stack.enter_context(_quiet())
-        from distributed import LocalCluster
+        import distributed
 
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sim-", ignore_cleanup_errors=True))
-        started = LocalCluster(
+        start: Any = distributed.LocalCluster  # whose types are incomplete, here and below
+        started = start(
             n_workers=processes,
             threads_per_worker=1,
             host="127.0.0.1",
@@ -84,11 +85,13 @@ def _connected(address: str, *, name: str = "") -> Iterator[Workers]:
     name = name or address
     with ExitStack() as stack:
         stack.enter_context(_quiet())
-        from distributed import Client
+        import distributed
         from distributed.scheduler import KilledWorker
 
+        connect: Any = distributed.Client
+
         try:
-            client = Client(address, timeout=CONNECT_S, set_as_default=False)
+            client = connect(address, timeout=CONNECT_S, set_as_default=False)
         except (OSError, ValueError) as error:
             start = "start one with `dask scheduler`, or correct the address"
             raise BadInput(f"cluster {name}: no scheduler answers ({_cause(error)}); {start}") from None
@@ -110,7 +113,9 @@ def _connected(address: str, *, name: str = "") -> Iterator[Workers]:
         except KilledWorker as error:
             times = error.allowed_failures + 1
             advice = "give the workers more memory, or find out what kills them"
-            raise Lost(f"cluster {name}: {times} workers died, one after another, on the same passes; {advice}") from None
+            raise Lost(
+                f"cluster {name}: {times} workers died, one after another, on the same passes; {advice}"
+            ) from None
 
 
 class _OnCluster(Executor):
@@ -129,12 +134,25 @@ class _OnCluster(Executor):
         import cloudpickle
 
         passes, workload = given
-        future: Future[Any] = self.executor.submit(_on_worker, about(), cloudpickle.dumps((run, passes)), workload)
+        sent = self.executor.submit(_on_worker, about(), cloudpickle.dumps((run, passes)), workload)
+        # dask's future ends in dask's thread: Python would drop a Ctrl-C that comes while this one runs its __del__
+        future: Future[Any] = Future()
+        sent.add_done_callback(partial(_settle, future))
         return future
 
     def give_up(self) -> None:
         self.stopped = True
         self.executor.shutdown(wait=False)
+
+
+def _settle(future: Future[Any], done: Future[Any]) -> None:
+    if done.cancelled():
+        future.cancel()
+        future.set_running_or_notify_cancel()
+    elif error := done.exception():
+        future.set_exception(error)
+    else:
+        future.set_result(done.result())
 
 
 def _arrived(workload: Workload) -> Workload:
@@ -174,13 +192,15 @@ def _difference(sender: About) -> str:
 
 
 def _check(name: str, found: dict[str, Any]) -> None:
-    for worker, difference in found.items():
-        if isinstance(difference, ImportError):
-            difference = f"no flashmoe-sim that can be used ({_cause(difference)})"
-        elif isinstance(difference, Exception):
-            difference = f"an error: {_cause(difference)}"
-        if difference:
-            raise BadInput(f"cluster {name}: the worker {worker} has {difference}; install the same on both")
+    """Refuse a cluster by what its workers answered: a difference, nothing, or an error."""
+    for worker, answer in found.items():
+        has = answer
+        if isinstance(answer, ImportError):
+            has = f"no flashmoe-sim that can be used ({_cause(answer)})"
+        elif isinstance(answer, Exception):
+            has = f"an error: {_cause(answer)}"
+        if has:
+            raise BadInput(f"cluster {name}: the worker {worker} has {has}; install the same on both")
 
 
 def _cause(error: Exception) -> str:
@@ -193,14 +213,14 @@ def _watched(executor: _OnCluster) -> Iterator[None]:
     over = threading.Event()
 
     def watch() -> None:
-        for looks in count():
-            if over.wait(LOOK_S):
-                return
+        seen = time.monotonic()
+        while not over.wait(LOOK_S):
             try:
-                without = 0 if executor.client.nthreads() else without + 1 if looks else 1
-            except Exception:  # the scheduler is gone, which the futures say
-                continue
-            if without * LOOK_S >= LOST_S:
+                if executor.client.nthreads():
+                    seen = time.monotonic()
+            except Exception:  # the scheduler is gone, as the futures say
+                return
+            if time.monotonic() - seen > LOST_S:
                 executor.give_up()
                 return
 
@@ -236,7 +256,6 @@ def _by_value() -> Iterator[None]:
 def _quiet() -> Iterator[None]:
     """Keep dask's own log off stderr: what matters in it is an error of the sweep."""
     import dask
-    import distributed
 
     names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in LOGGERS]
     loggers = [logging.getLogger(name) for name in (*LOGGERS, *names)]

@@ -41,7 +41,9 @@ def run_on(*, threads: int | None = None, cluster: str | None = None) -> OpenWor
     if cluster is None:
         return in_threads(threads)
     if threads is not None:
-        raise BadInput("threads and a cluster: each worker of a cluster has its own number of threads; give one of them")
+        raise BadInput(
+            "threads and a cluster: each worker of a cluster has its own number of threads; give one of them"
+        )
     from flashmoe_sim.sweep.cluster import on_cluster
 
     return on_cluster(cluster)
