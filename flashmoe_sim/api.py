@@ -54,7 +54,7 @@ from flashmoe_sim.sweep.plan import plan, plan_setup, plan_sweep, plan_workloads
 from flashmoe_sim.sweep.predictions import HitRates, predict_as_told
 from flashmoe_sim.sweep.row import result_row, seconds
 from flashmoe_sim.sweep.task import Task
-from flashmoe_sim.sweep.workers import threads as run_on
+from flashmoe_sim.sweep.workers import run_on
 from flashmoe_sim.systems.told import AskedMemory, OneSystem, compare_as_told
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.bundled import catalog
@@ -261,6 +261,7 @@ def sweep(
     model: Model | None = None,
     out: str | Path | None = None,
     threads: int | None = None,
+    cluster: str | None = None,
     **asked: Unpack[AskedSeveral],
 ) -> polars.DataFrame:
     """Replay traces against banks of many sizes under many policies, on all cores: a row for each, with the optimum.
@@ -276,10 +277,12 @@ def sweep(
     without a predictor.
     bank_step: of a range: auto, 16, x2. top_k: cut every trace to this many experts per token, or to each of several.
     out: a folder whose ledger takes each row as soon as it is known, and has those that are not computed again;
-    `sim sweep --out` writes its tables. threads: by default as many as there are cores.
+    `sim sweep --out` writes its tables. threads: by default as many as there are cores. cluster: `tcp://HOST:PORT` of a
+    dask scheduler, or `local:N` for N processes; docs/sweeps.md explains.
     Warns of banks that do not fit a trace, and gives the rows of the others.
     Raises BadInput, before anything runs, for what cannot be read or cannot be, and if no bank fits any trace.
     """
+    workers = run_on(threads=threads, cluster=cluster)
     setups, conditions = plan_sweep(Question(machine=machine, **asked), bank_step=bank_step)
     several = [traces] if isinstance(traces, Trace) else list(traces)
     workloads = plan_workloads([load_trace(trace, model=model) for trace in several], several, top_ks=top_k)
@@ -291,7 +294,7 @@ def sweep(
             setups,
             machines=_machines(machine),
             conditions=conditions,
-            workers=run_on(threads),
+            workers=workers,
             ledger=ledger,
             left_out=left_out,
         )

@@ -132,10 +132,10 @@ def place_of(error: Exception) -> str:
     """File and line of the user's code that an error is of; empty if there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{shown_path(error.filename)}:{error.lineno}"
-    if (loc := getattr(error, "loc", None)) is not None and _is_users(loc.filename):
+    if (loc := getattr(error, "loc", None)) is not None and is_users(loc.filename):
         return f"{shown_path(loc.filename)}:{loc.line}"
     frames = traceback.extract_tb(error.__traceback__)
-    found = [frame for frame in frames if _is_users(frame.filename)]
+    found = [frame for frame in frames if is_users(frame.filename)]
     return f"{shown_path(found[-1].filename)}:{found[-1].lineno}" if found else ""
 
 
@@ -150,7 +150,8 @@ def place_of_function(function: Any) -> str:
     return f"{shown_path(code.co_filename)}:{code.co_firstlineno}"
 
 
-def _is_users(file: str) -> bool:
+def is_users(file: str) -> bool:
+    """Whether a file of code is the user's: neither this program's, Python's own, nor of an installed package."""
     installed = any(folder in file for folder in INSTALLED) or file.startswith(sysconfig.get_path("stdlib"))
     return not installed and not file.startswith((_PACKAGE, "<frozen"))
 

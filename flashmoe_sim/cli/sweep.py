@@ -12,6 +12,7 @@ import click
 from flashmoe_sim.cli.common import Interrupted, json_option, lenient_option, message, print_json, stoppable
 from flashmoe_sim.cli.options import CONDITIONS, asks
 from flashmoe_sim.cli.workload import load_workload, model_option
+from flashmoe_sim.io.errors import BadInput
 
 if TYPE_CHECKING:
     from flashmoe_sim.residency.setup import Setup
@@ -44,6 +45,12 @@ IDENTITY = ("trace", "model", "bank", "policy", "prefetch", "contract", "scope",
 @click.option(
     "--threads", type=click.IntRange(1, 1024), metavar="N", help="Run so many passes at once; default: cores."
 )
+@click.option(
+    "--cluster",
+    "address",
+    metavar="ADDRESS",
+    help="Run on the workers of a dask scheduler, tcp://HOST:PORT, or local:N for N processes (docs/sweeps.md).",
+)
 @lenient_option
 @json_option
 def command(
@@ -55,6 +62,7 @@ def command(
     force: bool,
     dry_run: bool,
     threads: int | None,
+    address: str | None,
     lenient: bool,
     as_json: bool,
     **asked: Any,
@@ -81,9 +89,12 @@ def command(
     from flashmoe_sim.sweep.ledger import Ledger
     from flashmoe_sim.sweep.left_out import reasons
     from flashmoe_sim.sweep.plan import plan_sweep, plan_workloads
-    from flashmoe_sim.sweep.workers import threads as run_on
+    from flashmoe_sim.sweep.workers import Lost, run_on
     from flashmoe_sim.trace.bundled import catalog
 
+    if dry_run and address is not None:
+        raise BadInput("--dry-run estimates for threads of this machine; give --threads N in place of --cluster")
+    workers = run_on(threads=threads, cluster=address)
     left_out: list[LeftOut] = []
     setups, conditions = plan_sweep(Question(**asked), bank_step=bank_step, left_out=left_out)
     runs_on = [load_machine(name.strip()) for name in asked["machine"].split(",")] if asked["machine"] else []
@@ -123,16 +134,18 @@ def command(
                     setups,
                     machines=runs_on,
                     conditions=conditions,
-                    workers=run_on(threads),
+                    workers=workers,
                     ledger=ledger,
                     progress=progress,
                     left_out=left_out,
                 )
-        except KeyboardInterrupt as stop:
+        except (KeyboardInterrupt, Lost) as stop:
             if out is None or ledger is None or not len(ledger):
                 raise
             _export(ledger, [], out)
             kept = f"{_count(len(ledger), 'row')} of {out} are kept; the same command goes on from there"
+            if isinstance(stop, Lost):
+                raise Lost(f"{stop}; {kept}") from None
             raise Interrupted(f"interrupted; {kept}", stop) from None
         ranks = "all" in [policy.strip() for policy in asked["policy"].split(",")]
         warnings = [*reasons(left_out), *_aliasing(rows), *(note for machine in runs_on for note in machine.notes)]

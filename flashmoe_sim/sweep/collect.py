@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from contextlib import closing
 from typing import Any
@@ -15,16 +15,18 @@ from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.many import CountPass
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.sweep.estimate import pass_ns
 from flashmoe_sim.sweep.ledger import Ledger
 from flashmoe_sim.sweep.left_out import LeftOut
-from flashmoe_sim.sweep.passes import Pass, Refused, TimedPass, plan_passes, run_pass
+from flashmoe_sim.sweep.passes import Pass, Refused, TimedPass, plan_passes, run_passes
 from flashmoe_sim.sweep.row import row_of
 from flashmoe_sim.sweep.task import Task
-from flashmoe_sim.sweep.workers import OpenWorkers, threads
+from flashmoe_sim.sweep.workers import OpenWorkers, in_threads
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.timed import default_execution
 
 Row = dict[str, Any]
+MOST, PASS_MS = 32, 1.0  # passes of a batch, and what a pass takes on the shortest trace
 Key = tuple[str, Setup]  # a workload's content id, and what is counted
 
 
@@ -56,7 +58,7 @@ def sweep(
         ledger.append(list(rows.values()))
     if progress:
         progress(0, len(plan.passes))
-    with closing(_run(plan, workers or threads())) as results:
+    with closing(_run(plan, workers or in_threads())) as results:
         for done, found in enumerate(results, start=1):
             rows |= found
             if ledger is not None:
@@ -119,13 +121,29 @@ def _run(plan: Plan, workers: OpenWorkers) -> Generator[dict[Task, Row]]:
     if not plan.passes:
         return
     workloads = {task.workload.content_id: task.workload for task in plan.missing}
-    with workers() as (executor, bring):
+    with workers() as (executor, bring, batch_ms):
         brought = {workload_id: bring(workload) for workload_id, workload in workloads.items()}
-        running: dict[Future[Any], Pass] = {
-            executor.submit(run_pass, one, brought[one.workload_id]): one for one in plan.passes
+        running: dict[Future[Any], list[Pass]] = {
+            executor.submit(run_passes, batch, brought[batch[0].workload_id]): batch
+            for batch in _batches(plan.passes, workloads, batch_ms)
         }
         for future in as_completed(running):
-            yield rows.add(running.pop(future), future.result())
+            for one, result in zip(running.pop(future), future.result(), strict=True):
+                yield rows.add(one, result)
+
+
+def _batches(passes: Sequence[Pass], workloads: Mapping[str, Workload], batch_ms: float) -> list[list[Pass]]:
+    """Passes over one workload that follow one another, together about as long as asked, but not more than MOST."""
+    batches: list[list[Pass]] = []
+    spent_ms = batch_ms
+    for one in passes:
+        full = spent_ms >= batch_ms or len(batches[-1]) == MOST or batches[-1][0].workload_id != one.workload_id
+        if full:
+            batches.append([])
+            spent_ms = 0.0
+        batches[-1].append(one)
+        spent_ms += PASS_MS + pass_ns(one, workloads[one.workload_id]) / 1e6
+    return batches
 
 
 class _Rows:
@@ -148,7 +166,7 @@ class _Rows:
             for source in {_source(task), best or _source(task)}:
                 self.waiting.setdefault(source, []).append((task, best))
 
-    def add(self, one: Pass, result: Any) -> dict[Task, Row]:
+    def add(self, one: Pass, result: list[Any]) -> dict[Task, Row]:
         """The rows that this result completes."""
         new: dict[Any, Row] = {}
         if isinstance(one.work, TimedPass):
@@ -157,7 +175,7 @@ class _Rows:
                 for machine, timing in zip(asked.machines, on, strict=True):
                     new[key, machine, asked.conditions] = total | timing
         else:
-            for setup, part in result.items():
+            for setup, part in zip(one.work.setups, result, strict=True):
                 key = (one.workload_id, setup)
                 self.counts[key] = self.counts[key].joined(part) if key in self.counts else part
                 self.parts_left[key] -= 1

@@ -37,17 +37,11 @@ def estimate(passes: Sequence[Pass], workloads: Sequence[Workload], *, threads: 
     total_ns, recorded_bytes = 0.0, 0
     for one in passes:
         trace, work = of_id[one.workload_id].trace, one.work
+        total_ns += pass_ns(one, of_id[one.workload_id])
         if isinstance(work, CountPass):
             setups = work.setups
-            pools = len(trace.layers) if setups[0].scope == "layer" else 1
-            each = ONE_PASS_NS * len({setup.policy for setup in setups})
-            if work.kind in {"walk", "alone"}:
-                each = WALK_NS * len(setups)
-            total_ns += trace.refs * len(work.part) / pools * each
         else:
             setups = tuple(asked.setup for asked in work.asked)
-            machines = sum(len(asked.machines) for asked in work.asked)
-            total_ns += trace.refs * TIMED_NS * len(setups) + trace.calls * MACHINE_NS * machines
             recorded_bytes = max(recorded_bytes, trace.calls * RECORDED_CALL_BYTES)
         for setup in setups:
             if not isinstance(setup.prefetch, NoPrefetch):
@@ -55,3 +49,16 @@ def estimate(passes: Sequence[Pass], workloads: Sequence[Workload], *, threads: 
     total_ns += sum(of_id[workload_id].trace.refs * PREDICTION_NS for workload_id, _ in predicted)
     kept = sum(one.trace.calls * CALL_BYTES + one.trace.refs * REFERENCE_BYTES for one in of_id.values())
     return Estimate(total_ns / 1e9 / threads, threads, PROGRAM_BYTES + kept + threads * recorded_bytes)
+
+
+def pass_ns(one: Pass, workload: Workload) -> float:
+    """What a pass takes on one thread, less what predictors take once for all passes."""
+    trace, work = workload.trace, one.work
+    if isinstance(work, CountPass):
+        pools = len(trace.layers) if work.setups[0].scope == "layer" else 1
+        each = ONE_PASS_NS * len({setup.policy for setup in work.setups})
+        if work.kind in {"walk", "alone"}:
+            each = WALK_NS * len(work.setups)
+        return trace.refs * len(work.part) / pools * each
+    machines = sum(len(asked.machines) for asked in work.asked)
+    return trace.refs * TIMED_NS * len(work.asked) + trace.calls * MACHINE_NS * machines

@@ -50,14 +50,22 @@ class Pass:
     work: CountPass | TimedPass
 
 
-def run_pass(one: Pass, workload: Workload) -> Any:
-    """What a worker is asked to do: `one.work.run`, on the workload that was brought to it.
+def run_passes(passes: Sequence[Pass], workload: Workload) -> list[list[Any]]:
+    """What a worker is asked to do: `run_pass` for each of some passes over the workload that was brought to it."""
+    return [run_pass(one, workload) for one in passes]
+
+
+def run_pass(one: Pass, workload: Workload) -> list[Any]:
+    """The counts of each setup of a CountPass, in their order, or what a TimedPass gives for each.
 
     Raises SimError if that is not the workload of the pass.
     """
     if workload.content_id != one.workload_id:
         raise SimError(f"a worker holds {workload!r} with content {workload.content_id}, not {one.workload_id}")
-    return one.work.run(workload)
+    if isinstance(one.work, TimedPass):
+        return one.work.run(workload)
+    counts = one.work.run(workload)
+    return [counts[setup] for setup in one.work.setups]
 
 
 def plan_passes(tasks: Sequence[Task], *, refused: Refused | None = None) -> list[Pass]:

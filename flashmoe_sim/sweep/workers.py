@@ -9,7 +9,12 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
+from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.residency.workload import Workload
+
+
+class Lost(SimError):
+    """Where passes run is gone in the middle of a sweep; the rows that are known stay in its ledger."""
 
 
 class Workers(NamedTuple):
@@ -17,16 +22,34 @@ class Workers(NamedTuple):
 
     bring: called once for each workload; gives what `executor.submit` takes in its place, such as a handle that the
     executor turns into the workload where a pass runs. Threads take the workload itself.
+    batch_ms: short passes are sent together until they take about so long; 0 sends each alone.
     """
 
     executor: Executor
     bring: Callable[[Workload], Any]
+    batch_ms: float = 0
 
 
 OpenWorkers = Callable[[], AbstractContextManager[Workers]]
 
 
-def threads(count: int | None = None) -> OpenWorkers:
+def run_on(*, threads: int | None = None, cluster: str | None = None) -> OpenWorkers:
+    """Threads of this process, or the cluster at an address, as `cluster.cluster` takes it.
+
+    Raises BadInput for both, and for an address that cannot be used.
+    """
+    if cluster is None:
+        return in_threads(threads)
+    if threads is not None:
+        raise BadInput(
+            "threads and a cluster: each worker of a cluster has its own number of threads; give one of them"
+        )
+    from flashmoe_sim.sweep.cluster import on_cluster
+
+    return on_cluster(cluster)
+
+
+def in_threads(count: int | None = None) -> OpenWorkers:
     """Threads of this process, as many as there are cores if not given; the kernels run side by side in them."""
     return partial(_threads, count or os.cpu_count())
 

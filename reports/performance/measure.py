@@ -23,7 +23,7 @@ from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.collect import sweep
-from flashmoe_sim.sweep.workers import threads as threads_of
+from flashmoe_sim.sweep.workers import in_threads
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.benchmarks.bench_replay import medians, oracle_reader, plain_protected_lru, router
 
@@ -147,7 +147,7 @@ def _threads() -> list[Row]:
         for number in range(ROUNDS + 1):
             for threads in THREADS:
                 wall, cpu = time.perf_counter(), time.process_time()
-                sweep([Workload(trace, None)], setups, workers=threads_of(threads))
+                sweep([Workload(trace, None)], setups, workers=in_threads(threads))
                 if number:
                     spent[threads].append((time.perf_counter() - wall, time.process_time() - cpu))
         for threads, each in spent.items():

@@ -20,7 +20,7 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.schema import COUNTS
 from flashmoe_sim.sweep.collect import sweep
 from flashmoe_sim.sweep.plan import plan_setups
-from flashmoe_sim.sweep.workers import threads
+from flashmoe_sim.sweep.workers import in_threads
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
 from flashmoe_sim.timeline.timed import time_replay
 from tests.residency.builders import geometry_of, random_calls, trace_of
@@ -42,7 +42,7 @@ def test_rows_are_in_the_order_of_workloads_and_setups(workloads: list[Workload]
         (workload.trace.content_id, str(setup.bank), setup.policy.spec) for workload in workloads for setup in SETUPS
     ]
     assert [(row["trace_id"], row["bank"], row["policy"]) for row in rows] == expected
-    assert rows == sweep(workloads, SETUPS, workers=threads(1))
+    assert rows == sweep(workloads, SETUPS, workers=in_threads(1))
     assert rows[len(SETUPS) :] == sweep(workloads[1:], SETUPS)
 
 
