@@ -81,10 +81,14 @@ def test_memory_does_not_grow_with_length(tmp_path: Path) -> None:
             with open_long(stored) as long:
                 hit_curve_in_chunks(long, Lru())
 
+        def hindsight(stored: Path = stored) -> None:
+            with open_long(stored) as long:
+                replay_chunks(long, [Setup(Bank(slots=64), parse_policy("min"), "atomic")])
+
         def whole(stored: Path = stored) -> None:
             load_trace(stored)
 
-        for work in (write, convert, replay, curve, whole):
+        for work in (write, convert, replay, curve, hindsight, whole):
             found.setdefault(work.__name__, []).append(peak_bytes(work))
     growth = {name: longer / short for name, (short, longer) in found.items()}
     assert growth.pop("whole") > LONGER / 2
