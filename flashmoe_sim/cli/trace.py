@@ -64,6 +64,7 @@ def catalog(as_json: bool) -> None:
 @json_option
 def inspect(trace: str, banks: str, all_layers: bool, in_chunks: bool, lenient: bool, as_json: bool) -> None:
     """Say what a trace is like: width of its calls, skew, reuse, overlap."""
+    from flashmoe_sim.trace.long_content import Content
     from flashmoe_sim.trace.long_statistics import inspect_chunks
     from flashmoe_sim.trace.statistics import inspect as describe
 
@@ -71,8 +72,9 @@ def inspect(trace: str, banks: str, all_layers: bool, in_chunks: bool, lenient: 
     loaded: RoutingTrace
     if in_chunks:
         with read_long(trace, lenient=lenient) as long:
-            loaded, (statistics, left_out) = long.head, inspect_chunks(long, banks=sizes)
-        identity = {"trace": loaded.name, "format": loaded.format}
+            content, loaded = Content(long), long.head
+            statistics, left_out = inspect_chunks(content.trace, banks=sizes)
+        identity = {"trace": loaded.name, "format": loaded.format, "content_id": content.content_id}
     else:
         loaded, left_out = read_trace(trace, lenient=lenient), []
         statistics, identity = describe(loaded, banks=sizes), _identity(loaded)

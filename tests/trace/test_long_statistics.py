@@ -59,6 +59,5 @@ def test_command(capsys: pytest.CaptureFixture[str]) -> None:
         shown.append(json.loads(printed.out))
     whole, chunked = shown
     assert chunked.pop("notes") == [*whole.pop("notes"), NO_PROMPT_SHARE]
-    assert whole.pop("content_id")
     assert chunked == whole | {"prompt_share": None}
     assert NO_PROMPT_SHARE in printed.err
