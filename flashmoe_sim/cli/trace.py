@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import echo, force_option, json_option, lenient_option, print_json, print_table
+from flashmoe_sim.cli.common import echo, force_option, json_option, lenient_option, message, print_json, print_table
 from flashmoe_sim.cli.trace_import import import_
 from flashmoe_sim.cli.trace_out import format_of, report_written, to_option, trace_writer, write_long
 from flashmoe_sim.cli.trace_synth import synth
 from flashmoe_sim.cli.trace_what_if import merge, speculate
-from flashmoe_sim.cli.workload import parse_numbers, read_long, read_trace, trace_argument
+from flashmoe_sim.cli.workload import in_chunks_option, parse_numbers, read_long, read_trace, trace_argument
 from flashmoe_sim.io.errors import BadInput, SimError
 
 if TYPE_CHECKING:
@@ -59,17 +59,29 @@ def catalog(as_json: bool) -> None:
 @trace_argument
 @click.option("--bank", "banks", default="", metavar="N,N", help="Compare unions with these bank sizes, in slots.")
 @click.option("--all-layers", is_flag=True, help="A row for every layer, instead of ranges of layers.")
+@in_chunks_option
 @lenient_option
 @json_option
-def inspect(trace: str, banks: str, all_layers: bool, lenient: bool, as_json: bool) -> None:
+def inspect(trace: str, banks: str, all_layers: bool, in_chunks: bool, lenient: bool, as_json: bool) -> None:
     """Say what a trace is like: width of its calls, skew, reuse, overlap."""
+    from flashmoe_sim.trace.long_content import Content
+    from flashmoe_sim.trace.long_statistics import inspect_chunks
     from flashmoe_sim.trace.statistics import inspect as describe
 
     sizes = parse_numbers(banks, "--bank") if banks else []
-    loaded = read_trace(trace, lenient=lenient)
-    statistics = describe(loaded, banks=sizes)
+    loaded: RoutingTrace
+    if in_chunks:
+        with read_long(trace, lenient=lenient) as long:
+            content, loaded = Content(long), long.head
+            statistics, left_out = inspect_chunks(content.trace, banks=sizes)
+        identity = {"trace": loaded.name, "format": loaded.format, "content_id": content.content_id}
+    else:
+        loaded, left_out = read_trace(trace, lenient=lenient), []
+        statistics, identity = describe(loaded, banks=sizes), _identity(loaded)
+    for line in left_out:
+        message(line)
     if as_json:
-        print_json({**_identity(loaded), "notes": list(loaded.notes), **asdict(statistics)})
+        print_json({**identity, "notes": [*loaded.notes, *left_out], **asdict(statistics)})
         return
     _print_summary(loaded, statistics)
     if statistics.banks:
@@ -226,8 +238,9 @@ def _print_summary(trace: RoutingTrace, statistics: TraceStatistics) -> None:
     inferred = "" if statistics.phases_recorded or statistics.prompt_share is None else " (inferred)"
     known = "" if statistics.n_experts_known else " (inferred from the largest id)"
     experts = sorted({layer.n_experts for layer in statistics.layers})
+    steps = "" if statistics.steps is None else f"in {statistics.steps:,} steps "
     rows = [
-        ("calls", f"{statistics.calls:,}", f"in {statistics.steps:,} steps of {len(statistics.layers)} layers"),
+        ("calls", f"{statistics.calls:,}", f"{steps}of {len(statistics.layers)} layers"),
         ("tokens", f"{statistics.tokens:,}", prompt + inferred),
         ("experts per token", _number(statistics.top_k or None), f"of {', '.join(map(str, experts))}{known}"),
         ("references", f"{statistics.refs:,}", f"{statistics.requests:,} requests (distinct in their call)"),

@@ -25,7 +25,7 @@ model_option = click.option(
 in_chunks_option = click.option(
     "--in-chunks",
     is_flag=True,
-    help="Read TRACE in chunks, for one that is larger than memory; the counts are the same.",
+    help="Read TRACE in chunks, for one larger than memory; what is counted is the same.",
 )
 
 

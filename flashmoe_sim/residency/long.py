@@ -7,6 +7,7 @@ of the chunks nothing is kept but what a predictor keeps of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
@@ -18,12 +19,14 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.outside import blaming
 from flashmoe_sim.policies.bank import Scope
 from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy, ProfiledPolicy
+from flashmoe_sim.policies.min_ import Min, MinForced
 from flashmoe_sim.prefetchers.base import Memory, PastOnly, step_ends
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency import pinned, tally
 from flashmoe_sim.residency.ahead import Ahead, by_pool, nothing_ahead
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts, added
+from flashmoe_sim.residency.next_uses import NextUses, scratch_file
 from flashmoe_sim.residency.own_results import check_predictions
 from flashmoe_sim.residency.pool_replay import Recording, begin_pool, check_books, count_unused, go_on
 from flashmoe_sim.residency.pool_state import BEFORE_ALL, NO_PAST, NOW, Past, PoolState
@@ -72,6 +75,12 @@ def begin(head: Workload, setup: Setup) -> ReplayState:
     """
     if reason := why_not_in_chunks(setup):
         raise BadInput(reason)
+    if reads_twice(setup):
+        raise BadInput(f"policy {setup.policy.spec} needs a reading of the trace before this one; use replay_chunks")
+    return _begin(head, setup)
+
+
+def _begin(head: Workload, setup: Setup) -> ReplayState:
     banks, pools = capacities(head, setup), head.pools(setup.scope)
     memory: Memory = ()
     if isinstance(setup.prefetch, PastOnly):
@@ -111,6 +120,9 @@ def why_not_in_chunks(setup: Setup) -> str | None:
         )
     if not isinstance(policy, EvictingPolicy | PinningPolicy):
         return f"policy {policy.spec} plans over all steps of a trace at once; {whole}"
+    if reads_twice(setup):
+        predicts = f"policy {policy.spec} with a predictor needs the whole trace; leave out the predictor, or {whole}"
+        return None if isinstance(prefetch, NoPrefetch) else predicts
     knows_all = isinstance(policy, EvictingPolicy) and policy.hindsight
     if knows_all or prefetch.hindsight:
         chosen = f"policy {policy.spec}" if knows_all else f"predictor {prefetch.spec}"
@@ -118,6 +130,11 @@ def why_not_in_chunks(setup: Setup) -> str | None:
     if not isinstance(prefetch, NoPrefetch | PastOnly):
         return f"predictor {prefetch.spec} predicts for all of a trace at once; make it a PastOnly, or {whole}"
     return None
+
+
+def reads_twice(setup: Setup) -> bool:
+    """Whether a setup needs the next use of each reference, which a reading before the replay finds."""
+    return type(setup.policy) in (Min, MinForced)
 
 
 def advance(state: ReplayState, chunk: RoutingTrace) -> ReplayState:
@@ -240,18 +257,27 @@ def replay_chunks(
 ) -> dict[Setup, Counts]:
     """The counts of several setups from one reading of a long trace; all are replayed chunk by chunk.
 
-    Raises BadInput for a setup that does not fit or needs all of the trace, before anything is read.
+    For `min` there is another reading before it, and a temporary file.
+    Raises BadInput for a setup that does not fit or needs all of the trace, before anything is read, and for a trace
+    that changes between two readings.
     """
     head = fit_head(trace.head, geometry)
-    states = {setup: begin(head, setup) for setup in setups}
-    for calls in each_chunk(trace, head):
-        for setup, state in states.items():
-            states[setup] = _advance(state, calls)
+    for reason in filter(None, map(why_not_in_chunks, setups)):
+        raise BadInput(reason)
+    states = {setup: _begin(head, setup) for setup in setups}
+    with ExitStack() as stack:
+        uses = [
+            NextUses(head, scope, each_chunk(trace, head), stack.enter_context(scratch_file()))
+            for scope in sorted({setup.scope for setup in setups if reads_twice(setup)})
+        ]
+        for calls in each_chunk(trace, head, uses):
+            for setup, state in states.items():
+                states[setup] = _advance(state, calls)
     return {setup: finish(state) for setup, state in states.items()}
 
 
-def each_chunk(trace: LongTrace, head: Workload) -> Iterator[Workload]:
-    """Read a long trace; `head` is its head, fitted to the model.
+def each_chunk(trace: LongTrace, head: Workload, uses: Sequence[NextUses] = ()) -> Iterator[Workload]:
+    """Read a long trace; `head` is its head, fitted to the model. uses: what comes after each chunk.
 
     Raises BadInput for a trace without calls, and for a chunk that is not of this model.
     """
@@ -259,8 +285,14 @@ def each_chunk(trace: LongTrace, head: Workload) -> Iterator[Workload]:
     for chunk in trace.read():
         if chunk.calls:
             calls = chunk_workload(head, chunk, last)
+            if uses:
+                calls = replace(calls, after={one.scope: one.after_next() for one in uses})
+            for one in uses:
+                one.check(calls)
             yield calls
             last = last_of(calls)
+    for one in uses:
+        one.check_end()
     if not last.calls:
         raise BadInput(f"{head.trace.name}: no routed calls in it; record or convert the trace again")
 

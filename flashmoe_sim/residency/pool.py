@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -40,6 +40,17 @@ class Gathered(NamedTuple):
     first_reference: NDArray[np.int64]
 
 
+class After(NamedTuple):
+    """What comes after the calls of a pool that are part of a longer trace.
+
+    before: references of the pool before these calls. upcoming: i32 [keys], the first reference to each key after them,
+        counted from the pool's first of all, or NEVER; looked at only for keys that these calls ask for.
+    """
+
+    before: int
+    upcoming: NDArray[np.int32]
+
+
 @dataclass(frozen=True, eq=False)
 class Pool:
     """The calls of one pool.
@@ -48,7 +59,7 @@ class Pool:
     row: i32 [calls], the layer's place in `trace.layers`; rows: those that occur.
     key_row: i32 [keys], the layer's place for every key.
     refs: references of the calls. steps: the number of steps that the calls are of, or the most
-        there can be where they are only a chunk.
+        there can be where they are only a chunk. after: what is known of the calls after a chunk.
     """
 
     trace: RoutingTrace
@@ -57,6 +68,7 @@ class Pool:
     key_row: NDArray[np.int32]
     refs: int
     steps: int
+    after: After | None = None
 
     @property
     def offset(self) -> NDArray[np.int64]:
@@ -123,36 +135,39 @@ class Pool:
     @lazy
     def next_call(self) -> NDArray[np.int32]:
         """For each reference where the next call that asks for its key does so, or NEVER; i32 [references]."""
-        out = np.empty(self.refs, np.int32)
-        _next_call(self.key, self.offset, np.full(self.keys, NEVER, np.int32), out)
-        return out
+        return self._next(self.offset)
 
     @lazy
     def next_reference(self) -> NDArray[np.int32]:
         """For each reference the next one to its key, or NEVER; i32 [references]."""
+        return self._next(np.arange(self.refs + 1, dtype=np.int64))
+
+    def _next(self, offset: NDArray[np.int64]) -> NDArray[np.int32]:
         out = np.empty(self.refs, np.int32)
-        each = np.arange(self.refs + 1, dtype=np.int64)
-        _next_call(self.key, each, np.full(self.keys, NEVER, np.int32), out)
+        after = self.after or After(0, np.full(self.keys, NEVER, np.int32))
+        _next_call(self.key, offset, after.upcoming.copy(), np.uint64(after.before), out)
         return out
 
 
-def build_pools(trace: RoutingTrace, *, scope: Scope = "layer") -> list[Pool]:
-    """The pools of a trace: one per layer in the order of `trace.layers`, or one for all."""
+def build_pools(trace: RoutingTrace, *, scope: Scope = "layer", after: Sequence[After] | None = None) -> list[Pool]:
+    """The pools of a trace: one per layer in the order of `trace.layers`, or one for all; `after` of each."""
     steps = MOST_STEPS if isinstance(trace, Chunk) else int(trace.steps.max()) + 1
     counts = [trace.n_experts[layer] for layer in trace.layers]
+    known: Sequence[After | None] = after or [None] * len(counts)
     rows = np.arange(len(counts), dtype=np.int32)
     row_of_layer = np.zeros(max(trace.layers) + 1, np.int32)
     row_of_layer[list(trace.layers)] = rows
     if scope == "global":
         key_row = np.repeat(rows, counts)
-        return [Pool(trace, np.arange(trace.calls), row_of_layer[trace.layer], key_row, trace.refs, steps)]
+        rows_of_calls = row_of_layer[trace.layer]
+        return [Pool(trace, np.arange(trace.calls), rows_of_calls, key_row, trace.refs, steps, known[0])]
     call = np.empty(trace.calls, np.int64)
     calls, refs = np.zeros((2, len(counts)), np.int64)
     _group(trace.layer, trace.offset, row_of_layer, calls, refs, call)
     pools = []
     for row, own in enumerate(np.split(call, np.cumsum(calls)[:-1])):
         own_rows, key_row = np.full(len(own), row, np.int32), np.full(counts[row], row, np.int32)
-        pools.append(Pool(trace, own, own_rows, key_row, int(refs[row]), steps))
+        pools.append(Pool(trace, own, own_rows, key_row, int(refs[row]), steps, known[row]))
     return pools
 
 
@@ -204,7 +219,7 @@ def _gather(
 
 
 @jit
-def _next_call(key: Any, offset: Any, upcoming: Any, out: Any) -> None:
+def _next_call(key: Any, offset: Any, upcoming: Any, before: Any, out: Any) -> None:
     one = np.uint64(1)
     for call in range(len(offset) - 2, -1, -1):
         begin, end = np.uint64(offset[call]), np.uint64(offset[call + 1])
@@ -212,4 +227,4 @@ def _next_call(key: Any, offset: Any, upcoming: Any, out: Any) -> None:
             out[r] = upcoming[key[r]]
         for back in range(end - begin):
             latest = end - one - back
-            upcoming[key[latest]] = latest
+            upcoming[key[latest]] = before + latest

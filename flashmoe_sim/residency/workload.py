@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,7 @@ from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency.ahead import Ahead, by_pool, nothing_ahead
 from flashmoe_sim.residency.own_results import check_predictions
-from flashmoe_sim.residency.pool import Pool, build_pools
+from flashmoe_sim.residency.pool import After, Pool, build_pools
 from flashmoe_sim.residency.profile import Profile, find_profile
 from flashmoe_sim.trace.bundled import find_trace
 from flashmoe_sim.trace.check import check_trace, largest_experts
@@ -35,11 +36,13 @@ class Workload:
 
     geometry: None where neither a model was given nor the trace tells what an expert costs.
     first_call: the number of the trace's first call, if it is a part of a longer one.
+    after: what is known of the calls after that part, for each pool of some scopes.
     """
 
     trace: RoutingTrace
     geometry: ModelGeometry | None
     first_call: int = 0
+    after: Mapping[Scope, list[After]] = field(default_factory=dict)
     # what was worked out for some predictor, profile or part of the pools; threads share it
     _ahead: dict[tuple[Prefetcher, Scope], list[Ahead]] = field(default_factory=dict, init=False)
     _working: dict[tuple[Prefetcher, Scope], Lock] = field(default_factory=dict, init=False)
@@ -62,11 +65,11 @@ class Workload:
 
     @cached_property
     def layer_pools(self) -> list[Pool]:
-        return build_pools(self.trace, scope="layer")
+        return build_pools(self.trace, scope="layer", after=self.after.get("layer"))
 
     @cached_property
     def global_pools(self) -> list[Pool]:
-        return build_pools(self.trace, scope="global")
+        return build_pools(self.trace, scope="global", after=self.after.get("global"))
 
     def pools(self, scope: Scope) -> list[Pool]:
         """One pool per layer in the order of `trace.layers`, or one for all."""

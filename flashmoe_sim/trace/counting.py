@@ -43,6 +43,7 @@ def count_reuse(
     last_call: NDArray[np.int64],
     requested: NDArray[np.int16],
     histogram: NDArray[np.int64],
+    now: int,
 ) -> int:
     """Add every repeated request of a layer to the histogram of reuse distances; returns the first uses.
 
@@ -50,10 +51,10 @@ def count_reuse(
     begins; the experts of one call are ordered by their first reference. A bank of C slots under LRU holds exactly the
     requests of distance < C, where residency is looked up for a whole call.
 
-    stamp, last_call: i64 [experts], filled with -1. requested: i16 [experts], scratch. histogram: i64 [experts].
+    stamp, last_call: i64 [experts], filled with -1; requested: i16 [experts], scratch. histogram: i64 [experts].
+    now: the layer's requests before these calls; if there are any, `stamp` is as it was after them.
     """
     first_uses = 0
-    now = 0
     for call in range(len(offset) - 1):
         distinct = 0
         for reference in range(offset[call], offset[call + 1]):
@@ -79,16 +80,21 @@ def count_reuse(
 
 @jit
 def count_overlap(
-    offset: NDArray[np.int64], n_tokens: NDArray[np.int32], expert: NDArray[np.int16], last_token: NDArray[np.int64]
+    offset: NDArray[np.int64],
+    n_tokens: NDArray[np.int32],
+    expert: NDArray[np.int16],
+    last_token: NDArray[np.int64],
+    state: NDArray[np.int64],
 ) -> tuple[int, int]:
     """Distinct experts of a layer's tokens that the layer's previous token also used, and how many were compared.
 
     A call whose tokens are unknown is passed over, and the token after it has no previous one. A call without tokens
     changes nothing.
-    last_token: i64 [experts], filled with -1.
+    last_token: i64 [experts], filled with -1. state: i64 [2], zeros: tokens so far, and whether the next follows one;
+    both go on with the layer's next calls.
     """
-    shared, compared, token = 0, 0, 0
-    follows = False
+    shared, compared, token = 0, 0, state[0]
+    follows = state[1] != 0
     for call in range(len(offset) - 1):
         length, tokens = offset[call + 1] - offset[call], n_tokens[call]
         if length == 0:
@@ -109,6 +115,7 @@ def count_overlap(
                     shared += last_token[e] == token - 1
                 last_token[e] = token
             follows = True
+    state[0], state[1] = token, follows
     return shared, compared
 
 

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.notebook import InNotebook
-from flashmoe_sim.trace.counting import count_aliased, count_overlap, count_requests, count_reuse
+from flashmoe_sim.trace.counting import count_aliased, count_requests
+from flashmoe_sim.trace.layer_counts import LayerCounts, fresh
 from flashmoe_sim.trace.phases import find_phases
-from flashmoe_sim.trace.routing import PHASE_PROMPT, LayerView, RoutingTrace
+from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 
 if TYPE_CHECKING:
     import polars
@@ -79,6 +80,7 @@ class BankUse:
 class TraceStatistics(InNotebook):
     """A whole trace; shares and entropy are means over the layers, weighted by requests.
 
+    steps: None if they were not counted.
     aliased_refs: distinct experts of a call whose slot belongs to another one; None where no slots were recorded.
     prompt_share: share of the tokens that are prompt; None where nothing tells.
     phases_recorded: whether the recording named the phases, or they were inferred.
@@ -88,7 +90,7 @@ class TraceStatistics(InNotebook):
     refs: int
     requests: int
     tokens: int
-    steps: int
+    steps: int | None
     top_k: int
     n_experts_known: bool
     union: UnionSizes
@@ -104,8 +106,10 @@ class TraceStatistics(InNotebook):
 
     @property
     def heading(self) -> str:
-        layers = f"{self.calls:,} calls of {len(self.layers)} layers in {self.steps:,} steps"
-        return f"{self.tokens:,} tokens: {layers}, top-{self.top_k or '?'}"
+        steps = "" if self.steps is None else f" in {self.steps:,} steps"
+        return (
+            f"{self.tokens:,} tokens: {self.calls:,} calls of {len(self.layers)} layers{steps}, top-{self.top_k or '?'}"
+        )
 
     def table(self) -> polars.DataFrame:
         """A row for each layer, with the unions and reuse distances as `union_max` and so on."""
@@ -126,59 +130,84 @@ def inspect(trace: RoutingTrace, *, banks: Sequence[int] = ()) -> TraceStatistic
 
     Raises BadInput for a trace without calls or a bank smaller than 1.
     """
-    if not trace.calls:
-        raise BadInput(f"{trace.name or 'trace'}: has no routed calls; nothing to describe")
-    if any(slots < 1 for slots in banks):
-        raise BadInput(f"a bank of {min(banks)} slots; at least 1 expected")
-    unions, histograms, layers = [], [], []
-    shared = compared = 0
+    check_asked(trace.name, trace.calls, banks)
+    layers = []
     for view in trace.by_layer:
         n_experts = max(trace.n_experts.get(view.layer, 0), int(view.expert.max(initial=0)) + 1)
-        union, requests = _requests(view, n_experts)
-        histogram, first_uses = _reuse(view, n_experts)
-        same, of = count_overlap(view.offset, trace.n_tokens[view.call], view.expert, _fresh(n_experts))
-        shared, compared = shared + same, compared + of
-        unions.append(union)
-        histograms.append(histogram)
-        layers.append(
-            LayerStatistics(
-                layer=view.layer,
-                calls=len(view.call),
-                refs=len(view.expert),
-                requests=int(requests.sum()),
-                n_experts=n_experts,
-                distinct=int(np.count_nonzero(requests)),
-                union=_union_sizes(union),
-                top_decile_share=top_decile_share(requests),
-                normalised_entropy=normalised_entropy(requests),
-                reuse=_reuse_distances(histogram, first_uses),
-                overlap=same / of if of else None,
-            )
-        )
-    union = np.concatenate(unions)
-    histogram = np.zeros(max(map(len, histograms)), dtype=np.int64)
-    for one in histograms:
-        histogram[: len(one)] += one
-    weights = np.array([layer.requests for layer in layers], dtype=np.float64)
+        layers.append(LayerCounts(view.layer, n_experts))
+        layers[-1].add(view, trace.n_tokens[view.call])
     prompt_share, recorded = _prompt_share(trace)
-    return TraceStatistics(
-        calls=trace.calls,
-        refs=trace.refs,
-        requests=int(union.sum()),
-        tokens=trace.tokens,
+    return summary(
+        trace,
+        layers,
         steps=len(np.unique(trace.steps)),
-        top_k=trace.top_k,
-        n_experts_known=trace.n_experts_known,
-        union=_union_sizes(union),
-        top_decile_share=_mean([layer.top_decile_share for layer in layers], weights),
-        normalised_entropy=_mean([layer.normalised_entropy for layer in layers], weights),
-        reuse=_reuse_distances(histogram, sum(layer.reuse.first_uses for layer in layers)),
-        overlap=shared / compared if compared else None,
         aliased_refs=int(aliased_by_call(trace).sum()) if trace.slot is not None else None,
         prompt_share=prompt_share,
         phases_recorded=recorded,
-        banks=tuple(_bank_use(union, slots) for slots in banks),
+        banks=banks,
+    )
+
+
+def check_asked(name: str, calls: int, banks: Sequence[int]) -> None:
+    """Raise BadInput for a trace without calls or a bank smaller than 1."""
+    if not calls:
+        raise BadInput(f"{name or 'trace'}: has no routed calls; nothing to describe")
+    if any(slots < 1 for slots in banks):
+        raise BadInput(f"a bank of {min(banks)} slots; at least 1 expected")
+
+
+def summary(
+    trace: RoutingTrace,
+    counted: Sequence[LayerCounts],
+    *,
+    steps: int | None,
+    aliased_refs: int | None,
+    prompt_share: float | None,
+    phases_recorded: bool,
+    banks: Sequence[int],
+) -> TraceStatistics:
+    """The statistics of a trace from what was counted of its layers; of the trace itself only what is no array."""
+    layers = [_layer_statistics(one) for one in counted]
+    unions, reuse = np.zeros((2, max(one.n_experts for one in counted) + 1), np.int64)
+    for one in counted:
+        unions[: len(one.unions)] += one.unions
+        reuse[: len(one.reuse)] += one.reuse
+    weights = np.array([layer.requests for layer in layers], dtype=np.float64)
+    compared = sum(one.compared for one in counted)
+    return TraceStatistics(
+        calls=sum(layer.calls for layer in layers),
+        refs=sum(layer.refs for layer in layers),
+        requests=sum(layer.requests for layer in layers),
+        tokens=max(one.tokens for one in counted),
+        steps=steps,
+        top_k=trace.top_k,
+        n_experts_known=trace.n_experts_known,
+        union=_union_sizes(unions),
+        top_decile_share=_mean([layer.top_decile_share for layer in layers], weights),
+        normalised_entropy=_mean([layer.normalised_entropy for layer in layers], weights),
+        reuse=_reuse_distances(reuse, sum(layer.reuse.first_uses for layer in layers)),
+        overlap=sum(one.shared for one in counted) / compared if compared else None,
+        aliased_refs=aliased_refs,
+        prompt_share=prompt_share,
+        phases_recorded=phases_recorded,
+        banks=tuple(_bank_use(unions, slots) for slots in banks),
         layers=tuple(layers),
+    )
+
+
+def _layer_statistics(counted: LayerCounts) -> LayerStatistics:
+    return LayerStatistics(
+        layer=counted.layer,
+        calls=counted.calls,
+        refs=counted.refs,
+        requests=int(counted.requests.sum()),
+        n_experts=counted.n_experts,
+        distinct=int(np.count_nonzero(counted.requests)),
+        union=_union_sizes(counted.unions),
+        top_decile_share=top_decile_share(counted.requests),
+        normalised_entropy=normalised_entropy(counted.requests),
+        reuse=_reuse_distances(counted.reuse, counted.first_uses),
+        overlap=counted.shared / counted.compared if counted.compared else None,
     )
 
 
@@ -205,7 +234,7 @@ def aliased_by_call(trace: RoutingTrace) -> NDArray[np.int32]:
     """
     aliased = np.zeros(trace.calls, dtype=np.int32)
     if trace.slot is not None and trace.refs:
-        seen, taken = _fresh(int(trace.expert.max()) + 1), _fresh(max(int(trace.slot.max()), 0) + 1)
+        seen, taken = fresh(int(trace.expert.max()) + 1), fresh(max(int(trace.slot.max()), 0) + 1)
         count_aliased(trace.offset, trace.expert, trace.slot, seen, taken, aliased)
     return aliased
 
@@ -215,38 +244,32 @@ def union_by_call(trace: RoutingTrace) -> NDArray[np.int32]:
     union = np.zeros(trace.calls, dtype=np.int32)
     experts = int(trace.expert.max(initial=0)) + 1
     requests = np.zeros(experts, dtype=np.int64)
-    count_requests(trace.offset, trace.expert, _fresh(experts), _fresh(experts), union, requests)
+    count_requests(trace.offset, trace.expert, fresh(experts), fresh(experts), union, requests)
     return union
 
 
-def _fresh(size: int) -> NDArray[np.int64]:
-    return np.full(size, -1, dtype=np.int64)
+def _union_sizes(calls: NDArray[np.int64]) -> UnionSizes:
+    """calls: i64 [experts + 1], calls by their distinct experts."""
+    asking = calls.copy()
+    asking[0] = 0
+    total = int(asking.sum())
+    if not total:
+        return UnionSizes(0.0, 0, 0, 0)
+    p50, p99 = (_quantile(asking, percent) for percent in (50, 99))
+    mean = int(asking @ np.arange(len(asking))) / total
+    return UnionSizes(mean=mean, p50=p50, p99=p99, max=int(np.flatnonzero(asking)[-1]))
 
 
-def _requests(view: LayerView, n_experts: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    union, requests = np.zeros(len(view.call), dtype=np.int32), np.zeros(n_experts, dtype=np.int64)
-    count_requests(view.offset, view.expert, _fresh(n_experts), _fresh(n_experts), union, requests)
-    return union, requests
-
-
-def _reuse(view: LayerView, n_experts: int) -> tuple[NDArray[np.int64], int]:
-    histogram, scratch = np.zeros(n_experts, dtype=np.int64), np.zeros(n_experts, dtype=np.int16)
-    first_uses = count_reuse(view.offset, view.expert, _fresh(n_experts), _fresh(n_experts), scratch, histogram)
-    return histogram, int(first_uses)
-
-
-def _union_sizes(union: NDArray[np.int32]) -> UnionSizes:
-    union = union[union > 0] if union.any() else union
-    p50, p99 = np.quantile(union, (0.5, 0.99), method="inverted_cdf")
-    return UnionSizes(mean=float(union.mean()), p50=int(p50), p99=int(p99), max=int(union.max()))
+def _quantile(histogram: NDArray[np.int64], percent: int) -> int:
+    """The smallest value that at least this share of the counted ones does not exceed."""
+    upto = np.cumsum(histogram)
+    return int(np.searchsorted(upto, -(-percent * int(upto[-1]) // 100)))
 
 
 def _reuse_distances(histogram: NDArray[np.int64], first_uses: int) -> ReuseDistances:
-    """The smallest distance that at least the given share of the repeated requests does not exceed."""
-    upto = np.cumsum(histogram)
-    if not upto[-1]:
+    if not histogram.any():
         return ReuseDistances(None, None, None, first_uses)
-    p50, p90, p99 = (int(np.searchsorted(upto, -(-percent * int(upto[-1]) // 100))) for percent in (50, 90, 99))
+    p50, p90, p99 = (_quantile(histogram, percent) for percent in (50, 90, 99))
     return ReuseDistances(p50, p90, p99, first_uses)
 
 
@@ -254,9 +277,9 @@ def _mean(values: list[float], weights: NDArray[np.float64]) -> float:
     return float(np.average(values, weights=weights)) if weights.sum() else 0.0
 
 
-def _bank_use(union: NDArray[np.int32], slots: int) -> BankUse:
-    sizes = _union_sizes(union)
-    return BankUse(slots, sizes.p50 / slots, sizes.p99 / slots, sizes.max / slots, int((union > slots).sum()))
+def _bank_use(calls: NDArray[np.int64], slots: int) -> BankUse:
+    sizes = _union_sizes(calls)
+    return BankUse(slots, sizes.p50 / slots, sizes.p99 / slots, sizes.max / slots, int(calls[slots + 1 :].sum()))
 
 
 def _prompt_share(trace: RoutingTrace) -> tuple[float | None, bool]:

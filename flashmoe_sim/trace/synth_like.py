@@ -130,7 +130,7 @@ def _overlap(expert: NDArray[np.int16], n_experts: int) -> float:
     tokens, top_k = expert.shape
     last_token = np.full(n_experts, -1, np.int64)
     shared, compared = count_overlap(
-        np.arange(tokens + 1) * top_k, np.ones(tokens, np.int32), expert.reshape(-1), last_token
+        np.arange(tokens + 1) * top_k, np.ones(tokens, np.int32), expert.reshape(-1), last_token, np.zeros(2, np.int64)
     )
     return float(shared / compared)
 
@@ -141,7 +141,7 @@ def _measure(trace: RoutingTrace) -> tuple[list[NDArray[np.int64]], list[float]]
     for view in trace.by_layer:
         tokens, length = trace.n_tokens[view.call], np.diff(view.offset)
         last_token = np.full(trace.n_experts[view.layer], -1, np.int64)
-        shared, compared = count_overlap(view.offset, tokens, view.expert, last_token)
+        shared, compared = count_overlap(view.offset, tokens, view.expert, last_token, np.zeros(2, np.int64))
         if not compared:
             raise BadInput(
                 f"{trace.name or 'trace'}: layer {view.layer} has no two tokens in a row; its overlap is not known"

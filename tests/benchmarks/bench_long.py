@@ -33,7 +33,7 @@ from flashmoe_sim.trace.synth_kernels import draw_alike
 LAYERS, EXPERTS, TOP_K, SLOTS = 32, 256, 8, 64
 TOKENS_PER_CHUNK, DRAWN = 4096, 16
 KEPT = 0.3  # of a token's experts, those of the token before
-WORK = ("runtime", "protected", "lfu-decay", "temporal", "curve")
+WORK = ("runtime", "protected", "lfu-decay", "temporal", "min", "curve")
 
 
 def synthetic(references: int, *, layers: int = LAYERS) -> LongTrace:
@@ -83,6 +83,7 @@ def work(what: str, path: Path, references: int, layers: range) -> None:
         "runtime": Setup(bank, contract="runtime"),
         "protected": Setup(bank),
         "lfu-decay": Setup(bank, parse_policy("lfu-decay")),
+        "min": Setup(bank, parse_policy("min"), "atomic"),
         "temporal": Setup(bank, Lru(), "runtime", parse_prefetcher("temporal")),
     }
 

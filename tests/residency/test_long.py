@@ -64,6 +64,14 @@ def test_every_policy_in_chunks(policy: str, contract: str) -> None:
         _compare(seed, policy, contract, "none")
 
 
+@settings(max_examples=120, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1), policy=st.sampled_from(["min", "min:forced"]), contract=st.sampled_from(CONTRACTS)
+)
+def test_min_at_any_cut(seed: int, policy: str, contract: str) -> None:
+    _compare(seed, policy, contract, "none")
+
+
 @pytest.mark.parametrize("contract", CONTRACTS[:3])
 @pytest.mark.parametrize("predictor", [*PAST_ONLY, *VARIANTS])
 def test_every_predictor_in_chunks(predictor: str, contract: str) -> None:
@@ -134,7 +142,7 @@ def test_lru_curve_in_chunks(contract: str) -> None:
 def test_what_needs_the_whole_trace_is_refused_in_one_line() -> None:
     long = cut_up(random_trace(1), [])
     for policy, contract, predictor, why in (
-        ("min", "atomic", "none", "policy min needs the requests to come"),
+        ("min", "atomic", "temporal", "policy min with a predictor needs the whole trace"),
         ("lookahead-4", "atomic", "none", "needs the requests to come"),
         ("lru", "atomic", "oracle-1", "predictor oracle-1 needs the requests to come"),
         ("static", "atomic", "none", "counts requests in the trace before it is replayed"),

@@ -18,6 +18,7 @@ from flashmoe_sim.residency.long_curve import hit_curve_in_chunks
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.trace import runtime_jsonl, store
 from flashmoe_sim.trace.load import load_trace, open_long
+from flashmoe_sim.trace.long_statistics import inspect_chunks
 from tests.benchmarks import bench_long
 from tests.benchmarks.bench_long import synthetic
 
@@ -81,10 +82,18 @@ def test_memory_does_not_grow_with_length(tmp_path: Path) -> None:
             with open_long(stored) as long:
                 hit_curve_in_chunks(long, Lru())
 
+        def hindsight(stored: Path = stored) -> None:
+            with open_long(stored) as long:
+                replay_chunks(long, [Setup(Bank(slots=64), parse_policy("min"), "atomic")])
+
+        def statistics(stored: Path = stored) -> None:
+            with open_long(stored) as long:
+                inspect_chunks(long)
+
         def whole(stored: Path = stored) -> None:
             load_trace(stored)
 
-        for work in (write, convert, replay, curve, whole):
+        for work in (write, convert, replay, curve, hindsight, statistics, whole):
             found.setdefault(work.__name__, []).append(peak_bytes(work))
     growth = {name: longer / short for name, (short, longer) in found.items()}
     assert growth.pop("whole") > LONGER / 2

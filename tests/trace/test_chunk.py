@@ -156,7 +156,9 @@ def test_convert_replay_and_curve_in_chunks(tmp_path: Path, capsys: pytest.Captu
         replayed = json.loads(capsys.readouterr().out)
         shown.append((curve, replayed["counts"], replayed["layers"]))
     assert shown[0] == shown[1]
-    assert main(["replay", str(out), "--bank", "64", "--policy", "min", "--contract", "atomic", "--in-chunks"]) == 2
+    hindsight = ["replay", str(out), "--bank", "64", "--policy", "min", "--contract", "atomic"]
+    assert main([*hindsight, "--in-chunks", "--prefetch", "temporal"]) == 2
+    assert "leave out the predictor" in capsys.readouterr().err
     assert main(["replay", str(out), "--bank", "64", "--machine", "m3-max-48", "--in-chunks"]) == 2
     assert "leave out --machine" in capsys.readouterr().err
 
