@@ -33,6 +33,11 @@ FAMILIES = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
 # (file, name): why that one is right
 KNOWN = {
     ("flashmoe_sim/outside.py", ".exec_module"),  # the user's own policy, by the name that was typed
+    ("flashmoe_sim/sweep/cluster.py", "import pickle"),  # passes, on a worker that was started for it
+    ("flashmoe_sim/sweep/cluster.py", "import cloudpickle"),
+    ("flashmoe_sim/trace/zipped.py", "import zipfile"),  # members of bounded size, into memory
+    ("native_bridge/capture/server.py", "import http"),  # the server that was named
+    ("native_bridge/capture/server.py", "import urllib"),
     ("native_bridge/capture/transformers.py", ".eval"),  # torch's: a model that is not trained
     ("native_bridge/engines/hotcache/serve.py", "import socket"),  # the server that it started
     ("native_bridge/engines/hotcache/serve.py", "import urllib"),
