@@ -217,7 +217,7 @@ class Faults:
         """One pass runs out of memory."""
 
         def fail() -> Callable[[], object]:
-            left, real = [self.rng.randrange(60)], passes.run_pass
+            left, real = [self.rng.randrange(8)], passes.run_pass
 
             def failing(*arguments: Any) -> Any:
                 left[0] -= 1

@@ -102,14 +102,13 @@ def hit(process: int, how: signal.Signals) -> None:
 
 
 def lines(folder: Path) -> list[bytes]:
-    """The whole rows of a ledger, read without the program's reader: lines whose checksum is right."""
+    """The whole rows of a ledger, read without the program's reader: lines that are as a row is written."""
     path = folder / FILE
     found = []
     for line in path.read_bytes().split(b"\n")[1:-1] if path.exists() else ():
         text = line[line.index(b"[") : -1] if b"[" in line else b""
-        with suppress(ValueError, LookupError, TypeError):
-            if int(json.loads(line)["crc"], 16) == zlib.crc32(text):
-                found.append(text)
+        if line == b'{"crc":"%08x","row":%s}' % (zlib.crc32(text), text):
+            found.append(text)
     return found
 
 
