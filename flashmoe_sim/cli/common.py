@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -161,5 +161,6 @@ def wrapped(text: str, *, indent: int = 0) -> str:
 
 
 def message(text: str) -> None:
-    """One line on stderr."""
-    click.echo(printable(f"sim: {text}"), err=True)
+    """One line on stderr; nobody there to read it, or no room for it, stops no work."""
+    with suppress(OSError):
+        click.echo(printable(f"sim: {text}"), err=True)

@@ -129,7 +129,8 @@ def _forget_stdout() -> None:
 
 
 def _fail(message: str, code: int) -> int:
-    click.echo(printable(" ".join(message.split())), err=True)
+    with suppress(OSError):
+        click.echo(printable(" ".join(message.split())), err=True)
     return code
 
 
@@ -144,6 +145,7 @@ def entry(*, command: click.Command = sim) -> None:
         what = f"{type(error).__name__}: {error}"
         code = _fail(f"sim: internal error, {what}; FLASHMOE_TRACEBACK=1 shows where; please report it", 1)
     if code in {INTERRUPTED, TERMINATED}:
-        sys.stdout.flush()
+        with suppress(OSError):
+            sys.stdout.flush()
         os._exit(code)  # a compiled kernel in another thread cannot be interrupted, and is not worth waiting for
     sys.exit(code)

@@ -168,11 +168,14 @@ def command(
 
 
 def _export(ledger: Ledger, rows: list[dict[str, Any]], out: Path) -> None:
-    """Write the files of results: `rows` first, then what else the ledger has."""
+    """Write the files of results: `rows` first, then what else the ledger has, also of sweeps beside this one."""
     from flashmoe_sim.report.hit_curve import draw
     from flashmoe_sim.sweep.store import write_results
 
+    ledger.refresh()
     write_results(ledger.rows(rows), out, force=True, draw=draw)
+    while ledger.refresh():  # of two sweeps, the last to write has the rows of both
+        write_results(ledger.rows(rows), out, force=True, draw=draw)
     message(f"wrote results.parquet, results.csv and results.png to {out}")
 
 

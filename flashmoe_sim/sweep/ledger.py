@@ -95,10 +95,21 @@ class Ledger:
             if self.force:
                 _flock(self._file, fcntl.LOCK_SH)
 
+    def refresh(self) -> bool:
+        """Take the rows that other processes added; whether there were any.
+
+        It also gives back the lock if an interruption came while it was taken.
+        """
+        before = len(self)
+        if self._file >= 0:
+            with self._errors(), self._locked():
+                self._read()
+        return len(self) > before
+
     def append(self, rows: Sequence[Row]) -> None:
         """Keep rows that are not kept yet, but for those without an id; they survive the end of this process."""
         wanted = {_key(row): row for row in rows if row["id"] is not None}
-        if all(key in self._rows for key in wanted):
+        if all(key in self._rows and not self._wrong(row, "") for key, row in wanted.items()):
             return
         with self._errors(), self._locked():
             if not os.fstat(self._file).st_nlink:
@@ -106,19 +117,24 @@ class Ledger:
             self._read()
             wrong = [said for row in wanted.values() if (said := self._wrong(row, "what was computed now"))]
             new = [row for key, row in wanted.items() if key not in self._rows and not self._wrong(row, "")]
-            self._write(b"".join(_line([row[name] for name in COLUMNS]) for row in new))
-            for row in new:
-                self._line += 1
-                self._take(row, f"line {self._line}")
+            written = self._write(b"".join(_line([row[name] for name in COLUMNS]) for row in new))
+            for number, row in enumerate(new, start=self._line + 1):
+                self._take(row, f"line {number}")
+            self._end, self._line = self._end + written, self._line + len(new)  # last: an interruption loses no row
             if wrong:
                 raise SimError(wrong[0])
 
     def close(self) -> None:
         """Put all of it on the disk, and let go of it."""
-        if self._file >= 0:
-            with self._errors():
+        try:
+            if self._file >= 0:
                 os.fsync(self._file)
                 sync_folder(self.folder)
+        except OSError as error:
+            raise SimError(
+                f"{self.path}: may not be on the disk ({error.strerror or error}); a loss of power would cost rows"
+            ) from None
+        finally:
             self._let_go()
 
     def _let_go(self) -> None:
@@ -160,32 +176,32 @@ class Ledger:
         size_bytes = os.fstat(self._file).st_size
         if size_bytes < self._end:
             raise SimError(f"{self.path}: was cut short by another program; run the same command again")
+        if not self._end:
+            start = os.pread(self._file, len(START), 0)
+            if start != START[: len(start)]:  # known before a file of any size is read
+                self._check_header(None)
         added = b""
         while part := os.pread(self._file, size_bytes - self._end - len(added), self._end + len(added)):
             added += part
         *lines, torn = added.split(b"\n")
         damaged = []
-        for line in lines:
-            self._line += 1
+        for number, line in enumerate(lines, start=self._line + 1):
             found = _checked(line + b"\n")
-            if self._line == 1:
+            if number == 1:
                 self._check_header(found)
             elif not _is_row(found):
-                damaged.append(self._line)
+                damaged.append(number)
             else:
-                self._take(dict(zip(COLUMNS, found, strict=True)), f"line {self._line}")
-        if torn and not self._line and not torn.startswith(START[: len(torn)]):
-            self._check_header(None)
+                self._take(dict(zip(COLUMNS, found, strict=True)), f"line {number}")
         if torn:
             os.ftruncate(self._file, self._end + len(added) - len(torn))
             self.notes.append(f"{self.path}: its last line was torn and is dropped; its row is computed again")
         if damaged:
             which = f"line{'s' * (len(damaged) > 1)} {', '.join(map(str, damaged))}"
-            self.notes.append(f"{self.path}: {which} of it cannot be read; the rows are computed again")
-        self._end += len(added) - len(torn)
+            self.notes.append(f"{self.path}: {which} of it cannot be read; what was there is computed again")
+        self._end, self._line = self._end + len(added) - len(torn), self._line + len(lines)
         if not self._line:
-            self._line = 1
-            self._write(_line(HEADER))
+            self._end, self._line = self._write(_line(HEADER)), 1
 
     def _check_header(self, found: Any) -> None:
         if not isinstance(found, dict) or "ledger" not in found:
@@ -208,15 +224,16 @@ class Ledger:
             return ""
         known, known_where = self._by_id[row["id"]]
         for name in NUMBERS:
-            if row[name] != known[name] and row[name] == row[name]:  # which no value is that is no number
+            one, other = known[name], row[name]
+            if one != other and repr(one) != repr(other):  # NaN differs from itself
                 return (
-                    f"{self.path}: {known_where} and {where} have the id {row['id']}, but {name} is {known[name]} and "
-                    f"{row[name]}; both cannot be right: please report it; --force starts again"
+                    f"{self.path}: {known_where} and {where} have the id {row['id']}, but {name} is {one} and "
+                    f"{other}; both cannot be right: please report it; --force starts again"
                 )
         return ""
 
-    def _write(self, data: bytes) -> None:
-        """All of it, or nothing."""
+    def _write(self, data: bytes) -> int:
+        """All of it, or nothing; how many bytes that is."""
         written = 0
         try:
             while written < len(data):
@@ -224,7 +241,7 @@ class Ledger:
         except BaseException:
             os.ftruncate(self._file, self._end)
             raise
-        self._end += written
+        return written
 
 
 def _key(row: Row) -> tuple[Any, ...]:

@@ -132,12 +132,13 @@ def _finish_killed(folder: Path) -> None:
     """Move in what a killed sweep had ready, and remove what it had not."""
     if not folder.is_dir():
         return
-    found = [path for path in folder.glob(f"{SCRATCH}*") if path.is_dir() and not path.is_symlink()]
-    left = [path for path in found if {entry.name for entry in path.iterdir()} <= {"new", "old", READY}]
-    if not left:
-        return
     with _locked(folder, wait=False) as is_ours:
-        for scratch in left if is_ours else ():
+        if not is_ours:
+            return
+        found = [path for path in folder.glob(f"{SCRATCH}*") if path.is_dir() and not path.is_symlink()]
+        for scratch in found:
+            if not {entry.name for entry in scratch.iterdir()} <= {"new", "old", READY}:
+                continue
             for name in FILES:
                 if (scratch / READY / name).exists():
                     os.replace(scratch / READY / name, folder / name)

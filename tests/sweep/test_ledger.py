@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import math
 import os
@@ -88,7 +89,7 @@ def test_a_damaged_line_costs_its_own_row(tmp_path: Path) -> None:
         (tmp_path / FILE).write_bytes(b"".join([*lines[:2], damaged, *lines[3:]]))
         found, notes = read(tmp_path)
         assert found == [rows[0], *rows[2:]]
-        assert notes == [f"{tmp_path / FILE}: line 3 of it cannot be read; the rows are computed again"]
+        assert notes == [f"{tmp_path / FILE}: line 3 of it cannot be read; what was there is computed again"]
     write(tmp_path, *rows)
     assert read(tmp_path)[0] == rows
 
@@ -106,6 +107,62 @@ def test_the_same_id_with_other_numbers_names_both(tmp_path: Path) -> None:
         stream.write((tmp_path / "b" / FILE).read_bytes().splitlines(keepends=True)[1])
     with pytest.raises(SimError, match=r"line 3 and line 5 have the id 0+2, but hits is 2 and 6"):
         read(tmp_path)
+
+
+def test_a_row_that_is_known_is_compared_too(tmp_path: Path) -> None:
+    write(tmp_path, row(1, hit_rate=math.nan))
+    write(tmp_path, row(1, hit_rate=math.nan))
+    for one, other in ((math.nan, 0.5), (0.5, math.nan)):
+        write(tmp_path, row(1, hit_rate=one), force=True)
+        with pytest.raises(SimError, match=f"line 2 and what was computed now .* hit_rate is {one} and {other}"):
+            write(tmp_path, row(1, hit_rate=other))
+
+
+def test_refresh_takes_what_others_added(tmp_path: Path) -> None:
+    with Ledger(tmp_path) as ledger:
+        ledger.begin()
+        assert not ledger.refresh()
+        write(tmp_path, row(1))
+        assert ledger.refresh()
+        assert ledger.rows() == [row(1)]
+
+
+def test_an_interruption_while_rows_are_added_leaves_no_lock_and_loses_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Ledger(tmp_path) as ledger:
+        ledger.begin()
+
+        def interrupted(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ledger, "_take", interrupted)  # the row is in the file by then
+            with pytest.raises(KeyboardInterrupt):
+                ledger.append([row(1)])
+        fcntl.flock(ledger._folder, fcntl.LOCK_EX)  # as if it had come right after the lock
+        assert ledger.refresh()
+        assert ledger.rows() == [row(1)]
+        with Ledger(tmp_path) as other:
+            assert other.rows() == [row(1)]
+
+
+def test_a_file_of_any_size_that_is_no_ledger_is_refused_at_once(tmp_path: Path) -> None:
+    with (tmp_path / FILE).open("wb") as stream:
+        stream.truncate(1 << 40)
+    with pytest.raises(BadInput, match="is no ledger of results"):
+        Ledger(tmp_path)
+
+
+def test_a_disk_that_keeps_nothing_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing)
+        with pytest.raises(SimError, match=r"may not be on the disk \(Input/output error\); a loss of power would"):
+            write(tmp_path, row(1))
+    write(tmp_path, row(2), force=True)  # nothing holds its lock
 
 
 def test_one_id_under_two_names_is_two_rows(tmp_path: Path) -> None:

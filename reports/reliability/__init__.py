@@ -1,0 +1,1 @@
+"""What sweeps survive: faults at random moments, and what was lost."""
