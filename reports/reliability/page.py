@@ -68,7 +68,8 @@ the ledger's lines must be those of the undisturbed sweep, and results.parquet a
 {_table(COLUMNS, faults)}
 
 - kill -9, Ctrl-C and SIGTERM come at a moment drawn evenly over the length of the sweep or, every other time, once a
-random number of rows is kept; those that come after its end do not count as met. The exit codes are 130 and 143; before the sweep has begun SIGTERM ends the process by itself,
+random number of rows is kept; those that come after its end do not count as met. The exit codes are 130 and 143;
+before the sweep has begun SIGTERM ends the process by itself,
 which a shell gives as 143, too.
 - Two sweeps into one folder share half of their rows, and the second starts at a random moment of the first. The tables
 must have all rows at the end, in any order.
