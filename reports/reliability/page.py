@@ -67,8 +67,9 @@ the ledger's lines must be those of the undisturbed sweep, and results.parquet a
 
 {_table(COLUMNS, faults)}
 
-- kill -9, Ctrl-C and SIGTERM come at a moment drawn evenly over the length of the sweep; those that come after its end
-do not count as met. The exit codes are 130 and 143; before the sweep has begun SIGTERM ends the process by itself,
+- kill -9, Ctrl-C and SIGTERM come at a moment drawn evenly over the length of the sweep or, every other time, once a
+random number of rows is kept; those that come after its end do not count as met. The exit codes are 130 and 143;
+before the sweep has begun SIGTERM ends the process by itself,
 which a shell gives as 143, too.
 - Two sweeps into one folder share half of their rows, and the second starts at a random moment of the first. The tables
 must have all rows at the end, in any order.
@@ -82,7 +83,7 @@ way on; any other damage costs the rows of its lines, which are computed again.
 - A killed `sim trace convert` or `sim recommend --save` leaves a whole file or none, and the next one tidies up.
 
 `python -m reports.reliability` makes this page again (Linux; disk full and read-only disk need the right to mount);
-`--fuzz SECONDS` feeds the doors again, too. A few rounds of each run with the tests.
+`--fuzz SECONDS` feeds the doors of `tests.fuzz` and adds what came of it. A few rounds of each run with the tests.
 """
     if doors:
         tried, findings = (sum(int(row[name]) for row in doors) for name in ("tried", "findings"))
