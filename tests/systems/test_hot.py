@@ -241,7 +241,7 @@ def test_bad_settings(text: str, says: str) -> None:
 
 
 def test_a_hit_rate_alone_ranks_systems_wrongly() -> None:
-    """qwen3.5-122b-a10b on an RTX 4090: a slot bank hits more than a hot set, which hits more than layers placed by number.
+    """On an RTX 4090 a slot bank hits more than a hot set, which hits more than layers placed by number.
 
     The slot bank waits for storage at each miss, the others compute it where it is.
     """
