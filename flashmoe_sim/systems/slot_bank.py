@@ -26,6 +26,7 @@ from flashmoe_sim.systems.slot_bank_flags import (
     NO_GPU_BANK,
     ON_GPU,
     PREFETCH,
+    STREAMED,
     bank_flags,
 )
 from flashmoe_sim.systems.ways import (
@@ -137,7 +138,9 @@ class SlotBank(System):
         return self.ubatch or (1 if self.has_slots else MICRO_BATCH)
 
     def why_not(self, case: Case) -> str:
-        routed = case.model.routed_bytes
+        arch, routed = case.model.arch, case.model.routed_bytes
+        if self.has_slots and arch and arch not in STREAMED:
+            return f"streams {', '.join(STREAMED)}, not {arch}; see mode=resident"
         if self.mode == "resident-bank" and routed > MOST_RESIDENT_BANK:
             return f"{routed / GIB:.1f} GiB of experts; resident-bank refuses more than 32, see mode=resident"
         if self.install == "async" and (self.in_ram(case) or not own_memory(case.machine)):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import flashmoe_sim.api as sim
+from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
@@ -240,15 +241,15 @@ def test_bad_settings(text: str, says: str) -> None:
 
 
 def test_a_hit_rate_alone_ranks_systems_wrongly() -> None:
-    """gpt-oss-120b on an RTX 4090: a slot bank hits more than a hot set, which hits more than layers placed by number.
+    """On an RTX 4090 a slot bank hits more than a hot set, which hits more than layers placed by number.
 
     The slot bank waits for storage at each miss, the others compute it where it is.
     """
     rows = compare_as_told(
-        workload=sim.load_trace("gpt-oss-120b"),
-        model=None,
+        workload=None,
+        model=load_model("qwen3.5-122b-a10b"),
         machine=load_machine("rtx-4090"),
-        systems="hot-cache,placed,slot-bank:slots=32",
+        systems="hot-cache,placed,slot-bank:slots=64",
     ).rows
     hits = {row.system.name: row.hit_rate or 0 for row in rows}
     assert hits["slot-bank"] > hits["hot-cache"] > 2 * hits["placed"]

@@ -201,6 +201,19 @@ def test_settings_that_the_model_does_not_allow(given: dict[str, Any], reason: s
     assert SlotBank(**given).why_not(case()) == reason
 
 
+@pytest.mark.parametrize("mode", ["slot-bank", "resident-slot-bank"])
+def test_slots_are_refused_for_a_model_that_the_program_does_not_stream(mode: str) -> None:
+    reason = "streams deepseek2, gemma4, glm-dsa, mistral4, qwen35moe, qwen3next, not gpt-oss; see mode=resident"
+    assert SlotBank(mode=mode).why_not(case(arch="gpt-oss")) == reason
+    assert SlotBank(mode=mode).why_not(case(arch="gemma4")) == ""
+    assert SlotBank(mode=mode).why_not(case(arch="")) == ""
+
+
+@pytest.mark.parametrize("mode", ["resident-bank", "resident"])
+def test_a_mode_without_slots_runs_any_model(mode: str) -> None:
+    assert SlotBank(mode=mode).why_not(case(arch="gpt-oss")) == ""
+
+
 def test_fewer_experts_a_token_are_cut_from_the_trace() -> None:
     of = workload(case().model)
     assert SlotBank(top_k=1).prepared(of).trace.top_k == 1
