@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import inspect as signatures
 import json
+import os
 import re
 from dataclasses import MISSING, fields
 from html import escape
@@ -35,7 +36,7 @@ from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import load_trace
 
 # What is only for terminals, or a function's own first argument.
-ELSEWHERE = {"--out", "--to", "--force", "--lenient", "--json", "--all-layers", "--timeline", "--help"}
+ELSEWHERE = {"--dry-run", "--out", "--to", "--force", "--lenient", "--json", "--all-layers", "--timeline", "--help"}
 NAMED = {"--topk": "top_k"}
 
 
@@ -98,7 +99,7 @@ def test_what_functions_take_beside_a_question_is_that_of_the_command_line(verb:
         parameter = known.pop(name)
         assert parameter.kind is parameter.KEYWORD_ONLY
         assert parameter.default == (parameter.empty if option.required else said[option.name]), name
-    assert list(known) in (["traces", "asked"], ["trace"], ["trace", "asked"], ["conditions"], [])
+    assert list(known) in (["traces", "out", "asked"], ["trace"], ["trace", "asked"], ["conditions"], [])
 
 
 def test_the_keywords_of_a_question_are_in_signature_and_docstring() -> None:
@@ -148,6 +149,16 @@ def test_a_sweep_has_the_rows_of_the_command_line(capsys: pytest.CaptureFixture[
     assert table.to_dicts() == rows
     assert len(table) > 8
     assert dict(table.schema) == schema_of(RESULT_COLUMNS)
+
+
+def test_a_sweep_goes_on_with_its_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = sim.sweep("python-256", bank="16,64", out=tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("flashmoe_sim.sweep.collect.run_pass", None)
+        assert sim.sweep("python-256", bank="16,64", out=str(tmp_path)).equals(table)
+    os.truncate(tmp_path / "ledger.ndjson", (tmp_path / "ledger.ndjson").stat().st_size - 1)
+    with pytest.warns(UserWarning, match="its last line was torn"):
+        assert sim.sweep("python-256", bank="16,64", out=tmp_path, threads=1).equals(table)
 
 
 def schema_of(columns: tuple[Column, ...]) -> dict[str, Any]:
