@@ -36,7 +36,18 @@ from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import load_trace
 
 # What is only for terminals, or a function's own first argument.
-ELSEWHERE = {"--dry-run", "--out", "--to", "--force", "--lenient", "--json", "--all-layers", "--timeline", "--help"}
+ELSEWHERE = {
+    "--dry-run",
+    "--in-chunks",
+    "--out",
+    "--to",
+    "--force",
+    "--lenient",
+    "--json",
+    "--all-layers",
+    "--timeline",
+    "--help",
+}
 NAMED = {"--topk": "top_k"}
 
 
