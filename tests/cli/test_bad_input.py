@@ -322,7 +322,6 @@ CASES = [
     synth("--curve out/results.csv --model right --tokens 9", "results.csv: no rows under its header"),
     synth("--like missing", "sim: missing: no such file, nor a bundled trace"),
     synth("--like one-expert", "one-expert: layer 0 has no two tokens in a row"),
-    synth("--like good --model right", "what is routed is that of the trace to be like"),
     synth("--like good --curve-tokens 9", "tokens of the curve are given, but no curve"),
     synth("--null shuffled --model right --tokens 9", "give the trace to be like"),
     synth("--null shuffled --like good --tokens 9", "a null model of a trace has that trace's tokens"),
