@@ -165,7 +165,7 @@ def test_a_sweep_has_the_rows_of_the_command_line(capsys: pytest.CaptureFixture[
 def test_a_sweep_goes_on_with_its_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = sim.sweep("python-256", bank="16,64", out=tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr("flashmoe_sim.sweep.collect.run_pass", None)
+        patched.setattr("flashmoe_sim.sweep.collect.run_passes", None)
         assert sim.sweep("python-256", bank="16,64", out=str(tmp_path)).equals(table)
     os.truncate(tmp_path / "ledger.ndjson", (tmp_path / "ledger.ndjson").stat().st_size - 1)
     with pytest.warns(UserWarning, match="its last line was torn"):

@@ -65,7 +65,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     kept, notes = _whole_tokens(rows, preamble, path=path, lenient=lenient)
     value = {name: column[kept] for name, column in rows.values.items()}
     if not len(value["layer"]):
-        raise BadInput(f"{path}: holds no complete token of {preamble.used} experts")
+        raise BadInput(f"{path}: holds no complete token of {preamble.used} experts; expected a row for each of them")
 
     prompt = value["phase"] == 0
     token = np.where(prompt, -1, value["step"])
