@@ -9,7 +9,7 @@ It is not in the package itself, where the name `sweep` is a folder's. A trace i
 trace (`catalog`), or what `load_trace` returned, which need not be read again. Banks, policies and predictors are the
 words that the command line takes, or objects: 64 or `Bank(slots=64)`, "lru:stamp=last" or `Lru(stamp="last")`, and a
 policy of your own as a class or an instance, wherever it is defined. A machine is a name, a file or a `Machine`; sizes
-such as `dense` and `kv` have their unit (`2GiB`), or are numbers of bytes. Tables have the columns of docs/columns.md;
+such as `dense` and `kv` have their unit (`2GiB`), or are numbers of bytes. Tables have the columns of docs/reference/columns.md;
 `.to_pandas()` is polars' own.
 """
 
@@ -186,7 +186,7 @@ def replay(
     by: Literal["trace", "layer"] = "trace",
     **asked: Unpack[Asked],
 ) -> polars.DataFrame:
-    """Replay a trace against one bank: one row of docs/columns.md, or one for every layer.
+    """Replay a trace against one bank: one row of docs/reference/columns.md, or one for every layer.
 
     >>> replay("python-256", bank=64, policy="lru", contract="protected")["hits"].item()
     37414
@@ -214,7 +214,7 @@ def replay(
 
 @_asking(AskedBank)
 def diagnose(trace: Trace, *, model: Model | None = None, seed: int = 1, **asked: Unpack[AskedBank]) -> Diagnosis:
-    """Say whether it is the policy or the working set that misses, as `sim diagnose` does; docs/diagnosis.md explains.
+    """Say whether it is the policy or the working set that misses, as `sim diagnose` does; docs/background/diagnosis.md explains.
 
     >>> diagnose("python-256", bank=64).verdict.kind
     'policy'
@@ -235,7 +235,7 @@ def ceilings(
     model: Model | None = None,
     **asked: Unpack[Asked],
 ) -> Ceilings:
-    """Say how fast a run could be at best on a machine, as `sim ceilings` does; docs/ceilings.md explains.
+    """Say how fast a run could be at best on a machine, as `sim ceilings` does; docs/background/ceilings.md explains.
 
     >>> found = ceilings("python-256", machine="vm-2core", bank=64, dense="2GiB")
     >>> found.verdict.kind
@@ -278,7 +278,7 @@ def sweep(
     bank_step: of a range: auto, 16, x2. top_k: cut every trace to this many experts per token, or to each of several.
     out: a folder whose ledger takes each row as soon as it is known, and has those that are not computed again;
     `sim sweep --out` writes its tables. threads: by default as many as there are cores. cluster: `tcp://HOST:PORT` of a
-    dask scheduler, or `local:N` for N processes; docs/sweeps.md explains.
+    dask scheduler, or `local:N` for N processes; docs/guides/sweeps.md explains.
     Warns of banks that do not fit a trace, and gives the rows of the others.
     Raises BadInput, before anything runs, for what cannot be read or cannot be, and if no bank fits any trace.
     """
@@ -325,7 +325,7 @@ def curve(
     ['bank_slots', 'hit_rate', 'hit_rate_lo', 'hit_rate_hi']
 
     sample: replay any evicting policy in this share of the layers only, drawn by `seed`, and estimate the others, with
-        a 90 % interval; docs/sampling.md explains. The columns are then those named Sampled in docs/columns.md.
+        a 90 % interval; docs/guides/sampling.md explains. The columns are then those named Sampled in docs/reference/columns.md.
     Raises BadInput for a policy without such a pass; `lru`, `min` and `static` have one.
     """
     workload = load_trace(trace, model=model)
@@ -392,7 +392,7 @@ def allocate(
     10688
 
     The slots are chosen for this trace; `held_out` says what slots chosen on its first half do for its second. With a
-    machine, `speed` has both banks in seconds. docs/why.md explains.
+    machine, `speed` has both banks in seconds. docs/background/why.md explains.
     least: slots that every layer keeps; by default what a token asks for.
     Raises BadInput for a policy whose layers depend on each other, and for a bank that does not fit.
     """
@@ -417,7 +417,7 @@ def compare(
     reserve: str | int | None = None,
     buffers: str | int | None = None,
 ) -> polars.DataFrame:
-    """Put real systems side by side on a machine, as `sim compare` does: a row of docs/columns.md for each.
+    """Put real systems side by side on a machine, as `sim compare` does: a row of docs/reference/columns.md for each.
 
     >>> table = compare("gpt-oss-120b", machine="rtx-4090", systems="placed,cpu,all-gpu", kv="2GiB")
     >>> table["system"].to_list()
@@ -467,7 +467,7 @@ def synth(
     prompt: int = 0,
     seed: int = 1,
 ) -> Workload:
-    """Make a trace from a hit curve, another trace or chance, as `sim trace synth` does; docs/what-if.md explains.
+    """Make a trace from a hit curve, another trace or chance, as `sim trace synth` does; docs/guides/what-if.md explains.
 
     >>> made = synth(curve={16: 0.588, 32: 0.728, 64: 0.818}, layers=40, experts=256, top_k=4, tokens=500)
     >>> replay(made, bank=32, contract="atomic")["hit_rate"].round(3).item()
@@ -506,7 +506,7 @@ def predict(
     io_split: int = 4,
     **conditions: Unpack[AskedConditions],
 ) -> polars.DataFrame:
-    """Say how fast a model decodes where only hit rates are known, as `sim predict` does; docs/predict.md explains.
+    """Say how fast a model decodes where only hit rates are known, as `sim predict` does; docs/guides/predict.md explains.
 
     >>> found = predict(hit_rate=[0.6, 0.9], model="qwen3.5-35b-a3b", machine="m5-max-128", top_k=4)
     >>> found["tok_s"].is_sorted()

@@ -114,7 +114,7 @@ def shown_contracts(contracts: Iterable[str]) -> str:
 
 
 def markdown() -> str:
-    """The page of all policies and predictors, as it stands in `docs/policies.md`."""
+    """The page of all policies and predictors, as it stands in `docs/reference/policies.md`."""
     _, shared = _split(inspect.getdoc(EvictingPolicy) or "", SHARED)
     lines = [
         *HEAD.splitlines(),
@@ -136,7 +136,7 @@ def markdown() -> str:
 
 
 def systems_markdown() -> str:
-    """The page of all systems, as it stands in `docs/systems.md`."""
+    """The page of all systems, as it stands in `docs/reference/systems.md`."""
     described = [describe_system(kind) for kind in SYSTEMS.values()]
     lines = [*SYSTEMS_HEAD.splitlines(), "| system | what it keeps | misses | needs |", "|---|---|---|---|"]
     for one in described:

@@ -253,7 +253,7 @@ def frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column] = RESULT_
 
 
 def markdown() -> str:
-    """The page of all columns, as it stands in `docs/columns.md`."""
+    """The page of all columns, as it stands in `docs/reference/columns.md`."""
     lines = [
         "# Columns",
         "",

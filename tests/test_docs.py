@@ -21,7 +21,7 @@ from native_bridge.cli.main import main
 from tests.examples import BEGIN, END, refreshed
 
 ROOT = Path(__file__).parents[1]
-PAGES = tuple(page.stem for page in (ROOT / "docs").glob("*.md"))
+PAGES = tuple(sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")))
 README = (ROOT / "README.md").read_text()
 
 
@@ -30,10 +30,10 @@ README = (ROOT / "README.md").read_text()
     [("columns", schema.markdown), ("policies", reference.markdown), ("systems", reference.systems_markdown)],
 )
 def test_generated_pages_are_fresh(page: str, markdown: Callable[[], str]) -> None:
-    assert (ROOT / "docs" / f"{page}.md").read_text() == markdown(), "run ./dev docs"
+    assert (ROOT / "docs" / "reference" / f"{page}.md").read_text() == markdown(), "run ./dev docs"
 
 
-@pytest.mark.parametrize("page", ["README.md", *(f"docs/{name}.md" for name in PAGES if name != "columns")])
+@pytest.mark.parametrize("page", ["README.md", *(page for page in PAGES if page != "docs/reference/columns.md")])
 def test_examples_print_what_the_page_says(page: str) -> None:
     text = (ROOT / page).read_text()
     assert refreshed(text) == text, "run ./dev docs"
@@ -49,7 +49,9 @@ def test_examples_are_put_into_a_page() -> None:
         refreshed(page.replace("--version", "curve"))
 
 
-WORKFLOW = re.findall(r"`sim ([^`]+)`", (ROOT / "docs" / "compare.md").read_text().partition("## From a baseline")[2])
+WORKFLOW = re.findall(
+    r"`sim ([^`]+)`", (ROOT / "docs" / "guides" / "compare.md").read_text().partition("## From a baseline")[2]
+)
 
 
 @pytest.mark.parametrize("command", WORKFLOW)
@@ -61,7 +63,7 @@ def test_the_commands_of_the_workflow_exist(command: str, capsys: pytest.Capture
 
 
 def test_the_page_of_seconds_has_every_execution_model() -> None:
-    page = (ROOT / "docs" / "seconds.md").read_text()
+    page = (ROOT / "docs" / "background" / "seconds.md").read_text()
     for model in map(parse_execution, EXECUTION_MODELS):
         assert f"| `{model.name}` | {model.meaning} | {model.describes} |" in page
 
@@ -71,7 +73,7 @@ def test_the_readme_shows_every_verb(verb: str) -> None:
     assert f"sim {verb}" in README
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{name}.md" for name in PAGES)])
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "CHANGELOG.md", *PAGES])
 def test_the_readme_links_to_pages_that_exist(page: str) -> None:
     assert f"({page})" in README
     assert (ROOT / page).exists()

@@ -50,7 +50,7 @@ def command(
 ) -> None:
     """Show how fast TRACE could decode at best on a machine, and what holds it back.
 
-    TRACE is a file, - for stdin, or a name from `sim trace catalog`. docs/ceilings.md explains each ceiling.
+    TRACE is a file, - for stdin, or a name from `sim trace catalog`. docs/background/ceilings.md explains each ceiling.
 
     \b
     Example:  sim ceilings gpt-oss-120b --bank 32 --machine m3-max-48

@@ -68,7 +68,7 @@ def command(
     """Count every bank size of TRACE in one pass; the table shows some, --json all.
 
     TRACE is a file, or a name from `sim trace catalog`. LRU curves begin at the largest call. --sample estimates the
-    curve of a policy that no one pass counts, with a 90 % interval: docs/sampling.md.
+    curve of a policy that no one pass counts, with a 90 % interval: docs/guides/sampling.md.
 
     \b
     Examples:  sim curve python-256 --policy min

@@ -34,7 +34,7 @@ def command(
     """Say what a policy misses in a bank and why: first uses, too small a bank, or the policy.
 
     TRACE is a file, or a name from `sim trace catalog`; without one the first of the catalogue is used.
-    docs/diagnosis.md explains each line.
+    docs/background/diagnosis.md explains each line.
 
     \b
     Example:  sim diagnose python-256 --bank 64 --policy lru

@@ -49,7 +49,7 @@ IDENTITY = ("trace", "model", "bank", "policy", "prefetch", "contract", "scope",
     "--cluster",
     "address",
     metavar="ADDRESS",
-    help="Run on the workers of a dask scheduler, tcp://HOST:PORT, or local:N for N processes (docs/sweeps.md).",
+    help="Run on the workers of a dask scheduler, tcp://HOST:PORT, or local:N for N processes (docs/guides/sweeps.md).",
 )
 @lenient_option
 @json_option

@@ -1,7 +1,7 @@
 """The ledger of a folder of results: every row, kept as soon as it is known.
 
 A file of lines that are only appended, each a JSON object with the checksum of its row. It is faster than SQLite, one
-file that any tool reads, and needs no shared memory, which network folders lack; docs/sweeps.md has the numbers.
+file that any tool reads, and needs no shared memory, which network folders lack; docs/guides/sweeps.md has the numbers.
 """
 
 from __future__ import annotations

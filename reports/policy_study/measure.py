@@ -43,7 +43,7 @@ def measure(name: str) -> pl.DataFrame:
 
     question: `policies`, `contracts`, `half` (the lookahead that closes half of LRU's gap to min:forced) or `ahead`
         (LRU with a predictor). share: the bank is one expert in so many of its layer. hit_rate: hits / requests.
-        The other columns are those of docs/columns.md.
+        The other columns are those of docs/reference/columns.md.
 
     A contract under which the bank cannot serve the trace's largest call has no row.
     """

@@ -58,7 +58,7 @@ def test_valid_documents_read_as_they_were_made(name: str) -> None:
     target = warm(name)
     assert target.documents is not None
 
-    @settings(max_examples=SLOW.get(name, 30), deadline=None, derandomize=True, suppress_health_check=QUIET)
+    @settings(max_examples=SLOW.get(name, 30), suppress_health_check=QUIET)
     @given(document=target.documents())
     def read_back(document: tuple[bytes, Any]) -> None:
         data, expected = document
@@ -75,7 +75,7 @@ def test_damaged_documents_are_refused_in_one_line_or_read(name: str) -> None:
     if target.documents is not None:
         start |= target.documents().map(lambda document: document[0])
 
-    @settings(max_examples=SLOW.get(name, 30), deadline=None, derandomize=True, suppress_health_check=QUIET)
+    @settings(max_examples=SLOW.get(name, 30), suppress_health_check=QUIET)
     @given(data=start, damage=edits(target.words))
     def no_finding(data: bytes, damage: list[Edit]) -> None:
         assert [str(one) for one in judged(target, apply(data, damage)).findings] == []
@@ -87,7 +87,7 @@ def test_damaged_documents_are_refused_in_one_line_or_read(name: str) -> None:
 def test_bytes_of_any_kind(name: str) -> None:
     target = warm(name)
 
-    @settings(max_examples=SLOW.get(name, 15), deadline=None, derandomize=True, suppress_health_check=QUIET)
+    @settings(max_examples=SLOW.get(name, 15), suppress_health_check=QUIET)
     @given(data=st.binary(max_size=300))
     def no_finding(data: bytes) -> None:
         assert [str(one) for one in judged(target, data).findings] == []
@@ -100,7 +100,7 @@ def test_damage_of_a_store_with_its_checksum_changes_no_count() -> None:
     target = warm("trace-store")
     assert target.documents is not None
 
-    @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=QUIET)
+    @settings(max_examples=40, suppress_health_check=QUIET)
     @given(document=target.documents(), damage=edits(()))
     def equal_or_refused(document: tuple[bytes, Any], damage: list[Edit]) -> None:
         with TemporaryDirectory() as folder:

@@ -19,7 +19,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_documents_read_as_they_were_written(value: Any) -> None:
     for indent in (None, 1):
         for ascii_only in (True, False):

@@ -87,7 +87,7 @@ def test_random_traces(spec: str) -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_any_trace(spec: str, data: st.DataObject) -> None:
     """Traces of any shape: any order of layers, empty calls, layers of one expert, layers that never recur."""

@@ -59,7 +59,7 @@ def test_small_traces_at_every_size(contract: str, policy: str) -> None:
 
 
 @pytest.mark.parametrize(("contract", "policy"), CURVES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(calls=st.lists(st.lists(st.integers(0, 7), max_size=10), min_size=1, max_size=30).filter(any))
 def test_any_trace(contract: str, policy: str, calls: list[list[int]]) -> None:
     assert_curve(workload_of(one_layer(calls), {0: 8}), policy, contract)

@@ -71,7 +71,7 @@ def test_more_sizes_than_one_walk_takes(contract: str) -> None:
     counted(calls, n_experts, [*sizes(calls, n_experts), 40, 40], contract)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     calls=st.lists(st.lists(st.integers(0, 6), max_size=8), min_size=1, max_size=25).filter(any),
     contract=st.sampled_from(FIXED_SLOT_CONTRACTS),

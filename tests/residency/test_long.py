@@ -64,7 +64,7 @@ def test_every_policy_in_chunks(policy: str, contract: str) -> None:
         _compare(seed, policy, contract, "none")
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     seed=st.integers(0, 2**32 - 1), policy=st.sampled_from(["min", "min:forced"]), contract=st.sampled_from(CONTRACTS)
 )
@@ -79,7 +79,7 @@ def test_every_predictor_in_chunks(predictor: str, contract: str) -> None:
         _compare(seed, "lru", contract, predictor)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     policy=st.sampled_from(["lru", "fifo", "lfu-decay", "arc", "random", "window", "demand"]),
@@ -93,6 +93,8 @@ def test_any_trace_and_any_cut(seed: int, policy: str, contract: str, predictor:
 def _compare(seed: int, policy: str, contract: str, predictor: str) -> None:
     rng = np.random.default_rng(seed)
     trace, chosen, prefetch = narrow(random_trace(seed)), parse_policy(policy), parse_prefetcher(predictor)
+    if not trace.refs:  # every call was one without tokens
+        return
     in_bytes, scope = bool(rng.integers(2)), ["layer", "global"][rng.integers(2)]
     geometry = geometry_of({layer: int(rng.integers(1, 4)) * 100 for layer in trace.layers}, dict(trace.n_experts))
     most = max(trace.n_experts.values())

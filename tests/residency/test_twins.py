@@ -153,7 +153,7 @@ def test_prefetch(contract: str, policy: str, prefetch: str) -> None:
 
 
 @pytest.mark.parametrize("contract", ALL_CONTRACTS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_any_trace(contract: str, data: st.DataObject) -> None:
     """Traces of any shape: any order of layers, empty calls, every expert the same."""

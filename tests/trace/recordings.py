@@ -1,6 +1,6 @@
 """Made-up routing in the encodings of engines, by the writers that they use: NumPy's, base64, JSON, and torch's zip.
 
-`python -m tests.trace.recordings FOLDER` writes the files of data/made-up, which docs/traces.md reads.
+`python -m tests.trace.recordings FOLDER` writes the files of data/made-up, which docs/guides/traces.md reads.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tests.trace import naive_what_if as naive
 from tests.trace.strategies import model_traces, trace_of
 from tests.trace.test_merge import by_layer, listed
 
-LITTLE = settings(max_examples=60, deadline=None)
+LITTLE = settings(max_examples=60)
 
 
 def request(name: str, first: int, prompt: int, decoded: int) -> RoutingTrace:

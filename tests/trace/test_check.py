@@ -90,7 +90,7 @@ def test_calls_without_references() -> None:
 
 
 @given(random_traces())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_largest_expert_of_each_layer(trace: RoutingTrace) -> None:
     largest = [-1] * (max(trace.layer.tolist(), default=-1) + 1)
     for call, layer in enumerate(trace.layer.tolist()):

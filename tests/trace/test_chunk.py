@@ -23,7 +23,7 @@ from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.write_jsonl import write_jsonl
 from tests.trace.strategies import model_traces, random_traces, trace_of
 
-LITTLE = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+LITTLE = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def put_together(head: Chunk, chunks: Iterable[Chunk]) -> RoutingTrace:

@@ -71,7 +71,7 @@ def test_the_phases_of_the_whole_are_kept() -> None:
 
 
 @given(random_traces())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_layers_and_steps_together_hold_every_call(trace: RoutingTrace) -> None:
     if not trace.calls:
         return

@@ -76,7 +76,7 @@ def test_duplicates_within_a_token() -> None:
 
 
 @given(random_traces())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_repeats_equal_the_plain_twin(trace: RoutingTrace) -> None:
     repeats = np.zeros(trace.calls, dtype=np.int32)
     count_repeats(trace.offset, trace.n_tokens, trace.expert, np.full(64, -1, dtype=np.int64), repeats)

@@ -20,7 +20,7 @@ from tests.trace.strategies import random_traces, trace_of
 
 
 @given(trace=random_traces(), data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_trace_and_any_cut(trace: RoutingTrace, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, trace.calls), max_size=5)))
     banks = [1, 2, 5]

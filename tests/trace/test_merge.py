@@ -15,7 +15,7 @@ from flashmoe_sim.trace.statistics import inspect, union_by_call
 from tests.trace import naive_what_if as naive
 from tests.trace.strategies import model_traces, trace_of
 
-LITTLE = settings(max_examples=60, deadline=None)
+LITTLE = settings(max_examples=60)
 
 # A prompt of two tokens whose last layer computes one row, then two tokens. B has no prompt, and ends first.
 A = trace_of(

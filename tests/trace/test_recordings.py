@@ -92,7 +92,7 @@ def test_a_round_trip_gives_the_calls_of_the_definition(tmp_path: Path, encoding
     assert calls(load_trace(packed, hints=hints)) == calls(trace)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 1000),
     prompt=st.integers(2, 9),

@@ -213,7 +213,7 @@ def spaced(text: str, rng: random.Random) -> str:
     return re.sub(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]', loosened, text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(content=traces(), chunk_bytes=st.sampled_from([1, 2, 7, 64, 1000]), cut=st.integers(0, 300))
 def test_equal_to_the_twin(content: bytes, chunk_bytes: int, cut: int) -> None:
     parser = JsonlParser(Path("t.jsonl"), chunk_bytes=chunk_bytes)
@@ -224,7 +224,7 @@ def test_equal_to_the_twin(content: bytes, chunk_bytes: int, cut: int) -> None:
     assert got.equals(expected)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     name=st.sampled_from(KEY_NAMES),
     escaped=st.integers(-1, 2),
@@ -255,7 +255,7 @@ def refuse_lines(data: Any, at: int, end: int, lines: int, *output: Any) -> tupl
     return at, lines, *output[-2:]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     line=st.sampled_from([LINE, NEXT, b'{ "step": 5,"phase":"prompt", "x" : -1.5e3 ,' + BARE + b" }"]),
     edits=st.lists(

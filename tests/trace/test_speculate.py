@@ -10,7 +10,7 @@ from tests.trace import naive_what_if as naive
 from tests.trace.strategies import model_traces, trace_of
 from tests.trace.test_merge import A, by_layer, listed, same
 
-LITTLE = settings(max_examples=60, deadline=None)
+LITTLE = settings(max_examples=60)
 
 # A prompt of two tokens, then seven tokens of one layer: token n asks for expert n.
 TEXT = trace_of(

@@ -10,7 +10,7 @@ from flashmoe_sim.trace.statistics import aliased_by_call, inspect, normalised_e
 from tests.trace import naive
 from tests.trace.strategies import random_traces, trace_of
 
-LITTLE = settings(max_examples=60, deadline=None)
+LITTLE = settings(max_examples=60)
 
 
 def quantile(distances: list[int], percent: int) -> int | None:

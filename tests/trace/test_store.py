@@ -15,7 +15,7 @@ from flashmoe_sim.trace.merge import union
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.trace.strategies import random_traces, trace_of
 
-LITTLE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+LITTLE = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture

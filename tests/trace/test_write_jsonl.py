@@ -55,7 +55,7 @@ def test_compressed_by_suffix(tmp_path: Path) -> None:
 
 
 @given(random_traces(plain=True))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_line_says_what_the_call_was(tmp_path: Path, trace: RoutingTrace) -> None:
     write_jsonl(trace, tmp_path / "a.jsonl", force=True)
     records = [json.loads(line) for line in (tmp_path / "a.jsonl").read_bytes().splitlines()]
@@ -69,7 +69,7 @@ def test_every_line_says_what_the_call_was(tmp_path: Path, trace: RoutingTrace) 
 
 
 @given(random_traces(plain=True))
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_reads_back_as_it_was(tmp_path: Path, trace: RoutingTrace) -> None:
     pytest.importorskip("flashmoe_sim.trace.runtime_jsonl")
     write_jsonl(trace, tmp_path / "a.jsonl", force=True)

@@ -54,7 +54,7 @@ def layers(draw: st.DrawFn) -> tuple[Costs, list[int], int]:
     return costs, expert_bytes, draw(st.integers(0, 100))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(layers())
 def test_the_optimum(case: tuple[Costs, list[int], int]) -> None:
     assert check(*case) == 0

@@ -38,7 +38,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True)
 class ExecutionModel:
-    """One order of events. The first paragraph of a model's docstring is its entry in docs/seconds.md.
+    """One order of events. The first paragraph of a model's docstring is its entry in docs/background/seconds.md.
 
     describes: the system that works this way.
     reads: whether a miss may be read; with every expert resident there is none.

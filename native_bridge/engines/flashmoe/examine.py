@@ -92,7 +92,7 @@ def bank_place(runtime: Runtime, model: ModelGeometry) -> Finding:
         "bank",
         f"in the host's memory, whatever --gpu-layers says: {runtime.devices[0].name} cannot map the runtime's bank, "
         "so that nothing is uploaded and the CPU computes the experts",
-        "a log shows it: `CPU_Mapped model buffer size`, upload=0; see docs/bridge.md",
+        "a log shows it: `CPU_Mapped model buffer size`, upload=0; see docs/guides/bridge.md",
     )
 
 
