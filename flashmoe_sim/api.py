@@ -9,8 +9,8 @@ It is not in the package itself, where the name `sweep` is a folder's. A trace i
 trace (`catalog`), or what `load_trace` returned, which need not be read again. Banks, policies and predictors are the
 words that the command line takes, or objects: 64 or `Bank(slots=64)`, "lru:stamp=last" or `Lru(stamp="last")`, and a
 policy of your own as a class or an instance, wherever it is defined. A machine is a name, a file or a `Machine`; sizes
-such as `dense` and `kv` have their unit (`2GiB`), or are numbers of bytes. Tables have the columns of docs/reference/columns.md;
-`.to_pandas()` is polars' own.
+such as `dense` and `kv` have their unit (`2GiB`), or are numbers of bytes. Tables have the columns of
+docs/reference/columns.md; `.to_pandas()` is polars' own.
 """
 
 from __future__ import annotations
@@ -214,7 +214,9 @@ def replay(
 
 @_asking(AskedBank)
 def diagnose(trace: Trace, *, model: Model | None = None, seed: int = 1, **asked: Unpack[AskedBank]) -> Diagnosis:
-    """Say whether it is the policy or the working set that misses, as `sim diagnose` does; docs/background/diagnosis.md explains.
+    """Say whether it is the policy or the working set that misses, as `sim diagnose` does.
+
+    docs/background/diagnosis.md explains the verdict.
 
     >>> diagnose("python-256", bank=64).verdict.kind
     'policy'
@@ -325,7 +327,8 @@ def curve(
     ['bank_slots', 'hit_rate', 'hit_rate_lo', 'hit_rate_hi']
 
     sample: replay any evicting policy in this share of the layers only, drawn by `seed`, and estimate the others, with
-        a 90 % interval; docs/guides/sampling.md explains. The columns are then those named Sampled in docs/reference/columns.md.
+        a 90 % interval; docs/guides/sampling.md explains. The columns are then those named Sampled in
+        docs/reference/columns.md.
     Raises BadInput for a policy without such a pass; `lru`, `min` and `static` have one.
     """
     workload = load_trace(trace, model=model)
@@ -467,7 +470,9 @@ def synth(
     prompt: int = 0,
     seed: int = 1,
 ) -> Workload:
-    """Make a trace from a hit curve, another trace or chance, as `sim trace synth` does; docs/guides/what-if.md explains.
+    """Make a trace from a hit curve, another trace or chance, as `sim trace synth` does.
+
+    docs/guides/what-if.md explains.
 
     >>> made = synth(curve={16: 0.588, 32: 0.728, 64: 0.818}, layers=40, experts=256, top_k=4, tokens=500)
     >>> replay(made, bank=32, contract="atomic")["hit_rate"].round(3).item()
@@ -506,7 +511,9 @@ def predict(
     io_split: int = 4,
     **conditions: Unpack[AskedConditions],
 ) -> polars.DataFrame:
-    """Say how fast a model decodes where only hit rates are known, as `sim predict` does; docs/guides/predict.md explains.
+    """Say how fast a model decodes where only hit rates are known, as `sim predict` does.
+
+    docs/guides/predict.md explains.
 
     >>> found = predict(hit_rate=[0.6, 0.9], model="qwen3.5-35b-a3b", machine="m5-max-128", top_k=4)
     >>> found["tok_s"].is_sorted()

@@ -2,7 +2,7 @@
 
 LRU is counted in every layer, which takes about as long as reading the trace. The policy is replayed in some layers
 only, and how much more or less than LRU it hits there is taken for all of them: layers differ much in what they hit,
-and little in how far a policy is from LRU. docs/guides/sampling.md has the errors measured, and of other ways to sample.
+and little in how far a policy is from LRU. docs/guides/sampling.md has the measured errors, and other ways to sample.
 
 Source: the difference estimator over strata of a finite population (Cochran, Sampling Techniques, 1977, chapters 5 to
 7). Waldspurger et al. 2015 and 2017 (SHARDS, miniature simulation) sample keys instead.

@@ -158,8 +158,8 @@ class Plan:
 class System(ABC):
     """One program with one way to place, cache or stream routed experts. Its fields are its settings.
 
-    The first paragraph of a system's docstring is its entry in docs/reference/systems.md, and its other lines say what each
-    setting means.
+    The first paragraph of a system's docstring is its entry in docs/reference/systems.md; its other lines say what
+    each setting means.
     engine: the program. source: its repository and the commit that its flags are of, a colon, where its rule was read.
     keeps: what it keeps where. misses: where the other experts are computed or read from.
     size: the setting that decides how much memory it takes, empty if it has none; its default is the system's own rule.

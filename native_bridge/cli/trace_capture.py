@@ -105,8 +105,8 @@ def capture(
     the transformers library in torch. All experts are computed with their own weights, so the trace is the same
     whatever bank is to be studied. It is written while the model runs: what is there after an interruption is usable.
 
-    --server asks a server of vLLM or SGLang that returns routed experts (docs/guides/capture.md has its flags), one prompt
-    after another. Each answer is kept as it came; the same command goes on where it was stopped.
+    --server asks a server of vLLM or SGLang that returns routed experts (docs/guides/capture.md has its flags), one
+    prompt after another. Each answer is kept as it came; the same command goes on where it was stopped.
 
     \b
     Examples:  sim trace capture --model model.gguf --prompt-file text.txt \\

@@ -36,7 +36,8 @@ All {policies} policies that keep anything, on all {traces} bundled traces, with
 
 {in_short(results, against)}
 
-Hit rate is not speed, and these are the bundled traces and nothing else: see [docs/background/why.md](../../docs/background/why.md).
+Hit rate is not speed, and these are the bundled traces and nothing else: see
+[docs/background/why.md](../../docs/background/why.md).
 
 To compare them on yours: `sim sweep YOUR-TRACE --bank 16..128 --policy all --contract atomic`
 
@@ -46,8 +47,8 @@ To compare them on yours: `sim sweep YOUR-TRACE --bank 16..128 --policy all --co
 
 Banks are shares of a layer's experts, one bank for each layer, empty when the run begins. The contract is `atomic`: it
 takes prompts that ask for more than a bank holds, and only there is the optimum defined with bypass and without
-([which contract when](../../docs/background/why.md#which-contract-when)). Every policy has its default parameters, and draws from
-a fixed seed; [docs/reference/policies.md](../../docs/reference/policies.md) has their rules.
+([which contract when](../../docs/background/why.md#which-contract-when)). Every policy has its default parameters, and
+draws from a fixed seed; [docs/reference/policies.md](../../docs/reference/policies.md) has their rules.
 
 ## Ranking
 
@@ -96,8 +97,8 @@ Flat, a request is a reference: a prompt that asks for an expert several times i
 LRU with {SHARE} and a predictor, means over the traces: *saved* is how many of LRU's misses are no more, *read ahead*
 how many experts are read for it, both as shares of LRU's misses. *Worth* is the one over the other on the traces
 where as much as {_percent(WORTH_FROM)} is read ahead, and on the worst and the best of them;
-below 1 more is read in all. `*` knows the future. [docs/guides/prefetch.md](../../docs/guides/prefetch.md) says what predictors do,
-and `sim prefetch judge` compares them on your trace.
+below 1 more is read in all. `*` knows the future. `sim prefetch judge` compares predictors on your trace;
+[docs/guides/prefetch.md](../../docs/guides/prefetch.md) says what they do.
 
 {ahead_table(results)}
 
