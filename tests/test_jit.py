@@ -128,12 +128,14 @@ caching.IndexDataCacheFile._save_data = no_space
     assert run(package, cache) == ["4", "1"]
 
 
-@pytest.mark.parametrize("ending", ["nbi", "nbc"])
-def test_a_damaged_cache_is_made_again(package: Path, tmp_path: Path, ending: str) -> None:
+@pytest.mark.parametrize(
+    ("ending", "damages"), [("nbi", [b"", b"\x80", b"not a pickle", *RANDOM_BYTES]), ("nbc", [b"", RANDOM_BYTES[0]])]
+)
+def test_a_damaged_cache_is_made_again(package: Path, tmp_path: Path, ending: str, damages: list[bytes]) -> None:
     """As it is after a power cut: files that are there, and empty."""
     cache = tmp_path / "cache"
     assert run(package, cache) == ["4", "0"]
-    for damage in (b"", b"\x80", b"not a pickle", *RANDOM_BYTES):
+    for damage in damages:
         found = list(cache.rglob(f"*.{ending}"))
         assert found
         for path in found:

@@ -14,7 +14,7 @@ from tests.residency.builders import Call, one_layer, random_calls, run, some, t
 from tests.residency.compare import calls_of, workload_of
 from tests.residency.test_twins import INSTALLING, PAIRS, random_workload
 
-SEEDS = range(10)
+SEEDS = range(5)
 
 
 def fitting_banks(workload: Workload, contract: str) -> range:

@@ -63,7 +63,7 @@ def test_every_policy(contract: str, policy: str, scope: str) -> None:
     if (contract, policy) in INSTALLING and contract in PredictTop1.contracts:
         ahead.append(PredictTop1())
     kinds = set()
-    for seed in range(4):
+    for seed in (0, 3):
         workload = random_workload(seed, same_size=scope == "global" and seed % 2 == 0)
         by_layer = banks_by_layer(workload) if scope == "layer" and not parse_policy(policy).by_budget else []
         setups = [
