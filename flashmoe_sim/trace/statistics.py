@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.trace.counting import count_aliased, count_requests
-from flashmoe_sim.trace.layer_counts import LayerCounts, fresh
+from flashmoe_sim.trace.layer_counts import LayerCounts, counts_by_layer, fresh
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 
@@ -131,15 +131,10 @@ def inspect(trace: RoutingTrace, *, banks: Sequence[int] = ()) -> TraceStatistic
     Raises BadInput for a trace without calls or a bank smaller than 1.
     """
     check_asked(trace.name, trace.calls, banks)
-    layers = []
-    for view in trace.by_layer:
-        n_experts = max(trace.n_experts.get(view.layer, 0), int(view.expert.max(initial=0)) + 1)
-        layers.append(LayerCounts(view.layer, n_experts))
-        layers[-1].add(view, trace.n_tokens[view.call])
     prompt_share, recorded = _prompt_share(trace)
     return summary(
         trace,
-        layers,
+        counts_by_layer(trace),
         steps=len(np.unique(trace.steps)),
         aliased_refs=int(aliased_by_call(trace).sum()) if trace.slot is not None else None,
         prompt_share=prompt_share,
