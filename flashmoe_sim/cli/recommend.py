@@ -236,7 +236,8 @@ def _saved(found: Recommendation, save: Path, *, force: bool) -> Recommendation:
     from dataclasses import replace
 
     from flashmoe_sim.report.advice import sections
-    from flashmoe_sim.report.sections import html, markdown
+    from flashmoe_sim.report.page import html
+    from flashmoe_sim.report.sections import markdown
     from flashmoe_sim.systems.files import with_files, write_together
 
     best = found.best.best

@@ -15,6 +15,7 @@ from flashmoe_sim.report.material import Material
 from flashmoe_sim.report.sections import Figure, Part, Section, Table
 from flashmoe_sim.schema import frame
 from flashmoe_sim.sweep.summary import over_traces
+from flashmoe_sim.timeline.names import PART_WORDS
 
 MOST_TRACES = 4
 MOST_MACHINES = 3
@@ -29,8 +30,8 @@ def hits(found: Material) -> Section:
         name = "hit-curves" if len(traces) == 1 else f"hit-curves-{number}"
         caption = (
             f"{some[0]['trace']}: the share of requested experts that are in the bank already, against the bank "
-            f"({_meaning(some)}). No policy comes above the dashed line, which is `min`: it knows every request to come. "
-            f"Memory is that of all banks together."
+            f"({_meaning(some)}). The dashed line is min, which knows every request to come: only experts that are loaded "
+            "before the run or ahead of their use get above it. Memory is that of all banks together."
         )
         parts.append(Figure(name, hit_curves(frame(some)), caption, table((*who(some), *HITS), some)))
     if more := traces[MOST_TRACES:]:
@@ -84,7 +85,7 @@ def token(found: Material) -> Section:
         f"A decoded token under {on.policy} in a bank of {brief_bank(on.bank)} on {on.machine}, under the execution model "
         f"{on.execution}: what the unit that computes does or waits for, one after the other."
     )
-    rows = tuple((name.replace("_", " "), three(ms), percent(ms / total)) for name, ms in parts.items())
+    rows = tuple((PART_WORDS[name], three(ms), percent(ms / total)) for name, ms in parts.items())
     rows += (("all", three(total), percent(1.0)),)
     numbers = Table((("part", "left"), ("ms", "right"), ("%", "right")), rows)
     return Section("Where a token's time goes", (Figure("waterfall", waterfall(on), caption, numbers), on.verdict.text))

@@ -11,7 +11,8 @@ from flashmoe_sim.report.material import Material
 from flashmoe_sim.report.sections import Figure, Part, Section, Table
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import LAYER_COLUMNS, frame
-from flashmoe_sim.trace.layer_counts import counts_by_layer
+from flashmoe_sim.trace.drift import hot_set_drift
+from flashmoe_sim.trace.statistics import count_layers
 
 SHARES = (0.01, 0.05, 0.1, 0.25, 0.5)  # of the experts
 
@@ -49,12 +50,11 @@ def use(found: Material) -> Section:
     )
     parts: list[Part] = [Figure("popularity", popularity(workload), caption, _popularity(workload))]
     if len(np.unique(trace.steps)) > 1:
-        chart = drift(workload)
         caption = (
             "How many of the experts that are hot in a part of the trace (the most requested tenth of each layer) were hot "
             "in its first part, and in the part before. Where the lines fall, a bank that was filled once goes stale."
         )
-        parts.append(Figure("drift", chart, caption, _drift(chart)))
+        parts.append(Figure("drift", drift(workload), caption, _drift(workload)))
     return Section("Which experts are used", tuple(parts))
 
 
@@ -78,7 +78,7 @@ def _first(found: Material) -> Workload | None:
 
 def _popularity(workload: Workload) -> Table:
     rows = []
-    for one in counts_by_layer(workload.trace):
+    for one in count_layers(workload.trace):
         most = np.sort(one.requests)[::-1].cumsum()
         shares = [most[max(1, round(share * len(most))) - 1] / max(most[-1], 1) for share in SHARES]
         rows.append((str(one.layer), count(int(np.count_nonzero(one.requests))), *map(percent, shares)))
@@ -88,7 +88,7 @@ def _popularity(workload: Workload) -> Table:
 
 def _reuse(workload: Workload) -> Table:
     """By slots: what an LRU bank of them hits; at sizes that double."""
-    counted = counts_by_layer(workload.trace)
+    counted = count_layers(workload.trace)
     distances = np.zeros(max(one.n_experts for one in counted), np.int64)
     for one in counted:
         distances[: one.n_experts] += one.reuse
@@ -99,3 +99,12 @@ def _reuse(workload: Workload) -> Table:
     firsts = sum(one.first_uses for one in counted)
     rows.append(("first uses", count(firsts), percent(firsts / requests)))
     return Table((("slots", "right"), ("requests that come back within", "right"), ("%", "right")), tuple(rows))
+
+
+def _drift(workload: Workload) -> Table:
+    found = hot_set_drift(workload.trace)
+    parts = zip(found.first_step, found.last_step, found.of_previous, found.of_first, strict=True)
+    rows = [(f"{first} to {last}", percent(before), percent(at_first)) for first, last, before, at_first in parts]
+    rows.append(("by chance", percent(found.chance), percent(found.chance)))
+    heads = (("steps", "left"), ("hot in the part before, %", "right"), ("hot in the first part, %", "right"))
+    return Table(heads, tuple(rows))

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -27,12 +27,16 @@ WIDE = 680  # pixels of a figure on paper, and where no script runs
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure as the page has it. spec: Vega-Lite as JSON; still: SVG for paper as a data address, or empty."""
+    """A figure as the page has it: its texts, which the page sets as its own, and the chart without them.
 
-    figure: Figure
+    spec: Vega-Lite as JSON. still: SVG for paper, as a data address, or empty.
+    """
+
+    title: str
+    says: str
+    alt: str
     spec: str
     still: str
-    alt: str
 
 
 def html(title: str, sections: Sequence[Section]) -> str:
@@ -46,10 +50,16 @@ def html(title: str, sections: Sequence[Section]) -> str:
     for name in sorted(drawn, key=lambda name: -len(drawn[name].still)):
         if len(said.encode()) <= MOST_BYTES:
             break
-        one = drawn[name]
-        drawn[name] = Drawn(one.figure, one.spec, "", one.alt)
+        drawn[name] = replace(drawn[name], still="")
         said = _render(title, sections, drawn)
     return said
+
+
+def check_installed() -> None:
+    """Raise BadInput, with the command that installs it, if the extra `report` is missing."""
+    from flashmoe_sim.report.figures.style import altair_module
+
+    _template(), _vl_convert(), altair_module()
 
 
 def _render(title: str, sections: Sequence[Section], drawn: Mapping[str, Drawn]) -> str:
@@ -75,12 +85,14 @@ def _drawn(figure: Figure) -> Drawn:
     vl_convert = _vl_convert()
     from flashmoe_sim.report.figures import styled
 
-    shown = styled(figure.chart, width="container").to_dict()
+    shown, paper = (styled(figure.chart, width=width).to_dict() for width in ("container", WIDE))
     shown.pop("config", None)
-    still = styled(figure.chart, width=WIDE).to_json()
-    svg = without_home(vl_convert.vegalite_to_svg(still, allowed_base_urls=[]))
-    address = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
-    return Drawn(figure, _json(shown), address, str(shown.get("description", figure.caption)))
+    title = shown.pop("title")
+    paper.pop("title")
+    texts = [" ".join(text) if isinstance(text, list) else text for text in (title["text"], title["subtitle"])]
+    svg = without_home(vl_convert.vegalite_to_svg(paper, allowed_base_urls=[]))
+    still = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+    return Drawn(*texts, str(shown.get("description", figure.caption)), _json(shown), still)
 
 
 def _json(value: Any) -> str:

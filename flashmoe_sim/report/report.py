@@ -74,7 +74,7 @@ def _in_short(rows: Sequence[Row]) -> str:
         return "Every policy here knows the future: these are ceilings, not choices."
     what = "decode speed" if row["tok_s"] is not None else "hit rate"
     fast = "" if row["tok_s"] is None else f", {speed(row['tok_s'])} tok/s"
-    best = "" if row["best_hit_rate"] is None else f"; no policy could hit more than {percent(row['best_hit_rate'])} %"
+    best = "" if row["best_hit_rate"] is None else f"; the best that starts empty hits {percent(row['best_hit_rate'])} %"
     return (
         f"On {row['trace']}, {row['policy']} reaches nine tenths of its best {what} with a bank of "
         f"{brief_bank(row['bank'])}: it hits {percent(row['hit_rate'])} %{fast}{best}."
