@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.trace.counting import count_overlap, count_requests, count_reuse
-from flashmoe_sim.trace.routing import LayerView, RoutingTrace
+from flashmoe_sim.trace.routing import LayerView
 
 
 class LayerCounts:
@@ -36,16 +36,6 @@ class LayerCounts:
         self.shared, self.compared = self.shared + int(shared), self.compared + int(compared)
         self.calls, self.refs = self.calls + len(view.call), self.refs + len(view.expert)
         self.tokens += int(n_tokens.sum(dtype=np.int64))
-
-
-def counts_by_layer(trace: RoutingTrace) -> list[LayerCounts]:
-    """What is counted of each layer of a whole trace."""
-    counted = []
-    for view in trace.by_layer:
-        n_experts = max(trace.n_experts.get(view.layer, 0), int(view.expert.max(initial=0)) + 1)
-        counted.append(LayerCounts(view.layer, n_experts))
-        counted[-1].add(view, trace.n_tokens[view.call])
-    return counted
 
 
 def fresh(size: int) -> NDArray[np.int64]:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.trace.counting import count_aliased, count_requests
-from flashmoe_sim.trace.layer_counts import LayerCounts, counts_by_layer, fresh
+from flashmoe_sim.trace.layer_counts import LayerCounts, fresh
 from flashmoe_sim.trace.phases import find_phases
-from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
+from flashmoe_sim.trace.routing import PHASE_PROMPT, LayerView, RoutingTrace
 
 if TYPE_CHECKING:
     import polars
@@ -131,16 +131,31 @@ def inspect(trace: RoutingTrace, *, banks: Sequence[int] = ()) -> TraceStatistic
     Raises BadInput for a trace without calls or a bank smaller than 1.
     """
     check_asked(trace.name, trace.calls, banks)
+    layers = count_layers(trace)
     prompt_share, recorded = _prompt_share(trace)
     return summary(
         trace,
-        counts_by_layer(trace),
+        layers,
         steps=len(np.unique(trace.steps)),
         aliased_refs=int(aliased_by_call(trace).sum()) if trace.slot is not None else None,
         prompt_share=prompt_share,
         phases_recorded=recorded,
         banks=banks,
     )
+
+
+def count_layers(trace: RoutingTrace) -> list[LayerCounts]:
+    """What every layer of a trace comes to."""
+    layers = []
+    for view in trace.by_layer:
+        layers.append(LayerCounts(view.layer, experts_of(trace, view)))
+        layers[-1].add(view, trace.n_tokens[view.call])
+    return layers
+
+
+def experts_of(trace: RoutingTrace, view: LayerView) -> int:
+    """How many experts a layer has, or at least uses."""
+    return max(trace.n_experts.get(view.layer, 0), int(view.expert.max(initial=0)) + 1)
 
 
 def check_asked(name: str, calls: int, banks: Sequence[int]) -> None:
