@@ -267,5 +267,5 @@ def _print(said: Sequence[Section]) -> None:
             elif isinstance(part, Table):
                 print_table(part.columns, part.rows)
             else:
-                echo(wrapped(part))
+                echo(wrapped(str(part)))
         after_table = isinstance(section.parts[-1], Table)

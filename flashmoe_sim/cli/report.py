@@ -34,7 +34,11 @@ PAGES = (".html", ".htm")
     "contract",
     several=True,
     machine={"help": "Say how fast it runs, and what to run, on this machine: a name, a file, or parts."},
-    bank={"required": False, "default": None, "help": "Sizes as `sim sweep` takes them; default: 16 up to all experts."},
+    bank={
+        "required": False,
+        "default": None,
+        "help": "Sizes as `sim sweep` takes them; default: 16 up to all experts.",
+    },
 )
 @memory_options
 @click.option(
@@ -63,9 +67,9 @@ def command(
 ) -> None:
     """Write one web page with the answer, its figures and what it rests on; it needs no network.
 
-    RESULTS is a folder that `sim sweep --out` wrote: the page shows its rows. TRACE is a file, or a name from `sim trace
-    catalog`: alone it is swept for the page; after RESULTS it is a trace that was swept, and adds what only a trace can
-    show. A bundled trace need not be given after RESULTS.
+    RESULTS is a folder that `sim sweep --out` wrote: the page shows its rows. TRACE is a file, or a name from `sim
+    trace catalog`: alone it is swept for the page; after RESULTS it is a trace that was swept, and adds what only a
+    trace can show. A bundled trace need not be given after RESULTS.
 
     \b
     Examples:  sim report python-256 --out report.html
@@ -148,7 +152,7 @@ def _again() -> str:
         if not _is_given(name) or name in ("force", "as_json"):
             continue
         if isinstance(parameter, click.Argument):
-            words += value
+            words += list(value or ())
         elif value is True:
             words.append(parameter.opts[0])
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from flashmoe_sim.io.numbers import three
@@ -35,9 +36,8 @@ def interval(lo: float | None, hi: float | None) -> str:
 def table(columns: Sequence[Column], rows: Sequence[Any]) -> Table:
     """A table of these rows; the first 800 of them, which a last line then says."""
     cells = tuple(tuple(cell(row) for _, _, cell in columns) for row in rows[:MOST_ROWS])
-    if more := len(rows) - MOST_ROWS:
-        if more > 0:
-            cells += ((f"{more:,} more rows", *("" for _ in columns[1:])),)
+    if (more := len(rows) - MOST_ROWS) > 0:
+        cells += ((f"{more:,} more rows", *("" for _ in columns[1:])),)
     return Table(tuple((heading, side) for heading, side, _ in columns), cells)
 
 
@@ -49,8 +49,12 @@ def who(rows: Sequence[Row]) -> list[Column]:
     ]
     for heading, name in (("predictor", "prefetch"), ("contract", "contract"), ("scope", "scope")):
         if len({row[name] for row in rows}) > 1:
-            columns.append((heading, "left", lambda row, name=name: row[name] or "-"))
+            columns.append((heading, "left", partial(_named, name)))
     return columns
+
+
+def _named(name: str, row: Row) -> str:
+    return row[name] or "-"
 
 
 HITS: tuple[Column, ...] = (

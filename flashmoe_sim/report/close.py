@@ -38,9 +38,9 @@ class Close:
 
 
 def knee(rows: Sequence[Row]) -> Row | None:
-    """The smallest bank with nine tenths of the best that its policy reaches; of the first trace, policy and machine.
+    """The smallest bank with nine tenths of the best that its policy reaches, of the first trace, policy and machine.
 
-    By decode speed where there is one, else by hit rate. A policy that knows the future is no choice. None without rows.
+    By decode speed if there is one, else by hit rate. A policy that knows the future is no choice; None without others.
     """
     possible = [row for row in rows if row["hit_rate"] is not None and not foresees(row)]
     timed = [row for row in possible if row["tok_s"] is not None]
@@ -86,7 +86,9 @@ def look_closely(
     progress(len(banks) + 1, total)
     if case is not None:
         try:
-            conditions = plan_conditions(setup, execution=row["execution"], dense=case.model.dense_bytes, kv=case.kv_bytes)
+            conditions = plan_conditions(
+                setup, execution=row["execution"], dense=case.model.dense_bytes, kv=case.kv_bytes
+            )
             speed = ceilings(workload, setup, case.machine, conditions)
         except BadInput as error:
             why_not.append(f"Where a token's time goes: {error}.")

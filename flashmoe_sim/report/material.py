@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Unpack
+from typing import Any, TypeAlias, Unpack
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
@@ -21,13 +21,8 @@ from flashmoe_sim.systems.told import AskedMemory, told
 from flashmoe_sim.tune.recommend import Recommendation, recommend
 
 Row = dict[str, Any]
+Progress: TypeAlias = Callable[[str, int, int], None]  # takes what is being done, how much of it is, and all of it
 BANKS = 16  # sizes of the sweep that a report makes if none are asked for
-
-
-class Progress(Protocol):
-    """Takes what is being done, and how much of it is."""
-
-    def __call__(self, what: str, done: int, total: int) -> None: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,13 +59,14 @@ def gather(
 ) -> Material:
     """Work out what a report shows.
 
-    rows: of a sweep that was made before; if there are none, the workloads are swept. bank, policy and contract are what
-    `sim sweep` takes; without a bank, 16 sizes up to all experts. measured: a table as `sim predict --table` takes.
+    rows: of a sweep that was made before; if there are none, the workloads are swept. bank, policy and contract are
+    what `sim sweep` takes; without a bank, 16 sizes up to all experts. measured: a table for `sim predict --table`.
     Raises BadInput for what a sweep refuses, for traces of several models on one machine, and for a machine without a
     model.
     """
     tell = progress or (lambda what, done, total: None)
-    wanting, notes = [], []
+    wanting: list[str] = []
+    notes: list[str] = []
     first = next(iter(workloads), None)
     on = None
     if machine is None:
@@ -112,9 +108,7 @@ def gather(
         wanting += why_not
     if on is not None and first is not None:
         try:
-            advice = recommend(
-                first, on.case, on.systems, notes=on.notes, progress=_of(tell, "comparing systems")
-            )
+            advice = recommend(first, on.case, on.systems, notes=on.notes, progress=_of(tell, "comparing systems"))
         except BadInput as error:
             wanting.append(f"What to run: {error}.")
     compared = []

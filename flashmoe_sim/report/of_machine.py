@@ -54,7 +54,7 @@ def measured(found: Material) -> Section:
         ("error", "right", lambda row: f"{row['error']:+.1%}"),
     ]
     caption = (
-        "Each point is a row of the table of measured speeds: predicted tokens a second, with the 90 % interval, against "
+        "Each point is a row of the measured speeds: predicted tokens a second, with the 90 % interval, against "
         "measured ones. On the diagonal they are the same; the band is a factor of 2."
     )
     chart = predicted_measured(frame(rows, PREDICTED))

@@ -30,8 +30,8 @@ def hits(found: Material) -> Section:
         name = "hit-curves" if len(traces) == 1 else f"hit-curves-{number}"
         caption = (
             f"{some[0]['trace']}: the share of requested experts that are in the bank already, against the bank "
-            f"({_meaning(some)}). The dashed line is min, which knows every request to come: only experts that are loaded "
-            "before the run or ahead of their use get above it. Memory is that of all banks together."
+            f"({_meaning(some)}). The dashed line is min, which knows every request to come: only experts that are "
+            "loaded before the run or ahead of their use get above it. Memory is that of all banks together."
         )
         parts.append(Figure(name, hit_curves(frame(some)), caption, table((*who(some), *HITS), some)))
     if more := traces[MOST_TRACES:]:
@@ -82,8 +82,8 @@ def token(found: Material) -> Section:
     parts = {name: ms for name, ms in on.part_ms_per_token.items() if ms}
     total = sum(parts.values())
     caption = (
-        f"A decoded token under {on.policy} in a bank of {brief_bank(on.bank)} on {on.machine}, under the execution model "
-        f"{on.execution}: what the unit that computes does or waits for, one after the other."
+        f"A decoded token under {on.policy} in a bank of {brief_bank(on.bank)} on {on.machine}, under the execution "
+        f"model {on.execution}: what the unit that computes does or waits for, one after the other."
     )
     rows = tuple((PART_WORDS[name], three(ms), percent(ms / total)) for name, ms in parts.items())
     rows += (("all", three(total), percent(1.0)),)

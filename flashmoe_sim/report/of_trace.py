@@ -32,10 +32,12 @@ def layers(found: Material) -> Section:
         ),
     )
     caption = (
-        f"{first['trace']}, {first['policy']}: the share of each layer's requests that miss, in per cent, for every bank "
-        "size. Layers that miss more than others gain from more slots: `sim allocate` shares them out."
+        f"{first['trace']}, {first['policy']}: the share of each layer's requests that miss, for every bank size. "
+        "Layers that miss more than others gain from more slots: `sim allocate` shares them out."
     )
-    return Section("Which layers miss", (Figure("misses-by-layer", misses_by_layer(frame(rows, LAYER_COLUMNS)), caption, numbers),))
+    return Section(
+        "Which layers miss", (Figure("misses-by-layer", misses_by_layer(frame(rows, LAYER_COLUMNS)), caption, numbers),)
+    )
 
 
 def use(found: Material) -> Section:
@@ -45,14 +47,14 @@ def use(found: Material) -> Section:
         return Section("", ())
     trace = workload.trace
     caption = (
-        f"{trace.name}: the share of the requests that the most requested experts get, by how many of them. The further a "
-        "line bends to the left, the more a small bank of the right experts holds; on the diagonal all are alike."
+        f"{trace.name}: the share of the requests that the most requested experts get, by how many of them. The "
+        "further a line bends to the left, the more a small bank of the right experts holds; on the diagonal all are alike."
     )
     parts: list[Part] = [Figure("popularity", popularity(workload), caption, _popularity(workload))]
     if len(np.unique(trace.steps)) > 1:
         caption = (
-            "How many of the experts that are hot in a part of the trace (the most requested tenth of each layer) were hot "
-            "in its first part, and in the part before. Where the lines fall, a bank that was filled once goes stale."
+            "How many of the experts that are hot in a part of the trace (the most requested tenth of each layer) were "
+            "hot in its first part, and in the part before. Where lines fall, a bank that was filled once goes stale."
         )
         parts.append(Figure("drift", drift(workload), caption, _drift(workload)))
     return Section("Which experts are used", tuple(parts))

@@ -89,10 +89,10 @@ def _drawn(figure: Figure) -> Drawn:
     shown.pop("config", None)
     title = shown.pop("title")
     paper.pop("title")
-    texts = [" ".join(text) if isinstance(text, list) else text for text in (title["text"], title["subtitle"])]
+    head, says = (" ".join(text) if isinstance(text, list) else text for text in (title["text"], title["subtitle"]))
     svg = without_home(vl_convert.vegalite_to_svg(paper, allowed_base_urls=[]))
     still = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
-    return Drawn(*texts, str(shown.get("description", figure.caption)), _json(shown), still)
+    return Drawn(head, says, str(shown.get("description", figure.caption)), _json(shown), still)
 
 
 def _json(value: Any) -> str:
@@ -134,18 +134,27 @@ def _vl_convert() -> Any:
 def _template() -> jinja2.Template:
     try:
         import jinja2
-        from markupsafe import Markup
+        from markupsafe import Markup, escape
     except ImportError:
         raise BadInput(f"a page needs the package jinja2: {INSTALL}") from None
 
     def quiet(value: Any) -> Any:
         return without_home(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
-    return jinja2.Environment(
+    def worded(text: str) -> Markup:
+        """The text, with what stands between backticks as code."""
+        parts = [str(escape(part)) for part in without_home(text).split("`")]
+        whole = len(parts) - (len(parts) % 2 == 0)  # a backtick without its like stays
+        marked = "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts[:whole]))
+        return Markup(marked + "".join(f"`{part}" for part in parts[whole:]))  # noqa: S704  # all of it is escaped
+
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("flashmoe_sim.report", "."),
         autoescape=True,
         finalize=quiet,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-    ).get_template("page.html.j2")
+    )
+    environment.filters["worded"] = worded
+    return environment.get_template("page.html.j2")

@@ -52,7 +52,9 @@ def _answer(found: Material) -> Section:
 
 def _title(found: Material) -> str:
     of = found.rows[0]["model"] or found.rows[0]["trace"]
-    return f"{of} on {found.machine.title}" if found.machine is not None else f"What a bank hits: {_listed(found.rows, 'trace')}"
+    if found.machine is None:
+        return f"What a bank hits: {_listed(found.rows, 'trace')}"
+    return f"{of} on {found.machine.title}"
 
 
 def _question(found: Material) -> str:
@@ -74,7 +76,8 @@ def _in_short(rows: Sequence[Row]) -> str:
         return "Every policy here knows the future: these are ceilings, not choices."
     what = "decode speed" if row["tok_s"] is not None else "hit rate"
     fast = "" if row["tok_s"] is None else f", {speed(row['tok_s'])} tok/s"
-    best = "" if row["best_hit_rate"] is None else f"; the best that starts empty hits {percent(row['best_hit_rate'])} %"
+    optimum = row["best_hit_rate"]
+    best = "" if optimum is None else f"; the best that starts empty hits {percent(optimum)} %"
     return (
         f"On {row['trace']}, {row['policy']} reaches nine tenths of its best {what} with a bank of "
         f"{brief_bank(row['bank'])}: it hits {percent(row['hit_rate'])} %{fast}{best}."

@@ -37,7 +37,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart, how to read it, and its numbers.
+    """A chart and how to read it; table: its numbers, unless they stand beside it.
 
     name: of its file, letters and hyphens; a page has each name once.
     """
@@ -45,7 +45,7 @@ class Figure:
     name: str
     chart: Chart
     caption: str
-    table: Table
+    table: Table | None = None
 
 
 Part: TypeAlias = str | Verdict | Table | Command | Figure
@@ -79,7 +79,7 @@ def _lines(part: Part) -> Iterable[str]:
     if isinstance(part, Verdict):
         return [f"**{_escaped(part.text)}**"]
     if isinstance(part, Figure):
-        return [_escaped(part.caption), "", *_lines(part.table)]
+        return [_escaped(part.caption), *(["", *_lines(part.table)] if part.table else [])]
     if isinstance(part, Command):
         fence = "```"
         while fence in part.line:
