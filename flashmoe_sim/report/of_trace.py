@@ -48,7 +48,7 @@ def use(found: Material) -> Section:
     trace = workload.trace
     caption = (
         f"{trace.name}: the share of the requests that the most requested experts get, by how many of them. The "
-        "further a line bends to the left, the more a small bank of the right experts holds; on the diagonal all are alike."
+        "further a line bends left, the more a small bank of the right experts holds; on the diagonal all are alike."
     )
     parts: list[Part] = [Figure("popularity", popularity(workload), caption, _popularity(workload))]
     if len(np.unique(trace.steps)) > 1:

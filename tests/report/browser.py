@@ -68,7 +68,9 @@ class Browser:
     def requested(self) -> set[str]:
         """The addresses that were asked for, but for those of data in the page."""
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        asked = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+        asked = [
+            event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"
+        ]
         return {url for url in asked if not url.startswith("data:")}
 
 

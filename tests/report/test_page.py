@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +17,21 @@ from flashmoe_sim.report.sections import Command, Figure, Section, Table, Verdic
 from flashmoe_sim.schema import frame
 from flashmoe_sim.sweep.ledger import Ledger
 from tests.report.browser import Browser, chromium, needs_browser
-from tests.trace.jsonl_twin import in_layout
 
 HOSTILE = ("<script>alert(1)</script>", "</script><script>alert(2)</script>", '"><img src=x onerror=alert(3)>', "<!--")
+
+
+def calls() -> Iterator[str]:
+    """40 tokens of 3 layers with 24 experts, 2 a token, as the runtime writes them."""
+    chance = random.Random(1)
+    for seq in range(120):
+        experts = chance.sample(range(24), 2)
+        yield (
+            json.dumps(
+                {"seq": seq, "layer": seq % 3, "n_expert_used": 2, "n_tokens": 1, "experts": experts, "slots": [0, 1]}
+            )
+            + "\n"
+        )
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +45,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep of a trace whose name is markup."""
     folder = tmp_path_factory.mktemp("results")
     trace = folder / f"{HOSTILE[2].replace('/', '')}.jsonl"
-    trace.write_bytes(in_layout(24, used=2))
+    trace.write_text("".join(calls()))
     words = ["--bank", "8,16,24", "--policy", "lru,fifo", "--contract", "atomic"]
     assert main(["sweep", str(trace), *words, "--out", str(folder / "out")]) == 0
     return folder
@@ -64,8 +77,9 @@ def test_figures_are_drawn_without_network_and_complaints(browser: Browser, page
 @needs_browser
 def test_numbers_are_those_of_the_ledger(browser: Browser, page: Path, results: Path) -> None:
     browser.open(page)
-    script = "return [...document.querySelectorAll('#hit-curves tbody tr')].map(row => [...row.cells].map(c => c.textContent))"
-    shown = {(cells[0], cells[1]): cells[2:5] for cells in browser.run(script)}
+    cells = "row => [...row.cells].map(cell => cell.textContent)"
+    table = browser.run(f"return [...document.querySelectorAll('#hit-curves tbody tr')].map({cells})")
+    shown = {(bank, policy): numbers[:3] for bank, policy, *numbers in table}
     rows = ledger_rows(results)
     assert len(rows) == len(shown) == 6
     for row in rows:
@@ -100,7 +114,10 @@ def test_names_do_not_become_markup(browser: Browser, tmp_path: Path) -> None:
     assert HOSTILE[0] in browser.run("return document.querySelector('.chart').textContent")
     point = "document.querySelector('.chart .mark-symbol path')"
     browser.run(f"{point}.dispatchEvent(new MouseEvent('mousemove', {{bubbles: true, clientX: 9, clientY: 9}}))")
-    assert browser.run("return document.querySelectorAll('#vg-tooltip-element script, #vg-tooltip-element img').length") == 0
+    assert (
+        browser.run("return document.querySelectorAll('#vg-tooltip-element script, #vg-tooltip-element img').length")
+        == 0
+    )
     assert browser.said() == []
 
 
@@ -121,7 +138,10 @@ def test_it_follows_the_scheme_of_its_reader(browser: Browser, page: Path) -> No
 def test_a_phone_does_not_scroll_sideways(browser: Browser, page: Path) -> None:
     browser.open(page, width=360)
     assert browser.run("return document.documentElement.scrollWidth") == 360
-    assert browser.run("return Math.max(...[...document.querySelectorAll('.chart svg')].map(one => one.clientWidth))") <= 360
+    assert (
+        browser.run("return Math.max(...[...document.querySelectorAll('.chart svg')].map(one => one.clientWidth))")
+        <= 360
+    )
 
 
 @needs_browser
@@ -145,7 +165,9 @@ def test_every_table_of_numbers_is_reached_by_keyboard(browser: Browser, page: P
 def test_figures_without_scripts(browser: Browser, page: Path) -> None:
     browser.open(page, scripts=False)
     shown = "return [...document.querySelectorAll('.still')].map(one => one.naturalWidth * one.offsetHeight > 0)"
-    browser.command("Emulation.setScriptExecutionDisabled", value=False)  # for what is asked here; the page's have not run
+    browser.command(
+        "Emulation.setScriptExecutionDisabled", value=False
+    )  # for what is asked here; the page's have not run
     assert browser.run(shown) == [True] * 5
     assert browser.run("return document.querySelectorAll('.chart svg').length") == 0
 
