@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -90,9 +91,16 @@ def _drawn(figure: Figure) -> Drawn:
     title = shown.pop("title")
     paper.pop("title")
     head, says = (" ".join(text) if isinstance(text, list) else text for text in (title["text"], title["subtitle"]))
-    svg = without_home(vl_convert.vegalite_to_svg(paper, allowed_base_urls=[]))
+    svg = _numbered(without_home(vl_convert.vegalite_to_svg(paper, allowed_base_urls=[])))
     still = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
     return Drawn(head, says, str(shown.get("description", figure.caption)), _json(shown), still)
+
+
+def _numbered(svg: str) -> str:
+    """The picture with its ids numbered from 1: those of vl-convert count on from picture to picture."""
+    for number, name in enumerate(dict.fromkeys(re.findall(r'\bid="([\w-]+)"', svg)), start=1):
+        svg = svg.replace(f'id="{name}"', f'id="id-{number}"').replace(f"url(#{name})", f"url(#id-{number})")
+    return svg
 
 
 def _json(value: Any) -> str:
