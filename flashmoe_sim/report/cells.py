@@ -66,7 +66,7 @@ HITS: tuple[Column, ...] = (
 )
 SPEEDS: tuple[Column, ...] = (
     ("tok/s", "right", lambda row: speed(row["tok_s"])),
-    ("90 % interval", "left", lambda row: interval(row["tok_s_lo"], row["tok_s_hi"]) or "does not fit"),
+    ("90 % interval", "right", lambda row: interval(row["tok_s_lo"], row["tok_s_hi"]) or "does not fit"),
     ("bottleneck", "left", lambda row: row["bottleneck"] or "-"),
     ("memory", "right", lambda row: size(row["resident_bytes"])),
 )

@@ -72,7 +72,8 @@ def gather(
     if machine is None:
         if any(value is not None for value in memory.values()):
             raise BadInput("what memory holds counts on a machine; give --machine too, see `sim machine list`")
-        wanting.append("Decode speeds, the systems and what to run: add --machine, such as --machine rtx-4090.")
+        seconds = "Ceilings" if any(row["tok_s"] is not None for row in rows) else "Decode speeds"
+        wanting.append(f"{seconds}, the systems and what to run: add --machine, such as --machine rtx-4090.")
     elif first is not None:
         if len({None if one.geometry is None else one.geometry.name for one in workloads}) > 1:
             raise BadInput("traces of several models on one machine; give those of one model")
@@ -111,8 +112,12 @@ def gather(
             advice = recommend(first, on.case, on.systems, notes=on.notes, progress=_of(tell, "comparing systems"))
         except BadInput as error:
             wanting.append(f"What to run: {error}.")
-    compared = []
-    if measured is not None:
+    if machine is not None and not any(row["machine"] == machine.name for row in rows):
+        wanting.append(f"Decode speeds of these rows: sweep into the folder with --machine {machine.name}.")
+    compared: list[Row] = []
+    if measured is None:
+        wanting.append("Predicted against measured: add --measured FILE, a table with measured speeds, and --machine.")
+    else:
         if on is None or first is None:
             raise BadInput("--measured is compared with predictions; give a trace or --model, and --machine")
         case = on.case

@@ -9,7 +9,6 @@ from flashmoe_sim.report.figures import predicted_measured, systems
 from flashmoe_sim.report.material import Material
 from flashmoe_sim.report.sections import Figure, Part, Section
 from flashmoe_sim.schema import COMPARED, PREDICTED, frame
-from flashmoe_sim.systems.compare import Compared
 
 SHOWN = ("Other systems", "Is the trace enough?", "What this rests on")  # elsewhere in a report, or at its end
 
@@ -23,11 +22,11 @@ def side_by_side(found: Material) -> list[Section]:
     columns = [
         ("system", "left", lambda one: one.system.spec),
         ("tok/s", "right", lambda one: speed(one.tok_s)),
-        ("90 %", "left", lambda one: interval(one.tok_s_lo, one.tok_s_hi)),
+        ("90 %", "right", lambda one: interval(one.tok_s_lo, one.tok_s_hi)),
         ("hit %", "right", lambda one: percent(one.hit_rate)),
         ("GPU", "right", lambda one: size(one.gpu_bytes)),
         ("RAM", "right", lambda one: size(one.ram_bytes)),
-        ("why not", "left", _why_not),
+        ("why not", "left", lambda one: one.why_not),
     ]
     caption = (
         f"{advice.case.model.name} on {advice.case.machine.title}: the real programs, each at its best setting, the "
@@ -49,7 +48,7 @@ def measured(found: Material) -> Section:
         ("bank", "right", lambda row: row["bank"] or "-"),
         ("hit %", "right", lambda row: percent(row["hit_rate"])),
         ("predicted", "right", lambda row: speed(row["tok_s"])),
-        ("90 %", "left", lambda row: interval(row["tok_s_lo"], row["tok_s_hi"])),
+        ("90 %", "right", lambda row: interval(row["tok_s_lo"], row["tok_s_hi"])),
         ("measured", "right", lambda row: speed(row["measured_tok_s"])),
         ("error", "right", lambda row: f"{row['error']:+.1%}"),
     ]
@@ -59,7 +58,3 @@ def measured(found: Material) -> Section:
     )
     chart = predicted_measured(frame(rows, PREDICTED))
     return Section("Predicted against measured", (Figure("predicted-measured", chart, caption, table(columns, rows)),))
-
-
-def _why_not(one: Compared) -> str:
-    return one.why_not

@@ -88,7 +88,7 @@ def token(found: Material) -> Section:
     rows = tuple((PART_WORDS[name], three(ms), percent(ms / total)) for name, ms in parts.items())
     rows += (("all", three(total), percent(1.0)),)
     numbers = Table((("part", "left"), ("ms", "right"), ("%", "right")), rows)
-    return Section("Where a token's time goes", (Figure("waterfall", waterfall(on), caption, numbers), on.verdict.text))
+    return Section("Where a token's time goes", (Figure("waterfall", waterfall(on), caption, numbers),))
 
 
 def _counted(rows: Sequence[Row]) -> list[Row]:
@@ -138,7 +138,7 @@ def _ceilings(on: Ceilings) -> Table:
         ("hit %", "right", lambda row: percent(row.hit_rate)),
         ("read/tok", "right", lambda row: size(row.bytes_per_token)),
         ("tok/s", "right", lambda row: speed(row.tok_s)),
-        ("90 %", "left", lambda row: interval(row.tok_s_lo, row.tok_s_hi)),
+        ("90 %", "right", lambda row: interval(row.tok_s_lo, row.tok_s_hi)),
         ("meaning", "left", lambda row: row.meaning),
     ]
     return table(columns, on.rows)

@@ -91,7 +91,7 @@ def _seconds(check: Check) -> Section:
     columns: tuple[Column, ...] = (
         ("run", "left", shown),
         ("predicted tok/s", "right", lambda of: _four(of[0].seconds.tok_s)),
-        ("90 %", "left", lambda of: _interval(of[0])),
+        ("90 %", "right", lambda of: _interval(of[0])),
         ("measured", "right", lambda of: _four(of[0].seconds.measured_tok_s)),
         ("error", "right", lambda of: _signed(of[0].seconds.error)),
         ("held", "left", lambda of: {True: "yes", False: "no", None: ""}[of[0].seconds.held]),
