@@ -65,7 +65,7 @@ def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, said: str
     Path("torn").mkdir()
     Path("torn", "results.parquet").write_bytes(b"PAR1")
     if "swept" in arguments:
-        assert main("sweep python-256 --bank 64 --contract atomic --out swept".split()) == 0
+        assert main(["sweep", "python-256", "--bank", "64", "--contract", "atomic", "--out", "swept"]) == 0
         capsys.readouterr()
     assert main(["report", *arguments.split()]) == 2
     printed = capsys.readouterr()
