@@ -6,7 +6,7 @@ from flashmoe_sim.ceilings.speed import ALL_HIT, Ceilings
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.report.figures.rows import ROW, place, y
-from flashmoe_sim.report.figures.style import Chart, altair_module, label, titled, values
+from flashmoe_sim.report.figures.style import Chart, Row, altair_module, label, titled, values
 from flashmoe_sim.timeline.names import PART_WORDS, STALLS
 
 LEAST_SHARE = 0.0005
@@ -24,7 +24,8 @@ def waterfall(found: Ceilings) -> Chart:
     parts = {name: ms for name, ms in found.part_ms_per_token.items() if ms > LEAST_SHARE * total}
     if not parts:
         raise BadInput("waterfall: a token takes no time; give the ceilings of a machine that has costs")
-    rows, start = [], 0.0
+    rows: list[Row] = []
+    start = 0.0
     for name, ms in parts.items():
         text = f"{three(ms)} ms ({_percent(ms / total)})"
         kind = WAITS if name in STALLS else COMPUTES

@@ -49,12 +49,13 @@ def speeds(rows: polars.DataFrame, *, ceilings: Ceilings | None = None) -> Chart
     drawn_rules = [row for row in rules if row.tok_s <= BEYOND * top]
     top = max([top, *(ROOM * row.tok_s for row in drawn_rules)])
     data = points(known, names, axis, "tok_s", 1, lo="tok_s_lo", hi="tok_s_hi")
-    layers = _intervals([row for row in data if row["line"] in names.coloured and "lo" in row], names, axis, top)
+    toggled = None if names.few else toggled_by_legend()
+    bars = [row for row in data if row["line"] in names.coloured and "lo" in row]
+    layers = _intervals(bars, names, axis, top, toggled)
     if drawn_rules:
         marks = altair.Chart(values({"y": row.tok_s} for row in drawn_rules))
         layers.append(marks.mark_rule(style="ceiling").encode(y=_y("y", top)))
     said = [(f"{row.name} {three(row.tok_s)}", row.tok_s) for row in drawn_rules]
-    toggled = None if names.few else toggled_by_legend()
     layers += line_layers(data, names, axis, _y("y", top), said=SPEED, toggled=toggled, top=top, rules=said)
     best = max(known, key=lambda row: row["tok_s"])
     subtitle = (
@@ -79,14 +80,17 @@ def _y(field: str, top: float) -> Any:
     return altair.Y(f"{field}:Q", axis=altair.Axis(title=SPEED, tickCount=6), scale=scale)
 
 
-def _intervals(data: list[Row], names: Named, axis: Axis, top: float) -> list[Any]:
+def _intervals(data: list[Row], names: Named, axis: Axis, top: float, toggled: Any) -> list[Any]:
     import altair
 
     if not data:
         return []
-    colour = altair.Color("line:N", scale=altair.Scale(domain=list(names.coloured)))
+    legend = None if toggled is None else altair.Legend(title=None, symbolOpacity=1)
+    colour = altair.Color("line:N", scale=altair.Scale(domain=list(names.coloured)), legend=legend)
     drawn = altair.Chart(values(data)).encode(x=axis.x(), color=colour)
     ends = {"y": _y("lo", top), "y2": "hi:Q"}
     if len(names.coloured) <= MOST_BANDS and len(axis.of) > 1:
         return [drawn.mark_area(style="band").encode(**ends)]
-    return [drawn.mark_rule(opacity=0.5, strokeWidth=1.5).encode(**ends)]
+    half, hidden = altair.value(0.5), altair.value(0.05)
+    seen = half if toggled is None else altair.when(toggled).then(half).otherwise(hidden)
+    return [drawn.mark_rule(strokeWidth=1.5).encode(opacity=seen, **ends)]
