@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from flashmoe_sim.cli.common import print_table
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import size
-from flashmoe_sim.timeline.names import PART_WORDS
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import Machine
@@ -35,6 +34,8 @@ BOTTLENECKS = {
 
 def print_timing(timed: Timed, machine: Machine, *, execution: str, bottleneck: str) -> None:
     """Speed, steps, and where a token's time goes."""
+    from flashmoe_sim.timeline.names import PART_WORDS
+
     timing = timed.timing
     rows = [("decode", speed(timing.tok_s, timed.tok_s_lo, timed.tok_s_hi))]
     if timing.warm_up_tok_s is not None:
