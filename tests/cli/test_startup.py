@@ -37,6 +37,7 @@ def sim(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         ["trace", "-h"],
         ["machine", "-h"],
         ["predict", "-h"],
+        ["report", "-h"],
         ["policy", "-h"],
         ["prefetch", "-h"],
     ],
