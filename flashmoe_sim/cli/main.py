@@ -35,6 +35,7 @@ VERBS: dict[str, Verb] = {
     "predict": Verb(f"{HERE}.predict", "how fast a bank runs where only its hit rate is known"),
     "compare": Verb(f"{HERE}.compare", "which engine with which setting, on one machine, and the flags"),
     "recommend": Verb(f"{HERE}.recommend", "what to run on a machine: the engine, its flags, and why"),
+    "report": Verb(f"{HERE}.report", "one web page with the answer, its figures and what it rests on"),
     "trace": Verb(f"{HERE}.trace", "inspect, lint, convert, cut, combine and make routing traces"),
     "model": Verb(f"{HERE}.model", "what a model's experts cost"),
     "machine": Verb(f"{HERE}.machine", "what a machine's memory, storage, link and processors do"),

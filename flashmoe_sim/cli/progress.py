@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from flashmoe_sim.io.printable import printable
@@ -49,6 +50,25 @@ def capturing() -> Iterator[Callable[[int, int], None]]:
     """Progress over the tokens of a capture."""
     with _bar("capturing", None) as update:
         yield update
+
+
+@contextmanager
+def stages(after_s: float = 2.0) -> Iterator[Callable[[str, int, int], None]]:
+    """Progress over stages with names, shown once they have taken `after_s`."""
+    began_s = time.monotonic()
+    with ExitStack() as stack:
+        update: Callable[[int, int], None] | None = None
+        shown = ""
+
+        def tell(what: str, done: int, total: int) -> None:
+            nonlocal update, shown
+            if what != shown and time.monotonic() - began_s >= after_s:
+                stack.close()  # the bar of the stage before
+                update, shown = stack.enter_context(_bar(what, total)), what
+            if update is not None and what == shown:
+                update(done, total)
+
+        yield tell
 
 
 @contextmanager

@@ -236,7 +236,8 @@ def _saved(found: Recommendation, save: Path, *, force: bool) -> Recommendation:
     from dataclasses import replace
 
     from flashmoe_sim.report.advice import sections
-    from flashmoe_sim.report.sections import html, markdown
+    from flashmoe_sim.report.page import html
+    from flashmoe_sim.report.sections import markdown
     from flashmoe_sim.systems.files import with_files, write_together
 
     best = found.best.best
@@ -266,5 +267,5 @@ def _print(said: Sequence[Section]) -> None:
             elif isinstance(part, Table):
                 print_table(part.columns, part.rows)
             else:
-                echo(wrapped(part))
+                echo(wrapped(str(part)))
         after_table = isinstance(section.parts[-1], Table)

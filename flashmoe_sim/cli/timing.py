@@ -12,18 +12,6 @@ if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import Machine
     from flashmoe_sim.timeline.timed import Timed
 
-WORDS = {
-    "dense": "dense part of the layers",
-    "host": "host: finding slots, installing",
-    "experts": "computing experts",
-    "cold_lane": "waiting for the CPU's experts",
-    "merge": "joining the two lanes",
-    "read": "waiting for reads",
-    "upload": "waiting for uploads",
-    "late": "waiting for late prefetches",
-    "ahead": "reading ahead",
-    "output": "output layer",
-}
 LEAST_SHARE = 0.0005
 
 
@@ -46,6 +34,8 @@ BOTTLENECKS = {
 
 def print_timing(timed: Timed, machine: Machine, *, execution: str, bottleneck: str) -> None:
     """Speed, steps, and where a token's time goes."""
+    from flashmoe_sim.timeline.names import PART_WORDS
+
     timing = timed.timing
     rows = [("decode", speed(timing.tok_s, timed.tok_s_lo, timed.tok_s_hi))]
     if timing.warm_up_tok_s is not None:
@@ -61,7 +51,7 @@ def print_timing(timed: Timed, machine: Machine, *, execution: str, bottleneck: 
         rows.append(("a token", f"{three(per_token)} ms"))
     for name, ms in timing.part_ms_per_token.items():
         if ms > LEAST_SHARE * per_token:
-            rows.append((f"  {WORDS[name]}", f"{three(ms)} ms  ({ms / per_token:.0%})"))
+            rows.append((f"  {PART_WORDS[name]}", f"{three(ms)} ms  ({ms / per_token:.0%})"))
     rows.append(("what holds it back most", BOTTLENECKS[bottleneck]))
     rows.append(("read from storage", size(timed.storage_bytes)))
     rows.append(("read from the page cache", size(timed.page_cache_bytes)))

@@ -1,14 +1,15 @@
-"""What pages are made of: sections of sentences, tables and command lines; as Markdown and as one HTML file."""
+"""What pages are made of: sections of sentences, tables, figures and command lines; and the same as Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
-
-import jinja2
+from typing import TYPE_CHECKING, TypeAlias
 
 from flashmoe_sim.io.home import without_home
+
+if TYPE_CHECKING:
+    from flashmoe_sim.report.figures.style import Chart
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,14 @@ class Command:
     """A line to paste into a shell."""
 
     line: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What it comes down to, in a few words; good: None if it is neither good nor bad."""
+
+    text: str
+    good: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -27,11 +36,31 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Figure:
+    """A chart and how to read it; table: its numbers, unless they stand beside it.
+
+    name: of its file, letters and hyphens; a page has each name once.
+    """
+
+    name: str
+    chart: Chart
+    caption: str
+    table: Table | None = None
+
+
+Part: TypeAlias = str | Verdict | Table | Command | Figure
+
+
+@dataclass(frozen=True)
 class Section:
-    """Sentences, tables and commands in order, under a title."""
+    """Its parts in order, under a title."""
 
     title: str
-    parts: tuple[str | Table | Command, ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def figures(self) -> list[Figure]:
+        return [part for part in self.parts if isinstance(part, Figure)]
 
 
 def markdown(sections: Sequence[Section]) -> str:
@@ -44,9 +73,13 @@ def markdown(sections: Sequence[Section]) -> str:
     return without_home("\n".join(lines[1:]) + "\n")
 
 
-def _lines(part: str | Table | Command) -> list[str]:
+def _lines(part: Part) -> Iterable[str]:
     if isinstance(part, str):
         return [_escaped(part)]
+    if isinstance(part, Verdict):
+        return [f"**{_escaped(part.text)}**"]
+    if isinstance(part, Figure):
+        return [_escaped(part.caption), *(["", *_lines(part.table)] if part.table else [])]
     if isinstance(part, Command):
         fence = "```"
         while fence in part.line:
@@ -62,17 +95,3 @@ def _escaped(text: str) -> str:
     for mark in "\\`*_[]<>|#":
         text = text.replace(mark, f"\\{mark}")
     return " ".join(text.split())
-
-
-def html(title: str, sections: Sequence[Section]) -> str:
-    """One HTML page that needs nothing else, readable on a phone, in the dark and on paper; as quiet as `markdown`."""
-    kinds = [[(type(part).__name__, part) for part in section.parts] for section in sections]
-    return without_home(_template().render(title=title, sections=list(zip(sections, kinds, strict=True))))
-
-
-@cache
-def _template() -> jinja2.Template:
-    loader = jinja2.PackageLoader("flashmoe_sim.report", ".")
-    return jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True).get_template(
-        "page.html.j2"
-    )

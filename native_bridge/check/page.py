@@ -1,114 +1,154 @@
-"""The check as one web page: no network, no scripts."""
+"""The check as one web page: no network, and no script but what draws its figure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from flashmoe_sim.io.home import without_home
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.io.whole import atomic_writer
-from native_bridge.check.figure import draw
+from flashmoe_sim.report.cells import Column, table
+from flashmoe_sim.report.page import check_installed, html
+from flashmoe_sim.report.sections import Command, Figure, Part, Section, Table, Verdict
 from native_bridge.check.result import Check, RunCheck, shown
 
-TEMPLATE = "page.html.j2"
 MOST_DIFFERENCES = 20
+SAID = {"text": "same text", "unknown": "not compared"}
+NUMBERS = (".layer_us", ".read_gb_s", ".call_us", ".resume_us", ".first_touch_gb_s", ".pinned_gb_s")
 
 
 def write_page(check: Check, out: Path, *, command: str, force: bool = False) -> None:
     """Write the page, without the path of the user's home. command: what makes it again.
 
-    Raises BadInput where `out` exists without force, or cannot be written.
+    Raises BadInput where `out` exists without force, or cannot be written, and without the extra `report`.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page = environment.get_template(TEMPLATE).render(
-        failed=len(check.failed),
-        total=len(check.runs),
-        in_short=check.in_short(),
-        runs=[_run(one) for one in check.runs],
-        timed=[_run(of[0]) | {"name": shown(of)} for of in check.predicted],
-        figure=Markup(draw(check)) if check.predicted else None,  # noqa: S704  # drawn here, no text of a file in it
-        machines=_machines(check),
-        no_seconds=_no_seconds(check),
-        facts=_facts(check),
-        command=command,
-    )
+    made = [
+        _answer(check),
+        _differences(check),
+        Section("Counts", _counts(check)),
+        _seconds(check),
+        _machines(check),
+        _table("Without a predicted speed", _no_seconds(check), ("run", "left"), ("why", "left")),
+        _table("Notes", [(one.name, "; ".join(one.counts.notes)) for one in check.runs if one.counts.notes]),
+        Section("Machine, runtime and model", (_facts(check),)),
+        Section("To make this page again", (Command(command),)),
+    ]
+    page = html("Runs of the runtime against the simulator", [one for one in made if one.parts])
     with atomic_writer(out, force=force) as stream:
-        stream.write(without_home(page).encode())
+        stream.write(page.encode())
 
 
-def _run(one: RunCheck) -> dict[str, Any]:
-    counts, seconds, run = one.counts, one.seconds, one.counts.folder.run
-    speed = f"{seconds.tok_s:.4g}" if seconds.tok_s else "-"
-    lo, hi = seconds.tok_s_lo, seconds.tok_s_hi
-    return {
-        "name": one.name,
-        "folder": str(counts.folder.place),
-        "mode": run.mode,
-        "bank": str(run.bank) if run.log.routed else "-",
-        "ubatch": run.ubatch,
-        "slots": f"{counts.slots:,}" if counts.slots else "-",
-        "counters": str(counts.counters) if counts.counters else "-",
-        "aliased": f"{counts.aliased:,}" if counts.aliased is not None else "-",
-        "verdict": one.verdict,
-        "differences": counts.differences[:MOST_DIFFERENCES],
-        "more": max(0, len(counts.differences) - MOST_DIFFERENCES),
-        "unlike": counts.unlike,
-        "notes": counts.notes,
-        "speed": speed,
-        "interval": f"{lo:.4g} to {hi:.4g}" if lo is not None and hi is not None else "",
-        "measured": f"{seconds.measured_tok_s:.4g}" if seconds.measured_tok_s else "-",
-        "error": _signed(seconds.error),
-        "held": seconds.held,
-        "install": f"{seconds.install_s:.3g}" if seconds.install_s is not None else "-",
-        "install_measured": f"{seconds.measured_install_s:.3g}" if seconds.measured_install_s else "-",
-        "install_error": _signed(seconds.install_error),
-        "read": size(seconds.bytes_read) if seconds.bytes_read is not None else "-",
-    }
+def _answer(check: Check) -> Section:
+    failed, total = len(check.failed), len(check.runs)
+    verdict = Verdict("all counts equal", good=True)
+    if failed:
+        verdict = Verdict(f"{failed} of {total} runs differ or could not be compared", good=False)
+    return Section("Runs of the runtime against the simulator", (verdict, *check.in_short()))
 
 
-def _signed(error: float | None) -> str:
-    return "-" if error is None else f"{error:+.1%}"
+def _differences(check: Check) -> Section:
+    parts: list[Part] = []
+    for one in check.failed:
+        counts = one.counts
+        parts.append(f"{one.name} ({counts.folder.run.mode}, {counts.folder.place}):")
+        if counts.unlike:
+            parts.append(counts.unlike)
+            continue
+        rows = tuple((one.where, one.runtime, one.simulator) for one in counts.differences[:MOST_DIFFERENCES])
+        parts.append(Table((("where", "left"), ("the runtime", "left"), ("the simulator", "left")), rows))
+        if (more := len(counts.differences) - MOST_DIFFERENCES) > 0:
+            parts.append(f"and {more} more")
+    return Section("What differs", tuple(parts))
 
 
-def _machines(check: Check) -> list[dict[str, Any]]:
+def _counts(check: Check) -> tuple[Part, ...]:
+    columns: tuple[Column, ...] = (
+        ("run", "left", lambda one: one.name),
+        ("mode", "left", lambda one: one.counts.folder.run.mode),
+        ("bank", "right", lambda one: str(one.counts.folder.run.bank) if one.counts.folder.run.log.routed else "-"),
+        ("micro-batch", "right", lambda one: str(one.counts.folder.run.ubatch)),
+        ("slots", "right", lambda one: f"{one.counts.slots:,}" if one.counts.slots else "-"),
+        ("counters", "right", lambda one: str(one.counts.counters) if one.counts.counters else "-"),
+        ("aliased", "right", lambda one: f"{one.counts.aliased:,}" if one.counts.aliased is not None else "-"),
+        ("counts", "left", lambda one: SAID.get(one.verdict, one.verdict)),
+    )
+    return (
+        table(columns, check.runs),
+        "Slots: references whose slot was compared, in the modes that record them. Counters: numbers of the log. "
+        "Aliased: references to an expert whose slot had gone to another expert of the same call.",
+    )
+
+
+def _seconds(check: Check) -> Section:
+    """Predicted beside measured, as a table and, if a speed was measured, as a figure."""
+    if not check.predicted:
+        return Section("", ())
+    said = (
+        "Predicted from other runs of the same machine, never from the run itself or a repeat of it; repeats are one "
+        "row, measured as their median. Each speed has its 90 % interval; held: whether that has what was measured. "
+        "Installs: seconds of all of them. Read: bytes from the sidecar, as predicted."
+    )
+    columns: tuple[Column, ...] = (
+        ("run", "left", shown),
+        ("predicted tok/s", "right", lambda of: _four(of[0].seconds.tok_s)),
+        ("90 %", "right", lambda of: _interval(of[0])),
+        ("measured", "right", lambda of: _four(of[0].seconds.measured_tok_s)),
+        ("error", "right", lambda of: _signed(of[0].seconds.error)),
+        ("held", "left", lambda of: {True: "yes", False: "no", None: ""}[of[0].seconds.held]),
+        ("installs, s", "right", lambda of: _three(of[0].seconds.install_s)),
+        ("measured", "right", lambda of: _three(of[0].seconds.measured_install_s or None)),
+        ("error", "right", lambda of: _signed(of[0].seconds.install_error)),
+        ("read", "right", lambda of: size(of[0].seconds.bytes_read)),
+    )
+    numbers = table(columns, check.predicted)
+    rows = [
+        {"source": shown(of), "group": of[0].counts.folder.run.mode}
+        | {name: getattr(of[0].seconds, name) for name in ("measured_tok_s", "tok_s", "tok_s_lo", "tok_s_hi")}
+        for of in check.predicted
+        if of[0].seconds.measured_tok_s
+    ]
+    if not rows:
+        return Section("Seconds", (said, numbers))
+    check_installed()
+    import polars
+
+    from flashmoe_sim.report.figures import predicted_measured
+
+    caption = "Each point is a run, with its 90 % interval; on the diagonal, what was predicted is what was measured."
+    chart = predicted_measured(polars.DataFrame(rows, infer_schema_length=None))
+    return Section("Seconds", (said, numbers, Figure("predicted-measured", chart, caption)))
+
+
+def _machines(check: Check) -> Section:
     """The machines that were fitted, with their numbers and what was predicted on each."""
-    found = []
+    rows = []
     for anchors, machine in check.machines.items():
-        runs = [shown(of) for of in check.predicted if of[0].seconds.anchors == anchors]
-        numbers = [
-            (path, f"{one.value:.4g}", f"{one.lo:.4g} to {one.hi:.4g}")
-            for path, one in machine.quantities()
-            if path.endswith((".layer_us", ".read_gb_s", ".call_us", ".resume_us", ".first_touch_gb_s", ".pinned_gb_s"))
-            and one.value
-        ]
-        if runs:
-            found.append({"anchors": anchors, "numbers": numbers, "runs": ", ".join(runs)})
-    return found
+        runs = ", ".join(shown(of) for of in check.predicted if of[0].seconds.anchors == anchors)
+        numbers = [(path, one) for path, one in machine.quantities() if path.endswith(NUMBERS) and one.value]
+        if not runs:
+            continue
+        for number, (path, one) in enumerate(numbers):
+            first = (", ".join(anchors), runs) if not number else ("", "")
+            rows.append((first[0], path, f"{one.value:.4g}", f"{one.lo:.4g} to {one.hi:.4g}", first[1]))
+    columns = (("fitted on", "left"), ("number", "left"), ("value", "right"), ("90 %", "left"), ("predicts", "left"))
+    return _table("What the seconds were predicted from", rows, *columns)
 
 
 def _no_seconds(check: Check) -> list[tuple[str, str]]:
     return [(shown(of), of[0].seconds.why_not) for of in check.settings if of[0].seconds.why_not]
 
 
-def _facts(check: Check) -> list[dict[str, str]]:
+def _facts(check: Check) -> Table:
     """Machine, runtime and model, once for all runs that have the same."""
-    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    groups: dict[tuple[str, ...], list[str]] = {}
     for one in check.runs:
-        groups.setdefault(tuple(_facts_of(one).items()), []).append(one.name)
-    return [{"runs": ", ".join(names), **dict(facts)} for facts, names in groups.items()]
+        groups.setdefault(_facts_of(one), []).append(one.name)
+    heads = ("runs", "machine", "threads", "backend", "runtime", "model", "layers", "page cache")
+    rows = tuple((", ".join(names), *facts) for facts, names in groups.items())
+    return Table(tuple((head, "right" if head == "threads" else "left") for head in heads), rows)
 
 
-def _facts_of(one: RunCheck) -> dict[str, str]:
+def _facts_of(one: RunCheck) -> tuple[str, ...]:
     folder = one.counts.folder
     told, log = folder.told, folder.run.log
     runtime = told.get("runtime")
@@ -118,14 +158,35 @@ def _facts_of(one: RunCheck) -> dict[str, str]:
         else []
     )
     model = folder.model
-    return {
-        "machine": ", ".join(folder.run.place.values()) or "not told",
-        "threads": str(folder.run.threads),
-        "backend": log.backend or "none that the log names",
-        "runtime": ", ".join(build) or log.build or "not told",
-        "model": model.name if model else "not known",
-        "layers": f"{len(model.layers)} of {max(layer.n_experts for layer in model.layers.values())} experts"
-        if model
-        else "-",
-        "cache": folder.cache or "not told",
-    }
+    return (
+        ", ".join(folder.run.place.values()) or "not told",
+        str(folder.run.threads),
+        log.backend or "none that the log names",
+        ", ".join(build) or log.build or "not told",
+        model.name if model else "not known",
+        f"{len(model.layers)} of {max(layer.n_experts for layer in model.layers.values())} experts" if model else "-",
+        folder.cache or "not told",
+    )
+
+
+def _table(title: str, rows: Sequence[tuple[str, ...]], *columns: tuple[str, str]) -> Section:
+    if not rows:
+        return Section("", ())
+    return Section(title, (Table(columns or (("run", "left"), ("note", "left")), tuple(rows)),))
+
+
+def _interval(one: RunCheck) -> str:
+    lo, hi = one.seconds.tok_s_lo, one.seconds.tok_s_hi
+    return f"{lo:.4g} to {hi:.4g}" if lo is not None and hi is not None else ""
+
+
+def _four(speed: float | None) -> str:
+    return f"{speed:.4g}" if speed else "-"
+
+
+def _three(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.3g}"
+
+
+def _signed(error: float | None) -> str:
+    return "-" if error is None else f"{error:+.1%}"

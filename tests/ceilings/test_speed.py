@@ -114,6 +114,8 @@ def test_every_ceiling_by_hand() -> None:
     assert table.floor.busy_ms_per_token == pytest.approx(
         {"compute": 0.4, "cold_lane": 0, "storage": 1.25, "page_cache": 0, "link": 0.625, "host": 0.0625}
     )
+    assert table.part_ms_per_token["read"] == pytest.approx(5 / 4)
+    assert sum(table.part_ms_per_token.values()) == pytest.approx((4 * 0.45 + 5 * 1.51) / 4)
     reads = {row.name: 4 * row.reads_per_token for row in table.rows}
     assert [reads[name] for name in ("this", "stock", "all-hit", "oracle-prefetch", "min")] == [5, 0, 0, 5, 4]
     assert table.row("this").bytes_per_token == 1250  # type: ignore[union-attr]

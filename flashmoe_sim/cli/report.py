@@ -1,0 +1,189 @@
+"""`sim report`: one page that says it all, to send to a colleague."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flashmoe_sim.cli.common import force_option, json_option, lenient_option, message, print_json
+from flashmoe_sim.cli.options import asks, memory_options
+from flashmoe_sim.cli.workload import load_workload, model_option
+from flashmoe_sim.io.errors import BadInput
+
+if TYPE_CHECKING:
+    from flashmoe_sim.report.sections import Section
+    from flashmoe_sim.residency.workload import Workload
+
+FORMATS = ("png", "svg", "pdf")
+PAGES = (".html", ".htm")
+
+
+@click.command(name="report", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("sources", nargs=-1, required=True, metavar="RESULTS|TRACE...")
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="The page to write, FILE.html."
+)
+@model_option
+@asks(
+    "machine",
+    "bank",
+    "policy",
+    "contract",
+    several=True,
+    machine={"help": "Say how fast it runs, and what to run, on this machine: a name, a file, or parts."},
+    bank={
+        "required": False,
+        "default": None,
+        "help": "Sizes as `sim sweep` takes them; default: 16 up to all experts.",
+    },
+)
+@memory_options
+@click.option(
+    "--measured", metavar="FILE", help="A table with measured speeds, as `sim predict --table` takes, to compare with."
+)
+@click.option(
+    "--figures", type=click.Path(path_type=Path), metavar="DIR", help="Write the figures as files too, for papers."
+)
+@click.option(
+    "--format", "formats", default="svg", show_default=True, metavar="F,F", help=f"Of --figures: {', '.join(FORMATS)}."
+)
+@force_option
+@lenient_option
+@json_option
+def command(
+    sources: tuple[str, ...],
+    out: Path,
+    model: str | None,
+    machine: str | None,
+    figures: Path | None,
+    formats: str,
+    force: bool,
+    lenient: bool,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Write one web page with the answer, its figures and what it rests on; it needs no network.
+
+    RESULTS is a folder that `sim sweep --out` wrote: the page shows its rows. TRACE is a file, or a name from `sim
+    trace catalog`: alone it is swept for the page; after RESULTS it is a trace that was swept, and adds what only a
+    trace can show. A bundled trace need not be given after RESULTS.
+
+    \b
+    Examples:  sim report python-256 --out report.html
+               sim report gpt-oss-120b --machine rtx-4090 --out report.html
+               sim report results/ my.jsonl --out report.html --figures figures/
+    """
+    from flashmoe_sim.cli.progress import stages
+    from flashmoe_sim.io.whole import refuse_existing
+    from flashmoe_sim.machines.load import load_machine
+    from flashmoe_sim.report.page import check_installed, html
+    from flashmoe_sim.systems.files import write_together
+
+    if out.suffix.lower() not in PAGES:
+        raise BadInput(f"{out}: the report is a web page; give --out a name that ends in .html")
+    kinds = _formats(formats)
+    refuse_existing(out, force=force)
+    check_installed()
+    from flashmoe_sim.report.material import gather
+    from flashmoe_sim.report.report import sections
+
+    rows, workloads = _read(sources, model, lenient=lenient)
+    with stages() as progress:
+        found = gather(
+            rows=rows,
+            workloads=workloads,
+            machine=None if machine is None else load_machine(machine),
+            progress=progress,
+            **asked,
+        )
+        said = sections(found, command=_again())
+        page = html(said[0].title, said)
+        files = {} if figures is None else _figures(said, figures, kinds, force=force)
+    files[out] = page.encode()
+    write_together(files, force=force)
+    names = [str(path) for path in files if path != out]
+    if as_json:
+        titles = [{"title": one.title, "figures": [figure.name for figure in one.figures]} for one in said]
+        print_json({"path": str(out), "bytes": len(files[out]), "sections": titles, "figures": names})
+        return
+    message(f"wrote {out}, {len(files[out]) / 1e6:.1f} MB, {sum(len(one.figures) for one in said)} figures")
+    if figures is not None:
+        message(f"wrote {len(names)} files to {figures}")
+
+
+def _read(sources: tuple[str, ...], model: str | None, *, lenient: bool) -> tuple[list[dict[str, Any]], list[Workload]]:
+    """The rows of the folders of results, and the traces that are given, or known from the catalogue."""
+    from flashmoe_sim.report.results import bundled_traces, check_swept, is_results, read_results
+
+    folders = [Path(source) for source in sources if is_results(Path(source))]
+    if len(folders) > 1:
+        raise BadInput(f"{folders[1]}: a second folder of results; one page shows one folder")
+    traces = [source for source in sources if Path(source) not in folders]
+    workloads = [load_workload(trace, model, lenient=lenient) for trace in traces]
+    if not folders:
+        return [], _apart(workloads, traces)
+    given = [name for name in ("bank", "policy", "contract") if _is_given(name)]
+    if given:
+        raise BadInput(f"--{given[0]} with the folder of results {folders[0]}: the page shows its rows; leave it out")
+    rows = read_results(folders[0])
+    check_swept(rows, workloads)
+    return rows, workloads or bundled_traces(rows, model)
+
+
+def _apart(workloads: list[Workload], traces: list[str]) -> list[Workload]:
+    from flashmoe_sim.sweep.plan import plan_workloads
+
+    return plan_workloads(workloads, traces)
+
+
+def _is_given(name: str) -> bool:
+    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
+def _again() -> str:
+    """The command line that makes the page again."""
+    context = click.get_current_context()
+    words = ["sim", "report"]
+    for parameter in context.command.params:
+        name, value = parameter.name or "", context.params.get(parameter.name or "")
+        if not _is_given(name) or name in ("force", "as_json"):
+            continue
+        if isinstance(parameter, click.Argument):
+            words += list(value or ())
+        elif value is True:
+            words.append(parameter.opts[0])
+        else:
+            words += [parameter.opts[0], str(value)]
+    return shlex.join(words)
+
+
+def _formats(text: str) -> list[str]:
+    from flashmoe_sim.io.errors import unknown_name
+
+    kinds = [word.strip() for word in text.split(",")]
+    for kind in kinds:
+        if kind not in FORMATS:
+            raise unknown_name("format of figures", kind, FORMATS)
+    return kinds
+
+
+def _figures(said: list[Section], folder: Path, kinds: list[str], *, force: bool) -> dict[Path, bytes]:
+    """Each figure in each format; the folder is made if it is not there."""
+    from tempfile import TemporaryDirectory
+
+    from flashmoe_sim.io.whole import refuse_existing
+    from flashmoe_sim.report.figures import save
+
+    figures = [(figure, f"{figure.name}.{kind}") for one in said for figure in one.figures for kind in kinds]
+    for _, name in figures:
+        refuse_existing(folder / name, force=force)
+    with TemporaryDirectory() as scratch:
+        files = {folder / name: save(figure.chart, Path(scratch, name)).read_bytes() for figure, name in figures}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{folder}: {error.strerror or error}; give another folder for the figures") from None
+    return files

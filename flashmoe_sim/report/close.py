@@ -1,0 +1,116 @@
+"""One bank looked at closely: why it misses, what would be faster, and which layers miss at which size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flashmoe_sim.ceilings.diagnose import Diagnosis, diagnose
+from flashmoe_sim.ceilings.speed import Ceilings, ceilings
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.policies.bank import parse_bank
+from flashmoe_sim.residency.replay import replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
+from flashmoe_sim.sweep.summary import foresees
+from flashmoe_sim.sweep.task import Task
+from flashmoe_sim.systems.base import Case
+from flashmoe_sim.tune.recommend import KNEE
+
+Row = dict[str, Any]
+MOST_BANKS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Close:
+    """One setup of a trace.
+
+    row: of schema.RESULT_COLUMNS, the one that was chosen. layers: schema.LAYER_COLUMNS of its policy in several banks.
+    """
+
+    row: Row
+    setup: Setup
+    diagnosis: Diagnosis | None
+    ceilings: Ceilings | None
+    layers: Sequence[Row]
+
+
+def knee(rows: Sequence[Row]) -> Row | None:
+    """The smallest bank with nine tenths of the best that its policy reaches, of the first trace, policy and machine.
+
+    By decode speed if there is one, else by hit rate. A policy that knows the future is no choice; None without others.
+    """
+    possible = [row for row in rows if row["hit_rate"] is not None and not foresees(row)]
+    timed = [row for row in possible if row["tok_s"] is not None]
+    best_by = "tok_s" if timed else "hit_rate"
+    if not (some := timed or possible):
+        return None
+    alike = ("trace_id", "policy", "prefetch", "contract", "scope", "machine")
+    first = some[0]
+    some = [row for row in some if all(row[name] == first[name] for name in alike)]
+    enough = KNEE * max(row[best_by] for row in some)
+    return min((row for row in some if row[best_by] >= enough), key=_size)
+
+
+def look_closely(
+    rows: Sequence[Row], workload: Workload, case: Case | None, progress: Callable[[int, int], None]
+) -> tuple[Close | None, list[str]]:
+    """The knee of a trace's rows, looked at closely; and of what could not be known, why.
+
+    case: of the machine that its seconds are of.
+    """
+    own = [row for row in rows if row["trace_id"] == workload.trace.content_id]
+    row = knee([one for one in own if case is None or one["machine"] == case.machine.name] or own)
+    if row is None:
+        return None, ["Why it misses: every row is of a policy that knows the future; add lru to --policy."]
+    try:
+        setup = _setup(row, row["bank"])
+    except BadInput as error:
+        return None, [f"Why it misses: {error}."]
+    banks = _banks(own, row)
+    total, why_not = len(banks) + 2, []
+    layers: list[Row] = []
+    for number, bank in enumerate(banks):
+        progress(number, total)
+        one = _setup(row, bank)
+        who = Task(workload, one).identity()
+        layers += [who | counted for counted in replay(workload, one).counts.by_layer()]
+    progress(len(banks), total)
+    found, speed = None, None
+    try:
+        found = diagnose(workload, setup)
+    except BadInput as error:
+        why_not.append(f"Why it misses: {error}.")
+    progress(len(banks) + 1, total)
+    if case is not None:
+        try:
+            conditions = plan_conditions(
+                setup, execution=row["execution"], dense=case.model.dense_bytes, kv=case.kv_bytes
+            )
+            speed = ceilings(workload, setup, case.machine, conditions)
+        except BadInput as error:
+            why_not.append(f"Where a token's time goes: {error}.")
+    progress(total, total)
+    return Close(row, setup, found, speed, layers), why_not
+
+
+def _setup(row: Row, bank: str) -> Setup:
+    said = {name: row[name] for name in ("policy", "contract", "scope", "prefetch", "io_split")}
+    return plan_setup(bank, **said)
+
+
+def _banks(rows: Sequence[Row], chosen: Row) -> list[str]:
+    """The sizes that the chosen row's policy was swept at, at most 16 of them, its own among them."""
+    alike = ("policy", "prefetch", "contract", "scope")
+    same = [row for row in rows if all(row[name] == chosen[name] for name in alike)]
+    sizes = list(dict.fromkeys(row["bank"] for row in sorted(same, key=_size)))
+    if len(sizes) <= MOST_BANKS:
+        return sizes
+    places = {number * (len(sizes) - 1) // (MOST_BANKS - 2) for number in range(MOST_BANKS - 1)}
+    return [sizes[place] for place in sorted(places | {sizes.index(chosen["bank"])})]
+
+
+def _size(row: Row) -> int:
+    return parse_bank(row["bank"]).size

@@ -1,0 +1,60 @@
+"""What a machine shows: systems side by side, the rest of the advice, predictions beside measurements."""
+
+from __future__ import annotations
+
+from flashmoe_sim.io.sizes import size
+from flashmoe_sim.report.advice import sections as advised
+from flashmoe_sim.report.cells import interval, percent, speed, table
+from flashmoe_sim.report.figures import predicted_measured, systems
+from flashmoe_sim.report.material import Material
+from flashmoe_sim.report.sections import Figure, Part, Section
+from flashmoe_sim.schema import COMPARED, PREDICTED, frame
+
+SHOWN = ("Other systems", "Is the trace enough?", "What this rests on")  # elsewhere in a report, or at its end
+
+
+def side_by_side(found: Material) -> list[Section]:
+    """Every system at its best, and what the advice says beyond its first line."""
+    if found.advice is None:
+        return []
+    advice = found.advice
+    every = [one.best for one in advice.found.systems]
+    columns = [
+        ("system", "left", lambda one: one.system.spec),
+        ("tok/s", "right", lambda one: speed(one.tok_s)),
+        ("90 %", "right", lambda one: interval(one.tok_s_lo, one.tok_s_hi)),
+        ("hit %", "right", lambda one: percent(one.hit_rate)),
+        ("GPU", "right", lambda one: size(one.gpu_bytes)),
+        ("RAM", "right", lambda one: size(one.ram_bytes)),
+        ("why not", "left", lambda one: one.why_not),
+    ]
+    caption = (
+        f"{advice.case.model.name} on {advice.case.machine.title}: the real programs, each at its best setting, the "
+        "fastest first, with 90 % intervals. Those whose intervals overlap could be as fast as each other."
+    )
+    chart = systems(frame([one.as_row() for one in every], COMPARED))
+    parts: tuple[Part, ...] = (Figure("systems", chart, caption, table(columns, every)),)
+    rest = [one for one in advised(advice)[1:] if one.title not in SHOWN]
+    return [Section("Systems side by side", parts), *rest]
+
+
+def measured(found: Material) -> Section:
+    """Predictions beside what was measured, if something was."""
+    rows = [row for row in found.measured if row["measured_tok_s"] is not None and row["tok_s"] is not None]
+    if not rows:
+        return Section("", ())
+    columns = [
+        ("source", "left", lambda row: row["source"]),
+        ("bank", "right", lambda row: row["bank"] or "-"),
+        ("hit %", "right", lambda row: percent(row["hit_rate"])),
+        ("predicted", "right", lambda row: speed(row["tok_s"])),
+        ("90 %", "right", lambda row: interval(row["tok_s_lo"], row["tok_s_hi"])),
+        ("measured", "right", lambda row: speed(row["measured_tok_s"])),
+        ("error", "right", lambda row: f"{row['error']:+.1%}"),
+    ]
+    caption = (
+        "Each point is a row of the measured speeds: predicted tokens a second, with the 90 % interval, against "
+        "measured ones. On the diagonal they are the same; the band is a factor of 2."
+    )
+    chart = predicted_measured(frame(rows, PREDICTED))
+    return Section("Predicted against measured", (Figure("predicted-measured", chart, caption, table(columns, rows)),))

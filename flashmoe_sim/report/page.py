@@ -1,0 +1,168 @@
+"""Sections as one HTML file that needs nothing else: no network, and no script but to draw its figures."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.home import without_home
+from flashmoe_sim.report.sections import Figure, Section
+
+if TYPE_CHECKING:
+    import jinja2
+
+INSTALL = "pip install '.[report]'"
+MOST_BYTES = 2_900_000  # of a page: what a mail takes
+FEW_ROWS = 24  # of a table that is printed on paper in full
+NAVIGATED = 4  # sections from which on a page has a list of contents
+WIDE = 680  # pixels of a figure on paper, and where no script runs
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure as the page has it: its texts, which the page sets as its own, and the chart without them.
+
+    spec: Vega-Lite as JSON. still: SVG for paper, as a data address, or empty.
+    """
+
+    title: str
+    says: str
+    alt: str
+    spec: str
+    still: str
+
+
+def html(title: str, sections: Sequence[Section]) -> str:
+    """The page: readable on a phone, in the dark, on paper and without scripts; without the path of the user's home.
+
+    Every figure is drawn twice, by the page itself and as a picture; of a page that would be too large, the largest
+    pictures are left out. Raises BadInput without the extra `report`.
+    """
+    drawn = {figure.name: _drawn(figure) for section in sections for figure in section.figures}
+    said = _render(title, sections, drawn)
+    for name in sorted(drawn, key=lambda name: -len(drawn[name].still)):
+        if len(said.encode()) <= MOST_BYTES:
+            break
+        drawn[name] = replace(drawn[name], still="")
+        said = _render(title, sections, drawn)
+    return said
+
+
+def check_installed() -> None:
+    """Raise BadInput, with the command that installs it, if the extra `report` is missing."""
+    from flashmoe_sim.report.figures.style import altair_module
+
+    _template(), _vl_convert(), altair_module()
+
+
+def _render(title: str, sections: Sequence[Section], drawn: Mapping[str, Drawn]) -> str:
+    from markupsafe import Markup
+
+    kinds = [[(type(part).__name__, part) for part in section.parts] for section in sections]
+    scripts = _scripts() if drawn else ()
+    return _template().render(
+        title=title,
+        sections=list(zip(sections, kinds, strict=True)),
+        drawn=drawn,
+        navigated=len(sections) >= NAVIGATED,
+        few_rows=FEW_ROWS,
+        themes=_themes() if drawn else "",
+        scripts=[Markup(text) for text in scripts],  # noqa: S704  # the library and page.js, no text of a file
+        hashes=[_hash(text) for text in scripts],
+        wide=WIDE,
+    )
+
+
+def _drawn(figure: Figure) -> Drawn:
+    """The figure for a screen and for paper."""
+    vl_convert = _vl_convert()
+    from flashmoe_sim.report.figures import styled
+
+    shown, paper = (styled(figure.chart, width=width).to_dict() for width in ("container", WIDE))
+    shown.pop("config", None)
+    title = shown.pop("title")
+    paper.pop("title")
+    head, says = (" ".join(text) if isinstance(text, list) else text for text in (title["text"], title["subtitle"]))
+    svg = _numbered(without_home(vl_convert.vegalite_to_svg(paper, allowed_base_urls=[])))
+    still = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+    return Drawn(head, says, str(shown.get("description", figure.caption)), _json(shown), still)
+
+
+def _numbered(svg: str) -> str:
+    """The picture with its ids numbered from 1: those of vl-convert count on from picture to picture."""
+    for number, name in enumerate(dict.fromkeys(re.findall(r'\bid="([\w-]+)"', svg)), start=1):
+        svg = svg.replace(f'id="{name}"', f'id="id-{number}"').replace(f"url(#{name})", f"url(#id-{number})")
+    return svg
+
+
+def _json(value: Any) -> str:
+    """The value as JSON that no HTML parser takes for anything else."""
+    text = without_home(json.dumps(value, separators=(",", ":"), allow_nan=False))
+    for mark in "<>&\u2028\u2029":
+        text = text.replace(mark, f"\\u{ord(mark):04x}")
+    return text
+
+
+@cache
+def _themes() -> str:
+    from flashmoe_sim.report.figures import config
+
+    return _json({"light": config("light"), "dark": config("dark")})
+
+
+@cache
+def _scripts() -> tuple[str, str]:
+    """Vega with all that it needs, and what draws the figures of a page."""
+    library: str = _vl_convert().javascript_bundle()
+    own = resources.files("flashmoe_sim.report").joinpath("page.js").read_text("utf-8")
+    return library.replace("</script", r"<\/script").replace("<!--", r"<\!--"), own
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _vl_convert() -> Any:
+    try:
+        import vl_convert
+    except ImportError:
+        raise BadInput(f"a page with figures needs the package vl-convert-python: {INSTALL}") from None
+    return vl_convert
+
+
+@cache
+def _template() -> jinja2.Template:
+    try:
+        import jinja2
+        from markupsafe import Markup, escape
+    except ImportError:
+        raise BadInput(f"a page needs the package jinja2: {INSTALL}") from None
+
+    def quiet(value: Any) -> Any:
+        return without_home(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+    def worded(text: str) -> Markup:
+        """The text, with what stands between backticks as code."""
+        parts = [str(escape(part)) for part in without_home(text).split("`")]
+        whole = len(parts) - (len(parts) % 2 == 0)  # a backtick without its like stays
+        marked = "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts[:whole]))
+        return Markup(marked + "".join(f"`{part}" for part in parts[whole:]))  # noqa: S704  # all of it is escaped
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("flashmoe_sim.report", "."),
+        autoescape=True,
+        finalize=quiet,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["worded"] = worded
+    return environment.get_template("page.html.j2")

@@ -1,0 +1,120 @@
+"""A report: the question, the answer, the figures behind it, and what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flashmoe_sim.policies.bank import brief_bank, parse_bank
+from flashmoe_sim.report import of_machine, of_rows, of_trace
+from flashmoe_sim.report.advice import sections as advised
+from flashmoe_sim.report.cells import count, percent, speed, table
+from flashmoe_sim.report.close import knee
+from flashmoe_sim.report.material import Material, Row
+from flashmoe_sim.report.sections import Command, Part, Section, Table, Verdict
+from flashmoe_sim.sweep.task import SEMANTICS
+from flashmoe_sim.tune.evidence import evidence
+
+MOST_NAMED = 4
+
+
+def sections(found: Material, *, command: str) -> list[Section]:
+    """The whole report, without the sections that there is no data for. command: what makes it again."""
+    made = [
+        _answer(found),
+        of_rows.hits(found),
+        of_rows.seconds(found),
+        of_rows.token(found),
+        of_trace.layers(found),
+        of_trace.use(found),
+        of_trace.reuse(found),
+        *of_machine.side_by_side(found),
+        of_machine.measured(found),
+        Section("What would add more", found.wanting),
+        _origin(found, command),
+    ]
+    return [one for one in made if one.parts]
+
+
+def _answer(found: Material) -> Section:
+    parts: list[Part] = [_question(found)]
+    if found.advice is not None:
+        first, *rest = advised(found.advice)[0].parts
+        parts += [Verdict(str(first)), *rest]
+    parts.append(_in_short(found.rows))
+    close = found.close
+    if close is not None and close.diagnosis is not None:
+        kind = close.diagnosis.verdict.kind.replace("-", " ")
+        parts.append(f"Why it misses there ({kind}): {close.diagnosis.verdict.text}")
+    if close is not None and close.ceilings is not None:
+        parts.append(f"What holds it back there: {close.ceilings.verdict.text}")
+    return Section(_title(found), tuple(parts))
+
+
+def _title(found: Material) -> str:
+    of = found.rows[0]["model"] or found.rows[0]["trace"]
+    if found.machine is None:
+        return f"What a bank hits: {_listed(found.rows, 'trace')}"
+    return f"{of} on {found.machine.title}"
+
+
+def _question(found: Material) -> str:
+    rows = found.rows
+    banks = sorted({row["bank"] for row in rows}, key=lambda bank: parse_bank(bank).size)
+    ends = brief_bank(banks[0]) + (f" to {brief_bank(banks[-1])}" if len(banks) > 1 else "")
+    unit = " slots a layer" if parse_bank(banks[0]).in_slots else ""
+    fast = "" if rows[0]["machine"] is None else f", and how fast is it on {_listed(rows, 'machine')}"
+    return (
+        f"The question: what do banks of {ends}{unit} hit on {_listed(rows, 'trace')} under {_listed(rows, 'policy')} "
+        f"(contract {_listed(rows, 'contract')}){fast}?"
+    )
+
+
+def _in_short(rows: Sequence[Row]) -> str:
+    """The bank that is looked at closely, in one sentence."""
+    row = knee(rows)
+    if row is None:
+        return "Every policy here knows the future: these are ceilings, not choices."
+    what = "decode speed" if row["tok_s"] is not None else "hit rate"
+    fast = "" if row["tok_s"] is None else f", {speed(row['tok_s'])} tok/s"
+    optimum = row["best_hit_rate"]
+    best = "" if optimum is None else f"; the best that starts empty hits {percent(optimum)} %"
+    return (
+        f"On {row['trace']}, {row['policy']} reaches nine tenths of its best {what} with a bank of "
+        f"{brief_bank(row['bank'])}: it hits {percent(row['hit_rate'])} %{fast}{best}."
+    )
+
+
+def _origin(found: Material, command: str) -> Section:
+    """Traces, model, machine, contract and versions, and the command."""
+    rows = found.rows
+    traces = {(row["trace"], row["trace_id"]): row for row in rows}
+    columns = [
+        ("trace", "left", lambda row: row["trace"]),
+        ("content id", "left", lambda row: row["trace_id"]),
+        ("tokens", "right", lambda row: count(row["tokens"])),
+        ("model", "left", lambda row: row["model"] or "not known"),
+    ]
+    said = [
+        ("rows", f"{len(rows):,}, {'replayed for this report' if found.swept else 'of the folder of results'}"),
+        ("policies", ", ".join(dict.fromkeys(row["policy"] for row in rows))),
+        ("contracts", ", ".join(dict.fromkeys(row["contract"] for row in rows))),
+        ("predictors", ", ".join(dict.fromkeys(row["prefetch"] for row in rows))),
+    ]
+    if rows[0]["machine"] is not None:
+        said.append(("machines", ", ".join(dict.fromkeys(row["machine"] for row in rows))))
+        said.append(("execution", ", ".join(dict.fromkeys(row["execution"] for row in rows))))
+    versions = ", ".join(dict.fromkeys(row["version"] for row in rows))
+    said.append(("version", f"flashmoe-sim {versions}, semantics {SEMANTICS}"))
+    parts: list[Part] = [table(columns, list(traces.values())), Table((("", "left"), ("", "left")), tuple(said))]
+    if found.advice is not None:
+        parts += evidence(found.advice)
+    else:
+        parts += [f"{note[:1].upper()}{note[1:]}." for note in found.notes]
+    return Section("What this rests on", (*parts, "To make this page again:", Command(command)))
+
+
+def _listed(rows: Sequence[Row], name: str) -> str:
+    values = list(dict.fromkeys(row[name] for row in rows))
+    if len(values) <= MOST_NAMED:
+        return values[0] if len(values) == 1 else f"{', '.join(values[:-1])} and {values[-1]}"
+    return f"{', '.join(values[:MOST_NAMED])} and {len(values) - MOST_NAMED} more"

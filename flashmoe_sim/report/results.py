@@ -1,0 +1,80 @@
+"""The rows of a folder that `sim sweep --out` wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.residency.workload import Workload, find_geometry, prepare
+from flashmoe_sim.schema import RESULT_COLUMNS, frame
+from flashmoe_sim.sweep import ledger
+from flashmoe_sim.trace.bundled import catalog
+from flashmoe_sim.trace.load import load_trace
+
+Row = dict[str, Any]
+TABLE = "results.parquet"
+
+
+def is_results(path: Path) -> bool:
+    """Whether this is a folder of results."""
+    return any((path / name).is_file() for name in (ledger.FILE, TABLE))
+
+
+def read_results(folder: Path) -> list[Row]:
+    """The rows of the ledger, or of the table if there is no ledger.
+
+    Raises BadInput for what cannot be read, for columns of another version, and without rows.
+    """
+    if (folder / ledger.FILE).is_file():
+        with ledger.Ledger(folder) as kept:
+            rows = kept.rows()
+    else:
+        rows = _of_table(folder / TABLE)
+    if not rows:
+        raise BadInput(f"{folder}: has no rows yet; run its `sim sweep` again, which goes on where it was")
+    return rows
+
+
+def _of_table(path: Path) -> list[Row]:
+    import polars
+
+    try:
+        table = polars.read_parquet(path)
+    except (OSError, polars.exceptions.PolarsError) as error:
+        raise BadInput(f"{path}: cannot be read as a table of results ({error})") from None
+    expected = frame([])
+    if table.schema != expected.schema:
+        names = [column.name for column in RESULT_COLUMNS]
+        odd = sorted(set(table.columns) ^ set(names))
+        what = f"other columns ({', '.join(odd[:3])})" if odd else "columns of other types"
+        raise BadInput(f"{path}: {what} than a table of results; run `sim sweep --out` with this version")
+    return table.to_dicts()
+
+
+def bundled_traces(rows: Sequence[Row], model: str | None) -> list[Workload]:
+    """The bundled traces that rows are of: name and content are the same, and the model if there is one."""
+    found = []
+    for name, trace_id, of in dict.fromkeys((row["trace"], row["trace_id"], row["model"]) for row in rows):
+        if name in catalog():
+            workload = prepare(load_trace(name), find_geometry(name, model))
+            if _is(workload, trace_id, of):
+                found.append(workload)
+    return found
+
+
+def check_swept(rows: Sequence[Row], workloads: Sequence[Workload]) -> None:
+    """Raise BadInput for a trace that no row is of."""
+    for one in workloads:
+        if not any(_is(one, row["trace_id"], row["model"]) for row in rows):
+            names = ", ".join(dict.fromkeys(row["trace"] for row in rows))
+            raise BadInput(
+                f"{one.trace.name}: no row of the results is of this trace with this model, only of {names}; "
+                "give the trace and the --model that were swept"
+            )
+
+
+def _is(workload: Workload, trace_id: str, model: str | None) -> bool:
+    geometry = workload.geometry
+    return workload.trace.content_id == trace_id and (None if geometry is None else geometry.name) == model

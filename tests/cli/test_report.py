@@ -1,0 +1,75 @@
+"""`sim report`: what it writes, and one line for whatever cannot be used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.cli.main import main
+
+RATES = "bank,hit_pct,decode_tok_s\n64,80,30\n128,95,60\n"
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("there.html").write_text("mine")
+
+
+def test_a_trace_on_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every section is there, in order; figures become files, and the page names the command that makes it again."""
+    Path("rates.csv").write_text(RATES)
+    words = "report prose-256 --bank 64,128 --machine vm-2core --measured rates.csv --figures drawn --format svg"
+    assert main([*words.split(), "--out", "a b.html", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    figures = [name for one in said["sections"] for name in one["figures"]]
+    assert figures == [
+        "hit-curves",
+        "speeds",
+        "waterfall",
+        "misses-by-layer",
+        "popularity",
+        "drift",
+        "reuse-distances",
+        "systems",
+        "predicted-measured",
+    ]
+    assert said["figures"] == [f"drawn/{name}.svg" for name in figures]
+    assert all(Path(name).read_text().startswith("<svg") for name in said["figures"])
+    page = Path("a b.html").read_text()
+    assert len(page.encode()) == said["bytes"]
+    assert "--measured rates.csv --figures drawn --format svg" in page
+    assert "&#39;a b.html&#39;" in page
+    assert "What would add more" not in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("prose-256 --out there.html", "there.html: exists; give --force to overwrite it"),
+        ("prose-256 --out report.txt", "report.txt: the report is a web page; give --out a name that ends in .html"),
+        ("prose-256 --out r.html --figures d --format gif", "unknown format of figures 'gif'"),
+        ("prose-256 --out r.html --context 9", "give --machine too"),
+        ("prose-256 --out r.html --bank 64 --measured none.csv", "--measured is compared with predictions"),
+        ("none.jsonl --out r.html", "none.jsonl: no such file"),
+        ("swept --out r.html --bank 8", "--bank with the folder of results swept: the page shows its rows"),
+        ("swept prose-256 --out r.html", "prose-256: no row of the results is of this trace with this model"),
+        ("swept swept --out r.html", "swept: a second folder of results"),
+        ("torn --out r.html", "torn/results.parquet: cannot be read as a table of results"),
+        ("none --out r.html", "none: no such file"),
+    ],
+)
+def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, said: str) -> None:
+    Path("torn").mkdir()
+    Path("torn", "results.parquet").write_bytes(b"PAR1")
+    if "swept" in arguments:
+        assert main(["sweep", "python-256", "--bank", "64", "--contract", "atomic", "--out", "swept"]) == 0
+        capsys.readouterr()
+    assert main(["report", *arguments.split()]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert printed.err.count("\n") == 1
+    assert Path("there.html").read_text() == "mine"
+    assert not Path("r.html").exists()

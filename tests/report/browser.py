@@ -1,0 +1,92 @@
+"""A real browser for tests of pages."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.native_bridge.needs import REQUIRED
+
+SWITCHES = (
+    "headless",
+    "no-sandbox",
+    "disable-gpu",
+    "disable-dev-shm-usage",
+    "no-first-run",
+    "disable-background-networking",
+    "disable-component-update",
+    "disable-sync",
+    "hide-scrollbars",
+)
+MISSING = not (shutil.which("chromium") and shutil.which("chromedriver"))
+needs_browser = pytest.mark.skipif(
+    MISSING and not os.environ.get(REQUIRED), reason="needs chromium and chromedriver: ./dev extras"
+)
+
+
+class Browser:
+    """Opens pages and looks at them."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def open(self, page: Path, *, scheme: str = "light", width: int = 1000, scripts: bool = True) -> None:
+        """Open a page and wait until its figures are drawn. scheme: of colours, `light` or `dark`."""
+        self.command("Emulation.setScriptExecutionDisabled", value=not scripts)
+        self.command("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
+        self.prefer(scheme)
+        self.said()  # forget what pages before it said
+        self.driver.get(page.as_uri())
+        if scripts:
+            self.wait(f"return document.documentElement.dataset.drawn === '{scheme}'")
+
+    def prefer(self, scheme: str) -> None:
+        self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def wait(self, condition: str) -> None:
+        from selenium.webdriver.support.wait import WebDriverWait
+
+        WebDriverWait(self.driver, 60, 0.05).until(lambda driver: driver.execute_script(condition))
+
+    def command(self, name: str, **arguments: Any) -> Any:
+        return self.driver.execute_cdp_cmd(name, arguments)
+
+    def run(self, script: str) -> Any:
+        return self.driver.execute_script(script)
+
+    def said(self) -> list[str]:
+        """What the console has."""
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def requested(self) -> set[str]:
+        """The addresses that were asked for, but for those of data in the page."""
+        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        asked = [
+            event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"
+        ]
+        return {url for url in asked if not url.startswith("data:")}
+
+
+@contextmanager
+def chromium(profile: Path) -> Iterator[Browser]:
+    """A browser without a window and with a profile of its own."""
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    for switch in SWITCHES:
+        options.add_argument(f"--{switch}")
+    options.add_argument(f"--user-data-dir={profile}")
+    options.binary_location = shutil.which("chromium") or "chromium"
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    try:
+        yield Browser(driver)
+    finally:
+        driver.quit()

@@ -1,0 +1,199 @@
+"""The page of a report in a real browser: drawn, inert, and readable by everybody."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flashmoe_sim.cli.main import main
+from flashmoe_sim.report.page import MOST_BYTES, html
+from flashmoe_sim.report.sections import Command, Figure, Section, Table, Verdict
+from flashmoe_sim.schema import frame
+from flashmoe_sim.sweep.ledger import Ledger
+from tests.report.browser import Browser, chromium, needs_browser
+
+HOSTILE = ("<script>alert(1)</script>", "</script><script>alert(2)</script>", '"><img src=x onerror=alert(3)>', "<!--")
+
+
+def calls() -> Iterator[str]:
+    """40 tokens of 3 layers with 24 experts, 2 a token, as the runtime writes them."""
+    chance = random.Random(1)
+    for seq in range(120):
+        experts = chance.sample(range(24), 2)
+        yield (
+            json.dumps(
+                {"seq": seq, "layer": seq % 3, "n_expert_used": 2, "n_tokens": 1, "experts": experts, "slots": [0, 1]}
+            )
+            + "\n"
+        )
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep of a trace whose name is markup."""
+    folder = tmp_path_factory.mktemp("results")
+    trace = folder / f"{HOSTILE[2].replace('/', '')}.jsonl"
+    trace.write_text("".join(calls()))
+    words = ["--bank", "8,16,24", "--policy", "lru,fifo", "--contract", "atomic"]
+    assert main(["sweep", str(trace), *words, "--out", str(folder / "out")]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(results: Path) -> Path:
+    trace = next(results.glob("*.jsonl"))
+    assert main(["report", str(results / "out"), str(trace), "--out", str(results / "report.html")]) == 0
+    return results / "report.html"
+
+
+def ledger_rows(results: Path) -> list[dict[str, Any]]:
+    with Ledger(results / "out") as ledger:
+        return ledger.rows()
+
+
+@needs_browser
+def test_figures_are_drawn_without_network_and_complaints(browser: Browser, page: Path) -> None:
+    browser.requested()
+    browser.open(page)
+    assert browser.run("return document.querySelectorAll('figure').length") == 5
+    assert browser.run("return document.querySelectorAll('figure .chart svg').length") == 5
+    assert browser.said() == []
+    assert browser.requested() == {page.as_uri()}
+    assert page.stat().st_size < MOST_BYTES < 3_000_000
+
+
+@needs_browser
+def test_numbers_are_those_of_the_ledger(browser: Browser, page: Path, results: Path) -> None:
+    browser.open(page)
+    cells = "row => [...row.cells].map(cell => cell.textContent)"
+    table = browser.run(f"return [...document.querySelectorAll('#hit-curves tbody tr')].map({cells})")
+    shown = {(bank, policy): numbers[:3] for bank, policy, *numbers in table}
+    rows = ledger_rows(results)
+    assert len(rows) == len(shown) == 6
+    for row in rows:
+        hits, best = (f"{100 * row[name]:.1f}" for name in ("hit_rate", "best_hit_rate"))
+        assert shown[row["bank"], row["policy"]] == [hits, best, f"{row['misses']:,}"]
+
+
+@needs_browser
+def test_names_do_not_become_markup(browser: Browser, tmp_path: Path) -> None:
+    """In titles, sentences, tables, commands, captions, figures and their tooltips."""
+    from flashmoe_sim.report.figures import hit_curves
+
+    rows = [
+        {"trace": name, "trace_id": name, "policy": other, "contract": "atomic", "prefetch": "none", "scope": "layer"}
+        | {"bank": bank, "hit_rate": 0.5, "best_hit_rate": 0.6, "resident_bytes": 1}
+        for name in HOSTILE[:1]
+        for other in HOSTILE
+        for bank in ("8", "16")
+    ]
+    said = " ".join(HOSTILE)
+    numbers = Table(((said, "left"),), ((said,),))
+    figure = Figure("hits", hit_curves(frame(rows)), said, numbers)
+    section = Section(said, (said, f"`{said}` and `", Verdict(said), Command(said), numbers, figure))
+    path = tmp_path / "page.html"
+    path.write_text(html(said, [section, section.__class__("more", (said,))]))
+    browser.open(path)
+    assert browser.said() == []
+    assert browser.run("return document.querySelectorAll('img:not(.still), iframe, [onerror]').length") == 0
+    assert browser.run("return [...document.scripts].map(one => one.type)") == ["application/json"] * 2 + ["", ""]
+    assert browser.run("return document.querySelector('h1').textContent") == said
+    assert browser.run("return document.querySelector('p').textContent") == said
+    assert HOSTILE[0] in browser.run("return document.querySelector('.chart').textContent")
+    point = "document.querySelector('.chart .mark-symbol path')"
+    browser.run(f"{point}.dispatchEvent(new MouseEvent('mousemove', {{bubbles: true, clientX: 9, clientY: 9}}))")
+    assert (
+        browser.run("return document.querySelectorAll('#vg-tooltip-element script, #vg-tooltip-element img').length")
+        == 0
+    )
+    assert browser.said() == []
+
+
+@needs_browser
+def test_it_follows_the_scheme_of_its_reader(browser: Browser, page: Path) -> None:
+    browser.open(page, scheme="dark")
+    colours = "const of = getComputedStyle(document.body); return [of.color, of.backgroundColor]"
+    label = "return document.querySelector('.chart svg .role-axis-label text').getAttribute('fill')"
+    dark = [*browser.run(colours), browser.run(label)]
+    browser.prefer("light")
+    browser.wait("return document.documentElement.dataset.drawn === 'light'")
+    assert len(set(zip(dark, [*browser.run(colours), browser.run(label)], strict=True))) == 3
+    assert dark[1] == "rgb(23, 24, 26)"
+    assert browser.run("return document.querySelectorAll('figure .chart svg').length") == 5
+
+
+@needs_browser
+def test_a_phone_does_not_scroll_sideways(browser: Browser, page: Path) -> None:
+    browser.open(page, width=360)
+    assert browser.run("return document.documentElement.scrollWidth") == 360
+    assert (
+        browser.run("return Math.max(...[...document.querySelectorAll('.chart svg')].map(one => one.clientWidth))")
+        <= 360
+    )
+
+
+@needs_browser
+def test_every_table_of_numbers_is_reached_by_keyboard(browser: Browser, page: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    browser.open(page)
+    reached = set()
+    for _ in range(40):
+        browser.driver.switch_to.active_element.send_keys(Keys.TAB)
+        if browser.run("return document.activeElement.tagName") == "SUMMARY":
+            reached.add(browser.run("return document.activeElement.closest('figure').id"))
+    assert reached == set(browser.run("return [...document.querySelectorAll('figure')].map(one => one.id)"))
+    browser.run("document.querySelector('summary').focus()")
+    browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    assert browser.run("return document.querySelector('details').open")
+    assert browser.run("return document.querySelector('details table').offsetHeight") > 0
+
+
+@needs_browser
+def test_figures_without_scripts(browser: Browser, page: Path) -> None:
+    browser.open(page, scripts=False)
+    shown = "return [...document.querySelectorAll('.still')].map(one => one.naturalWidth * one.offsetHeight > 0)"
+    browser.command(
+        "Emulation.setScriptExecutionDisabled", value=False
+    )  # for what is asked here; the page's have not run
+    assert browser.run(shown) == [True] * 5
+    assert browser.run("return document.querySelectorAll('.chart svg').length") == 0
+
+
+def test_a_page_that_would_be_too_large_has_fewer_pictures(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = page.read_text()
+    assert text.count('class="still"') == 5
+    monkeypatch.setattr("flashmoe_sim.report.page.MOST_BYTES", len(text.encode()) - 50_000)
+    again = page.with_name("smaller.html")
+    trace = next(page.parent.glob("*.jsonl"))
+    assert main(["report", str(page.parent / "out"), str(trace), "--out", str(again)]) == 0
+    assert again.stat().st_size < len(text.encode()) - 50_000
+    assert again.read_text().count('class="still"') < 5
+
+
+def test_results_without_a_ledger_or_a_trace(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "sent").mkdir()
+    shutil.copy(results / "out" / "results.parquet", tmp_path / "sent")
+    out = tmp_path / "report.html"
+    assert main(["report", str(tmp_path / "sent"), "--out", str(out), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["path"] == str(out)
+    assert said["bytes"] == out.stat().st_size
+    assert [one["title"] for one in said["sections"]][1:] == [
+        "How often a bank hits",
+        "What would add more",
+        "What this rests on",
+    ]
+    assert "add the trace that was swept" in out.read_text()
