@@ -57,7 +57,7 @@ from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.sweep.workers import run_on
 from flashmoe_sim.systems.told import AskedMemory, OneSystem, compare_as_told
 from flashmoe_sim.timeline.timed import time_replay
-from flashmoe_sim.trace.bundled import catalog
+from flashmoe_sim.trace.bundled import bundled_folder, catalog
 from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
 from flashmoe_sim.trace.load import load_trace as read_trace
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -79,6 +79,7 @@ __all__ = [
     "SimError",
     "Workload",
     "allocate",
+    "bundled_folder",
     "catalog",
     "ceilings",
     "compare",
