@@ -14,7 +14,6 @@ from jupyter_client.manager import KernelManager
 from tests.notebooks import ROOT, SOURCES, built, kernel
 
 MOST_BYTES = 100_000
-PICTURES = {"image/png", "image/svg+xml"}
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +25,14 @@ def manager() -> Iterator[KernelManager]:
 def shown(cell: Any) -> tuple[str, str, list[dict[str, Any]]]:
     """A cell without its pictures, which another version of a font draws differently."""
     outputs = [
-        {**output, "data": {kind: value for kind, value in output.get("data", {}).items() if kind not in PICTURES}}
+        {**output, **{part: _without_pictures(output.get(part, {})) for part in ("data", "metadata")}}
         for output in cell.get("outputs", [])
     ]
     return cell.cell_type, cell.source, outputs
+
+
+def _without_pictures(of: dict[str, Any]) -> dict[str, Any]:
+    return {kind: value for kind, value in of.items() if kind != "image/png"}
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)

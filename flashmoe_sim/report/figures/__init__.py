@@ -1,0 +1,31 @@
+"""The figures of reports, notebooks and papers: Vega-Lite charts, as values that a notebook shows and `save` writes.
+
+Needs the extra `report`. `style.styled` sets theme and width of any of them afterwards.
+"""
+
+from flashmoe_sim.report.figures.compared import systems
+from flashmoe_sim.report.figures.hits import hit_curves
+from flashmoe_sim.report.figures.layers import misses_by_layer
+from flashmoe_sim.report.figures.measured import predicted_measured
+from flashmoe_sim.report.figures.parts import waterfall
+from flashmoe_sim.report.figures.reuse import reuse_distances
+from flashmoe_sim.report.figures.save import save
+from flashmoe_sim.report.figures.speed import speeds
+from flashmoe_sim.report.figures.style import Chart, config, styled
+from flashmoe_sim.report.figures.use import drift, popularity
+
+__all__ = [
+    "Chart",
+    "config",
+    "drift",
+    "hit_curves",
+    "misses_by_layer",
+    "popularity",
+    "predicted_measured",
+    "reuse_distances",
+    "save",
+    "speeds",
+    "styled",
+    "systems",
+    "waterfall",
+]

@@ -1,0 +1,217 @@
+"""Lines against the bank, one for each policy and predictor: what hit rates and speeds share."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB, size
+from flashmoe_sim.policies.bank import brief_bank, parse_bank
+from flashmoe_sim.report.figures.style import DASHES, HEIGHT, SHAPES, Row, cleaned, labels, spread, values
+from flashmoe_sim.sweep.summary import foresees
+
+if TYPE_CHECKING:
+    import altair
+
+MOST_NAMED = 6  # lines with their names at their ends
+MOST_COLOURED = 8
+BEST_COLOURED = 5
+MOST_MARKERS = 20  # of a line
+MOST_TICKS = 24
+LOGARITHMIC = 8  # if the largest bank is so many times the smallest
+LETTER_PIXELS = 16
+
+
+@dataclass(frozen=True)
+class Named:
+    """Lines with their names. coloured: the names with a colour of their own, in order; others: how many have none."""
+
+    of: dict[tuple[str, ...], str]
+    coloured: tuple[str, ...]
+
+    @property
+    def others(self) -> int:
+        return len(self.of) - len(self.coloured)
+
+
+def line_of(row: Row) -> tuple[str, ...]:
+    """What makes a line: the policy, the predictor and the contract."""
+    return row["policy"], row["prefetch"], row["contract"]
+
+
+def named(rows: Sequence[Row], worth: str) -> Named:
+    """Name every line; of more than 8, the 5 best by `worth` that do not know the future and lru have colours."""
+    of_line: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        of_line.setdefault(line_of(row), []).append(row)
+    contracts = [row["contract"] for row in rows]
+    usual = max(dict.fromkeys(contracts), key=contracts.count)
+    texts = {}
+    for policy, prefetch, contract in of_line:
+        text = policy if prefetch in (None, "none") else f"{policy} + {prefetch}"
+        texts[policy, prefetch, contract] = text if contract == usual else f"{text} ({contract})"
+    shown = labels(list(texts.values()))
+    names = {line: shown[text] for line, text in texts.items()}
+    lines = list(of_line)
+    if len(lines) > MOST_COLOURED:
+        mean = {line: sum(row[worth] for row in some) / len(some) for line, some in of_line.items()}
+        real = [line for line, some in of_line.items() if not foresees(some[0])]
+        best = sorted(real, key=mean.__getitem__, reverse=True)[:BEST_COLOURED]
+        lines = [*best, *(line for line in lines if line[:2] == ("lru", "none") and line not in best)]
+    return Named(names, tuple(names[line] for line in lines))
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The banks of a figure. of: the place of each bank's text. memory: its bytes as text, or empty."""
+
+    title: list[str]
+    of: dict[str, float]
+    memory: dict[str, str]
+
+    @property
+    def logarithmic(self) -> bool:
+        low, high = min(self.of.values()), max(self.of.values())
+        return high >= LOGARITHMIC * low
+
+    def x(self, **more: Any) -> altair.X:
+        """The channel of the banks, with their memory below their slots."""
+        import altair
+
+        ticks = self.ticks()
+        texts = [[f"{place:,g}", *([self.memory[bank]] if self.memory[bank] else [])] for bank, place in ticks.items()]
+        chosen = json.dumps([text if len(text) > 1 else text[0] for text in texts])
+        low, high = min(self.of.values()), max(self.of.values())
+        ends = (low, high) if low < high else (low / 1.5, high * 1.5)
+        return altair.X(
+            "x:Q",
+            scale=altair.Scale(type="log" if self.logarithmic else "linear", base=2, domain=ends, nice=False)
+            if self.logarithmic
+            else altair.Scale(domain=ends, nice=False, zero=False),
+            axis=altair.Axis(
+                title=self.title,
+                values=list(ticks.values()),
+                labelExpr=f"{chosen}[indexof({json.dumps(list(ticks.values()))}, datum.value)]",
+                labelOverlap="greedy",
+                labelSeparation=6,
+                labelFlush=False,
+            ),
+            **more,
+        )
+
+    def ticks(self) -> dict[str, float]:
+        """The banks with a tick: all, or as many as fit, evenly apart on the axis."""
+        banks = sorted(self.of, key=self.of.__getitem__)
+        if len(banks) <= MOST_TICKS:
+            return {bank: self.of[bank] for bank in banks}
+        place = math.log if self.logarithmic else float
+        low, high = place(self.of[banks[0]]), place(self.of[banks[-1]])
+        wanted = [low + (high - low) * one / (MOST_TICKS - 1) for one in range(MOST_TICKS)]
+        chosen = [min(banks, key=lambda bank: abs(place(self.of[bank]) - one)) for one in wanted]
+        return {bank: self.of[bank] for bank in dict.fromkeys(chosen)}
+
+
+def bank_axis(rows: Sequence[Row]) -> Axis:
+    """The axis of all banks of some rows. Raises BadInput for banks partly in slots and partly in bytes."""
+    banks = {text: parse_bank(text) for text in dict.fromkeys(row["bank"] for row in rows)}
+    if len({bank.in_slots for bank in banks.values()}) > 1:
+        raise BadInput("banks in slots and in bytes have no axis in common; draw them one after the other")
+    in_slots = next(iter(banks.values())).in_slots
+    memory = {row["bank"]: row["resident_bytes"] for row in rows}
+    scope = ", in one bank" if rows[0]["scope"] == "global" else ""
+    if not in_slots:
+        places = {text: bank.size / GIB for text, bank in banks.items()}
+        return Axis([f"bank of all layers{scope}, GiB"], places, dict.fromkeys(banks, ""))
+    of_each = "slots of each layer" if not any(bank.by_layer for bank in banks.values()) else "mean slots of a layer"
+    known = all(one is not None for one in memory.values())
+    return Axis(
+        [f"bank, {of_each}{scope}" + ("; below, memory of all banks" if known else "")],
+        {text: float(bank.size) for text, bank in banks.items()},
+        {text: size(memory[text]) if known else "" for text in banks},
+    )
+
+
+def points(rows: Sequence[Row], names: Named, axis: Axis, value: str, scale: float, **more: str) -> list[Row]:
+    """A row for each point of a line: line, x, y, bank, memory, and the columns of `more` under its names, scaled."""
+    return [
+        {
+            "line": names.of[line_of(row)],
+            "x": axis.of[row["bank"]],
+            "y": scale * row[value],
+            "bank": cleaned(brief_bank(row["bank"])),
+            "memory": axis.memory[row["bank"]] or "not known",
+            **{name: scale * row[column] for name, column in more.items() if row[column] is not None},
+        }
+        for row in rows
+        if row[value] is not None
+    ]
+
+
+def line_layers(data: list[Row], names: Named, axis: Axis, y: Any, *, panels: int, top: float) -> list[Any]:
+    """The layers of lines: grey ones, coloured ones, their markers, and names at their ends if there are few.
+
+    top: the value at the upper end of the y axis.
+    """
+    import altair
+
+    places = sorted(dict.fromkeys(axis.of.values()))
+    every = -(-len(places) // MOST_MARKERS)
+    marked = {place for number, place in enumerate(places) if number % every == 0}
+    coloured = [row for row in data if row["line"] in names.coloured]
+    at_ends = len(names.coloured) <= MOST_NAMED and panels == 1 and not names.others
+    legend = None if at_ends else altair.Legend(title=None)
+    order = list(names.coloured)
+    colour = altair.Color("line:N", scale=altair.Scale(domain=order), legend=legend)
+    shapes = [SHAPES[number % len(SHAPES)] for number in range(len(order))]
+    shape = altair.Shape("line:N", scale=altair.Scale(domain=order, range=shapes), legend=legend)
+    dashes = [DASHES[number % len(DASHES)] for number in range(len(order))]
+    dash = altair.StrokeDash("line:N", scale=altair.Scale(domain=order, range=dashes), legend=None)
+    toggled = altair.selection_point(name="shown", fields=["line"], bind="legend")
+    faded = altair.value(1) if at_ends else altair.when(toggled).then(altair.value(1)).otherwise(altair.value(0.12))
+    tooltip = [
+        altair.Tooltip("line:N", title="policy"),
+        altair.Tooltip("bank:N"),
+        altair.Tooltip("memory:N"),
+        altair.Tooltip("y:Q", title=y.axis.title, format=".4g"),
+    ]
+    layers = []
+    if names.others:
+        grey = [row for row in data if row["line"] not in names.coloured]
+        layers.append(
+            altair.Chart(values(grey))
+            .mark_line(style="other")
+            .encode(x=axis.x(), y=y, detail="line:N", tooltip=tooltip[:1])
+        )
+    drawn = altair.Chart(values(coloured)).encode(x=axis.x(), y=y, color=colour, opacity=faded)
+    layers.append(drawn.mark_line().encode(strokeDash=dash))
+    seen = altair.Chart(values(row for row in coloured if row["x"] in marked or len(places) == 1))
+    spots = seen.mark_point().encode(x=axis.x(), y=y, color=colour, shape=shape, opacity=faded, tooltip=tooltip)
+    layers.append(spots if at_ends else spots.add_params(toggled))
+    if at_ends:
+        layers += _end_labels(coloured, axis, y, colour, shape, top=top)
+    return layers
+
+
+def _end_labels(data: list[Row], axis: Axis, y: Any, colour: Any, shape: Any, *, top: float) -> list[Any]:
+    """The name of each line right of its last point, moved so that none covers another."""
+    import altair
+
+    last: dict[str, Row] = {}
+    for row in data:
+        if row["line"] not in last or row["x"] > last[row["line"]]["x"]:
+            last[row["line"]] = row
+    right = max(axis.of.values())
+    heights = spread([row["y"] for row in last.values()], LETTER_PIXELS * top / HEIGHT, 0, top)
+    ends = [
+        {"line": line, "x": right if len(axis.of) > 1 else row["x"], "y": height}
+        for (line, row), height in zip(last.items(), heights, strict=True)
+    ]
+    placed = altair.Chart(values(ends)).encode(x=axis.x(), y=y)
+    return [
+        placed.mark_point(xOffset=14).encode(color=colour, shape=shape),
+        placed.mark_text(align="left", dx=23, style="named").encode(text="line:N"),
+    ]

@@ -1,0 +1,32 @@
+"""Figures as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.whole import atomic_writer
+from flashmoe_sim.report.figures.style import INSTALL, Chart
+
+
+def save(chart: Chart, path: str | Path) -> Path:
+    """Write a figure as PNG (at twice its size), SVG or PDF, by the end of the path; no browser is needed.
+
+    Raises BadInput for another ending, and without the extra `report`.
+    """
+    try:
+        import vl_convert
+    except ImportError:
+        raise BadInput(f"saving figures needs the package vl-convert-python: {INSTALL}") from None
+    path, spec = Path(path), chart.to_json()
+    if path.suffix == ".svg":
+        drawn: bytes = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]).encode()
+    elif path.suffix == ".png":
+        drawn = vl_convert.vegalite_to_png(spec, scale=2, allowed_base_urls=[])
+    elif path.suffix == ".pdf":
+        drawn = vl_convert.vegalite_to_pdf(spec, allowed_base_urls=[])
+    else:
+        raise BadInput(f"{path}: a figure is saved as .png, .svg or .pdf; give it one of these endings")
+    with atomic_writer(path, force=True) as stream:
+        stream.write(drawn)
+    return path

@@ -1,0 +1,214 @@
+"""How every figure looks: colours, fonts, light and dark, and the text of others in it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from flashmoe_sim.io.errors import BadInput, shortened
+from flashmoe_sim.io.printable import UNPRINTABLE
+
+if TYPE_CHECKING:
+    import altair
+
+    Chart: TypeAlias = altair.LayerChart | altair.ConcatChart
+
+Theme = Literal["light", "dark"]
+Row = dict[str, Any]
+
+INSTALL = "pip install '.[report]'"
+FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
+HEIGHT = 300
+WIDTH = 640
+NARROW = 480  # panels and entries of legends stand below each other
+PHONE = 320  # what a title must fit whose width is not known
+SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right", "triangle-left")
+DASHES: tuple[list[int], ...] = ([1, 0], [6, 2], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3], [10, 4], [6, 2, 2, 2, 2, 2])
+MOST_LETTERS = 28  # of a name in a figure
+
+
+class Palette(NamedTuple):
+    """lines: the colours of Okabe and Ito, in the dark some of them lighter. quiet: text beside the point."""
+
+    text: str
+    quiet: str
+    grid: str
+    other: str
+    lines: tuple[str, ...]
+
+
+PALETTES: dict[Theme, Palette] = {
+    "light": Palette(
+        "#1b1b1b",
+        "#5c5c5c",
+        "#e4e4e4",
+        "#b4b4b4",
+        ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f5539", "#7a7a7a"),
+    ),
+    "dark": Palette(
+        "#ececec",
+        "#b0b0b0",
+        "#3a3a3a",
+        "#6a6a6a",
+        ("#3d9be0", "#f27d2e", "#1fb78d", "#dd97bd", "#f0b429", "#8fd0f5", "#b98a68", "#a5a5a5"),
+    ),
+}
+
+
+def altair_module() -> Any:
+    """The package altair. Raises BadInput if it is not installed."""
+    try:
+        import altair
+    except ImportError:
+        raise BadInput(f"figures need the package altair: {INSTALL}") from None
+    return altair
+
+
+def styled(chart: Chart, *, theme: Theme = "light", width: int | Literal["container"] = WIDTH) -> Chart:
+    """The chart in a theme, as wide as asked: pixels of all panels together, or `container` as wide as its element.
+
+    A page that switches themes embeds `chart.to_dict()` without its `config`, and gives vega-embed `config(theme)`.
+    Raises BadInput for panels of several traces in a container: give pixels, or make a chart for each trace.
+    """
+    import altair
+
+    told = chart.copy(deep=False)
+    if isinstance(told, altair.ConcatChart):
+        if width == "container":
+            raise BadInput("a figure of several traces has no width of a container: give pixels, or one trace")
+        told.columns = 1 if width < NARROW else 2
+        panel = width // told.columns - 75
+        told.concat = [one.properties(width=panel) for one in told.concat]
+    else:
+        told.width = width
+        told.autosize = altair.AutoSizeParams(type="fit-x", contains="padding")
+    title = told.title
+    pixels = PHONE if width == "container" else width
+    told.title = altair.TitleParams(
+        text=_wrapped(title.text, pixels / 8.2), subtitle=_wrapped(title.subtitle, pixels / 6.3)
+    )
+    told.config = altair.Config(**config(theme))
+    if pixels < NARROW:
+        told.config.legend.columns = 2
+    return told
+
+
+def _wrapped(text: str | list[str], letters: float) -> list[str]:
+    return textwrap.wrap(text if isinstance(text, str) else " ".join(text), int(letters))
+
+
+def config(theme: Theme) -> dict[str, Any]:
+    """The Vega-Lite configuration of a theme: all colours but those of heat maps, on a transparent background."""
+    text, quiet, grid, other, lines = PALETTES[theme]
+    ruled = {"color": text, "strokeWidth": 1.2, "strokeDash": [5, 3]}
+    return {
+        "background": "transparent",
+        "font": FONT,
+        "padding": 8,
+        "view": {"stroke": None},
+        "mark": {"tooltip": None},
+        "title": {
+            "anchor": "start",
+            "frame": "group",
+            "color": text,
+            "fontSize": 15,
+            "fontWeight": 600,
+            "subtitleColor": quiet,
+            "subtitleFontSize": 12,
+            "subtitlePadding": 4,
+            "offset": 12,
+        },
+        "axis": {
+            "labelColor": quiet,
+            "titleColor": text,
+            "titleFontWeight": "normal",
+            "titleFontSize": 12,
+            "labelFontSize": 11,
+            "gridColor": grid,
+            "domainColor": quiet,
+            "tickColor": quiet,
+            "titlePadding": 8,
+        },
+        "axisX": {"grid": False},
+        "axisY": {"domain": False, "ticks": False},
+        "legend": {
+            "orient": "top",
+            "title": None,
+            "columns": 4,
+            "labelColor": text,
+            "titleColor": text,
+            "titleFontWeight": "normal",
+            "labelFontSize": 12,
+            "labelLimit": 200,
+            "symbolStrokeWidth": 2,
+            "symbolSize": 90,
+        },
+        "line": {"strokeWidth": 2},
+        "point": {"size": 45, "filled": True, "opacity": 1},
+        "text": {"color": text, "fontSize": 12},
+        "rule": {"color": quiet},
+        "range": {"category": list(lines), "symbol": list(SHAPES)},
+        "style": {
+            "ceiling": ruled,
+            "shade": {"color": quiet, "opacity": 0.12},
+            "band": {"opacity": 0.18},
+            "other": {"color": other, "strokeWidth": 1, "opacity": 0.7},
+            "note": {"color": quiet, "fontSize": 11},
+            "named": {"color": text, "fontSize": 12},
+            "strong": {"color": text, "strokeWidth": 3},
+        },
+    }
+
+
+def titled(chart: Chart, title: str, subtitle: str, description: str) -> Chart:
+    """The chart with its texts, in the light theme; description: what a screen reader says, with the main number."""
+    import altair
+
+    named = altair.TitleParams(text=cleaned(title), subtitle=cleaned(subtitle))
+    return styled(chart.properties(title=named, description=cleaned(description)))
+
+
+def values(rows: Iterable[Row]) -> Any:
+    """Rows as the data of a chart."""
+    import altair
+
+    return altair.InlineData(values=list(rows))
+
+
+def cleaned(text: str) -> str:
+    """The text in one line, without characters that are not to be seen."""
+    return " ".join(UNPRINTABLE.sub("", text.replace("\n", " ").replace("\t", " ")).split())
+
+
+def label(text: str, letters: int = MOST_LETTERS) -> str:
+    """A name of somebody else's as a figure shows it."""
+    return shortened(cleaned(text), letters) or "-"
+
+
+def labels(texts: Sequence[str], letters: int = MOST_LETTERS) -> dict[str, str]:
+    """The label of each text; texts that look alike when shortened get numbers."""
+    found: dict[str, str] = {}
+    for text in dict.fromkeys(texts):
+        name, number = label(text, letters), 1
+        while name in found.values():
+            number += 1
+            name = f"{label(text, letters - 4)} ({number})"
+        found[text] = name
+    return found
+
+
+def spread(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """The places moved as little as it takes to be `gap` apart and from `low` to `high`, in the same order.
+
+    If there is no room for so many, they are as far apart as there is.
+    """
+    order = sorted(range(len(places)), key=lambda one: places[one])
+    gap = min(gap, (high - low) / max(len(places) - 1, 1))
+    moved = [0.0] * len(places)
+    floor = low
+    for rank, one in enumerate(order):
+        ceiling = high - gap * (len(order) - 1 - rank)
+        moved[one] = min(max(places[one], floor), ceiling)
+        floor = moved[one] + gap
+    return moved
