@@ -67,6 +67,7 @@ class Ceilings(InNotebook):
     """The ceilings of one setup on one machine, `this` first, and the verdict.
 
     notes: of rows that are missing, why; of `stock`, whether it fits. floor: of every resource how long it is busy.
+    part_ms_per_token: of `this`, the parts of a token's time by timeline.names.PARTS.
     """
 
     trace: str
@@ -80,6 +81,7 @@ class Ceilings(InNotebook):
     verdict: SpeedVerdict
     rows: tuple[Ceiling, ...]
     floor: Floor
+    part_ms_per_token: dict[str, float]
     notes: tuple[str, ...]
 
     def row(self, name: str) -> Ceiling | None:
@@ -147,6 +149,7 @@ def ceilings(
         verdict=speed_verdict(held, speeds[THIS], named, hardware),
         rows=tuple(rows),
         floor=floor,
+        part_ms_per_token=timed.timing.part_ms_per_token,
         notes=tuple(notes),
     )
 

@@ -7,23 +7,12 @@ from typing import TYPE_CHECKING
 from flashmoe_sim.cli.common import print_table
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import size
+from flashmoe_sim.timeline.names import PART_WORDS
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import Machine
     from flashmoe_sim.timeline.timed import Timed
 
-WORDS = {
-    "dense": "dense part of the layers",
-    "host": "host: finding slots, installing",
-    "experts": "computing experts",
-    "cold_lane": "waiting for the CPU's experts",
-    "merge": "joining the two lanes",
-    "read": "waiting for reads",
-    "upload": "waiting for uploads",
-    "late": "waiting for late prefetches",
-    "ahead": "reading ahead",
-    "output": "output layer",
-}
 LEAST_SHARE = 0.0005
 
 
@@ -61,7 +50,7 @@ def print_timing(timed: Timed, machine: Machine, *, execution: str, bottleneck: 
         rows.append(("a token", f"{three(per_token)} ms"))
     for name, ms in timing.part_ms_per_token.items():
         if ms > LEAST_SHARE * per_token:
-            rows.append((f"  {WORDS[name]}", f"{three(ms)} ms  ({ms / per_token:.0%})"))
+            rows.append((f"  {PART_WORDS[name]}", f"{three(ms)} ms  ({ms / per_token:.0%})"))
     rows.append(("what holds it back most", BOTTLENECKS[bottleneck]))
     rows.append(("read from storage", size(timed.storage_bytes)))
     rows.append(("read from the page cache", size(timed.page_cache_bytes)))

@@ -11,6 +11,19 @@ PARTS = ("dense", "host", "experts", "cold_lane", "merge", "read", "upload", "la
 N_PARTS = len(PARTS)
 DENSE, HOST, EXPERTS, COLD_LANE, MERGE, READ, UPLOAD, LATE, AHEAD, OUTPUT = range(N_PARTS)
 
+PART_WORDS = {
+    "dense": "dense part of the layers",
+    "host": "host: finding slots, installing",
+    "experts": "computing experts",
+    "cold_lane": "waiting for the CPU's experts",
+    "merge": "joining the two lanes",
+    "read": "waiting for reads",
+    "upload": "waiting for uploads",
+    "late": "waiting for late prefetches",
+    "ahead": "reading ahead",
+    "output": "output layer",
+}
+
 # The parts in which the unit that computes waits for something else.
 STALLS = ("host", "cold_lane", "read", "upload", "late", "ahead")
 

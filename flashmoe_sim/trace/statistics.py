@@ -14,7 +14,7 @@ from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.trace.counting import count_aliased, count_requests
 from flashmoe_sim.trace.layer_counts import LayerCounts, fresh
 from flashmoe_sim.trace.phases import find_phases
-from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
+from flashmoe_sim.trace.routing import PHASE_PROMPT, LayerView, RoutingTrace
 
 if TYPE_CHECKING:
     import polars
@@ -131,11 +131,7 @@ def inspect(trace: RoutingTrace, *, banks: Sequence[int] = ()) -> TraceStatistic
     Raises BadInput for a trace without calls or a bank smaller than 1.
     """
     check_asked(trace.name, trace.calls, banks)
-    layers = []
-    for view in trace.by_layer:
-        n_experts = max(trace.n_experts.get(view.layer, 0), int(view.expert.max(initial=0)) + 1)
-        layers.append(LayerCounts(view.layer, n_experts))
-        layers[-1].add(view, trace.n_tokens[view.call])
+    layers = count_layers(trace)
     prompt_share, recorded = _prompt_share(trace)
     return summary(
         trace,
@@ -146,6 +142,20 @@ def inspect(trace: RoutingTrace, *, banks: Sequence[int] = ()) -> TraceStatistic
         phases_recorded=recorded,
         banks=banks,
     )
+
+
+def count_layers(trace: RoutingTrace) -> list[LayerCounts]:
+    """What every layer of a trace comes to."""
+    layers = []
+    for view in trace.by_layer:
+        layers.append(LayerCounts(view.layer, experts_of(trace, view)))
+        layers[-1].add(view, trace.n_tokens[view.call])
+    return layers
+
+
+def experts_of(trace: RoutingTrace, view: LayerView) -> int:
+    """How many experts a layer has, or at least uses."""
+    return max(trace.n_experts.get(view.layer, 0), int(view.expert.max(initial=0)) + 1)
 
 
 def check_asked(name: str, calls: int, banks: Sequence[int]) -> None:

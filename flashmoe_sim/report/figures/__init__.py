@@ -8,14 +8,12 @@ from flashmoe_sim.report.figures.hits import hit_curves
 from flashmoe_sim.report.figures.layers import misses_by_layer
 from flashmoe_sim.report.figures.measured import predicted_measured
 from flashmoe_sim.report.figures.parts import waterfall
-from flashmoe_sim.report.figures.reuse import reuse_distances
 from flashmoe_sim.report.figures.save import save
 from flashmoe_sim.report.figures.speed import speeds
-from flashmoe_sim.report.figures.style import Chart, config, styled
-from flashmoe_sim.report.figures.use import drift, popularity
+from flashmoe_sim.report.figures.style import config, styled
+from flashmoe_sim.report.figures.use import drift, popularity, reuse_distances
 
 __all__ = [
-    "Chart",
     "config",
     "drift",
     "hit_curves",

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.report.figures.style import Chart
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.numbers import three
+from flashmoe_sim.io.sizes import size
+from flashmoe_sim.report.figures.rows import LINE, ROW, place, y
+from flashmoe_sim.report.figures.style import Chart, Row, altair_module, cleaned, label, labels, titled, values
 
 if TYPE_CHECKING:
     import polars
+
+WAITS = {"read_ms": "reads", "upload_ms": "uploads to the GPU", "cpu_ms": "experts on the CPU"}
+NOTHING = "nothing"
+LEAST_MS = 1e-9
+LINE_LETTERS = 50  # of a reason
+NAME_LETTERS = 44
 
 
 def systems(table: polars.DataFrame) -> Chart:
@@ -17,4 +28,78 @@ def systems(table: polars.DataFrame) -> Chart:
         upload_ms, cpu_ms, gpu_bytes, ram_bytes and hit_rate. What cannot run is listed below with the reason.
     Raises BadInput without rows.
     """
-    raise NotImplementedError
+    altair = altair_module()
+    every = table.to_dicts()
+    if not every:
+        raise BadInput("systems: no rows; give the table of a comparison")
+    ran = sorted((row for row in every if row["tok_s"] is not None), key=lambda row: -row["tok_s"])
+    cannot = [row for row in every if row["tok_s"] is None]
+    names = labels([row["setting"] for row in every], NAME_LETTERS)
+    rows = [_row(row, names[row["setting"]]) | place(ROW * number) for number, row in enumerate(ran)]
+    notes, top = [], float(ROW * len(ran))
+    for row in cannot:
+        reason = cleaned(row["why_not"] or "no speed")
+        lines = textwrap.wrap(reason, LINE_LETTERS, max_lines=3, placeholder=" ...")
+        notes.append({"name": f"{names[row['setting']]}: does not run", "text_y": top})
+        notes += [{"why": line, "text_y": top + LINE * (number + 1)} for number, line in enumerate(lines)]
+        top += LINE * (len(lines) + 1) + 8
+    height = int(top) or ROW
+    fastest = max((row["hi"] for row in rows), default=1.0)
+    scale = altair.Scale(domain=(0, fastest), nice=False)
+    axis = altair.Axis(title="tokens a second", orient="top", tickCount=6) if rows else None
+    x = altair.X("tok_s:Q", scale=scale, axis=axis)
+    waits = [wait for wait in (*WAITS.values(), NOTHING) if any(row["waits"] == wait for row in rows)]
+    all_waits = [*WAITS.values(), NOTHING]
+    colour = altair.Color(
+        "waits:N",
+        scale=altair.Scale(domain=all_waits),
+        legend=altair.Legend(title="misses wait for", values=waits) if rows else None,
+    )
+    data = altair.Chart(values(rows))
+    tooltip = [altair.Tooltip(f"{name}:N") for name in ("system", "speed", "waits", "hit rate", "GPU", "RAM")]
+    drawn = [
+        data.mark_rect(opacity=0.85).encode(
+            x=x, x2=altair.datum(0), y=y("upper", height), y2="lower:Q", color=colour, tooltip=tooltip
+        ),
+        data.mark_rule(style="ceiling", strokeDash=[1, 0]).encode(
+            x=altair.X("lo:Q", scale=scale, axis=axis), x2="hi:Q", y=y("middle", height)
+        ),
+        data.mark_text(align="left", dx=6, style="note").encode(
+            x=altair.X("hi:Q", scale=scale, axis=axis), y=y("middle", height), text="speed:N"
+        ),
+        data.mark_text(align="left", baseline="top", style="named").encode(
+            x=altair.value(0), y=y("text_y", height), text="system:N"
+        ),
+    ]
+    listed = altair.Chart(values(notes)).encode(x=altair.value(0), y=y("text_y", height))
+    reasons = [
+        listed.mark_text(align="left", baseline="top", style="named").encode(text="name:N"),
+        listed.mark_text(align="left", baseline="top", style="note").encode(text="why:N"),
+    ]
+    chart = altair.layer(*(drawn if rows else []), *(reasons if notes else [])).properties(height=height)
+    if not ran:
+        said = "None of them runs there."
+    else:
+        said = f"{label(ran[0]['setting'])} is the fastest: {rows[0]['speed']}."
+        if cannot:
+            said += f" {len(cannot)} of {len(every)} do not run."
+    lines = " Lines: 90 % intervals." if rows else ""
+    return titled(chart, "Systems by decode speed", f"{said}{lines}", f"Systems by decode speed. {said}")
+
+
+def _row(row: Row, name: str) -> Row:
+    waited = {wait: row[column] or 0.0 for column, wait in WAITS.items()}
+    longest = max(waited, key=waited.__getitem__)
+    lo, hi = (row[end] if row[end] is not None else row["tok_s"] for end in ("tok_s_lo", "tok_s_hi"))
+    interval = f" ({three(lo)} to {three(hi)})" if lo < hi else ""
+    return {
+        "system": name,
+        "tok_s": row["tok_s"],
+        "lo": lo,
+        "hi": hi,
+        "speed": f"{three(row['tok_s'])} tok/s{interval}",
+        "waits": longest if waited[longest] > LEAST_MS else NOTHING,
+        "hit rate": "-" if row["hit_rate"] is None else f"{row['hit_rate']:.1%}",
+        "GPU": size(row["gpu_bytes"]),
+        "RAM": size(row["ram_bytes"]),
+    }

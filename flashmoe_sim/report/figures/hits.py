@@ -5,27 +5,41 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.report.figures.lines import Axis, Named, bank_axis, line_layers, line_of, named, points
+from flashmoe_sim.report.figures.lines import (
+    Axis,
+    Named,
+    bank_axis,
+    line_layers,
+    line_of,
+    named,
+    points,
+    toggled_by_legend,
+)
 from flashmoe_sim.report.figures.style import HEIGHT, Chart, Row, altair_module, label, titled, values
 
 if TYPE_CHECKING:
     import polars
 
 MOST_TRACES = 4
-BEST = "min: no policy does better"
+HIT_RATE = "hit rate, %"
+TENS = 10
+ROOM = 5  # points of hit rate below the lowest line
+LEAST_START = 40  # an axis starts at 0 unless every line is above this
 
 
 def hit_curves(rows: polars.DataFrame) -> Chart:
     """Hit rate against the bank, a line for each policy and predictor, under the best that any policy could do.
 
-    rows: schema.RESULT_COLUMNS, as `sweep` and `curve` return them. Read are trace, trace_id, policy, contract, prefetch,
-        scope, bank, hit_rate, resident_bytes and best_hit_rate. Rows that differ in machine alone are drawn once. Up to
-        4 traces have a panel each; the title says how many are left out.
+    rows: schema.RESULT_COLUMNS, as `sweep` and `curve` return them. Read are trace, trace_id, policy, contract,
+        prefetch, scope, bank, hit_rate, resident_bytes and best_hit_rate. Rows that differ in machine alone are drawn
+        once. Up to 4 traces have a panel each; the title says how many are left out.
     Raises BadInput without rows, and for banks that are partly in slots and partly in bytes.
     """
     altair = altair_module()
     alike = ("trace_id", "trace", "policy", "prefetch", "contract", "bank")
-    known = [row for row in rows.unique(alike, maintain_order=True, keep="first").to_dicts() if row["hit_rate"] is not None]
+    known = [
+        row for row in rows.unique(alike, maintain_order=True, keep="first").to_dicts() if row["hit_rate"] is not None
+    ]
     if not known:
         raise BadInput("hit curves: no row has a hit rate; give the rows of a sweep or a curve")
     of_trace: dict[tuple[str, str], list[Row]] = {}
@@ -35,35 +49,43 @@ def hit_curves(rows: polars.DataFrame) -> Chart:
     optimum = any(_ceiling(some) for some in shown.values())
     drawn = [row for some in shown.values() for row in some if not (optimum and line_of(row)[:2] == ("min", "none"))]
     names = named(drawn, "hit_rate") if drawn else Named({}, ())
-    panels = [_panel(some, names, panels=len(shown)) for some in shown.values()]
+    toggled = None if names.few and len(shown) == 1 else toggled_by_legend()
+    lowest = 100 * min(row["hit_rate"] for row in drawn or known)
+    low = 0.0 if lowest < LEAST_START else (lowest - ROOM) // TENS * TENS
+    panels = [_panel(some, names, toggled, low) for some in shown.values()]
     first, of = next(iter(shown.values())), [label(name, 40) for _, name in shown]
     subtitle = _said(first)
     if names.others:
         subtitle += f" Grey: {names.others} others."
     description = f"Hit rate against the bank. {subtitle}"
+    if toggled is not None:
+        panels[0] = panels[0].add_params(toggled)  # it holds for all panels; altair warns if each has it
     if len(panels) == 1:
         return titled(panels[0], f"Hit rate against the bank: {of[0]}", subtitle, description)
     title = "Hit rate against the bank"
     if len(of_trace) > len(shown):
         title += f": the first {len(shown)} of {len(of_trace)} traces"
-    named_panels = [panel.properties(title=name) for panel, name in zip(panels, of, strict=True)]
+    named_panels = [
+        panel.properties(title=altair.TitleParams(name, fontSize=13, offset=6))
+        for panel, name in zip(panels, of, strict=True)
+    ]
     together = altair.concat(*named_panels, columns=2).resolve_scale(color="shared", shape="shared")
-    return titled(together, title, f"{of[0]}: {subtitle}", description)
+    return titled(together, title, f"{of[0]}: {subtitle[0].lower()}{subtitle[1:]}", description)
 
 
-def _panel(rows: list[Row], names: Named, *, panels: int) -> Any:
+def _panel(rows: list[Row], names: Named, toggled: Any, low: float) -> Any:
     import altair
 
     axis = bank_axis(rows)
     y = altair.Y(
         "y:Q",
-        scale=altair.Scale(domain=(0, 100)),
-        axis=altair.Axis(title="hit rate, %", tickCount=5),
+        scale=altair.Scale(domain=(low, 100)),
+        axis=altair.Axis(title=HIT_RATE, tickCount=5),
     )
     layers = _best_layers(rows, axis, y)
     if names.of:
         data = points([row for row in rows if line_of(row) in names.of], names, axis, "hit_rate", 100)
-        layers += line_layers(data, names, axis, y, panels=panels, top=100)
+        layers += line_layers(data, names, axis, y, said=HIT_RATE, toggled=toggled, low=low, top=100)
     return altair.layer(*layers).properties(height=HEIGHT)
 
 
@@ -74,7 +96,7 @@ def _ceiling(rows: list[Row]) -> dict[str, float]:
 
 
 def _best_layers(rows: list[Row], axis: Axis, y: Any) -> list[Any]:
-    """The ceiling, what lies above it shaded, and its name."""
+    """The ceiling, and what lies above it shaded."""
     import altair
 
     best = [{"x": axis.of[bank], "y": 100 * rate, "top": 100} for bank, rate in _ceiling(rows).items()]
@@ -82,21 +104,16 @@ def _best_layers(rows: list[Row], axis: Axis, y: Any) -> list[Any]:
         return []
     best.sort(key=lambda row: row["x"])
     ceiling = altair.Chart(values(best)).encode(x=axis.x(), y=y)
-    middle = best[(len(best) - 1) // 2]
     return [
         ceiling.mark_area(style="shade").encode(y2="top:Q"),
         ceiling.mark_line(style="ceiling") if len(best) > 1 else ceiling.mark_tick(style="ceiling", width=120),
-        altair.Chart(values([{"x": middle["x"], "y": 100, "text": BEST}]))
-        .mark_text(style="note", baseline="top", dy=4)
-        .encode(x=axis.x(), y=y, text="text:N"),
     ]
 
 
 def _said(rows: list[Row]) -> str:
     """The hit rates at the middle bank, in words."""
-    sizes = bank_axis(rows).of
-    order = sorted(sizes, key=sizes.__getitem__)
-    bank = order[len(order) // 2]
+    ticks = list(bank_axis(rows).ticks())
+    bank = ticks[len(ticks) // 2]
     at = {row["policy"]: row["hit_rate"] for row in rows if row["bank"] == bank and row["policy"] != "min"}
     best = _ceiling(rows).get(bank)
     parts = []
@@ -104,6 +121,6 @@ def _said(rows: list[Row]) -> str:
         policy = "lru" if "lru" in at else max(at, key=at.__getitem__)
         parts.append(f"{label(policy)} hits {at[policy]:.1%}")
     if best is not None:
-        parts.append(f"the best possible is {best:.1%}")
+        parts.append(f"min (dashed), the best from an empty bank, {best:.1%}")
     unit = " slots" if bank.isdigit() else ""
     return f"At a bank of {label(bank)}{unit}, {', '.join(parts)}."

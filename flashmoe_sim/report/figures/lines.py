@@ -23,6 +23,7 @@ BEST_COLOURED = 5
 MOST_MARKERS = 20  # of a line
 MOST_TICKS = 24
 LOGARITHMIC = 8  # if the largest bank is so many times the smallest
+LEAST_POWERS = 3
 LETTER_PIXELS = 16
 
 
@@ -32,6 +33,11 @@ class Named:
 
     of: dict[tuple[str, ...], str]
     coloured: tuple[str, ...]
+
+    @property
+    def few(self) -> bool:
+        """Whether the lines can have their names at their ends."""
+        return len(self.of) <= MOST_NAMED
 
     @property
     def others(self) -> int:
@@ -104,15 +110,21 @@ class Axis:
         )
 
     def ticks(self) -> dict[str, float]:
-        """The banks with a tick: all, or as many as fit, evenly apart on the axis."""
+        """The banks with a tick: all; of many the powers of two, or as many as fit, evenly apart on the axis."""
+        powers = {bank: place for bank, place in self.spaced(len(self.of)).items() if math.log2(place).is_integer()}
+        if len(self.of) > MOST_TICKS and self.logarithmic and len(powers) >= LEAST_POWERS:
+            return powers
+        return self.spaced(MOST_TICKS)
+
+    def spaced(self, most: int) -> dict[str, float]:
+        """The banks in ascending order; of more than `most` as many, evenly apart on the axis, both ends among them."""
         banks = sorted(self.of, key=self.of.__getitem__)
-        if len(banks) <= MOST_TICKS:
-            return {bank: self.of[bank] for bank in banks}
-        place = math.log if self.logarithmic else float
-        low, high = place(self.of[banks[0]]), place(self.of[banks[-1]])
-        wanted = [low + (high - low) * one / (MOST_TICKS - 1) for one in range(MOST_TICKS)]
-        chosen = [min(banks, key=lambda bank: abs(place(self.of[bank]) - one)) for one in wanted]
-        return {bank: self.of[bank] for bank in dict.fromkeys(chosen)}
+        if len(banks) > most:
+            place = math.log if self.logarithmic else float
+            low, high = place(self.of[banks[0]]), place(self.of[banks[-1]])
+            wanted = [low + (high - low) * one / (most - 1) for one in range(most)]
+            banks = list(dict.fromkeys(min(banks, key=lambda bank: abs(place(self.of[bank]) - one)) for one in wanted))
+        return {bank: self.of[bank] for bank in banks}
 
 
 def bank_axis(rows: Sequence[Row]) -> Axis:
@@ -151,18 +163,26 @@ def points(rows: Sequence[Row], names: Named, axis: Axis, value: str, scale: flo
     ]
 
 
-def line_layers(data: list[Row], names: Named, axis: Axis, y: Any, *, panels: int, top: float) -> list[Any]:
+def toggled_by_legend() -> Any:
+    """The selection of lines by a click on their names in the legend."""
+    import altair
+
+    return altair.selection_point(name="shown", fields=["line"], bind="legend")
+
+
+def line_layers(
+    data: list[Row], names: Named, axis: Axis, y: Any, *, said: str, toggled: Any, low: float = 0.0, top: float
+) -> list[Any]:
     """The layers of lines: grey ones, coloured ones, their markers, and names at their ends if there are few.
 
-    top: the value at the upper end of the y axis.
+    said: what the values are called. toggled: the selection of lines in the legend; None if they are to be named at
+        their ends, where there is room for a few. low, top: the values at the ends of the y axis.
     """
     import altair
 
-    places = sorted(dict.fromkeys(axis.of.values()))
-    every = -(-len(places) // MOST_MARKERS)
-    marked = {place for number, place in enumerate(places) if number % every == 0}
+    marked = set(axis.spaced(MOST_MARKERS).values())
     coloured = [row for row in data if row["line"] in names.coloured]
-    at_ends = len(names.coloured) <= MOST_NAMED and panels == 1 and not names.others
+    at_ends = toggled is None
     legend = None if at_ends else altair.Legend(title=None)
     order = list(names.coloured)
     colour = altair.Color("line:N", scale=altair.Scale(domain=order), legend=legend)
@@ -170,13 +190,12 @@ def line_layers(data: list[Row], names: Named, axis: Axis, y: Any, *, panels: in
     shape = altair.Shape("line:N", scale=altair.Scale(domain=order, range=shapes), legend=legend)
     dashes = [DASHES[number % len(DASHES)] for number in range(len(order))]
     dash = altair.StrokeDash("line:N", scale=altair.Scale(domain=order, range=dashes), legend=None)
-    toggled = altair.selection_point(name="shown", fields=["line"], bind="legend")
     faded = altair.value(1) if at_ends else altair.when(toggled).then(altair.value(1)).otherwise(altair.value(0.12))
     tooltip = [
         altair.Tooltip("line:N", title="policy"),
         altair.Tooltip("bank:N"),
         altair.Tooltip("memory:N"),
-        altair.Tooltip("y:Q", title=y.axis.title, format=".4g"),
+        altair.Tooltip("y:Q", title=said, format=".4g"),
     ]
     layers = []
     if names.others:
@@ -188,15 +207,14 @@ def line_layers(data: list[Row], names: Named, axis: Axis, y: Any, *, panels: in
         )
     drawn = altair.Chart(values(coloured)).encode(x=axis.x(), y=y, color=colour, opacity=faded)
     layers.append(drawn.mark_line().encode(strokeDash=dash))
-    seen = altair.Chart(values(row for row in coloured if row["x"] in marked or len(places) == 1))
-    spots = seen.mark_point().encode(x=axis.x(), y=y, color=colour, shape=shape, opacity=faded, tooltip=tooltip)
-    layers.append(spots if at_ends else spots.add_params(toggled))
+    seen = altair.Chart(values(row for row in coloured if row["x"] in marked))
+    layers.append(seen.mark_point().encode(x=axis.x(), y=y, color=colour, shape=shape, opacity=faded, tooltip=tooltip))
     if at_ends:
-        layers += _end_labels(coloured, axis, y, colour, shape, top=top)
+        layers += _end_labels(coloured, axis, y, colour, shape, low=low, top=top)
     return layers
 
 
-def _end_labels(data: list[Row], axis: Axis, y: Any, colour: Any, shape: Any, *, top: float) -> list[Any]:
+def _end_labels(data: list[Row], axis: Axis, y: Any, colour: Any, shape: Any, *, low: float, top: float) -> list[Any]:
     """The name of each line right of its last point, moved so that none covers another."""
     import altair
 
@@ -205,7 +223,7 @@ def _end_labels(data: list[Row], axis: Axis, y: Any, colour: Any, shape: Any, *,
         if row["line"] not in last or row["x"] > last[row["line"]]["x"]:
             last[row["line"]] = row
     right = max(axis.of.values())
-    heights = spread([row["y"] for row in last.values()], LETTER_PIXELS * top / HEIGHT, 0, top)
+    heights = spread([row["y"] for row in last.values()], LETTER_PIXELS * (top - low) / HEIGHT, low, top)
     ends = [
         {"line": line, "x": right if len(axis.of) > 1 else row["x"], "y": height}
         for (line, row), height in zip(last.items(), heights, strict=True)

@@ -2,21 +2,108 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.ceilings.speed import Ceilings
-from flashmoe_sim.report.figures.style import Chart
+from flashmoe_sim.ceilings.speed import ALL_HIT, FLOOR, ORACLE, Ceilings
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.numbers import three
+from flashmoe_sim.report.figures.lines import (
+    LETTER_PIXELS,
+    Axis,
+    Named,
+    bank_axis,
+    line_layers,
+    named,
+    points,
+    toggled_by_legend,
+)
+from flashmoe_sim.report.figures.style import HEIGHT, Chart, Row, altair_module, label, spread, titled, values
 
 if TYPE_CHECKING:
     import polars
+
+RULES = (ALL_HIT, ORACLE, "min", FLOOR)
+SPEED = "tokens a second"
+ROOM = 1.06
+BEYOND = 2.5  # ceilings at more times the fastest line than this are only named
+MOST_BANDS = 3
 
 
 def speeds(rows: polars.DataFrame, *, ceilings: Ceilings | None = None) -> Chart:
     """Decode speed against the bank with its 90 % interval, a line for each policy and predictor.
 
-    rows: schema.RESULT_COLUMNS of one trace and one machine. Read are policy, contract, prefetch, bank, bank_slots,
-        bank_bytes, tok_s, tok_s_lo, tok_s_hi and resident_bytes; rows without a speed are left out.
+    rows: schema.RESULT_COLUMNS of one trace and one machine. Read are trace, machine, policy, contract, prefetch,
+        scope, bank, tok_s, tok_s_lo, tok_s_hi and resident_bytes; rows without a speed are left out.
     ceilings: all-hit, oracle-prefetch, min and the bandwidth floor of one bank, as rules.
     Raises BadInput if no row has a speed, and for several traces or machines.
     """
-    raise NotImplementedError
+    altair = altair_module()
+    known = [row for row in rows.to_dicts() if row["tok_s"] is not None]
+    if not known:
+        raise BadInput("speeds: no row has a speed; give rows of a sweep with a machine whose memory holds the model")
+    for name in ("trace", "machine"):
+        if len(several := {row[name] for row in known}) > 1:
+            raise BadInput(f"speeds: {len(several)} {name} values; give the rows of one")
+    names, axis = named(known, "tok_s"), bank_axis(known)
+    top = ROOM * max(row["tok_s_hi"] or row["tok_s"] for row in known)
+    rules = [] if ceilings is None else [row for name in RULES if (row := ceilings.row(name)) is not None]
+    drawn_rules = [row for row in rules if row.tok_s <= BEYOND * top]
+    top = max([top, *(ROOM * row.tok_s for row in drawn_rules)])
+    data = points(known, names, axis, "tok_s", 1, lo="tok_s_lo", hi="tok_s_hi")
+    layers = _intervals([row for row in data if row["line"] in names.coloured and "lo" in row], names, axis, top)
+    if drawn_rules:
+        heights = spread([row.tok_s for row in drawn_rules], LETTER_PIXELS * top / HEIGHT, 0, top)
+        said = [
+            {"text": f"{row.name}: {three(row.tok_s)}", "y": row.tok_s, "text_y": height}
+            for row, height in zip(drawn_rules, heights, strict=True)
+        ]
+        layers += _rules(said, top)
+    toggled = None if names.few else toggled_by_legend()
+    layers += line_layers(data, names, axis, _y("y", top), said=SPEED, toggled=toggled, top=top)
+    best = max(known, key=lambda row: row["tok_s"])
+    subtitle = (
+        f"{label(best['trace'], 40)}: {label(best['policy'])} reaches {three(best['tok_s'])} tok/s at a bank of "
+        f"{label(best['bank'])}. {'Bands' if len(names.coloured) <= MOST_BANDS else 'Bars'}: 90 % intervals."
+    )
+    if names.others:
+        subtitle += f" Grey: {names.others} others."
+    if ceilings is not None:
+        subtitle += f" Dashed: ceilings at bank {label(ceilings.bank)}."
+        far = [f"{row.name} at {three(row.tok_s)}" for row in rules if row not in drawn_rules]
+        subtitle += f" Beyond the figure: {', '.join(far)}." if far else ""
+    chart = altair.layer(*layers).properties(height=HEIGHT)
+    chart = chart if toggled is None else chart.add_params(toggled)
+    return titled(chart, f"Decode speed on {label(best['machine'])}", subtitle, f"Decode speed. {subtitle}")
+
+
+def _y(field: str, top: float) -> Any:
+    import altair
+
+    scale = altair.Scale(domain=(0, top), nice=False)
+    return altair.Y(f"{field}:Q", axis=altair.Axis(title=SPEED, tickCount=6), scale=scale)
+
+
+def _intervals(data: list[Row], names: Named, axis: Axis, top: float) -> list[Any]:
+    import altair
+
+    if not data:
+        return []
+    colour = altair.Color("line:N", scale=altair.Scale(domain=list(names.coloured)))
+    drawn = altair.Chart(values(data)).encode(x=axis.x(), color=colour)
+    ends = {"y": _y("lo", top), "y2": "hi:Q"}
+    if len(names.coloured) <= MOST_BANDS and len(axis.of) > 1:
+        return [drawn.mark_area(style="band").encode(**ends)]
+    return [drawn.mark_rule(opacity=0.5, strokeWidth=1.5).encode(**ends)]
+
+
+def _rules(said: list[Row], top: float) -> list[Any]:
+    import altair
+
+    drawn = altair.Chart(values(said))
+    place = _y("text_y", top)
+    return [
+        drawn.mark_rule(style="ceiling").encode(y=_y("y", top)),
+        drawn.mark_text(style="note", align="left", baseline="bottom", dx=4, dy=-2).encode(
+            x=altair.value(0), y=place, text="text:N"
+        ),
+    ]

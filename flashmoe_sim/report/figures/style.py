@@ -12,8 +12,7 @@ from flashmoe_sim.io.printable import UNPRINTABLE
 if TYPE_CHECKING:
     import altair
 
-    Chart: TypeAlias = altair.LayerChart | altair.ConcatChart
-
+Chart: TypeAlias = "altair.LayerChart | altair.ConcatChart"
 Theme = Literal["light", "dark"]
 Row = dict[str, Any]
 
@@ -29,8 +28,12 @@ MOST_LETTERS = 28  # of a name in a figure
 
 
 class Palette(NamedTuple):
-    """lines: the colours of Okabe and Ito, in the dark some of them lighter. quiet: text beside the point."""
+    """lines: the colours of Okabe and Ito, in the dark some of them lighter. quiet: text beside the point.
 
+    paper: behind a PNG, which vl-convert draws with wrong colours where it is translucent on a transparent ground.
+    """
+
+    paper: str
     text: str
     quiet: str
     grid: str
@@ -40,6 +43,7 @@ class Palette(NamedTuple):
 
 PALETTES: dict[Theme, Palette] = {
     "light": Palette(
+        "#ffffff",
         "#1b1b1b",
         "#5c5c5c",
         "#e4e4e4",
@@ -47,6 +51,7 @@ PALETTES: dict[Theme, Palette] = {
         ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f5539", "#7a7a7a"),
     ),
     "dark": Palette(
+        "#181818",
         "#ececec",
         "#b0b0b0",
         "#3a3a3a",
@@ -88,9 +93,11 @@ def styled(chart: Chart, *, theme: Theme = "light", width: int | Literal["contai
     told.title = altair.TitleParams(
         text=_wrapped(title.text, pixels / 8.2), subtitle=_wrapped(title.subtitle, pixels / 6.3)
     )
-    told.config = altair.Config(**config(theme))
+    settings = config(theme)
     if pixels < NARROW:
-        told.config.legend.columns = 2
+        settings["legend"]["columns"] = 2
+    told.config = altair.Config(**settings)
+    told.usermeta = {"theme": theme}
     return told
 
 
@@ -100,7 +107,7 @@ def _wrapped(text: str | list[str], letters: float) -> list[str]:
 
 def config(theme: Theme) -> dict[str, Any]:
     """The Vega-Lite configuration of a theme: all colours but those of heat maps, on a transparent background."""
-    text, quiet, grid, other, lines = PALETTES[theme]
+    _, text, quiet, grid, other, lines = PALETTES[theme]
     ruled = {"color": text, "strokeWidth": 1.2, "strokeDash": [5, 3]}
     return {
         "background": "transparent",
@@ -130,8 +137,8 @@ def config(theme: Theme) -> dict[str, Any]:
             "tickColor": quiet,
             "titlePadding": 8,
         },
-        "axisX": {"grid": False},
-        "axisY": {"domain": False, "ticks": False},
+        "axisX": {"grid": False, "tickCount": 8, "labelOverlap": "greedy"},
+        "axisY": {"domain": False, "ticks": False, "labelPadding": 8, "tickCount": 5},
         "legend": {
             "orient": "top",
             "title": None,
@@ -141,7 +148,7 @@ def config(theme: Theme) -> dict[str, Any]:
             "titleFontWeight": "normal",
             "labelFontSize": 12,
             "labelLimit": 200,
-            "symbolStrokeWidth": 2,
+            "symbolStrokeWidth": 0,
             "symbolSize": 90,
         },
         "line": {"strokeWidth": 2},
