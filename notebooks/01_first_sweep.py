@@ -18,10 +18,13 @@
 # the path of your own, and run it again.
 
 # %%
+import altair
 import polars as pl
 
 import flashmoe_sim.api as sim
+from flashmoe_sim.report import figures
 
+altair.renderers.enable("png", ppi=110)  # pictures that GitHub shows, too; without this line they are interactive
 pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, tbl_rows=20, fmt_str_lengths=80)
 
 trace = sim.load_trace("gpt-oss-120b")
@@ -57,6 +60,12 @@ reads = table.filter(pl.col("policy") == "lru").select(
 )
 percent = (pl.col("lru", "min") * 100).round(1).name.suffix(", hit %")
 hits.join(reads, on="bank_slots").select("bank_slots", "bank, GiB", percent, "lru reads, MiB a token")
+
+# %% [markdown]
+# The same as a picture:
+
+# %%
+figures.hit_curves(table)
 
 # %% [markdown]
 # `curve` counts every size in one pass, so it finds the bank for a hit rate that you want:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import tomllib
 from pathlib import Path
 from zipfile import ZipFile
@@ -16,7 +17,7 @@ from flashmoe_sim.trace.bundled import catalog
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGES = ("flashmoe_sim", "native_bridge")
-MOST_BYTES = 5_000_000
+MOST_BYTES = 12_000_000  # 8 MB of them the model that ships
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +68,17 @@ def test_notebooks_open_only_runs_that_ship() -> None:
                     if folder.startswith("data/") and f'"{folder.partition("/")[2]}"' in line
                 ]
                 assert named, f"{source.name}: {line}"
+
+
+def test_a_package_of_an_extra_is_imported_where_it_is_used() -> None:
+    """`sim` starts without any of them."""
+    extras = {"psutil", "altair", "vl_convert", "distributed", "dask", "cloudpickle", "gguf", "llama_cpp", "torch"}
+    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                named = {alias.name for alias in node.names} if isinstance(node, ast.Import) else {str(node.module)}
+                found = {name.partition(".")[0] for name in named} & extras
+                assert not found, path
 
 
 def test_the_sdist_has_what_its_tests_need() -> None:
