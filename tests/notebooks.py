@@ -62,10 +62,11 @@ def built(source: Path, manager: KernelManager) -> NotebookNode:
 
 
 def _smaller(png: str) -> str:
-    """The picture with as many colours as lines and text need."""
+    """The picture on white, with as many colours as lines and text need."""
     out = io.BytesIO()
-    picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
-    picture.quantize(COLOURS, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
+    picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGBA")
+    white = Image.new("RGBA", picture.size, "white")
+    Image.alpha_composite(white, picture).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
     return base64.b64encode(out.getvalue()).decode()
 
 
