@@ -10,7 +10,7 @@ trace (`catalog`), or what `load_trace` returned, which need not be read again. 
 words that the command line takes, or objects: 64 or `Bank(slots=64)`, "lru:stamp=last" or `Lru(stamp="last")`, and a
 policy of your own as a class or an instance, wherever it is defined. A machine is a name, a file or a `Machine`; sizes
 such as `dense` and `kv` have their unit (`2GiB`), or are numbers of bytes. Tables have the columns of
-docs/reference/columns.md; `.to_pandas()` is polars' own.
+docs/reference/columns.md; `.to_pandas()` is polars' own. `figures` draws them: `figures.hit_curves(table)`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from flashmoe_sim.policies.bank import Bank, OneBank
 from flashmoe_sim.policies.base import EvictingPolicy, OnePolicy, PinningPolicy
 from flashmoe_sim.prefetchers.base import OnePredictor
 from flashmoe_sim.question import Asked, AskedBank, AskedConditions, AskedSeveral, AskedTimedBank, Question
+from flashmoe_sim.report import figures
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.sample import sampled_curve
@@ -86,6 +87,7 @@ __all__ = [
     "compare",
     "curve",
     "diagnose",
+    "figures",
     "inspect",
     "load_model",
     "load_trace",

@@ -17,7 +17,7 @@ import native_bridge
 PACKAGE = Path(flashmoe_sim.__file__).parent
 BRIDGE = Path(native_bridge.__file__).parent
 ROOT = PACKAGE.parent
-MODULES = {"llama-cpp-python": "llama_cpp"}
+MODULES = {"llama-cpp-python": "llama_cpp", "vl-convert-python": "vl_convert"}
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 BRIDGE_SOURCES = sorted(BRIDGE.rglob("*.py"))
 
@@ -57,12 +57,15 @@ def test_never_imported(forbidden: str) -> None:
 
 
 def test_all_that_is_imported_is_a_dependency() -> None:
-    """Only a sweep on a cluster needs an extra."""
-    of_cluster = PACKAGE / "sweep" / "cluster.py"
-    used = {name.split(".")[0] for source in SOURCES if source != of_cluster for name in imported(source)}
+    """Only a sweep on a cluster and figures need an extra."""
+    of_cluster, of_figures = PACKAGE / "sweep" / "cluster.py", PACKAGE / "report" / "figures"
+    beside = [source for source in SOURCES if source != of_cluster and source.parent != of_figures]
+    used = {name.split(".")[0] for source in beside for name in imported(source)}
     assert used - dependencies(extras=False) == {"flashmoe_sim"}
     used = {name.split(".")[0] for name in imported(of_cluster)}
     assert used - dependencies(extras=False) == {"flashmoe_sim", "cloudpickle", "dask", "distributed"}
+    used = {name.split(".")[0] for source in of_figures.glob("*.py") for name in imported(source)}
+    assert used - dependencies(extras=False) == {"flashmoe_sim", "altair", "vl_convert"}
     assert used - dependencies(extras=True) == {"flashmoe_sim"}
 
 

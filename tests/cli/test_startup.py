@@ -16,7 +16,7 @@ from flashmoe_sim.trace.store import write_store
 from tests.trace.strategies import trace_of
 
 ENTRY = "from native_bridge.cli.main import entry; entry()"
-HEAVY = ("numba", "numpy", "polars", "scipy", "matplotlib", "pyarrow", "rich", "orjson")
+HEAVY = ("numba", "numpy", "polars", "scipy", "matplotlib", "pyarrow", "rich", "orjson", "altair", "vl_convert")
 IMPORTED = "import sys; from native_bridge.cli.main import main; code = main(); print(*sys.modules); sys.exit(code)"
 
 

@@ -19,6 +19,7 @@ NOTHING = "nothing"
 LEAST_MS = 1e-9
 LINE_LETTERS = 50  # of a reason
 NAME_LETTERS = 44
+TOP = 8  # pixels between the axis and the first row
 
 
 def systems(table: polars.DataFrame) -> Chart:
@@ -35,13 +36,13 @@ def systems(table: polars.DataFrame) -> Chart:
     ran = sorted((row for row in every if row["tok_s"] is not None), key=lambda row: -row["tok_s"])
     cannot = [row for row in every if row["tok_s"] is None]
     names = labels([row["setting"] for row in every], NAME_LETTERS)
-    rows = [_row(row, names[row["setting"]]) | place(ROW * number) for number, row in enumerate(ran)]
-    notes, top = [], float(ROW * len(ran))
+    rows = [_row(row, names[row["setting"]]) | place(TOP + ROW * number) for number, row in enumerate(ran)]
+    refused, reasons, top = [], [], float(TOP + ROW * len(ran))
     for row in cannot:
         reason = cleaned(row["why_not"] or "no speed")
         lines = textwrap.wrap(reason, LINE_LETTERS, max_lines=3, placeholder=" ...")
-        notes.append({"name": f"{names[row['setting']]}: does not run", "text_y": top})
-        notes += [{"why": line, "text_y": top + LINE * (number + 1)} for number, line in enumerate(lines)]
+        refused.append({"system": f"{names[row['setting']]}: does not run", "text_y": top})
+        reasons += [{"why": line, "text_y": top + LINE * (number + 1)} for number, line in enumerate(lines)]
         top += LINE * (len(lines) + 1) + 8
     height = int(top) or ROW
     fastest = max((row["hi"] for row in rows), default=1.0)
@@ -71,20 +72,22 @@ def systems(table: polars.DataFrame) -> Chart:
             x=altair.value(0), y=y("text_y", height), text="system:N"
         ),
     ]
-    listed = altair.Chart(values(notes)).encode(x=altair.value(0), y=y("text_y", height))
-    reasons = [
-        listed.mark_text(align="left", baseline="top", style="named").encode(text="name:N"),
-        listed.mark_text(align="left", baseline="top", style="note").encode(text="why:N"),
+    listed = [
+        altair.Chart(values(some))
+        .mark_text(align="left", baseline="top", style=style)
+        .encode(x=altair.value(0), y=y("text_y", height), text=f"{field}:N")
+        for some, style, field in ((refused, "named", "system"), (reasons, "note", "why"))
     ]
-    chart = altair.layer(*(drawn if rows else []), *(reasons if notes else [])).properties(height=height)
+    chart = altair.layer(*(drawn if rows else []), *(listed if refused else [])).properties(height=height)
     if not ran:
         said = "None of them runs there."
     else:
         said = f"{label(ran[0]['setting'])} is the fastest: {rows[0]['speed']}."
         if cannot:
             said += f" {len(cannot)} of {len(every)} do not run."
-    lines = " Lines: 90 % intervals." if rows else ""
-    return titled(chart, "Systems by decode speed", f"{said}{lines}", f"Systems by decode speed. {said}")
+    if rows:
+        said += " Lines: 90 % intervals."
+    return titled(chart, "Systems by decode speed", said, f"Systems by decode speed. {said}")
 
 
 def _row(row: Row, name: str) -> Row:

@@ -106,7 +106,9 @@ def _best_layers(rows: list[Row], axis: Axis, y: Any) -> list[Any]:
     ceiling = altair.Chart(values(best)).encode(x=axis.x(), y=y)
     return [
         ceiling.mark_area(style="shade").encode(y2="top:Q"),
-        ceiling.mark_line(style="ceiling") if len(best) > 1 else ceiling.mark_tick(style="ceiling", width=120),
+        ceiling.mark_line(style="ceiling")
+        if len(best) > 1
+        else ceiling.mark_tick(style="ceiling", orient="horizontal", size=80, thickness=2),
     ]
 
 

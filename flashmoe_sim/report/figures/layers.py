@@ -59,7 +59,7 @@ def misses_by_layer(rows: polars.DataFrame) -> Chart:
 def _layers() -> Any:
     import altair
 
-    return altair.X("layer:O", axis=altair.Axis(title="layer", labelAngle=0, labelOverlap="greedy", labelSeparation=4))
+    return altair.X("layer:O", axis=altair.Axis(title="layer", labelAngle=0, labelOverlap="parity", labelSeparation=2))
 
 
 def _tooltip() -> list[Any]:

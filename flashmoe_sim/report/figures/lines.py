@@ -56,7 +56,7 @@ def named(rows: Sequence[Row], worth: str) -> Named:
         of_line.setdefault(line_of(row), []).append(row)
     contracts = [row["contract"] for row in rows]
     usual = max(dict.fromkeys(contracts), key=contracts.count)
-    texts = {}
+    texts: dict[tuple[str, ...], str] = {}
     for policy, prefetch, contract in of_line:
         text = policy if prefetch in (None, "none") else f"{policy} + {prefetch}"
         texts[policy, prefetch, contract] = text if contract == usual else f"{text} ({contract})"
@@ -101,6 +101,7 @@ class Axis:
             axis=altair.Axis(
                 title=self.title,
                 values=list(ticks.values()),
+                tickCount=len(ticks),
                 labelExpr=f"{chosen}[indexof({json.dumps(list(ticks.values()))}, datum.value)]",
                 labelOverlap="greedy",
                 labelSeparation=6,
@@ -141,7 +142,7 @@ def bank_axis(rows: Sequence[Row]) -> Axis:
     of_each = "slots of each layer" if not any(bank.by_layer for bank in banks.values()) else "mean slots of a layer"
     known = all(one is not None for one in memory.values())
     return Axis(
-        [f"bank, {of_each}{scope}" + ("; below, memory of all banks" if known else "")],
+        [f"bank, {of_each}{scope}", *(["below: memory of all banks"] if known else [])],
         {text: float(bank.size) for text, bank in banks.items()},
         {text: size(memory[text]) if known else "" for text in banks},
     )
@@ -171,21 +172,32 @@ def toggled_by_legend() -> Any:
 
 
 def line_layers(
-    data: list[Row], names: Named, axis: Axis, y: Any, *, said: str, toggled: Any, low: float = 0.0, top: float
+    data: list[Row],
+    names: Named,
+    axis: Axis,
+    y: Any,
+    *,
+    said: str,
+    toggled: Any,
+    low: float = 0.0,
+    top: float,
+    rules: Sequence[tuple[str, float]] = (),
 ) -> list[Any]:
     """The layers of lines: grey ones, coloured ones, their markers, and names at their ends if there are few.
 
     said: what the values are called. toggled: the selection of lines in the legend; None if they are to be named at
-        their ends, where there is room for a few. low, top: the values at the ends of the y axis.
+        their ends, where there is room for a few. low, top: the values at the ends of the y axis. rules: texts and values
+        of what else is named there.
     """
     import altair
 
     marked = set(axis.spaced(MOST_MARKERS).values())
     coloured = [row for row in data if row["line"] in names.coloured]
     at_ends = toggled is None
-    legend = None if at_ends else altair.Legend(title=None)
+    legend = None if at_ends else altair.Legend(title=None, symbolOpacity=1)
     order = list(names.coloured)
-    colour = altair.Color("line:N", scale=altair.Scale(domain=order), legend=legend)
+    scale = altair.Scale(domain=order)
+    colour = altair.Color("line:N", scale=scale, legend=legend)
     shapes = [SHAPES[number % len(SHAPES)] for number in range(len(order))]
     shape = altair.Shape("line:N", scale=altair.Scale(domain=order, range=shapes), legend=legend)
     dashes = [DASHES[number % len(DASHES)] for number in range(len(order))]
@@ -206,30 +218,39 @@ def line_layers(
             .encode(x=axis.x(), y=y, detail="line:N", tooltip=tooltip[:1])
         )
     drawn = altair.Chart(values(coloured)).encode(x=axis.x(), y=y, color=colour, opacity=faded)
-    layers.append(drawn.mark_line().encode(strokeDash=dash))
+    # a legend would draw its markers dashed
+    layers.append(drawn.mark_line().encode(strokeDash=dash) if at_ends else drawn.mark_line())
     seen = altair.Chart(values(row for row in coloured if row["x"] in marked))
     layers.append(seen.mark_point().encode(x=axis.x(), y=y, color=colour, shape=shape, opacity=faded, tooltip=tooltip))
-    if at_ends:
-        layers += _end_labels(coloured, axis, y, colour, shape, low=low, top=top)
+    ends = _last_points(coloured) if at_ends else []
+    if ends or rules:
+        layers += _end_labels([*ends, *rules], len(ends), axis, y, colour, shape, low=low, top=top)
     return layers
 
 
-def _end_labels(data: list[Row], axis: Axis, y: Any, colour: Any, shape: Any, *, low: float, top: float) -> list[Any]:
-    """The name of each line right of its last point, moved so that none covers another."""
-    import altair
-
+def _last_points(data: list[Row]) -> list[tuple[str, float]]:
+    """The name of each line, and its value at its largest bank."""
     last: dict[str, Row] = {}
     for row in data:
         if row["line"] not in last or row["x"] > last[row["line"]]["x"]:
             last[row["line"]] = row
+    return [(line, row["y"]) for line, row in last.items()]
+
+
+def _end_labels(
+    ends: list[tuple[str, float]], lines: int, axis: Axis, y: Any, colour: Any, shape: Any, *, low: float, top: float
+) -> list[Any]:
+    """Names right of the figure, moved so that none covers another; the first `lines` of them with their markers."""
+    import altair
+
+    heights = spread([value for _, value in ends], LETTER_PIXELS * (top - low) / HEIGHT, low, top)
     right = max(axis.of.values())
-    heights = spread([row["y"] for row in last.values()], LETTER_PIXELS * (top - low) / HEIGHT, low, top)
-    ends = [
-        {"line": line, "x": right if len(axis.of) > 1 else row["x"], "y": height}
-        for (line, row), height in zip(last.items(), heights, strict=True)
-    ]
-    placed = altair.Chart(values(ends)).encode(x=axis.x(), y=y)
-    return [
-        placed.mark_point(xOffset=14).encode(color=colour, shape=shape),
-        placed.mark_text(align="left", dx=23, style="named").encode(text="line:N"),
-    ]
+    rows = [{"line": name, "x": right, "y": height} for (name, _), height in zip(ends, heights, strict=True)]
+    named_lines, others = (altair.Chart(values(some)).encode(x=axis.x(), y=y) for some in (rows[:lines], rows[lines:]))
+    layers = []
+    if lines:
+        layers.append(named_lines.mark_point(xOffset=14).encode(color=colour, shape=shape))
+        layers.append(named_lines.mark_text(align="left", dx=23, style="named").encode(text="line:N"))
+    if len(rows) > lines:
+        layers.append(others.mark_text(align="left", dx=9, style="note").encode(text="line:N"))
+    return layers

@@ -42,8 +42,8 @@ def predicted_measured(rows: polars.DataFrame) -> Chart:
     x, y = _axis("measured", altair.X, scale), _axis("predicted", altair.Y, scale)
     ends = [{"measured": end, "predicted": end, "half": end / 2, "twice": 2 * end} for end in (low, high)]
     line = altair.Chart(values(ends)).encode(x=x)
-    legend = altair.Legend(title=None) if len(groups) > 1 else None
-    shapes = [SHAPES[number % len(SHAPES)] for number in range(len(groups))]
+    legend = altair.Legend(title=None, symbolOpacity=1) if len(groups) > 1 else None
+    shapes = [SHAPES[(number + number // len(SHAPES)) % len(SHAPES)] for number in range(len(groups))]
     colour = altair.Color("group:N", scale=altair.Scale(domain=list(groups.values())), legend=legend)
     shape = altair.Shape("group:N", scale=altair.Scale(domain=list(groups.values()), range=shapes), legend=legend)
     toggled = altair.selection_point(name="shown", fields=["group"], bind="legend")
@@ -84,12 +84,14 @@ def _axis(name: str, channel: Any, scale: Any) -> Any:
 
     low, high = scale.domain
     said = "measured" if name == "measured" else "predicted"
-    ticks = altair.Axis(
+    ticks = [tick for tick in TICKS if low <= tick <= high]
+    axis = altair.Axis(
         title=f"{said}, tokens a second",
-        values=[tick for tick in TICKS if low <= tick <= high],
+        values=ticks,
+        tickCount=len(ticks),
         format="~g",
         labelOverlap="greedy",
         labelSeparation=4,
         grid=True,
     )
-    return channel(f"{name}:Q", scale=scale, axis=ticks)
+    return channel(f"{name}:Q", scale=scale, axis=axis)

@@ -8,7 +8,6 @@ from flashmoe_sim.ceilings.speed import ALL_HIT, FLOOR, ORACLE, Ceilings
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.report.figures.lines import (
-    LETTER_PIXELS,
     Axis,
     Named,
     bank_axis,
@@ -17,7 +16,7 @@ from flashmoe_sim.report.figures.lines import (
     points,
     toggled_by_legend,
 )
-from flashmoe_sim.report.figures.style import HEIGHT, Chart, Row, altair_module, label, spread, titled, values
+from flashmoe_sim.report.figures.style import HEIGHT, Chart, Row, altair_module, label, titled, values
 
 if TYPE_CHECKING:
     import polars
@@ -52,14 +51,11 @@ def speeds(rows: polars.DataFrame, *, ceilings: Ceilings | None = None) -> Chart
     data = points(known, names, axis, "tok_s", 1, lo="tok_s_lo", hi="tok_s_hi")
     layers = _intervals([row for row in data if row["line"] in names.coloured and "lo" in row], names, axis, top)
     if drawn_rules:
-        heights = spread([row.tok_s for row in drawn_rules], LETTER_PIXELS * top / HEIGHT, 0, top)
-        said = [
-            {"text": f"{row.name}: {three(row.tok_s)}", "y": row.tok_s, "text_y": height}
-            for row, height in zip(drawn_rules, heights, strict=True)
-        ]
-        layers += _rules(said, top)
+        marks = altair.Chart(values({"y": row.tok_s} for row in drawn_rules))
+        layers.append(marks.mark_rule(style="ceiling").encode(y=_y("y", top)))
+    said = [(f"{row.name} {three(row.tok_s)}", row.tok_s) for row in drawn_rules]
     toggled = None if names.few else toggled_by_legend()
-    layers += line_layers(data, names, axis, _y("y", top), said=SPEED, toggled=toggled, top=top)
+    layers += line_layers(data, names, axis, _y("y", top), said=SPEED, toggled=toggled, top=top, rules=said)
     best = max(known, key=lambda row: row["tok_s"])
     subtitle = (
         f"{label(best['trace'], 40)}: {label(best['policy'])} reaches {three(best['tok_s'])} tok/s at a bank of "
@@ -94,16 +90,3 @@ def _intervals(data: list[Row], names: Named, axis: Axis, top: float) -> list[An
     if len(names.coloured) <= MOST_BANDS and len(axis.of) > 1:
         return [drawn.mark_area(style="band").encode(**ends)]
     return [drawn.mark_rule(opacity=0.5, strokeWidth=1.5).encode(**ends)]
-
-
-def _rules(said: list[Row], top: float) -> list[Any]:
-    import altair
-
-    drawn = altair.Chart(values(said))
-    place = _y("text_y", top)
-    return [
-        drawn.mark_rule(style="ceiling").encode(y=_y("y", top)),
-        drawn.mark_text(style="note", align="left", baseline="bottom", dx=4, dy=-2).encode(
-            x=altair.value(0), y=place, text="text:N"
-        ),
-    ]

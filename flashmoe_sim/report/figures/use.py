@@ -133,7 +133,9 @@ def reuse_distances(trace: RoutingTrace | Workload) -> Chart:
         bars.append({"from": slots / 2, "slots": slots, "share": float(upto - below), "needs": between})
         line.append({"slots": slots, "share": float(upto)})
     x_scale = altair.Scale(type="log", base=2, domain=(0.5, octaves[-1]), nice=False)
-    x_axis = altair.Axis(title="slots of each layer that a request needs to hit", values=octaves, format="d")
+    x_axis = altair.Axis(
+        title="slots of each layer that a request needs to hit", values=octaves, tickCount=len(octaves), format="d"
+    )
     y = altair.Y("share:Q", axis=altair.Axis(title="share of the requests, %"), scale=altair.Scale(domain=(0, 100)))
     drawn = altair.Chart(values(line)).encode(x=altair.X("slots:Q", scale=x_scale, axis=x_axis), y=y)
     tooltip = [altair.Tooltip("slots:Q"), altair.Tooltip("share:Q", title="hit rate, %", format=".1f")]
