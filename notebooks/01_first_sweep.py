@@ -22,7 +22,6 @@ import altair
 import polars as pl
 
 import flashmoe_sim.api as sim
-from flashmoe_sim.report import figures
 
 altair.renderers.enable("png", ppi=110)  # pictures that GitHub shows, too; without this line they are interactive
 pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, tbl_rows=20, fmt_str_lengths=80)
@@ -65,7 +64,7 @@ hits.join(reads, on="bank_slots").select("bank_slots", "bank, GiB", percent, "lr
 # The same as a picture:
 
 # %%
-figures.hit_curves(table)
+sim.figures.hit_curves(table)
 
 # %% [markdown]
 # `curve` counts every size in one pass, so it finds the bank for a hit rate that you want:

@@ -22,7 +22,6 @@ import altair
 import polars as pl
 
 import flashmoe_sim.api as sim
-from flashmoe_sim.report import figures
 from native_bridge.engines.read import read_run
 from native_bridge.fit_runs import fit_runs
 
@@ -80,7 +79,7 @@ checked.with_columns(pl.col(pl.Float64).round(1))
 
 # %%
 columns = {"measured": "measured_tok_s", "tok/s": "tok_s", "90 % from": "tok_s_lo", "to": "tok_s_hi", "run": "source"}
-figures.predicted_measured(checked.rename(columns))
+sim.figures.predicted_measured(checked.rename(columns))
 
 # %% [markdown]
 # The same machine against the runs from a cold page cache, which it was not fitted for:

@@ -21,7 +21,6 @@ import altair
 import polars as pl
 
 import flashmoe_sim.api as sim
-from flashmoe_sim.report import figures
 
 altair.renderers.enable("png", ppi=110)  # pictures that GitHub shows, too; without this line they are interactive
 pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, tbl_rows=20, fmt_str_lengths=100)
@@ -43,7 +42,7 @@ ran.select(
 # As a picture, with what a token waits for and what cannot run:
 
 # %%
-figures.systems(table)
+sim.figures.systems(table)
 
 # %% [markdown]
 # What a token's time goes to, in milliseconds. Parts overlap in some engines, so they may be more than the token

@@ -66,7 +66,8 @@ def _smaller(png: str) -> str:
     out = io.BytesIO()
     picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGBA")
     white = Image.new("RGBA", picture.size, "white")
-    Image.alpha_composite(white, picture).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
+    flat = Image.alpha_composite(white, picture).convert("RGB")
+    flat.quantize(COLOURS, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
     return base64.b64encode(out.getvalue()).decode()
 
 
