@@ -45,7 +45,9 @@ def built(source: Path, manager: KernelManager) -> NotebookNode:
     """The notebook of a text, run from the beginning."""
     notebook = jupytext.read(source)
     notebook.cells.insert(0, nbformat.v4.new_code_cell(FORGET))
-    NotebookClient(notebook, km=manager, timeout=600, record_timing=False).execute(cleanup_kc=False)
+    client = NotebookClient(notebook, km=manager, timeout=600, record_timing=False)
+    client.execute(cleanup_kc=False)
+    client.kc.stop_channels()
     del notebook.cells[0]
     del notebook.metadata["language_info"], notebook.metadata["jupytext"]["text_representation"]
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
