@@ -128,6 +128,13 @@ def test_what_functions_take_beside_a_question_is_that_of_the_command_line(verb:
     )
 
 
+def test_a_purchase_needs_parts_to_exchange() -> None:
+    with pytest.raises(BadInput, match="add buy=True"):
+        sim.recommend("gpt-oss-120b", machine="rtx-4090", target=20)
+    with pytest.raises(BadInput, match="no part of it can be exchanged"):
+        sim.recommend("gpt-oss-120b", machine="rtx-4090", buy=True)
+
+
 def test_the_keywords_of_a_question_are_in_signature_and_docstring() -> None:
     parameters = signatures.signature(sim.replay, eval_str=True).parameters
     assert list(parameters) == ["trace", *(item.name for item in fields(Question)), "model", "by"]
