@@ -56,9 +56,9 @@ from flashmoe_sim.sweep.predictions import HitRates, predict_as_told
 from flashmoe_sim.sweep.row import result_row, seconds
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.sweep.workers import run_on
-from flashmoe_sim.systems.told import AskedMemory, OneSystem, compare_as_told
+from flashmoe_sim.systems.told import OneSystem, compare_as_told
 from flashmoe_sim.timeline.timed import time_replay
-from flashmoe_sim.trace.bundled import catalog
+from flashmoe_sim.trace.bundled import bundled_folder, catalog
 from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
 from flashmoe_sim.trace.load import load_trace as read_trace
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -68,7 +68,8 @@ from flashmoe_sim.trace.synth import synthesize
 from flashmoe_sim.tune.layers import LayerBanks
 from flashmoe_sim.tune.layers import allocate as run_allocate
 from flashmoe_sim.tune.objective import Objective
-from flashmoe_sim.tune.recommend import Recommendation
+from flashmoe_sim.tune.recommend import Purchase, Recommendation
+from flashmoe_sim.tune.shop import parts_of
 from flashmoe_sim.tune.told import recommend_as_told
 
 __all__ = [
@@ -80,6 +81,7 @@ __all__ = [
     "SimError",
     "Workload",
     "allocate",
+    "bundled_folder",
     "catalog",
     "ceilings",
     "compare",
@@ -353,7 +355,15 @@ def recommend(
     machine: OneMachine,
     systems: OneSystem | Iterable[OneSystem] = "all",
     objective: Objective | None = None,
-    **memory: Unpack[AskedMemory],
+    also: Iterable[Trace] = (),
+    buy: bool = False,
+    target: float | None = None,
+    dense: str | int | None = None,
+    context: int | None = None,
+    kv: str | int | None = None,
+    kv_type: str | None = None,
+    reserve: str | int | None = None,
+    buffers: str | int | None = None,
 ) -> Recommendation:
     """Recommend an engine and its settings for a model on a machine, as `sim recommend` does.
 
@@ -362,17 +372,28 @@ def recommend(
 
     Without a trace, `model` gets one that is like the bundled one of the nearest shape, with a warning.
     systems: to choose among, names with settings, objects, or `all`. objective: what to make fast; decoding if None.
+    also: traces of other work, to say how the choice holds on them. buy: say in `.bought` what better parts would
+        bring, for a machine that is written as parts; target: tokens a second to reach by it.
     The other keywords are those of `compare`.
     Raises BadInput for words that mean nothing, and if nothing can run there.
     """
-    workload = None if trace is None else load_trace(trace, model=model)
+    if target is not None and not buy:
+        raise BadInput("target says what buy is to reach; add buy=True")
+    workload, runs_on = None if trace is None else load_trace(trace, model=model), _machine(machine)
     found = recommend_as_told(
         workload=workload,
         model=model if model is None or isinstance(model, ModelGeometry) else load_model(model),
-        machine=_machine(machine),
+        machine=runs_on,
         systems=systems,
         objective=objective,
-        **memory,
+        others=[load_trace(other, model=model) for other in also],
+        purchase=Purchase(parts_of(runs_on.name), target) if buy else None,
+        dense=dense,
+        context=context,
+        kv=kv,
+        kv_type=kv_type,
+        reserve=reserve,
+        buffers=buffers,
     )
     if found.borrowed:
         warnings.warn(found.notes[0], stacklevel=2)

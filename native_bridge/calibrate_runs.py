@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import psutil
-
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.io.sizes import size
 from native_bridge.check.make import PROMPT, TIMEOUT_S, Made
 from native_bridge.engines.table import ENGINES, find_runtime
 from native_bridge.fixture import bundled_model
-from native_bridge.host import free_ram_bytes
+from native_bridge.host import free_ram_bytes, physical_cores
 from native_bridge.repeats import check_plan, plan, run_all, run_name
 
 
@@ -53,7 +51,7 @@ def make_anchors(
         prompt=PROMPT,
         n_predict=tokens,
         bank=bank,
-        threads=threads or psutil.cpu_count(logical=False) or 1,
+        threads=threads or physical_cores(),
         gpu_layers=gpu_layers,
         parameters=parameters,
     )

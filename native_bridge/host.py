@@ -7,19 +7,34 @@ import platform
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.files import unreadable
 from native_bridge.process import ask
 
 AMX_ADVICE = "build llama.cpp and llama-cpp-python without native code generation (-DGGML_NATIVE=OFF)"
+INSTALL = "pip install '.[bridge]'"
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
+
+
+def system_facts() -> Any:
+    """The package psutil. Raises BadInput with the command that installs it."""
+    try:
+        import psutil
+    except ImportError:
+        raise BadInput(f"what runs or measures this machine needs the package psutil: {INSTALL}") from None
+    return psutil
+
+
+def physical_cores() -> int:
+    """Cores without hyper-threading: as many threads compute by default."""
+    return int(system_facts().cpu_count(logical=False) or 1)
 
 
 def machine_name() -> str:
     """Processor, cores and memory in a line: what tells one machine from another in a run.json."""
-    import psutil
-
+    psutil = system_facts()
     cores = psutil.cpu_count(logical=True) or 1
     return f"{cpu_name()}, {cores} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB, {platform.system()}"
 
@@ -39,9 +54,7 @@ def cpu_name() -> str:
 
 def free_ram_bytes() -> int:
     """Memory that programs can have without swapping."""
-    import psutil
-
-    return int(psutil.virtual_memory().available)
+    return int(system_facts().virtual_memory().available)
 
 
 def free_disk_bytes(folder: Path) -> int:
@@ -57,9 +70,7 @@ def free_disk_bytes(folder: Path) -> int:
 
 def temperature_c() -> dict[str, float]:
     """Highest temperature of CPU and GPU, in degrees Celsius, where the system tells."""
-    import psutil
-
-    found = {}
+    psutil, found = system_facts(), {}
     sensors = psutil.sensors_temperatures() if hasattr(psutil, "sensors_temperatures") else {}
     cpu = [
         reading.current

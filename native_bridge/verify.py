@@ -8,8 +8,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import psutil
-
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput, SimError
@@ -20,6 +18,7 @@ from native_bridge.check.make import PROMPT, TIMEOUT_S, TOKENS
 from native_bridge.engines.base import Runtime
 from native_bridge.engines.runs import Run
 from native_bridge.engines.table import ENGINES, find_runtime
+from native_bridge.host import physical_cores
 from native_bridge.repeats import Planned, check_plan, run_all
 from native_bridge.verified import Claim, Measured, Verified
 
@@ -66,7 +65,7 @@ def verify(
         options = {
             "prompt": prompt,
             "n_predict": tokens,
-            "threads": threads or psutil.cpu_count(logical=False) or 1,
+            "threads": threads or physical_cores(),
             "gpu_layers": gpu_layers,
         }
         planned = _planned(given, described, geometry, Path(folder), rounds=rounds, cache=cache, options=options)

@@ -21,8 +21,10 @@ import pytest
 import flashmoe_sim.api as sim
 from flashmoe_sim.cli import allocate as allocate_verb
 from flashmoe_sim.cli import ceilings as ceilings_verb
+from flashmoe_sim.cli import compare as compare_verb
 from flashmoe_sim.cli import curve as curve_verb
 from flashmoe_sim.cli import predict as predict_verb
+from flashmoe_sim.cli import recommend as recommend_verb
 from flashmoe_sim.cli import sweep as sweep_verb
 from flashmoe_sim.cli import trace_synth as synth_verb
 from flashmoe_sim.cli.main import main
@@ -46,9 +48,13 @@ ELSEWHERE = {
     "--json",
     "--all-layers",
     "--timeline",
+    "--save",
+    "--objective",
+    "--prompt-tokens",
+    "--answer-tokens",
     "--help",
 }
-NAMED = {"--topk": "top_k"}
+NAMED = {"--topk": "top_k", "--system": "systems"}
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +99,10 @@ def test_the_examples_of_the_docstrings() -> None:
         (allocate_verb.command, sim.allocate),
         (synth_verb.synth, sim.synth),
         (predict_verb.command, sim.predict),
+        (compare_verb.command, sim.compare),
+        (recommend_verb.command, sim.recommend),
     ],
-    ids=["sweep", "curve", "ceilings", "allocate", "synth", "predict"],
+    ids=["sweep", "curve", "ceilings", "allocate", "synth", "predict", "compare", "recommend"],
 )
 def test_what_functions_take_beside_a_question_is_that_of_the_command_line(verb: Any, function: Any) -> None:
     options = [one for one in verb.params if isinstance(one, click.Option) and one.opts[0] not in ELSEWHERE]
@@ -110,7 +118,21 @@ def test_what_functions_take_beside_a_question_is_that_of_the_command_line(verb:
         parameter = known.pop(name)
         assert parameter.kind is parameter.KEYWORD_ONLY
         assert parameter.default == (parameter.empty if option.required else said[option.name]), name
-    assert list(known) in (["traces", "out", "asked"], ["trace"], ["trace", "asked"], ["conditions"], [])
+    assert list(known) in (
+        ["traces", "out", "asked"],
+        ["trace"],
+        ["trace", "asked"],
+        ["trace", "objective"],
+        ["conditions"],
+        [],
+    )
+
+
+def test_a_purchase_needs_parts_to_exchange() -> None:
+    with pytest.raises(BadInput, match="add buy=True"):
+        sim.recommend("gpt-oss-120b", machine="rtx-4090", target=20)
+    with pytest.raises(BadInput, match="no part of it can be exchanged"):
+        sim.recommend("gpt-oss-120b", machine="rtx-4090", buy=True)
 
 
 def test_the_keywords_of_a_question_are_in_signature_and_docstring() -> None:

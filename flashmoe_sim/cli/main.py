@@ -42,6 +42,7 @@ VERBS: dict[str, Verb] = {
     "policy": Verb(f"{HERE}.policy", "the eviction policies there are"),
     "prefetch": Verb(f"{HERE}.prefetch", "the predictors there are, and what they are worth in a bank"),
     "system": Verb(f"{HERE}.system", "the real systems there are"),
+    "notebook": Verb(f"{HERE}.notebook", "notebooks that answer a question each, to start a study from"),
 }
 
 

@@ -31,10 +31,15 @@ class BundledTrace:
     dense_bytes: int | None
 
 
+def bundled_folder() -> Path:
+    """The folder with `traces/`, `notebooks/` and recorded runs in `data/`: in the package, or the checkout."""
+    return next(place for place in (_PACKAGE / "_bundled", _PACKAGE.parent) if place.is_dir())
+
+
 @cache
 def catalog() -> dict[str, BundledTrace]:
     """The bundled traces by name; the first is the default."""
-    root = next(place for place in (_PACKAGE / "_bundled", _PACKAGE.parent) if place.is_dir())
+    root = bundled_folder()
     entries = tomllib.loads((root / "traces" / "catalog.toml").read_text("utf-8"))
     found = {}
     for name, entry in entries.items():

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.parts import Parts
+from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.schema import COMPARED, frame
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Compared, at_setting
 from flashmoe_sim.systems.fits import nothing_runs
@@ -19,7 +22,11 @@ from flashmoe_sim.tune.enough import Convergence, check_length, converged
 from flashmoe_sim.tune.layers import LayerBanks, allocate
 from flashmoe_sim.tune.levers import Lever, levers
 from flashmoe_sim.tune.objective import Objective
+from flashmoe_sim.tune.said import speed
 from flashmoe_sim.tune.search import Found, Searched, pick, search
+
+if TYPE_CHECKING:
+    import polars
 
 KNEE = 0.9
 APART = 1.2
@@ -42,8 +49,8 @@ class Sizes:
     refused: Compared | None
 
 
-@dataclass(frozen=True, eq=False)
-class Recommendation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Recommendation(InNotebook):
     """What to run.
 
     best: the system. main_line: the fastest that needs no fork of llama.cpp; None if `best` does not, or none runs.
@@ -69,6 +76,15 @@ class Recommendation:
     bought: Advice | NextBetter | None
     notes: tuple[str, ...]
     borrowed: bool
+
+    @property
+    def heading(self) -> str:
+        best = self.best.best
+        return f"{self.case.model.name} on {self.case.machine.name}: {best.system.spec}, {speed(best)}"
+
+    def table(self) -> polars.DataFrame:
+        """Every system at its best setting, the fastest first: schema.COMPARED."""
+        return frame([one.best.as_row() for one in self.found.systems], COMPARED)
 
     @property
     def objective(self) -> Objective:

@@ -18,6 +18,7 @@ from native_bridge.capture.ggml import Ggml
 from native_bridge.capture.interrupts import interrupts_wait
 from native_bridge.capture.record import RoutedCall
 from native_bridge.capture.router_tap import PREFIX, RouterTap
+from native_bridge.host import physical_cores
 
 INSTALL = "CMAKE_ARGS=-DGGML_NATIVE=OFF pip install '.[capture]'"
 ERROR_LEVEL = 4
@@ -54,7 +55,7 @@ class LlamaCpp:
         self._said.clear()
         self._path = _first(path)
         self._ubatch = ubatch
-        self._threads = threads or _cores()
+        self._threads = threads or physical_cores()
         self._context: Any = None
         self._stopped: BaseException | None = None
         self._tap = RouterTap(weights=weights)
@@ -172,12 +173,6 @@ class LlamaCpp:
     def _reason(self) -> str:
         """What llama.cpp said first of what went wrong."""
         return f" ({self._said[0]})" if self._said else ""
-
-
-def _cores() -> int:
-    import psutil
-
-    return psutil.cpu_count(logical=False) or 1
 
 
 def _first(path: Path) -> Path:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import psutil
-
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.io.errors import SimError
 from native_bridge.engines.table import ENGINES, find_runtime
 from native_bridge.fixture import bundled_model
+from native_bridge.host import physical_cores
 from native_bridge.repeats import check_plan, plan, run_all
 
 PROMPT = (
@@ -58,7 +57,7 @@ def made_runs(
     with TemporaryDirectory(prefix="flashmoe-check-") as temporary:
         place = runs or Path(temporary)
         geometry = read_gguf(path)
-        threads = threads or psutil.cpu_count(logical=False) or 1
+        threads = threads or physical_cores()
         requests = engine.comparison(geometry, prompt=PROMPT, n_predict=TOKENS, threads=threads, gpu_layers=gpu_layers)
         planned = plan(requests, place, modes=engine.modes)
         check_plan(

@@ -104,11 +104,10 @@ def run(
     Example: sim bridge run --out runs --mode stock,slot-bank,oracle-all-hit \\
                  --bank 16,32
     """
-    import psutil
-
     from flashmoe_sim.geometry.gguf import read_gguf
     from native_bridge.engines.base import RunRequest
     from native_bridge.engines.table import find_runtime
+    from native_bridge.host import physical_cores
     from native_bridge.repeats import check_plan, plan, requests_of, run_all, what_is_there
 
     described = find_runtime(runtime)
@@ -128,7 +127,7 @@ def run(
             prefetch=prefetch if mode in traced else None,
             io_split=io_split,
             seed=seed,
-            threads=threads or psutil.cpu_count(logical=False) or 1,
+            threads=threads or physical_cores(),
             gpu_layers=gpu_layers,
             prompt_file=prompt_file,
             extra=flags,

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from native_bridge.host import cpu_name
+from native_bridge.host import cpu_name, system_facts
 
 CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
@@ -38,9 +38,7 @@ class Facts:
 
 def machine_facts(folder: Path) -> Facts:
     """Ask the system about itself and the disk that `folder` is on."""
-    import psutil
-
-    memory = psutil.virtual_memory()
+    memory = system_facts().virtual_memory()
     limit = min((found for path in CGROUP_LIMITS if (found := _number(path)) is not None), default=memory.total)
     file_system, device = _mounted(folder)
     return Facts(
@@ -69,10 +67,8 @@ def _system() -> str:
 
 def _mounted(folder: Path) -> tuple[str, str]:
     """The type and the device of the file system that a folder is on."""
-    import psutil
-
     path = folder.resolve()
-    mounted = [part for part in psutil.disk_partitions(all=True) if path.is_relative_to(part.mountpoint)]
+    mounted = [part for part in system_facts().disk_partitions(all=True) if path.is_relative_to(part.mountpoint)]
     if not mounted:
         return "unknown file system", "unknown device"
     part = sorted(mounted, key=lambda part: len(part.mountpoint))[-1]  # of two at one place, the later hides the other

@@ -38,6 +38,9 @@ def test_json_has_every_part_and_the_api_says_the_same(capsys: pytest.CaptureFix
     assert found.best.best.system.spec == said["best"]["setting"]
     assert found.best.best.tok_s == said["best"]["tok_s"]
     assert found.found.evaluations == said["evaluations"]
+    assert said["best"]["setting"] in repr(found)
+    assert len(repr(found)) < 200
+    assert found.table()["setting"].to_list() == [row["setting"] for row in said["systems"]]
 
 
 @pytest.mark.parametrize("suffix", [".md", ".html"])

@@ -1,11 +1,13 @@
 """What is told of the machine."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flashmoe_sim.io.errors import BadInput
 from native_bridge import host
 from native_bridge.process import Answer
 
@@ -17,6 +19,12 @@ def test_memory_and_disk(tmp_path: Path) -> None:
 
     assert 0 < host.free_ram_bytes() <= psutil.virtual_memory().total
     assert host.free_disk_bytes(tmp_path / "not" / "yet") == host.free_disk_bytes(tmp_path) > 0
+
+
+def test_without_psutil_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    with pytest.raises(BadInput, match=re.escape("pip install '.[bridge]'")):
+        host.physical_cores()
 
 
 def test_the_machine_has_a_name() -> None:

@@ -1,0 +1,79 @@
+"""`sim notebook`: copies, keeps what is there, and opens what it copied."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flashmoe_sim.cli.main import main
+from tests.notebooks import ROOT, SOURCES
+
+NAMES = [path.stem for path in SOURCES]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What would have been started; JupyterLab is there."""
+    commands: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "run", lambda command, check: commands.append(command))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    return commands
+
+
+def test_each_notebook_begins_with_its_question(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["notebook", "--list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in listed] == NAMES
+    assert all(one["question"].endswith("?") for one in listed)
+    assert main(["notebook", "--list"]) == 0
+    assert listed[0]["question"] in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_is_there_is_kept(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list[Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mine = tmp_path / "notebooks" / f"{NAMES[1]}.ipynb"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    assert main(["notebook", "--no-open"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[-1] == f"kept notebooks/{mine.name}: it was there already; --force copies it again"
+    assert len(said) == len(NAMES)
+    assert mine.read_text() == "mine"
+    assert sorted(path.stem for path in mine.parent.iterdir()) == NAMES
+    assert main(["notebook", NAMES[1], "--force", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"copied": [f"notebooks/{mine.name}"], "kept": []}
+    assert mine.read_bytes() == (ROOT / "notebooks" / mine.name).read_bytes()
+    assert started == []
+
+
+def test_jupyterlab_opens_the_copy(tmp_path: Path, started: list[list[str]]) -> None:
+    place = tmp_path / "study"
+    assert main(["notebook", NAMES[2][:2], "--dir", str(place)]) == 0
+    assert [path.stem for path in place.iterdir()] == [NAMES[2]]
+    assert main(["notebook", "--dir", str(place)]) == 0
+    assert [command[1:] for command in started] == [
+        ["-m", "jupyterlab", str(place / f"{NAMES[2]}.ipynb")],
+        ["-m", "jupyterlab", str(place)],
+    ]
+
+
+def test_without_jupyterlab(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list[Any]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["notebook", NAMES[0], "--dir", str(tmp_path)]) == 0
+    assert "pip install '.[notebook]'" in capsys.readouterr().err
+    assert started == []
+
+
+@pytest.mark.parametrize("name", ["0", "quantum"])
+def test_a_name_means_one(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
+    assert main(["notebook", name, "--dir", str(tmp_path / "new")]) == 2
+    assert f"unknown notebook '{name}'" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
