@@ -32,6 +32,7 @@ VERBS: dict[str, Verb] = {
     "allocate": Verb(f"{HERE}.allocate", "how many slots each layer should get, and what that gains"),
     "diagnose": Verb(f"{HERE}.diagnose", "is it the policy or the working set? with a verdict"),
     "ceilings": Verb(f"{HERE}.ceilings", "how fast it could run at best on a machine, and what holds it back"),
+    "watch": Verb(f"{HERE}.watch", "what banks would hit, while the runtime still writes the trace"),
     "predict": Verb(f"{HERE}.predict", "how fast a bank runs where only its hit rate is known"),
     "compare": Verb(f"{HERE}.compare", "which engine with which setting, on one machine, and the flags"),
     "recommend": Verb(f"{HERE}.recommend", "what to run on a machine: the engine, its flags, and why"),

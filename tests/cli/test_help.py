@@ -27,6 +27,7 @@ HELPERS = {
     "trace_out",
     "trace_synth",
     "trace_what_if",
+    "watch_table",
     "workload",
 }
 
