@@ -26,7 +26,9 @@ def _status(trace: Path, seen: Seen) -> str:
         return f"{trace}: {'no routed calls in it yet' if seen.there else 'no such file yet: waiting for it'}"
     speed = "" if seen.tokens_per_s is None else f", {seen.tokens_per_s:.1f} tok/s"
     gone = "" if seen.there else ", and now gone: waiting for it"
-    return f"{trace.name}: {seen.tokens:,} tokens, {seen.calls:,} calls, {len(seen.head.layers)} layers{speed}{gone}"
+    layers = len(seen.head.layers)
+    counted = f"{seen.tokens:,} tokens, {seen.calls:,} calls, {layers} layer{'' if layers == 1 else 's'}"
+    return f"{trace.name}: {counted}{speed}{gone}"
 
 
 def _drift(seen: Seen) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -228,7 +229,7 @@ class _Replays:
         left = of_first.sum() - np.cumsum(of_first)  # tokens after each call
         number = np.minimum(left // self._piece_tokens, 2 * MARKS + 2)
         bounds = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), chunk.calls]
-        for first, end in zip(bounds, bounds[1:], strict=False):
+        for first, end in pairwise(bounds):
             yield part_of(chunk, first, end)
 
     def _serve(self, calls: Workload) -> None:

@@ -104,6 +104,7 @@ class Follower:
             stream.seek(0)
 
     def _begin(self, file: tuple[int, int], event: str = "") -> None:
-        self._file, self.event = file, event
+        self._file = file
+        self.event = f"{event}; read from its first byte" if event else ""
         self._parser, self.read_bytes, self._tail = JsonlParser(self.path, lenient=self._lenient), 0, b""
         self.beginnings += 1

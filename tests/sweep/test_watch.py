@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +76,7 @@ def test_the_window_is_what_the_last_tokens_added(tmp_path: Path) -> None:
     path.touch()
     watch, spans = Watch(path, plan_setups("2,3"), window_tokens=32), []
     cuts = [0, 3, 10, 11, 40, 200, 201, 230, 300]  # tokens
-    for first, end in zip(cuts, cuts[1:], strict=False):
+    for first, end in pairwise(cuts):
         with path.open("ab") as stream:
             stream.write(b"".join(lines[2 * first : 2 * end]))
         seen = watch.look(float(end))

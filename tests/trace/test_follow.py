@@ -77,7 +77,7 @@ def test_another_file_a_shorter_one_and_none(tmp_path: Path) -> None:
         change()
         calls = [call for chunk in follower.look() for call in calls_of(chunk)]
         assert calls == calls_of(read(path))
-        assert follower.event == said
+        assert follower.event == f"{said}; read from its first byte"
     assert follower.beginnings == 4
 
     path.unlink()
