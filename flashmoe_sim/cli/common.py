@@ -59,13 +59,13 @@ def print_json(document: dict[str, Any] | list[Any], *, on_one_line: bool = Fals
 
     An object says the program's version last. A list has no place for it.
     """
-    from importlib.metadata import version
-
     import orjson
+
+    from flashmoe_sim.io.version import version
 
     if isinstance(document, dict):
         assert "version" not in document
-        document = document | {"version": version("flashmoe-sim")}
+        document = document | {"version": version()}
     options = orjson.OPT_SERIALIZE_NUMPY | (0 if on_one_line else orjson.OPT_INDENT_2)
     try:
         text = orjson.dumps(document, option=options).decode()

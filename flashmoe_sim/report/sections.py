@@ -9,6 +9,7 @@ from functools import cache
 import jinja2
 
 from flashmoe_sim.io.home import without_home
+from flashmoe_sim.io.version import program
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ def markdown(sections: Sequence[Section]) -> str:
         lines += ["", f"{'#' if number == 0 else '##'} {_escaped(section.title)}"]
         for part in section.parts:
             lines += ["", *_lines(part)]
+    lines += ["", f"Written by {program()}."]
     return without_home("\n".join(lines[1:]) + "\n")
 
 
@@ -67,7 +69,9 @@ def _escaped(text: str) -> str:
 def html(title: str, sections: Sequence[Section]) -> str:
     """One HTML page that needs nothing else, readable on a phone, in the dark and on paper; as quiet as `markdown`."""
     kinds = [[(type(part).__name__, part) for part in section.parts] for section in sections]
-    return without_home(_template().render(title=title, sections=list(zip(sections, kinds, strict=True))))
+    return without_home(
+        _template().render(title=title, sections=list(zip(sections, kinds, strict=True)), program=program())
+    )
 
 
 @cache

@@ -7,6 +7,7 @@ from typing import Any
 
 from flashmoe_sim.io.home import without_home
 from flashmoe_sim.io.sizes import size
+from flashmoe_sim.io.version import program
 from flashmoe_sim.io.whole import atomic_writer
 from native_bridge.check.figure import draw
 from native_bridge.check.result import Check, RunCheck, shown
@@ -41,6 +42,7 @@ def write_page(check: Check, out: Path, *, command: str, force: bool = False) ->
         no_seconds=_no_seconds(check),
         facts=_facts(check),
         command=command,
+        program=program(),
     )
     with atomic_writer(out, force=force) as stream:
         stream.write(without_home(page).encode())
