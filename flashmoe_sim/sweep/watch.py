@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
+from flashmoe_sim.residency.curve import one_pass_policy
 from flashmoe_sim.residency.long import (
     ReplayState,
     advance_by,
@@ -290,5 +292,5 @@ class _Replays:
 
 def _in_one_pass(setup: Setup) -> bool:
     """Whether the lists of `LruCurve` have the counts of a setup."""
-    first = getattr(setup.policy, "stamp", "first") == "first"
-    return setup.policy.textbook == "lru" and first and setup.contract == "protected" and setup.scope == "layer"
+    plain = setup.contract == "protected" and setup.scope == "layer" and isinstance(setup.prefetch, NoPrefetch)
+    return plain and setup.policy.textbook == "lru" and one_pass_policy(setup.policy, setup.contract)
