@@ -12,6 +12,7 @@ from typing import Any
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.version import program
 from native_bridge.cache import Cache, model_files
 from native_bridge.engines.base import Engine, RunRequest, Runtime
 from native_bridge.engines.read import MAX_BYTES, read_run
@@ -185,6 +186,7 @@ def _document(
         "flags": list(request.extra),
         "command": command,
         "environment": settings_of_environment(engine, request),
+        "program": program(),
         "runtime": runtime.facts(),
         "model": {
             "path": str(model.absolute()),

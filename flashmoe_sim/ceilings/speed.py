@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -105,11 +105,18 @@ class Ceilings(InNotebook):
 
 
 def ceilings(
-    workload: Workload, setup: Setup, machine: Machine, conditions: Conditions, *, lookahead: int = 16
+    workload: Workload,
+    setup: Setup,
+    machine: Machine,
+    conditions: Conditions,
+    *,
+    lookahead: int = 16,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Ceilings:
     """Say how fast `setup` runs on the machine, how fast it could, and what keeps it from that.
 
     lookahead: steps that the row `lookahead-W` sees. Every setup is replayed once.
+    progress: called after each row with how many are done, and of how many.
     Raises BadInput for a bank that does not fit the trace or the machine, for a machine that lacks what the execution
     model needs, and where sizes or tokens are not known.
     """
@@ -127,7 +134,10 @@ def ceilings(
     meaning = "The setup with every expert in its slot: what its hit path allows."
     all_hit, _ = _row(workload, machine, ALL_HIT, meaning, everything, conditions)
     rows, last = [this, stock, all_hit], own
-    for other in _others(workload, setup, conditions, lookahead, notes):
+    others = list(_others(workload, setup, conditions, lookahead, notes))
+    for other in others:
+        if progress is not None:
+            progress(len(rows), len(others) + 5)  # the floor and the hardware take a row's time, too
         if other.setup != last.setup:
             last = replay(workload, other.setup, record=True)
         rows.append(_row(workload, machine, other.name, other.meaning, last, other.conditions)[0])

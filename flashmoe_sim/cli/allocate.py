@@ -40,6 +40,7 @@ def command(trace: str, least: int | None, model: str | None, lenient: bool, as_
     \b
     Example:  sim allocate gpt-oss-120b --bank 64 --machine m3-max-48
     """
+    from flashmoe_sim.cli.progress import working
     from flashmoe_sim.machines.load import load_machine
     from flashmoe_sim.question import Question
     from flashmoe_sim.sweep.plan import plan
@@ -50,7 +51,8 @@ def command(trace: str, least: int | None, model: str | None, lenient: bool, as_
     runs_on = None if asked["machine"] is None else load_machine(asked["machine"])
     workload = load_workload(trace, model, lenient=lenient)
     conditions = conditions_of(workload.geometry)
-    found = allocate(workload, setup, least=least, machine=runs_on, conditions=conditions)
+    with working("allocating"):
+        found = allocate(workload, setup, least=least, machine=runs_on, conditions=conditions)
     if as_json:
         who = Task(workload, setup) if runs_on is None else Task(workload, setup, runs_on, conditions)
         print_json({"identity": who.identity(), **found.to_dict()})

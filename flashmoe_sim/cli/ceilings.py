@@ -56,6 +56,7 @@ def command(
     Example:  sim ceilings gpt-oss-120b --bank 32 --machine m3-max-48
     """
     from flashmoe_sim.ceilings.speed import ceilings
+    from flashmoe_sim.cli.progress import replaying
     from flashmoe_sim.machines.load import load_machine
     from flashmoe_sim.question import Question
     from flashmoe_sim.sweep.plan import plan
@@ -65,7 +66,8 @@ def command(
     runs_on = load_machine(asked["machine"])
     workload = load_workload(trace, model, lenient=lenient)
     conditions = conditions_of(workload.geometry)
-    found = ceilings(workload, setup, runs_on, conditions, lookahead=lookahead)
+    with replaying() as progress:
+        found = ceilings(workload, setup, runs_on, conditions, lookahead=lookahead, progress=progress)
     if as_json:
         who = Task(workload, setup, runs_on, conditions).identity()
         print_json({"identity": who, "ceilings": found.to_dict()})

@@ -54,11 +54,19 @@ def stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def print_json(document: Any) -> None:
-    """One JSON document on stdout, keys in the order given; what is not printable in it becomes JSON's own escapes."""
+def print_json(document: dict[str, Any] | list[Any], *, on_one_line: bool = False) -> None:
+    """One JSON document on stdout, keys in the order given; what is not printable in it becomes JSON's own escapes.
+
+    An object says the program's version last. A list has no place for it.
+    """
     import orjson
 
-    options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
+    from flashmoe_sim.io.version import version
+
+    if isinstance(document, dict):
+        assert "version" not in document
+        document = document | {"version": version()}
+    options = orjson.OPT_SERIALIZE_NUMPY | (0 if on_one_line else orjson.OPT_INDENT_2)
     try:
         text = orjson.dumps(document, option=options).decode()
     except TypeError:  # a path with bytes that are not UTF-8

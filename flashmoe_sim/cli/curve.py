@@ -74,6 +74,7 @@ def command(
     Examples:  sim curve python-256 --policy min
                sim curve gpt-oss-120b --policy arc --sample 0.25
     """
+    from flashmoe_sim.cli.progress import replaying
     from flashmoe_sim.policies.table import parse_policy
     from flashmoe_sim.residency.curve import hit_curve, round_sizes
     from flashmoe_sim.residency.long_curve import hit_curve_in_chunks
@@ -92,7 +93,9 @@ def command(
         if share is not None:
             _sampled(workload, chosen, contract, share=share, seed=seed, as_json=as_json)
             return
-        name, curve = workload.trace.name, hit_curve(workload, chosen, contract=contract, io_split=io_split)
+        name = workload.trace.name
+        with replaying() as progress:
+            curve = hit_curve(workload, chosen, contract=contract, io_split=io_split, progress=progress)
     totals = {slots: counts.total() for slots, counts in curve.items()}
     if as_json:
         rows = [{"bank": slots, **{name: total[name] for name in KEPT}} for slots, total in totals.items()]
@@ -119,10 +122,12 @@ def command(
 
 
 def _sampled(workload: Workload, policy: Policy, contract: str, *, share: float, seed: int, as_json: bool) -> None:
+    from flashmoe_sim.cli.progress import replaying
     from flashmoe_sim.residency.sample import sampled_curve
     from flashmoe_sim.trace.cut import shown_layers
 
-    found = sampled_curve(workload, policy, contract=contract, share=share, seed=seed)
+    with replaying():
+        found = sampled_curve(workload, policy, contract=contract, share=share, seed=seed)
     name, of = workload.trace.name, len(workload.trace.layers)
     if as_json:
         sample = {"kind": "layers", "share": share, "layers": found.layers, "of": of, "seed": seed}

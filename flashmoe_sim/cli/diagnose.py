@@ -40,6 +40,7 @@ def command(
     Example:  sim diagnose python-256 --bank 64 --policy lru
     """
     from flashmoe_sim.ceilings.diagnose import diagnose
+    from flashmoe_sim.cli.progress import working
     from flashmoe_sim.question import Question
     from flashmoe_sim.sweep.plan import plan
     from flashmoe_sim.sweep.task import Task
@@ -47,7 +48,8 @@ def command(
 
     setup, _ = plan(Question(**asked))
     workload = load_workload(trace or next(iter(catalog())), model, lenient=lenient)
-    found = diagnose(workload, setup)
+    with working("diagnosing"):
+        found = diagnose(workload, setup)
     if as_json:
         print_json({"identity": Task(workload, setup).identity(), "diagnosis": found.to_dict()})
         return

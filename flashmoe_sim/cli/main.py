@@ -32,6 +32,7 @@ VERBS: dict[str, Verb] = {
     "allocate": Verb(f"{HERE}.allocate", "how many slots each layer should get, and what that gains"),
     "diagnose": Verb(f"{HERE}.diagnose", "is it the policy or the working set? with a verdict"),
     "ceilings": Verb(f"{HERE}.ceilings", "how fast it could run at best on a machine, and what holds it back"),
+    "watch": Verb(f"{HERE}.watch", "what banks would hit, while the runtime still writes the trace"),
     "predict": Verb(f"{HERE}.predict", "how fast a bank runs where only its hit rate is known"),
     "compare": Verb(f"{HERE}.compare", "which engine with which setting, on one machine, and the flags"),
     "recommend": Verb(f"{HERE}.recommend", "what to run on a machine: the engine, its flags, and why"),
@@ -43,7 +44,21 @@ VERBS: dict[str, Verb] = {
     "prefetch": Verb(f"{HERE}.prefetch", "the predictors there are, and what they are worth in a bank"),
     "system": Verb(f"{HERE}.system", "the real systems there are"),
     "notebook": Verb(f"{HERE}.notebook", "notebooks that answer a question each, to start a study from"),
+    "completion": Verb(f"{HERE}.completion", "a script with which bash, zsh or fish completes all this"),
 }
+
+
+START = """\
+Usage: sim VERB ...
+
+Three commands that run on bundled data:
+  sim sweep --bank 16..256                                 what banks would hit
+  sim recommend gpt-oss-120b --machine rtx-4090            what to run there
+  sim ceilings gpt-oss-120b --bank 32 --machine m3-max-48  what holds it back
+
+Your own: sim sweep TRACE --model MODEL --bank 16..256
+All verbs: sim --help; what one takes: sim VERB --help"""
+COMPLETING = "_SIM_COMPLETE"  # click's own: it is set while a shell asks what could come next
 
 
 class Verbs(click.Group):
@@ -58,12 +73,24 @@ class Verbs(click.Group):
         if cmd_name not in self.verbs:
             return None
         command: click.Command = importlib.import_module(self.verbs[cmd_name].module).command
+        if COMPLETING in os.environ:
+            from flashmoe_sim.cli.complete import with_names
+
+            return with_names(command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        """The verbs, of which none is imported, and the options."""
+        from click.shell_completion import CompletionItem
+
+        fitting = [name for name in self.verbs if name.startswith(incomplete)]
+        verbs = [CompletionItem(name, help=self.verbs[name].does) for name in fitting]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if not args[0].startswith("-") and args[0] not in self.verbs:
+        if not args[0].startswith("-") and args[0] not in self.verbs and not ctx.resilient_parsing:
             meant = did_you_mean(args[0], self.verbs)
             raise click.UsageError(f"unknown verb {args[0]!r}; {meant}known: {', '.join(self.verbs)}", ctx)
         return super().resolve_command(ctx, args)
@@ -101,7 +128,8 @@ def main(arguments: Sequence[str] | None = None, *, command: click.Command = sim
         command.main(args=arguments, prog_name="sim", standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        alone = error.ctx is not None and error.ctx.parent is None
+        click.echo(START if alone else error.format_message(), err=True)
         return 2
     except click.UsageError as error:
         where = f"{error.ctx.command_path}: " if error.ctx else "sim: "

@@ -1,90 +1,128 @@
-"""Progress on stderr: throttled, with the time left, and silent where stderr is not a terminal."""
+"""Progress on stderr: of work that takes a while, with the time left if it is known; only on a terminal."""
 
 from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Lock, Timer
+from typing import Any
 
 from flashmoe_sim.io.printable import printable
 
-SLOW_BYTES = 32 << 20
+SHOWN_AFTER_S = 2.0
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[Callable[[int], None] | None]:
-    """Progress over the bytes of a file that is large enough to wait for."""
+def reading(path: Path) -> Iterator[Callable[[int], None]]:
+    """Progress over the bytes of a file."""
     with over_bytes(f"reading {path.name}", os.path.getsize(path) if os.path.isfile(path) else 0) as advance:
         yield advance
 
 
 @contextmanager
-def over_bytes(what: str, size: int) -> Iterator[Callable[[int], None] | None]:
-    """Progress over so many bytes, where they are enough to wait for."""
-    if size < SLOW_BYTES:
-        yield None
-        return
-    with _bar(what, size) as update:
+def over_bytes(what: str, size: int) -> Iterator[Callable[[int], None]]:
+    """Progress over so many bytes; 0 if nobody knows."""
+    with working(what) as update:
         done = 0
 
         def advance(count_bytes: int) -> None:
             nonlocal done
             done += count_bytes
-            update(done, size)
+            update(min(done, size), size)
 
         yield advance
 
 
 @contextmanager
 def replaying() -> Iterator[Callable[[int, int], None]]:
-    """Progress over the jobs of a sweep."""
-    with _bar("replaying", None) as update:
+    """Progress over the replays of a sweep, or the layers of a replay."""
+    with working("replaying") as update:
         yield update
 
 
 @contextmanager
 def capturing() -> Iterator[Callable[[int, int], None]]:
     """Progress over the tokens of a capture."""
-    with _bar("capturing", None) as update:
+    with working("capturing") as update:
         yield update
 
 
 @contextmanager
-def stages(after_s: float = 2.0) -> Iterator[Callable[[str, int, int], None]]:
-    """Progress over stages with names, shown once they have taken `after_s`."""
-    began_s = time.monotonic()
+def stages() -> Iterator[Callable[[str, int, int], None]]:
+    """Progress over stages with names, one after another."""
     with ExitStack() as stack:
         update: Callable[[int, int], None] | None = None
         shown = ""
 
         def tell(what: str, done: int, total: int) -> None:
             nonlocal update, shown
-            if what != shown and time.monotonic() - began_s >= after_s:
-                stack.close()  # the bar of the stage before
-                update, shown = stack.enter_context(_bar(what, total)), what
-            if update is not None and what == shown:
-                update(done, total)
+            if update is None or what != shown:
+                stack.close()
+                update, shown = stack.enter_context(working(what)), what
+            update(done, total)
 
         yield tell
 
 
 @contextmanager
-def _bar(what: str, total: int | None) -> Iterator[Callable[[int, int], None]]:
+def working(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Progress over whatever is counted; without a count, the time that passed."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    bar = _Bar(what)
+    try:
+        yield bar.update
+    finally:
+        bar.end()
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=5) as progress:
-        task = progress.add_task(printable(what), total=total)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+class _Bar:
+    """A line that appears once its work has taken SHOWN_AFTER_S, and goes with its end.
+
+    Quick work imports nothing for it.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what, self._done, self._total = what, 0, 0
+        self._lock, self._ended = Lock(), False
+        self._shown: Any = None
+        self._timer = Timer(SHOWN_AFTER_S, self._show)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def update(self, done: int, total: int) -> None:
+        self._done, self._total = done, total
+        if self._shown is not None:
+            self._shown.update(0, completed=done, total=total or None)
+
+    def end(self) -> None:
+        self._timer.cancel()
+        with self._lock:
+            self._ended = True
+            if self._shown is not None:
+                self._shown.stop()
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        with self._lock:
+            if self._ended:
+                return
+            shown = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                TimeElapsedColumn(),
+                TextColumn("left:"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+                refresh_per_second=5,
+            )
+            shown.add_task(printable(self._what), completed=self._done, total=self._total or None)
+            shown.start()
+            self._shown = shown

@@ -69,6 +69,7 @@ def command(
     Examples:  sim replay python-256 --bank 64 --policy lru
                sim replay gpt-oss-120b --bank 32 --machine m3-max-48
     """
+    from flashmoe_sim.cli.progress import replaying, working
     from flashmoe_sim.io.errors import BadInput
     from flashmoe_sim.io.whole import refuse_existing
     from flashmoe_sim.machines.load import load_machine
@@ -96,10 +97,12 @@ def command(
     if runs_on is not None:
         for note in filter(None, (says(Path(trace), runs_on) for says in NOTES)):
             message(note)
-    replayed = replay(workload, setup, record=runs_on is not None)
+    with replaying() as progress:
+        replayed = replay(workload, setup, record=runs_on is not None, progress=progress)
     timed = None
     if runs_on is not None:
-        timed = time_replay(workload, setup, replayed, runs_on, conditions, record=timeline_file is not None)
+        with working("timing"):
+            timed = time_replay(workload, setup, replayed, runs_on, conditions, record=timeline_file is not None)
     task = Task(workload, setup) if runs_on is None else Task(workload, setup, runs_on, conditions)
     columns = {} if timed is None else seconds(task, timed)
     total, layers = replayed.counts.total(), replayed.counts.by_layer()

@@ -64,6 +64,7 @@ def catalog(as_json: bool) -> None:
 @json_option
 def inspect(trace: str, banks: str, all_layers: bool, in_chunks: bool, lenient: bool, as_json: bool) -> None:
     """Say what a trace is like: width of its calls, skew, reuse, overlap."""
+    from flashmoe_sim.cli.progress import working
     from flashmoe_sim.trace.long_content import Content
     from flashmoe_sim.trace.long_statistics import inspect_chunks
     from flashmoe_sim.trace.statistics import inspect as describe
@@ -77,7 +78,8 @@ def inspect(trace: str, banks: str, all_layers: bool, in_chunks: bool, lenient: 
         identity = {"trace": loaded.name, "format": loaded.format, "content_id": content.content_id}
     else:
         loaded, left_out = read_trace(trace, lenient=lenient), []
-        statistics, identity = describe(loaded, banks=sizes), _identity(loaded)
+        with working("counting"):
+            statistics, identity = describe(loaded, banks=sizes), _identity(loaded)
     for line in left_out:
         message(line)
     if as_json:
@@ -98,6 +100,7 @@ def inspect(trace: str, banks: str, all_layers: bool, in_chunks: bool, lenient: 
 @json_option
 def lint(trace: str, model: str | None, lenient: bool, as_json: bool) -> None:
     """Say what is wrong or odd about a trace; exit 1 when something is wrong."""
+    from flashmoe_sim.cli.progress import working
     from flashmoe_sim.trace.lint import lint as check
 
     n_experts = None
@@ -106,7 +109,8 @@ def lint(trace: str, model: str | None, lenient: bool, as_json: bool) -> None:
 
         n_experts = {number: layer.n_experts for number, layer in load_model(model).layers.items()}
     loaded = read_trace(trace, lenient=lenient, notes=False)
-    findings = check(loaded, n_experts=n_experts)
+    with working("checking"):
+        findings = check(loaded, n_experts=n_experts)
     if as_json:
         print_json({**_identity(loaded), "findings": [asdict(finding) for finding in findings]})
     else:

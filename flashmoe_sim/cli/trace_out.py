@@ -30,6 +30,7 @@ def format_of(out: Path, to: str | None) -> str:
 
 def trace_writer(out: Path, to: str | None, *, force: bool) -> Callable[[RoutingTrace], dict[str, Any]]:
     """Writes a trace to `out` and says what was written; refuses an existing file before anything is read."""
+    from flashmoe_sim.cli.progress import working
     from flashmoe_sim.io.whole import refuse_existing
     from flashmoe_sim.trace.store import write_store
     from flashmoe_sim.trace.write_jsonl import lost_in_jsonl, write_jsonl
@@ -38,7 +39,8 @@ def trace_writer(out: Path, to: str | None, *, force: bool) -> Callable[[Routing
     refuse_existing(out, force=force)
 
     def write(trace: RoutingTrace) -> dict[str, Any]:
-        (write_store if chosen == "parquet" else write_jsonl)(trace, out, force=force)
+        with working(f"writing {out.name}"):
+            (write_store if chosen == "parquet" else write_jsonl)(trace, out, force=force)
         lost = lost_in_jsonl(trace) if chosen == "jsonl" else ()
         sizes = {"calls": trace.calls, "refs": trace.refs, "tokens": trace.tokens, "bytes": out.stat().st_size}
         return {"out": str(out), "format": chosen, **sizes, "not_kept": list(lost)}

@@ -82,6 +82,7 @@ def synth(
     Example:  sim trace synth --curve 16:0.588,32:0.728,64:0.818 --tokens 500 \\
               --model qwen3.5-35b-a3b --topk 4 --out made.parquet
     """
+    from flashmoe_sim.cli.progress import working
     from flashmoe_sim.geometry.shape import find_shape
     from flashmoe_sim.trace.hit_points import read_hit_points
     from flashmoe_sim.trace.synth import synthesize
@@ -91,16 +92,18 @@ def synth(
     if points and 0 < max(points.values()) <= 0.01:
         most = max(points.values())
         message(f"{curve}: hits {most:.2%} at most; a column hit_pct is in per cent, a column hit_rate is 0 to 1")
-    made, fit = synthesize(
-        curve=points,
-        like=None if like is None else read_trace(like, lenient=lenient),
-        null=null,
-        shape=find_shape(model, layers=layers, n_experts=experts, top_k=top_k),
-        tokens=tokens,
-        prompt=prompt,
-        curve_tokens=curve_tokens,
-        seed=seed,
-    )
+    source = None if like is None else read_trace(like, lenient=lenient)
+    with working("making a trace"):
+        made, fit = synthesize(
+            curve=points,
+            like=source,
+            null=null,
+            shape=find_shape(model, layers=layers, n_experts=experts, top_k=top_k),
+            tokens=tokens,
+            prompt=prompt,
+            curve_tokens=curve_tokens,
+            seed=seed,
+        )
     written: dict[str, Any] = {**write(made), "notes": list(made.notes)}
     report_written(written if fit is None else {**written, "fit": asdict(fit)}, as_json=as_json)
     for note in made.notes:

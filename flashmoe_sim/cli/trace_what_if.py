@@ -91,6 +91,7 @@ def merge(
                --out served.parquet
                sim trace merge python-256 prose-256 --how union --out two.parquet
     """
+    from flashmoe_sim.cli.progress import working
     from flashmoe_sim.trace.arrivals import read_arrivals
     from flashmoe_sim.trace.batching import batched
     from flashmoe_sim.trace.merge import concat, interleave, notes_of, union
@@ -114,20 +115,21 @@ def merge(
     if len({trace.name for trace in read.values()}) < len(read):
         read = {name: trace.with_(name=name) for name, trace in read.items()}
     parts = [read[name] for name in traces]
-    if concurrency is not None:
-        if len(parts) == 1 and (parts[0].sequence is None or len(set(parts[0].sequence.tolist())) == 1):
-            raise BadInput(f"{traces[0]}: a single request; give a trace of several sequences, or more traces")
-        merged = batched(
-            parts,
-            concurrency=concurrency,
-            prefill_chunk=prefill_chunk,
-            arrivals_s=arrivals_s,
-            step_s=(step_ms or 0) / 1000,
-        )
-    elif how == "union":
-        merged = union(parts, stagger=stagger or 0)
-    else:
-        merged = concat(parts) if every is None else interleave(parts, every=every)
+    with working("merging"):
+        if concurrency is not None:
+            if len(parts) == 1 and (parts[0].sequence is None or len(set(parts[0].sequence.tolist())) == 1):
+                raise BadInput(f"{traces[0]}: a single request; give a trace of several sequences, or more traces")
+            merged = batched(
+                parts,
+                concurrency=concurrency,
+                prefill_chunk=prefill_chunk,
+                arrivals_s=arrivals_s,
+                step_s=(step_ms or 0) / 1000,
+            )
+        elif how == "union":
+            merged = union(parts, stagger=stagger or 0)
+        else:
+            merged = concat(parts) if every is None else interleave(parts, every=every)
     report_written(write(merged), as_json=as_json)
     _say_what_was_done(out, merged, notes_of(parts))
 
@@ -178,11 +180,13 @@ def speculate(
     \b
     Example:  sim trace speculate python-256 --draft 3 --out drafted.parquet
     """
+    from flashmoe_sim.cli.progress import working
     from flashmoe_sim.trace.speculate import speculate as speculated
 
     write = trace_writer(out, to, force=force)
     loaded = read_trace(trace, lenient=lenient)
-    made = speculated(loaded, draft=draft, accept=accept, rejected=rejected, seed=seed)
+    with working("speculating"):
+        made = speculated(loaded, draft=draft, accept=accept, rejected=rejected, seed=seed)
     report_written(write(made), as_json=as_json)
     _say_what_was_done(out, made, loaded.notes)
 

@@ -82,16 +82,18 @@ def read_trace(trace: str, *, lenient: bool = False, notes: bool = True, hints: 
 @contextmanager
 def read_long(trace: str, *, lenient: bool = False) -> Iterator[LongTrace]:
     """What TRACE means, to be read in chunks within the block, with progress; the reader's notes go to stderr."""
-    from flashmoe_sim.cli.progress import reading
+    from contextlib import ExitStack
+
+    from flashmoe_sim.cli.progress import reading, working
     from flashmoe_sim.trace.bundled import find_trace
     from flashmoe_sim.trace.load import open_long
 
-    with (
-        reading(find_trace(trace)[0]) as progress,
-        open_long(trace, lenient=lenient, progress=progress) as long,
-    ):
+    with ExitStack() as stack:
+        with reading(find_trace(trace)[0]) as progress:
+            long = stack.enter_context(open_long(trace, lenient=lenient, progress=progress))
         for note in long.head.notes:
             message(f"{trace}: {note}")
+        stack.enter_context(working(f"reading {long.head.name} in chunks"))
         yield long
 
 

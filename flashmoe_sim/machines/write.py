@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from flashmoe_sim.io.printable import UNPRINTABLE
+from flashmoe_sim.io.version import program
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.machines.keys import SECTIONS, default_interval
 from flashmoe_sim.machines.machine import Machine, Quantity
@@ -22,7 +23,7 @@ def write_machine(machine: Machine, path: str | Path, *, force: bool = False) ->
     Raises BadInput where `path` exists without force, or cannot be written.
     """
     with atomic_writer(Path(path), force=force) as file:
-        file.write(toml(machine).encode())
+        file.write(f"# Written by {program()}.\n{toml(machine)}".encode())
 
 
 def toml(machine: Machine) -> str:

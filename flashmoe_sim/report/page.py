@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.home import without_home
+from flashmoe_sim.io.version import program
 from flashmoe_sim.report.sections import Figure, Section
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def _render(title: str, sections: Sequence[Section], drawn: Mapping[str, Drawn])
         scripts=[Markup(text) for text in scripts],  # noqa: S704  # the library and page.js, no text of a file
         hashes=[_hash(text) for text in scripts],
         wide=WIDE,
+        program=program(),
     )
 
 

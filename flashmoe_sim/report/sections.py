@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from flashmoe_sim.io.home import without_home
+from flashmoe_sim.io.version import program
 
 if TYPE_CHECKING:
     from flashmoe_sim.report.figures.style import Chart
@@ -70,6 +71,7 @@ def markdown(sections: Sequence[Section]) -> str:
         lines += ["", f"{'#' if number == 0 else '##'} {_escaped(section.title)}"]
         for part in section.parts:
             lines += ["", *_lines(part)]
+    lines += ["", f"Written by {program()}."]
     return without_home("\n".join(lines[1:]) + "\n")
 
 

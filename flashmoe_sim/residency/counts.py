@@ -49,6 +49,15 @@ class Counts:
             self.resident_bytes,
         )
 
+    def since(self, earlier: Counts) -> Counts:
+        """The counts of the calls after those of `earlier`, the same replay with fewer calls."""
+        return replace(
+            self,
+            table=self.table - earlier.table,
+            unions=added(self.unions, -earlier.unions),
+            tokens=self.tokens - earlier.tokens,
+        )
+
     def joined(self, other: Counts) -> Counts:
         """The counts of one replay from those of two parts of its layers, each with nothing for the other part."""
         resident_bytes = None

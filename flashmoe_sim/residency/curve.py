@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,9 +112,17 @@ def pinned_experts(workload: Workload, setup: Setup, banks: list[Capacity], part
     return pinned
 
 
-def hit_curve(workload: Workload, policy: Policy, *, contract: str = "atomic", io_split: int = 4) -> dict[int, Counts]:
+def hit_curve(
+    workload: Workload,
+    policy: Policy,
+    *,
+    contract: str = "atomic",
+    io_split: int = 4,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[int, Counts]:
     """The counts of every bank size, by slots of a layer, from the smallest that one pass is exact for.
 
+    progress: called after each layer with how many are done, and of how many.
     Raises BadInput for a policy whose curve takes more than one pass under the contract.
     """
     if not one_pass_policy(policy, contract):
@@ -124,7 +132,11 @@ def hit_curve(workload: Workload, policy: Policy, *, contract: str = "atomic", i
             "sample of the layers (`--sample 0.25`)"
         )
     profile = workload.profile(policy).pools
-    curves = [pool_curve(pool, policy, seen) for pool, seen in zip(workload.layer_pools, profile, strict=True)]
+    curves = []
+    for pool, seen in zip(workload.layer_pools, profile, strict=True):
+        curves.append(pool_curve(pool, policy, seen))
+        if progress is not None:
+            progress(len(curves), len(profile))
     return counts_by_size(workload, policy, curves, contract=contract, io_split=io_split)
 
 

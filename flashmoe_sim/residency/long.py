@@ -142,7 +142,7 @@ def advance(state: ReplayState, chunk: RoutingTrace) -> ReplayState:
 
     Raises BadInput for a chunk that is not of this trace's model, and for what `replay` raises it.
     """
-    return _advance(state, chunk_workload(state.head, chunk, state.last))
+    return advance_by(state, chunk_workload(state.head, chunk, state.last))
 
 
 def chunk_workload(head: Workload, chunk: RoutingTrace, last: Last) -> Workload:
@@ -157,7 +157,8 @@ def chunk_workload(head: Workload, chunk: RoutingTrace, last: Last) -> Workload:
     return replace(fit(part, head.geometry), first_call=last.calls)
 
 
-def _advance(state: ReplayState, calls: Workload) -> ReplayState:
+def advance_by(state: ReplayState, calls: Workload) -> ReplayState:
+    """As `advance`, for calls that several states take."""
     trace = calls.trace
     if not trace.calls:
         return state
@@ -272,7 +273,7 @@ def replay_chunks(
         ]
         for calls in each_chunk(trace, head, uses):
             for setup, state in states.items():
-                states[setup] = _advance(state, calls)
+                states[setup] = advance_by(state, calls)
     return {setup: finish(state) for setup, state in states.items()}
 
 

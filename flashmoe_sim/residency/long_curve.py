@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,10 +11,14 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.residency import one_pass
+from flashmoe_sim.residency.capacity import Capacity
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import PoolCurve, counts_by_size, first_ranks, one_pass_policy
 from flashmoe_sim.residency.long import each_chunk, fit_head, totals_of
 from flashmoe_sim.residency.pool import Pool
+from flashmoe_sim.residency.replay import build_counts
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.trace.chunk import LongTrace
 
 
@@ -34,15 +39,53 @@ def hit_curve_in_chunks(
             f"policy {policy.spec} has no curve in chunks under the contract {contract}; lru has one under protected "
             "and atomic: for others read the whole trace, or a part (`sim trace cut`)"
         )
-    head = fit_head(trace.head, geometry)
-    lists = [_List(pool) for pool in head.layer_pools]
-    unions, tokens = np.zeros(0, np.int64), np.zeros(len(lists), np.int64)
-    for calls in each_chunk(trace, head):
-        for pool, one in zip(calls.layer_pools, lists, strict=True):
+    curve = LruCurve(fit_head(trace.head, geometry))
+    for calls in each_chunk(trace, curve.head):
+        curve.add(calls)
+    lists = [one.curve() for one in curve.lists]
+    counts = counts_by_size(curve.head, policy, lists, contract=contract, io_split=io_split)
+    return {slots: curve.with_totals(one) for slots, one in counts.items()}
+
+
+class LruCurve:
+    """LRU's lists of keys by last use, one for each layer, and with them its counts in banks of any size.
+
+    head: the trace's head, fitted to the model.
+    """
+
+    def __init__(self, head: Workload) -> None:
+        self.head = head
+        self.lists = [_List(pool) for pool in head.layer_pools]
+        self._unions, self._tokens = np.zeros(0, np.int64), np.zeros(len(self.lists), np.int64)
+
+    def add(self, calls: Workload) -> None:
+        """Take the next calls."""
+        for pool, one in zip(calls.layer_pools, self.lists, strict=True):
             one.add(pool)
-        unions, tokens = totals_of(calls, "layer", unions, tokens)
-    counts = counts_by_size(head, policy, [one.curve() for one in lists], contract=contract, io_split=io_split)
-    return {slots: replace(one, unions=unions, tokens=int(tokens.max())) for slots, one in counts.items()}
+        self._unions, self._tokens = totals_of(calls, "layer", self._unions, self._tokens)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all calls so far."""
+        return int(self._tokens.max())
+
+    def with_totals(self, counts: Counts) -> Counts:
+        """The counts with the unions and tokens of all calls so far."""
+        return replace(counts, unions=self._unions, tokens=self.tokens)
+
+    def counts(self, setups: Sequence[Setup], banks: Sequence[list[Capacity]]) -> list[Counts | None]:
+        """What `replay` counts for setups of LRU under `protected`, of the calls so far; banks: of each setup.
+
+        None for a setup whose replay raises BadInput, since a call asks for more experts than its bank holds.
+        """
+        rooms = np.array([[bank.room for bank in own] for own in banks])
+        largest = np.array([one.largest for one in self.lists])
+        curves = [one.curve() for one in self.lists]
+        tables = np.stack([curve.counts(room) for curve, room in zip(curves, rooms.T, strict=True)], axis=1)
+        return [
+            self.with_totals(build_counts(self.head, setup, own, table)) if (room >= largest).all() else None
+            for setup, own, room, table in zip(setups, banks, rooms, tables, strict=True)
+        ]
 
 
 class _List:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,10 +41,13 @@ class Replay:
     stream: InstallStream | None = None
 
 
-def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
+def replay(
+    workload: Workload, setup: Setup, *, record: bool = False, progress: Callable[[int, int], None] | None = None
+) -> Replay:
     """Replay the workload's trace against the banks of `setup`.
 
     record: also give the slot of every reference and the install stream.
+    progress: called after each bank with how many are done, and of how many.
     Raises BadInput for a bank that does not fit the model or cannot hold the largest call.
     """
     trace = workload.trace
@@ -76,6 +80,8 @@ def replay(workload: Workload, setup: Setup, *, record: bool = False) -> Replay:
             if setup.fixed_slots:
                 slot[pool.reference] = recording.slot
             reads.append(_read_ahead(pool, bank, ahead[number], recording))
+        if progress is not None:
+            progress(number + 1, len(pools))
     return Replay(
         setup,
         build_counts(workload, setup, banks, table, None if masks is None else by_layer(pools, masks, len(table))),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import cache, cached_property
-from importlib.metadata import version
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from flashmoe_sim.content import OURS, NoContent, hash_of
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.version import version
 from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.machines.reads import MeasuredRead
 from flashmoe_sim.policies.base import Policy, ProfiledPolicy
@@ -70,15 +70,10 @@ class Task:
             "scope": setup.scope,
             "bank": str(setup.bank),
             "io_split": setup.io_split,
-            "version": _version(),
+            "version": version(),
             "bank_slots": setup.bank.slots,
             "bank_bytes": bank_bytes(workload, setup.bank),
         }
-
-
-@cache
-def _version() -> str:
-    return version("flashmoe-sim")
 
 
 _MODEL_IDS: WeakKeyDictionary[Workload, dict[bool, str]] = WeakKeyDictionary()

@@ -19,6 +19,7 @@ import orjson
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.version import program
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.timeline.names import KINDS, ON_STORAGE, RESOURCES
 from flashmoe_sim.timeline.run import Timeline
@@ -63,7 +64,8 @@ def write_perfetto(
 
 
 def _write(stream: IO[bytes] | gzip.GzipFile, events: Iterator[Event]) -> None:
-    stream.write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
+    about = orjson.dumps({"program": program()})
+    stream.write(b'{"displayTimeUnit":"ms","otherData":' + about + b',"traceEvents":[\n')
     separator = b""
     while chunk := list(islice(events, CHUNK)):
         stream.write(separator + orjson.dumps(chunk)[1:-1])

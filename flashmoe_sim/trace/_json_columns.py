@@ -163,7 +163,7 @@ class Columns:
         return replace(head, **{name: values for name, values in arrays.items() if getattr(head, name) is not None})
 
     def finish(self, *, format: str, name: str, notes: tuple[str, ...]) -> Chunk:
-        """All that was not taken yet, as a chunk that says what holds for all; nothing can be added afterwards."""
+        """All that was not taken yet, as a chunk that says what holds for all calls up to now."""
         optional = (self._slot, self._weight, self._sequence, self._step)
         partial = [column for column in optional if 0 < column.calls < self.calls]
         notes += tuple(

@@ -175,6 +175,11 @@ class JsonlParser:
         self._taken = self._columns.calls
         self._columns.forget()
 
+    def take_so_far(self) -> Chunk:
+        """As `take`, with what holds for all calls up to now: no call to come is known."""
+        self._taken = self._columns.calls
+        return self._columns.finish(format=FORMAT, name=trace_name(self._path), notes=())
+
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream, cut anywhere.
 
@@ -194,12 +199,7 @@ class JsonlParser:
         """As `finish`, but of the calls only those that were not taken."""
         notes: tuple[str, ...] = ()
         torn = bytes(self._buffer[: self._used])
-        if self._is_complete(torn):
-            self._append(b"\n")
-            self._parse(self._used)
-            self.offset += len(torn)
-            self.lines -= 1
-        elif self._without_bom(torn).strip():
+        if not self.take_last_line() and self._without_bom(torn).strip():
             lost = f"line {self.lines + 1} at byte offset {self.offset}, {len(torn)} bytes dropped"
             notes += (Note(TORN, f"last line incomplete: {lost}; the run was cut off or is still writing"),)
         if self._skipped:
@@ -214,6 +214,18 @@ class JsonlParser:
                 "record a trace with --moe-trace"
             )
         return self._columns.finish(format=FORMAT, name=trace_name(self._path), notes=notes)
+
+    def take_last_line(self) -> bool:
+        """Take a last line that lacks nothing but its newline, if there is one: whether there was. More can be fed."""
+        torn = bytes(self._buffer[: self._used])
+        if not self._is_complete(torn):
+            return False
+        self._append(b"\n")
+        self._parse(self._used)
+        self.offset += len(torn)
+        self.lines -= 1
+        self._used = 0
+        return True
 
     def _is_complete(self, line: bytes) -> bool:
         """Whether a last line without newline has an object, or is so wrong that it must be reported."""

@@ -22,6 +22,7 @@ import numpy as np
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import CODES, code_of, with_code
+from flashmoe_sim.io.version import program
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.trace._store_columns import CHECKSUM, Checksum, arrays_of, arrays_of_calls, columns_of
 from flashmoe_sim.trace.calls import ID_MAX
@@ -232,7 +233,13 @@ def _notes(about: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _described(trace: RoutingTrace, calls: int, refs: int) -> dict[str, Any]:
-    about: dict[str, Any] = {"version": VERSION, "calls": calls, "refs": refs, "notes": list(trace.notes)}
+    about: dict[str, Any] = {
+        "version": VERSION,
+        "program": program(),
+        "calls": calls,
+        "refs": refs,
+        "notes": list(trace.notes),
+    }
     about |= {name: getattr(trace, name) for name in PLAIN} | {"top_k": int(trace.top_k)}
     if any(codes := [code_of(note) for note in trace.notes]):
         about[NOTE_CODES] = codes

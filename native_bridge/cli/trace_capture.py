@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -15,6 +14,7 @@ from flashmoe_sim.cli.common import Interrupted, force_option, json_option, prin
 from flashmoe_sim.cli.progress import capturing
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import size
+from flashmoe_sim.io.version import program
 
 LOCAL = ("ubatch", "ctx", "gpu_layers", "threads", "weights")
 SERVER = ("served_model", "top_k", "timeout")
@@ -144,7 +144,7 @@ def capture(
 
     request = Request(_prompt(prompt, prompt_file), tokens, ubatch, ctx or 0, temp, seed)
     origin: dict[str, Any] = {
-        "program": f"flashmoe-sim {version('flashmoe-sim')}",
+        "program": program(),
         "model": model.name,
         "prompt_sha256": hashlib.sha256(request.prompt.encode()).hexdigest(),
         "ubatch": ubatch,

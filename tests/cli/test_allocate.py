@@ -9,6 +9,7 @@ import pytest
 import flashmoe_sim.api as sim
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.version import version
 
 
 def test_json_is_what_python_says(capsys: pytest.CaptureFixture[str]) -> None:
@@ -17,7 +18,8 @@ def test_json_is_what_python_says(capsys: pytest.CaptureFixture[str]) -> None:
     told = json.loads(capsys.readouterr().out)
     found = sim.allocate("gemma-4-26b-phone", bank=32, contract="atomic", machine="m3-max-48")
     assert found.speed is not None
-    assert told == {"identity": told["identity"], **json.loads(json.dumps(found.to_dict()))}
+    python = json.loads(json.dumps(found.to_dict()))
+    assert told == {"identity": told["identity"], **python, "version": version()}
     assert told["identity"]["bank"] == "32"
     speed = told["speed"]
     assert speed["gain"] == speed["tok_s"] / speed["asked_tok_s"] - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterator
 
 import click
@@ -17,6 +18,7 @@ from native_bridge.cli.main import main, sim
 HELPERS = {
     "main",
     "common",
+    "complete",
     "machine_parts",
     "options",
     "progress",
@@ -27,6 +29,7 @@ HELPERS = {
     "trace_out",
     "trace_synth",
     "trace_what_if",
+    "watch_table",
     "workload",
 }
 
@@ -80,11 +83,26 @@ def test_every_command_can_print_json(path: tuple[str, ...]) -> None:
     assert "as_json" in {parameter.name for parameter in ALL[path].params}
 
 
-def test_without_a_verb_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_verb_it_says_what_to_do_next(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert all(verb in printed.err for verb in bridge.VERBS)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) <= 12
+    assert max(map(len, err.splitlines())) <= 80
+    commands = re.findall(r"^  sim (\S+ .*?)  ", err, re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        verb, *words = command.split()
+        with click.Context(sim) as context:
+            sim.get_command(context, verb).make_context(verb, words)
+
+
+def test_a_group_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace"]) == 2
+    assert "inspect" in capsys.readouterr().err
+    assert main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    assert all(verb in printed for verb in bridge.VERBS)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

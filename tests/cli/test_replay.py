@@ -33,7 +33,7 @@ def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
 )
 def test_json_has_identity_counts_layers_and_timing(capsys: pytest.CaptureFixture[str], options: list[str]) -> None:
     found = document(capsys, "python-256", "--bank", "16", *options)
-    assert list(found) == ["identity", "counts", "layers", "timing"]
+    assert list(found) == ["identity", "counts", "layers", "timing", "version"]
     assert set(found["identity"]) == {column.name for column in IDENTITY}
     assert set(found["counts"]) == {column.name for column in COUNTS if not column.name.startswith("best_")}
     assert found["timing"] is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
+from flashmoe_sim.io.version import program
 from flashmoe_sim.report.page import html
 from flashmoe_sim.report.sections import Command, Section, Table, markdown
 
@@ -18,6 +19,7 @@ def test_markdown_has_titles_commands_and_tables() -> None:
     assert markdown(PAGE) == (
         "# What to run\n\nTake this.\n\n```sh\nsim --bank 64 'a b'\n```\n\n"
         "## Sizes\n\n| slots |  |\n| ---: | --- |\n| 64 | knee |\n| 128 | a\\|b |\n"
+        f"\nWritten by {program()}.\n"
     )
 
 

@@ -1,0 +1,171 @@
+"""`sim watch`: what banks would hit, while the trace is being written."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flashmoe_sim.cli.common import (
+    Interrupted,
+    Terminated,
+    echo,
+    json_option,
+    lenient_option,
+    message,
+    print_json,
+    stoppable,
+)
+from flashmoe_sim.cli.options import asks
+from flashmoe_sim.cli.watch_table import as_document, as_line, as_lines
+from flashmoe_sim.cli.workload import model_option
+from flashmoe_sim.io.errors import BadInput
+
+if TYPE_CHECKING:
+    from flashmoe_sim.sweep.watch import Seen
+
+SHARE = 0.02  # of a core, which looks may take from what is being watched
+LONGEST_PAUSE_S = 5.0
+
+
+@click.command(name="watch", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("trace", type=click.Path(path_type=Path), metavar="TRACE")
+@asks("bank", several=True, bank={"required": False, "default": "16..256", "show_default": True})
+@click.option("--bank-step", default="auto", show_default=True, metavar="S", help="Steps of a range: auto, 16, or x2.")
+@asks("policy", several=True)
+@asks("contract", "scope")
+@model_option
+@click.option(
+    "--window",
+    type=click.IntRange(1, 1_000_000),
+    default=256,
+    show_default=True,
+    metavar="N",
+    help="Count the last N tokens (at most an eighth more) on their own, too.",
+)
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(0.1, 3600),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Look for new calls as often; less often if looking takes more than 2 % of a core.",
+)
+@click.option("--once", is_flag=True, help="Print what there is now, and end.")
+@lenient_option
+@json_option
+def command(
+    trace: Path,
+    bank_step: str,
+    model: str | None,
+    window: int,
+    every_s: float,
+    once: bool,
+    lenient: bool,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Follow TRACE while the patched runtime writes it (--moe-trace), and count what banks would hit.
+
+    The counts are those that `sim replay` has for the same bytes. TRACE may be cut, replaced or not there yet. Ctrl-C
+    ends it with the last table and the exit code 0. Without a terminal it prints a line each time; with --json, an
+    object.
+
+    \b
+    Examples:  sim watch trace.jsonl --model sidecar/
+               sim watch trace.jsonl --bank 32,64 --policy lru,lfu --window 512
+               sim watch trace.jsonl --json --every 10 >> hits.ndjson
+    """
+    from flashmoe_sim.geometry.load import load_model
+    from flashmoe_sim.question import Question
+    from flashmoe_sim.sweep.plan import plan_sweep
+    from flashmoe_sim.sweep.watch import Watch, why_not_while_written
+
+    setups, _ = plan_sweep(Question(**asked), bank_step=bank_step)
+    if "all" in [policy.strip() for policy in asked["policy"].split(",")]:
+        setups = [setup for setup in setups if not why_not_while_written(setup)]
+    geometry = None if model is None else load_model(model)
+    watch = Watch(trace, setups, geometry=geometry, window_tokens=window, lenient=lenient)
+    if once:
+        seen = watch.look(time.monotonic())
+        if not seen.there:
+            raise BadInput(f"{trace}: no such file; give the path of a trace, or wait for it without --once")
+        with (_json if as_json else _table)(trace) as show:
+            show(seen)
+        return
+    shown = _json(trace) if as_json else _screen(trace) if sys.stdout.isatty() else _plain(trace)
+    last: Seen | None = None
+    with stoppable():
+        try:
+            with shown as show:
+                pause_s = every_s
+                while True:
+                    began_s = time.process_time()
+                    seen = watch.look(time.monotonic())
+                    show(seen)
+                    if last is not None:  # the first look loads kernels
+                        pause_s = max(every_s, min((time.process_time() - began_s) / SHARE, LONGEST_PAUSE_S))
+                    last = seen
+                    time.sleep(pause_s)
+        except KeyboardInterrupt as stop:  # how a watch ends: nothing was cut short
+            if last is not None and not as_json:
+                with _table(trace) as show:
+                    show(last)
+            if isinstance(stop, Terminated):
+                raise Interrupted("stopped; the table is of the last look", stop) from None
+
+
+@contextmanager
+def _json(trace: Path) -> Iterator[Callable[[Seen], None]]:
+    def show(seen: Seen) -> None:
+        print_json(as_document(trace, seen), on_one_line=True)
+        sys.stdout.flush()
+
+    yield show
+
+
+@contextmanager
+def _table(trace: Path) -> Iterator[Callable[[Seen], None]]:
+    yield lambda seen: print("\n".join(as_lines(trace, seen, width=shutil.get_terminal_size().columns)))
+
+
+@contextmanager
+def _plain(trace: Path) -> Iterator[Callable[[Seen], None]]:
+    def show(seen: Seen) -> None:
+        if seen.event:
+            message(f"{trace}: {seen.event}")
+        echo(f"{datetime.now():%H:%M:%S} {as_line(trace, seen)}")
+        sys.stdout.flush()
+
+    yield show
+
+
+@contextmanager
+def _screen(trace: Path) -> Iterator[Callable[[Seen], None]]:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    event = ""
+    with Live(
+        Text(f"reading {trace.name}"), console=console, screen=True, auto_refresh=False, redirect_stdout=False
+    ) as live:
+
+        def show(seen: Seen) -> None:
+            nonlocal event
+            if seen.event:
+                event = f"{datetime.now():%H:%M:%S}: {seen.event}"
+            lines = as_lines(trace, seen, width=console.width, height=console.height - 1, event=event)
+            text = "\n".join([*lines, f"{datetime.now():%H:%M:%S}, Ctrl-C ends it"])
+            live.update(Text(text, no_wrap=True, overflow="crop"), refresh=True)
+
+        yield show
