@@ -109,9 +109,11 @@ def command(
         check_folder(out, force=force)
     named = traces or (next(iter(catalog())),)
     with ExitStack() as stack:
-        longs = stack.enter_context(read_heads(named if in_chunks else (), model, lenient=lenient))
-        loaded = [] if in_chunks else [load_workload(trace, model, lenient=lenient) for trace in named]
-        workloads = [*longs] or plan_workloads(loaded, named, top_ks=top_ks)
+        longs = stack.enter_context(read_heads(named, model, lenient=lenient)) if in_chunks else {}
+        workloads = [*longs]
+        if not in_chunks:
+            loaded = [load_workload(trace, model, lenient=lenient) for trace in named]
+            workloads = plan_workloads(loaded, named, top_ks=top_ks)
         summary = f"banks {_listed(setups)}; {_count(len(setups), 'setup')} x {_count(len(workloads), 'trace')}"
         ledger = None if out is None else stack.enter_context(Ledger(out, force=force))
         for note in () if ledger is None else ledger.notes:
@@ -119,8 +121,11 @@ def command(
         if dry_run:
             from flashmoe_sim.cli.sweep_plan import print_plan
 
-            tasks = plan_tasks(workloads, setups, machines=runs_on, conditions=conditions)
-            plan = LongPlan(workloads, setups, ledger, left_out) if in_chunks else Plan(tasks, ledger, left_out)
+            plan: Plan | LongPlan
+            if in_chunks:
+                plan = LongPlan(workloads, setups, ledger, left_out)
+            else:
+                plan = Plan(plan_tasks(workloads, setups, machines=runs_on, conditions=conditions), ledger, left_out)
             print_plan(plan, workloads, left_out, threads=cores, as_json=as_json)
             return
         known = 0 if ledger is None else len(ledger)

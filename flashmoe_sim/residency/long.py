@@ -249,7 +249,8 @@ def replay_chunks(
         raise BadInput(reason)
     go = partial(_unless_refused, refused)
     with ExitStack() as stack:
-        workers = stack.enter_context(ThreadPoolExecutor(threads))
+        workers = ThreadPoolExecutor(threads)
+        stack.callback(workers.shutdown, cancel_futures=True)
         states = _kept({setup: go(setup, _begin, head, setup) for setup in setups})
         uses = []
         for scope in sorted({setup.scope for setup in states if reads_twice(setup)}):

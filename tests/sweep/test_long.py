@@ -20,8 +20,8 @@ from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency import next_uses
 from flashmoe_sim.residency.setup import Setup, why_not
 from flashmoe_sim.residency.workload import prepare
-from flashmoe_sim.sweep.collect import Row, sweep
-from flashmoe_sim.sweep.ledger import FILE, Ledger
+from flashmoe_sim.sweep.collect import sweep
+from flashmoe_sim.sweep.ledger import FILE
 from flashmoe_sim.sweep.left_out import LeftOut
 from flashmoe_sim.sweep.long import read_head, sweep_in_chunks
 from flashmoe_sim.sweep.plan import plan_setups
@@ -69,7 +69,7 @@ def asked(left_out: list[LeftOut]) -> set[tuple[Any, ...]]:
 @pytest.mark.parametrize("scope", ["layer", "global"])
 def test_rows_are_those_of_the_whole_trace(contract: str, scope: str) -> None:
     compared = 0
-    for seed in range(10):
+    for seed in range(7):
         rng = np.random.default_rng(seed)
         trace = narrow(random_trace(seed))
         if seed % 2:
@@ -88,7 +88,7 @@ def test_rows_are_those_of_the_whole_trace(contract: str, scope: str) -> None:
         assert [list(row) for row in found] == [list(row) for row in expected]
         assert asked(lost) == asked(gone)
         compared += len(found)
-    assert compared > 100
+    assert compared > 70
 
 
 def test_a_trace_that_grew_or_changed_is_refused() -> None:
@@ -185,28 +185,23 @@ def store(tmp_path: Path) -> str:
     return str(path)
 
 
-def rows_of(folder: Path) -> list[Row]:
-    with Ledger(folder) as ledger:
-        return ledger.rows()
+def test_either_goes_on_with_the_ledger_of_the_other(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(banks: str, *flags: str) -> dict[str, Any]:
+        asked = ["--policy", "lru,fifo,min", "--prefetch", "none,temporal", "--out", str(tmp_path), "--json"]
+        assert main(["sweep", store, "--bank", banks, *asked, *flags]) == 0
+        return dict(json.loads(capsys.readouterr().out))
 
-
-def test_one_ledger_goes_on_with_the_other(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    sizes = ("--policy", "lru,fifo,min", "--prefetch", "none,temporal")
-    for folder, first, second in ((one, [], ["--in-chunks"]), (other, ["--in-chunks"], [])):
-        for banks, flags in (("4,8", first), ("4,8,12", second)):
-            command = ["sweep", store, "--bank", banks, *sizes, *flags, "--out", str(folder)]
-            assert main([*command, "--dry-run", "--json"]) == 0
-            plan = json.loads(capsys.readouterr().out)
-            assert (plan["in_ledger"], plan["to_compute"]) == ((0, 10) if banks == "4,8" else (10, 5))
-            assert ("chunks" in plan["passes"]) == bool(flags)
-            assert plan["estimate"]["seconds"] > 0
-            assert main([*command, "--json"]) == 0
-            printed = capsys.readouterr()
-            assert len(json.loads(printed.out)["rows"]) == plan["tasks"]
-            assert ("going on with the 10 rows" in printed.err) == (banks == "4,8,12")
-    assert rows_of(one) == rows_of(other)
-    assert len((one / FILE).read_bytes().splitlines()) == 16
+    plan = run("4", "--in-chunks", "--dry-run")
+    assert (plan["in_ledger"], plan["to_compute"], plan["passes"]) == (0, 5, {"chunks": 1})
+    assert plan["estimate"]["seconds"] > 0
+    for banks, flags in (("4", ["--in-chunks"]), ("4,8", []), ("4,8,12", ["--in-chunks"])):
+        assert len(run(banks, *flags)["rows"]) == 5 * len(banks.split(","))
+    for flags in ([], ["--in-chunks"]):
+        plan = run("4,8,12", "--dry-run", *flags)
+        assert (plan["in_ledger"], plan["to_compute"], plan["passes"]) == (15, 0, {})
+    assert len((tmp_path / FILE).read_bytes().splitlines()) == 16
 
 
 def test_the_table_and_the_json_are_those_of_the_whole_trace(store: str, capsys: pytest.CaptureFixture[str]) -> None:
