@@ -120,7 +120,9 @@ def test_if_nothing_fits_the_first_reason_is_the_error() -> None:
     long = cut_up(trace, [1])
     for contract in ("runtime", "protected"):
         left_out: list[LeftOut] = []
-        with pytest.raises(BadInput, match=r"asks for 3 distinct .* calls after it may need more \(--contract atomic"):
+        with pytest.raises(
+            BadInput, match=r"asks for 3 distinct .* later calls may need more slots \(--contract atomic"
+        ):
             sweep_in_chunks(
                 {read_head(long): long}, plan_setups("1,2", contract=contract), threads=1, left_out=left_out
             )
