@@ -94,4 +94,4 @@ class _MinList:
         return PoolCurve(self.calls, self.refs, self.depths, self.deepest, self.declined, self.distinct, 1)
 
 
-LISTS = {"lru": _LruList, "min": _MinList}
+LISTS: dict[str, type[_LruList | _MinList]] = {"lru": _LruList, "min": _MinList}
