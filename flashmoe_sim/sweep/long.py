@@ -70,7 +70,8 @@ class LongPlan:
             self.missing += [task for task in missing if task.setup in fits]
             left_out += [LeftOut.of(setup, str(why), trace=workload.trace.name) for setup, why in refused.items()]
             errors += refused.values()
-        self.tasks = [task for task in tasks if task in self.known or task in self.missing]
+        planned = {*self.known, *self.missing}
+        self.tasks = [task for task in tasks if task in planned]
         if not self.tasks:
             raise errors[0]
 
@@ -109,7 +110,7 @@ def sweep_in_chunks(
             for chunk in trace.read():
                 yield chunk
                 done += chunk.calls
-                if progress:
+                if progress and done:
                     progress(done, total)
 
         refused: dict[Setup, BadInput] = {}
