@@ -11,7 +11,7 @@ import click
 
 from flashmoe_sim.cli.common import Interrupted, json_option, lenient_option, message, print_json, stoppable
 from flashmoe_sim.cli.options import CONDITIONS, asks
-from flashmoe_sim.cli.workload import load_workload, model_option
+from flashmoe_sim.cli.workload import in_chunks_option, load_workload, model_option, read_heads
 from flashmoe_sim.io.errors import BadInput
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ IDENTITY = ("trace", "model", "bank", "policy", "prefetch", "contract", "scope",
     metavar="ADDRESS",
     help="Run on the workers of a dask scheduler, tcp://HOST:PORT, or local:N for N processes (docs/guides/sweeps.md).",
 )
+@in_chunks_option
 @lenient_option
 @json_option
 def command(
@@ -63,6 +64,7 @@ def command(
     dry_run: bool,
     threads: int | None,
     address: str | None,
+    in_chunks: bool,
     lenient: bool,
     as_json: bool,
     **asked: Any,
@@ -88,34 +90,43 @@ def command(
     from flashmoe_sim.sweep.collect import Plan, plan_tasks, sweep
     from flashmoe_sim.sweep.ledger import Ledger
     from flashmoe_sim.sweep.left_out import reasons
+    from flashmoe_sim.sweep.long import LongPlan, sweep_in_chunks
     from flashmoe_sim.sweep.plan import plan_sweep, plan_workloads
     from flashmoe_sim.sweep.workers import Lost, run_on
     from flashmoe_sim.trace.bundled import catalog
 
+    if in_chunks:
+        _refuse_in_chunks(asked["machine"], address, top_ks)
     if dry_run and address is not None:
         raise BadInput("--dry-run estimates for threads of this machine; give --threads N in place of --cluster")
-    workers = run_on(threads=threads, cluster=address)
+    workers, cores = run_on(threads=threads, cluster=address), threads or os.cpu_count() or 1
     left_out: list[LeftOut] = []
-    setups, conditions = plan_sweep(Question(**asked), bank_step=bank_step, left_out=left_out)
+    setups, conditions = plan_sweep(Question(**asked), bank_step=bank_step, in_chunks=in_chunks, left_out=left_out)
     runs_on = [load_machine(name.strip()) for name in asked["machine"].split(",")] if asked["machine"] else []
     if out is not None:
         from flashmoe_sim.sweep.store import check_folder
 
         check_folder(out, force=force)
     named = traces or (next(iter(catalog())),)
-    loaded = [load_workload(trace, model, lenient=lenient) for trace in named]
-    workloads = plan_workloads(loaded, named, top_ks=top_ks)
-    summary = f"banks {_listed(setups)}; {_count(len(setups), 'setup')} x {_count(len(workloads), 'trace')}"
     with ExitStack() as stack:
+        longs = stack.enter_context(read_heads(named, model, lenient=lenient)) if in_chunks else {}
+        workloads = [*longs]
+        if not in_chunks:
+            loaded = [load_workload(trace, model, lenient=lenient) for trace in named]
+            workloads = plan_workloads(loaded, named, top_ks=top_ks)
+        summary = f"banks {_listed(setups)}; {_count(len(setups), 'setup')} x {_count(len(workloads), 'trace')}"
         ledger = None if out is None else stack.enter_context(Ledger(out, force=force))
         for note in () if ledger is None else ledger.notes:
             message(note)
         if dry_run:
             from flashmoe_sim.cli.sweep_plan import print_plan
 
-            tasks = plan_tasks(workloads, setups, machines=runs_on, conditions=conditions)
-            plan = Plan(tasks, ledger, left_out)
-            print_plan(plan, workloads, left_out, threads=threads or os.cpu_count() or 1, as_json=as_json)
+            plan: Plan | LongPlan
+            if in_chunks:
+                plan = LongPlan(workloads, setups, ledger, left_out)
+            else:
+                plan = Plan(plan_tasks(workloads, setups, machines=runs_on, conditions=conditions), ledger, left_out)
+            print_plan(plan, workloads, left_out, threads=cores, as_json=as_json)
             return
         known = 0 if ledger is None else len(ledger)
         stack.enter_context(stoppable())
@@ -129,16 +140,21 @@ def command(
                             message(f"going on with the {_count(known, 'row')} of {out}; --force starts again")
                     update(done, total)
 
-                rows = sweep(
-                    workloads,
-                    setups,
-                    machines=runs_on,
-                    conditions=conditions,
-                    workers=workers,
-                    ledger=ledger,
-                    progress=progress,
-                    left_out=left_out,
-                )
+                if in_chunks:
+                    rows = sweep_in_chunks(
+                        longs, setups, threads=cores, left_out=left_out, ledger=ledger, progress=progress
+                    )
+                else:
+                    rows = sweep(
+                        workloads,
+                        setups,
+                        machines=runs_on,
+                        conditions=conditions,
+                        workers=workers,
+                        ledger=ledger,
+                        progress=progress,
+                        left_out=left_out,
+                    )
         except (KeyboardInterrupt, Lost) as stop:
             if out is None or ledger is None or not len(ledger):
                 raise
@@ -165,6 +181,15 @@ def command(
         finally:  # a reader of the table that wants no more of it costs no results
             if out is not None and ledger is not None:
                 _export(ledger, rows, out)
+
+
+def _refuse_in_chunks(machine: str | None, address: str | None, top_ks: str | None) -> None:
+    if machine:
+        raise BadInput("--in-chunks only counts; leave out --machine, or sweep the whole trace")
+    if address is not None:
+        raise BadInput("--in-chunks reads a trace in one process; leave out --cluster, or sweep the whole trace")
+    if top_ks is not None:
+        raise BadInput("--in-chunks with --topk: a trace is cut to fewer experts in memory; leave one of them out")
 
 
 def _export(ledger: Ledger, rows: list[dict[str, Any]], out: Path) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.residency.workload import Workload
     from flashmoe_sim.sweep.collect import Plan
     from flashmoe_sim.sweep.left_out import LeftOut
+    from flashmoe_sim.sweep.long import LongPlan
 
 DOES = {
     "stack": "one pass for all sizes",
@@ -21,18 +22,24 @@ DOES = {
     "walk": "some sizes, layer by layer",
     "alone": "one replay",
     "timed": "replays, timed on machines",
+    "chunks": "one reading in chunks for all sizes and policies",
 }
 
 
 def print_plan(
-    plan: Plan, workloads: Sequence[Workload], left_out: Sequence[LeftOut], *, threads: int, as_json: bool
+    plan: Plan | LongPlan, workloads: Sequence[Workload], left_out: Sequence[LeftOut], *, threads: int, as_json: bool
 ) -> None:
     """The tasks, how many are known, the passes by kind, and the estimate."""
     from flashmoe_sim.residency.many import CountPass
     from flashmoe_sim.sweep.estimate import estimate
+    from flashmoe_sim.sweep.long import LongPlan, estimate_in_chunks
 
-    kinds = Counter(one.work.kind if isinstance(one.work, CountPass) else "timed" for one in plan.passes)
-    about = estimate(plan.passes, workloads, threads=threads)
+    if isinstance(plan, LongPlan):
+        kinds = Counter(chunks=len(plan.replays)) if plan.replays else Counter()
+        about = estimate_in_chunks(plan, threads=threads)
+    else:
+        kinds = Counter(one.work.kind if isinstance(one.work, CountPass) else "timed" for one in plan.passes)
+        about = estimate(plan.passes, workloads, threads=threads)
     if as_json:
         document: dict[str, Any] = {
             "tasks": len(plan.tasks),

@@ -50,7 +50,7 @@ def print_rows(
     if timed:
         columns += [("tok/s", "right", lambda row: _speed(row["tok_s"])), ("90 % interval", "right", _interval)]
     model = workload.geometry.name if workload.geometry else "unknown model, so no bytes: give --model"
-    title = f"{trace.name}: {trace.tokens:,} tokens, {len(trace.layers)} layers ({model}){_machine(rows)}"
+    title = f"{trace.name}: {rows[0]['tokens']:,} tokens, {len(trace.layers)} layers ({model}){_machine(rows)}"
     caption = _caption(rows, setups, contract)
     policies = {setup.policy.spec: setup.policy for setup in setups}
     if any(policies[row["policy"]].preloaded for row in rows):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -104,3 +104,41 @@ def load_workload(trace: str, model: str | None, *, lenient: bool = False) -> Wo
 
     geometry = find_geometry(trace, model)
     return prepare(read_trace(trace, lenient=lenient, hints=hints_of(geometry)), geometry)
+
+
+@contextmanager
+def read_heads(
+    traces: Sequence[str], model: str | None, *, lenient: bool = False
+) -> Iterator[dict[Workload, LongTrace]]:
+    """Read each trace once in chunks, with progress; within the block each can be read again, without."""
+    from flashmoe_sim.sweep.plan import plan_workloads
+
+    with ExitStack() as stack:
+        read = [_read_head(stack, trace, model, lenient=lenient) for trace in traces]
+        workloads = plan_workloads([workload for workload, _ in read], traces)
+        yield dict(zip(workloads, (long for _, long in read), strict=True))
+
+
+def _read_head(stack: ExitStack, trace: str, model: str | None, *, lenient: bool) -> tuple[Workload, LongTrace]:
+    from flashmoe_sim.cli.progress import reading
+    from flashmoe_sim.geometry.hints import hints_of
+    from flashmoe_sim.residency.workload import find_geometry
+    from flashmoe_sim.sweep.long import read_head
+    from flashmoe_sim.trace.bundled import find_trace
+    from flashmoe_sim.trace.load import open_long
+
+    bars: list[Callable[[int], None]] = []  # none once the head was read: the sweep shows its own
+
+    def progress(count_bytes: int) -> None:
+        for bar in bars:
+            bar(count_bytes)
+
+    geometry = find_geometry(trace, model)
+    long = stack.enter_context(open_long(trace, lenient=lenient, progress=progress, hints=hints_of(geometry)))
+    for note in long.head.notes:
+        message(f"{trace}: {note}")
+    with reading(find_trace(trace)[0]) as bar:
+        bars += [bar] if bar else []
+        workload = read_head(long, geometry)
+        bars.clear()
+    return workload, long

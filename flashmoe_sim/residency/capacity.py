@@ -13,6 +13,7 @@ from flashmoe_sim.policies.base import PinningPolicy, ScheduledPolicy
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.trace.chunk import Chunk
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,10 +118,13 @@ def _byte_banks(budget_bytes: int, sizes: tuple[int, ...], setup: Setup, pools: 
 def slot_overflow(workload: Workload, setup: Setup, number: int, call: int, capacity: Capacity) -> BadInput:
     """The error for a call, by its place in a pool, that finds no slot in the pool's bank."""
     trace, pools = workload.trace, workload.pools(setup.scope)
+    if isinstance(trace, Chunk):
+        needs = "later calls may need more slots"
+    else:
+        needs = f"the largest call needs {max(pool.largest_call for pool in pools)} slots"
     at = int(pools[number].call[call])
     return BadInput(
         f"bank {setup.bank}: call {workload.first_call + at} of {trace.name} (layer {int(trace.layer[at])}) asks for "
         f"{int(pools[number].requests[call])} distinct experts and a bank holds {capacity.room}: slot-bank overflow; "
-        f"the largest call needs {max(pool.largest_call for pool in pools)} slots "
-        f"(--contract atomic streams the excess)"
+        f"{needs} (--contract atomic streams the excess)"
     )

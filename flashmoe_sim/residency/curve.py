@@ -93,13 +93,19 @@ def pool_curve(pool: Pool, policy: Policy, profile: Pool | None = None) -> PoolC
         distinct = one_pass.lru(pool.key, pool.offset, 0, first_ranks(pool.keys), depths, deepest)
         smallest = pool.largest_call
         return PoolCurve(len(pool.call), len(pool.key), depths, deepest, None, distinct, smallest)
-    distinct = one_pass.min_bypass(pool.key, pool.offset, pool.next_call, pool.keys, depths, declined, deepest)
+    counted = (depths, declined, deepest)
+    distinct = one_pass.min_bypass(pool.key, pool.offset, 0, pool.next_call, 0, empty_list(pool.keys), *counted)
     return PoolCurve(len(pool.call), len(pool.key), depths, deepest, declined, distinct, 1)
 
 
 def first_ranks(keys: int) -> NDArray[Any]:
     """The places of keys in the list of LRU before the first call, as small as they can be written."""
     return np.arange(keys).astype(np.uint8 if keys <= 256 else np.uint16)
+
+
+def empty_list(keys: int) -> NDArray[np.int32]:
+    """The list of min before the first call: gaps, of which one follows the last key."""
+    return np.full(keys + 1, -1, np.int32)
 
 
 def pinned_experts(workload: Workload, setup: Setup, banks: list[Capacity], part: range) -> NDArray[np.int64] | None:

@@ -6,10 +6,13 @@ of the chunks nothing is kept but what a predictor keeps of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,23 +21,25 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.outside import blaming
 from flashmoe_sim.policies.bank import Scope
-from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy, ProfiledPolicy
-from flashmoe_sim.policies.min_ import Min, MinForced
+from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.prefetchers.base import Memory, PastOnly, step_ends
-from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency import pinned, tally
 from flashmoe_sim.residency.ahead import Ahead, by_pool, nothing_ahead
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts, added
-from flashmoe_sim.residency.next_uses import NextUses, scratch_file
+from flashmoe_sim.residency.long_setups import reads_twice, why_not_in_chunks
+from flashmoe_sim.residency.next_uses import NextUses, TooLong, scratch_file
 from flashmoe_sim.residency.own_results import check_predictions
 from flashmoe_sim.residency.pool_replay import Recording, begin_pool, check_books, count_unused, go_on
 from flashmoe_sim.residency.pool_state import BEFORE_ALL, NO_PAST, NOW, Past, PoolState
 from flashmoe_sim.residency.replay import build_counts, by_layer, pinned_keys
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, fit
+from flashmoe_sim.trace.check import PER_CALL, PER_REFERENCE
 from flashmoe_sim.trace.chunk import Chunk, Last, LongTrace, steps_after
 from flashmoe_sim.trace.routing import RoutingTrace
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +69,7 @@ def fit_head(head: Chunk, geometry: ModelGeometry | None = None) -> Workload:
     """What is known of a long trace before its first call, with its model; raises what `prepare` raises."""
     if not head.layers:
         raise BadInput(f"{head.name}: no routed calls in it; record or convert the trace again")
-    unused = dict.fromkeys(("weight", "slot", "resident", "phase", "sequence"))
-    return fit(head.with_(**unused), geometry)
+    return fit(head, geometry)
 
 
 def begin(head: Workload, setup: Setup) -> ReplayState:
@@ -109,34 +113,6 @@ def _begin(head: Workload, setup: Setup) -> ReplayState:
     )
 
 
-def why_not_in_chunks(setup: Setup) -> str | None:
-    """Why a setup cannot be replayed in chunks; None if it can."""
-    policy, prefetch = setup.policy, setup.prefetch
-    whole = "replay the whole trace, or a part (`sim trace cut`)"
-    if isinstance(policy, ProfiledPolicy) and (not policy.profile or policy.profile.startswith("first-")):
-        return (
-            f"policy {policy.spec} counts requests in the trace before it is replayed; "
-            f"give it another trace as profile ({policy.name}:profile=FILE), or {whole}"
-        )
-    if not isinstance(policy, EvictingPolicy | PinningPolicy):
-        return f"policy {policy.spec} plans over all steps of a trace at once; {whole}"
-    if reads_twice(setup):
-        predicts = f"policy {policy.spec} with a predictor needs the whole trace; leave out the predictor, or {whole}"
-        return None if isinstance(prefetch, NoPrefetch) else predicts
-    knows_all = isinstance(policy, EvictingPolicy) and policy.hindsight
-    if knows_all or prefetch.hindsight:
-        chosen = f"policy {policy.spec}" if knows_all else f"predictor {prefetch.spec}"
-        return f"{chosen} needs the requests to come, and a trace in chunks does not tell them; {whole}"
-    if not isinstance(prefetch, NoPrefetch | PastOnly):
-        return f"predictor {prefetch.spec} predicts for all of a trace at once; make it a PastOnly, or {whole}"
-    return None
-
-
-def reads_twice(setup: Setup) -> bool:
-    """Whether a setup needs the next use of each reference, which a reading before the replay finds."""
-    return type(setup.policy) in (Min, MinForced)
-
-
 def advance(state: ReplayState, chunk: RoutingTrace) -> ReplayState:
     """The state after the next calls of the trace.
 
@@ -152,8 +128,8 @@ def chunk_workload(head: Workload, chunk: RoutingTrace, last: Last) -> Workload:
         raise BadInput(
             f"{whole.name}: layer {min(unknown)} in the calls from {last.calls}, but not in the trace's head"
         )
-    arrays = {name: getattr(chunk, name) for name in ("layer", "n_tokens", "offset", "expert")}
-    part = whole.with_(**arrays, step=steps_after(chunk, last))
+    arrays = {name: getattr(chunk, name) for name in ("offset", *PER_CALL, *PER_REFERENCE)}
+    part = whole.with_(**arrays | {"step": steps_after(chunk, last)})
     return replace(fit(part, head.geometry), first_call=last.calls)
 
 
@@ -254,27 +230,64 @@ def _standing(ahead: Ahead, first_call: int) -> Past:
 
 
 def replay_chunks(
-    trace: LongTrace, setups: Sequence[Setup], geometry: ModelGeometry | None = None
+    trace: LongTrace,
+    setups: Sequence[Setup],
+    geometry: ModelGeometry | None = None,
+    *,
+    threads: int = 1,
+    refused: dict[Setup, BadInput] | None = None,
 ) -> dict[Setup, Counts]:
     """The counts of several setups from one reading of a long trace; all are replayed chunk by chunk.
 
     For `min` there is another reading before it, and a temporary file.
-    Raises BadInput for a setup that does not fit or needs all of the trace, before anything is read, and for a trace
-    that changes between two readings.
+    threads: how many setups are replayed at once.
+    refused: takes the setups that cannot begin or go on, and why; the others go on.
+    Raises BadInput for a setup that needs all of the trace, before anything is read, and for a trace that changes
+    between two readings; without `refused` also for a setup that does not fit.
     """
     head = fit_head(trace.head, geometry)
     for reason in filter(None, map(why_not_in_chunks, setups)):
         raise BadInput(reason)
-    states = {setup: _begin(head, setup) for setup in setups}
+    go = partial(_unless_refused, refused)
     with ExitStack() as stack:
-        uses = [
-            NextUses(head, scope, each_chunk(trace, head), stack.enter_context(scratch_file()))
-            for scope in sorted({setup.scope for setup in setups if reads_twice(setup)})
-        ]
+        workers = ThreadPoolExecutor(threads)
+        stack.callback(workers.shutdown, cancel_futures=True)
+        states = _kept({setup: go(setup, _begin, head, setup) for setup in setups})
+        uses = []
+        for scope in sorted({setup.scope for setup in states if reads_twice(setup)}):
+            try:
+                uses.append(NextUses(head, scope, each_chunk(trace, head), stack.enter_context(scratch_file())))
+            except TooLong as error:
+                if refused is None:
+                    raise
+                for setup in [one for one in states if reads_twice(one) and one.scope == scope]:
+                    refused[setup] = error
+                    del states[setup]
         for calls in each_chunk(trace, head, uses):
-            for setup, state in states.items():
-                states[setup] = advance_by(state, calls)
-    return {setup: finish(state) for setup, state in states.items()}
+            for scope in {setup.scope for setup in states}:
+                calls.unions(scope, range(len(calls.pools(scope))))  # once, not in each thread
+            running = {setup: workers.submit(go, setup, advance_by, state, calls) for setup, state in states.items()}
+            states = _kept({setup: one.result() for setup, one in running.items()})
+            if not states:
+                break
+        return _kept({setup: go(setup, finish, state) for setup, state in states.items()})
+
+
+def _unless_refused(
+    refused: dict[Setup, BadInput] | None, setup: Setup, step: Callable[..., Value], *arguments: Any
+) -> Value | None:
+    """What a step of a replay gives; None if it raised BadInput, which `refused` takes."""
+    try:
+        return step(*arguments)
+    except BadInput as error:
+        if refused is None:
+            raise
+        refused[setup] = error
+        return None
+
+
+def _kept(found: Mapping[Setup, Value | None]) -> dict[Setup, Value]:
+    return {setup: one for setup, one in found.items() if one is not None}
 
 
 def each_chunk(trace: LongTrace, head: Workload, uses: Sequence[NextUses] = ()) -> Iterator[Workload]:

@@ -25,6 +25,10 @@ MOST_REFERENCES = 1 << 30  # of one bank: min tells references from requests wit
 RECORD = np.dtype([("key", "<u4"), ("reference", "<i4")])
 
 
+class TooLong(BadInput):
+    """A trace with more references of one bank than MOST_REFERENCES."""
+
+
 class Part(NamedTuple):
     """What the file holds of one chunk: how many records, and of how many references."""
 
@@ -87,7 +91,7 @@ class NextUses:
     def _count(self, calls: Workload) -> None:
         self.before = [refs + pool.refs for refs, pool in zip(self.before, calls.pools(self.scope), strict=True)]
         if max(self.before) > MOST_REFERENCES:
-            raise BadInput(
+            raise TooLong(
                 f"{self.name}: policy min takes at most {MOST_REFERENCES:,} references of one bank; "
                 "cut the trace into parts"
             )

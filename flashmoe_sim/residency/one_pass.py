@@ -83,10 +83,22 @@ def deepest_calls(key: Any, offset: Any, rank: Any, deepest: Any) -> None:
 
 
 @jit
-def min_bypass(key: Any, offset: Any, upcoming: Any, keys: int, depths: Any, declined: Any, deepest: Any) -> int:
-    """Count the depths of min with bypass under the contract `atomic`; return how many keys occur.
+def min_bypass(
+    key: Any,
+    offset: Any,
+    before: int,
+    upcoming: Any,
+    held: int,
+    next_use: Any,
+    depths: Any,
+    declined: Any,
+    deepest: Any,
+) -> int:
+    """Count the depths of min with bypass under the contract `atomic`; return how many keys occurred.
 
+    before, held: references, and keys that occurred, in earlier chunks of the calls.
     upcoming: i32 [references], where the next call that asks for the key does so, or NEVER.
+    next_use: i32 [keys + 1], the list, which goes on from chunk to chunk; -1 at first, and always behind the last.
     depths, deepest: i64 [keys + 1], as for `lru`.
     declined: i64 [keys + 1], requests by the largest bank, in slots, that misses them and does not admit them.
 
@@ -95,19 +107,23 @@ def min_bypass(key: Any, offset: Any, upcoming: Any, keys: int, depths: Any, dec
     use is carried down the list: each place keeps the nearer of what it had and what is carried, and the first gap
     takes the rest. In ascending order, none of them is moved on by a later one, and places above it stay as they are.
     """
+    keys = len(next_use) - 1
     largest = np.max(np.diff(offset))
-    next_use = np.full(keys + 1, np.int32(-1))  # a gap follows the last
     seen = np.full(keys, -1, np.int32)
     request_of = np.zeros(largest, np.uint32)  # by reference of the call
     uses = np.zeros(largest, np.int32)
     ascending = np.zeros(largest, np.uint32)
     found = np.zeros(largest, np.uint32)
     settled = np.zeros(largest, np.uint32)
-    held, now = 0, 0
+    now = np.sum(depths)
     for call in range(len(offset) - 1):
-        begin, end = np.uint64(offset[call]), np.int32(offset[call + 1])
+        begin, first, end = (
+            np.uint64(offset[call]),
+            np.uint64(before + offset[call]),
+            np.int32(before + offset[call + 1]),
+        )
         n = np.uint64(0)
-        for r in range(begin, np.uint64(end)):
+        for r in range(begin, np.uint64(offset[call + 1])):
             k = key[r]
             if seen[k] == call:
                 continue
@@ -140,7 +156,7 @@ def min_bypass(key: Any, offset: Any, upcoming: Any, keys: int, depths: Any, dec
                 stood = next_use[place]
             next_use[place] = carried
             if stood >= 0:
-                found[request_of[np.uint64(stood) - begin]] = place
+                found[request_of[np.uint64(stood) - first]] = place
             else:
                 held += 1
         worst = np.uint32(0)

@@ -27,7 +27,7 @@ from flashmoe_sim.residency.pool import After, Pool, build_pools
 from flashmoe_sim.residency.profile import Profile, find_profile
 from flashmoe_sim.trace.bundled import find_trace
 from flashmoe_sim.trace.check import check_trace, largest_experts
-from flashmoe_sim.trace.routing import RECORDED, RoutingTrace
+from flashmoe_sim.trace.routing import RoutingTrace
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +56,7 @@ class Workload:
     @cached_property
     def content_id(self) -> str:
         """A hash of all that any replay of it can read; workloads that are read from equal files have the same."""
-        recorded = {name: getattr(self.trace, name) for name in RECORDED}
-        return hash_of([self.trace.content_id, self.trace.n_experts_known, recorded, self.geometry])
+        return hash_of([self.trace.content_id, self.trace.n_experts_known, self.trace.recorded, self.geometry])
 
     def __repr__(self) -> str:
         model = self.geometry.name if self.geometry else "unknown model"

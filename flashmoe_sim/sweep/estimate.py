@@ -14,6 +14,7 @@ from flashmoe_sim.sweep.passes import Pass
 # by a factor of 3 either way.
 ONE_PASS_NS = 40  # of a reference, for each policy, whatever the number of sizes
 WALK_NS = 35  # of a reference, for each size
+READ_NS = 25  # of a reference, for each reading in chunks
 PREDICTION_NS = 200  # of a reference, for each predictor
 TIMED_NS = 60  # of a reference, to record a replay
 MACHINE_NS = 2200  # of a routed call, for each machine, with the interval of its speed

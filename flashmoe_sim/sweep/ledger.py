@@ -9,15 +9,16 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, SimError, shortened, shown
 from flashmoe_sim.io.whole import sync_folder
-from flashmoe_sim.schema import COUNTS, RESULT_COLUMNS, TIMING
+from flashmoe_sim.schema import COUNTS, IDENTITY, RESULT_COLUMNS, TIMING
 from flashmoe_sim.sweep.task import SEMANTICS, Task
 
 FILE = "ledger.ndjson"
@@ -26,6 +27,12 @@ HEADER = {"ledger": 1, "semantics": SEMANTICS, "columns": COLUMNS}
 NAMES = ("trace", "trace_id", "model", "policy", "machine")  # two rows that differ in these only are of one task
 NUMBERS = [column.name for column in (*COUNTS, *TIMING) if column.name not in {"machine", "execution"}]
 START = b'{"crc":"'
+UNKNOWN = {"model", "bank_slots", "bank_bytes"}  # without a model, or of the other kinds of banks
+ALWAYS = {column.name for column in IDENTITY if column.name not in UNKNOWN} | {
+    column.name for column in COUNTS if column.dtype == "int" and column.unit not in {"bytes", "reads"}
+}
+INT64 = 1 << 63
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 TYPES: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int)}
 LEAD = len('{"crc":"01234567","row":')
 SORTED_BY = ("trace", "contract", "scope", "policy", "prefetch", "machine", "bank_bytes", "bank_slots", "bank", "id")
@@ -184,6 +191,8 @@ class Ledger:
         while part := os.pread(self._file, size_bytes - self._end - len(added), self._end + len(added)):
             added += part
         *lines, torn = added.split(b"\n")
+        if not self._line and not lines and not _line(HEADER).startswith(torn):
+            self._check_header(None)
         damaged = []
         for number, line in enumerate(lines, start=self._line + 1):
             found = _checked(line + b"\n")
@@ -205,7 +214,10 @@ class Ledger:
 
     def _check_header(self, found: Any) -> None:
         if not isinstance(found, dict) or "ledger" not in found:
-            raise BadInput(f"{self.path}: is no ledger of results; give another folder, or --force to start again")
+            raise BadInput(
+                f"{self.path}: is no ledger of results, or its first line is damaged, which says what its rows mean; "
+                "restore it, give another folder, or --force to start again without its rows"
+            )
         if found != HEADER:
             raise BadInput(
                 f"{self.path}: is of another version, whose rows may differ; give another folder, "
@@ -227,8 +239,8 @@ class Ledger:
             one, other = known[name], row[name]
             if one != other and repr(one) != repr(other):  # NaN differs from itself
                 return (
-                    f"{self.path}: {known_where} and {where} have the id {row['id']}, but {name} is {one} and "
-                    f"{other}; both cannot be right: please report it; --force starts again"
+                    f"{self.path}: {known_where} and {where} have the id {shortened(row['id'])}, but {name} is "
+                    f"{shown(one)} and {shown(other)}; both cannot be right: please report it; --force starts again"
                 )
         return ""
 
@@ -249,16 +261,23 @@ def _key(row: Row) -> tuple[Any, ...]:
 
 
 def _is_row(found: Any) -> bool:
-    """Whether a line holds a value of its type, or none, for every column, and an id."""
+    """Whether a line holds what a table can take for every column, and nothing is missing that every row has."""
     return (
         isinstance(found, list)
         and len(found) == len(COLUMNS)
-        and isinstance(found[0], str)
         and all(
-            value is None or type(value) in TYPES[column.dtype]
+            column.name not in ALWAYS if value is None else _is_value(value, column.dtype)
             for value, column in zip(found, RESULT_COLUMNS, strict=True)
         )
     )
+
+
+def _is_value(value: Any, dtype: str) -> bool:
+    if type(value) not in TYPES[dtype]:
+        return False
+    if isinstance(value, int):
+        return -INT64 <= value < INT64
+    return not isinstance(value, str) or not HALF_CHARACTER.search(value)
 
 
 def _place(row: Row) -> list[tuple[bool, Any]]:

@@ -20,6 +20,7 @@ from flashmoe_sim.prefetchers.base import OnePredictor, Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
 from flashmoe_sim.question import CONDITIONS, SIZED, Question
+from flashmoe_sim.residency.long_setups import why_not_in_chunks
 from flashmoe_sim.residency.setup import Setup, why_not
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.left_out import LeftOut
@@ -44,10 +45,10 @@ def plan(question: Question) -> tuple[Setup, Callable[[ModelGeometry | None], Co
 
 
 def plan_sweep(
-    question: Question, *, bank_step: str = "auto", left_out: list[LeftOut] | None = None
+    question: Question, *, bank_step: str = "auto", in_chunks: bool = False, left_out: list[LeftOut] | None = None
 ) -> tuple[list[Setup], Callable[[Setup, ModelGeometry | None], Conditions]]:
     """The setups of a sweep, as `plan_setups` has them, and the conditions of each with a model."""
-    setups = plan_setups(**_of(question, SIZED), bank_step=bank_step, left_out=left_out)
+    setups = plan_setups(**_of(question, SIZED), bank_step=bank_step, in_chunks=in_chunks, left_out=left_out)
     return setups, _conditions(question, *setups[:1])
 
 
@@ -120,6 +121,7 @@ def plan_setups(
     scope: str = "layer",
     prefetch: OnePredictor | Iterable[OnePredictor] = "none",
     io_split: int = 4,
+    in_chunks: bool = False,
     left_out: list[LeftOut] | None = None,
 ) -> list[Setup]:
     """A setup for every bank, policy and predictor, in that order: `16..256` and `lru,min`, or lists.
@@ -127,6 +129,7 @@ def plan_setups(
     policy, prefetch: `all`, alone or among others, means those that can be under the contract, and one with the other.
         `min` with bypass is the ceiling of the banks: if the contract is `runtime` or `protected`, it is counted
         under `atomic`, without a predictor.
+    in_chunks: what needs the whole trace cannot be.
     left_out: takes what of `all` cannot be, and why.
     Raises BadInput for words that mean nothing, for a combination that cannot be, unless `all` named a part of it, and
     if none of `all` can.
@@ -152,9 +155,10 @@ def plan_setups(
             for ahead in (NoPrefetch(),) if ceiling else predictors:
                 reason = why_not(rule, under, ahead, one)
                 if reason is None:
-                    setups.append(
-                        plan_setup(one, policy=rule, contract=under, scope=scope, prefetch=ahead, io_split=io_split)
-                    )
+                    setup = plan_setup(one, policy=rule, contract=under, scope=scope, prefetch=ahead, io_split=io_split)
+                    reason = why_not_in_chunks(setup) if in_chunks else None
+                if reason is None:
+                    setups.append(setup)
                 elif chosen[rule] and predictors[ahead]:
                     raise BadInput(reason)
                 else:

@@ -19,7 +19,6 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel
-from flashmoe_sim.trace.routing import RECORDED
 
 # What the program computes. Raise it by one with every change of a result that some input had before, whether a fix, a
 # new rule or a new default; leave it for speed, wording, and for policies, columns and inputs that are new.
@@ -99,7 +98,7 @@ def _id_of(workload: Workload, setup: Setup, machine: Machine | None, conditions
     document = {
         "semantics": SEMANTICS,
         "trace": trace.routing_id if machine is None else trace.content_id,
-        "recorded": [trace.content_id, *(getattr(trace, name) for name in RECORDED)] if own else None,
+        "recorded": [trace.content_id, *trace.recorded.values()] if own else None,
         "model": _model_id(workload, timed=machine is not None),
         "setup": setup,
         "policy": _chosen(policy, read),

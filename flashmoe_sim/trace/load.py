@@ -118,7 +118,12 @@ def load_trace(
 
 @contextmanager
 def open_long(
-    path: str | Path, *, lenient: bool = False, format: str | None = None, progress: Callable[[int], None] | None = None
+    path: str | Path,
+    *,
+    lenient: bool = False,
+    format: str | None = None,
+    progress: Callable[[int], None] | None = None,
+    hints: Hints | None = None,
 ) -> Iterator[LongTrace]:
     """Read a trace in chunks; within the block as often as wanted. The arguments are those of `load_trace`.
 
@@ -131,7 +136,8 @@ def open_long(
     with reading(path, lenient=lenient) as how:
         chosen = FORMATS[format] if format else find_format(path)
         if chosen.read_chunks is None:
-            whole = chosen.read(path, lenient=lenient, progress=progress)
+            more = {"hints": hints} if chosen.takes_hints else {}
+            whole = chosen.read(path, lenient=lenient, progress=progress, **more)
             check_trace(whole, where=str(path))
             long = cut_up(whole, [])
         else:

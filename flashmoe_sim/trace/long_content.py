@@ -1,16 +1,55 @@
-"""The content id of a trace that is read in chunks."""
+"""The content of a trace that is read in chunks: its ids, and that it stays what it was."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from flashmoe_sim.content import ArrayParts
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.check import PER_CALL, PER_REFERENCE
 from flashmoe_sim.trace.chunk import Chunk, Last, LongTrace, steps_after, whole
-from flashmoe_sim.trace.routing import RECORDED
+from flashmoe_sim.trace.routing import RECORDED, RoutingTrace
+
+
+@dataclass(frozen=True, eq=False)
+class ReadHead(Chunk):
+    """The head of a long trace that was read to its end: its ids are those of the whole trace.
+
+    parts: the arrays of the whole trace, as hashes. longest_refs: references of the longest chunk.
+    """
+
+    parts: Mapping[str, ArrayParts] = field(default_factory=dict, kw_only=True)
+    longest_refs: int = field(default=0, kw_only=True)
+
+    @property
+    def all_calls(self) -> int:
+        return self.parts["layer"].length
+
+    @property
+    def all_refs(self) -> int:
+        return self.parts["expert"].length
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        return {name: self.parts.get(name) for name in RECORDED}
+
+    @cached_property
+    def content_id(self) -> str:
+        return self._all.content_id
+
+    @cached_property
+    def routing_id(self) -> str:
+        return self._all.routing_id
+
+    @property
+    def _all(self) -> RoutingTrace:
+        parts: dict[str, Any] = dict(self.parts)
+        return whole(self).with_(**parts)
 
 
 class Content:
@@ -18,16 +57,22 @@ class Content:
 
     def __init__(self, trace: LongTrace) -> None:
         self.trace = LongTrace(trace.head, lambda: self._hashed(trace))
-        names = [name for name in (*PER_CALL, *PER_REFERENCE) if name not in (*RECORDED, "step")]
+        names = [name for name in (*PER_CALL, *PER_REFERENCE) if name != "step"]
         arrays = {name: getattr(trace.head, name) for name in (*names, "offset")}
         self._parts = {name: ArrayParts(array.dtype) for name, array in arrays.items() if array is not None}
         self._parts["step"] = ArrayParts(np.dtype(np.int32))
+        self._longest_refs = 0
+
+    @property
+    def head(self) -> ReadHead:
+        """The head of the whole trace, once it was read."""
+        own = {item.name: getattr(self.trace.head, item.name) for item in fields(Chunk)}
+        return ReadHead(**own, parts=self._parts, longest_refs=self._longest_refs)
 
     @property
     def content_id(self) -> str:
         """`RoutingTrace.content_id` of the whole trace, once it was read."""
-        parts: dict[str, Any] = dict(self._parts)
-        return whole(self.trace.head).with_(**parts).content_id
+        return self.head.content_id
 
     def _hashed(self, trace: LongTrace) -> Iterator[Chunk]:
         parts, last, refs = self._parts, Last(), 0
@@ -39,5 +84,24 @@ class Content:
             for name, array in arrays.items():
                 parts[name].add(array)
             refs += chunk.refs
+            self._longest_refs = max(self._longest_refs, chunk.refs)
             if chunk.calls:
                 last = Last(int(chunk.layer[-1]), int(arrays["step"][-1]), last.calls + chunk.calls)
+
+
+def unchanged(trace: LongTrace, head: ReadHead) -> LongTrace:
+    """The same long trace; a reading to its end raises BadInput if its arrays are no more those that `head` is of."""
+
+    def read() -> Iterator[Chunk]:
+        content = Content(trace)
+        yield from content.trace.read()
+        if _hashes(content.head) != _hashes(head):
+            raise BadInput(
+                f"{trace.head.name}: changed since it was read first; run it again when nothing writes to it"
+            )
+
+    return LongTrace(trace.head, read)
+
+
+def _hashes(head: ReadHead) -> dict[str, Any]:
+    return {name: part.plain() for name, part in head.parts.items()}

@@ -78,6 +78,11 @@ class RoutingTrace:
         return len(self.layer)
 
     @property
+    def recorded(self) -> dict[str, Any]:
+        """The arrays of RECORDED, or what stands for them in a hash."""
+        return {name: getattr(self, name) for name in RECORDED}
+
+    @property
     def refs(self) -> int:
         return len(self.expert)
 

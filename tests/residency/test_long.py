@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy
-from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.base import PastOnly
 from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
@@ -130,12 +129,14 @@ def test_a_state_is_a_value() -> None:
     assert_same(once, replay(prepare(trace), setup).counts)
 
 
-@pytest.mark.parametrize("contract", ["protected", "atomic"])
-def test_lru_curve_in_chunks(contract: str) -> None:
-    for seed in range(20):
-        trace, rng = random_trace(seed), np.random.default_rng(seed)
-        whole = hit_curve(prepare(trace), Lru(), contract=contract)
-        found = hit_curve_in_chunks(cut_up(trace, cuts_of(trace, rng)), Lru(), contract=contract)
+@pytest.mark.parametrize(("policy", "contract"), [("lru", "protected"), ("lru", "atomic"), ("min", "atomic")])
+def test_curves_in_chunks(policy: str, contract: str) -> None:
+    for seed in range(40):
+        trace, rng, chosen = random_trace(seed), np.random.default_rng(seed), parse_policy(policy)
+        if not trace.refs:
+            continue
+        whole = hit_curve(prepare(trace), chosen, contract=contract)
+        found = hit_curve_in_chunks(cut_up(trace, cuts_of(trace, rng)), chosen, contract=contract)
         assert found.keys() == whole.keys()
         for slots, counts in whole.items():
             assert_same(found[slots], counts)
@@ -155,7 +156,7 @@ def test_what_needs_the_whole_trace_is_refused_in_one_line() -> None:
             replay_chunks(long, [setup])
         assert "\n" not in str(refused.value)
     with pytest.raises(BadInput, match="no curve in chunks"):
-        hit_curve_in_chunks(long, parse_policy("min"))
+        hit_curve_in_chunks(long, parse_policy("static"))
 
 
 def test_a_chunk_of_another_model_is_refused() -> None:

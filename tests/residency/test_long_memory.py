@@ -16,6 +16,7 @@ from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.long import replay_chunks
 from flashmoe_sim.residency.long_curve import hit_curve_in_chunks
 from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.sweep.long import read_head, sweep_in_chunks
 from flashmoe_sim.trace import runtime_jsonl, store
 from flashmoe_sim.trace.load import load_trace, open_long
 from flashmoe_sim.trace.long_statistics import inspect_chunks
@@ -86,6 +87,10 @@ def test_memory_does_not_grow_with_length(tmp_path: Path) -> None:
             with open_long(stored) as long:
                 replay_chunks(long, [Setup(Bank(slots=64), parse_policy("min"), "atomic")])
 
+        def swept(stored: Path = stored) -> None:
+            with open_long(stored) as long:
+                sweep_in_chunks({read_head(long): long}, SETUPS[:1], threads=2, left_out=[])
+
         def statistics(stored: Path = stored) -> None:
             with open_long(stored) as long:
                 inspect_chunks(long)
@@ -93,7 +98,7 @@ def test_memory_does_not_grow_with_length(tmp_path: Path) -> None:
         def whole(stored: Path = stored) -> None:
             load_trace(stored)
 
-        for work in (write, convert, replay, curve, hindsight, statistics, whole):
+        for work in (write, convert, replay, curve, hindsight, swept, statistics, whole):
             found.setdefault(work.__name__, []).append(peak_bytes(work))
     growth = {name: longer / short for name, (short, longer) in found.items()}
     assert growth.pop("whole") > LONGER / 2
