@@ -117,7 +117,7 @@ def trace_of_requests(
     Raises BadInput if the requests differ in layers or experts per token, rows do not add up, a token has no routing,
     or an id is beyond the model.
     """
-    from flashmoe_sim.trace._row_kernels import lay_out
+    from flashmoe_sim.trace._row_kernels import lay_out_into
 
     hints = hints or Hints()
     if not requests:
@@ -139,9 +139,9 @@ def trace_of_requests(
     at = 0
     for request, rows, of_request in zip(requests, found.rows, steps.by_request, strict=True):
         end = at + len(rows) * len(layers) * shape[1]
-        lay_out(request.expert.reshape(-1), shape, rows, found.layers, of_request, expert[at:end])
+        lay_out_into(expert[at:end], request.expert, rows, found.layers, of_request)
         if weight is not None and request.weight is not None:
-            lay_out(request.weight.reshape(-1), shape, rows, found.layers, of_request, weight[at:end])
+            lay_out_into(weight[at:end], request.weight, rows, found.layers, of_request)
         at = end
     layer = np.tile(layers.astype(np.int16), len(steps.tokens))
     n_tokens = np.repeat(steps.tokens, len(layers))
