@@ -59,6 +59,7 @@ class Request:
     start: tokens before the first row; None if unknown: the last row is then the last token fed.
     cached: tokens at the beginning that were not computed: their rows are left out.
     moe_only: whether the layers of the array are the model's routed layers alone, not all of its layers.
+    counted: whether the number of layers follows from the number of tokens.
     weight: f32 [rows, layers, k], gate weights. where: how messages name the request.
     arrival_s: when it came in, on any clock; None if unknown.
     """
@@ -69,6 +70,7 @@ class Request:
     start: int | None = None
     cached: int = 0
     moe_only: bool = False
+    counted: bool = False
     weight: NDArray[Any] | None = None
     where: str = "request"
     arrival_s: float | None = None
@@ -231,6 +233,11 @@ def _notes(requests: Sequence[Request], steps: _Steps, hints: Hints) -> list[str
         notes.append(
             f"{len(requests):,} requests, one after another: which tokens shared a pass was not recorded "
             "(`sim trace merge` serves several at once)"
+        )
+    if requests[0].counted:
+        notes.append(
+            f"the responses do not say how many layers there are: {requests[0].expert.shape[1]} follow from their "
+            "tokens; --model checks it"
         )
     early = [request for request in requests if request.start is None and request.first]
     if early:

@@ -51,7 +51,11 @@ def test_a_model_says_what_sglang_does_not(here: Path, capsys: pytest.CaptureFix
     assert "SGLang sends neither layers nor top-k (320 ids of 40 tokens); give --model" in capsys.readouterr().err
     assert main(["trace", "import", "sglang.jsonl", "--top-k", "2", "--out", "s.parquet", "--json"]) == 0
     written = json.loads(capsys.readouterr().out)
-    assert (written["calls"], len(written["notes"])) == (136, 3)
+    assert (written["calls"], len(written["notes"])) == (136, 4)
+    assert (
+        "the responses do not say how many layers there are: 4 follow from their tokens; --model checks it"
+        in (written["notes"])
+    )
     assert calls(load_trace("s.parquet")) == expected([ONE, OTHER])
     assert main(["sweep", "sglang.jsonl", "--bank", "16", "--model", "qwen3-30b-a3b"]) == 2
     assert "1 layers, but the model routes in 48: 0-47; check --model" in capsys.readouterr().err

@@ -181,6 +181,39 @@ def test_a_stated_start_is_taken_at_its_word(tmp_path: Path) -> None:
         read(tmp_path, served(document), Hints(top_k=3, n_layers=3))
 
 
+SHAPE = {"both": {"n_layers": 3, "top_k": 3}, "top-k": {"top_k": 3}, "layers": {"n_layers": 3}}
+
+
+@pytest.mark.parametrize("known", SHAPE)
+def test_sglang_without_the_rows_of_a_cached_prefix(tmp_path: Path, known: str) -> None:
+    """Its rows hold no shape; the last one is that of the last token fed, however many are missing."""
+    one = made()
+    part = Made(one.expert[3:], one.prompt - 3)
+    document = recordings.sglang(part, **one.usage, cached_tokens=3)
+    trace = read(tmp_path, served(document), Hints(**SHAPE[known]))  # type: ignore[arg-type]
+    assert calls(trace) == expected([one], cached=3)
+    assert any("lack 3 rows at the beginning" in note for note in trace.notes)
+    assert any("3 follow from their tokens; --model checks it" in note for note in trace.notes) == (known == "top-k")
+
+
+def test_sglang_with_rows_that_no_number_explains(tmp_path: Path) -> None:
+    one = made()
+    part = Made(one.expert[5:], one.prompt - 5)
+    document = recordings.sglang(part, **one.usage, cached_tokens=1)
+    found = (
+        r"63 ids with top-k 3 are no whole number of layers for 12 rows: 7 prompt tokens, 1 of them cached and 0 "
+        r"before the first row, and 6 generated; rows are missing: give --model"
+    )
+    with pytest.raises(BadInput, match=found):
+        read(tmp_path, served(document), Hints(top_k=3))
+    assert calls(read(tmp_path, served(document), Hints(top_k=3, start=5))) == expected([one], cached=5)
+    longer = recordings.sglang(made(prompt=8), prompt_tokens=3)
+    with pytest.raises(
+        BadInput, match=r"13 rows of routing, but 3 prompt tokens and 6 generated make 8 tokens fed, 0 of"
+    ):
+        read(tmp_path, served(longer), Hints(top_k=3, n_layers=3))
+
+
 @pytest.mark.parametrize(("prompt", "generated"), [(5, 6), (7, 5), (3, 20)])
 def test_rows_that_do_not_add_up_name_all_four_numbers(tmp_path: Path, prompt: int, generated: int) -> None:
     document = recordings.vllm(made(), usage={"prompt_tokens": prompt, "completion_tokens": generated})
