@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,14 @@ def test_a_table_by_its_columns(here: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(given.split()) == 0
     assert calls(load_trace("log.jsonl"))[0][4] == expected([ONE])[0][4]
     assert "not kept" not in capsys.readouterr().out
+
+
+def test_the_converter_of_the_documentation(here: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "traces.md").read_text()
+    code, command = re.findall(r"```python\n(.*?)```\n\n```sh\nsim (.*?)```", page, re.DOTALL)[0]
+    exec(code.replace("data/made-up/", ""), {})
+    assert main(command.replace("\\\n", " ").split()) == 0
+    assert calls(load_trace("glm52.parquet")) == expected([ONE, OTHER], layers=[3, 4, 5, 6])
 
 
 @pytest.mark.parametrize(

@@ -346,7 +346,13 @@ def files() -> dict[str, bytes]:
     table = "pos,blk,e0,e1\n" + "".join(
         f"{position},{layer},{','.join(map(str, ids))}\n" for _, position, layer, ids in in_file_order(one)
     )
+    shard = np.full((2, 4, len(other.expert), 2), -1, np.int16)
+    for request, each in enumerate((one, other)):
+        shard[request, :, : len(each.expert)] = each.expert.swapaxes(0, 1)
     return {
+        "imp.json": imp(Made(one.expert[one.prompt :], 0)),
+        "glm52.json": glm52([one, other], layers=[3, 4, 5, 6]),
+        "shard.safetensors": safetensors(topk_indices=shard),
         "vllm.jsonl": lines([vllm(one), vllm(other)]),
         "vllm-0.21.jsonl": lines([vllm_021(one), vllm_021(other)]),
         "sglang.jsonl": lines([sglang(one), sglang(other)]),
