@@ -14,6 +14,7 @@ from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import shown
 
 LONGEST_HEADER = 100_000_000  # bytes, the format's own limit
+MOST = 1 << 48  # far beyond any file
 KINDS = {
     **{f"{letter}{8 * size}": f"<{kind}{size}" for letter, kind in (("I", "i"), ("U", "u")) for size in (1, 2, 4, 8)},
     **{f"F{8 * size}": f"<f{size}" for size in (2, 4, 8)},
@@ -49,7 +50,7 @@ class Tensors:
         entry: Any = self._header[name]
         entry = entry if isinstance(entry, dict) else {}
         kind, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
-        if kind not in KINDS:
+        if not isinstance(kind, str) or kind not in KINDS:
             raise ValueError(
                 f"tensor {shown(name, 40)} is of dtype {shown(kind, 40)}; one of {', '.join(KINDS)} expected"
             )
@@ -69,4 +70,4 @@ class Tensors:
 
 
 def _whole(numbers: Any) -> TypeGuard[list[int]]:
-    return isinstance(numbers, list) and all(type(number) is int and number >= 0 for number in numbers)
+    return isinstance(numbers, list) and all(type(number) is int and 0 <= number < MOST for number in numbers)

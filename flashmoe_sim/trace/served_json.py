@@ -24,7 +24,6 @@ from flashmoe_sim.trace.served_response import WITHOUT, BadResponse, requests_of
 from flashmoe_sim.trace.source import open_bytes
 
 FORMAT = "served-json"
-SMALLEST, LARGEST = 1 << 16, 1 << 20  # bytes read at once
 _BLANK = re.compile(rb"\s*\Z")
 _CUT = re.compile(rb'"routed_experts"\s*:\s*"')
 _BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\[\s*)?\{")
@@ -59,7 +58,7 @@ def read(
     skipped = Skipped(path, lenient=lenient)
     requests: list[Request] = []
     with open_bytes(path) as stream:
-        for number, document in _documents(stream, path.stat().st_size, progress):
+        for number, document in _documents(stream, progress):
             try:
                 requests += _requests(document, where=f"{path.name}: line {number}", hints=hints or Hints())
             except BadResponse as error:
@@ -76,12 +75,12 @@ def read(
     )
 
 
-def _documents(stream: IO[bytes], size: int, progress: Callable[[int], None] | None) -> Iterator[tuple[int, Document]]:
+def _documents(stream: IO[bytes], progress: Callable[[int], None] | None) -> Iterator[tuple[int, Document]]:
     """The document of every line that is not blank; the whole stream as one if its first such line is not JSON.
 
     A document's arrays are good until the next one.
     """
-    lines = _lines(stream, size, progress)
+    lines = _lines(stream, progress)
     for place, (number, text, begin, end) in enumerate(lines):
         document = _document(text, begin, end)
         if document.error and not place:
@@ -92,14 +91,12 @@ def _documents(stream: IO[bytes], size: int, progress: Callable[[int], None] | N
         yield number, document
 
 
-def _lines(
-    stream: IO[bytes], size: int, progress: Callable[[int], None] | None
-) -> Iterator[tuple[int, bytearray, int, int]]:
+def _lines(stream: IO[bytes], progress: Callable[[int], None] | None) -> Iterator[tuple[int, bytearray, int, int]]:
     """Lines that are not blank: number from 1, and where they begin and end in a text that is used again for others.
 
-    New memory for every line would cost more than all that is done with it. size: of the file, in bytes.
+    New memory for every line would cost more than all that is done with it.
     """
-    buffer, begin, used, number = bytearray(min(max(size + 1, SMALLEST), LARGEST)), 0, 0, 0
+    buffer, begin, used, number = bytearray(1 << 20), 0, 0, 0
     read = -1
     while read:
         if used == len(buffer):

@@ -128,6 +128,7 @@ GOOD = safetensors(ids=made().expert, gates=made().expert / 16)
         (GOOD.replace(b"[12, 3, 3]", b"[-2, 3, 3]"), "its shape and two offsets expected"),
         (GOOD.replace(b"[12, 3, 3]", b"[99999999]"), "but 799,999,992 make I64"),
         (GOOD.replace(b'"I64"', b'"C64"'), "tensor 'ids' is of dtype 'C64'; one of I8, "),
+        (GOOD.replace(b'"I64"', b'["I"]'), r"tensor 'ids' is of dtype \['I'\]; one of I8, "),
         (GOOD.replace(b'"gates"', b'"ids"  '), "no safetensors .*twice"),
         (GOOD.replace(b'"ids"', b'"idz"'), "unknown array in .* 'ids'; did you mean 'idz'"),
     ],
