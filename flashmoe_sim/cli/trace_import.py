@@ -32,7 +32,7 @@ ABOUT_TABLES = ("where", "no_header", "call_by", "layer_from_name")
 @click.option(
     "--axes", metavar="A,B,C", help="The axes of an array: token, layer and k in their order; or request, too."
 )
-@click.option("--array", metavar="NAME", help="The array with the experts in an .npz file.")
+@click.option("--array", metavar="NAME", help="The array with the experts, of several.")
 @click.option("--weights-array", metavar="NAME", help="The array with their gate weights.")
 @click.option("--columns", metavar="F=C,F=C", help="Which column of a table is what: layer=blk,expert=e,step=pos.")
 @click.option("--where", metavar="C=TEXT", help="Of a table, read only rows with this text in the column.")
@@ -49,7 +49,7 @@ def import_(
 
     Most files need none of these options, and every command takes them as they are. Arrays need --prompt-tokens or
     --phase, SGLang's responses --model or --top-k. --columns reads any CSV, JSON lines or Parquet: fields are layer,
-    expert, step, call, rank, weight, phase, request, n_tokens and position.
+    expert, step, call, rank, weight, phase, request, n_tokens, position and time.
 
     \b
     Examples:  sim trace import a.npy --prompt-tokens 118 --out a.parquet

@@ -1,4 +1,4 @@
-"""NumPy's files: the experts of every token in one array, `.npy`, or one of an archive, `.npz`. No pickle is loaded.
+"""Files of arrays with the experts of every token: `.npy`, or one of `.npz` or `.safetensors`. No pickle is loaded.
 
 What an array does not say, hints say: the order of its axes, which tokens are the prompt, and the layers' numbers. So
 are read vLLM's and TensorRT-LLM's Python outputs, those of transformers, stacked, and what training code keeps.
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput, shown, unknown_name
+from flashmoe_sim.trace import safetensors
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.requests import Hints, Request, trace_of_requests
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -28,8 +29,8 @@ MOST_LISTED = 8
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a `.npy` file or an archive of such files."""
-    return head.startswith(NPY_MAGIC) or first_member(head).endswith(".npy")
+    """Whether a file that begins with these bytes is a `.npy` file, an archive of such files, or of safetensors."""
+    return head.startswith(NPY_MAGIC) or first_member(head).endswith(".npy") or safetensors.sniff(head)
 
 
 def read(
@@ -65,23 +66,41 @@ def read(
 
 def _arrays(path: Path, content: bytes, hints: Hints) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """The ids, and the weights if hints name them."""
-    if not content.startswith(MAGIC):
+    if content.startswith(NPY_MAGIC):
         if hints.array or hints.weights_array:
-            raise BadInput(f"{path}: one array without a name; --array and --weights-array are for .npz files")
+            raise BadInput(
+                f"{path}: one array without a name; --array and --weights-array are for .npz and .safetensors"
+            )
         return _ids(path, _array(path, content, "")), None
-    archive = Archive(content, str(path))
-    names = [name.removesuffix(".npy") for name in archive.names if name.endswith(".npy")]
-
-    def named(name: str) -> NDArray[Any]:
-        if name not in names:
-            raise unknown_name(f"array in {path}", name, names)
-        return _array(path, archive.read(f"{name}.npy"), f" {name}")
-
+    names, named = _held(path, content)
     chosen = hints.array or (names[0] if len(names) == 1 else None)
     if chosen is None:
         listed = ", ".join(shown(name, 40) for name in names[:MOST_LISTED]) + (" …" if len(names) > MOST_LISTED else "")
         raise BadInput(f"{path}: {len(names):,} arrays: {listed}; give the one with the expert ids as --array")
+    for name in (chosen, hints.weights_array):
+        if name and name not in names:
+            raise unknown_name(f"array in {path}", name, names)
     return _ids(path, named(chosen)), named(hints.weights_array) if hints.weights_array else None
+
+
+def _held(path: Path, content: bytes) -> tuple[list[str], Callable[[str], NDArray[Any]]]:
+    """The names of the arrays in a file, and what reads one of them."""
+    if content.startswith(MAGIC):
+        archive = Archive(content, str(path))
+        names = [name.removesuffix(".npy") for name in archive.names if name.endswith(".npy")]
+        return names, lambda name: _array(path, archive.read(f"{name}.npy"), f" {name}")
+    try:
+        tensors = safetensors.Tensors(content)
+    except ValueError as error:
+        raise BadInput(f"{path}: no safetensors ({error})") from None
+
+    def tensor(name: str) -> NDArray[Any]:
+        try:
+            return tensors.read(name)
+        except ValueError as error:
+            raise BadInput(f"{path}: {error}") from None
+
+    return tensors.names, tensor
 
 
 def _array(path: Path, content: bytes, name: str) -> NDArray[Any]:

@@ -98,7 +98,10 @@ def _check_kind(name: str, values: Any, dtype: type[np.generic], *, length: int)
 
 
 def _check_range(name: str, values: NDArray[Any], bounds: Bounds) -> None:
-    least, most = values.min(), values.max()
+    if values.dtype.kind == "i" and bounds.low == 0:  # a negative number is a large one: one look, not two
+        least, most = 0, values.view(values.dtype.str.replace("i", "u")).max()
+    else:
+        least, most = values.min(), values.max()
     if bounds.dtype is np.float32:
         if not (np.isfinite(least) and np.isfinite(most)):  # both are NaN if any value is
             at = int(np.flatnonzero(~np.isfinite(values))[0])

@@ -72,9 +72,10 @@ FORMATS: dict[str, TraceFormat] = {
     for entry in (
         TraceFormat("parquet", "this program's own store", "flashmoe_sim.trace.store"),
         TraceFormat("route-csv", "route CSV with residency (`# route_trace v1`)", "flashmoe_sim.trace.route_csv"),
+        TraceFormat("imp-json", "imp's moe_expert_trace", "flashmoe_sim.trace.imp_json", takes_hints=True),
         TraceFormat("token-pairs", "a line of [layer, expert] pairs per token", "flashmoe_sim.trace.token_pairs"),
         TraceFormat("sglang-pt", "SGLang's recorder, per token", "flashmoe_sim.trace.sglang_pt"),
-        TraceFormat("array", "NumPy's .npy and .npz", "flashmoe_sim.trace.arrays", takes_hints=True),
+        TraceFormat("array", "arrays: .npy, .npz, .safetensors", "flashmoe_sim.trace.arrays", takes_hints=True),
         TraceFormat("served-json", "responses of vLLM and SGLang", "flashmoe_sim.trace.served_json", takes_hints=True),
         TraceFormat("grouped-pairs", "one JSON document of cache accesses", "flashmoe_sim.trace.grouped_pairs"),
         TraceFormat("step-layers", "JSON lists of steps with layers", "flashmoe_sim.trace.step_layers"),
@@ -213,6 +214,10 @@ def _describe(head: bytes) -> str:
     nul = len(head) - len(head.lstrip(b"\0"))
     if nul:
         return f"begins with {'only' if nul == len(head) else nul} NUL bytes: a binary file"
+    if head.startswith(b"GGUF") and b"imatrix" in head:
+        return (
+            "an importance matrix: counts, which hold no order of tokens (`sim trace synth` makes a trace of a curve)"
+        )
     if head.startswith(b"GGUF"):
         return "a GGUF model file, not a trace"
     if not head.strip():

@@ -59,6 +59,7 @@ class Request:
     start: tokens before the first row; None if unknown: the last row is then the last token fed.
     cached: tokens at the beginning that were not computed: their rows are left out.
     moe_only: whether the layers of the array are the model's routed layers alone, not all of its layers.
+    counted: whether the number of layers follows from the number of tokens.
     weight: f32 [rows, layers, k], gate weights. where: how messages name the request.
     arrival_s: when it came in, on any clock; None if unknown.
     """
@@ -69,6 +70,7 @@ class Request:
     start: int | None = None
     cached: int = 0
     moe_only: bool = False
+    counted: bool = False
     weight: NDArray[Any] | None = None
     where: str = "request"
     arrival_s: float | None = None
@@ -117,7 +119,7 @@ def trace_of_requests(
     Raises BadInput if the requests differ in layers or experts per token, rows do not add up, a token has no routing,
     or an id is beyond the model.
     """
-    from flashmoe_sim.trace._row_kernels import lay_out
+    from flashmoe_sim.trace._row_kernels import lay_out_into
 
     hints = hints or Hints()
     if not requests:
@@ -139,9 +141,9 @@ def trace_of_requests(
     at = 0
     for request, rows, of_request in zip(requests, found.rows, steps.by_request, strict=True):
         end = at + len(rows) * len(layers) * shape[1]
-        lay_out(request.expert.reshape(-1), shape, rows, found.layers, of_request, expert[at:end])
+        lay_out_into(expert[at:end], request.expert, rows, found.layers, of_request)
         if weight is not None and request.weight is not None:
-            lay_out(request.weight.reshape(-1), shape, rows, found.layers, of_request, weight[at:end])
+            lay_out_into(weight[at:end], request.weight, rows, found.layers, of_request)
         at = end
     layer = np.tile(layers.astype(np.int16), len(steps.tokens))
     n_tokens = np.repeat(steps.tokens, len(layers))
@@ -231,6 +233,11 @@ def _notes(requests: Sequence[Request], steps: _Steps, hints: Hints) -> list[str
         notes.append(
             f"{len(requests):,} requests, one after another: which tokens shared a pass was not recorded "
             "(`sim trace merge` serves several at once)"
+        )
+    if requests[0].counted:
+        notes.append(
+            f"the responses do not say how many layers there are: {requests[0].expert.shape[1]} follow from their "
+            "tokens; --model checks it"
         )
     early = [request for request in requests if request.start is None and request.first]
     if early:

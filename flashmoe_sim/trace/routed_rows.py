@@ -78,7 +78,7 @@ def _states(request: Request, missing: int | None) -> NDArray[np.uint8]:
 
     Raises BadInput for an id that no trace holds.
     """
-    from flashmoe_sim.trace._row_kernels import find_repeats
+    from flashmoe_sim.trace._row_kernels import mark_repeats
 
     expert = request.expert
     rows, layers, k = expert.shape
@@ -91,7 +91,7 @@ def _states(request: Request, missing: int | None) -> NDArray[np.uint8]:
             f"{request.where}: expert {largest:,}; at most {ID_MAX:,} expected: no routing, or of another dtype"
         )
     if k > 1:
-        find_repeats(expert.reshape(-1, k), np.full(largest + 1, -1), state.reshape(-1))
+        mark_repeats(expert.reshape(-1, k), largest, state.reshape(-1))
     if least < 0 or missing is not None:
         absent = (expert < 0) | (expert == (-1 if missing is None else missing))
         state[absent.all(axis=2)] = MISSING

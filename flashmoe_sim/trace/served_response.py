@@ -6,7 +6,7 @@ import re
 from array import array
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,25 @@ class BadResponse(ValueError):
     """What is wrong with one response."""
 
 
+class Counts(NamedTuple):
+    """Tokens of a request: of the prompt, generated, before the first row, and cached. None: unknown."""
+
+    prompt: int | None
+    generated: int | None
+    start: int | None
+    cached: int
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """How many rows there can be, the likeliest first: cached tokens have rows in SGLang, but need not."""
+        if self.prompt is None or self.generated is None:
+            return ()
+        fed = self.prompt + self.generated - 1
+        if self.start is not None:
+            return (fed - self.start,) if fed > self.start else ()
+        return tuple(count for count in dict.fromkeys((fed, fed - self.cached)) if count > 0)
+
+
 def requests_of(
     response: Mapping[str, Any], *, where: str, hints: Hints | None = None, arrays: Sequence[memoryview] = ()
 ) -> list[Request]:
@@ -45,6 +64,7 @@ class _Response:
 
     def __init__(self, response: Mapping[str, Any], arrays: Sequence[memoryview], where: str, hints: Hints) -> None:
         self.response, self.arrays, self.where, self.hints = response, arrays, where, hints
+        self.counted = False  # whether the number of layers follows from the number of tokens
 
     def requests(self) -> list[Request]:
         choices = self.response.get("choices")
@@ -95,7 +115,7 @@ class _Response:
         else:
             if isinstance(routing, dict) and start is None:
                 start = self._count("start", [routing])
-            expert = self._array(routing, holder, where, prompt=prompt, generated=generated, start=start)
+            expert = self._array(routing, holder, where, Counts(prompt, generated, start, cached))
         prompt = self.hints.prompt_tokens if prompt is None else prompt
         if prompt is None:
             raise BadResponse(
@@ -110,6 +130,7 @@ class _Response:
             start=start,
             cached=prompt if shares else min(cached, prompt),
             moe_only=moe_only,
+            counted=self.counted,
             where=where,
             arrival_s=float(arrival) if isinstance(arrival, int | float) else None,
         )
@@ -133,16 +154,7 @@ class _Response:
                 return len(listed)
         return None
 
-    def _array(
-        self,
-        routing: Any,
-        holder: Mapping[str, Any],
-        where: str,
-        *,
-        prompt: int | None,
-        generated: int | None,
-        start: int | None,
-    ) -> NDArray[Any]:
+    def _array(self, routing: Any, holder: Mapping[str, Any], where: str, counts: Counts) -> NDArray[Any]:
         dtype = shape = None
         if isinstance(routing, dict):
             shape, dtype, routing = routing.get("shape"), routing.get("dtype"), routing.get("data")
@@ -168,8 +180,8 @@ class _Response:
             ids = small_ids(content.view(np.dtype(dtype).newbyteorder("<")))
         except ValueError as error:
             raise BadResponse(f"{KEY}: {error}") from None
-        rows = None if prompt is None or generated is None else prompt + generated - 1 - (start or 0)
-        return ids.reshape(_shape(ids.size, shape, rows, self.hints, where))
+        self.counted |= shape is None and not self.hints.n_layers and not self.hints.model
+        return ids.reshape(_shape(ids.size, shape, counts, self.hints, where))
 
 
 def _decoded(text: bytes | memoryview) -> NDArray[np.uint8]:
@@ -182,7 +194,7 @@ def _decoded(text: bytes | memoryview) -> NDArray[np.uint8]:
         return from_base64(escaped.replace(b"\\/", b"/"))
 
 
-def _shape(size: int, given: Any, rows: int | None, hints: Hints, where: str) -> tuple[int, int, int]:
+def _shape(size: int, given: Any, counts: Counts, hints: Hints, where: str) -> tuple[int, int, int]:
     """Rows, layers and k of so many ids; as given, else as the hints and the rows say."""
     if given is not None:
         if (
@@ -194,16 +206,23 @@ def _shape(size: int, given: Any, rows: int | None, hints: Hints, where: str) ->
             raise BadResponse(f"shape is {shown(given, 40)}; [tokens, layers, k] of {size:,} ids expected")
         return given[0], given[1], given[2]
     k, layers = hints.top_k, hints.n_layers
-    if k and not layers and rows and size % (rows * k) == 0:
-        layers = size // (rows * k)
-    elif layers and not k and rows and size % (rows * layers) == 0:
-        k = size // (rows * layers)
     if not k or not layers:
-        known = f" ({size:,} ids of {rows:,} tokens)" if rows else f" ({size:,} ids)"
-        raise BadInput(
-            f"{where}: SGLang sends neither layers nor top-k{known}; give --model, or "
-            "`sim trace import --n-layers L --top-k K`"
-        )
+        one = k or layers
+        if not one or not counts.rows or not size:
+            known = f" ({size:,} ids of {counts.rows[0]:,} tokens)" if counts.rows else f" ({size:,} ids)"
+            raise BadInput(
+                f"{where}: SGLang sends neither layers nor top-k{known}; give --model, or "
+                "`sim trace import --n-layers L --top-k K`"
+            )
+        rows = next((rows for rows in counts.rows if size % (rows * one) == 0), None)
+        if rows is None:
+            raise BadInput(
+                f"{where}: {size:,} ids with {f'top-k {k}' if k else f'{layers} layers'} are no whole number of layers "
+                f"for {counts.rows[0]:,} rows: {counts.prompt:,} prompt tokens, {counts.cached:,} of them cached and "
+                f"{counts.start or 0:,} before the first row, and {counts.generated:,} generated; rows are missing: "
+                "give --model, or `sim trace import --n-layers L --top-k K`"
+            )
+        k, layers = k or size // (rows * one), layers or size // (rows * one)
     if size % (layers * k):
         raise BadInput(f"{where}: {size:,} ids are not a whole number of tokens of {layers} layers and top-k {k}")
     return size // (layers * k), layers, k

@@ -1,7 +1,8 @@
 """Any table with routing in it: CSV, JSON lines or Parquet, whose columns a person names.
 
-With a column for the token's position the rows are put together as requests, in whatever order they stand; without,
-they stand in the order they happened, and are the rows of a plain CSV. A column of lists has all experts of a token.
+A column of times puts the rows in their order first. With a column for the token's position the rows are put together
+as requests, in whatever order they stand; without, they stand in the order they happened, and are the rows of a plain
+CSV. A column of lists has all experts of a token.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ def read_table(
     if len({part["expert"].shape[1] for part in parts}) > 1:
         raise BadInput(f"{paths[0]}: the files differ in experts per token (mixed top-k); import them one by one")
     value = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    if timed := "time" in value:
+        value = _by_time(value)
     where, name = paths[0].name, trace_name(paths[0])
     if "position" in value:
         prompt = value["phase"] == PHASE_PROMPT if "phase" in value else None
@@ -53,15 +56,29 @@ def read_table(
         layers, requests = requests_of_rows(rows, prompt, hints=hints, where=where)
         hints = replace(hints, moe_layers=hints.moe_layers or layers)
         return trace_of_requests(requests, format=FORMAT, name=name, hints=hints, lenient=lenient)
-    if len(paths) > 1:
+    if len(paths) > 1 and not timed:
         if "step" not in value:
-            raise BadInput(f"{paths[0]}: several files without an order; name a column of --columns step= or position=")
+            raise BadInput(
+                f"{paths[0]}: several files without an order; name a column of --columns step=, position= or time="
+            )
         keys = [value["layer"], value["step"]]
         order = np.lexsort([*keys, value["request"]] if "request" in value else keys)
         value = {name: values[order] for name, values in value.items()}
     return trace_of_rows(
         _in_rows(value, columns), list(COLUMNS), path=paths[0], top_k=hints.top_k, format=FORMAT, name=name
     )
+
+
+def _by_time(value: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The rows in the order of their times, as they stand where these are equal; requests in the order they began."""
+    order = np.argsort(value.pop("time"), kind="stable")
+    value = {name: values[order] for name, values in value.items()}
+    if "request" in value:
+        found, first, place = np.unique(value["request"], return_index=True, return_inverse=True)
+        number = np.empty(len(found), np.int64)
+        number[np.argsort(first)] = np.arange(len(found))
+        value["request"] = number[place]
+    return value
 
 
 def _in_rows(value: dict[str, NDArray[Any]], columns: Columns) -> Rows:

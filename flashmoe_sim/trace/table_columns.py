@@ -22,7 +22,7 @@ from flashmoe_sim.trace.source import most_bytes, open_bytes
 if TYPE_CHECKING:
     import polars as pl
 
-FIELDS = ("layer", "expert", "step", "call", "rank", "weight", "phase", "request", "n_tokens", "position")
+FIELDS = ("layer", "expert", "step", "call", "rank", "weight", "phase", "request", "n_tokens", "position", "time")
 LISTS = ("expert", "weight")
 WORDS = {**PHASES, "generation": PHASE_DECODE, "extend": PHASE_PROMPT, "1": PHASE_PROMPT, "2": PHASE_DECODE, "0": 0}
 CALL_BY = ("step,layer", "run")
@@ -119,7 +119,7 @@ def _column(path: Path, frame: pl.DataFrame, name: str) -> pl.Series:
 
 
 def values_of(path: Path, frame: pl.DataFrame, columns: Columns) -> dict[str, NDArray[Any]]:
-    """Each field as an array: i64 [rows], of experts [rows, width], of weights f32 likewise."""
+    """Each field as an array: i64 [rows], of experts [rows, width], of weights f32 likewise, of times f64 [rows]."""
     value: dict[str, NDArray[Any]] = {}
     for field, name in columns.columns.items():
         if field in LISTS:
@@ -128,6 +128,8 @@ def values_of(path: Path, frame: pl.DataFrame, columns: Columns) -> dict[str, ND
             value[field] = _phases(path, _column(path, frame, name))
         elif field == "request":
             value[field] = _requests(_column(path, frame, name))
+        elif field == "time":
+            value[field] = _times(path, _column(path, frame, name))
         else:
             high = ID_MAX if field in ("layer", "rank") else (1 << 31) - 2
             low = -high if field == "position" else 0
@@ -206,6 +208,18 @@ def _phases(path: Path, series: pl.Series) -> NDArray[np.int64]:
                 f"{path}: {series.name} is {shown(word, 40)} (value {row + 1}); one of {', '.join(WORDS)} expected"
             )
     return np.array(words.replace_strict(WORDS, return_dtype=pl.Int64).to_numpy(), np.int64)
+
+
+def _times(path: Path, series: pl.Series) -> NDArray[np.float64]:
+    """Numbers of any unit, or Parquet's dates, f64 [rows]: their order is all that counts."""
+    import polars as pl
+
+    numbers = series.to_physical() if series.dtype.is_temporal() else series
+    values = np.array(numbers.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy())
+    if not np.isfinite(values).all():
+        row = int((~np.isfinite(values)).argmax())
+        raise BadInput(f"{path}: row {row + 1}: {series.name} is {shown(series[row], 40)}; a time as a number expected")
+    return values
 
 
 def _requests(series: pl.Series) -> NDArray[np.int64]:

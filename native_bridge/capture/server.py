@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
 from flashmoe_sim.io.errors import BadInput, SimError, shortened, shown
 
+USUAL_KEY = "OPENAI_API_KEY"
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}  # by what a server says of who owns its models
 
 
@@ -19,26 +22,29 @@ ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}  # by what a server says of who o
 class Asked:
     """What is asked of a server beside the prompt.
 
-    tokens: to generate at most. temperature: 0 takes the likeliest token.
+    tokens: to generate at most. temperature: 0 takes the likeliest token. chat: whether the prompt is a user's message,
+    which the server puts into the model's chat template.
     """
 
     model: str
     tokens: int
     temperature: float
     seed: int
+    chat: bool = False
 
 
 @dataclass(frozen=True)
 class Server:
     """A server that answers. engine: vLLM, SGLang, or empty for another one that is compatible with OpenAI's.
 
-    timeout_s: to wait for an answer.
+    timeout_s: to wait for an answer. key: sent with every request, and shown nowhere.
     """
 
     url: str
     engine: str
     models: tuple[str, ...]
     timeout_s: float
+    key: str | None = field(default=None, repr=False)
 
     def model(self, name: str | None) -> str:
         """The served model of this name, or the only one. Raises BadInput if there is none, or several."""
@@ -56,22 +62,24 @@ class Server:
 
         Raises BadInput if it refuses the request, and SimError if it fails or does not answer in time.
         """
+        path = "/v1/chat/completions" if asked.chat else "/v1/completions"
+        text = {"messages": [{"role": "user", "content": prompt}]} if asked.chat else {"prompt": prompt}
         request: dict[str, Any] = {
             "model": asked.model,
-            "prompt": prompt,
+            **text,
             "max_tokens": asked.tokens,
             "temperature": asked.temperature,
             "seed": asked.seed,
         }
         if self.engine != "vLLM":  # which has no such field: its flag is for all requests
             request["return_routed_experts"] = True
-        return _json(self.url, "/v1/completions", self.timeout_s, request)
+        return _json(self.url, path, self.timeout_s, self.key, request)
 
 
-def find_server(url: str, *, timeout_s: float) -> Server:
+def find_server(url: str, *, timeout_s: float, key: str | None = None) -> Server:
     """The server at an address, which is asked for its models.
 
-    url: `http://host:port`, also with a path before `/v1`.
+    url: `http://host:port`, also with a path before `/v1`. key: its API key, if it wants one.
     Raises BadInput if nothing answers there, or something else than such a server.
     """
     url = url.rstrip("/").removesuffix("/v1")
@@ -83,7 +91,7 @@ def find_server(url: str, *, timeout_s: float) -> Server:
     if not known:
         raise BadInput(f"{url}: is no address of a server; one like http://127.0.0.1:8000 expected")
     try:
-        listed = _json(url, "/v1/models", timeout_s).get("data")
+        listed = _json(url, "/v1/models", timeout_s, key).get("data")
     except BadInput:
         raise
     except SimError as error:
@@ -93,19 +101,22 @@ def find_server(url: str, *, timeout_s: float) -> Server:
     if not models:
         raise BadInput(f"{url}: its list of models is empty; a server of vLLM or SGLang expected")
     owner = str(next((card.get("owned_by") for card in cards if card.get("owned_by")), ""))
-    return Server(url, ENGINES.get(owner, ""), models, timeout_s)
+    return Server(url, ENGINES.get(owner, ""), models, timeout_s, key)
 
 
-def _json(url: str, path: str, timeout_s: float, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _json(
+    url: str, path: str, timeout_s: float, key: str | None, body: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """The object that a server answers with."""
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
     try:
         if body is None:
-            connection.request("GET", parts.path + path)
+            connection.request("GET", parts.path + path, headers=headers)
         else:
-            headers = {"Content-Type": "application/json"}
+            headers["Content-Type"] = "application/json"
             connection.request("POST", parts.path + path, json.dumps(body), headers)
         response = connection.getresponse()
         status, content = response.status, response.read()
@@ -119,34 +130,62 @@ def _json(url: str, path: str, timeout_s: float, body: Mapping[str, Any] | None 
         raise SimError(f"{url}: the answer is not HTTP, or was cut off ({type(error).__name__})") from error
     finally:
         connection.close()
-    return _object(url, path, status, content)
+    return _object(url, path, status, content, key)
 
 
-def _object(url: str, path: str, status: int, content: bytes) -> dict[str, Any]:
+def _object(url: str, path: str, status: int, content: bytes, key: str | None) -> dict[str, Any]:
     import orjson
 
     try:
         document = orjson.loads(content)
     except orjson.JSONDecodeError:
         document = None
+    if status == HTTPStatus.UNAUTHORIZED and key is None:
+        raise BadInput(
+            f"{url}: asks for a key (401); put it into an environment variable, and name that with --api-key-env"
+        )
     if status == HTTPStatus.UNAUTHORIZED:
-        raise BadInput(f"{url}: asks for a key (401), which a capture does not send; start the server without one")
+        raise BadInput(f"{url}: refuses the key (401); check the environment variable that holds it")
     if status == HTTPStatus.NOT_FOUND and document is None:
         raise BadInput(f"{url}: has no {path} (404); a server of vLLM or SGLang expected")
     if status != HTTPStatus.OK:
-        found = f"{url}: answers {status} to {path}: {_reason(document, content)}"
+        found = f"{url}: answers {status} to {path}: {_reason(document, content, key)}"
         raise (
             BadInput(found) if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR else SimError(found)
         )
     if not isinstance(document, dict):
-        raise BadInput(f"{url}: answers {shown(content[:40])} to {path}; a server of vLLM or SGLang expected")
+        raise BadInput(
+            f"{url}: answers {shown(_without(key, content)[:40])} to {path}; a server of vLLM or SGLang expected"
+        )
     return document
 
 
-def _reason(document: Any, content: bytes) -> str:
-    """What a server says of an error, in one line."""
+def _reason(document: Any, content: bytes, key: str | None) -> str:
+    """What a server says of an error, in one line and without the key, which some servers repeat."""
     if isinstance(document, dict):
         error = document.get("error")
         inner = error.get("message") if isinstance(error, dict) else error
         content = str(inner or document.get("message") or document.get("detail") or document).encode()
-    return shortened(" ".join(content.decode("utf-8", "replace").split()) or "nothing more", 200)
+    said = _without(key, content).decode("utf-8", "replace")
+    return shortened(" ".join(said.split()) or "nothing more", 200)
+
+
+def _without(key: str | None, content: bytes) -> bytes:
+    return content if key is None else content.replace(key.encode(), b"***")
+
+
+def key_of(variable: str | None) -> str | None:
+    """The API key in an environment variable; None for the usual one, if that is set. No message has a key in it.
+
+    Raises BadInput if there is no such variable, or it holds what no HTTP header can.
+    """
+    if variable is not None and re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", variable) is None:
+        raise BadInput("--api-key-env takes the name of an environment variable that holds the key, not the key")
+    key = os.environ.get(variable or USUAL_KEY, "").strip()
+    if not key:
+        if variable is not None:
+            raise BadInput(f"--api-key-env {variable}: the variable is not set; put the server's key into it")
+        return None
+    if not key.isascii() or not key.isprintable():
+        raise BadInput(f"{variable or USUAL_KEY}: holds no API key: one line of ASCII expected")
+    return key

@@ -17,7 +17,7 @@ from flashmoe_sim.io.sizes import size
 from flashmoe_sim.io.version import program
 
 LOCAL = ("ubatch", "ctx", "gpu_layers", "threads", "weights")
-SERVER = ("served_model", "top_k", "timeout")
+SERVER = ("served_model", "top_k", "chat", "api_key_env", "timeout")
 
 
 @click.command(
@@ -31,7 +31,7 @@ SERVER = ("served_model", "top_k", "timeout")
     "serves, as other verbs take it; its experts are checked, and SGLang needs its top-k.",
 )
 @click.option("--server", metavar="URL", help="Ask a running server of vLLM or SGLang instead: http://127.0.0.1:8000.")
-@click.option("--prompt", metavar="TEXT", help="The text to begin with, as it is: no chat template is put around it.")
+@click.option("--prompt", metavar="TEXT", help="The text to begin with, as it is, without a chat template.")
 @click.option(
     "--prompt-file",
     type=click.Path(path_type=Path),
@@ -68,6 +68,12 @@ SERVER = ("served_model", "top_k", "timeout")
 @click.option("--weights/--no-weights", default=True, help="Record gate weights, too.")
 @click.option("--served-model", metavar="NAME", help="With --server: the model to ask, if it serves several.")
 @click.option("--top-k", type=click.IntRange(1), metavar="K", help="With --server: experts per token, without --model.")
+@click.option("--chat", is_flag=True, help="With --server: a prompt is a user's message, in the model's chat template.")
+@click.option(
+    "--api-key-env",
+    metavar="NAME",
+    help="With --server: the environment variable that holds its API key; default OPENAI_API_KEY, if set.",
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
@@ -95,6 +101,8 @@ def capture(
     weights: bool,
     served_model: str | None,
     top_k: int | None,
+    chat: bool,
+    api_key_env: str | None,
     timeout: float,
     force: bool,
     as_json: bool,
@@ -128,6 +136,8 @@ def capture(
             tokens=tokens,
             temperature=temp,
             seed=seed,
+            chat=chat,
+            api_key_env=api_key_env,
             timeout_s=timeout,
             force=force,
             as_json=as_json,

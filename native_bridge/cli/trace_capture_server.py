@@ -24,6 +24,8 @@ def capture_server(
     tokens: int,
     temperature: float,
     seed: int,
+    chat: bool,
+    api_key_env: str | None,
     timeout_s: float,
     force: bool,
     as_json: bool,
@@ -35,14 +37,14 @@ def capture_server(
     from native_bridge.capture.answers import Answers
     from native_bridge.capture.from_server import ask_all
     from native_bridge.capture.interrupts import sigterm_is_ctrl_c
-    from native_bridge.capture.server import Asked, find_server
+    from native_bridge.capture.server import Asked, find_server, key_of
 
     if not tokens:
         raise BadInput("--tokens 0: a server generates at least one token; give 1 or more")
     geometry = None if model is None else load_model(model)
     hints = hints_of(geometry, **({} if top_k is None else {"top_k": top_k}))
-    server = find_server(url, timeout_s=timeout_s)
-    asked = Asked(server.model(served_model), tokens, temperature, seed)
+    server = find_server(url, timeout_s=timeout_s, key=key_of(api_key_env))
+    asked = Asked(server.model(served_model), tokens, temperature, seed, chat)
     if server.engine == "SGLang" and not hints.top_k:
         raise BadInput(f"{server.url}: SGLang does not send a token's number of experts; give --model or --top-k")
     begun = perf_counter()

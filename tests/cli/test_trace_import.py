@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,11 @@ def test_a_model_says_what_sglang_does_not(here: Path, capsys: pytest.CaptureFix
     assert "SGLang sends neither layers nor top-k (320 ids of 40 tokens); give --model" in capsys.readouterr().err
     assert main(["trace", "import", "sglang.jsonl", "--top-k", "2", "--out", "s.parquet", "--json"]) == 0
     written = json.loads(capsys.readouterr().out)
-    assert (written["calls"], len(written["notes"])) == (136, 3)
+    assert (written["calls"], len(written["notes"])) == (136, 4)
+    assert (
+        "the responses do not say how many layers there are: 4 follow from their tokens; --model checks it"
+        in (written["notes"])
+    )
     assert calls(load_trace("s.parquet")) == expected([ONE, OTHER])
     assert main(["sweep", "sglang.jsonl", "--bank", "16", "--model", "qwen3-30b-a3b"]) == 2
     assert "1 layers, but the model routes in 48: 0-47; check --model" in capsys.readouterr().err
@@ -71,6 +76,14 @@ def test_a_table_by_its_columns(here: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(given.split()) == 0
     assert calls(load_trace("log.jsonl"))[0][4] == expected([ONE])[0][4]
     assert "not kept" not in capsys.readouterr().out
+
+
+def test_the_converter_of_the_documentation(here: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "traces.md").read_text()
+    code, command = re.findall(r"```python\n(.*?)```\n\n```sh\nsim (.*?)```", page, re.DOTALL)[0]
+    exec(code.replace("data/made-up/", ""), {})
+    assert main(command.replace("\\\n", " ").split()) == 0
+    assert calls(load_trace("glm52.parquet")) == expected([ONE, OTHER], layers=[3, 4, 5, 6])
 
 
 @pytest.mark.parametrize(

@@ -38,12 +38,14 @@ class Double:
     """dialect: a key of OWNERS. with_flag: whether it was started to return routed experts.
 
     instead: called before each answer with how many there were; what it returns, status and body, is sent instead.
+    key: what it wants in the header of every request, if anything.
     asked: the requests that came.
     """
 
     dialect: str
     with_flag: bool = True
     instead: Callable[[int], tuple[int, bytes] | None] = lambda _: None
+    key: str | None = None
     url: str = ""
     asked: list[dict[str, Any]] = field(default_factory=list)
 
@@ -51,9 +53,11 @@ class Double:
         return {"object": "list", "data": [{"id": MODEL, "object": "model", "owned_by": OWNERS[self.dialect]}]}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        prompt, tokens = request["prompt"], request["max_tokens"]
+        chat, tokens = "messages" in request, request["max_tokens"]
+        prompt = templated(request["messages"]) if chat else request["prompt"]
         chosen = routing(prompt, tokens)
-        choice: dict[str, Any] = {"index": 0, "text": "x" * tokens, "finish_reason": "length"}
+        said = {"message": {"role": "assistant", "content": "x" * tokens}} if chat else {"text": "x" * tokens}
+        choice: dict[str, Any] = {"index": 0, **said, "finish_reason": "length"}
         usage = {"prompt_tokens": len(prompt.encode()), "completion_tokens": tokens}
         response: dict[str, Any] = {"id": "cmpl-1", "object": "text_completion", "created": int(time.time())}
         response |= {"model": request["model"], "choices": [choice], "usage": usage}
@@ -67,14 +71,23 @@ class Double:
             response["prompt_routed_experts"] = routed[:begin] if self.with_flag else None
             choice["routed_experts"] = routed[begin:] if self.with_flag else None
         elif self.with_flag and request.get("return_routed_experts"):
-            response["sglext"] = {"routed_experts": base64.b64encode(chosen.astype("<i4").tobytes()).decode()}
+            (choice if chat else response)["sglext"] = {
+                "routed_experts": base64.b64encode(chosen.astype("<i4").tobytes()).decode()
+            }
         return response
+
+
+def templated(messages: list[dict[str, str]]) -> str:
+    """The double's chat template."""
+    return "".join(f"<{one['role']}>{one['content']}" for one in messages) + "<assistant>"
 
 
 class _Handler(BaseHTTPRequestHandler):
     double: Double
 
     def do_GET(self) -> None:
+        if self._refuses():
+            return
         self._send(*((200, self.double.models()) if self.path == "/v1/models" else (404, {"detail": "Not Found"})))
 
     def do_POST(self) -> None:
@@ -82,14 +95,24 @@ class _Handler(BaseHTTPRequestHandler):
         double = self.double
         instead = double.instead(len(double.asked))
         double.asked.append(request)
+        if self._refuses():
+            return
         if instead is not None:
             self._send(instead[0], instead[1])
-        elif self.path != "/v1/completions":
+        elif self.path != ("/v1/chat/completions" if "messages" in request else "/v1/completions"):
             self._send(404, {"detail": "Not Found"})
         elif request["model"] != MODEL:
             self._send(404, {"error": {"message": f"The model `{request['model']}` does not exist."}})
         else:
             self._send(200, double.answer(request))
+
+    def _refuses(self) -> bool:
+        """Whether the key is not the right one; the answer then repeats it, as some servers do."""
+        sent = self.headers.get("Authorization")
+        if self.double.key is None or sent == f"Bearer {self.double.key}":
+            return False
+        self._send(401, {"error": {"message": f"Incorrect API key provided: {sent}"}})
+        return True
 
     def _send(self, status: int, body: dict[str, Any] | bytes) -> None:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()

@@ -17,9 +17,24 @@ import pytest
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 from native_bridge.cli.main import main
-from tests.native_bridge.served_double import DENSE, LAYERS, MODEL, OWNERS, TOP_K, Double, routing, serving
+from tests.native_bridge.served_double import (
+    DENSE,
+    LAYERS,
+    MODEL,
+    OWNERS,
+    TOP_K,
+    Double,
+    routing,
+    serving,
+    templated,
+)
 
 PROMPTS = ["The bank is full.", "Experts come and go;\u2028few stay.", "ä"]
+
+
+@pytest.fixture(autouse=True)
+def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
 
 def run(double: Double, folder: Path, *options: str, prompts: list[str] = PROMPTS) -> int:
@@ -70,6 +85,77 @@ def test_the_trace_is_what_was_routed(dialect: str, tmp_path: Path, capsys: pyte
     assert trace.top_k == TOP_K
     assert [one["prompt"] for one in double.asked] == PROMPTS
     assert {one.get("return_routed_experts") for one in double.asked} == {None if dialect == "vllm" else True}
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "vllm-0.21", "sglang"])
+def test_a_chat_is_put_into_the_template(dialect: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(Double(dialect)) as double:
+        assert run(double, tmp_path, "--chat", "--top-k", str(TOP_K)) == 0
+        assert run(double, tmp_path, "--top-k", str(TOP_K)) == 2
+        assert "holds answers of another capture (chat True, now False); give another" in capsys.readouterr().err
+    assert [one["messages"] for one in double.asked] == [[{"role": "user", "content": one}] for one in PROMPTS]
+    found = calls_of(load_trace(tmp_path / "answers.jsonl"))
+    first = DENSE if dialect == "vllm-0.21" else 0
+    in_template = [templated([{"role": "user", "content": one}]) for one in PROMPTS]
+    assert found == [(step, layer - first, *rest) for step, layer, *rest in expected(in_template)]
+
+
+KEY = "sk-secret-0123456789"
+
+
+@pytest.mark.parametrize(("variable", "options"), [("OPENAI_API_KEY", ()), ("MINE", ("--api-key-env", "MINE"))])
+def test_a_key_is_sent_and_kept_nowhere(
+    variable: str,
+    options: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(variable, f"{KEY}\n")
+    with serving(Double("vllm", key=KEY)) as double:
+        assert run(double, tmp_path, *options) == 0
+        assert run(double, tmp_path, *options, "--json", "--force") == 0
+        assert len(double.asked) == 6
+        double.instead = lambda _: (400, f'{{"error": {{"message": "no quota for {KEY}"}}}}'.encode())
+        assert run(double, tmp_path, *options, "--force") == 2
+        double.instead = lambda _: (200, f"{KEY} is what you sent".encode())
+        assert run(double, tmp_path, *options, "--force") == 2
+        double.key = "another"
+        assert run(double, tmp_path, *options, "--force") == 2
+    said = capsys.readouterr()
+    assert "answers 400 to /v1/completions: no quota for *** (prompt 1 of 3)" in said.err
+    assert "answers b'*** is what you sent'" in said.err
+    assert "refuses the key (401); check the environment variable that holds it" in said.err
+    trace = load_trace(tmp_path / "answers.jsonl")
+    kept = [path.read_text("utf-8") for path in tmp_path.iterdir()]
+    assert not any(KEY in text for text in (said.out, said.err, *trace.notes, *kept))
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "found"),
+    [
+        (None, "MINE", "--api-key-env MINE: the variable is not set; put the server's key into it"),
+        ("", "MINE", "--api-key-env MINE: the variable is not set"),
+        (f"{KEY}\r\nHost: evil", "MINE", "MINE: holds no API key: one line of ASCII expected"),
+        (f"{KEY}ü", "MINE", "MINE: holds no API key"),
+        (None, KEY, "--api-key-env takes the name of an environment variable that holds the key, not the key"),
+    ],
+)
+def test_keys_that_cannot_be(
+    value: str | None,
+    name: str,
+    found: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if value is not None:
+        monkeypatch.setenv("MINE", value)
+    assert run(Double("vllm", url="http://127.0.0.1:9"), tmp_path, "--api-key-env", name) == 2
+    said = capsys.readouterr().err
+    assert found in said
+    assert KEY not in said
+    assert len(said.splitlines()) == 1
 
 
 def test_vllm_0_21_numbers_its_routed_layers_only(tmp_path: Path) -> None:
@@ -199,7 +285,7 @@ FAULTS: dict[str, tuple[int, bytes, int, str]] = {
     "invalid": (422, b'{"detail": [{"msg": "no seed"}]}', 2, "answers 422 to /v1/completions: [{'msg': 'no seed'}]"),
     "no JSON": (200, b"<html>", 2, "answers b'<html>' to /v1/completions; a server of vLLM or SGLang expected"),
     "a list": (200, b"[]", 2, "answers b'[]' to /v1/completions"),
-    "a key": (401, b"{}", 2, "asks for a key (401), which a capture does not send"),
+    "a key": (401, b"{}", 2, "asks for a key (401); put it into an environment variable, and name that with --api-key"),
     "other rows": (
         200,
         body({"usage": {"prompt_tokens": 9, "completion_tokens": 6}}),
@@ -272,6 +358,8 @@ USAGE: dict[str, tuple[str, str]] = {
     "no tokens": ("--server http://127.0.0.1:1 --prompt x --tokens 0", "a server generates at least one token"),
     "of local": ("--server http://127.0.0.1:1 --prompt x --ubatch 4", "--ubatch is for models that run here"),
     "of server": ("--model m.gguf --prompt x --top-k 4", "--top-k is of --server"),
+    "chat of server": ("--model m.gguf --prompt x --chat", "--chat is of --server"),
+    "key of server": ("--model m.gguf --prompt x --api-key-env A", "--api-key-env is of --server"),
     "neither": ("--prompt x", "give --model for a model to run here, or --server for one that runs"),
     "no prompt": ("--server http://127.0.0.1:1", "either --prompt or --prompt-file"),
     "a bad line": ("--server http://127.0.0.1:1 --prompt-file bad.jsonl", "bad.jsonl: line 2 holds no prompt"),

@@ -169,6 +169,45 @@ def layer_expert_csv(one: Made) -> bytes:
     return ("layer,expert\n" + "".join(rows)).encode()
 
 
+def imp(one: Made, *, key: str = "trace", flat: bool = False) -> bytes:
+    """imp's document; it records decoded tokens alone."""
+    records = [[layer, *ids.tolist()] for token in one.expert for layer, ids in enumerate(token)]
+    held: Any = [number for record in records for number in record] if flat else records
+    return json.dumps({"top_k": one.expert.shape[2], key: held}).encode()
+
+
+def safetensors(**tensors: NDArray[Any]) -> bytes:
+    """The format's own layout: the length of the header, the header, the numbers."""
+    header: dict[str, Any] = {"__metadata__": {"format": "np"}}
+    data = b""
+    for name, tensor in tensors.items():
+        kind = {"i": "I", "u": "U", "f": "F"}[tensor.dtype.kind] + str(8 * tensor.itemsize)
+        end = len(data) + tensor.nbytes
+        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [len(data), end]}
+        data += np.ascontiguousarray(tensor).tobytes()
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def glm52(several: Sequence[Made], *, layers: Sequence[int]) -> bytes:
+    """The export `glm52-routing-trace-export/v2`: rows of all prompts one after another, by the model's layers."""
+    rows, prompts = np.concatenate([one.expert for one in several]), []
+    for one in several:
+        start = prompts[-1]["end_row"] if prompts else 0
+        end = start + len(one.expert)
+        decoded = len(one.expert) - one.prompt
+        prompts.append({"start_row": start, "prefill_rows": one.prompt, "decode_step_rows": decoded, "end_row": end})
+    held = {str(layer): {"executed_topk": rows[:, place].tolist()} for place, layer in enumerate(layers)}
+    return json.dumps(
+        {
+            "schema": "glm52-routing-trace-export/v2",
+            "routing": {"k": rows.shape[2]},
+            "conditional": {"prompts": prompts},
+            "layers": held,
+        }
+    ).encode()
+
+
 def strided_misread(one: Made, *, experts: int, seed: int = 1) -> Made:
     """What a recorder keeps that takes the top-k columns of sorted rows [tokens, experts] for contiguous ids."""
     tokens, layers, k = one.prompt, one.expert.shape[1], one.expert.shape[2]
@@ -307,7 +346,13 @@ def files() -> dict[str, bytes]:
     table = "pos,blk,e0,e1\n" + "".join(
         f"{position},{layer},{','.join(map(str, ids))}\n" for _, position, layer, ids in in_file_order(one)
     )
+    shard = np.full((2, 4, len(other.expert), 2), -1, np.int16)
+    for request, each in enumerate((one, other)):
+        shard[request, :, : len(each.expert)] = each.expert.swapaxes(0, 1)
     return {
+        "imp.json": imp(Made(one.expert[one.prompt :], 0)),
+        "glm52.json": glm52([one, other], layers=[3, 4, 5, 6]),
+        "shard.safetensors": safetensors(topk_indices=shard),
         "vllm.jsonl": lines([vllm(one), vllm(other)]),
         "vllm-0.21.jsonl": lines([vllm_021(one), vllm_021(other)]),
         "sglang.jsonl": lines([sglang(one), sglang(other)]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.requests import Hints
-from tests.trace.recordings import calls, expected, made, npy, npz
+from tests.trace.recordings import calls, expected, made, npy, npz, safetensors
 
 
 def read(tmp_path: Path, content: bytes, **hints: Any) -> Any:
@@ -113,3 +114,38 @@ def test_an_array_of_objects_is_not_loaded(tmp_path: Path, packed: bool) -> None
     with pytest.raises(BadInput, match="whole numbers expected"):
         read(tmp_path, stream.getvalue(), phase="decode")
     assert not witness.exists()
+
+
+GOOD = safetensors(ids=made().expert, gates=made().expert / 16)
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (GOOD[:-1], r"tensor 'gates': bytes 864 to 1,728 of 1,727, but 864 make F64 \[12, 3, 3\]: it is cut off or"),
+        (GOOD[:150], "no safetensors .a header of 183 bytes in a file of 150: it is cut off or damaged"),
+        (GOOD.replace(b"[12, 3, 3]", b"[12, 3, 4]"), r"tensor 'ids': bytes 0 to 864 of 1,728, but 1,152 make I64"),
+        (GOOD.replace(b"[12, 3, 3]", b"[-2, 3, 3]"), "its shape and two offsets expected"),
+        (GOOD.replace(b"[12, 3, 3]", b"[99999999]"), "but 799,999,992 make I64"),
+        (GOOD.replace(b'"I64"', b'"C64"'), "tensor 'ids' is of dtype 'C64'; one of I8, "),
+        (GOOD.replace(b'"I64"', b'["I"]'), r"tensor 'ids' is of dtype \['I'\]; one of I8, "),
+        (GOOD.replace(b'"gates"', b'"ids"  '), "no safetensors .*twice"),
+        (GOOD.replace(b'"ids"', b'"idz"'), "unknown array in .* 'ids'; did you mean 'idz'"),
+    ],
+)
+def test_safetensors_that_cannot_be_used(tmp_path: Path, content: bytes, found: str) -> None:
+    with pytest.raises(BadInput, match=found) as error:
+        read(tmp_path, content, phase="decode", array="ids", weights_array="gates")
+    assert "\n" not in str(error.value)
+
+
+def test_half_weights(tmp_path: Path) -> None:
+    """bf16 is the upper half of f32."""
+    one = made()
+    gates = np.linspace(0, 1, one.expert.size, dtype=np.float32).reshape(one.expert.shape)
+    half = (gates.view(np.uint32) >> 16).astype(np.uint16)
+    content = safetensors(ids=one.expert, gates=half).replace(b'"U16"', b'"BF16"'.ljust(5))
+    length = int.from_bytes(content[:8], "little") + 1
+    trace = read(tmp_path, struct.pack("<Q", length) + content[8:], phase="decode", array="ids", weights_array="gates")
+    assert np.abs(trace.weight - gates.ravel()).max() < 1 / 128
+    assert trace.weight[-1] == 1

@@ -31,6 +31,7 @@ EXAMPLES = {
     "sglang-pt": recordings.torch_zip(recordings.recorder(recordings.made())),
     "array": recordings.npy(recordings.made().expert),
     "served-json": recordings.lines([recordings.vllm(recordings.made())]),
+    "imp-json": recordings.imp(recordings.made()),
     "step-layers": recordings.step_layers(recordings.made()),
     "megatron-jsonl": recordings.megatron(recordings.made()),
     "moe-trace-csv": recordings.phase_csv(recordings.made()),

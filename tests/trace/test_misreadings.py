@@ -42,11 +42,51 @@ def test_a_long_prompt_of_megatron_is_not_the_runtime_s(tmp_path: Path) -> None:
     [
         {"top_k": 2, "trace": [[1, 3, 0], [2, 1, 2]]},
         {"trace": [1, 3, 0, 2, 1, 2], "top_k": 2},
+        {"model": "m", "data": [[1, 3, 0], [2, 1, 2]]},
+        [[1, 3, 0], [2, 1, 2]],
     ],
 )
 def test_imp_s_document_is_no_pairs(tmp_path: Path, document: object) -> None:
-    with pytest.raises(BadInput, match="no format claims it"):
-        named(tmp_path, json.dumps(document).encode())
+    content = json.dumps(document).encode()
+    assert named(tmp_path, content) == "imp-json"
+    assert calls(read(tmp_path, content)) == [(0, 1, 2, 1, [3, 0]), (0, 2, 2, 1, [1, 2])]
+
+
+def test_several_sequences_of_imp_share_a_pass(tmp_path: Path) -> None:
+    trace = read(tmp_path, b'{"trace": [[1,3,0],[1,4,5],[2,1,2],[2,0,1],[1,2,3],[2,4,5]]}')
+    assert calls(trace) == [
+        (0, 1, 2, 2, [3, 0, 4, 5]),
+        (0, 2, 2, 2, [1, 2, 0, 1]),
+        (1, 1, 2, 1, [2, 3]),
+        (1, 2, 2, 1, [4, 5]),
+    ]
+    assert any("up to 2 tokens in a pass" in note for note in trace.notes)
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b'{"trace": [1,3,0,2,1,2]}', "6 numbers, and no top_k that parts them into records; give --top-k to"),
+        (b'{"top_k": 3, "trace": [1,3,0,2,1,2]}', "6 numbers are no whole records of a layer and 3 experts"),
+        (b'{"trace": [[1,3,0],[2,1]]}', r"records of 1 and 2 experts \(mixed top-k\); one number expected"),
+        (b'{"trace": [[1,3,0],[2,1,1]]}', r"record 1 is \[2, 1, 1\], which names an expert twice"),
+        (b'{"trace": [[1,3,0],[2,1,99999]]}', "whole numbers 0 to 32767 expected"),
+        (b'{"trace": [[1,3,0],[2,1,true]]}', "whole numbers 0 to 32767 expected"),
+        (b'{"trace": [[1,3,0],7]}', "records of 0 and 2 experts"),
+        (b'{"trace": [[1,3,0],', "not a complete JSON document"),
+    ],
+)
+def test_documents_of_imp_that_cannot_be_used(tmp_path: Path, content: bytes, found: str) -> None:
+    with pytest.raises(BadInput, match=found) as error:
+        read(tmp_path, content)
+    assert "\n" not in str(error.value)
+
+
+def test_an_importance_matrix_has_no_order(tmp_path: Path) -> None:
+    with pytest.raises(
+        BadInput, match=r"an importance matrix: counts, which hold no order of tokens \(`sim trace synth`"
+    ):
+        named(tmp_path, b"GGUF\x03\0\0\0" + bytes(16) + b"general.type\x08\0\0\0imatrix")
 
 
 def test_grouped_pairs_are_still_claimed(tmp_path: Path) -> None:

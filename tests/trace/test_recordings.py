@@ -58,6 +58,13 @@ ENCODINGS: dict[str, Callable[[Made], Written]] = {
     ),
     "npy by columns": lambda one: ("array", npy(np.asfortranarray(one.expert)), Hints(prompt_tokens=one.prompt)),
     "npz": lambda one: ("array", recordings.npz(topk_ids=one.expert), Hints(prompt_tokens=one.prompt)),
+    "safetensors": lambda one: (
+        "array",
+        recordings.safetensors(topk_indices=one.expert.swapaxes(0, 1)[np.newaxis], lengths=np.array([len(one.expert)])),
+        Hints(prompt_tokens=one.prompt, array="topk_indices", axes=("request", "layer", "token", "k")),
+    ),
+    "imp": lambda one: ("imp-json", recordings.imp(one), Hints()),
+    "imp flat": lambda one: ("imp-json", recordings.imp(one, key="entries", flat=True), Hints()),
     "step-layers": lambda one: ("step-layers", recordings.step_layers(one), Hints()),
     "megatron": lambda one: ("megatron-jsonl", recordings.megatron(one), Hints()),
     "phase csv": lambda one: ("moe-trace-csv", recordings.phase_csv(one), Hints()),
@@ -67,6 +74,12 @@ ENCODINGS: dict[str, Callable[[Made], Written]] = {
     "layer,expert": lambda one: ("plain-csv", recordings.layer_expert_csv(one), Hints()),
 }
 WITHOUT_PHASES = ("megatron", "layer,expert")
+DECODED_ALONE = ("imp", "imp flat")  # every token is a step
+
+
+def held(encoding: str, one: Made) -> Made:
+    """The request that a file in an encoding holds."""
+    return Made(one.expert, 0) if encoding in DECODED_ALONE else one
 
 
 def read(tmp_path: Path, content: bytes, hints: Hints | None = None, *, lenient: bool = False) -> RoutingTrace:
@@ -84,7 +97,7 @@ def test_a_round_trip_gives_the_calls_of_the_definition(tmp_path: Path, encoding
     assert trace.format == find_format(tmp_path / "recording").name == name
     if encoding in WITHOUT_PHASES:
         found = [(step, layer, 1 if tokens > 1 else 2, tokens, ids) for step, layer, _, tokens, ids in found]
-    assert found == expected([one])
+    assert found == expected([held(encoding, one)])
     assert trace.top_k == 3
     assert trace.layers == (0, 1, 2)
     packed = tmp_path / "recording"
@@ -110,7 +123,7 @@ def test_all_formats_agree_on_a_random_trace(
         path.write_bytes(content)
         trace = load_trace(path, hints=hints)
         layer_calls = [call[:2] + call[3:] for call in calls(trace)]
-        assert layer_calls == [call[:2] + call[3:] for call in expected([one])], encoding
+        assert layer_calls == [call[:2] + call[3:] for call in expected([held(encoding, one)])], encoding
 
 
 def test_every_hint_free_recording_needs_no_options(tmp_path: Path) -> None:
@@ -179,6 +192,39 @@ def test_a_stated_start_is_taken_at_its_word(tmp_path: Path) -> None:
         BadInput, match=r"10 rows of routing, but 7 prompt tokens and 6 generated make 12 .*, 1 of them"
     ):
         read(tmp_path, served(document), Hints(top_k=3, n_layers=3))
+
+
+SHAPE = {"both": {"n_layers": 3, "top_k": 3}, "top-k": {"top_k": 3}, "layers": {"n_layers": 3}}
+
+
+@pytest.mark.parametrize("known", SHAPE)
+def test_sglang_without_the_rows_of_a_cached_prefix(tmp_path: Path, known: str) -> None:
+    """Its rows hold no shape; the last one is that of the last token fed, however many are missing."""
+    one = made()
+    part = Made(one.expert[3:], one.prompt - 3)
+    document = recordings.sglang(part, **one.usage, cached_tokens=3)
+    trace = read(tmp_path, served(document), Hints(**SHAPE[known]))  # type: ignore[arg-type]
+    assert calls(trace) == expected([one], cached=3)
+    assert any("lack 3 rows at the beginning" in note for note in trace.notes)
+    assert any("3 follow from their tokens; --model checks it" in note for note in trace.notes) == (known == "top-k")
+
+
+def test_sglang_with_rows_that_no_number_explains(tmp_path: Path) -> None:
+    one = made()
+    part = Made(one.expert[5:], one.prompt - 5)
+    document = recordings.sglang(part, **one.usage, cached_tokens=1)
+    found = (
+        r"63 ids with top-k 3 are no whole number of layers for 12 rows: 7 prompt tokens, 1 of them cached and 0 "
+        r"before the first row, and 6 generated; rows are missing: give --model"
+    )
+    with pytest.raises(BadInput, match=found):
+        read(tmp_path, served(document), Hints(top_k=3))
+    assert calls(read(tmp_path, served(document), Hints(top_k=3, start=5))) == expected([one], cached=5)
+    longer = recordings.sglang(made(prompt=8), prompt_tokens=3)
+    with pytest.raises(
+        BadInput, match=r"13 rows of routing, but 3 prompt tokens and 6 generated make 8 tokens fed, 0 of"
+    ):
+        read(tmp_path, served(longer), Hints(top_k=3, n_layers=3))
 
 
 @pytest.mark.parametrize(("prompt", "generated"), [(5, 6), (7, 5), (3, 20)])

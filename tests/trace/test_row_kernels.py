@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashmoe_sim.trace._row_kernels import find_repeats, lay_out
+from flashmoe_sim.trace._row_kernels import find_repeats, lay_out_into, mark_repeats
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16"])
@@ -19,13 +19,27 @@ def test_repeats(dtype: str) -> None:
         assert repeats.tolist() == [len(set(row)) < len(row) for row in held]
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int16"])
-def test_order_of_calls(dtype: str) -> None:
+def test_eight_bytes_are_compared_at_once() -> None:
+    """Also where every id is one of two, and a pair stands at each distance."""
     rng = np.random.default_rng(0)
-    values = rng.integers(0, 99, (20, 5, 3)).astype(dtype)
+    ids = np.concatenate([rng.integers(0, high, (300, 8)) for high in (2, 8, 40, 256)]).astype(np.uint8)
+    distinct = rng.permuted(np.tile(np.arange(256, dtype=np.uint8), (60, 1)), axis=1)[:, :8]
+    pairs = np.repeat(distinct[:1], 56, axis=0)
+    for row, (one, other) in enumerate((one, other) for one in range(8) for other in range(8) if one != other):
+        pairs[row, one] = pairs[row, other]
+    ids = np.concatenate([ids, distinct, pairs])
+    repeats = np.zeros(len(ids), np.uint8)
+    mark_repeats(ids, 255, repeats)
+    assert repeats.tolist() == [len(set(row)) < 8 for row in ids.tolist()]
+
+
+@pytest.mark.parametrize(("dtype", "k"), [("uint8", 3), ("uint8", 8), ("uint16", 6), ("int16", 1), ("float32", 3)])
+def test_order_of_calls(dtype: str, k: int) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 99, (20, 5, k)).astype(dtype)
     rows, layers = np.array([2, 3, 5, 6, 7, 11, 19]), np.array([0, 2, 4])
     tokens = np.array([3, 2, 1, 1], np.int32)
-    out = np.empty(7 * 3 * 3, np.int16)
-    lay_out(values.reshape(-1), (5, 3), rows, layers, tokens, out)
+    out = np.empty(7 * 3 * k, np.float32 if dtype == "float32" else np.int16)
+    lay_out_into(out, values, rows, layers, tokens)
     steps = [[2, 3, 5], [6, 7], [11], [19]]
     assert out.tolist() == [one for step in steps for layer in layers for row in step for one in values[row, layer]]

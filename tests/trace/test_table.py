@@ -159,3 +159,21 @@ def test_lists_of_unequal_lengths(tmp_path: Path) -> None:
         read(tmp_path, parquet(table), "layer=l,expert=e")
     with pytest.raises(BadInput, match=r"no table|a damaged Parquet file"):
         read(tmp_path, parquet(table)[:-5], "layer=l,expert=e")
+
+
+@pytest.mark.parametrize("order", ["", ",position=pos"])
+def test_rows_are_put_in_the_order_of_their_times(tmp_path: Path, order: str) -> None:
+    """Requests stand in the order they began; rows of one time stay as they are."""
+    other = made(5, prompt=3)
+    early = frame(other).with_columns(r=pl.lit("z"), at=pl.col("s") * 0.5)
+    late = frame().with_columns(r=pl.lit("a"), at=pl.col("s") + 100.0)
+    shuffled = pl.concat([late, early]).sample(fraction=1, shuffle=True, seed=3)
+    rows = shuffled if order else shuffled.sort("r", "s", "blk", "pos", descending=[False, True, False, False])
+    trace = read(tmp_path, parquet(rows), f"layer=blk,expert=ids,phase=stage,request=r,time=at,step=s{order}")
+    assert [call[1:] for call in calls(trace)] == [call[1:] for call in expected([other, ONE])]
+    assert trace.sequence is not None
+    assert trace.sequence[0] == 0
+    dated = rows.with_columns(at=pl.from_epoch(pl.col("at").cast(pl.Int64) * 2 + pl.col("s")))
+    assert read(tmp_path, parquet(dated), f"layer=blk,expert=ids,phase=stage,request=r,time=at{order},step=s").calls
+    with pytest.raises(BadInput, match=r"row 1: stage is '\w+'; a time as a number expected"):
+        read(tmp_path, parquet(rows), f"layer=blk,expert=ids,time=stage{order}")

@@ -1,0 +1,120 @@
+"""What imp writes with `diagnostics.moe_expert_trace`: one JSON document of decoded tokens, a record a token and layer.
+
+`{"top_k":2,"trace":[[1,3,0],[2,1,2]]}`: a record is a layer and its experts, in the order they were computed; or all
+numbers stand in one list, which `top_k` parts. Source: kekzl/imp tools/analysis/expert_cache_sim.py@6e67989.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.io import strict_json
+from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.trace.calls import ID_MAX, run_starts
+from flashmoe_sim.trace.lines import BOM, trace_name
+from flashmoe_sim.trace.requests import Hints
+from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace, infer_n_experts
+from flashmoe_sim.trace.source import open_bytes
+
+FORMAT = "imp-json"
+KEYS = ("trace", "entries", "data")
+_RECORDS = rb"\[\s*(?:[0-9]|\[\s*[0-9]+\s*,\s*[0-9]+\s*,\s*[0-9])"  # numbers, or lists of three and more
+_BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{|\[\s*\[\s*[0-9]+\s*,\s*[0-9]+\s*,\s*[0-9])")
+_KEY = re.compile(rb'"(?:trace|entries|data)"\s*:\s*' + _RECORDS)
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is a list of records, or has one under a key of KEYS."""
+    found = _BEGINNING.match(head)
+    if found is None or b'"experts"' in head:  # a runtime's record may have any key beside
+        return False
+    return not found[0].endswith(b"{") or _KEY.search(head) is not None
+
+
+def read(
+    path: Path,
+    *,
+    lenient: bool = False,
+    progress: Callable[[int], None] | None = None,
+    hints: Hints | None = None,
+) -> RoutingTrace:
+    """Read a trace: a call for every record, a step for every token. lenient changes nothing: there are no lines.
+
+    Records of one layer in a row are one call: tokens of several sequences.
+    Raises BadInput, naming the record, for mixed top-k, an expert twice, and a list that nothing parts into records.
+    """
+    del lenient
+    with open_bytes(path) as stream:
+        text = stream.read().removeprefix(BOM)
+    if progress:
+        progress(len(text))
+    try:
+        document = strict_json.loads(text)
+    except ValueError as error:
+        raise BadInput(f"{path}: not a complete JSON document ({error}); record or copy it again") from None
+    top_k = (hints and hints.top_k) or None
+    if isinstance(document, dict):
+        top_k = top_k or document.get("top_k")
+        document = next((document[key] for key in KEYS if isinstance(document.get(key), list)), None)
+    table = _table(path, document, top_k)
+    layer, expert = table[:, 0], table[:, 1:]
+    ranked = np.sort(expert, axis=1)
+    if (twice := (ranked[:, 1:] == ranked[:, :-1]).any(axis=1)).any():
+        record = int(twice.argmax())
+        raise BadInput(
+            f"{path}: record {record} is {table[record].tolist()}, which names an expert twice; a router never does: "
+            "check top_k"
+        )
+    starts = run_starts(layer) if (layer != layer[0]).any() else np.arange(len(layer))
+    tokens = np.diff(np.append(starts, len(layer))).astype(np.int32)
+    k = expert.shape[1]
+    together = (f"up to {tokens.max()} tokens in a pass: records of a layer in a row are of several sequences",)
+    of_calls = np.ascontiguousarray(layer[starts])
+    flat = np.ascontiguousarray(expert).reshape(-1)
+    return RoutingTrace(
+        layer=of_calls,
+        n_tokens=tokens,
+        offset=np.append(starts, len(layer)).astype(np.int64) * k,
+        expert=flat,
+        n_experts=infer_n_experts(of_calls, flat),
+        top_k=k,
+        phase=np.full(len(starts), PHASE_DECODE, np.uint8),
+        format=FORMAT,
+        name=trace_name(path),
+        notes=("prompts are not in the recording: decoded tokens alone", *(together if tokens.max() > 1 else ())),
+    )
+
+
+def _table(path: Path, records: Any, top_k: Any) -> NDArray[np.int16]:
+    """The records, i16 [records, 1 + k]: layer and experts."""
+    if not isinstance(records, list) or not records:
+        raise BadInput(f"{path}: {' / '.join(KEYS)} holds no records; expected lists of a layer and its experts")
+    if isinstance(records[0], list):
+        widths = {len(record) if isinstance(record, list) else 1 for record in records}
+        numbers = list(chain.from_iterable(record for record in records if isinstance(record, list)))
+    elif type(top_k) is not int or top_k < 1:
+        raise BadInput(
+            f"{path}: {len(records):,} numbers, and no top_k that parts them into records; give --top-k to "
+            "`sim trace import`"
+        )
+    else:
+        widths, numbers = {1 + top_k}, records
+    if len(widths) > 1 or min(widths) < 2:
+        listed = " and ".join(str(width - 1) for width in sorted(widths)[:3])
+        raise BadInput(f"{path}: records of {listed} experts (mixed top-k); one number expected")
+    width = widths.pop()
+    if len(numbers) % width:
+        raise BadInput(
+            f"{path}: {len(numbers):,} numbers are no whole records of a layer and {width - 1} experts; check top_k"
+        )
+    if set(map(type, numbers)) != {int} or min(numbers) < 0 or max(numbers) > ID_MAX:
+        raise BadInput(f"{path}: {shown(numbers, 40)}; whole numbers 0 to {ID_MAX} expected")
+    return np.frombuffer(array("h", numbers), np.int16).reshape(-1, width)
