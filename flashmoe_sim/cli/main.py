@@ -26,21 +26,21 @@ class Verb(NamedTuple):
 
 HERE = "flashmoe_sim.cli"
 VERBS: dict[str, Verb] = {
-    "sweep": Verb(f"{HERE}.sweep", "what a bank would hit, for many bank sizes and policies"),
-    "replay": Verb(f"{HERE}.replay", "one trace, one bank, one policy: exact counts, layer by layer"),
-    "curve": Verb(f"{HERE}.curve", "the exact hit curve at every bank size, in one pass"),
-    "allocate": Verb(f"{HERE}.allocate", "how many slots each layer should get, and what that gains"),
-    "diagnose": Verb(f"{HERE}.diagnose", "is it the policy or the working set? with a verdict"),
-    "ceilings": Verb(f"{HERE}.ceilings", "how fast it could run at best on a machine, and what holds it back"),
-    "predict": Verb(f"{HERE}.predict", "how fast a bank runs where only its hit rate is known"),
-    "compare": Verb(f"{HERE}.compare", "which engine with which setting, on one machine, and the flags"),
-    "recommend": Verb(f"{HERE}.recommend", "what to run on a machine: the engine, its flags, and why"),
-    "trace": Verb(f"{HERE}.trace", "inspect, lint, convert, cut, combine and make routing traces"),
-    "model": Verb(f"{HERE}.model", "what a model's experts cost"),
-    "machine": Verb(f"{HERE}.machine", "what a machine's memory, storage, link and processors do"),
-    "policy": Verb(f"{HERE}.policy", "the eviction policies there are"),
-    "prefetch": Verb(f"{HERE}.prefetch", "the predictors there are, and what they are worth in a bank"),
-    "system": Verb(f"{HERE}.system", "the real systems there are"),
+    "sweep": Verb(f"{HERE}.sweep", "count hits and bytes for many bank sizes and policies"),
+    "replay": Verb(f"{HERE}.replay", "count hits and bytes of one setup, layer by layer"),
+    "curve": Verb(f"{HERE}.curve", "count the hits at every bank size in one pass"),
+    "allocate": Verb(f"{HERE}.allocate", "choose the slots of each layer, and show what that gains"),
+    "diagnose": Verb(f"{HERE}.diagnose", "say why a setup misses: the policy or the working set"),
+    "ceilings": Verb(f"{HERE}.ceilings", "show how fast a setup could run, and what limits it"),
+    "predict": Verb(f"{HERE}.predict", "predict the speed from a hit rate alone"),
+    "compare": Verb(f"{HERE}.compare", "compare engines and their settings on one machine"),
+    "recommend": Verb(f"{HERE}.recommend", "choose the engine and its flags for a machine"),
+    "trace": Verb(f"{HERE}.trace", "record, import, inspect, check, cut, merge and make traces"),
+    "model": Verb(f"{HERE}.model", "list models, and show the size of their experts"),
+    "machine": Verb(f"{HERE}.machine", "list, measure, fit and build machines"),
+    "policy": Verb(f"{HERE}.policy", "list and explain eviction policies"),
+    "prefetch": Verb(f"{HERE}.prefetch", "list, explain and judge predictors"),
+    "system": Verb(f"{HERE}.system", "list and explain systems: engines and their settings"),
 }
 
 

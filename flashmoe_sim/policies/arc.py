@@ -110,7 +110,7 @@ def forget_oldest(link: Any, queue: Any, size: Any, ghost: int) -> None:
 
 @dataclass(frozen=True)
 class Arc(EvictingPolicy):
-    """Evict from what was used once or from what was used again, in a proportion that hits on evicted keys adapt.
+    """Evict an expert used once or one used again, in a proportion that misses of evicted experts adapt.
 
     List 1 holds the experts used once since they came, list 2 those used again, and each has a ghost list of the
     experts last evicted from it. A miss that ghost list 1 remembers raises the target length of list 1, one of ghost

@@ -169,7 +169,7 @@ def end_request(size: Any, learnt: Any, generator: Any, hit: int) -> None:
 
 @dataclass(frozen=True)
 class Cacheus(EvictingPolicy):
-    """Draw a scan-resistant LRU or a churn-resistant LFU for each eviction, by weights and a rate that adapt.
+    """Draw a scan-resistant LRU or a churn-resistant LFU for each eviction; the weights and their rate adapt.
 
     CR-LFU names the expert used least often, of equals the one used last. SR-LRU divides the bank: an expert that is
     used again, or that comes back while it is remembered, goes to the reused; a new one to the others, whose oldest is
@@ -188,7 +188,7 @@ class Cacheus(EvictingPolicy):
     least one slot is left for others) and the rate is the square root of 2 ln 2 / slots. The bank fills up through the
     others; there is no rule for a bank that is not full.
 
-    seed: the run is the same for the same seed; every pool starts from it.
+    seed: seed of the draw; every pool starts from it.
     """
 
     name: ClassVar[str] = "cacheus"

@@ -98,7 +98,7 @@ def on_evict(state: Any, slot: int, key: int) -> None:
 
 @dataclass(frozen=True)
 class S3Fifo(EvictingPolicy):
-    """Evict from a small queue what was hit less than twice, else from a main queue what has no hit left (S3-FIFO).
+    """Evict from a small queue an expert hit less than twice, else from a main queue one with no hit left (S3-FIFO).
 
     A new expert enters the small queue, or the main one where its key is on the ghost list, which it then leaves. Up to
     three hits are counted since it entered. Where the small queue has its share or more, not counting a newcomer that a
@@ -112,7 +112,7 @@ class S3Fifo(EvictingPolicy):
     In Algorithm 1 a promotion that overfills the main queue evicts from there too, at once; here, as in libCacheSim, a
     call for a victim evicts one expert, and the main queue is next when another is needed.
 
-    small: share of the bank for the small queue; slots are rounded down, one at least and one less than all.
+    small: share of the bank for the small queue. The slots are rounded down: at least one, at most all but one.
     """
 
     name: ClassVar[str] = "s3fifo"
