@@ -360,7 +360,7 @@ def recommend(
 
     Without a trace, `model` gets one that is like the bundled one of the nearest shape, with a warning.
     systems: to choose among, names with settings, objects, or `all`. objective: what to make fast; decoding if None.
-    The other keywords are those of `compare`.
+    Other keywords as in `compare`.
     Raises BadInput for words that mean nothing, and if nothing can run there.
     """
     workload = None if trace is None else load_trace(trace, model=model)

@@ -71,8 +71,8 @@ class Question:
         default=None,
         metadata=_option(
             "X",
-            "Say how fast it runs on this machine: a name from `sim machine list`, a file, or parts.",
-            several=("X,X", "Say how fast it runs on these machines: names from `sim machine list`, files, or parts."),
+            "The machine to time: a name from `sim machine list`, a file, or parts.",
+            several=("X,X", "The machines to time: names from `sim machine list`, files, or parts."),
         ),
     )
     execution: str | None = field(
@@ -89,7 +89,7 @@ class Question:
     )
     context: int | None = field(
         default=None,
-        metadata=_option("N", "Tokens of the context, which take the memory that the model gives; default: 0."),
+        metadata=_option("N", "Tokens of the context; the model gives their size; default: 0."),
     )
     kv: str | int | None = field(
         default=None, metadata=_option("SIZE", "Memory of the context, such as 2GiB; default: what --context takes.")
@@ -98,7 +98,7 @@ class Question:
         default=None,
         metadata=_option("T", f"Type of the context's keys and values: {', '.join(CACHE_TYPES)}; default: f16."),
     )
-    direct_io: bool = field(default=False, metadata=_option("", "Reads go past the page cache."))
+    direct_io: bool = field(default=False, metadata=_option("", "Reads bypass the page cache."))
     hot: bool = field(
         default=False, metadata=_option("", "The storage is hot and throttled: it reads at its hot_share.")
     )

@@ -22,7 +22,7 @@ def reading(path: Path) -> Iterator[Callable[[int], None] | None]:
 
 @contextmanager
 def over_bytes(what: str, size: int) -> Iterator[Callable[[int], None] | None]:
-    """Progress over so many bytes, where they are enough to wait for."""
+    """Progress over so many bytes, if they are enough to wait for."""
     if size < SLOW_BYTES:
         yield None
         return

@@ -96,7 +96,7 @@ def read_long(trace: str, *, lenient: bool = False) -> Iterator[LongTrace]:
 
 
 def load_workload(trace: str, model: str | None, *, lenient: bool = False) -> Workload:
-    """The trace with its model: the one given, else that of the catalogue, else what the trace itself tells."""
+    """The trace with its model: the one given, else that of the catalogue, else what the trace itself records."""
     from flashmoe_sim.geometry.hints import hints_of
     from flashmoe_sim.residency.workload import find_geometry, prepare
 

@@ -111,7 +111,7 @@ def check_number(anchors: Sequence[str]) -> None:
     if len(anchors) < 2:
         raise BadInput(
             f"{len(anchors)} anchor{'s' * (len(anchors) != 1)}; expected two or more: the speed of one run does not "
-            "tell what its layers take from what its misses take; give a streamed and an all-hit run"
+            "separate the time of layers from the time of misses; give a streamed and an all-hit run"
         )
     for anchor in anchors:
         if anchors.count(anchor) > 1:
@@ -161,7 +161,7 @@ def _open_ends(found: Fit) -> Iterator[str]:
             yield f"{parameter}: filling a slot for the first time took no longer than another install; left out"
         elif UNKNOWNS[parameter].is_rate and lo * OPEN < value:
             yield (
-                f"{parameter}: the anchors hardly tell its time from none, so that its interval is open upwards; "
+                f"{parameter}: the anchors hardly tell its time from zero, so its interval has no upper end; "
                 "it needs anchors further apart"
             )
 

@@ -180,8 +180,8 @@ class Cacheus(EvictingPolicy):
 
     Draw, agreement, counts and the bounds of weights are as for `lecar`, but each rule remembers half as many experts
     as the bank holds, and a miss of one of them multiplies the weight of the rule by e^-rate. After as many uses as the
-    bank holds, the rate moves, by itself times its last change: on, where hit rate and rate moved the same way, else
-    back. Where it had not changed and the hit rate did not rise ten times, it is drawn anew, from 0.001 to 1, its
+    bank holds, the rate moves, by itself times its last change: on, if hit rate and rate moved the same way, else
+    back. If it had not changed and the hit rate did not rise ten times, it is drawn again, from 0.001 to 1, its
     bounds.
 
     The paper's pseudocode leaves the beginning open: as in the authors' program the reused have 99 % of the bank (at

@@ -55,7 +55,7 @@ class HotProfile(ScheduledPolicy):
     the best of the request that are not resident are paired with the residents that they would displace, worst first;
     the pairs that gain most are exchanged, on equal gain those of the lower layer and then expert. The request is
     scored by its own counts, with the weights of the profile. A request ends where another text begins (`sequence`),
-    or, where the trace does not say, where a prompt follows decoding; after the last of the trace nothing is exchanged.
+    or, if the trace does not say, where a prompt follows decoding; after the last of the trace nothing is exchanged.
     What is exchanged is counted as prefetched.
     """
 

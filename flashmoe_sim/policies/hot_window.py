@@ -28,9 +28,9 @@ class HotWindow(ScheduledPolicy):
     Every layer has a bank of its own under either scope, of K slots. Filling: after each decode, what it asked for and
     is not resident takes the next free slots, in router order, until all layers are full. Then uses are counted, and
     after every `interval` decodes from the very first each layer keeps the K experts with the best count plus bonus,
-    and counts anew. The bonus of a resident is K x interval / 320 + 6, at least 6 and at most 24; half of it at the
-    first interval's end, three quarters at the second, both rounded down. Ends of intervals during filling pass without
-    effect, but are numbered.
+    and counts again from 0. The bonus of a resident is K x interval / 320 + 6, at least 6 and at most 24; half of it at
+    the first interval's end, three quarters at the second, both rounded down. Ends of intervals during filling pass
+    without effect, but are numbered.
 
     What comes into the bank is counted as prefetched: it is read between steps, not for a miss. Slots that are left go,
     in ascending order, to the newcomers from the best on; since nothing here depends on it, no slots are given out.

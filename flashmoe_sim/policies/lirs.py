@@ -151,11 +151,11 @@ class Lirs(EvictingPolicy):
     The stack orders experts by last use. Of it, the LIR experts stay in the bank, which has all but a few slots for
     them; the others are HIR. A HIR expert that is used while it is in the stack, in the bank or not, was away for less
     long than the LIR expert lowest in the stack, and takes its place: that one leaves the stack and becomes the newest
-    HIR. All below the lowest LIR expert leave the stack. A new expert is LIR where fewer are in the bank than it has
+    HIR. All below the lowest LIR expert leave the stack. A new expert is LIR if fewer are in the bank than it has
     slots for LIR, else HIR. The victim is the HIR expert that was installed, used outside the stack or became HIR
     longest ago.
 
-    What the paper leaves open: where no HIR expert may go, as during a call of many misses, the lowest LIR expert in
+    What the paper leaves open: if no HIR expert may go, as during a call of many misses, the lowest LIR expert in
     the stack that may go does, and is forgotten. The experts that come in its stead are HIR, so that the part for them
     grows to what calls need; while LIR experts are fewer than their slots, any hit makes one.
 

@@ -92,7 +92,7 @@ class Mq(EvictingPolicy):
     the pool, the oldest of every list but the lowest is looked at: where it entered the list more than `life_time`
     requests ago it goes to the recent end of the list below, and has as long again. The victim is the oldest of the
     lowest list with one that may be evicted. Uses are counted on while an expert is resident or among those evicted
-    last, four times as many as the bank has slots; what was evicted earlier starts anew.
+    last, four times as many as the bank has slots; what was evicted earlier starts again.
 
     life_time: requests until an unused expert drops a list; 0: twice the slots of the bank. The paper fits it to the
         trace while it runs. On the bundled traces lives of one and two bank sizes missed least, of those from a half to

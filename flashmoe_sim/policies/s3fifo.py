@@ -101,11 +101,11 @@ class S3Fifo(EvictingPolicy):
     """Evict from a small queue an expert hit less than twice, else from a main queue one with no hit left (S3-FIFO).
 
     A new expert enters the small queue, or the main one where its key is on the ghost list, which it then leaves. Up to
-    three hits are counted since it entered. Where the small queue has its share or more, not counting a newcomer that a
+    three hits are counted since it entered. If the small queue has its share or more, not counting a newcomer that a
     contract installs before it asks for the victim, its oldest is taken: hit twice or more, it goes to the main queue
     as the newest, with its count back at 0, and the next is taken; the first with fewer hits is evicted and its key
-    goes on the ghost list. Where that finds none, or the small queue has less, the oldest of the main queue is taken:
-    with hits left it loses one and becomes the newest, without it is evicted and not remembered. Where the main queue
+    goes on the ghost list. If that finds none, or the small queue has less, the oldest of the main queue is taken:
+    with hits left it loses one and becomes the newest, without it is evicted and not remembered. If the main queue
     has none that may be evicted, the small one is next. Residents that may not be evicted are passed over, with place
     and count as they were. The ghost list remembers as many keys as the main queue has slots.
 

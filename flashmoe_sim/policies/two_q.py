@@ -61,7 +61,7 @@ class TwoQ(EvictingPolicy):
     A new expert enters the queue A1in, where hits move nothing. One that left A1in is remembered in the queue of keys
     A1out; missed while it is remembered, it is forgotten there and enters the list Am, kept by last use. The victim is
     the oldest of A1in while that has more than its share, not counting a newcomer that a contract installs before it
-    asks for the victim, and else the oldest use of Am; where the list in turn has none that may be evicted, it is that
+    asks for the victim, and else the oldest use of Am; if the list in turn has none that may be evicted, it is that
     of the other. What leaves A1in is remembered for either reason, what leaves Am is not. The key missed is forgotten
     before its victim is remembered, so that it is not pushed out of A1out by it.
 

@@ -60,7 +60,7 @@ class KTransformers(System):
     """The GPU holds a fixed share of the experts, and the CPU computes misses in parallel.
 
     Several GPUs share out every tensor; here they compute at the speed of one.
-    The engine's `random` placement and its dynamic one, which places anew during long prompts, are left out.
+    The engine's `random` placement and its dynamic one, which places again during long prompts, are left out.
 
     experts: experts of each layer on the GPU, on average; 0: as many as it has room for. The engine needs a number.
     strategy: `uniform` (the first of each layer), `frequency` (the most requested of a profile) or `front-loading`

@@ -226,7 +226,7 @@ def _notes(requests: Sequence[Request], steps: _Steps, hints: Hints) -> list[str
     if (steps.phase == PHASE_PROMPT).any():
         chunk = hints.prefill_chunk
         how = "" if chunk else " (llama.cpp's default; --prefill-chunk gives the server's)"
-        notes.append(f"prompts are taken to be read in chunks of {chunk or PREFILL_CHUNK:,} tokens{how}")
+        notes.append(f"prompts are assumed to be read in chunks of {chunk or PREFILL_CHUNK:,} tokens{how}")
     if len(requests) > 1:
         notes.append(
             f"{len(requests):,} requests, one after another: which tokens shared a pass was not recorded "

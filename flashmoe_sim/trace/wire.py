@@ -61,7 +61,7 @@ def npy_array(content: NDArray[np.uint8]) -> NDArray[Any]:
     except ValueError as error:
         raise ValueError(f"not a .npy file ({str(error).splitlines()[0]})") from None
     if dtype.kind not in "iufb":
-        raise ValueError(f"an array of {shown(dtype, 40)}; whole numbers expected")
+        raise ValueError(f"an array of {shown(dtype, 40)}; expected whole numbers")
     rest = content[stream.tell() :]
     size = dtype.itemsize
     for side in shape:
@@ -74,11 +74,11 @@ def npy_array(content: NDArray[np.uint8]) -> NDArray[Any]:
 def small_ids(ids: NDArray[Any]) -> NDArray[Any]:
     """Expert ids as u8, u16 or i16 in C order. Raises ValueError for no integers, and an id that no trace holds."""
     if ids.dtype.kind not in "iu":
-        raise ValueError(f"an array of {ids.dtype}; whole numbers expected")
+        raise ValueError(f"an array of {ids.dtype}; expected whole numbers")
     if ids.dtype.itemsize == 1 or ids.dtype in (np.uint16, np.int16):
         return np.ascontiguousarray(ids)
     least, most = (int(ids.min()), int(ids.max())) if ids.size else (0, 0)
     if most > ID_MAX or least < -ID_MAX:
         worst = most if most > ID_MAX else least
-        raise ValueError(f"expert {worst:,}; at most {ID_MAX:,} expected: no routing, or of another dtype")
+        raise ValueError(f"expert {worst:,}; expected at most {ID_MAX:,}: no routing, or of another dtype")
     return np.ascontiguousarray(ids, np.uint8 if least >= 0 and most < 256 else np.int16)

@@ -72,7 +72,7 @@ def _token_cycle(case: Case, best: Compared) -> str:
     if pool < cycle:
         return (
             f"One token uses {cycle / GIB:.2f} GiB of experts over all layers, more than the cache of {name} holds: "
-            "every expert is thrown out before the next token asks for it."
+            "every expert is evicted before the next token asks for it."
         )
     return (
         f"One token uses {cycle / GIB:.2f} GiB of experts over all layers. With a smaller cache {name} throws every "

@@ -50,7 +50,7 @@ def test_policy_by_admission() -> None:
         calls += [(0, [0], 1), (0, [1], 1), (0, [2 + n % 6], 1), (1, [0, 1], 1), (1, [2 + n % 6], 1)]
     verdict = found(calls, "2").verdict
     assert verdict.kind == "policy"
-    assert "mostly by not admitting what is used late" in verdict.text
+    assert "mostly by declining experts that are used late" in verdict.text
 
 
 def test_working_set() -> None:

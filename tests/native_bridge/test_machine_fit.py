@@ -164,13 +164,13 @@ RUN_LINES = {
     ),
     "no dense weights": (
         [STREAMED, ALL_HIT, "--parameter", "weights_gb_s"],
-        "sim: weights_gb_s: mid does not tell its weights outside the routed experts, which every token streams",
+        "sim: weights_gb_s: mid does not record its dense weights, which every token reads",
     ),
     "two top-k": ([STREAMED, "topk4"], "sim: the anchors use 4 and 8 experts a token, which take different times"),
     "crashed": (["rc", STREAMED], "sim: rc/run.json: rc is -9: the run failed"),
     "reads ahead": (["temporal", STREAMED], "sim: temporal: --moe-prefetch-temporal: its time has reads ahead in it"),
     "mode": (["packed", STREAMED], "sim: packed: mode resident-slot-bank cannot be an anchor; known: stock"),
-    "no trace": (["untraced", ALL_HIT], "sim: untraced: no trace.jsonl.gz, which tells the misses of its tokens"),
+    "no trace": (["untraced", ALL_HIT], "sim: untraced: no trace.jsonl.gz, which has the misses of its tokens"),
     "other trace": (
         ["swapped", ALL_HIT],
         "sim: swapped/trace.jsonl.gz: a replay of it misses 10,330 times, the log 13,363",
@@ -205,7 +205,7 @@ RUN_LINES = {
     ),
     "layers": (
         ["bare/warm-allhit", "bare/warm-stock"],
-        "sim: bare/warm-allhit: no trace among the anchors tells the layers",
+        "sim: bare/warm-allhit: no trace among the anchors gives the layers",
     ),
     "exists": ([STREAMED, ALL_HIT, "--out", "there.toml"], "sim: there.toml: exists; give --force to overwrite it"),
 }
@@ -267,7 +267,7 @@ def test_runs_that_cannot_be_used(capsys: pytest.CaptureFixture[str], case: str)
 HEADER = "bank,decode_tok_s,misses_per_call,condition\n"
 TWO = ["--row", "bank=1", "--row", "bank=2"]
 TABLE_LINES = {
-    "no model": (HEADER, TWO, "sim: table.csv: a table does not tell layers and bytes; give --model"),
+    "no model": (HEADER, TWO, "sim: table.csv: a table does not give layers and bytes; give --model"),
     "two tables": (HEADER, ["table.csv", *TWO], "sim: 2 anchors with --row; expected one CSV file"),
     "one row": (HEADER, TWO[:2], "sim: 1 anchor; expected two or more"),
     "the same selector": (HEADER, TWO[:2] * 2, "sim: bank=1: given twice"),

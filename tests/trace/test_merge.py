@@ -254,7 +254,7 @@ def test_refusals(parts: list[RoutingTrace], found: str) -> None:
 
 
 def test_refused_numbers() -> None:
-    with pytest.raises(BadInput, match="stagger -1 steps; 0 to 2147483647 expected"):
+    with pytest.raises(BadInput, match="stagger -1 steps; expected 0 to 2147483647"):
         union([A, B], stagger=-1)
-    with pytest.raises(BadInput, match="turns of 0 steps; 1 to 2147483647 expected"):
+    with pytest.raises(BadInput, match="turns of 0 steps; expected 1 to 2147483647"):
         interleave([A, B], every=0)

@@ -75,7 +75,7 @@ def test_the_others_are_passed_on() -> None:
 @pytest.mark.parametrize(
     ("options", "found"),
     [
-        ({}, "give one of a hit curve, a trace to be like, and a null model"),
+        ({}, "give one of a hit curve, a trace to imitate and a null model"),
         ({"curve": {8: 0.4}, "like": TRACE}, "give one of"),
         ({"curve": {8: 0.4}, "null": "uniform"}, "give one of"),
         ({"like": TRACE, "curve_tokens": 9}, "tokens of the curve are given, but no curve"),
@@ -84,8 +84,8 @@ def test_the_others_are_passed_on() -> None:
         ({"like": TRACE, "null": "shuffled", "prompt": 9}, "a null model of a trace has that trace's tokens"),
         ({"like": TRACE, "null": "odd"}, "unknown null model 'odd'; known: shuffled, uniform"),
         ({"null": "odd", "shape": SHAPE, "tokens": 9}, "unknown null model 'odd'"),
-        ({"null": "shuffled", "shape": SHAPE, "tokens": 9}, "give the trace to be like"),
-        ({"null": "uniform", "tokens": 9}, "what is routed is not known; give a model, or layers, experts and top-k"),
+        ({"null": "shuffled", "shape": SHAPE, "tokens": 9}, "give the trace to imitate"),
+        ({"null": "uniform", "tokens": 9}, "layers, experts and top-k are unknown; give them, or a model"),
         ({"null": "uniform", "shape": SHAPE}, "the number of tokens is not known"),
         ({"null": "uniform", "shape": SHAPE, "tokens": 0}, "0 tokens after a prompt of 0"),
         ({"null": "uniform", "shape": SHAPE, "tokens": 9, "seed": -1}, "seed -1"),

@@ -146,7 +146,7 @@ def test_a_micro_batch_that_was_chosen_is_said_with_its_floor() -> None:
 def test_evidence_says_what_a_prompt_is_made_of(tokens: int, said: str) -> None:
     (prompt,) = [one for one in evidence(with_a_prompt(tokens, goal="both")) if one.startswith("The prompt is")]
     assert said in prompt
-    assert ("All 4,000 tokens are taken to be as fast" in prompt) == (tokens == 4000)
+    assert ("All 4,000 tokens are assumed to be as fast" in prompt) == (tokens == 4000)
     assert not any("The prompt is" in one for one in evidence(found()))
 
 

@@ -102,7 +102,7 @@ def compute_as_usable(
 class OverlapPrefetch(ExecutionModel):
     """Hits are computed while misses are read, and misses as they arrive. Prefetches run behind demand reads.
 
-    Where reads run beside computing in one memory, an expert's bytes slow it by `memory_s`: the call's own misses while
+    If reads run beside computing in one memory, an expert's bytes slow it by `memory_s`: the call's own misses while
     they are read, in proportion to the time; an expert read ahead in the call that uses it, whenever it was read. One
     that is never used has only what computing leaves of the memory.
     """
