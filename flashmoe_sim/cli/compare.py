@@ -33,7 +33,7 @@ WAITS = {"read": "reads", "upload": "uploads", "cpu": "the CPU", "compute": "com
 @click.argument("trace", required=False, metavar="[TRACE]")
 @model_option
 @asks("machine", machine={"required": True})
-@system_option("Systems, with settings: slot-bank:slots=64.")
+@system_option("Systems, with settings: slot-bank:slots=64")
 @click.option("--best", is_flag=True, help="Each system at its best setting, not at its default one.")
 @click.option("--hit-rate", metavar="R", help="Instead of a trace: the hit rate of every system, 0.8 or 80%.")
 @memory_options

@@ -38,7 +38,7 @@ def command() -> None:
     "policy",
     "contract",
     "scope",
-    contract={"help": "When residency is looked up and what may be a victim: runtime, protected or atomic."},
+    contract={"help": "Replay contract: runtime, protected or atomic."},
 )
 @click.option(
     "--price",

@@ -48,7 +48,7 @@ SUFFIXES = (".md", ".html")
     metavar="TRACE",
     help="Traces of other work with the same model: does the choice hold there?",
 )
-@system_option("Choose among these systems, with settings: slot-bank:top_k=4.")
+@system_option("Choose among these systems, with settings: slot-bank:top_k=4")
 @click.option(
     "--objective",
     type=click.Choice(["decode", "prompt", "both"]),

@@ -68,12 +68,12 @@ def command(
     """Count the hits of banks of many sizes, beside the best that any policy could reach.
 
     TRACE is a file, or a name from `sim trace catalog`; without one the first of the catalogue is used. Several traces
-    get one more table, over all of them; of more than 60 rows, only that one is printed. Banks that cannot hold a call
+    add a table over all of them; with more than 60 rows, only that table is printed. Banks that cannot hold a call
     are left out, with the reason; it is an error only if no bank can.
 
     A sweep with --out that was stopped, even killed, resumes if the same command is run again. More
-    banks, policies or machines asked for later add rows. The table has what is asked for now, the files have all rows
-    of the folder.
+    banks, policies or machines asked for later add rows. The table shows the rows asked for; the files have all rows of
+    the folder.
 
     \b
     Examples:  sim sweep --bank 16..256

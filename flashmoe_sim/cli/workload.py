@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.trace.routing import RoutingTrace
 
 trace_argument = click.argument("trace", metavar="TRACE")
-model_option = click.option(
-    "--model", metavar="SPEC", help="What an expert costs: a manifest, sidecar folder, GGUF file or name."
-)
+model_option = click.option("--model", metavar="SPEC", help="The model: a manifest, sidecar folder, GGUF file or name.")
 in_chunks_option = click.option(
     "--in-chunks",
     is_flag=True,

@@ -61,7 +61,7 @@ def compose_parts(parts: Parts) -> Machine:
         for kind in ("gpu", "cpu", "memory", "link"):
             if kind in kinds:
                 raise BadInput(
-                    f"{chip.name} and {kinds[kind].name}: a chip with unified memory takes only a size of RAM and "
+                    f"{chip.name} and {kinds[kind].name}: a chip with unified memory takes only RAM and "
                     "storage; leave one of the two out"
                 )
     elif gpu is None and cpu is None:

@@ -63,8 +63,8 @@ def calibrate(
 ) -> None:
     """Fit this machine, and write it to a file for --machine.
 
-    Three runs tell it: one that streams experts (slot-bank) through few slots, one with a slot for every expert, and
-    the replay of its trace with all of them resident (oracle-all-hit); each is made --repeat times, in turns.
+    It makes three runs, each --repeat times, in turns: one that streams experts (slot-bank) through few slots, one with
+    a slot for every expert, and a replay of its trace with all experts resident (oracle-all-hit).
     --parameter request_us adds the first with another io-split, and weights_gb_s a run with half the experts a token.
     The runs are kept.
 

@@ -29,7 +29,7 @@ path = click.Path(path_type=Path)
     help="The model of all runs: a manifest, sidecar folder or GGUF file; default: a manifest.json beside the runs.",
 )
 @click.option(
-    "--runtime", metavar="FILE", help="Make the runs first, with this patched llama-cli; else FLASHMOE_RUNTIME."
+    "--runtime", metavar="FILE", help="Make the runs first, with this patched llama-cli; default: FLASHMOE_RUNTIME."
 )
 @click.option("--sidecar", type=path, help="With --runtime: the folder of the model's sidecar; default: written.")
 @click.option("--runs", type=path, help="With --runtime: folder for the runs.")
@@ -68,8 +68,8 @@ def check(
     compared. Seconds are predicted from other runs of the same machine, never from the run itself, and shown with their
     error; they never change the exit code.
 
-    Without folders the runs are made first, in all modes, on --model (a GGUF file; by default the small model that
-    ships), with --runtime or the one that FLASHMOE_RUNTIME names.
+    Without folders the runs are made first, in all modes, on --model (a GGUF file; by default the bundled small
+    model), with --runtime or the one that FLASHMOE_RUNTIME names.
 
     \b
     Example: sim bridge check runs/ --out check.html

@@ -24,7 +24,7 @@ def nulls(workload: Workload, slots: int, policy: str = "lru", contract: str = "
 
 @pytest.mark.parametrize(("contract", "policy"), PAIRS)
 def test_they_are_replays_of_the_null_traces(contract: str, policy: str) -> None:
-    """Also that calls are no larger in them: where the trace fits the slots of a contract, they do."""
+    """Also that calls are no larger in them: if the trace fits the slots of a contract, they do."""
     for seed in range(4):
         workload = random_workload(seed)
         for slots in fitting_banks(workload, contract):

@@ -345,7 +345,7 @@ def test_no_two_rows_on_machines_look_alike(
         assert {"best", "read/tok", "ahead/tok", "memory"} <= set(head)
         assert "too wide" not in out
     else:
-        assert "too wide for here: " in " ".join(out.split())
+        assert "too wide to show here: " in " ".join(out.split())
 
 
 def test_what_does_not_vary_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -264,8 +264,7 @@ def test_a_given_link_is_no_faster_than_the_card() -> None:
         ("abacus + 64GiB", "unknown part 'abacus'; `sim machine parts` lists all"),
         (
             "m3-max + rtx-3060 + 64GiB",
-            "m3-max and rtx-3060: a chip with unified memory takes only a size of RAM and storage; leave one of the "
-            "two out",
+            "m3-max and rtx-3060: a chip with unified memory takes only RAM and storage; leave one of the two out",
         ),
         (
             "nvme-gen4 + 64GiB",

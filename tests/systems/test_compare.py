@@ -217,7 +217,7 @@ def test_words_for_systems() -> None:
     [
         ({"model": None}, "seconds need the size of an expert; give --model"),
         ({"hit_rate": 1.5}, r"--hit-rate 1\.5; expected 0 to 1"),
-        ({"hit_rate": 0.5, "best": True}, "with one hit rate every setting hits alike"),
+        ({"hit_rate": 0.5, "best": True}, "with one hit rate for every setting"),
         ({"kv": "much"}, "--kv 'much': expected a size with its unit"),
         ({"context": -1}, "--context -1; expected a number of tokens from 0"),
         ({"context": 512}, "--context 512: small does not give the size of a context; give it, such as --kv 2GiB"),

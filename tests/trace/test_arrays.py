@@ -110,6 +110,6 @@ def test_an_array_of_objects_is_not_loaded(tmp_path: Path, packed: bool) -> None
         np.savez(stream, a=array)
     else:
         np.save(stream, array)
-    with pytest.raises(BadInput, match="whole numbers expected"):
+    with pytest.raises(BadInput, match="expected whole numbers"):
         read(tmp_path, stream.getvalue(), phase="decode")
     assert not witness.exists()

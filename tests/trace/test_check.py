@@ -32,7 +32,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "expert in rows": ({"expert": i16(1, 2, 7, 4).reshape(2, 2)}, "expert is int16 [2, 2]"),
     "expert missing": ({"expert": i16(1, 2, 7)}, "offset goes from 0 to 4; expected 0 to 3 references"),
     "layer": ({"layer": i16(0, -3, 0)}, "layer 1 is -3; expected 0 to 32767"),
-    "layer unknown": ({"layer": i16(0, 4, 0)}, "n_experts says nothing of layer 4, which is routed"),
+    "layer unknown": ({"layer": i16(0, 4, 0)}, "n_experts lacks layer 4, which is routed"),
     "layer longer": ({"layer": i16(0, 3, 0, 0)}, "offset has 4 entries; expected 5"),
     "n_tokens": ({"n_tokens": np.array([1, -1, 1], np.int32)}, "n_tokens 1 is -1"),
     "n_tokens shorter": ({"n_tokens": np.array([1, 1], np.int32)}, "n_tokens has 2 entries; expected 3"),
@@ -50,7 +50,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "n_experts": ({"n_experts": {0: 5, 3: 1 << 20}}, "n_experts of layer 3 is 1048576; a whole number 1 to 32768"),
     "n_experts list": ({"n_experts": [5, 8]}, "n_experts is [5, 8]; expected a number for each layer"),
     "top_k": ({"top_k": 1}, "top_k is 1, but call 0 has 2 references of 1 tokens"),
-    "dense_bytes": ({"dense_bytes": {0: 1}}, "dense_bytes says nothing of layer 3"),
+    "dense_bytes": ({"dense_bytes": {0: 1}}, "dense_bytes lacks layer 3"),
     "name": ({"name": "a\udcff"}, "name is 'a\\udcff', which has half a character (a lone surrogate)"),
     "notes": ({"notes": ["a"]}, "notes are ['a']; expected a tuple of texts"),
 }

@@ -244,7 +244,10 @@ def test_laws(parts: list[RoutingTrace]) -> None:
         ),
         ([A, trace_of(name="c")], "c: no routed calls in it"),
         ([], "no traces"),
-        ([A.with_(step=np.array([0, 0, 1, 1, 2**31 - 1, 2**31 - 1], np.int32)), B], "steps; at most 2,147,483,648"),
+        (
+            [A.with_(step=np.array([0, 0, 1, 1, 2**31 - 1, 2**31 - 1], np.int32)), B],
+            "steps; expected at most 2,147,483,648",
+        ),
     ],
 )
 def test_refusals(parts: list[RoutingTrace], found: str) -> None:

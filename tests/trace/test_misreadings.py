@@ -137,7 +137,7 @@ def test_rows_of_tracers_that_cannot_be_used(tmp_path: Path, content: bytes, fou
         (b'[{"1":[[1,2]]},{"1":[]}]', r"step 1, layer 1 has tokens"),
         (b'[{"1":[[1,true]]}]', r"whole numbers 0 to 32767 expected"),
         (b'[{"1":[[1,-2]]}]', r"whole numbers 0 to 32767 expected"),
-        (b'[{"1":[[1,2]]},{"1":7}]', "a list of expert ids for each token expected"),
+        (b'[{"1":[[1,2]]},{"1":7}]', "expected a list of expert ids for each token"),
         (b'[{"1":[[1,2]]}', "not a complete JSON document"),
     ],
 )
@@ -166,7 +166,7 @@ GOOD = b'{"step":0,"layer":3,"rank":0,"num_tokens":2,"topk":2,"top_indices":[[4,
         (GOOD.replace(b'"num_tokens":2', b'"num_tokens":3'), "line 2: num_tokens is 3, but top_indices has 2"),
         (GOOD.replace(b'"topk":2', b'"topk":3'), "line 2: topk is 3, but top_indices has 2"),
         (GOOD.replace(b"[1,9]", b"[1]"), r"line 2: tokens of 1 and 2 experts \(mixed top-k\)"),
-        (GOOD.replace(b"[1,9]", b"7"), "a list of expert ids for each token expected"),
+        (GOOD.replace(b"[1,9]", b"7"), "expected a list of expert ids for each token"),
         (GOOD.replace(b"[1,9]", b"[1,99999]"), "whole numbers 0 to 32767 expected"),
     ],
 )

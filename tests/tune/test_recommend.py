@@ -215,7 +215,7 @@ def test_break_even_is_where_the_speeds_are_equal() -> None:
 def test_a_profile_of_this_very_trace_is_said() -> None:
     on = found(case(), StaticProfile(), Cpu())
     if on.best.best.system.name == "static-profile":
-        assert "lives by a profile" in cliffs(on)[0]
+        assert "depends on a profile" in cliffs(on)[0]
     assert not any("profile" in one for one in cliffs(found()))
 
 
