@@ -148,7 +148,7 @@ class Columns:
         if len(gaps):
             at = int(gaps[0])
             expected = int(before[at]) + 1
-            found = f"line {having[at, LINE]} has seq {seq[at]}, expected {expected}"
+            found = f"line {having[at, LINE]} has seq {seq[at]} where {expected} was expected"
             self._seq_note = Note(GAP, f"seq has gaps: {found}")
         self._seqs += len(having)
         self._next_seq = int(seq[-1]) + 1

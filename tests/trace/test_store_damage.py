@@ -140,7 +140,7 @@ COLUMNS: dict[str, tuple[str, Callable[[], pa.Array], str]] = {
     "expert fixed": (
         "expert",
         lambda: pa.FixedSizeListArray.from_arrays(pa.array([1, 2, 7, 0, 2, 3], pa.int16()), 2),
-        "lists expected",
+        "expected lists",
     ),
     "expert null": ("expert", lambda: lists([1, 2, None, 0, 2, 3], pa.int16()), "expert is int16 with 1 nulls"),
     "slot -2": ("slot", lambda: experts(0, 1, 0, 1, -2, 2), "slot 4 is -2; expected -1 to 32767"),
