@@ -24,7 +24,7 @@ def i16(*values: int) -> Any:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "expert": ({"expert": i16(1, 5, 7, 4)}, "layer 0 asks for expert 5; it has 5, counted from 0"),
+    "expert": ({"expert": i16(1, 5, 7, 4)}, "layer 0 asks for expert 5; it has 5, numbered from 0"),
     "expert negative": ({"expert": i16(1, -1, 7, 4)}, "expert 1 is -1; expected 0 to 32767"),
     "expert i64": ({"expert": np.array([1, 2, 7, 4])}, "expert is int64 [4]; expected an array of int16"),
     "expert list": ({"expert": [1, 2, 7, 4]}, "expert is list; expected an array of int16"),
@@ -47,7 +47,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "phase": ({"phase": np.array([0, 1, 3], np.uint8)}, "phase 2 is 3; expected 0 to 2"),
     "sequence": ({"sequence": np.array([0, -1, 0], np.int32)}, "sequence 1 is -1"),
     "step": ({"step": np.array([0, 0, -1], np.int32)}, "step 2 is -1"),
-    "n_experts": ({"n_experts": {0: 5, 3: 1 << 20}}, "n_experts of layer 3 is 1048576; a whole number 1 to 32768"),
+    "n_experts": ({"n_experts": {0: 5, 3: 1 << 20}}, "n_experts of layer 3 is 1048576; expected a whole number 1 to 32768"),
     "n_experts list": ({"n_experts": [5, 8]}, "n_experts is [5, 8]; expected a number for each layer"),
     "top_k": ({"top_k": 1}, "top_k is 1, but call 0 has 2 references of 1 tokens"),
     "dense_bytes": ({"dense_bytes": {0: 1}}, "dense_bytes lacks layer 3"),
