@@ -272,7 +272,7 @@ CASES = [
     merge("good good --how union --every 3 --out new.parquet", "--every does not belong to --how union"),
     merge("good good --how interleave --out new.parquet", "--how interleave needs --every"),
     merge("good good --how interleave --every 0 --out new.parquet", "'--every': 0 is not in the range x>=1"),
-    merge("good good --how union --out new.txt", "new.txt: the name tells no format"),
+    merge("good good --how union --out new.txt", "new.txt: the name gives no format"),
     merge("good good --how union --to parquet --out out/results.csv", "out/results.csv: exists; give --force"),
     merge("good missing --how union --out new.parquet", "sim: missing: no such file"),
     merge("good short --how union --out new.parquet", ":2: found 1 experts, expected 2"),
@@ -297,7 +297,7 @@ CASES = [
     speculate("--draft 2 --out new.parquet", "good: no two decode steps of one token in a row"),
     # workloads made of nothing
     Bad("trace synth --null uniform", ("sim trace synth: Missing option '--out'",)),
-    Bad("trace synth --null uniform --out new.txt", ("new.txt: the name tells no format",)),
+    Bad("trace synth --null uniform --out new.txt", ("new.txt: the name gives no format",)),
     synth("", "sim: give one of a hit curve, a trace to imitate and a null model"),
     synth("--curve 2:0.5 --like good", "sim: give one of a hit curve"),
     synth("--curve 2:0.5 --tokens 9", "layers, experts and top-k are unknown; give them, or a model"),

@@ -77,7 +77,7 @@ def test_a_table_by_its_columns(here: Path, capsys: pytest.CaptureFixture[str]) 
     ("given", "found"),
     [
         ("routing.npy --out a.parquet", "nothing says which of them are the prompt; give --prompt-tokens P or --phase"),
-        ("routing.npy --out a.txt --phase decode", "the name tells no format"),
+        ("routing.npy --out a.txt --phase decode", "the name gives no format"),
         ("routing.npy --out a.parquet --axes layer,k --phase decode", "--axes layer,k: expected token, layer and k"),
         ("routing.npy --out a.parquet --moe-layers 3-x --phase decode", "--moe-layers '3-x'"),
         ("steps.json --out a.parquet --top-k 3", "steps.json: step-layers needs no options; leave --top-k out"),

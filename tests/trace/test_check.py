@@ -47,7 +47,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "phase": ({"phase": np.array([0, 1, 3], np.uint8)}, "phase 2 is 3; expected 0 to 2"),
     "sequence": ({"sequence": np.array([0, -1, 0], np.int32)}, "sequence 1 is -1"),
     "step": ({"step": np.array([0, 0, -1], np.int32)}, "step 2 is -1"),
-    "n_experts": ({"n_experts": {0: 5, 3: 1 << 20}}, "n_experts of layer 3 is 1048576; expected a whole number 1 to 32768"),
+    "n_experts": (
+        {"n_experts": {0: 5, 3: 1 << 20}},
+        "n_experts of layer 3 is 1048576; expected a whole number 1 to 32768",
+    ),
     "n_experts list": ({"n_experts": [5, 8]}, "n_experts is [5, 8]; expected a number for each layer"),
     "top_k": ({"top_k": 1}, "top_k is 1, but call 0 has 2 references of 1 tokens"),
     "dense_bytes": ({"dense_bytes": {0: 1}}, "dense_bytes lacks layer 3"),

@@ -125,7 +125,10 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "notes text": ({"notes": "abc"}, "notes are 'abc', expected a list"),
     "notes null": ({"notes": None}, "notes are None, expected a list"),
     "notes 4 MB": ({"notes": ["n" * 4_000_000]}, "a note has 4,000,000 characters"),
-    "note codes text": ({"note_codes": "gap"}, "note_codes are 'gap'; expected a list of skipped-lines, torn-last-line, "),
+    "note codes text": (
+        {"note_codes": "gap"},
+        "note_codes are 'gap'; expected a list of skipped-lines, torn-last-line, ",
+    ),
     "note codes unknown": ({"note_codes": ["gap"]}, "note_codes are ['gap']"),
     "note codes too few": ({"note_codes": []}, "damaged trace store"),
     "format null": ({"format": None}, "format is nothing; expected a text"),
@@ -135,7 +138,11 @@ COLUMNS: dict[str, tuple[str, Callable[[], pa.Array], str]] = {
     "expert 30000": ("expert", lambda: experts(1, 2, 7, 30000, 2, 3), "layer 3 asks for expert 30000; it has 8"),
     "expert -5": ("expert", lambda: experts(1, 2, 7, -5, 2, 3), "expert 3 is -5; expected 0 to 32767"),
     "expert -32768": ("expert", lambda: experts(-32768, 2, 7, 0, 2, 3), "expert 0 is -32768"),
-    "expert i64": ("expert", lambda: lists([1, 2, 7, 0, 2, 3], pa.int64()), "expert is int64 with 0 nulls, expected int16"),
+    "expert i64": (
+        "expert",
+        lambda: lists([1, 2, 7, 0, 2, 3], pa.int64()),
+        "expert is int64 with 0 nulls, expected int16",
+    ),
     "expert flat": ("expert", lambda: numbers(1, 2, 3, of=pa.int16()), "expert is int16 with 0 nulls, expected lists"),
     "expert fixed": (
         "expert",
