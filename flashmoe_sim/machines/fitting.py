@@ -130,8 +130,8 @@ def _chosen(anchors: Sequence[Anchor], asked: Sequence[str], model: ModelGeometr
     top_ks = {anchor.top_k for anchor in anchors}
     if "weights_gb_s" in chosen and (model is None or model.dense_bytes is None):
         raise BadInput(
-            f"weights_gb_s: {model.name if model else 'the model'} does not tell its weights outside the routed "
-            "experts, which every token streams; give its GGUF as --model"
+            f"weights_gb_s: {model.name if model else 'the model'} does not record its dense weights, which "
+            "every token reads; give its GGUF as --model"
         )
     if len(top_ks) > 1 and "weights_gb_s" not in chosen:
         raise BadInput(

@@ -137,7 +137,7 @@ RUN_LINES = {
         "the anchors contradict each other, as runs with a warm and a cold page cache do; fit runs of one kind",
     ),
     "warm and cold, recorded": (["warm", "cold"], "sim: cold is a cold run and warm a warm one: reads from storage"),
-    "one anchor": ([STREAMED], "sim: 1 anchor; expected two or more: the speed of one run does not tell"),
+    "one anchor": ([STREAMED], "sim: 1 anchor; expected two or more: the speed of one run does not separate"),
     "twice the same": ([STREAMED, f"{STREAMED}/"], "warm-bank12: given twice; give another anchor"),
     "no folder": (["none", STREAMED], "sim: none: no such folder; give the folder of a run"),
     "a table without rows": (
@@ -160,7 +160,7 @@ RUN_LINES = {
     ),
     "no upload": (
         [STREAMED, ALL_HIT, "--parameter", "pinned_gb_s"],
-        "sim: no anchor tells pinned_gb_s: pinned_gb_s needs",
+        "sim: no anchor determines pinned_gb_s: pinned_gb_s needs",
     ),
     "no dense weights": (
         [STREAMED, ALL_HIT, "--parameter", "weights_gb_s"],
