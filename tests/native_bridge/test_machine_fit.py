@@ -109,7 +109,7 @@ def test_rows_of_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     lines = [" ".join(line.split()) for line in fit(capsys, QWEN, *ROWS).splitlines()]
     assert "bank=16 tok/s 46.9 46.9 +0.0%" in lines
     assert "bank=128 tok/s 53 53 +0.0%" in lines
-    assert "note: read_gb_s: the anchors hardly tell its time from zero, so its" in lines
+    assert any(line.startswith("note: read_gb_s: the anchors hardly tell its time from zero") for line in lines)
     machine = load_machine("mine.toml")
     assert machine.gpu is not None
     install_s = (1 / 46.9 - 1 / 53.0) / (40 * (1.68 - 0.64))
