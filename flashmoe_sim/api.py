@@ -5,12 +5,12 @@
     trace = sim.load_trace("python-256")
     sim.sweep(trace, bank="16..256", policy="lru,min", contract="atomic")
 
-It is not in the package itself, where the name `sweep` is a folder's. A trace is whatever names one: a file, a bundled
-trace (`catalog`), or what `load_trace` returned, which need not be read again. Banks, policies and predictors are the
-words that the command line takes, or objects: 64 or `Bank(slots=64)`, "lru:stamp=last" or `Lru(stamp="last")`, and a
-policy of your own as a class or an instance, wherever it is defined. A machine is a name, a file or a `Machine`; sizes
-such as `dense` and `kv` have their unit (`2GiB`), or are numbers of bytes. Tables have the columns of
-docs/reference/columns.md; `.to_pandas()` is polars' own. `figures` draws them: `figures.hit_curves(table)`.
+The functions are here because `sweep` is a folder in the package itself. A trace is a file, a bundled trace
+(`catalog`), or the result of `load_trace`, which is not read again. Banks, policies and predictors are words of the
+command line or objects: 64 or `Bank(slots=64)`, "lru:stamp=last" or `Lru(stamp="last")`; your own policy is a class or
+an instance, defined anywhere. A machine is a name, a file or a `Machine`. Sizes such as `dense` and `kv` have a unit
+(`2GiB`), or are numbers of bytes. Tables have the columns of docs/reference/columns.md; `.to_pandas()` converts them, and
+`figures` draws them: `figures.hit_curves(table)`.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def ceilings(
     >>> [row.name for row in found.rows][:3]
     ['this', 'stock', 'all-hit']
 
-    lookahead: steps that the row `lookahead-W` sees.
+    lookahead: steps that the row `lookahead-W` sees ahead.
     Raises BadInput for a combination that cannot be, and for a bank that does not fit the trace or the machine.
     """
     setup, conditions_of = plan(Question(machine=machine, **asked))
@@ -279,11 +279,11 @@ def sweep(
     8
 
     Banks, policies, predictors and machines may be lists; there is a row for every combination, and a row's speed is
-    null where the model does not fit the machine. Under `runtime` and `protected`, `min` is counted under `atomic`,
+    null if the model does not fit the machine. Under `runtime` and `protected`, `min` is counted under `atomic`,
     without a predictor.
     bank_step: of a range: auto, 16, x2. top_k: cut every trace to this many experts per token, or to each of several.
-    out: a folder whose ledger takes each row as soon as it is known, and has those that are not computed again;
-    `sim sweep --out` writes its tables. threads: by default as many as there are cores. cluster: `tcp://HOST:PORT` of a
+    out: a folder whose ledger keeps each row as soon as it is known; known rows are not computed again;
+    `sim sweep --out` writes its tables. threads: default: the cores. cluster: `tcp://HOST:PORT` of a
     dask scheduler, or `local:N` for N processes; docs/guides/sweeps.md explains.
     Warns of banks that do not fit a trace, and gives the rows of the others.
     Raises BadInput, before anything runs, for what cannot be read or cannot be, and if no bank fits any trace.
@@ -370,11 +370,11 @@ def recommend(
         found = sim.recommend("gpt-oss-120b", machine="rtx-4090")
         print(found.best.best.launch.line)
 
-    Without a trace, `model` gets one that is like the bundled one of the nearest shape, with a warning.
+    Without a trace, one is made for `model` after the bundled model of the nearest shape, with a warning.
     systems: to choose among, names with settings, objects, or `all`. objective: what to make fast; decoding if None.
     also: traces of other work, to say how the choice holds on them. buy: say in `.bought` what better parts would
-        bring, for a machine that is written as parts; target: tokens a second to reach by it.
-    The other keywords are those of `compare`.
+        bring, for a machine written as parts. target: tokens a second to reach by it.
+    Other keywords as in `compare`.
     Raises BadInput for words that mean nothing, and if nothing can run there.
     """
     if target is not None and not buy:
@@ -409,7 +409,7 @@ def allocate(
     model: Model | None = None,
     **asked: Unpack[AskedTimedBank],
 ) -> LayerBanks:
-    """Share the memory of a bank out by layer so that it misses the fewest bytes, as `sim allocate` does.
+    """Share a bank's memory among the layers so that the fewest bytes are missed, as `sim allocate` does.
 
     >>> best = allocate("python-256", bank=64)
     >>> sum(best.asked_misses), sum(best.misses)
@@ -417,9 +417,9 @@ def allocate(
     >>> replay("python-256", bank=best.bank)["misses"].item()
     10688
 
-    The slots are chosen for this trace; `held_out` says what slots chosen on its first half do for its second. With a
+    The slots are chosen for this trace; `held_out` is what slots chosen on its first half avoid in its second. With a
     machine, `speed` has both banks in seconds. docs/background/why.md explains.
-    least: slots that every layer keeps; by default what a token asks for.
+    least: fewest slots of a layer; default: the experts of a token.
     Raises BadInput for a policy whose layers depend on each other, and for a bank that does not fit.
     """
     setup, conditions_of = plan(Question(machine=machine, **asked))
@@ -443,7 +443,7 @@ def compare(
     reserve: str | int | None = None,
     buffers: str | int | None = None,
 ) -> polars.DataFrame:
-    """Put real systems side by side on a machine, as `sim compare` does: a row of docs/reference/columns.md for each.
+    """Compare real systems on a machine, as `sim compare` does: a row of docs/reference/columns.md for each.
 
     >>> table = compare("gpt-oss-120b", machine="rtx-4090", systems="placed,cpu,all-gpu", kv="2GiB")
     >>> table["system"].to_list()
@@ -451,12 +451,12 @@ def compare(
     >>> table["why_not"][2]
     'takes 62.0 GiB of the GPU, which has 23.2 for it'
 
-    The fastest comes first, what cannot run there last. Without a trace, `model` gets one that is like the bundled one
-    of the nearest shape, with a warning, or all systems hit at `hit_rate`, 0 to 1.
-    systems: names with settings (`slot-bank:slots=64`), objects, or `all`. best: each at its best setting, not at that
-        of its own rule. context: its tokens, 4096 if nothing is said of it. kv: what it takes, instead of what the
-        model gives. kv_type: of its keys and values, such as q8_0. reserve: what the system and other programs take of
-        the RAM. buffers: the compute buffers of an engine of llama.cpp's kind.
+    The fastest comes first; systems that cannot run come last. Without a trace, one is made for `model` after the
+    bundled model of the nearest shape, with a warning, or `hit_rate`, 0 to 1, applies to all systems.
+    systems: names with settings (`slot-bank:slots=64`), objects, or `all`. best: each at its best setting, not at its
+        default one. context: tokens of the context, default 4096. kv: size of the context, instead of the model's.
+        kv_type: type of its keys and values, such as q8_0. reserve: RAM of the system and other programs. buffers:
+        compute buffers of an engine of llama.cpp's kind.
     Raises BadInput for words that mean nothing, and for a trace without all layers of its model.
     """
     workload = None if trace is None else load_trace(trace, model=model)
@@ -502,8 +502,8 @@ def synth(
     0.728
 
     curve: slots of a layer to the LRU hit rate, 0 to 1, or what `--curve` takes. curve_tokens: the length of its run.
-    like: a trace whose popularity and overlap it shall have. null: `uniform` or `shuffled`.
-    What came of it is in `.trace.notes`.
+    like: a trace whose popularity and overlap to copy. null: `uniform` or `shuffled`.
+    The result is described in `.trace.notes`.
     Raises BadInput for a combination that says too little or too much, and for a curve that no such trace can have.
     """
     if curve is not None:
@@ -534,7 +534,7 @@ def predict(
     io_split: int = 4,
     **conditions: Unpack[AskedConditions],
 ) -> polars.DataFrame:
-    """Say how fast a model decodes where only hit rates are known, as `sim predict` does.
+    """Predict how fast a model decodes from hit rates alone, as `sim predict` does.
 
     docs/guides/predict.md explains.
 
@@ -542,8 +542,8 @@ def predict(
     >>> found["tok_s"].is_sorted()
     True
 
-    hit_rate: one, several, or `0.588,72.8%`. table: a CSV file; either is needed, and a model and a machine.
-    A bank and a top_k count for every row that names none.
+    hit_rate: one, several, or `0.588,72.8%`. table: a CSV file. Give one of the two, a model and a machine.
+    `bank` and `top_k` apply to every row that names none.
     A row of a table whose bank does not fit the machine has the reason in `does_not_fit` instead of a speed.
     Raises BadInput for what cannot be read, and if no row fits the machine.
     """

@@ -161,7 +161,7 @@ class Context:
         if model is None or model.attention is None:
             name = "the trace" if model is None else model.name
             raise BadInput(
-                f"--context {self.tokens}: {name} does not tell what a context takes; give that, such as --kv 2GiB"
+                f"--context {self.tokens}: {name} does not give the size of a context; give it, such as --kv 2GiB"
             )
         return model.attention.context_bytes(self.tokens, kv_type=self.kv_type)
 
@@ -177,7 +177,7 @@ def with_reserve(machine: Machine, reserve_bytes: int) -> Machine:
     Raises BadInput if its RAM is not known, or not larger.
     """
     if machine.memory is None:
-        raise BadInput(f"--reserve {size(reserve_bytes)}: {machine.name} does not tell its RAM; leave it out")
+        raise BadInput(f"--reserve {size(reserve_bytes)}: {machine.name} does not give its RAM; leave it out")
     ram_gib = machine.memory.ram_gib.value
     if reserve_bytes >= ram_gib * GIB:
         raise BadInput(f"--reserve {size(reserve_bytes)}: {machine.name} has {ram_gib:g} GiB of RAM; give less")

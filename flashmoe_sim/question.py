@@ -37,7 +37,7 @@ class Question:
     bank: OneBank | Iterable[OneBank] = field(
         metadata=_option(
             "N",
-            "Slots of each layer (64) or by layer (0-9:64+10-39:32), or bytes of all together (8GiB).",
+            "Slots of each layer (64), slots by layer (0-9:64+10-39:32), or bytes of all banks (8GiB).",
             several=(
                 "SIZES",
                 "16..256 (a range), 16,24,64 (a list); slots of each layer or by layer (0-9:64+10-39:32), or bytes "
@@ -57,7 +57,7 @@ class Question:
         default="protected",
         metadata=_option(
             "C",
-            "When residency is looked up and what may be a victim: protected, atomic, sequential, or runtime, which is "
+            "Replay contract: protected, atomic, sequential, or runtime, which is "
             "the patched runtime with its slot aliasing.",
         ),
     )
@@ -66,13 +66,13 @@ class Question:
         default="none",
         metadata=_option("F", f"Predictor: {PREDICTORS}.", several=("F,F", f"Predictors, or all: {PREDICTORS}.")),
     )
-    io_split: int = field(default=4, metadata=_option("N", "Most chunks one tensor family of an expert is read in."))
+    io_split: int = field(default=4, metadata=_option("N", "Most chunks in one read of a tensor family."))
     machine: OneMachine | Iterable[OneMachine] | None = field(
         default=None,
         metadata=_option(
             "X",
-            "Say how fast it runs on this machine: a name from `sim machine list`, a file, or parts.",
-            several=("X,X", "Say how fast it runs on these machines: names from `sim machine list`, files, or parts."),
+            "The machine to time: a name from `sim machine list`, a file, or parts.",
+            several=("X,X", "The machines to time: names from `sim machine list`, files, or parts."),
         ),
     )
     execution: str | None = field(
@@ -85,11 +85,11 @@ class Question:
     )
     dense: str | int | None = field(
         default=None,
-        metadata=_option("SIZE", "Weights outside the routed experts, such as 5GiB; default: the model's."),
+        metadata=_option("SIZE", "Dense weights, such as 5GiB; default: the model's."),
     )
     context: int | None = field(
         default=None,
-        metadata=_option("N", "Tokens of the context, which take the memory that the model gives; default: 0."),
+        metadata=_option("N", "Tokens of the context; the model gives their size; default: 0."),
     )
     kv: str | int | None = field(
         default=None, metadata=_option("SIZE", "Memory of the context, such as 2GiB; default: what --context takes.")
@@ -98,7 +98,7 @@ class Question:
         default=None,
         metadata=_option("T", f"Type of the context's keys and values: {', '.join(CACHE_TYPES)}; default: f16."),
     )
-    direct_io: bool = field(default=False, metadata=_option("", "Reads go past the page cache."))
+    direct_io: bool = field(default=False, metadata=_option("", "Reads bypass the page cache."))
     hot: bool = field(
         default=False, metadata=_option("", "The storage is hot and throttled: it reads at its hot_share.")
     )

@@ -20,13 +20,12 @@ SHARED = tuple(item.name for item in fields(EvictingPolicy))
 HEAD = """\
 # Policies and predictors
 
-Made from the docstrings of `flashmoe_sim/policies/` and `flashmoe_sim/prefetchers/` by `./dev docs`.
+`./dev docs` makes this page from the docstrings. `sim policy show NAME` and `sim prefetch show NAME` give the whole
+rule, ties and contracts.
 
-`--policy` takes a name, with parameters after it where the defaults below are not what you want (`lfu:count=restart`),
-several with commas between them, or `all`. `mine:Gap` is one of your own: the class `Gap` in `mine.py`, in the current
-folder or on Python's path. [CONTRIBUTING.md](../CONTRIBUTING.md) shows how to write it. [contracts.md](contracts.md)
-defines the contracts;
-[why.md](why.md) says which to use when, and compares the policies.
+`--policy` takes names, separated by commas, or `all`. Parameters follow a name: `lfu:count=restart`. `mine:Gap` is the
+class `Gap` in your own `mine.py`; [CONTRIBUTING.md](../../CONTRIBUTING.md) shows how to write one.
+[why.md](../background/why.md) compares the policies. (future) marks those that know the future.
 
 Every policy that evicts also takes:
 
@@ -35,11 +34,10 @@ Every policy that evicts also takes:
 SYSTEMS_HEAD = """\
 # Systems
 
-Made from the docstrings of `flashmoe_sim/systems/` by `./dev docs`.
+`./dev docs` makes this page from the docstrings. `sim system show NAME` gives the rest, with the source of each cost.
 
-`sim compare` takes a system's name, with settings after it where the defaults below are not what you want
-(`slot-bank:slots=64`), several with commas between them, or `all`. [compare.md](compare.md) shows how to read the
-table.
+`sim compare` takes names, separated by commas, or `all`. Settings follow a name: `slot-bank:slots=64`.
+[compare.md](../guides/compare.md) explains the result.
 
 """
 
@@ -121,15 +119,11 @@ def markdown() -> str:
         *(f"- `{item.name}={item.default}`: {shared[item.name]}" for item in fields(EvictingPolicy)),
         "",
         "## Policies",
-        "",
-        *_table(POLICIES, "policy"),
         *(line for kind in POLICIES.values() for line in _section(kind)),
         "",
         "## Predictors",
         "",
-        "What `--prefetch` takes.",
-        "",
-        *_table(PREFETCHERS, "predictor"),
+        "For `--prefetch`.",
         *(line for kind in PREFETCHERS.values() for line in _section(kind)),
     ]
     return "\n".join(lines) + "\n"
@@ -143,43 +137,44 @@ def systems_markdown() -> str:
         cells = (f"[`{one['name']}`](#{one['name']})", one["keeps"], one["misses"], one["needs"] or "any machine")
         lines.append(f"| {' | '.join(cells)} |")
     for one in described:
-        lines += ["", f"## `{one['name']}`", "", f"{one['title']} ({one['engine']}).", "", one["rule"], ""]
-        lines += [f"- `{name}={default}`: {one['meanings'][name]}" for name, default in one["parameters"].items()]
-        lines += [f"- **Cost of its own:** {shown_cost(Cost(**cost))}" for cost in one["costs"]]
+        lines += ["", f"## `{one['name']}`", "", f"{one['title']} ({one['engine']}).", "", *_parameters(one)]
+        lines += [f"- **Cost of its own:** {_changed(Cost(**cost))}" for cost in one["costs"]]
         lines.append(f"- **Source:** {one['source']}")
     return "\n".join(lines) + "\n"
 
 
 def shown_cost(cost: Cost) -> str:
-    """A cost of a system in words."""
-    interval = f"({cost.lo:g} to {cost.hi:g})"
-    value = f"{cost.value:g} {interval}"
+    """A cost of a system in words, with its source."""
+    return f"{_changed(cost)}: {cost.source}"
+
+
+def _changed(cost: Cost) -> str:
+    value = f"{cost.value:g} ({cost.lo:g} to {cost.hi:g})"
     change = f"{value} times the machine's" if cost.scales else f"{value}, unless the machine's was measured"
-    return f"`{cost.path}` is {change}: {cost.source}"
-
-
-def _table(table: Mapping[str, Kind], heading: str) -> list[str]:
-    lines = [f"| {heading} | contracts | what it does |", "|---|---|---|"]
-    for name, kind in table.items():
-        described = describe(kind)
-        anchor = re.sub(r"[^\w-]", "", name)
-        summary = described["summary"].replace("|", "\\|")
-        lines.append(f"| [`{name}`](#{anchor}) | {shown_contracts(described['contracts'])} | {summary} |")
-    return lines
+    return f"`{cost.path}` is {change}"
 
 
 def _section(kind: Kind) -> list[str]:
     described = describe(kind)
-    lines = ["", f"### `{described['name']}`", "", described["rule"], ""]
-    for name, default in described["parameters"].items():
-        if name not in SHARED:
-            lines.append(f"- `{name}={default}`: {described['meanings'][name]}")
-    known = (("Ties", "ties"), ("Lead", "lead"), ("Source", "source"))
-    lines += [f"- **{label}:** {described[key]}" for label, key in known if described[key]]
-    lines.append(f"- **Contracts:** {shown_contracts(described['contracts'])}")
-    if described["hindsight"]:
-        lines.append("- **Knows the future:** it uses what the trace says of later calls")
-    return lines
+    future = " (future)" * described["hindsight"]
+    lines = ["", f"### `{described['name']}`", "", f"{described['summary']}{future}", "", *_parameters(described)]
+    if described["source"]:
+        lines.append(f"- **Source:** {described['source']}")
+    return lines if lines[-1] else lines[:-1]
+
+
+def _parameters(described: Mapping[str, Any]) -> list[str]:
+    """A line for each parameter of its own: the first sentence on it."""
+    return [
+        f"- `{name}={default}`: {first_sentence(described['meanings'][name])}"
+        for name, default in described["parameters"].items()
+        if name not in SHARED
+    ]
+
+
+def first_sentence(text: str) -> str:
+    """A text up to its first full stop before a capital letter or code."""
+    return re.split(r"(?<=\.) (?=[A-Z`])", text, maxsplit=1)[0]
 
 
 def _split(text: str, names: Iterable[str]) -> tuple[str, dict[str, str]]:

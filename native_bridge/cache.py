@@ -59,7 +59,7 @@ class Cache:
         if self.state == "cold" and share > COLD_SHARE:
             raise BadInput(
                 f"--cache cold: {share:.0%} of {_gib(total)} stay in the page cache; end what has the files open, and "
-                "own them (of others' files the system does not tell)"
+                "own them (the system does not say so of others' files)"
             )
         if self.state != "cold":
             yield None

@@ -40,7 +40,7 @@ def anchors_among(
 
 
 def _of_native_top_k(runs: Sequence[RunFolder]) -> list[RunFolder]:
-    """Those with the model's own top-k, where there are any."""
+    """Those with the model's own top-k, if there are any."""
     return [one for one in runs if not one.run.top_k] or list(runs)
 
 

@@ -1,4 +1,4 @@
-"""A cgroup that limits the memory of a child, page cache included, where we may make one."""
+"""A cgroup that limits the memory of a child, page cache included, if we may make one."""
 
 from __future__ import annotations
 

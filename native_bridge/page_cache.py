@@ -81,7 +81,7 @@ def _resident_pages(file: Path) -> int:
         try:
             pages = ctypes.create_string_buffer(-(-size // mmap.PAGESIZE))
             if libc.mincore(address, size, pages) != 0:
-                raise BadInput(f"{file}: the system does not tell what is cached ({os.strerror(ctypes.get_errno())})")
+                raise BadInput(f"{file}: the system does not say what is cached ({os.strerror(ctypes.get_errno())})")
         finally:
             libc.munmap(address, size)
     finally:

@@ -59,7 +59,7 @@ def verify(
     if not given or len({claim.system.spec for claim in given}) < len(given):
         raise BadInput(f"{len(given)} settings to verify; expected one or more, each once")
     if rounds < LEAST_ROUNDS:
-        raise BadInput(f"{rounds} rounds tell no order; expected {LEAST_ROUNDS} or more")
+        raise BadInput(f"{rounds} rounds do not give an order; expected {LEAST_ROUNDS} or more")
     described, geometry = find_runtime(runtime), read_gguf(model)
     with nullcontext(str(place)) if place else TemporaryDirectory(prefix="flashmoe-verify-") as folder:
         options = {

@@ -79,7 +79,7 @@ def test_an_override_moves_its_term_and_what_is_left(changed: dict[str, object],
 def test_a_reserve_that_cannot_be() -> None:
     with pytest.raises(BadInput, match=r"--reserve 32\.0 GiB: rtx-3090 has 32 GiB of RAM; give less"):
         with_reserve(DESKTOP, 32 * GIB)
-    with pytest.raises(BadInput, match=r"--reserve 1\.00 GiB: rtx-3090 does not tell its RAM; leave it out"):
+    with pytest.raises(BadInput, match=r"--reserve 1\.00 GiB: rtx-3090 does not give its RAM; leave it out"):
         with_reserve(replace(DESKTOP, memory=None), GIB)
 
 
@@ -90,7 +90,7 @@ def test_what_is_asked_of_the_context() -> None:
     assert Context.asked(300, "1MiB").bytes_of(told) == 1 << 20  # what is given wins
     assert Context.asked().bytes_of(None) == 0
     with pytest.raises(
-        BadInput, match="--context 300: small does not tell what a context takes; give that, such as --kv"
+        BadInput, match="--context 300: small does not give the size of a context; give it, such as --kv"
     ):
         Context.asked(300).bytes_of(model())
     with pytest.raises(BadInput, match="--context -1; expected a number of tokens from 0"):

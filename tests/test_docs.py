@@ -18,6 +18,7 @@ from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import FORMATS, find_format, load_trace
 from native_bridge.cli.main import main
+from native_bridge.cli.reference import markdown as commands
 from tests.examples import BEGIN, END, refreshed
 
 ROOT = Path(__file__).parents[1]
@@ -27,7 +28,12 @@ README = (ROOT / "README.md").read_text()
 
 @pytest.mark.parametrize(
     ("page", "markdown"),
-    [("columns", schema.markdown), ("policies", reference.markdown), ("systems", reference.systems_markdown)],
+    [
+        ("columns", schema.markdown),
+        ("policies", reference.markdown),
+        ("systems", reference.systems_markdown),
+        ("commands", commands),
+    ],
 )
 def test_generated_pages_are_fresh(page: str, markdown: Callable[[], str]) -> None:
     assert (ROOT / "docs" / "reference" / f"{page}.md").read_text() == markdown(), "run ./dev docs"

@@ -14,7 +14,7 @@ from flashmoe_sim.residency.workload import Workload
 def ceiling_setup(workload: Workload, setup: Setup) -> Setup | None:
     """The setup of the best any policy could do in the same banks: min with bypass, with requests of the same meaning.
 
-    None for a bank in bytes that experts of different sizes share, where no fast way to the optimum is known.
+    None for a bank in bytes that experts of different sizes share, for which no fast way to the optimum is known.
     """
     if not setup.bank.in_slots and shared_by_unequal_experts(workload, setup):
         return None

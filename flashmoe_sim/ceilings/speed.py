@@ -128,7 +128,7 @@ def ceilings(
     own = replay(workload, setup, record=True)
     everything = all_hits(own)
     this, timed = _row(
-        workload, machine, THIS, f"The setup as asked, under {conditions.execution.name}.", own, conditions
+        workload, machine, THIS, f"The setup as given, under {conditions.execution.name}.", own, conditions
     )
     stock, _ = _row(workload, machine, STOCK, _stock(workload, machine, conditions, notes), everything, resident)
     meaning = "The setup with every expert in its slot: what its hit path allows."
@@ -204,16 +204,16 @@ def _others(
         notes.append(f"{ORACLE}: {error}")
     else:
         yield _Other(ORACLE, "The next call's experts are read one call ahead, as the setup runs.", oracle, conditions)
-        yield _Other(OVERLAPPED, "The same, reads running under compute.", oracle, overlapped)
+        yield _Other(OVERLAPPED, "The same, with reads beside computing.", oracle, overlapped)
     if not conditions.execution.has_bank:
         notes.append(f"min: {conditions.execution.name} has no bank that a policy could fill")
         return
     if not optimum_known(workload, setup):
-        notes.append("min: not known where experts of different sizes share a bank of bytes")
+        notes.append("min: unknown if experts of different sizes share a bank of bytes")
         return
     for policy, meaning in (
         (Min(), "The fewest reads that any policy needs in these banks."),
-        (MinForced(), "The fewest that a policy needs which admits every miss."),
+        (MinForced(), "The fewest reads of a policy that admits every miss."),
         (Lookahead(steps=lookahead), f"The same with a view of {lookahead} steps, and LRU beyond."),
     ):
         best = comparable_setup(setup, policy)
@@ -222,7 +222,7 @@ def _others(
         if best.contract in Oracle1.contracts:
             ahead = replace(best, prefetch=Oracle1())
             yield _Other(
-                f"{name}{PREFETCHED}", "The same, prefetched one call ahead, under compute.", ahead, overlapped
+                f"{name}{PREFETCHED}", "The same, prefetched one call ahead, beside computing.", ahead, overlapped
             )
 
 
@@ -232,12 +232,12 @@ def _stock(workload: Workload, machine: Machine, conditions: Conditions, notes: 
     dense_bytes = weights_of(workload, conditions).total_dense_bytes
     budget = MemoryBudget.of(machine, dense_bytes=dense_bytes, kv_bytes=conditions.kv_bytes)
     if budget.room_bytes == np.inf:
-        return "Everything resident through the ordinary loader; whether it fits is not known."
+        return "Everything resident, with the ordinary loader; whether it fits is not known."
     if workload.geometry.routed_bytes <= budget.left_bytes:
-        return "Everything resident through the ordinary loader; it fits."
+        return "Everything resident, with the ordinary loader; it fits."
     needs = workload.geometry.routed_bytes + budget.taken_bytes
     notes.append(f"stock: {needs / GIB:.1f} GiB do not fit {machine.name}, which has {budget.room}")
-    return "Everything resident through the ordinary loader; it would not fit."
+    return "Everything resident, with the ordinary loader; it would not fit."
 
 
 def _row(

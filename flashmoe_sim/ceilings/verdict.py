@@ -30,7 +30,7 @@ class Verdict:
     `policy`, `working-set`: at least half are the policy's, or capacity.
     `mixed`: no part has half.
 
-    Where a bank has aliased references, the text of any verdict ends with them.
+    If a bank has aliased references, the text of any verdict ends with them.
     """
 
     kind: str
@@ -68,13 +68,13 @@ def _cause(
         missed += f" (under {gap.contract})"
     if split.compulsory >= MOST * gap.policy:
         return "first-uses", (
-            f"{split.compulsory:,} of {missed} are first uses, which no bank that starts empty and no policy avoids; "
-            "loading before the run or prefetching does, and a longer run has fewer."
+            f"{split.compulsory:,} of {missed} are first uses, which no policy avoids in a bank that starts empty; "
+            "loading before the run or prefetching does, and a longer run has a smaller share of them."
         )
     if split.capacity is None or split.policy is None:
         return "unknown", (
-            f"{split.compulsory:,} of {missed} are first uses; what of the rest is the policy's cannot be told where "
-            "experts of different sizes share a bank of bytes. A bank for each layer, or one in slots, can tell."
+            f"{split.compulsory:,} of {missed} are first uses; the policy's share of the rest is unknown if experts of "
+            "different sizes share a bank of bytes. Use a bank for each layer, or one in slots."
         )
     more = f"--bank {larger.halves} halves the misses of {setup.policy.spec}"
     if larger.halves is None:
@@ -83,7 +83,7 @@ def _cause(
     if split.policy >= MOST * gap.policy:
         assert gap.victim_choice is not None
         assert gap.admission is not None
-        by = "its choice of victims" if gap.victim_choice >= gap.admission else "not admitting what is used late"
+        by = "its choice of victims" if gap.victim_choice >= gap.admission else "declining experts that are used late"
         ahead = ""
         if lookahead is not None:
             ahead = f"; seeing {lookahead.steps:,} steps ahead gives half of what better victims can"
@@ -93,7 +93,7 @@ def _cause(
             f"Even min misses {gap.minimum:,} of {missed}: a better policy avoids {share} at most; {more}."
         )
     return "mixed", (
-        f"Of {missed}, {split.compulsory:,} are first uses, {split.capacity:,} more even min misses, and "
+        f"Of {missed}, {split.compulsory:,} are first uses, {split.capacity:,} more are missed by min too, and "
         f"{split.policy:,} are the policy's; {more}."
     )
 
@@ -102,8 +102,8 @@ def _cliff(setup: Setup, total: dict[str, Any], cliff: Cliff) -> str:
     unit = "slots" if setup.bank.in_slots or setup.fixed_slots else "bytes"
     return (
         f"One bank of {cliff.bank:,} {unit} for all layers holds less than the {cliff.cycle:,} of one token, and hits "
-        f"{total['hit_rate']:.1%}: experts go before their layer comes round again. --bank {cliff.enough} holds them; "
-        f"a bank for each layer hits {cliff.layer_hit_rate:.1%} with the same memory."
+        f"{total['hit_rate']:.1%}: experts are evicted before their layer comes round again. --bank {cliff.enough} "
+        f"holds them; a bank for each layer hits {cliff.layer_hit_rate:.1%} with the same memory."
     )
 
 

@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     "--least",
     type=click.IntRange(1),
     metavar="N",
-    help="Slots that every layer keeps; default: what a token asks for.",
+    help="Fewest slots of a layer; default: the experts of a token.",
 )
 @asks("machine", *CONDITIONS)
 @model_option
 @lenient_option
 @json_option
 def command(trace: str, least: int | None, model: str | None, lenient: bool, as_json: bool, **asked: Any) -> None:
-    """Share the memory of a bank out by layer so that it misses the fewest bytes of TRACE.
+    """Share a bank's memory among the layers so that the fewest bytes of TRACE are missed.
 
-    The last line is the bank that `sim replay --bank` takes. No engine of `sim system list` has slots by layer: this is
-    what a patch would gain. With --machine also say how much faster it decodes there.
+    The last line is the value for `sim replay --bank`. No engine of `sim system list` has slots by layer, so this is
+    the gain of a patch. --machine adds the gain in decode speed.
 
     TRACE is a file, or a name from `sim trace catalog`.
 
@@ -85,7 +85,7 @@ def _print(found: LayerBanks) -> None:
         word = "more" if found.held_out < 0 else "fewer"
         caption += f"; slots chosen on its first half miss {abs(found.held_out):.1%} {word} in the second"
     if not found.every_size:
-        caption += "; sizes between those that were replayed were not chosen"
+        caption += "; sizes between the replayed ones were not considered"
     if found.gap:
         caption += f"; another choice may miss up to {size(found.gap)} fewer"
     title = f"{found.trace}: {setup.policy.spec}, {bank_text(setup)}, contract {setup.contract}"
@@ -97,7 +97,7 @@ def _speed(speed: LayerSpeed) -> str:
 
     before, after = speed.asked.timing.tok_s, speed.best.timing.tok_s
     if before is None or after is None or speed.gain is None:
-        return f"{speed.machine}: no speed, as the trace does not say its tokens"
+        return f"{speed.machine}: no speed, since the trace does not record its tokens"
     return wrapped(
         f"{speed.machine}: {three(before)} tokens a second, by layer {three(after)}: {speed.gain:+.1%}, "
         f"{speed.gain_lo:+.1%} to {speed.gain_hi:+.1%} in 90 % of cases"

@@ -48,7 +48,7 @@ def command(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Show how fast TRACE could decode at best on a machine, and what holds it back.
+    """Show how fast TRACE could decode at best on a machine, and what limits it.
 
     TRACE is a file, - for stdin, or a name from `sim trace catalog`. docs/background/ceilings.md explains each ceiling.
 

@@ -26,7 +26,7 @@ lenient_option = click.option(
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, where it ends a verb in order."""
+    """SIGTERM, if it ends a verb in order."""
 
 
 class Interrupted(SimError):
@@ -118,7 +118,7 @@ def print_table(
         if sum(widths[number] for number in kept) + len(kept) - 1 > console.width:
             kept = [number for number in kept if headings[number] != heading]
     if left_out := [heading for number, heading in enumerate(headings) if number not in kept]:
-        caption += f"; too wide for here: {', '.join(left_out)}"
+        caption += f"; too wide to show here: {', '.join(left_out)}"
     columns = [columns[number] for number in kept]
     rows = [[row[number] for number in kept] for row in rows]
     in_columns = list(zip([heading for heading, _ in columns], *rows, strict=True))

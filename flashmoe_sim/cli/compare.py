@@ -33,11 +33,13 @@ WAITS = {"read": "reads", "upload": "uploads", "cpu": "the CPU", "compute": "com
 @click.argument("trace", required=False, metavar="[TRACE]")
 @model_option
 @asks("machine", machine={"required": True})
-@system_option("Systems, with settings if you like: slot-bank:slots=64")
-@click.option("--best", is_flag=True, help="Each at its best setting, not at the one that its own rule takes.")
-@click.option("--hit-rate", metavar="R", help="Without a trace: how often every system hits, 0.8 or 80%.")
+@system_option("Systems, with settings: slot-bank:slots=64")
+@click.option("--best", is_flag=True, help="Each system at its best setting, not at its default one.")
+@click.option("--hit-rate", metavar="R", help="Instead of a trace: the hit rate of every system, 0.8 or 80%.")
 @memory_options
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the rows too: a .csv or .parquet.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows to this .csv or .parquet."
+)
 @force_option
 @lenient_option
 @json_option
@@ -59,10 +61,10 @@ def command(
     lenient: bool,
     as_json: bool,
 ) -> None:
-    """Say which engine with which setting is fastest on a machine, and the flags that get there.
+    """Compare engines and settings on a machine, and give the flags of each.
 
-    TRACE is a file, or a name from `sim trace catalog`. Without one, a trace is made for --model that is like the
-    bundled one of the nearest shape, or --hit-rate holds for all.
+    TRACE is a file, or a name from `sim trace catalog`. Without one, a trace is made for --model, after
+    the bundled model of the nearest shape, or --hit-rate applies to all systems.
 
     \b
     Examples:  sim compare gpt-oss-120b --machine rtx-4090
@@ -153,7 +155,7 @@ def _print(told: Comparison) -> None:
     columns += [("tok/s", "right"), ("90 %", "right"), ("waits for", "right")]
     machine = told.case.machine
     title = f"{told.case.model.name} on {machine.name}: {machine.title}"
-    caption = "GPU, RAM: GiB it keeps there; MiB/token: missed experts; waits for: most of a token's time"
+    caption = "GPU, RAM: GiB used; MiB/token: missed experts; waits for: most of a token's time"
     names = [row.system.name for row in ran]
     several = {name for name in names if names.count(name) > 1}
     rows = [_cells(row, row.system.spec if row.system.name in several else row.system.name) for row in ran]

@@ -47,7 +47,7 @@ KEPT = (
     metavar="SHARE",
     help="Replay this share of the layers only, and estimate the others: 0.25.",
 )
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the layers that are drawn.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the draw of layers.")
 @model_option
 @in_chunks_option
 @lenient_option
@@ -68,7 +68,7 @@ def command(
     """Count every bank size of TRACE in one pass; the table shows some, --json all.
 
     TRACE is a file, or a name from `sim trace catalog`. LRU curves begin at the largest call. --sample estimates the
-    curve of a policy that no one pass counts, with a 90 % interval: docs/guides/sampling.md.
+    curve of a policy that needs a replay for each size, with a 90 % interval: docs/guides/sampling.md.
 
     \b
     Examples:  sim curve python-256 --policy min

@@ -31,7 +31,7 @@ def command(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Say what a policy misses in a bank and why: first uses, too small a bank, or the policy.
+    """Say what a policy misses in a bank and why: first uses, a bank too small, or the policy.
 
     TRACE is a file, or a name from `sim trace catalog`; without one the first of the catalogue is used.
     docs/background/diagnosis.md explains each line.
@@ -79,7 +79,7 @@ def _misses(found: Diagnosis) -> list[Row]:
 def _gap(found: Diagnosis) -> list[Row]:
     gap = found.gap
     if gap.minimum is None:
-        remark = "not known: experts of different sizes share a bank of bytes"
+        remark = "unknown: experts of different sizes share a bank of bytes"
         return [("gap to min", "-", remark)]
     return [
         ("gap to min", "", "misses"),
@@ -120,7 +120,7 @@ def _regime(over: float) -> str:
 
 def _nulls(found: Diagnosis) -> list[Row]:
     nulls = found.nulls
-    guessed = "" if nulls.experts_known else "; how many experts there are is guessed"
+    guessed = "" if nulls.experts_known else "; the number of experts is a guess"
     rows = [
         ("hit rate", _rate(nulls.hit_rate), ""),
         ("  calls shuffled", _rate(nulls.shuffled), f"recency: {_points(nulls.recency_points)}"),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """What the time of a run depends on: memory, storage, link, GPU and CPU."""
+    """List, measure, fit and build machines."""
 
 
 command.add_command(parts)
@@ -29,7 +29,7 @@ command.add_command(build)
 def list_(as_json: bool) -> None:
     """List the machines known by name.
 
-    With --json every number of each; a section or a number that a machine does not have is null.
+    --json gives every number; a section or number that a machine lacks is null.
     """
     from flashmoe_sim.machines import PRESETS, load_machine
 
@@ -53,7 +53,7 @@ def list_(as_json: bool) -> None:
     click.echo(
         wrapped(
             "RAM in GiB; GB/s of storage, of the link into the GPU's own memory, and of weights while decoding; "
-            "~ estimated. For where each number is from: sim machine show NAME"
+            "~ estimated. The source of each number: sim machine show NAME"
         )
     )
 

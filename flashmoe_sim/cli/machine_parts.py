@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from flashmoe_sim.machines.parts import Part
 
 
-@click.command(short_help="The parts that a machine can be put together from.")
+@click.command(short_help="The parts for machines.")
 @click.argument("word", required=False)
 @json_option
 def parts(word: str | None, as_json: bool) -> None:
-    """List the parts, or only those with WORD in their kind, name or title.
+    """List the parts, or only the parts with WORD in their kind, name or title.
 
-    With --json every number of each, with its source and condition.
+    --json gives every number with its source and condition.
 
     \b
     Example: sim machine parts 3090
@@ -57,11 +57,10 @@ def parts(word: str | None, as_json: bool) -> None:
 @force_option
 @json_option
 def build(text: str, out: Path, force: bool, as_json: bool) -> None:
-    """Write the machine that PARTS make as a file to edit and to give to --machine.
+    """Write the machine made of PARTS to a file for --machine.
 
-    PARTS are names from `sim machine parts` and a size of RAM, with + between them, in any order; several cards of one
-    GPU are `2x rtx-3090`. What is printed is what no part says: it is estimated, and a measurement of your own is
-    better.
+    PARTS are names from `sim machine parts` and a size of RAM, joined by +, in any order; several equal GPUs are
+    `2x rtx-3090`. The command prints the numbers that no part gives. They are estimates: measure them if you can.
 
     \b
     Example: sim machine build "rtx-3060 + ryzen-5600 + 64GiB" --out mine.toml

@@ -21,10 +21,10 @@ CONTEXTS = (4096, 32768, 131072)
 
 @click.group()
 def command() -> None:
-    """What a model's experts cost: bytes, reads and the memory of a bank."""
+    """List models, show the size of their experts, and make small ones."""
 
 
-@command.command(short_help="Bytes per expert, layer by layer, and of a bank.")
+@command.command(short_help="The size of experts, layer by layer, and of a bank.")
 @click.argument("spec")
 @click.option(
     "--io-split",
@@ -35,10 +35,10 @@ def command() -> None:
 )
 @json_option
 def show(spec: str, io_split: int, as_json: bool) -> None:
-    """Bytes per expert, layer by layer, and what a token and a bank take.
+    """Show the bytes of an expert, layer by layer, of a token and of a bank.
 
     SPEC is a sidecar folder, its manifest.json, a GGUF file (any one of a split model) or a name from
-    `sim model list`, with `:` and a quantisation after it where the default is not wanted.
+    `sim model list`, with `:` and a quantization if not the default.
 
     \b
     Example: sim model show qwen3-30b-a3b
@@ -58,7 +58,7 @@ def show(spec: str, io_split: int, as_json: bool) -> None:
 @command.command("list", short_help="The models known by name.")
 @json_option
 def list_models(as_json: bool) -> None:
-    """The models known by name, each at its default quantisation."""
+    """List the models known by name, each in its default quantization."""
     rows = [(name, entry, named_model(name)) for name, entry in named_models().items()]
     if as_json:
         print_json(
@@ -98,7 +98,7 @@ def list_models(as_json: bool) -> None:
             )
             for name, entry, model in rows
         ],
-        caption="~ estimated; `sim model show NAME` says why. NAME:QUANT is another quantisation.",
+        caption="~ estimated; `sim model show NAME` says why. NAME:QUANT is another quantization.",
     )
 
 

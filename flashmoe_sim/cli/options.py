@@ -55,11 +55,9 @@ def memory_options(function: Any) -> Any:
             "context",
             "kv",
             "kv_type",
-            context={"help": "Tokens of the context, which take the memory that the model gives; default: 4096."},
+            context={"help": "Tokens of the context; the model gives their size; default: 4096."},
         ),
-        click.option(
-            "--reserve", metavar="SIZE", help="RAM that the system and other programs take; default: the machine's."
-        ),
+        click.option("--reserve", metavar="SIZE", help="RAM of the system and other programs; default: the machine's."),
         click.option(
             "--buffers", metavar="SIZE", help="Compute buffers of an engine of llama.cpp's kind; default: 1GiB."
         ),

@@ -39,7 +39,7 @@ def list_(as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def show(name: str, as_json: bool) -> None:
-    """Say all there is to know about the policy NAME: one of `sim policy list`, or your own as module:Class."""
+    """Show everything about the policy NAME: one of `sim policy list`, or your own as module:Class."""
     from flashmoe_sim.parameters import find
     from flashmoe_sim.policies.base import Policy
     from flashmoe_sim.policies.table import POLICIES

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     "--table",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A published table with a column misses_per_call, hit_pct or hit_rate, and maybe bank, topk and tok_s.",
+    help="A published table with a column misses_per_call, hit_pct or hit_rate, and optionally bank, topk and tok_s.",
 )
 @model_option
 @asks(
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     "bank",
     bank={
         "required": False,
-        "help": "Slots of each layer (64), or bytes of all together (8GiB); without it a bank takes none.",
+        "help": "Slots of each layer (64), or bytes of all banks (8GiB); default: no memory.",
     },
 )
 @click.option(
     "--topk",
     type=click.IntRange(1),
     metavar="K",
-    help="Experts a token; by default as many as the model was trained with.",
+    help="Experts of a token; default: the model's top-k.",
 )
 @asks("io_split", *CONDITIONS)
 @json_option
@@ -53,10 +53,9 @@ def command(
 ) -> None:
     """Predict how fast a model decodes on a machine, from published hit rates.
 
-    There need be no trace: work is made that misses as often. If the table has the measured speed, the signed error
-    follows it. Misses are read as the patched runtime does by default (split-install) unless --execution says
-    otherwise. A table may be CSV, with commas, semicolons or tabs, or markdown; a row that does not fit the machine
-    says so.
+    No trace is needed: a workload is made that misses as often. If the table has a measured speed, the signed error
+    follows it. Misses are read as by the patched runtime (split-install) unless --execution says otherwise. A table is
+    CSV, with commas, semicolons or tabs, or markdown; a row says if it does not fit the machine.
 
     \b
     Example:  sim predict --model qwen3.5-35b-a3b --machine m5-max-128 \\
@@ -110,7 +109,7 @@ def _print(found: list[Predicted | Unfit], *, lines: bool, title: str, notes: tu
         rows.append([*cells, *_measured(row.rate, known.get("error"))] if measured else cells)
         if not fits:
             reasons.append(known["does_not_fit"])
-    caption = "page cache: of the misses, if all experts outside the bank are alike"
+    caption = "page cache: its share of the misses if all experts outside the bank are alike"
     print_table(columns, rows, title=title, caption="; ".join((caption, *notes)))
     for reason in reasons:
         click.echo(wrapped(f"does not fit: {reason}", indent=2))

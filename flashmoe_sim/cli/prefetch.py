@@ -38,14 +38,14 @@ def command() -> None:
     "policy",
     "contract",
     "scope",
-    contract={"help": "When residency is looked up and what may be a victim: runtime, protected or atomic."},
+    contract={"help": "Replay contract: runtime, protected or atomic."},
 )
 @click.option(
     "--price",
     default=0.5,
     show_default=True,
     metavar="X",
-    help="What reading an expert ahead costs, as a share of a read that stalls.",
+    help="Cost of a prefetch, as a share of a read that stalls.",
 )
 @model_option
 @lenient_option
@@ -61,7 +61,7 @@ def judge(
 ) -> None:
     """Judge predictors by the reads they cost and the stalls they save, not by accuracy.
 
-    TRACE is a file, or a name from `sim trace catalog`. Then: how right any predictor must be to pay.
+    TRACE is a file, or a name from `sim trace catalog`. The last table shows how right any predictor must be to pay.
 
     \b
     Example:  sim prefetch judge python-256 --bank 16
@@ -90,7 +90,7 @@ def judge(
 @command.command(name="list", short_help="All predictors in a table.")
 @json_option
 def list_(as_json: bool) -> None:
-    """List every predictor with how long before its use an expert is predicted."""
+    """List every predictor with its lead: how long before its use an expert is predicted."""
     from flashmoe_sim.prefetchers.table import PREFETCHERS
     from flashmoe_sim.reference import describe
 
@@ -113,7 +113,7 @@ def list_(as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def show(name: str, as_json: bool) -> None:
-    """Say all there is to know about the predictor NAME: one of `sim prefetch list`, or your own as module:Class."""
+    """Show everything about the predictor NAME: one of `sim prefetch list`, or your own as module:Class."""
     from flashmoe_sim.parameters import find
     from flashmoe_sim.prefetchers.base import Prefetcher
     from flashmoe_sim.prefetchers.table import PREFETCHERS
@@ -163,9 +163,9 @@ def _print_values(name: str, setup: Setup, values: list[AheadValue]) -> None:
     ]
     title = f"{name}: {setup.policy.spec}, {bank_text(setup)}, contract {setup.contract}"
     caption = (
-        "recall, prec., useful and late in %; what is read ahead and not useful is wasted; late: of the useful, what "
-        "the very next call asked for; read/tok: demand and ahead together; worth: misses saved per expert read "
-        "ahead; *: knows the future"
+        "recall, prec., useful and late in %; what is prefetched but not useful is wasted; late: useful, but asked for "
+        "by the very next call; read/tok: demand reads and prefetches; worth: misses saved per expert prefetched; *: "
+        "knows the future"
     )
     print_table(columns, cells, title=title, caption=caption)
 
@@ -184,8 +184,7 @@ def _print_break_even(needed: BreakEven) -> None:
         for extra, row, recall in zip(needed.extras, needed.grid, needed.needed, strict=True)
     ]
     caption = (
-        "worth of a predictor that names each expert of the next step with this chance, and so many wrong ones for "
-        f"each call, all equally likely; last: the least recall at which a read ahead may cost {needed.price:g} of a "
-        "read that stalls"
+        "worth of a predictor that names each expert of the next step with this chance, and this many wrong ones "
+        f"for each call; last: the least recall that pays if a prefetch costs {needed.price:g} of a read that stalls"
     )
     print_table(columns, cells, title="How right must a predictor be?", caption=caption)

@@ -43,9 +43,12 @@ SUFFIXES = (".md", ".html")
     },
 )
 @click.option(
-    "--also", multiple=True, metavar="TRACE", help="Other work with the same model: says whether the choice holds."
+    "--also",
+    multiple=True,
+    metavar="TRACE",
+    help="Traces of other work with the same model: does the choice hold there?",
 )
-@system_option("Choose among these systems, with settings if you like: slot-bank:top_k=4")
+@system_option("Choose among these systems, with settings: slot-bank:top_k=4")
 @click.option(
     "--objective",
     type=click.Choice(["decode", "prompt", "both"]),
@@ -63,7 +66,7 @@ SUFFIXES = (".md", ".html")
     help="Tokens of the answer, for --objective both.",
 )
 @memory_options
-@click.option("--buy", is_flag=True, help="Say what better parts would bring; --machine is then given as parts.")
+@click.option("--buy", is_flag=True, help="Show what better parts would gain; give --machine as parts.")
 @click.option(
     "--target", type=click.FloatRange(0, min_open=True), metavar="TOK/S", help="With --buy: a speed to reach."
 )
@@ -71,7 +74,7 @@ SUFFIXES = (".md", ".html")
     "--save",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write the advice too, FILE.md or FILE.html, and beside it the files that its command line names.",
+    help="Also write the advice to FILE.md or FILE.html, and beside it the files that its command line names.",
 )
 @force_option
 @lenient_option
@@ -101,8 +104,8 @@ def command(
 ) -> None:
     """Recommend an engine and its flags for a model on a machine, with the evidence.
 
-    TRACE is a file, or a name from `sim trace catalog`. Without one, a trace is made for --model that is like the
-    bundled one of the nearest shape.
+    TRACE is a file, or a name from `sim trace catalog`. Without one, a trace is made for --model, after
+    the bundled model of the nearest shape.
 
     \b
     Examples:  sim recommend gpt-oss-120b --machine rtx-4090
@@ -126,7 +129,7 @@ def command(
     from flashmoe_sim.tune.told import recommend_as_told, recommend_for_each
 
     if target is not None and not buy:
-        raise BadInput("--target says what --buy is to reach; add --buy")
+        raise BadInput("--target is the speed that --buy must reach; add --buy")
     if save is not None:
         _check_suffix(save)
         for path in (save, *possible_files(save.parent, save.stem)):
@@ -137,7 +140,7 @@ def command(
         raise BadInput("a trace is of one model; leave it out to compare models")
     if len(machines) > 1 or len(models) > 1:
         if also or buy or save is not None or verified is not None or objective != "decode":
-            raise BadInput("several machines or models make one table; give one of each for more than that")
+            raise BadInput("several machines or models make one table; give one of each for the full advice")
         workload = None if trace is None else load_workload(trace, model, lenient=lenient)
         with replaying() as progress:
             cells = recommend_for_each(

@@ -41,7 +41,7 @@ NOTES: list[Callable[[Path, Machine], str | None]] = []
     "timeline_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write what every resource did when; opens in ui.perfetto.dev.",
+    help="Write a timeline of every resource, for ui.perfetto.dev.",
 )
 @force_option
 @click.option("--all-layers", is_flag=True, help="A row for every layer, not only the worst.")
@@ -61,7 +61,7 @@ def command(
 ) -> None:
     """Replay TRACE against one bank and count exactly what hits, misses and is evicted.
 
-    With --machine also say how fast it decodes there, and where the time goes.
+    --machine adds the decode speed and where the time goes.
 
     TRACE is a file, or a name from `sim trace catalog`.
 
@@ -143,11 +143,11 @@ def _replay_in_chunks(
 
 
 def warn_of_aliasing(total: dict[str, Any]) -> None:
-    """One line on stderr where slots were shared by two experts of one call."""
+    """One line on stderr if two experts of one call shared a slot."""
     if aliased := total["aliased_refs"]:
         message(
-            f"slot aliasing: {aliased:,} of {total['requests']:,} requests ({aliased / total['requests']:.1%}) found "
-            "their slot given to another expert of the same call, and the runtime computes them with its weights; "
+            f"slot aliasing: {aliased:,} of {total['requests']:,} requests ({aliased / total['requests']:.1%}) lost "
+            "their slot to another expert of the same call, and the runtime computes them with that expert's weights; "
             "--contract protected avoids it"
         )
 

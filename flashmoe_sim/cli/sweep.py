@@ -37,14 +37,12 @@ IDENTITY = ("trace", "model", "bank", "policy", "prefetch", "contract", "scope",
     "--out",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Keep each row in this folder's ledger.ndjson, and write results.parquet, .csv and .png with all of its rows; "
-    "rows that it has are not computed again.",
+    help="Keep each row in this folder's ledger.ndjson, and write results.parquet, .csv and .png with all its rows; "
+    "known rows are not computed again.",
 )
 @click.option("--force", is_flag=True, help="Start again: drop the rows that --out DIR has.")
 @click.option("--dry-run", is_flag=True, help="Print the plan: tasks, passes, and an estimate of time and memory.")
-@click.option(
-    "--threads", type=click.IntRange(1, 1024), metavar="N", help="Run so many passes at once; default: cores."
-)
+@click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Passes to run at once; default: the cores.")
 @click.option(
     "--cluster",
     "address",
@@ -69,15 +67,15 @@ def command(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Say what banks of many sizes would hit, and how far that is from the best any policy could do.
+    """Count the hits of banks of many sizes, beside the best that any policy could reach.
 
     TRACE is a file, or a name from `sim trace catalog`; without one the first of the catalogue is used. Several traces
-    get one more table, over all of them; of more than 60 rows, only that one is printed. Banks that cannot hold a call
+    add a table over all of them; with more than 60 rows, only that table is printed. Banks that cannot hold a call
     are left out, with the reason; it is an error only if no bank can.
 
-    A sweep with --out that was stopped, even killed, goes on where it was when the same command is run again. More
-    banks, policies or machines asked for later add rows. The table has what is asked for now, the files have all rows
-    of the folder.
+    A sweep with --out that was stopped, even killed, resumes if the same command is run again. More
+    banks, policies or machines asked for later add rows. The table shows the rows asked for; the files have all rows of
+    the folder.
 
     \b
     Examples:  sim sweep --bank 16..256

@@ -212,7 +212,7 @@ def _print_gap(rows: Sequence[Row], policies: dict[str, Policy], contract: str) 
     print_table(
         columns,
         cells,
-        title="What parts lru from the optimum",
+        title="From lru to the optimum",
         caption="to min: points of hit rate; of these, what better victims would give (min:forced) and what not "
         f"admitting every miss would (min, under {optimum}); the rest under {contract}",
     )

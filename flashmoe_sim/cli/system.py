@@ -32,7 +32,7 @@ def list_(as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def show(name: str, as_json: bool) -> None:
-    """Say all there is to know about the system NAME: one of `sim system list`, or your own as module:Class."""
+    """Show everything about the system NAME: one of `sim system list`, or your own as module:Class."""
     from flashmoe_sim.parameters import find
     from flashmoe_sim.reference import describe_system, shown_cost
     from flashmoe_sim.systems.base import Cost, System

@@ -63,7 +63,7 @@ def catalog(as_json: bool) -> None:
 @lenient_option
 @json_option
 def inspect(trace: str, banks: str, all_layers: bool, in_chunks: bool, lenient: bool, as_json: bool) -> None:
-    """Say what a trace is like: width of its calls, skew, reuse, overlap."""
+    """Describe a trace: width of its calls, skew, reuse, overlap."""
     from flashmoe_sim.cli.progress import working
     from flashmoe_sim.trace.long_content import Content
     from flashmoe_sim.trace.long_statistics import inspect_chunks
@@ -91,7 +91,7 @@ def inspect(trace: str, banks: str, all_layers: bool, in_chunks: bool, lenient: 
     _print_layers(statistics, all_layers=all_layers)
 
 
-@command.command(short_help="What is wrong or odd; exit 1 when something is wrong.")
+@command.command(short_help="Errors and oddities of a trace; exit 1 on an error.")
 @trace_argument
 @click.option(
     "--model", metavar="SPEC", help="Check the ids against this model: a manifest, sidecar folder, GGUF file or name."
@@ -99,7 +99,7 @@ def inspect(trace: str, banks: str, all_layers: bool, in_chunks: bool, lenient: 
 @lenient_option
 @json_option
 def lint(trace: str, model: str | None, lenient: bool, as_json: bool) -> None:
-    """Say what is wrong or odd about a trace; exit 1 when something is wrong."""
+    """Report errors and oddities of a trace; exit 1 on an error."""
     from flashmoe_sim.cli.progress import working
     from flashmoe_sim.trace.lint import lint as check
 
@@ -119,7 +119,7 @@ def lint(trace: str, model: str | None, lenient: bool, as_json: bool) -> None:
         raise SimError(f"{trace}: {errors} error{'' if errors == 1 else 's'} found")
 
 
-@command.command(short_help="Write it as Parquet or in the runtime's layout.")
+@command.command(short_help="Write a trace as Parquet or in the runtime's layout.")
 @trace_argument
 @out_argument
 @to_option
@@ -129,7 +129,7 @@ def lint(trace: str, model: str | None, lenient: bool, as_json: bool) -> None:
 def convert(trace: str, out: Path, to: str | None, force: bool, lenient: bool, as_json: bool) -> None:
     """Write a trace as Parquet (keeps everything) or in the runtime's JSONL layout.
 
-    From the runtime's JSONL, or from Parquet, to Parquet it takes the same memory however long the trace is.
+    From the runtime's JSONL or Parquet to Parquet, memory does not grow with the length of the trace.
     """
     from flashmoe_sim.io.whole import refuse_existing
 
@@ -142,7 +142,7 @@ def convert(trace: str, out: Path, to: str | None, force: bool, lenient: bool, a
     report_written(write(read_trace(trace, lenient=lenient)), as_json=as_json)
 
 
-@command.command(short_help="Write a part: fewer ranks, layers or steps.")
+@command.command(short_help="A part of a trace: fewer ranks, layers or steps.")
 @trace_argument
 @out_argument
 @click.option("--topk", "top_k", type=int, metavar="K", help="Keep the first K ranks of every token.")
@@ -176,7 +176,7 @@ def cut(
     report_written(write(part(loaded, top_k=top_k, layers=kept_layers, steps=kept_steps)), as_json=as_json)
 
 
-@command.command(short_help="Write how often it uses each expert, as a hot cache loads it.")
+@command.command(short_help="Write the uses of each expert, for a hot cache.")
 @trace_argument
 @out_argument
 @force_option
@@ -253,7 +253,7 @@ def _print_summary(trace: RoutingTrace, statistics: TraceStatistics) -> None:
         ("entropy", f"{statistics.normalised_entropy:.3f}", "of the requests; 1 is uniform"),
         ("reuse distance, p50", _number(reuse.p50), f"p90 {_number(reuse.p90)}, p99 {_number(reuse.p99)}"),
         ("first uses", f"{reuse.first_uses:,}", "cold in any bank"),
-        ("token overlap", _percent(statistics.overlap), "of a token's experts the previous one used too"),
+        ("token overlap", _percent(statistics.overlap), "of a token's experts were used by the previous token"),
     ]
     if statistics.aliased_refs is not None:
         rows.append(("aliased", f"{statistics.aliased_refs:,}", "references computed in another expert's slot"))

@@ -16,28 +16,30 @@ from flashmoe_sim.io.errors import BadInput
 ABOUT_TABLES = ("where", "no_header", "call_by", "layer_from_name")
 
 
-@click.command("import", short_help="Read what engines and tools write, and say what it does not.")
+@click.command("import", short_help="Convert recordings of engines and tools, and state what was assumed.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @out_option
 @to_option
-@click.option("--prefill-chunk", type=click.IntRange(1), metavar="N", help="Tokens of a prompt that one pass reads.")
+@click.option("--prefill-chunk", type=click.IntRange(1), metavar="N", help="Prompt tokens that one pass reads.")
 @click.option("--prompt-tokens", type=click.IntRange(0), metavar="P", help="Tokens of the prompt, for arrays alone.")
 @click.option("--phase", type=click.Choice(["prompt", "decode"]), help="All tokens are prompt, or all decoded.")
-@click.option("--start", type=click.IntRange(0), metavar="S", help="Tokens of the prompt before the first row.")
-@click.option("--model", metavar="SPEC", help="The model: its routed layers, experts and top-k.")
+@click.option("--start", type=click.IntRange(0), metavar="S", help="Prompt tokens before the first row.")
+@click.option("--model", metavar="SPEC", help="The model, for its routed layers, experts and top-k.")
 @click.option("--moe-layers", metavar="3-60", help="The numbers of the routed layers.")
-@click.option("--n-layers", type=click.IntRange(1), metavar="L", help="Layers of an array sent without its shape.")
-@click.option("--top-k", type=click.IntRange(1), metavar="K", help="Experts per token, if the file does not say.")
-@click.option("--missing", type=int, metavar="ID", help="An id that stands for no routing, beside negative ones.")
 @click.option(
-    "--axes", metavar="A,B,C", help="The axes of an array: token, layer and k in their order; or request, too."
+    "--n-layers", type=click.IntRange(1), metavar="L", help="Number of layers, for an array without its shape."
+)
+@click.option("--top-k", type=click.IntRange(1), metavar="K", help="Experts per token, if the file does not say.")
+@click.option("--missing", type=int, metavar="ID", help="A further id that means no routing; negative ids do.")
+@click.option(
+    "--axes", metavar="A,B,C", help="The axes of an array, in order: token, layer, k, and request if it has one."
 )
 @click.option("--array", metavar="NAME", help="The array with the experts, of several.")
 @click.option("--weights-array", metavar="NAME", help="The array with their gate weights.")
 @click.option("--columns", metavar="F=C,F=C", help="Which column of a table is what: layer=blk,expert=e,step=pos.")
-@click.option("--where", metavar="C=TEXT", help="Of a table, read only rows with this text in the column.")
+@click.option("--where", metavar="C=TEXT", help="Read only rows of a table with this text in the column.")
 @click.option("--no-header", is_flag=True, help="The first line of a CSV is a row; its columns are 0, 1, 2.")
-@click.option("--call-by", type=click.Choice(["step,layer", "run"]), help="What parts the rows of a table into calls.")
+@click.option("--call-by", type=click.Choice(["step,layer", "run"]), help="How the rows of a table divide into calls.")
 @click.option("--layer-from-name", metavar="REGEX", help="Finds the layer's number in the name of a table's file.")
 @force_option
 @lenient_option
@@ -67,7 +69,7 @@ def import_(
     about = {name: given.pop(name) for name in ABOUT_TABLES}
     model = given.pop("model")
     if columns is None and (odd := [name for name in ABOUT_TABLES if about[name]]):
-        raise click.UsageError(f"--{odd[0].replace('_', '-')} is of --columns; give both")
+        raise click.UsageError(f"--{odd[0].replace('_', '-')} belongs to --columns; give both")
     if columns is None and len(files) > 1 and any(find_format(Path(file)).name != "sglang-pt" for file in files):
         raise click.UsageError("several files are ranks of SGLang's recorder, or with --columns parts of a table")
     if given["moe_layers"] is not None:
@@ -100,7 +102,7 @@ def _check_used(file: str, format: str, given: dict[str, Any]) -> None:
     from flashmoe_sim.trace.load import FORMATS
 
     if not FORMATS[format].takes_hints and (odd := [name for name, value in given.items() if value is not None]):
-        raise BadInput(f"{file}: {format} says all of itself; leave --{odd[0].replace('_', '-')} out")
+        raise BadInput(f"{file}: {format} needs no options; leave --{odd[0].replace('_', '-')} out")
 
 
 def _pairs(text: str, option: str) -> dict[str, str]:

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 NAMES = {".parquet": "parquet", ".jsonl": "jsonl", ".jsonl.gz": "jsonl", ".jsonl.zst": "jsonl"}
 
-to_option = click.option("--to", type=click.Choice(["parquet", "jsonl"]), help="Format; by OUT's name if not given.")
+to_option = click.option("--to", type=click.Choice(["parquet", "jsonl"]), help="Format; default: from OUT's name.")
 
 
 def format_of(out: Path, to: str | None) -> str:
     """The format to write: the one asked for, else by OUT's name."""
     chosen = to or next((name for suffix, name in NAMES.items() if out.name.endswith(suffix)), None)
     if chosen is None:
-        raise BadInput(f"{out}: the name tells no format; end it in {', '.join(NAMES)}, or give --to")
+        raise BadInput(f"{out}: the name gives no format; end it in {', '.join(NAMES)}, or give --to")
     return chosen
 
 

@@ -28,7 +28,7 @@ from flashmoe_sim.cli.workload import read_trace
     "--curve-tokens",
     type=int,
     metavar="R",
-    help="Tokens of the run that gave the curve, prompt included; by default as many as the trace has.",
+    help="Tokens of the run that gave the curve, prompt included; default: as many as the trace has.",
 )
 @click.option("--like", metavar="TRACE", help="Copy the popularity and the token overlap of this trace.")
 @click.option(
@@ -36,12 +36,12 @@ from flashmoe_sim.cli.workload import read_trace
     metavar="KIND",
     help="uniform: every expert equally likely; shuffled: the calls of --like, each layer's in another order.",
 )
-@click.option("--model", metavar="SPEC", help="Take layers, experts and top-k from this model.")
-@click.option("--layers", type=int, metavar="L", help="Without a model: how many layers.")
-@click.option("--experts", type=int, metavar="N", help="Without a model: experts of a layer.")
+@click.option("--model", metavar="SPEC", help="The model that gives layers, experts and top-k.")
+@click.option("--layers", type=int, metavar="L", help="Without a model: its layers.")
+@click.option("--experts", type=int, metavar="N", help="Without a model: the experts of a layer.")
 @click.option("--topk", "top_k", type=int, metavar="K", help="Experts of a token, if not the model's.")
 @click.option("--tokens", type=int, metavar="T", help="Tokens to decode; with --like as many as TRACE has.")
-@click.option("--prompt", default=0, metavar="P", help="Tokens before them, marked as prompt, one in a call like all.")
+@click.option("--prompt", default=0, metavar="P", help="Prompt tokens before them, also one in a call.")
 @click.option("--seed", default=1, show_default=True, metavar="N", help="Seed of the random draws.")
 @out_option
 @to_option
@@ -67,7 +67,7 @@ def synth(
     lenient: bool,
     as_json: bool,
 ) -> None:
-    """Write a trace that nobody recorded, from what is known of the workload.
+    """Make a trace from what is known of a workload.
 
     With --curve, LRU hits in it as often as the points say, within half a point (contract atomic, a bank for each
     layer). A curve that stops rising below 100 % belongs to a short run: what its largest banks miss is first uses, of

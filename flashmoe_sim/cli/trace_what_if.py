@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.trace.routing import RoutingTrace
 
 out_option = click.option(
-    "--out", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Write the trace there."
+    "--out", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The file to write."
 )
 
 
@@ -100,15 +100,17 @@ def merge(
         raise click.UsageError("give --concurrency for a server's batches, or --how union, concat or interleave")
     asked = "--concurrency" if how is None else f"--how {how}"
     if how is not None and (prefill_chunk or arrivals or step_ms):
-        raise click.UsageError(f"--prefill-chunk, --arrivals and --step-ms are of --concurrency, not {asked}")
+        raise click.UsageError(f"--prefill-chunk, --arrivals and --step-ms belong to --concurrency, not {asked}")
     if (arrivals is None) != (step_ms is None):
-        raise click.UsageError("--arrivals needs --step-ms" if arrivals else "--step-ms is of --arrivals")
+        raise click.UsageError("--arrivals needs --step-ms" if arrivals else "--step-ms belongs to --arrivals")
     if how is not None and len(traces) < 2:
         raise click.UsageError("one trace only; give at least two to merge")
     if stagger is not None and how != "union":
-        raise click.UsageError(f"--stagger is of --how union, not {how or asked}")
+        raise click.UsageError(f"--stagger belongs to --how union, not {how or asked}")
     if (every is None) == (how == "interleave"):
-        raise click.UsageError("--how interleave needs --every" if every is None else f"--every is not of {asked}")
+        raise click.UsageError(
+            "--how interleave needs --every" if every is None else f"--every does not belong to {asked}"
+        )
     write = trace_writer(out, to, force=force)
     arrivals_s = read_arrivals(arrivals) if arrivals else None
     read = {name: read_trace(name, lenient=lenient) for name in dict.fromkeys(traces)}
@@ -134,7 +136,7 @@ def merge(
     _say_what_was_done(out, merged, notes_of(parts))
 
 
-@click.command(short_help="Several tokens verified in one step.")
+@click.command(short_help="Speculative decoding: several tokens verified in one step.")
 @trace_argument
 @click.option("--draft", required=True, type=int, metavar="K", help="Tokens drafted before each decode step.")
 @click.option(

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.trace.routing import RoutingTrace
 
 trace_argument = click.argument("trace", metavar="TRACE")
-model_option = click.option(
-    "--model", metavar="SPEC", help="What an expert costs: a manifest, sidecar folder, GGUF file or name."
-)
+model_option = click.option("--model", metavar="SPEC", help="The model: a manifest, sidecar folder, GGUF file or name.")
 in_chunks_option = click.option(
     "--in-chunks",
     is_flag=True,
@@ -98,7 +96,7 @@ def read_long(trace: str, *, lenient: bool = False) -> Iterator[LongTrace]:
 
 
 def load_workload(trace: str, model: str | None, *, lenient: bool = False) -> Workload:
-    """The trace with its model: the one given, else that of the catalogue, else what the trace itself tells."""
+    """The trace with its model: the one given, else that of the catalogue, else what the trace itself records."""
     from flashmoe_sim.geometry.hints import hints_of
     from flashmoe_sim.residency.workload import find_geometry, prepare
 

@@ -38,7 +38,7 @@ def read_gguf(path: str | Path) -> ModelGeometry:
         n_experts.setdefault(number, tensor.ne[2])
         if n_experts[number] != tensor.ne[2]:
             raise BadInput(
-                f"{path}: tensor {shown(name)} holds {tensor.ne[2]} experts, where layer {number} has "
+                f"{path}: tensor {shown(name)} holds {tensor.ne[2]} experts, but layer {number} has "
                 f"{n_experts[number]} in another tensor; expected one number for the layer",
                 advice="download the file again",
             )

@@ -65,7 +65,7 @@ def read_manifest(path: str | Path) -> ModelGeometry:
             raise BadInput(f"{path}: entry {index}: a second {family} of layer {number}; expected one", advice=_AGAIN)
         if layer.n_experts != n_experts:
             raise BadInput(
-                f"{path}: entry {index}: {n_experts} experts in layer {number}, where an earlier entry has "
+                f"{path}: entry {index}: {n_experts} experts in layer {number}, but an earlier entry has "
                 f"{layer.n_experts}; expected one number for the layer",
                 advice=_AGAIN,
             )
@@ -210,7 +210,7 @@ def _geometry(
     dense_layers = model.get("leading_dense_block_count")
     notes = list(missing_notes(layers, first_layer=dense_layers if _is_integer(dense_layers) else None))
     if top_k is None:
-        notes.append("the manifest does not tell how many experts a token uses; give --topk")
+        notes.append("the manifest does not say how many experts a token uses; give --topk")
     if ignored:
         notes.append(f"not routed, so not counted: {', '.join(sorted(ignored))}")
     return ModelGeometry(

@@ -30,10 +30,10 @@ def find_shape(
             raise BadInput("layers, experts and top-k say what is routed only together; give all three, or a model")
         return plain_shape(layers=layers, n_experts=n_experts, top_k=top_k)
     if layers is not None or n_experts is not None:
-        raise BadInput("layers and experts are those of the model; leave them out, or the model")
+        raise BadInput("the model gives layers and experts; leave them out, or the model")
     geometry = model if isinstance(model, ModelGeometry) else load_model(model)
     if not geometry.top_k and top_k is None:
-        raise BadInput(f"{geometry.name}: does not tell how many experts a token uses; give the top-k")
+        raise BadInput(f"{geometry.name}: does not say how many experts a token uses; give the top-k")
     if top_k is not None and 0 < geometry.top_k < top_k:
         raise BadInput(f"top-k {top_k}: {geometry.name} routes at most {geometry.top_k} experts a token")
     by_layer = {number: layer.n_experts for number, layer in geometry.layers.items()}

@@ -61,15 +61,15 @@ def compose_parts(parts: Parts) -> Machine:
         for kind in ("gpu", "cpu", "memory", "link"):
             if kind in kinds:
                 raise BadInput(
-                    f"{chip.name} and {kinds[kind].name}: a chip with unified memory takes only a size of RAM and "
+                    f"{chip.name} and {kinds[kind].name}: a chip with unified memory takes only RAM and "
                     "storage; leave one of the two out"
                 )
     elif gpu is None and cpu is None:
         raise BadInput(f"{names}: nothing computes; add a GPU, a CPU or a chip, such as ryzen-5600")
     elif gpu is None and "link" in kinds:
-        raise BadInput(f"{kinds['link'].name}: a link leads into a GPU, and there is none; add a GPU or leave it out")
+        raise BadInput(f"{kinds['link'].name}: a link needs a GPU; add one, or leave the link out")
     if parts.ram_gib is None:
-        raise BadInput(f"{names}: no size of RAM, which bank and page cache need; add it, such as 64GiB")
+        raise BadInput(f"{names}: no size of RAM for bank and page cache; add it, such as 64GiB")
     ram_gib = _exactly(parts.ram_gib, "the size that was given", "as given", estimated=False)
     machine = _discrete(parts, ram_gib) if chip is None else _unified(chip, parts, ram_gib)
     programmed = chip or gpu

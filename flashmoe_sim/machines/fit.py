@@ -57,7 +57,7 @@ def fit(observations: Sequence[Observation], parameters: Sequence[str], *, draws
     """Weighted non-negative least squares: each equation counts as much as it was measured precisely.
 
     Terms of other parameters are left out, as if they took no time.
-    Raises BadInput, naming the parameters and the runs that would tell them, where the observations do not.
+    Raises BadInput, naming the parameters and the runs that would tell them, if the observations do not.
 
     Source: Lawson and Hanson 1974, chapter 23 (scipy.optimize.nnls). The intervals are a parametric bootstrap (Efron
     and Tibshirani 1993, section 6.5) with log-normal errors of each observation's `relative_sd`, all of them larger by
@@ -96,7 +96,7 @@ def _refuse_what_is_not_told(scaled: NDArray[np.float64], parameters: Sequence[s
     absent = [name for name, column in zip(parameters, scaled.T, strict=True) if not column.any()]
     if absent:
         needs = "; ".join(f"{name} needs {UNKNOWNS[name].needs}" for name in absent)
-        raise BadInput(f"no anchor tells {' or '.join(absent)}: {needs}; add one")
+        raise BadInput(f"no anchor determines {' or '.join(absent)}: {needs}; add one")
     if len(null):
         mixed = [name for name, share in zip(parameters, null.max(axis=0), strict=True) if share > INVOLVED]
         needs = "; ".join(f"{name} needs {UNKNOWNS[name].needs}" for name in mixed)

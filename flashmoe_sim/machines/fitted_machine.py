@@ -44,7 +44,7 @@ def fitted_machine(
     }
     unit = Compute(
         layer_us=values["layer_us"],
-        knee_tokens=Quantity(*_ordered((KNEE[1], KNEE[0], KNEE[2])), "not told by decoding", condition, True),
+        knee_tokens=Quantity(*_ordered((KNEE[1], KNEE[0], KNEE[2])), "not determined by decoding", condition, True),
         weights_gb_s=values.get("weights_gb_s"),
     )
     none = "in storage.read_gb_s, which the whole time of an install was fitted to"
@@ -92,8 +92,8 @@ def _rate(found: Fit, parameter: str, source: str, condition: str) -> Quantity:
     column, least = found.parameters.index(parameter), _least(found, parameter)
     if not takes_time(found, parameter):
         raise BadInput(
-            f"{parameter}: the anchors with more of it are no slower, so that nothing tells it; "
-            f"give others: it needs {UNKNOWNS[parameter].needs}"
+            f"{parameter}: the anchors with more of it are no slower, so nothing determines it; "
+            f"give other anchors: it needs {UNKNOWNS[parameter].needs}"
         )
     draws = np.maximum(found.draws[:, column], least)
     lo, hi = np.quantile(1 / draws, [0.05, 0.95])
@@ -104,11 +104,11 @@ def _rate(found: Fit, parameter: str, source: str, condition: str) -> Quantity:
 
 
 def _call_us(anchors: Sequence[Anchor], condition: str) -> Quantity:
-    """The host's time for a routed call, from the anchors that resolve slots; the mean where there are several."""
+    """The host's time for a routed call, from the anchors that resolve slots; the mean of several."""
     streamed = [anchor for anchor in anchors if anchor.call_s and anchor.misses]
     told = streamed or [anchor for anchor in anchors if anchor.call_s]
     if not told:
-        return Quantity(0, 0, 0, "in layer_us: the anchors do not tell it apart", condition)
+        return Quantity(0, 0, 0, "in layer_us: the anchors do not separate it", condition)
     each = [anchor.call_s * 1e6 for anchor in told]
     mean = sum(each) / len(each)
     lo, hi = min(*each, mean * MEASURED_SPREAD[0]), max(*each, mean * MEASURED_SPREAD[1])
@@ -120,6 +120,11 @@ def _call_us(anchors: Sequence[Anchor], condition: str) -> Quantity:
 
 def _link(pinned: Quantity, condition: str) -> Link:
     unpinned = Quantity(
-        pinned.value, pinned.value / 2, pinned.value, "taken as pinned_gb_s: the anchors do not tell", condition, True
+        pinned.value,
+        pinned.value / 2,
+        pinned.value,
+        "taken as pinned_gb_s: the anchors do not determine it",
+        condition,
+        True,
     )
     return Link(pinned, unpinned, Quantity(0, 0, 0, "in pinned_gb_s", condition))

@@ -111,7 +111,7 @@ def check_number(anchors: Sequence[str]) -> None:
     if len(anchors) < 2:
         raise BadInput(
             f"{len(anchors)} anchor{'s' * (len(anchors) != 1)}; expected two or more: the speed of one run does not "
-            "tell what its layers take from what its misses take; give a streamed and an all-hit run"
+            "separate the time of layers from the time of misses; give a streamed and an all-hit run"
         )
     for anchor in anchors:
         if anchors.count(anchor) > 1:
@@ -130,8 +130,8 @@ def _chosen(anchors: Sequence[Anchor], asked: Sequence[str], model: ModelGeometr
     top_ks = {anchor.top_k for anchor in anchors}
     if "weights_gb_s" in chosen and (model is None or model.dense_bytes is None):
         raise BadInput(
-            f"weights_gb_s: {model.name if model else 'the model'} does not tell its weights outside the routed "
-            "experts, which every token streams; give its GGUF as --model"
+            f"weights_gb_s: {model.name if model else 'the model'} does not record its dense weights, which "
+            "every token reads; give its GGUF as --model"
         )
     if len(top_ks) > 1 and "weights_gb_s" not in chosen:
         raise BadInput(
@@ -161,7 +161,7 @@ def _open_ends(found: Fit) -> Iterator[str]:
             yield f"{parameter}: filling a slot for the first time took no longer than another install; left out"
         elif UNKNOWNS[parameter].is_rate and lo * OPEN < value:
             yield (
-                f"{parameter}: the anchors hardly tell its time from none, so that its interval is open upwards; "
+                f"{parameter}: the anchors hardly tell its time from zero, so its interval has no upper end; "
                 "it needs anchors further apart"
             )
 

@@ -123,14 +123,14 @@ def _api(where: str, document: Mapping[str, Any]) -> str:
         return ""
     api = _text(where, document, "api")
     if api not in APIS:
-        raise BadInput(f"{where}: api is {shown(api)}; expected what programs the GPU: {', '.join(APIS)}")
+        raise BadInput(f"{where}: api is {shown(api)}; expected the GPU's programming interface: {', '.join(APIS)}")
     return api
 
 
 def _gpus(where: str, document: Mapping[str, Any]) -> int:
     gpus = document.get("gpus", 1)
     if isinstance(gpus, bool) or not isinstance(gpus, int) or not 1 <= gpus <= MOST_GPUS:
-        raise BadInput(f"{where}: gpus is {shown(gpus)}; expected how many equal GPUs there are, 1 to {MOST_GPUS}")
+        raise BadInput(f"{where}: gpus is {shown(gpus)}; expected the number of equal GPUs, 1 to {MOST_GPUS}")
     if gpus > 1 and ("gpu" not in document or document.get("unified", False)):
         raise BadInput(f"{where}: gpus is {gpus}; several need [gpu] with a memory of its own; leave it out")
     return gpus
@@ -240,7 +240,7 @@ def _anchors(where: str, table: object) -> Anchors:
 def _text(where: str, table: Mapping[str, Any], key: str) -> str:
     value = table.get(key)
     if value is None:
-        raise BadInput(f"{where}: {key} is missing; expected a text that says it")
+        raise BadInput(f"{where}: {key} is missing; expected a text")
     if not isinstance(value, str) or not value.strip():
         raise BadInput(f"{where}: {key} is {shown(value)}; expected a text")
     return value

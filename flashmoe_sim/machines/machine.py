@@ -66,7 +66,7 @@ class Storage:
         bytes_s = self.read_gb_s.value * 1e9
         if hot:
             if self.hot_share is None:
-                raise BadInput("storage.hot_share is not known of this machine; add it to the machine's file")
+                raise BadInput("storage.hot_share is not known for this machine; add it to the machine's file")
             bytes_s *= self.hot_share.value
         if not self.measured:
             return self.request_us.value * 1e-6 + size_bytes * depth / bytes_s
@@ -168,7 +168,7 @@ class Machine:
         notes = []
         if rate is not None and rate.estimated and rate.hi > WIDE * rate.lo:
             notes.append(
-                f"{self.name}: {section}.weights_gb_s, how fast it computes, is only an estimate: {_range(rate)}"
+                f"{self.name}: {section}.weights_gb_s, the speed of computing, is only an estimate: {_range(rate)}"
             )
         for path, quantity in self.quantities():
             guessed = quantity.estimated and quantity.hi > GUESSED * quantity.lo

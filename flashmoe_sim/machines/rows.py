@@ -34,7 +34,7 @@ def read_rows(path: str | Path, selectors: Sequence[str], model: ModelGeometry, 
     if "misses_per_call" not in columns and "hit_pct" not in columns:
         raise BadInput(f"{file}: no column misses_per_call or hit_pct; found: {', '.join(columns)}; give another table")
     if "condition" not in columns:
-        raise BadInput(f"{file}: no column condition, which tells the machine; found: {', '.join(columns)}; add it")
+        raise BadInput(f"{file}: no column condition, which names the machine; found: {', '.join(columns)}; add it")
     chosen: list[tuple[int, Row]] = []
     for selector in selectors:
         number, row = _select(file, columns, rows, selector)
@@ -80,7 +80,9 @@ def _select(file: Path, columns: list[str], rows: list[tuple[int, Row]], selecto
         raise BadInput(f"{file}: --row {selector}: no such row; {column} is one of {there}")
     if len(found) > 1:
         lines = ", ".join(str(number) for number, _ in found)
-        raise BadInput(f"{file}: --row {selector}: {len(found)} rows (lines {lines}); choose a column that tells them")
+        raise BadInput(
+            f"{file}: --row {selector}: {len(found)} rows (lines {lines}); choose a column that tells them apart apart"
+        )
     return found[0]
 
 

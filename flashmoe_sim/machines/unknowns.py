@@ -25,8 +25,8 @@ _ALL = (
     Unknown("read_gb_s", "a streamed run: mode slot-bank, fewer slots than experts"),
     Unknown(
         "first_touch_gb_s",
-        "an all-hit run (--moe-mode oracle-all-hit), whose log tells how long its empty bank took to fill, or streamed "
-        "runs with few and with many slots",
+        "an all-hit run (--moe-mode oracle-all-hit), whose log gives the time that its empty bank took to fill, or "
+        "streamed runs with few and with many slots",
     ),
     Unknown("resume_us", "a streamed run and one without misses (--moe-mode oracle-all-hit, or stock)"),
     Unknown("request_us", "runs with two different chunk sizes: another --moe-cache-io-split"),

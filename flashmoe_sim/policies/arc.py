@@ -110,13 +110,13 @@ def forget_oldest(link: Any, queue: Any, size: Any, ghost: int) -> None:
 
 @dataclass(frozen=True)
 class Arc(EvictingPolicy):
-    """Evict from what was used once or from what was used again, in a proportion that hits on evicted keys adapt.
+    """Evict an expert used once or one used again, in a proportion that misses of evicted experts adapt.
 
     List 1 holds the experts used once since they came, list 2 those used again, and each has a ghost list of the
     experts last evicted from it. A miss that ghost list 1 remembers raises the target length of list 1, one of ghost
     list 2 lowers it, and the expert goes to list 2; any other miss goes to list 1. The victim is the oldest of list 1
-    where that is longer than its target, or as long and the miss is one of ghost list 2; otherwise the oldest of list
-    2. It is of the other list where the first has none that may go. List 1 with its ghosts is at most as long as the
+    if that is longer than its target, or as long and the miss is one of ghost list 2; otherwise the oldest of list
+    2. It is of the other list if the first has none that may go. List 1 with its ghosts is at most as long as the
     bank, all four at most twice.
 
     Experts that may not go, those of the current call, are not counted in list 1. Under `atomic`, where a call has

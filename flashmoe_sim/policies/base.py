@@ -159,9 +159,9 @@ class EvictingPolicy(Policy, ABC):
         those that do something: functions with the arguments of those above, which numba can compile. They are told of
         everything in the order of the references, under every contract.
     bypass: whether a miss may be given up again in the call that brought it (`declines`).
-    stamp: the order in which the experts of one call count as used: `first` of their first reference (the patched
-        runtime), `last` of their last (BigMoeOnEdge's cache), `hits-first` hits before misses (the runtime's own
-        cache estimator), `reverse` backwards, so that the router's favourite counts as used last.
+    stamp: the order of use within a call: by `first` reference (the patched runtime), by `last` reference
+        (BigMoeOnEdge), `hits-first` (the runtime's cache estimator), or `reverse`, in which the router's favourite is
+        used last.
     """
 
     kernels: ClassVar[dict[str, Any]]

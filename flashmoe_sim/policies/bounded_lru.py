@@ -28,7 +28,7 @@ def admits(state: Any, key: int, now: int) -> bool:
 
 @dataclass(frozen=True)
 class BoundedLru(EvictingPolicy):
-    """LRU that installs only the first misses of a layer in each step; the others are served without installing.
+    """LRU that installs only the first misses of a layer in each step.
 
     What is not installed is computed on the CPU, so that a step never waits for more than a few uploads. A layer has
     one routed call in a step: the bound is for each call.

@@ -169,7 +169,7 @@ def end_request(size: Any, learnt: Any, generator: Any, hit: int) -> None:
 
 @dataclass(frozen=True)
 class Cacheus(EvictingPolicy):
-    """Draw a scan-resistant LRU or a churn-resistant LFU for each eviction, by weights and a rate that adapt.
+    """Draw a scan-resistant LRU or a churn-resistant LFU for each eviction; the weights and their rate adapt.
 
     CR-LFU names the expert used least often, of equals the one used last. SR-LRU divides the bank: an expert that is
     used again, or that comes back while it is remembered, goes to the reused; a new one to the others, whose oldest is
@@ -180,15 +180,15 @@ class Cacheus(EvictingPolicy):
 
     Draw, agreement, counts and the bounds of weights are as for `lecar`, but each rule remembers half as many experts
     as the bank holds, and a miss of one of them multiplies the weight of the rule by e^-rate. After as many uses as the
-    bank holds, the rate moves, by itself times its last change: on, where hit rate and rate moved the same way, else
-    back. Where it had not changed and the hit rate did not rise ten times, it is drawn anew, from 0.001 to 1, its
+    bank holds, the rate moves, by itself times its last change: on, if hit rate and rate moved the same way, else
+    back. If it had not changed and the hit rate did not rise ten times, it is drawn again, from 0.001 to 1, its
     bounds.
 
     The paper's pseudocode leaves the beginning open: as in the authors' program the reused have 99 % of the bank (at
     least one slot is left for others) and the rate is the square root of 2 ln 2 / slots. The bank fills up through the
     others; there is no rule for a bank that is not full.
 
-    seed: the run is the same for the same seed; every pool starts from it.
+    seed: seed of the draw; every pool starts from it.
     """
 
     name: ClassVar[str] = "cacheus"

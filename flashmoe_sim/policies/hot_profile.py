@@ -31,31 +31,31 @@ HOT_SHARE = 0.05
 
 @dataclass(frozen=True)
 class HotProfile(ScheduledPolicy):
-    """Load the experts that a profile scores best into one budget for all layers; misses run on the CPU.
+    """Load a profile's best experts into one budget for all layers; the CPU computes misses.
 
     Experts are taken by score, then layer, then number, as long as they fit; one that does not is passed over. The
     first expert of a layer costs two: the cache of a layer has one more slot, which stays empty. The budget is that of
     all banks together under either scope, rounded down to MiB where it is in bytes.
 
-    profile: the JSON to load from, of schema llama.cpp.moe_layer_opt_perf.v1 or llama.cpp.moe_layer_perf.v1. Empty: the
-    requests of the trace itself, by hindsight and without times.
+    profile: the JSON to load from; empty: the requests of the trace itself, by hindsight and without times. Its schema
+    is llama.cpp.moe_layer_opt_perf.v1 or llama.cpp.moe_layer_perf.v1.
 
-    weighting: `flat` takes the best of every layer, then the second best of each; `balanced` counts places from a
-    layer's last, so that a layer comes earlier the more experts it uses. `pressure`, `smooth` and `time` multiply an
-    expert's hits with a weight of its layer, add 5 % of its hits in the hot cache, and round to a whole number; the
-    weight follows the wait for the CPU, the same in gentler form, or the time of the whole layer, or its wait if the
-    profile does not have that time.
+    weighting: how experts are scored: `flat`, `balanced`, `pressure`, `smooth` or `time`. With `flat`, the best of
+    every layer come first, then the second best of each; `balanced` counts places from a layer's last, so that a layer
+    comes earlier the more experts it uses. `pressure`, `smooth` and `time` multiply an expert's hits with a weight of
+    its layer, add 5 % of its hits in the hot cache, and round to a whole number; the weight follows the wait for the
+    CPU, the same in gentler form, or the time of the whole layer, or its wait if the profile does not have that time.
 
-    fill: what takes the room that is left: `random` all other experts, in the random order that the system always has;
-    `none` nothing, as the system before June 2026.
+    fill: what fills the room that is left: `none`, or `random`, all other experts in the system's fixed random order.
+    The system left it empty before June 2026.
 
-    curve: how strong those weights are, 0 to 1.
+    curve: the strength of those weights, 0 to 1.
 
-    update_rate: share of the residents, rounded up, that may be exchanged after each request; 0 for none. In each layer
+    update_rate: share of the residents that may be exchanged after each request, rounded up; 0: none. In each layer
     the best of the request that are not resident are paired with the residents that they would displace, worst first;
     the pairs that gain most are exchanged, on equal gain those of the lower layer and then expert. The request is
     scored by its own counts, with the weights of the profile. A request ends where another text begins (`sequence`),
-    or, where the trace does not say, where a prompt follows decoding; after the last of the trace nothing is exchanged.
+    or, if the trace does not say, where a prompt follows decoding; after the last of the trace nothing is exchanged.
     What is exchanged is counted as prefetched.
     """
 

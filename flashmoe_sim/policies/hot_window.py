@@ -23,29 +23,30 @@ EARLIER_DECODES = 2  # before the first request: the warm-up, and the server's c
 
 @dataclass(frozen=True)
 class HotWindow(ScheduledPolicy):
-    """Keep the most used experts of each window of decodes, with a bonus for residents; misses run on the CPU.
+    """Keep the most used experts of each window of decodes, with a bonus for residents; the CPU computes misses.
 
     Every layer has a bank of its own under either scope, of K slots. Filling: after each decode, what it asked for and
     is not resident takes the next free slots, in router order, until all layers are full. Then uses are counted, and
-    after every `interval` decodes from the very first each layer keeps the K experts with the best count
-    plus bonus, and counts anew. The bonus of a resident is K x interval / 320 + 6, at least 6 and at most 24; half of
-    it at the first interval's end, three quarters at the second, both rounded down. Ends of intervals during filling
-    pass without effect, but are numbered.
+    after every `interval` decodes from the very first each layer keeps the K experts with the best count plus bonus,
+    and counts again from 0. The bonus of a resident is K x interval / 320 + 6, at least 6 and at most 24; half of it at
+    the first interval's end, three quarters at the second, both rounded down. Ends of intervals during filling pass
+    without effect, but are numbered.
 
     What comes into the bank is counted as prefetched: it is read between steps, not for a miss. Slots that are left go,
     in ascending order, to the newcomers from the best on; since nothing here depends on it, no slots are given out.
 
     interval: decodes between rebalances. 40 is the default in the system's table of flags; its prose says 60.
 
-    bypass_tokens: calls of more tokens take the ordinary path: they use no resident. 0: none do.
+    bypass_tokens: calls of more tokens use no resident; 0: none do. They take the engine's ordinary path.
 
-    count: uses of an expert: `decode` one for each call that asks for it, `reference` one for each token that does, as
-    the system.
+    count: what is one use: a `decode` that asks for the expert, or a `reference`, each token that does, as in the
+    system.
 
-    observe: which calls fill slots and are counted. `all`: every call that does not take the ordinary path; each step
-    is a decode. `last`, as the system: the steps of a prompt are decodes of up to 2048 tokens, computed in
-    micro-batches of 512, and only the last micro-batch is seen. What is seen of it has room for one token of every
-    layer: layers come in order, each takes as many as it has tokens, and one that finds too little room is not seen.
+    observe: which calls fill slots and are counted: `all`, or `last` as in the system. With `all`, every call that does
+    not take the ordinary path counts, and each step is a decode. With `last`, the steps of a prompt are decodes of up
+    to 2048 tokens, computed in micro-batches of 512, and only the last micro-batch is seen. What is seen of it has room
+    for one token of every layer: layers come in order, each takes as many as it has tokens, and one that finds too
+    little room is not seen.
 
     warm_up: whether the decodes before the first request count, as in the system. The warm-up computes two tokens with
     all experts, so it fills all slots of the layers that are seen, about the first half, in the order of the router. A

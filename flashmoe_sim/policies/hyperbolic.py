@@ -37,7 +37,7 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
 
 @dataclass(frozen=True)
 class Hyperbolic(EvictingPolicy):
-    """Evict the expert with the fewest uses since its install for the time since then.
+    """Evict the expert with the fewest uses per time since its install.
 
     Time is counted in requests of the pool; the request that installs an expert is its first use. The paper evicts the
     lowest of 64 residents drawn at random, since the order of all changes all the time; here all are compared, exactly.

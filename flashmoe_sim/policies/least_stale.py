@@ -47,20 +47,20 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
 
 @dataclass(frozen=True)
 class LeastStale(EvictingPolicy):
-    """Evict first what the current step has not touched, oldest last use first; then the rest.
+    """Evict experts that the current step has not used before the others, the least recently used first.
 
     At least five definitions are in use that do not agree: two queues (tinyserve), stale before fresh by last use
     (the artefact of arXiv 2608.07911), by layer and expert number (rbitnet), by a smoothed interval of reuse, and by
     the last layer used. This is the second. Since what the step has touched was also used last, it is LRU under another
     name, in every bank and under every contract.
 
-    variant: `lru` as above; `fifo` two queues, stale and fresh, each in the order of install (those of tinyserve are in
-        the order of entry, which for whole calls is that of last use again). In a bank of one layer that protects what
-        the call asks for, `fifo` is FIFO.
+    variant: `lru`, as above, or `fifo`: two queues, stale and fresh, in order of install. The queues of tinyserve are
+        in order of entry, which for whole calls is the order of last use again. In a bank of one layer that protects
+        what the call asks for, `fifo` is FIFO.
     """
 
     name: ClassVar[str] = "least-stale"
-    source: ClassVar[str] = "SpecMD, arXiv 2602.03921; which definition, see above"
+    source: ClassVar[str] = "SpecMD, arXiv 2602.03921, as defined in the artefact of arXiv 2608.07911"
     kernels: ClassVar[dict[str, Any]] = {
         "on_call": on_call,
         "on_hit": on_hit,

@@ -98,7 +98,7 @@ def shifted(weight: float, raised: float, upwards: bool) -> float:
 
 @dataclass(frozen=True)
 class LeCaR(EvictingPolicy):
-    """Draw LRU or LFU for each eviction, by weights that move away from the one that evicted what comes back.
+    """Draw LRU or LFU for each eviction; the one whose victims come back loses weight.
 
     Each of the two rules remembers the experts that it evicted last, as many as the bank holds. A miss of one of them
     multiplies the weight of the other rule by e^(rate * discount^(t / n)), t uses after the eviction and in a bank of n
@@ -109,8 +109,9 @@ class LeCaR(EvictingPolicy):
     Algorithm 1 draws, and remembers, even where the rules agree, and does not say where counts come from; agreement,
     counts and weights kept within 1 and 99 % are as in the authors' program.
 
-    rate: how fast weights move. discount: what is left of it for an expert evicted as many uses ago as the bank holds.
-    seed: the run is the same for the same seed; every pool starts from it.
+    rate: how fast the weights move. discount: share of `rate` left for an expert evicted as many uses ago as the bank
+    has slots.
+    seed: seed of the draw; every pool starts from it.
     """
 
     name: ClassVar[str] = "lecar"

@@ -43,7 +43,7 @@ class Lfru(EvictingPolicy):
 
     Time is counted in requests of the pool, as tinyserve does; arXiv 2608.07911 counts it in routed calls.
 
-    count: `keep` counts uses over the whole run, `restart` begins anew with each install.
+    count: `keep` counts uses over the whole run, `restart` since the install.
     """
 
     name: ClassVar[str] = "lfru"

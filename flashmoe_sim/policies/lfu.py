@@ -41,9 +41,9 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
 
 @dataclass(frozen=True)
 class Lfu(EvictingPolicy):
-    """Evict the expert used least often so far.
+    """Evict the least frequently used expert.
 
-    count: `keep` counts uses over the whole run, `restart` begins anew with each install.
+    count: `keep` counts uses over the whole run, `restart` since the install.
     """
 
     name: ClassVar[str] = "lfu"

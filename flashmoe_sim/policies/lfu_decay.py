@@ -45,12 +45,12 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
 
 @dataclass(frozen=True)
 class LfuDecay(EvictingPolicy):
-    """Evict the expert with the lowest score: its uses, each worth half as much with every half life.
+    """Evict the lowest score: a use adds 1, and every half life halves the score.
 
     A use multiplies the score by 2^(-d/half_life), d the steps since the last use, and adds 1. Scores are compared as
     they have decayed by now, and survive eviction: what is forgotten is forgotten by decay.
 
-    half_life: in steps. An expert not used for 1074 half lives scores 0, like one of the same past.
+    half_life: half life in steps. An expert not used for 1074 half lives scores 0, like one of the same past.
     """
 
     name: ClassVar[str] = "lfu-decay"

@@ -146,22 +146,22 @@ def leave(stack: Any, ghosts: Any, kind: Any, stacked: Any, size: Any, key: int)
 
 @dataclass(frozen=True)
 class Lirs(EvictingPolicy):
-    """Keep what is used again soonest; a small part of the bank tries out the rest, and its oldest goes (LIRS).
+    """Keep the experts with the shortest times between uses; a small part of the bank tries the others (LIRS).
 
     The stack orders experts by last use. Of it, the LIR experts stay in the bank, which has all but a few slots for
     them; the others are HIR. A HIR expert that is used while it is in the stack, in the bank or not, was away for less
     long than the LIR expert lowest in the stack, and takes its place: that one leaves the stack and becomes the newest
-    HIR. All below the lowest LIR expert leave the stack. A new expert is LIR where fewer are in the bank than it has
+    HIR. All below the lowest LIR expert leave the stack. A new expert is LIR if fewer are in the bank than it has
     slots for LIR, else HIR. The victim is the HIR expert that was installed, used outside the stack or became HIR
     longest ago.
 
-    What the paper leaves open: where no HIR expert may go, as during a call of many misses, the lowest LIR expert in
+    What the paper leaves open: if no HIR expert may go, as during a call of many misses, the lowest LIR expert in
     the stack that may go does, and is forgotten. The experts that come in its stead are HIR, so that the part for them
     grows to what calls need; while LIR experts are fewer than their slots, any hit makes one.
 
-    hir: share of the bank for HIR experts, of which a bank of two or more has at least one slot (the paper's 1 %, which
-        is one slot in banks of up to 199, is enough to try experts out one by one).
-    stack: how long the stack may be, in times the bank; beyond, those that left the bank first are forgotten.
+    hir: share of the bank for HIR experts. A bank of two or more slots has at least one for them. The paper's 1 % is
+        one slot in banks of up to 199, which is enough to try experts one by one.
+    stack: the longest stack, in bank sizes. Beyond it, the experts that left the bank first are forgotten.
     """
 
     name: ClassVar[str] = "lirs"

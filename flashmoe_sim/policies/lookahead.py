@@ -41,12 +41,12 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
 
 @dataclass(frozen=True)
 class Lookahead(EvictingPolicy):
-    """Evict what is not used within the next 16 steps, oldest last use first; else what is used last in them.
+    """Evict the least recently used expert not used within 16 steps; if there is none, the furthest next use.
 
     With 0 steps it is LRU, with as many as the trace has it is min:forced: how much a predictor is worth that is never
     wrong but sees only so far. Every miss is admitted. `lookahead-16` names `lookahead:steps=16`.
 
-    steps: what is seen: the rest of the current step and as many more; with 0 not even the current one.
+    steps: steps seen after the current one; with 0, not even the rest of the current one.
     """
 
     name: ClassVar[str] = "lookahead"

@@ -26,7 +26,7 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
 
 @dataclass(frozen=True)
 class Lru(EvictingPolicy):
-    """Evict the expert whose last use is oldest."""
+    """Evict the least recently used expert."""
 
     name: ClassVar[str] = "lru"
     source: ClassVar[str] = "Mattson et al. 1970; the patched llama.cpp runtime's slot bank"

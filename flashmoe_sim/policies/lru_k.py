@@ -76,13 +76,13 @@ def stamp(uses: Any, last: Any, rank: Any, slot: int, key: int, now: int) -> Non
 
 @dataclass(frozen=True)
 class LruK(EvictingPolicy):
-    """Evict the expert whose K-th last use is oldest; one used less than K times goes before all others.
+    """Evict the expert whose K-th last use is oldest; experts with fewer than K uses go first.
 
     k: which of the last uses counts; 1 is LRU.
-    correlated: a hit so many uses after the expert's last one, or fewer, belongs to that one: it is no use of its own,
-        and the time between them does not count as time between uses. Experts used so recently go last.
-    history: `keep` remembers the uses of every expert for the whole run (the paper forgets them after a while),
-        `restart` begins anew with each install.
+    correlated: a hit within so many uses of the expert's last one belongs to that use. The time between the two does
+        not count as time between uses, and experts used so recently go last.
+    history: `keep` remembers every expert's uses for the whole run, `restart` since the install. The paper forgets them
+        after a while.
     """
 
     name: ClassVar[str] = "lru-k"

@@ -46,7 +46,7 @@ def declines(state: Any, slot: int, key: int, now: int, upcoming: int) -> bool:
 
 @dataclass(frozen=True)
 class Min(EvictingPolicy):
-    """Evict what is used furthest in the future; decline to admit what is used later still (Belady, bypass)."""
+    """Evict the furthest next use; do not admit an expert whose next use is later still (Belady, bypass)."""
 
     name: ClassVar[str] = "min"
     contracts: ClassVar[tuple[str, ...]] = ("atomic", "sequential")
@@ -70,7 +70,7 @@ class Min(EvictingPolicy):
 
 @dataclass(frozen=True)
 class MinForced(Min):
-    """Evict what is used furthest in the future, but admit every miss first (Belady, forced)."""
+    """Evict the furthest next use, but admit every miss first (Belady, forced)."""
 
     name: ClassVar[str] = "min:forced"
     contracts: ClassVar[tuple[str, ...]] = ("runtime", "protected", "atomic", "sequential")

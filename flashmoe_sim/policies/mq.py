@@ -86,16 +86,17 @@ def on_evict(state: Any, slot: int, key: int) -> None:
 
 @dataclass(frozen=True)
 class Mq(EvictingPolicy):
-    """Evict the oldest use from the lowest of eight lists by how often an expert was used (multi-queue).
+    """Evict the least recently used expert of the lowest of eight lists; more uses mean a higher list (multi-queue).
 
     The n-th use of an expert puts it at the recent end of list floor(log2 n), of list 7 at most. Before each request of
     the pool, the oldest of every list but the lowest is looked at: where it entered the list more than `life_time`
     requests ago it goes to the recent end of the list below, and has as long again. The victim is the oldest of the
     lowest list with one that may be evicted. Uses are counted on while an expert is resident or among those evicted
-    last, four times as many as the bank has slots; what was evicted earlier starts anew.
+    last, four times as many as the bank has slots; what was evicted earlier starts again.
 
-    life_time: requests; 0 for twice the slots of the bank. The paper fits it to the trace while it runs. On the bundled
-        traces lives of one and two bank sizes missed least, of those from a half to sixteen.
+    life_time: requests until an unused expert drops a list; 0: twice the slots of the bank. The paper fits it to the
+        trace while it runs. On the bundled traces lives of one and two bank sizes missed least, of those from a half to
+        sixteen.
     """
 
     name: ClassVar[str] = "mq"

@@ -14,10 +14,10 @@ from flashmoe_sim.policies.base import Candidates, PinningPolicy
 
 @dataclass(frozen=True)
 class Placed(PinningPolicy):
-    """Hold every expert of as many layers as fit into one bank for all, and none of the others; nothing moves.
+    """Hold all experts of as many layers as fit one bank, and none of the other layers.
 
-    from_end: which layers come first, one after another up to the first that does not fit: the `low` ones, or the
-        `high` ones. llama.cpp's own fit and ik_llama.cpp's --n-cpu-moe leave the low layers on the GPU, llama.cpp's
+    from_end: which layers come first, `low` or `high` ones. They follow one another up to the first that does not fit.
+        The fit of llama.cpp and ik_llama.cpp's --n-cpu-moe leave the low layers on the GPU, llama.cpp's
         --n-cpu-moe the high ones.
     """
 

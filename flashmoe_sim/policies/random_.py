@@ -35,9 +35,9 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
 
 @dataclass(frozen=True)
 class Random(EvictingPolicy):
-    """Evict any resident, each equally likely.
+    """Evict a random resident.
 
-    seed: the run is the same for the same seed; every pool starts from it.
+    seed: seed of the draw; every pool starts from it.
     """
 
     name: ClassVar[str] = "random"

@@ -98,21 +98,21 @@ def on_evict(state: Any, slot: int, key: int) -> None:
 
 @dataclass(frozen=True)
 class S3Fifo(EvictingPolicy):
-    """Evict from a small queue what was hit less than twice, else from a main queue what has no hit left (S3-FIFO).
+    """Evict from a small queue an expert hit less than twice, else from a main queue one with no hit left (S3-FIFO).
 
     A new expert enters the small queue, or the main one where its key is on the ghost list, which it then leaves. Up to
-    three hits are counted since it entered. Where the small queue has its share or more, not counting a newcomer that a
+    three hits are counted since it entered. If the small queue has its share or more, not counting a newcomer that a
     contract installs before it asks for the victim, its oldest is taken: hit twice or more, it goes to the main queue
     as the newest, with its count back at 0, and the next is taken; the first with fewer hits is evicted and its key
-    goes on the ghost list. Where that finds none, or the small queue has less, the oldest of the main queue is taken:
-    with hits left it loses one and becomes the newest, without it is evicted and not remembered. Where the main queue
+    goes on the ghost list. If that finds none, or the small queue has less, the oldest of the main queue is taken:
+    with hits left it loses one and becomes the newest, without it is evicted and not remembered. If the main queue
     has none that may be evicted, the small one is next. Residents that may not be evicted are passed over, with place
     and count as they were. The ghost list remembers as many keys as the main queue has slots.
 
     In Algorithm 1 a promotion that overfills the main queue evicts from there too, at once; here, as in libCacheSim, a
     call for a victim evicts one expert, and the main queue is next when another is needed.
 
-    small: share of the bank for the small queue; slots are rounded down, one at least and one less than all.
+    small: share of the bank for the small queue. The slots are rounded down: at least one, at most all but one.
     """
 
     name: ClassVar[str] = "s3fifo"

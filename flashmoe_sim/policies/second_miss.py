@@ -29,12 +29,12 @@ def admits(state: Any, key: int, now: int) -> bool:
 
 @dataclass(frozen=True)
 class SecondMiss(EvictingPolicy):
-    """LRU that installs an expert on its second miss within a window; the first is served without.
+    """LRU that installs an expert on its second miss within a window.
 
     A miss that comes too late counts as a first one, and so does the first after an eviction. Empty slots make no
     difference.
 
-    window: steps within which the second miss must follow; of 4, 8, 16 … 1024 the default hits most in banks of a
+    window: steps within which the second miss must follow. Of 4, 8, 16 … 1024 the default hits most in banks of a
         quarter of the experts, on average over the bundled traces.
     """
 

@@ -44,7 +44,7 @@ def on_evict(state: Any, slot: int, key: int) -> None:
 
 @dataclass(frozen=True)
 class Sieve(EvictingPolicy):
-    """Evict the first expert without a hit that a hand finds, which moves from old to new and clears what it passes.
+    """Evict the first expert without a hit that a hand meets as it moves from old to new and clears hits.
 
     A queue in the order of installs, in which nothing ever moves, with a bit for each resident that a hit sets. The
     hand stands at the oldest at first; it clears set bits on its way to newer ones, evicts the first it finds clear and

@@ -48,13 +48,13 @@ def on_evict(state: Any, slot: int, key: int) -> None:
 
 @dataclass(frozen=True)
 class Slru(EvictingPolicy):
-    """Evict the oldest use among those not hit since they came in; the others are protected (segmented LRU).
+    """Evict the least recently used expert not hit since its install; the others are protected (segmented LRU).
 
-    Two lists by last use. A new expert is on probation, and a hit there makes it protected. Where the protected list is
-    full already, its oldest goes back to probation as the most recent. The victim is the oldest on probation, or where
+    Two lists by last use. A new expert is on probation, and a hit there makes it protected. If the protected list is
+    full already, its oldest goes back to probation as the most recent. The victim is the oldest on probation, or if
     there is none that may be evicted the oldest protected.
 
-    protected: share of the bank that may be protected; the slots are rounded down, one at least and one less than all.
+    protected: share of the bank that may be protected. The slots are rounded down: at least one, at most all but one.
     """
 
     name: ClassVar[str] = "slru"

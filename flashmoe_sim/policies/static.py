@@ -14,12 +14,13 @@ from flashmoe_sim.policies.base import Candidates, ProfiledPolicy
 
 @dataclass(frozen=True)
 class Static(ProfiledPolicy):
-    """Pin the experts of each layer that a profile requests most, by default the same trace; nothing moves.
+    """Pin the experts of each layer that a profile requests most, by default the same trace.
 
-    profile: empty for the trace itself (hindsight); `first-N` for its first N steps; else the file of another trace of
-        the same layers and experts, without ':' and ',' in its path. What is replayed is the whole trace in any case,
-        and what the profile never asks for is not pinned.
-    ties_by: `id` prefers the lower expert number, `first-seen` the one requested earlier (the runtime's estimator).
+    profile: empty for the trace itself (hindsight), `first-N` for its first N steps, or the file of another trace of
+        the same layers and experts. Its path has no ':' or ','. The whole trace is replayed in any case, and experts
+        that the profile never requests are not pinned.
+    ties_by: between equal counts, `id` takes the lower expert number, `first-seen` the earlier request (the runtime's
+    estimator).
     """
 
     name: ClassVar[str] = "static"
@@ -49,7 +50,7 @@ class Static(ProfiledPolicy):
 
 @dataclass(frozen=True)
 class StaticGlobal(ProfiledPolicy):
-    """Pin the experts with the most requests per byte over all layers, as many as the budget holds.
+    """Pin the experts with the most requests per byte over all layers, up to the budget.
 
     profile: as for `static`.
     """

@@ -56,17 +56,17 @@ def on_evict(state: Any, slot: int, key: int) -> None:
 
 @dataclass(frozen=True)
 class TwoQ(EvictingPolicy):
-    """Evict the oldest install of a queue for newcomers; what is asked for again after leaving it enters an LRU list.
+    """Evict the oldest newcomer; an expert missed again after it left the newcomers' queue enters an LRU list.
 
     A new expert enters the queue A1in, where hits move nothing. One that left A1in is remembered in the queue of keys
     A1out; missed while it is remembered, it is forgotten there and enters the list Am, kept by last use. The victim is
     the oldest of A1in while that has more than its share, not counting a newcomer that a contract installs before it
-    asks for the victim, and else the oldest use of Am; where the list in turn has none that may be evicted, it is that
+    asks for the victim, and else the oldest use of Am; if the list in turn has none that may be evicted, it is that
     of the other. What leaves A1in is remembered for either reason, what leaves Am is not. The key missed is forgotten
     before its victim is remembered, so that it is not pushed out of A1out by it.
 
-    a1in: share of the bank for A1in; slots are rounded down, one at least and one less than all.
-    a1out: keys that A1out remembers, in bank sizes; rounded down, one at least.
+    a1in: share of the bank for A1in. The slots are rounded down: at least one, at most all but one.
+    a1out: keys that A1out remembers, in bank sizes. They are rounded down to at least one.
     """
 
     name: ClassVar[str] = "2q"

@@ -94,7 +94,7 @@ def settle(link: Any, part: Any, size: Any) -> None:
 
 @dataclass(frozen=True)
 class WTinyLfu(EvictingPolicy):
-    """Admit to the main region, past a small window, only what is used more often than what it would displace.
+    """Admit an expert from a small window to the main region only if it is used more often than its victim.
 
     A new expert comes to the window; the main region is an SLRU: what is hit in its probation is promoted to its
     protected part (80 %), whose oldest goes back to probation where there are too many. While the main region has room,
@@ -105,9 +105,9 @@ class WTinyLfu(EvictingPolicy):
     Uses are counted exactly, hits and misses of every expert, where the paper has a sketch of four bits a counter;
     no doorkeeper. After so many uses all counts are halved, and the number of uses with them.
 
-    window: share of the bank for new experts, of which a bank of two or more has at least one slot (the paper's 1 %,
-        for which one slot is enough: all that an expert in the window can gain is its count).
-    sample: uses before counts are halved, in times the bank.
+    window: share of the bank for new experts. A bank of two or more slots has at least one for them. The paper's 1 %
+        and one slot are enough: all that an expert in the window can gain is its count.
+    sample: uses before counts are halved, in bank sizes.
     """
 
     name: ClassVar[str] = "w-tinylfu"

@@ -63,13 +63,13 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
 
 @dataclass(frozen=True)
 class Window(EvictingPolicy):
-    """Evict the oldest last use among experts with less than a tenth of the last 256 accesses.
+    """Evict the least recently used expert that has less than a tenth of the last 256 accesses.
 
     If all that may be evicted have that share, the oldest last use of them. Accesses are the requests of the pool, hits
     and misses; the share is of the whole window even while fewer accesses have been seen. This is DALI's policy in the
     form that tinyserve gave it.
 
-    window: accesses counted. share: from this share of `window` on an expert is protected.
+    window: accesses counted. share: an expert with this share of `window` is protected.
     """
 
     name: ClassVar[str] = "window"

@@ -107,14 +107,14 @@ def nearest_steps(
 
 @dataclass(frozen=True)
 class Eam(PastOnly):
-    """After every call, the next layers prefetch what they asked for in the past step most like this one so far.
+    """After every call, prefetch for the next layers what they asked for in the most similar past step.
 
     A step is an expert activation matrix: which experts each layer asked for. The stored matrix with the largest cosine
     to the layers known so far is followed; of equals the most recent. The next layer takes as many experts as `width`,
     the one after it half of them, then a third, and so on, each in the order of its router.
     MoE-Infinity stores a matrix per request and adds up its steps; a trace of one text has one request, so the steps
     themselves are stored here.
-    stored: past steps kept. reach: layers ahead. width: experts for the next layer; 0 for as many as a token uses.
+    stored: past steps kept. reach: layers ahead. width: experts for the next layer; 0: as many as a token uses.
     """
 
     name: ClassVar[str] = "eam"

@@ -65,9 +65,9 @@ def hottest(row: Any, ends: Any, offset: Any, expert: Any, width: int, count: An
 
 @dataclass(frozen=True)
 class Hot(PastOnly):
-    """After every step, each layer prefetches the experts that it asked for most often so far.
+    """After every step, each layer prefetches its most requested experts so far.
 
-    width: how many; 0 for as many as a token uses. Equal counts: the lower expert number.
+    width: experts prefetched; 0: as many as a token uses. Equal counts: the lower expert number.
     """
 
     name: ClassVar[str] = "hot"

@@ -98,11 +98,11 @@ def take_best(score: Any, width: int, out: Any, at: int) -> int:
 
 @dataclass(frozen=True)
 class Markov(PastOnly):
-    """After every call, its layer prefetches the experts that most often followed these in its next call.
+    """After every call, prefetch the experts of its layer that most often followed those of the call.
 
     Learnt while the trace runs, from its past only: a first-order table of expert pairs for each layer, counted once
     per pair of calls. An expert's score is the sum over the experts of the current call.
-    width: how many; 0 for as many as a token uses. Equal scores: the lower expert number.
+    width: experts prefetched; 0: as many as a token uses. Equal scores: the lower expert number.
     """
 
     name: ClassVar[str] = "markov"

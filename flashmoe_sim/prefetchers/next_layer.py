@@ -13,11 +13,11 @@ from flashmoe_sim.prefetchers.markov import Markov
 
 @dataclass(frozen=True)
 class NextLayer(Markov):
-    """After every call, the next layer prefetches its experts that most often went with these in one step.
+    """After every call, prefetch the experts of the next layer that most often went with those of the call.
 
     A stand-in for speculating with the next layer's gate, for which a trace would have to hold hidden states. Learnt
     while the trace runs, from its past only, as `markov` is, but between neighbouring layers of the same step.
-    width: how many; 0 for as many as a token uses. Equal scores: the lower expert number.
+    width: experts prefetched; 0: as many as a token uses. Equal scores: the lower expert number.
     """
 
     name: ClassVar[str] = "next-layer"

@@ -13,7 +13,7 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 @dataclass(frozen=True)
 class NoPrefetch(Prefetcher):
-    """Read nothing ahead."""
+    """Prefetch nothing."""
 
     name: ClassVar[str] = "none"
     contracts: ClassVar[tuple[str, ...]] = ("runtime", "protected", "atomic", "sequential")

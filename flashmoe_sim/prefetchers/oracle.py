@@ -24,7 +24,7 @@ def steps_ahead(trace: RoutingTrace, steps: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Oracle1(Prefetcher):
-    """After every call, prefetch what the next routed call will ask for.
+    """After every call, prefetch what the next call asks for.
 
     The first call is prefetched before the run. Under the contract `runtime` this is the runtime's `oracle-prefetch`.
     """
@@ -41,9 +41,9 @@ class Oracle1(Prefetcher):
 
 @dataclass(frozen=True)
 class OracleW(Prefetcher):
-    """After every step, prefetch what the step that is `steps` ahead will ask for, all layers in order.
+    """After every step, prefetch what the step `steps` ahead asks for.
 
-    steps: how many steps ahead; 1 is the very next one. The first `steps` steps are prefetched before the run.
+    steps: how many steps ahead. The first `steps` steps are prefetched before the run.
     """
 
     name: ClassVar[str] = "oracle-w"

@@ -54,11 +54,11 @@ def mix(row: Any, offset: Any, expert: Any, n_experts: Any, drawn: Any, wrong: A
 
 @dataclass(frozen=True)
 class Synthetic(Prefetcher):
-    """After every step, prefetch a part of what the next one will ask for, and some experts that it will not.
+    """After every step, prefetch a share of the next step's experts, and some wrong ones.
 
-    recall: the chance that an expert that will be asked for is predicted, each drawn on its own.
-    extra: wrong experts predicted for each call, each equally likely, after the right ones.
-    steps: how many steps ahead. seed: the predictions are the same for the same seed.
+    recall: the chance that an expert of the step is predicted, drawn for each.
+    extra: wrong experts predicted for each call, at random, after the right ones.
+    steps: how many steps ahead. seed: seed of the draws.
     """
 
     name: ClassVar[str] = "synthetic"

@@ -64,7 +64,7 @@ def _run(found: Recommendation) -> Section:
             f"{three(seconds)} s."
         )
     parts: list[str | Table | Command] = [first, Command(best.launch.line), *_words(best.launch)]
-    parts.append(f"It takes {memory(best)}{_mapped(found)}. The flags are those of {best.system.version}.")
+    parts.append(f"It takes {memory(best)}{_mapped(found)}. The flags are from {best.system.version}.")
     files_gib = (found.case.model.routed_bytes + found.case.dense_bytes) / GIB
     parts.append(f"The model takes {files_gib:,.1f} GiB of storage.")
     if (best.aliased_share or 0.0) >= SMALLEST_ALIASING:
@@ -174,8 +174,8 @@ def _settings(found: Recommendation) -> Section:
         )
     for one in found.fewer:
         parts.append(
-            f"top_k: {one.system.spec} takes fewer experts a token than the model's {found.case.model.top_k}: "
-            f"{speed(one)}, {_gain(found, one)}. It changes the text: judge its quality yourself."
+            f"top_k: {one.system.spec} uses fewer experts a token than the model's {found.case.model.top_k}: "
+            f"{speed(one)}, {_gain(found, one)}. It changes the text, so judge the quality yourself."
         )
     if found.by_layer is not None:
         parts.append(_slots_by_layer(found.by_layer))
@@ -184,12 +184,16 @@ def _settings(found: Recommendation) -> Section:
 
 def _slots_by_layer(banks: LayerBanks) -> str:
     """What slots shared out by layer would bring; no engine takes them yet."""
-    held = "" if banks.held_out is None else f", and {_fewer(banks.held_out)} on a half that they were not chosen for"
+    held = (
+        ""
+        if banks.held_out is None
+        else f", and {_fewer(banks.held_out)} on a half of the trace that they were not chosen for"
+    )
     speed = ""
     if banks.speed is not None and banks.speed.gain is not None:
         speed = f", {banks.speed.gain:+.1%} speed"
     return (
-        f"Slots shared out by layer in the same memory, which the engine does not take, would miss "
+        f"Slots by layer in the same memory, for which the engine has no option, would miss "
         f"{_fewer(banks.avoided)} on this trace{speed}{held}: `sim allocate` has them."
     )
 
@@ -220,10 +224,10 @@ def _waits(found: Recommendation) -> Section:
     machine = found.case.machine
     unit = machine.gpu or machine.cpu
     if unit is None or unit.weights_gb_s is None:
-        return Section("What holds it back", (said, "The machine was fitted without the rates of its parts."))
+        return Section("What holds it back", (said, "The machine was fitted without rates for its parts."))
     helps = [one for one in found.levers if one.gain >= SMALLEST_GAIN][:LEVERS]
     if not helps:
-        return Section("What holds it back", (said, "No single change of the machine brings 3 %."))
+        return Section("What holds it back", (said, "No single change of the machine gains 3 %."))
     rows = tuple((one.change, three(one.after.tok_s or 0.0), _interval(one.after), f"{one.gain:+.0%}") for one in helps)
     heads = (("one change, with the same engine", "left"), ("tok/s", "right"), ("90 %", "right"), ("", "right"))
     if three(before := helps[0].before.tok_s or 0.0) != three(found.best.best.tok_s or 0.0):

@@ -42,7 +42,7 @@ def capacities(workload: Workload, setup: Setup) -> list[Capacity]:
     pools = workload.pools(setup.scope)
     if bank.budget_bytes is not None:
         if sizes is None:
-            raise BadInput(f"bank {bank}: a bank in bytes needs to know what an expert weighs; give --model")
+            raise BadInput(f"bank {bank}: a bank in bytes needs the size of an expert; give --model")
         banks = _byte_banks(bank.budget_bytes, sizes, setup, pools)
     else:
         slots = layer_slots(workload, bank)

@@ -170,7 +170,7 @@ def fit(trace: RoutingTrace, geometry: ModelGeometry | None) -> Workload:
 
 
 def find_geometry(trace: str | Path, model: str | Path | None) -> ModelGeometry | None:
-    """What an expert of a trace costs: by the model given, else by that of the catalogue; None where neither tells."""
+    """What an expert of a trace costs: by the model given, else by that of the catalogue; None if neither has it."""
     _, bundled = find_trace(trace)
     model = model or (bundled.model if bundled else None)
     return None if model is None else load_model(model)

@@ -232,7 +232,7 @@ class System(ABC):
             found = "no GPU" if machine.gpu is None else machine.api or "a GPU whose api its file does not say"
             return f"needs {' or '.join(self.apis)}; the machine has {found}"
         if machine.gpus > 1 and not self.several_gpus:
-            return f"was read for one GPU; the machine has {machine.gpus}"
+            return f"is known for one GPU only; the machine has {machine.gpus}"
         if self.archs and model.arch not in self.archs:
             return f"works for {', '.join(self.archs)} only; {model.name} is {model.arch or 'of an unknown kind'}"
         if self.shape is not None and self.shape != (len(model.layers), case.n_experts):

@@ -27,9 +27,9 @@ class BigMoeOnEdge(System):
     A cache that is smaller than what one token uses in all layers, by a layer or more, hits nothing: the layer that is
     needed next is the one whose experts are thrown out.
 
-    cache_mib: of the cache. 0: what RAM leaves beside 1536 MiB, dense weights and context, at least 1500. The engine's
-        own `auto` leaves dense weights out of account, and so asks for more than there is.
-    top_k: experts of a token. 0: the model's.
+    cache_mib: size of the cache; 0: what RAM leaves beside 1536 MiB, dense weights and context, at least 1500. The
+        engine's own `auto` ignores dense weights, and so asks for more than there is.
+    top_k: experts of a token; 0: the model's.
     """
 
     name: ClassVar[str] = "big-moe-on-edge"

@@ -27,7 +27,7 @@ def bundled(model: ModelGeometry) -> tuple[Workload, str] | None:
     own = next((name for name, entry in catalog().items() if entry.model == model.name.partition(":")[0]), None)
     if own is None:
         return None
-    note = f"the bundled trace {own} is used; one of your own work may route otherwise: `sim trace capture`"
+    note = f"the bundled trace {own} is used; your own work may route differently: `sim trace capture`"
     return prepare(load_trace(own), model), note
 
 
@@ -41,8 +41,8 @@ def borrow(model: ModelGeometry) -> tuple[Workload, str]:
     assert shape is not None
     made, _ = alike(source, tokens=TOKENS, shape=shape)
     note = (
-        f"no trace of {model.name} is at hand: popularity and overlap are those of {source.name}, whose model has the "
-        "nearest shape, and the intervals are wider for it; record one with `sim trace capture`"
+        f"no trace of {model.name} is at hand: popularity and overlap come from {source.name}, whose model has the "
+        "nearest shape, and the intervals are wider; record one with `sim trace capture`"
     )
     return prepare(made.with_(name=f"like {source.name}"), model), note
 

@@ -39,8 +39,8 @@ class BoundedInsert(System):
     Only calls of one token use the slots; prompts take llama.cpp's ordinary way. Here the CPU computes misses after the
     GPU's hits, as the scheduler runs one after the other. The engine uploads between two tokens, here the call waits.
 
-    slots: of each layer. 0: as many as the GPU has room for; the engine has no cache unless slots are given.
-    inserts: experts that a layer takes in for a token, at most.
+    slots: in each layer; 0: as many as the GPU has room for. The engine has no cache unless slots are given.
+    inserts: most experts that a layer takes in for a token.
     """
 
     name: ClassVar[str] = "bounded-insert"

@@ -138,7 +138,7 @@ def case_of(
     unit = machine.gpu or machine.cpu
     if model.dense_bytes is None and (unit is None or unit.weights_gb_s is not None):
         raise BadInput(
-            f"{model.name}: does not tell its weights outside the routed experts, which every token streams; "
+            f"{model.name}: does not record its dense weights, which every token reads; "
             "give them (--dense 5GiB), or a GGUF or a named model as --model"
         )
     return Case(model, machine, kv_bytes, context)

@@ -37,8 +37,8 @@ class Crow(System):
     The engine empties its tier by CLOCK or in the order of arrival; here the expert read longest ago goes, and the tier
     is full when the run begins. Without a tier, misses are read past the page cache.
 
-    slots: of each layer. 0: as many as the GPU has room for, as its authors choose them.
-    tier_gib: of the tier. 0: none. -1: half of the RAM, as the published setting has 32 of 63 GiB.
+    slots: in each layer; 0: as many as the GPU has room for, as its authors choose them.
+    tier_gib: size of the tier; 0: none; -1: half of the RAM. The published setting has 32 of 63 GiB.
     """
 
     name: ClassVar[str] = "crow"

@@ -55,7 +55,7 @@ def _why_not(case: Case, system: System) -> str:
 
 
 def _least_bytes(system: System, case: Case) -> int | None:
-    """What the smallest size of a system keeps, where nothing but memory is in its way."""
+    """What the smallest size of a system keeps, if only memory is in its way."""
     try:
         if system.why_not(case):
             return None

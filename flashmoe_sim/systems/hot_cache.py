@@ -50,18 +50,18 @@ class HotCache(System):
 
     Prompts of 256 tokens and more are copied to the GPU by the program; here the CPU computes their misses. A GPU that
     CUDA does not program computes hits before the CPU computes misses, not beside.
-    max_mib: of the cache, in MiB. -1, the program's automatic rule: the GPU memory beside weights and context, less
-        1024 MiB. In the program 0, its default, is off.
+    max_mib: size of the cache; -1: the GPU memory beside weights and context, less 1024 MiB. That is the program's
+        automatic rule; its default, 0, is off.
     weighting: how experts are scored: flat, balanced, pressure, smooth or time.
-    layer_curve: how strong the weights of layers are, 0 to 1; flat and balanced have none.
-    update_rate: share of the hot set that may be exchanged after each request; 0 for none.
-    profile: what the scores are counted in: `half`, the first half of the trace, and its second half is timed; `all`,
-        the whole trace, by hindsight; else a profile in JSON, as the program or `sim trace profile` writes it.
-    revision: `head`, 04c100386 of June 2026, or `may`, which leaves room empty that the profile does not fill.
+    layer_curve: the strength of the layers' weights, 0 to 1. Flat and balanced have none.
+    update_rate: share of the hot set that may be exchanged after each request; 0: none.
+    profile: what is scored: `half` (the first half of the trace; the second is timed), `all` (the whole trace, by
+        hindsight), or a profile in JSON. The program or `sim trace profile` writes such a profile.
+    revision: `head` (04c100386 of June 2026) or `may`, which leaves room empty that the profile does not fill.
     """
 
     name: ClassVar[str] = "hot-cache"
-    title: ClassVar[str] = "hot experts of a profile"
+    title: ClassVar[str] = "Hot experts of a profile"
     engine: ClassVar[str] = "llama.cpp, adrianhoehne's fork"
     source: ClassVar[str] = f"adrianhoehne/llama.cpp {COMMIT}: src/moe-hot-cache, common/arg.cpp:2426-2610"
     keeps: ClassVar[str] = "copies of the profile's best experts in GPU memory"

@@ -35,14 +35,14 @@ class HotWindow(System):
     """The experts used most in the last window of decodes are also on the GPU; the CPU computes misses in parallel.
 
     Long prompts that pass the hot set by are copied to the GPU by the program; here the CPU computes them.
-    slots: hot experts of each layer. 0: as many as GPU memory holds beside the rest; the program itself has no such
-        rule, and without its flag the hot set is off.
+    slots: hot experts of each layer; 0: as many as the GPU has room for. The program itself has no such rule, and
+        without its flag the hot set is off.
     interval: decodes after which the hot set changes.
-    bypass_tokens: calls of more tokens pass the hot set by; 0: none do.
+    bypass_tokens: calls of more tokens bypass the hot set; 0: none do.
     """
 
     name: ClassVar[str] = "hot-window"
-    title: ClassVar[str] = "hot experts of a window of decodes"
+    title: ClassVar[str] = "Hot experts of a window of decodes"
     engine: ClassVar[str] = "llama.cpp, ParmesanParty's fork"
     source: ClassVar[str] = "ParmesanParty/llama.cpp 73bfef6, 7c29c6c: common/arg.cpp, llama_moe_hot_cache_post_decode"
     keeps: ClassVar[str] = "copies of each layer's most used experts in GPU memory"

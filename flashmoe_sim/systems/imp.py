@@ -40,10 +40,10 @@ class Imp(System):
 
     A call that asks for more experts than a layer has slots passes the slots over: it uploads all and leaves none.
 
-    slots: experts of each layer; the engine counts three slots an expert, one for each projection. 0: what `percent` of
-        the free GPU memory holds.
-    percent: of the free GPU memory.
-    pinned: whether experts are copied into pinned RAM at load; else they are copied from the mapped file.
+    slots: experts of each layer; 0: what `percent` of the free GPU memory holds. The engine counts three slots an
+        expert, one for each projection.
+    percent: share of the free GPU memory, in per cent.
+    pinned: whether experts are copied into pinned RAM at load. Otherwise they are copied from the mapped file.
     """
 
     name: ClassVar[str] = "imp"

@@ -60,11 +60,11 @@ class KTransformers(System):
     """The GPU holds a fixed share of the experts, and the CPU computes misses in parallel.
 
     Several GPUs share out every tensor; here they compute at the speed of one.
-    The engine's `random` placement and its dynamic one, which places anew during long prompts, are left out.
+    The engine's `random` placement and its dynamic one, which places again during long prompts, are left out.
 
-    experts: of each layer on the GPU, on average. 0: as many as it has room for; the engine needs a number.
-    strategy: `uniform`, the first of each layer, whose choice the engine does not explain; `frequency`, those of all
-        layers that a profile asks for most; `front-loading`, from the first layer on.
+    experts: experts of each layer on the GPU, on average; 0: as many as it has room for. The engine needs a number.
+    strategy: `uniform` (the first of each layer), `frequency` (the most requested of a profile) or `front-loading`
+        (from the first layer on). The engine does not explain the choice of `uniform`.
     profile: of `frequency`, as for `static-profile`.
     """
 

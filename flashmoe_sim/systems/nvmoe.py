@@ -35,8 +35,8 @@ class Nvmoe(System):
     Experts of the call at hand are never evicted. The engine keeps one list for each size and format of experts; here
     one list holds all. Its reads ahead by the next layer's router, 4 to 7 % of speed where it reads most, are left out.
 
-    cache_mib: of the cache, at least every expert of the largest layer. 0: all experts, or else what the GPU has room
-        for, in steps of 256, as its planner gives it.
+    cache_mib: size of the cache; 0: all experts, or what the GPU has room for, in steps of 256. It must hold every
+        expert of the largest layer.
     """
 
     name: ClassVar[str] = "nvmoe"

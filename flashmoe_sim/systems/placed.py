@@ -54,12 +54,12 @@ class Placed(System):
     Several GPUs take whole layers one after another, and --n-cpu-moe does not move the cuts between them, so that it
     empties the first GPU. The dense weights count as equal in all layers here, the output as one layer more.
 
-    cpu_layers: layers whose experts are on the CPU, as `--n-cpu-moe` counts them: from layer 0 on, layers without
-        experts too. -1: as few as `--fit`, the default, needs; it fills the GPU from the low layers on.
+    cpu_layers: layers whose experts are on the CPU, from layer 0 on; -1: as few as `--fit`, the default, needs.
+        `--n-cpu-moe` counts layers without experts too. `--fit` fills the GPU from the low layers on.
     ot: an argument of `-ot` that decides instead, such as exps=CPU.
-    ts: shares of the number of layers, whatever they weigh, that several GPUs take, as `-ts` has them, such as 3/1.
-        Empty: the engine's default, equal for equal GPUs, or if that does not fit, a cut that does. With -1 for
-        cpu_layers, --fit cuts.
+    ts: shares of the layers for several GPUs, as in `-ts`, such as 3/1; empty: the engine's default. Shares are of the
+        number of layers, whatever they weigh. The default is equal for equal GPUs, or if that does not fit, a cut that
+        does. With -1 for cpu_layers, --fit cuts.
     """
 
     name: ClassVar[str] = "placed"

@@ -17,8 +17,8 @@ class PlacedIk(Placed):
 
     Of several GPUs each gives up its last layers, as many as its share of all layers comes to.
 
-    cpu_layers: layers whose experts are on the CPU, as its `--n-cpu-moe` counts them since August 2026.
-        -1: as few as leave the others room; the engine's own --fit is off by default.
+    cpu_layers: layers whose experts are on the CPU, from the last on; -1: as few as leave the others room. The engine's
+        `--n-cpu-moe` counts so since August 2026, and its --fit is off by default.
     ot: an argument of `-ot` that decides instead.
     ts: as for `placed`.
     """

@@ -63,19 +63,19 @@ class SlotBank(System):
     The bank of a GPU that CUDA, ROCm or Vulkan programs is in RAM, where the CPU computes the experts: the engine maps
     it there, and only Metal computes from such a mapping. For gemma4 alone it goes without, with slots on the GPU.
 
-    mode: as --moe-mode. `resident-slot-bank` reads the sidecar into RAM at load, and copies misses from there.
-        `resident-bank` has all experts of the sidecar resident, at most 32 GiB; `resident`, alias `stock`, those of the
-        model's file. The oracle modes are the ceilings `all-hit` and `oracle-prefetch` of `sim ceilings`.
-    slots: of each layer. 0: as many as a token routes, the engine's default.
-    top_k: experts of a token. 0: the model's.
-    io_split: most chunks that a tensor family of an expert is read in.
+    mode: a value of `--moe-mode`. `resident-slot-bank` reads the sidecar into RAM at load, and copies misses from
+        there. `resident-bank` has all experts of the sidecar resident, at most 32 GiB; `resident`, alias `stock`, all
+        of the model's file. The oracle modes are the ceilings `all-hit` and `oracle-prefetch` of `sim ceilings`.
+    slots: in each layer; 0: as many as a token routes, the engine's default.
+    top_k: experts of a token; 0: the model's.
+    io_split: most chunks in which a tensor family of an expert is read.
     prefetch: none, temporal, predict-prev or predict-top1.
-    install: `default` reads and uploads one tensor family of one miss after another; `async` reads the next one during
-        an upload, and needs a GPU with a memory of its own; `batched` reads all misses of a call at once; `futures`
-        uploads each family as it arrives, and needs io_split=1.
-    host_bank: whether the bank is in RAM where the engine would have it on the GPU.
-    ubatch: tokens of a prompt that are routed together; the slots must hold all experts that they use, or the program
-        stops. 0: 1 with slots, as its authors run it, and 512 without.
+    install: `default`, `async`, `batched` or `futures`. `default` reads and uploads one tensor family of one miss after
+        another; `async` reads the next one during an upload, and needs a GPU with a memory of its own; `batched` reads
+        all misses of a call at once; `futures` uploads each family as it arrives, and needs io_split=1.
+    host_bank: whether the bank is in RAM even if the engine would have it on the GPU.
+    ubatch: tokens of a prompt that are routed together; 0: 1 with slots and 512 without. The slots must hold all
+        experts that these tokens use, or the program stops. Its authors run it with 1.
     """
 
     name: ClassVar[str] = "slot-bank"

@@ -37,13 +37,13 @@ class SlotRemap(System):
     an expert that the same call needs later. The slots are emptied at each switch between prompt and generation. A miss
     that RAM holds is copied twice here, as reading the mapped file costs about a copy.
 
-    slots: of each layer; the engine takes at least 8 and at most 256.
-    pool_layers: layers that have slots at a time. 0: all. With fewer than the model has nothing is ever hit, since the
-        layer that is needed next is the one that is evicted.
-    preseed: whether what the last layer used is copied into the first layer's slots before its next call, as patch 0022
-        has it: of all layers, only the first follows on a part of the graph without experts. Here the call waits.
-    gtt_mb: MiB that the GPU may take. A model whose file leaves 8192 of them free is not cached: all of it is on the
-        GPU.
+    slots: in each layer; the engine takes at least 8 and at most 256.
+    pool_layers: layers that have slots at a time; 0: all. With fewer than the model has, nothing is ever hit: the layer
+        needed next is the one that was evicted.
+    preseed: whether the last layer's experts are copied into the first layer's slots before its next call (patch 0022).
+        Of all layers, only the first follows a part of the graph without experts. Here the call waits.
+    gtt_mb: MiB that the GPU may take. A model whose file leaves 8192 MiB of them free is not cached: all of it is on
+        the GPU.
     """
 
     name: ClassVar[str] = "slot-remap"

@@ -48,10 +48,9 @@ class StaticProfile(System):
     Prompts are computed by the same two lanes here; the engine copies the CPU's experts of a large batch to the GPU, so
     its prompts are faster.
 
-    slots: experts of each layer on the GPU. 0: as many as it has room for; the engine needs a number.
-    profile: what the most used experts are counted in: `half`, the first half of the trace, and its second half is
-        timed; `all`, the whole trace, which no engine can know; `first-N`, its first N steps; or the file of another
-        trace.
+    slots: experts of each layer on the GPU; 0: as many as it has room for. The engine needs a number.
+    profile: where uses are counted: `half` (the first half of the trace; the second is timed), `all` (the whole trace,
+        by hindsight), `first-N` (its first N steps), or the file of another trace.
     """
 
     name: ClassVar[str] = "static-profile"

@@ -84,13 +84,13 @@ def told(
     alike, if it may be borrowed.
 
     systems: names with settings, objects, or `all`. must_fit: whether to refuse before a trace is borrowed if nothing
-    fits. The other keywords are those of AskedMemory.
+    fits. Other keywords as in AskedMemory.
     Raises BadInput for words that mean nothing, for no model at all, and if nothing fits.
     """
     chosen = parse_systems(systems)
     of = workload.geometry if workload is not None else model
     if of is None:
-        raise BadInput("seconds need to know what an expert weighs; give --model, see `sim model list`")
+        raise BadInput("seconds need the size of an expert; give --model, see `sim model list`")
     notes = list(machine.notes)
     dense_bytes = None if dense is None else asked_size("--dense", dense)
     if dense_bytes is not None:
@@ -134,9 +134,9 @@ def compare_as_told(
     if hit_rate is not None and not 0 <= hit_rate <= 1:
         raise BadInput(f"--hit-rate {hit_rate:g}; expected 0 to 1")
     if workload is not None and hit_rate is not None:
-        raise BadInput("a hit rate says what a trace would; give one of the two")
+        raise BadInput("a hit rate replaces a trace; give one of the two")
     if hit_rate is not None and best:
-        raise BadInput("with one hit rate every setting hits alike, so none is best; give a trace instead")
+        raise BadInput("with one hit rate for every setting, none is best; give a trace instead")
     on = told(workload=workload, model=model, machine=machine, systems=systems, may_borrow=hit_rate is None, **memory)
     rows = compare(
         on.workload,
@@ -151,7 +151,7 @@ def compare_as_told(
         raise nothing_runs(on.case, [(row.system, row.why_not) for row in rows])
     notes = on.notes
     if known := [row.system.name for row in rows if row.hindsight and row.tok_s is not None]:
-        notes = (*notes, f"{', '.join(known)}: the profile is made of this very trace, which flatters it")
+        notes = (*notes, f"{', '.join(known)}: the profile comes from this very trace, which flatters it")
     return Comparison(on.case, rows, notes, on.borrowed)
 
 
@@ -163,7 +163,7 @@ def _context(
     if kv is not None or tokens == 0:
         return asked, []
     if tokens is None and model.attention is None:
-        return asked, ["the context takes no memory here; say what it takes with --kv, such as --kv 2GiB"]
+        return asked, ["the context counts as no memory; give its size, such as --kv 2GiB"]
     if tokens is None:
         asked = replace(asked, tokens=DEFAULT_CONTEXT)
     kind = "" if asked.kv_type == DEFAULT_TYPE else f" in {asked.kv_type}"

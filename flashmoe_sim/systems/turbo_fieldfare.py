@@ -25,7 +25,7 @@ class TurboFieldfare(System):
     Of equally used experts the one used longest ago goes. The engine does not say whether an expert that comes back
     keeps its count; here it does.
 
-    slots: of each layer: 8, 16, 24 or 32.
+    slots: in each layer: 8, 16, 24 or 32.
     """
 
     name: ClassVar[str] = "turbofieldfare"

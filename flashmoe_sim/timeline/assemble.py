@@ -108,7 +108,7 @@ def weights_of(workload: Workload, conditions: Conditions) -> Weights:
     """
     trace, layers = workload.trace, workload.layer_geometry
     if layers is None:
-        raise BadInput(f"{trace.name}: seconds need to know what an expert weighs; give --model")
+        raise BadInput(f"{trace.name}: seconds need the size of an expert; give --model")
     geometry = workload.geometry
     assert geometry is not None
     modelled = sorted(geometry.layers)
@@ -135,7 +135,7 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     """What each kind of work takes on `machine`, for the layers of a model.
 
     A model that is resident through the ordinary loader has no slots for the host to resolve.
-    Where storage and GPU share one memory and reads run under compute, the bytes that are read slow what is computed
+    If storage and GPU share one memory and reads run under compute, the bytes that are read slow what is computed
     meanwhile by as long as the memory takes for them, and are read no faster than that.
     Raises BadInput if the machine lacks what the execution model or computing needs, or the model's dense bytes are not
     known.
@@ -148,7 +148,7 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         _check_fitted(weights, machine)
     if weights.dense_bytes is None and unit.weights_gb_s is not None:
         raise BadInput(
-            f"{weights.name}: does not tell its weights outside the routed experts, which every token streams; "
+            f"{weights.name}: does not record its dense weights, which every token reads; "
             "give them (--dense 5GiB), or a GGUF or a named model as --model"
         )
     dense_bytes = np.array(weights.dense_bytes or (0.0,) * len(layers))

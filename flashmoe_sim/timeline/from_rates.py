@@ -155,7 +155,7 @@ def page_cache_share(
     lately, so the truth is above that; until the page cache has filled it is below.
     """
     if bank is not None and bank.by_layer:
-        raise BadInput(f"{where}: a hit rate is of all layers, so a bank by layer says nothing; give it in bytes")
+        raise BadInput(f"{where}: a hit rate covers all layers, so slots by layer mean nothing; give the bank in bytes")
     slots = 0 if bank is None or bank.slots is None else bank.slots
     budget = 0 if bank is None or bank.budget_bytes is None else bank.budget_bytes
     inside = sum(layer.expert_bytes * min(slots, layer.n_experts) for layer in weights.layers) + budget

@@ -78,7 +78,7 @@ def time_replay(
     execution = conditions.execution
     if setup.policy.has_bank and not execution.has_bank:
         raise BadInput(
-            f"policy {setup.policy.spec}: keeps experts in a bank, and {execution.name} has none; "
+            f"policy {setup.policy.spec}: keeps experts in a bank, but {execution.name} has no bank; "
             "use --policy demand, or another --execution"
         )
     warm_bytes = page_cache_bytes(workload, setup, replay, machine, conditions) if must_fit else 0

@@ -85,14 +85,14 @@ class Checksum:
         """ValueError if what was added is not what the metadata says."""
         for what, number in {"calls": self.calls, "refs": self.refs}.items():
             if about[what] != number:
-                raise ValueError(f"{number} {what}, {about[what]} expected")
+                raise ValueError(f"{number} {what}, expected {about[what]}")
         if CHECKSUM in about and about[CHECKSUM] != self.of({k: v for k, v in about.items() if k != CHECKSUM}):
             raise ValueError("its checksum is of another content: bytes of it changed after it was written")
 
 
 def _exact(name: str, values: NDArray[Any], dtype: Any) -> NDArray[Any]:
     if values.dtype != dtype:
-        raise TypeError(f"{name} is {values.dtype}, {np.dtype(dtype)} expected")
+        raise TypeError(f"{name} is {values.dtype}, expected {np.dtype(dtype)}")
     return np.ascontiguousarray(values)
 
 
@@ -114,7 +114,7 @@ def _check_type(name: str, values: Any, found: Any, dtype: Any) -> None:
     import pyarrow as pa
 
     if found != pa.from_numpy_dtype(dtype) or values.null_count:
-        raise ValueError(f"{name} is {found} with {values.null_count} nulls, {np.dtype(dtype)} expected")
+        raise ValueError(f"{name} is {found} with {values.null_count} nulls, expected {np.dtype(dtype)}")
 
 
 def _offsets(name: str, column: Any) -> NDArray[np.int64]:
@@ -122,6 +122,6 @@ def _offsets(name: str, column: Any) -> NDArray[np.int64]:
     import pyarrow as pa
 
     if not (pa.types.is_large_list(column.type) or pa.types.is_list(column.type)) or column.null_count:
-        raise ValueError(f"{name} is {column.type} with {column.null_count} nulls, lists expected")
+        raise ValueError(f"{name} is {column.type} with {column.null_count} nulls, expected lists")
     lengths = [np.diff(chunk.offsets.to_numpy()) for chunk in column.chunks]
     return np.concatenate([[0], np.cumsum(np.concatenate([np.empty(0, np.int64), *lengths]))]).astype(np.int64)

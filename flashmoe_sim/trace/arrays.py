@@ -113,7 +113,7 @@ def _array(path: Path, content: bytes, name: str) -> NDArray[Any]:
 def _ids(path: Path, array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind not in "iu":
         raise BadInput(
-            f"{path}: {array.dtype} {list(array.shape)}; ids of experts expected, whole numbers. Scores and counts "
+            f"{path}: {array.dtype} {list(array.shape)}; expected ids of experts, whole numbers. Scores and counts "
             "hold no order of tokens: `sim trace synth` makes a trace from a hit curve"
         )
     return array

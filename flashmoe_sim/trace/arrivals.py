@@ -37,5 +37,5 @@ def _seconds(line: bytes, where: str) -> float:
         if value is None:
             raise BadInput(f"{where}: none of the keys {', '.join(FIELDS)}; the time of arrival is expected in one")
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise BadInput(f"{where}: {shown(value)} is not a time; a number of seconds expected")
+        raise BadInput(f"{where}: {shown(value)} is not a time; expected a number of seconds")
     return float(value)

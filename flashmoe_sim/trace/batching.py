@@ -40,9 +40,9 @@ def batched(
     counts decoded tokens among them.
     """
     if concurrency < 1:
-        raise BadInput(f"concurrency {concurrency}; at least 1 request expected")
+        raise BadInput(f"concurrency {concurrency}; expected at least 1 request")
     if prefill_chunk is not None and prefill_chunk < 1:
-        raise BadInput(f"prefill chunks of {prefill_chunk} tokens; at least 1 expected")
+        raise BadInput(f"prefill chunks of {prefill_chunk} tokens; expected at least 1")
     trace = stacked(parts)
     assert trace.sequence is not None
     _, first_call, request = np.unique(trace.sequence, return_index=True, return_inverse=True)
@@ -85,7 +85,7 @@ def _in_steps(arrivals_s: Sequence[float], step_s: float, requests: int) -> NDAr
     since -= since.min()
     if not (since / step_s <= LAST_STEP).all():
         raise BadInput(
-            f"arrivals over {since.max():g} s at {step_s * 1000:g} ms a step; at most {LAST_STEP:,} steps expected"
+            f"arrivals over {since.max():g} s at {step_s * 1000:g} ms a step; expected at most {LAST_STEP:,} steps"
         )
     return np.ceil(since / step_s).astype(np.int64)
 

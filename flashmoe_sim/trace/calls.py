@@ -60,10 +60,10 @@ def pair_array(pairs: Any) -> NDArray[np.int16]:
             return array.astype(np.int16)
     for position, pair in enumerate(pairs):
         if not (isinstance(pair, list) and len(pair) == 2):
-            raise ValueError(f"pair {position} is {_short(pair)}, [layer, expert] expected")
+            raise ValueError(f"pair {position} is {_short(pair)}, expected [layer, expert]")
         for name, value in zip(("layer", "expert"), pair, strict=True):
             if type(value) is not int or not 0 <= value <= ID_MAX:
-                raise ValueError(f"pair {position}: {name} is {_short(value)}, a whole number 0..{ID_MAX} expected")
+                raise ValueError(f"pair {position}: {name} is {_short(value)}, expected a whole number 0..{ID_MAX}")
     raise ValueError("not a list of [layer, expert] pairs")
 
 

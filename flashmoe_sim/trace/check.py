@@ -84,7 +84,7 @@ def _check_arrays(trace: RoutingTrace) -> None:
                 _check_range(name, values, bounds)
     offset = trace.offset
     if offset[0] != 0 or offset[-1] != len(trace.expert):
-        raise ValueError(f"offset goes from {offset[0]} to {offset[-1]}; 0 to {len(trace.expert)} references expected")
+        raise ValueError(f"offset goes from {offset[0]} to {offset[-1]}; expected 0 to {len(trace.expert)} references")
     if (back := offset[1:] < offset[:-1]).any():
         raise ValueError(f"offset goes back at call {back.argmax()}; the references of a call follow those before it")
 
@@ -92,9 +92,9 @@ def _check_arrays(trace: RoutingTrace) -> None:
 def _check_kind(name: str, values: Any, dtype: type[np.generic], *, length: int) -> None:
     if not isinstance(values, np.ndarray) or values.dtype != dtype or values.ndim != 1:
         found = f"{values.dtype} {list(values.shape)}" if isinstance(values, np.ndarray) else type(values).__name__
-        raise ValueError(f"{name} is {found}; an array of {np.dtype(dtype)} expected")
+        raise ValueError(f"{name} is {found}; expected an array of {np.dtype(dtype)}")
     if len(values) != length:
-        raise ValueError(f"{name} has {len(values)} entries; {length} expected")
+        raise ValueError(f"{name} has {len(values)} entries; expected {length}")
 
 
 def _check_range(name: str, values: NDArray[Any], bounds: Bounds) -> None:
@@ -105,10 +105,10 @@ def _check_range(name: str, values: NDArray[Any], bounds: Bounds) -> None:
     if bounds.dtype is np.float32:
         if not (np.isfinite(least) and np.isfinite(most)):  # both are NaN if any value is
             at = int(np.flatnonzero(~np.isfinite(values))[0])
-            raise ValueError(f"{name} {at} is {values[at]}; a finite number expected")
+            raise ValueError(f"{name} {at} is {values[at]}; expected a finite number")
     elif least < bounds.low or most > bounds.high:
         at = int(np.flatnonzero((values < bounds.low) | (values > bounds.high))[0])
-        raise ValueError(f"{name} {at} is {values[at]}; {bounds.low} to {bounds.high} expected")
+        raise ValueError(f"{name} {at} is {values[at]}; expected {bounds.low} to {bounds.high}")
 
 
 def _check_rest(trace: RoutingTrace) -> None:
@@ -118,34 +118,34 @@ def _check_rest(trace: RoutingTrace) -> None:
         if by_layer is None and name != "n_experts":
             continue
         if not isinstance(by_layer, Mapping):
-            raise ValueError(f"{name} is {shown(by_layer, 40)}; a number for each layer expected")
+            raise ValueError(f"{name} is {shown(by_layer, 40)}; expected a number for each layer")
         for layer, value in by_layer.items():
             if not _whole(layer, 0, ID_MAX):
-                raise ValueError(f"{name} has layer {shown(layer, 40)}; a whole number 0 to {ID_MAX} expected")
+                raise ValueError(f"{name} has layer {shown(layer, 40)}; expected a whole number 0 to {ID_MAX}")
             if not _whole(value, bounds.low, bounds.high):
                 raise ValueError(
-                    f"{name} of layer {layer} is {shown(value, 40)}; a whole number {bounds.low} to "
-                    f"{bounds.high} expected"
+                    f"{name} of layer {layer} is {shown(value, 40)}; expected a whole number "
+                    f"{bounds.low} to {bounds.high}"
                 )
         if missing := set(trace.layers) - set(by_layer):
-            raise ValueError(f"{name} says nothing of layer {min(missing)}, which is routed")
+            raise ValueError(f"{name} lacks layer {min(missing)}, which is routed")
     if not isinstance(trace.n_experts_known, bool):
-        raise ValueError(f"n_experts_known is {shown(trace.n_experts_known, 40)}; true or false expected")
+        raise ValueError(f"n_experts_known is {shown(trace.n_experts_known, 40)}; expected true or false")
     if not _whole(trace.top_k, 0, ID_MAX + 1):
-        raise ValueError(f"top_k is {shown(trace.top_k, 40)}; a whole number 0 to {ID_MAX + 1} expected")
+        raise ValueError(f"top_k is {shown(trace.top_k, 40)}; expected a whole number 0 to {ID_MAX + 1}")
     for name in ("format", "name"):
         _check_text(name, getattr(trace, name), most=MOST_NAME)
     if not isinstance(trace.notes, tuple):
-        raise ValueError(f"notes are {shown(trace.notes, 40)}; a tuple of texts expected")
+        raise ValueError(f"notes are {shown(trace.notes, 40)}; expected a tuple of texts")
     for note in trace.notes:
         _check_text("a note", note, most=MOST_NOTE)
 
 
 def _check_text(name: str, text: Any, *, most: int) -> None:
     if not isinstance(text, str):
-        raise ValueError(f"{name} is {shown(text, 40)}; a text expected")
+        raise ValueError(f"{name} is {shown(text, 40)}; expected a text")
     if len(text) > most:
-        raise ValueError(f"{name} has {len(text):,} characters; at most {most:,} expected")
+        raise ValueError(f"{name} has {len(text):,} characters; expected at most {most:,}")
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError(f"{name} is {shown(text, 40)}, which has half a character (a lone surrogate)")
 
@@ -159,7 +159,7 @@ def _check_experts(trace: RoutingTrace) -> None:
     for layer in trace.layers:
         if largest[layer] >= trace.n_experts[layer]:
             raise ValueError(
-                f"layer {layer} asks for expert {largest[layer]}; it has {trace.n_experts[layer]}, counted from 0"
+                f"layer {layer} asks for expert {largest[layer]}; it has {trace.n_experts[layer]}, numbered from 0"
             )
 
 

@@ -92,7 +92,7 @@ def read_rows(
             parts[column.name].append(values[column.name].astype(column.dtype))
         number += block.count(b"\n")
     if not any(map(len, lines)):
-        raise BadInput(f"{path}: holds no complete row after its header; {len(header)} columns expected")
+        raise BadInput(f"{path}: holds no complete row after its header; expected {len(header)} columns")
     whole = {column.name: np.concatenate(parts.pop(column.name)) for column in columns}
     notes = (Note(TORN, f"the last line ({number}) is torn and was dropped"),) if torn else ()
     return Rows(np.concatenate(lines), whole, torn, (*notes, *skipped.notes()))
@@ -172,7 +172,7 @@ def _line_by_line(
 def _row(line: bytes, *, fields: int, wanted: Sequence[tuple[int, Column]]) -> list[float]:
     parts = line.rstrip(b"\r").split(b",")
     if len(parts) != fields:
-        raise ValueError(f"{len(parts)} fields, {fields} expected: {excerpt(line)}")
+        raise ValueError(f"{len(parts)} fields, expected {fields}: {excerpt(line)}")
     return [_value(parts[place].strip(), column) for place, column in wanted]
 
 
@@ -186,4 +186,4 @@ def _value(text: bytes, column: Column) -> float:
             return number
     elif _INTEGER.fullmatch(text) and column.low <= int(text) <= column.high:
         return int(text)
-    raise ValueError(f"{column.name} is {excerpt(text)}, {column.expected} expected")
+    raise ValueError(f"{column.name} is {excerpt(text)}, expected {column.expected}")

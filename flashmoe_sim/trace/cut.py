@@ -43,7 +43,7 @@ def _some_calls(
     if layers is not None:
         if missing := sorted(set(layers) - set(trace.layers)):
             raise BadInput(
-                f"{_name(trace)}: layer {missing[0]} is not in the trace; it has {shown_layers(trace.layers)}"
+                f"{_name(trace)}: layer {missing[0]} is not in the trace, which has {shown_layers(trace.layers)}"
             )
         kept &= np.isin(trace.layer, list(layers))
         name += f", layers {shown_layers(set(layers))}"
@@ -72,13 +72,15 @@ def _some_calls(
 
 def _first_ranks(trace: RoutingTrace, top_k: int) -> RoutingTrace:
     if top_k < 1:
-        raise BadInput(f"top-k {top_k}; at least 1 expected")
+        raise BadInput(f"top-k {top_k}; expected at least 1")
     if trace.format in WITHOUT_RANKS:
-        raise BadInput(f"{_name(trace)}: {trace.format} does not record the router-rank order, so top-k cannot be cut")
+        raise BadInput(
+            f"{_name(trace)}: {trace.format} does not record the router-rank order, so its top-k cannot be cut"
+        )
     length = np.diff(trace.offset)
     unknown = np.flatnonzero(trace.has_refs & (trace.n_tokens < 1) | (length % np.maximum(trace.n_tokens, 1) != 0))
     if len(unknown):
-        raise BadInput(f"{_name(trace)}: the tokens of call {unknown[0]} are unknown, so top-k cannot be cut")
+        raise BadInput(f"{_name(trace)}: the tokens of call {unknown[0]} are unknown, so its top-k cannot be cut")
     width = length // np.maximum(trace.n_tokens, 1)
     if len(too_narrow := np.flatnonzero(trace.has_refs & (width < top_k))):
         narrow = int(too_narrow[0])

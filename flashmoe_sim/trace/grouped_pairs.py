@@ -112,7 +112,7 @@ def _whole(path: Path, document: dict[str, Any], key: str, *, most: int) -> int:
     whole = type(value) is int or (isinstance(value, float) and value.is_integer())
     if not whole or not 0 < value <= most:
         found = "missing" if key not in document else repr(value)
-        raise BadInput(f"{path}: {key} is {found}; a whole number 1..{most} expected")
+        raise BadInput(f"{path}: {key} is {found}; expected a whole number 1..{most}")
     return int(value)
 
 

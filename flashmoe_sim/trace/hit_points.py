@@ -33,7 +33,7 @@ def check_hit_points(points: Iterable[tuple[int, float]], where: str = "curve") 
     before_slots, before = 0, 0.0
     for slots, rate in ascending:
         if slots < 1:
-            raise BadInput(f"{where}: a bank of {slots} slots; at least 1 expected")
+            raise BadInput(f"{where}: a bank of {slots} slots; expected at least 1")
         if not 0 <= rate <= 1:
             raise BadInput(f"{where}: hit rate {rate:g} at bank {slots}; expected 0 to 1, or per cent, such as 58.8%")
         if slots == before_slots:

@@ -25,7 +25,7 @@ def join_calls(trace: RoutingTrace, calls: NDArray[np.int64], steps: NDArray[np.
     Raises BadInput for a step that no i32 holds.
     """
     if steps.max(initial=0) > LAST_STEP:
-        raise BadInput(f"{trace.name or 'trace'}: has {steps.max() + 1:,} steps; at most {LAST_STEP + 1:,} expected")
+        raise BadInput(f"{trace.name or 'trace'}: has {steps.max() + 1:,} steps; expected at most {LAST_STEP + 1:,}")
     layer, step_pass = trace.layer[calls], _passes(trace)[calls]
     order = np.lexsort((layer, step_pass, steps))
     first = run_starts(steps[order], step_pass[order], layer[order])

@@ -101,7 +101,7 @@ def load_trace(
 
     path: a file, a pipe, `-` for stdin, the folder of a recorded run, or a name from the catalogue of bundled traces.
     lenient: skip malformed lines and count them in the notes; read cut-off compressed data up to the cut.
-    format: a name in FORMATS, where the content alone should not decide.
+    format: a name in FORMATS, if the content alone should not decide.
     progress: called after each part with its size, in bytes after decompression.
     hints: what the file does not say itself, for formats that take it.
     Raises BadInput for a file that is missing, empty, of no known format, or malformed.
@@ -197,7 +197,7 @@ def _trace_of(folder: Path) -> Path:
 def find_format(path: Path) -> TraceFormat:
     """The first format that claims the first 64 KiB of the decompressed content.
 
-    Raises BadInput, saying what was found, where there is none.
+    Raises BadInput, saying what was found, if there is none.
     """
     with open_bytes(path) as stream:
         head = stream.read(HEAD_BYTES)

@@ -105,7 +105,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     if ranks > 1 and len(order) < len(keys):
         notes.append(f"{ranks} ranks with the same tokens: taken once")
     elif ranks > 1:
-        notes.append(f"{ranks} ranks joined step by step: each is taken to hold tokens of its own")
+        notes.append(f"{ranks} ranks joined step by step: each is assumed to hold its own tokens")
     return RoutingTrace(
         layer=of_calls,
         n_tokens=n_tokens,
@@ -144,7 +144,7 @@ def _record(line: bytes) -> Record | None:
     except orjson.JSONDecodeError as error:
         raise _NotJson(f"not JSON ({error})") from None
     if not isinstance(record, dict):
-        raise ValueError(f"{shown(record, 40)}; an object expected")
+        raise ValueError(f"{shown(record, 40)}; expected an object")
     if record.get("block") == "mtp":
         return None
     layer = _whole(record, "layer", ID_MAX)
@@ -153,13 +153,13 @@ def _record(line: bytes) -> Record | None:
         widths = {len(token) for token in tokens}  # type: ignore[union-attr]
         ids = list(chain.from_iterable(tokens))  # type: ignore[arg-type]
     except TypeError:
-        raise ValueError(f"top_indices is {shown(tokens, 40)}; a list of expert ids for each token expected") from None
+        raise ValueError(f"top_indices is {shown(tokens, 40)}; expected a list of expert ids for each token") from None
     if len(widths) > 1 or 0 in widths:
         raise ValueError(
-            f"tokens of {' and '.join(map(str, sorted(widths)[:3]))} experts (mixed top-k); one number expected"
+            f"tokens of {' and '.join(map(str, sorted(widths)[:3]))} experts (mixed top-k); expected one number"
         )
     if ids and (set(map(type, ids)) != {int} or min(ids) < 0 or max(ids) > ID_MAX):
-        raise ValueError(f"top_indices is {shown(tokens, 40)}; whole numbers 0 to {ID_MAX} expected")
+        raise ValueError(f"top_indices is {shown(tokens, 40)}; expected whole numbers 0 to {ID_MAX}")
     for key, found in (("num_tokens", len(tokens or ())), ("topk", next(iter(widths), None))):
         if found is not None and key in record and record[key] != found:
             raise ValueError(f"{key} is {shown(record[key], 40)}, but top_indices has {found}")
@@ -171,5 +171,5 @@ def _record(line: bytes) -> Record | None:
 def _whole(record: dict[str, Any], key: str, most: int) -> int:
     value = record.get(key)
     if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f"{key} is {shown(value, 40)}; a whole number 0 to {most} expected")
+        raise ValueError(f"{key} is {shown(value, 40)}; expected a whole number 0 to {most}")
     return value

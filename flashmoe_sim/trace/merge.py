@@ -31,7 +31,7 @@ def union(parts: Sequence[RoutingTrace], *, stagger: int = 0) -> RoutingTrace:
     Raises BadInput for parts of different models.
     """
     if not 0 <= stagger <= LAST_STEP:
-        raise BadInput(f"stagger {stagger} steps; 0 to {LAST_STEP} expected")
+        raise BadInput(f"stagger {stagger} steps; expected 0 to {LAST_STEP}")
     steps = _steps(parts)
     ahead = stagger * np.arange(len(parts))
     shifted = [(step - shift) % count for step, shift, count in zip(steps, ahead, _counts(steps), strict=True)]
@@ -55,7 +55,7 @@ def interleave(parts: Sequence[RoutingTrace], *, every: int) -> RoutingTrace:
     Every part is at least one sequence of its own. Raises as `union`.
     """
     if not 1 <= every <= LAST_STEP:
-        raise BadInput(f"turns of {every} steps; 1 to {LAST_STEP} expected")
+        raise BadInput(f"turns of {every} steps; expected 1 to {LAST_STEP}")
     steps = _steps(parts)
     how = f", {every:,} step{'s' if every > 1 else ''} of each in turn"
     return _merged(parts, _in_turns(steps, every), what="interleaving", how=how)
@@ -129,7 +129,7 @@ def stacked(parts: Sequence[RoutingTrace]) -> RoutingTrace:
 
 
 def _one_model(parts: Sequence[RoutingTrace]) -> dict[str, Any]:
-    """What the parts together say of their model; BadInput, naming two of them, where they contradict each other.
+    """What the parts together say of their model; BadInput, naming two of them, if they contradict each other.
 
     Experts that were only inferred from the ids give way to those recorded, else the largest number counts.
     """

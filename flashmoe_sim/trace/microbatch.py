@@ -21,7 +21,7 @@ def in_micro_batches(trace: RoutingTrace, size: int) -> RoutingTrace:
     Raises BadInput for a size below 1.
     """
     if size < 1:
-        raise BadInput(f"micro-batches of {size} tokens; at least 1 expected")
+        raise BadInput(f"micro-batches of {size} tokens; expected at least 1")
     if not trace.calls:
         return trace
     single = by_token(trace)

@@ -1,4 +1,4 @@
-"""Which steps are prompt and which are decode, where the recording did not say."""
+"""Which steps are prompt and which are decode, if the recording did not say."""
 
 from __future__ import annotations
 

@@ -207,11 +207,11 @@ def _notes(header: Sequence[str], value: dict[str, NDArray[Any]], n_tokens: NDAr
         listed = ", ".join(unread)
         notes.append(f"columns not read: {listed if len(listed) <= 400 else listed[:397] + '...'}")
     if "rank" not in value:
-        notes.append("no rank column: the rows of a token are taken to be in router-rank order")
+        notes.append("no rank column: the rows of a token are assumed to be in router-rank order")
     if "step" not in value and "call" not in value:
         notes.append("no step or call column: a call begins where the layer changes")
         if "rank" not in value and "n_tokens" not in value and n_tokens.max(initial=0) > 1:
-            notes.append("calls with more rows than the most common are taken for several tokens")
+            notes.append("calls with more rows than the most common number are assumed to hold several tokens")
     if unknown := int((n_tokens == 0).sum()):
         notes.append(
             f"tokens unknown and not counted where a call repeats an expert without ranks: {unknown:,} of the calls"

@@ -53,7 +53,7 @@ def with_prompt(trace: RoutingTrace, tokens: int) -> Prompted:
     found = min(tokens, sum(steps))
     if not found:
         raise BadInput(
-            f"{trace.name or 'trace'}: does not say how many tokens its calls have, so there is no prompt to time; "
+            f"{trace.name or 'trace'}: does not record the tokens of its calls, so there is no prompt to time; "
             "give --objective decode, or another trace"
         )
     if MICRO_BATCH <= found < tokens:

@@ -21,7 +21,7 @@ def layer_numbers(count: int, *, moe_only: bool, hints: Hints, where: str) -> tu
     known = hints.moe_layers or (tuple(sorted(hints.model)) if hints.model else None)
     every = np.arange(count)
     if count > ID_MAX + 1:
-        raise BadInput(f"{where}: {count:,} layers; at most {ID_MAX + 1:,} expected: the axes are in another order")
+        raise BadInput(f"{where}: {count:,} layers; expected at most {ID_MAX + 1:,}: the axes are in another order")
     if known is None:
         if not moe_only:
             return every, ()

@@ -180,8 +180,8 @@ def _one_shape(requests: Sequence[Request]) -> tuple[int, int]:
         if request.expert.ndim != 3 or request.expert.dtype.kind not in "iu" or 0 in request.expert.shape[1:]:
             shape = list(request.expert.shape)
             raise BadInput(
-                f"{request.where}: routing is {request.expert.dtype} {shape}; whole numbers [tokens, layers, k] "
-                "expected"
+                f"{request.where}: routing is {request.expert.dtype} {shape}; expected whole numbers "
+                "[tokens, layers, k]"
             )
         for axis, what in ((1, "layers"), (2, "experts per token (mixed top-k)")):
             one, other = first.expert.shape[axis], request.expert.shape[axis]
@@ -228,7 +228,7 @@ def _notes(requests: Sequence[Request], steps: _Steps, hints: Hints) -> list[str
     if (steps.phase == PHASE_PROMPT).any():
         chunk = hints.prefill_chunk
         how = "" if chunk else " (llama.cpp's default; --prefill-chunk gives the server's)"
-        notes.append(f"prompts are taken to be read in chunks of {chunk or PREFILL_CHUNK:,} tokens{how}")
+        notes.append(f"prompts are assumed to be read in chunks of {chunk or PREFILL_CHUNK:,} tokens{how}")
     if len(requests) > 1:
         notes.append(
             f"{len(requests):,} requests, one after another: which tokens shared a pass was not recorded "
@@ -244,6 +244,6 @@ def _notes(requests: Sequence[Request], steps: _Steps, hints: Hints) -> list[str
         rows = sum(request.first for request in early)
         notes.append(
             f"{len(early):,} of the requests lack {rows:,} rows at the beginning of their prompts: "
-            "taken for cached tokens"
+            "assumed to be cached tokens"
         )
     return notes

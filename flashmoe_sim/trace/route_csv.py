@@ -134,7 +134,7 @@ def _preamble(path: Path, lines: Iterator[tuple[int, bytes]]) -> tuple[_Preamble
     expected = ",".join(column.name for column in COLUMNS)
     if line.strip() != expected.encode():
         raise BadInput(
-            f"{path}: line {number}: the header is {excerpt(line.strip())}; {excerpt(expected, width=99)} expected"
+            f"{path}: line {number}: the header is {excerpt(line.strip())}; expected {excerpt(expected, width=99)}"
         )
     for key, most in (("n_expert", ID_MAX + 1), ("n_expert_used", ID_MAX + 1)):
         if not 0 < general.get(key, 0) <= most:

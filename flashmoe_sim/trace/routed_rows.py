@@ -88,7 +88,7 @@ def _states(request: Request, missing: int | None) -> NDArray[np.uint8]:
     least, largest = 0 if expert.dtype.kind == "u" else int(expert.min()), int(expert.max())
     if largest > ID_MAX and largest != missing:
         raise BadInput(
-            f"{request.where}: expert {largest:,}; at most {ID_MAX:,} expected: no routing, or of another dtype"
+            f"{request.where}: expert {largest:,}; expected at most {ID_MAX:,}: no routing, or of another dtype"
         )
     if k > 1:
         mark_repeats(expert.reshape(-1, k), largest, state.reshape(-1))
@@ -99,7 +99,7 @@ def _states(request: Request, missing: int | None) -> NDArray[np.uint8]:
             row, layer = (int(at[0]) for at in np.nonzero(partly))
             raise BadInput(
                 f"{request.where}: row {row} of layer {layer} is {_shown(request, row, layer)}: some experts are "
-                "missing (mixed top-k); the same number for every token expected"
+                "missing (mixed top-k); expected the same number for every token"
             )
     return state
 

@@ -48,8 +48,8 @@ class RoutingTrace:
     phase: u8 [calls], one of PHASE_UNKNOWN, PHASE_PROMPT, PHASE_DECODE.
     sequence: i32 [calls], which text a call belongs to.
     step: i32 [calls], the decode of the model a call belongs to; derived from the layer numbers where not recorded.
-    expert_bytes: bytes of one expert of each layer, where the recording tells.
-    dense_bytes: bytes of the dense weights of each layer, where the recording tells.
+    expert_bytes: bytes of one expert of each layer, if the recording says.
+    dense_bytes: bytes of the dense weights of each layer, if the recording says.
     format, name: how the trace was stored and what to call it.
     notes: what a person should know about how it was read.
     """

@@ -71,7 +71,7 @@ def read_ranks(paths: Sequence[Path], *, progress: Callable[[int], None] | None 
             chosen = ids[layer, held[layer], :k]
             where = f"{path}: pass {step}, layer {layer}"
             if (chosen < 0).any():
-                raise BadInput(f"{where}: a token has fewer than {k} experts (mixed top-k); the same number expected")
+                raise BadInput(f"{where}: a token has fewer than {k} experts (mixed top-k); expected the same number")
             if mapping is not None:
                 if chosen.max() >= mapping.shape[1]:
                     raise BadInput(
@@ -79,7 +79,7 @@ def read_ranks(paths: Sequence[Path], *, progress: Callable[[int], None] | None 
                     )
                 chosen = mapping[layer, chosen]
             if chosen.max() > ID_MAX or chosen.min() < 0:
-                raise BadInput(f"{where}: expert {chosen.max():,}; 0 to {ID_MAX:,} expected: the file is damaged")
+                raise BadInput(f"{where}: expert {chosen.max():,}; expected 0 to {ID_MAX:,}: the file is damaged")
             parts.append(chosen.astype(np.int16).ravel())
             calls.append((step, layer, len(chosen), phase))
     step_of, layer_of, n_tokens, phases = (np.array(column) for column in zip(*calls, strict=True))
@@ -87,7 +87,7 @@ def read_ranks(paths: Sequence[Path], *, progress: Callable[[int], None] | None 
     layers = layer_of.astype(np.int16)
     notes = ["the ranks of a token's experts are not in the router's order"]
     if mapping is None:
-        notes.append(f"no {MAP}: ids of physical experts are taken for the model's")
+        notes.append(f"no {MAP}: ids of physical experts are used as the model's")
     return RoutingTrace(
         layer=layers,
         n_tokens=n_tokens.astype(np.int32),
@@ -151,7 +151,7 @@ def _recording(path: Path, document: Any) -> tuple[list[Pass], NDArray[Any] | No
             continue
         if not isinstance(ids, np.ndarray) or ids.ndim != 3 or ids.dtype.kind not in "iu" or not ids.shape[2]:
             shape = list(ids.shape) if isinstance(ids, np.ndarray) else shown(ids, 40)
-            raise BadInput(f"{path}: record {number}: {IDS} is {shape}; ids [layers, tokens, k] expected")
+            raise BadInput(f"{path}: record {number}: {IDS} is {shape}; expected ids [layers, tokens, k]")
         order = record.get("forward_pass_id")
         phase = PHASES.get(mode, PHASE_UNKNOWN) if isinstance(mode, int) else PHASE_UNKNOWN
         found.append(Pass(order if isinstance(order, int) else number, ids, phase))
@@ -160,5 +160,5 @@ def _recording(path: Path, document: Any) -> tuple[list[Pass], NDArray[Any] | No
         return found, None
     if mapping.ndim != 2 or mapping.dtype.kind not in "iu" or mapping.shape[0] != found[0].ids.shape[0]:
         layers = found[0].ids.shape[0]
-        raise BadInput(f"{path}: {MAP} is {list(mapping.shape)}; [{layers}, physical experts] expected")
+        raise BadInput(f"{path}: {MAP} is {list(mapping.shape)}; expected [{layers}, physical experts]")
     return found, mapping

@@ -163,7 +163,7 @@ def check_asked(name: str, calls: int, banks: Sequence[int]) -> None:
     if not calls:
         raise BadInput(f"{name or 'trace'}: has no routed calls; nothing to describe")
     if any(slots < 1 for slots in banks):
-        raise BadInput(f"a bank of {min(banks)} slots; at least 1 expected")
+        raise BadInput(f"a bank of {min(banks)} slots; expected at least 1")
 
 
 def summary(

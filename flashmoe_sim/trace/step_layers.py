@@ -53,7 +53,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     for number, step in enumerate(steps):
         where = f"{path}: step {number}"
         if not isinstance(step, dict):
-            raise BadInput(f"{where} is {shown(step, 40)}; an object of layers expected")
+            raise BadInput(f"{where} is {shown(step, 40)}; expected an object of layers")
         for key, layer, tokens in sorted((_layer(key, where), key, tokens) for key, tokens in step.items()):
             if tokens is None:
                 unrouted.add(key)
@@ -67,7 +67,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     expert = np.frombuffer(experts, np.int16)
     layer_of = layer_of.astype(np.int16)
     silent = unrouted - set(layer_of.tolist())
-    notes = ["the first step is taken for the prompt, read at once"] if n_tokens[0] > 1 else []
+    notes = ["the first step is assumed to be the prompt, read at once"] if n_tokens[0] > 1 else []
     if silent:
         notes.append(f"layers without routing: {shown_layers(silent)}")
     return RoutingTrace(
@@ -87,7 +87,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
 
 def _layer(key: str, where: str) -> int:
     if not key.isascii() or not key.isdecimal() or len(key) > 5 or int(key) > ID_MAX:
-        raise BadInput(f"{where} has layer {shown(key, 40)}; a number 0 to {ID_MAX} expected")
+        raise BadInput(f"{where} has layer {shown(key, 40)}; expected a number 0 to {ID_MAX}")
     return int(key)
 
 
@@ -97,11 +97,11 @@ def _append(experts: array[int], tokens: Any, width: int, *, where: str) -> int:
         widths = {len(token) for token in tokens}
         ids = list(chain.from_iterable(tokens))
     except TypeError:
-        raise BadInput(f"{where} is {shown(tokens, 40)}; a list of expert ids for each token expected") from None
+        raise BadInput(f"{where} is {shown(tokens, 40)}; expected a list of expert ids for each token") from None
     if len(widths) != 1 or widths - {width or min(widths)} or not ids:
         listed = " and ".join(map(str, sorted(widths | ({width} if width else set()))[:3]))
-        raise BadInput(f"{where} has tokens of {listed or 'no'} experts (mixed top-k); one number expected")
+        raise BadInput(f"{where} has tokens of {listed or 'no'} experts (mixed top-k); expected one number")
     if set(map(type, ids)) != {int} or min(ids) < 0 or max(ids) > ID_MAX:
-        raise BadInput(f"{where}: {shown(ids, 40)}; whole numbers 0 to {ID_MAX} expected")
+        raise BadInput(f"{where}: {shown(ids, 40)}; expected whole numbers 0 to {ID_MAX}")
     experts.extend(ids)
     return widths.pop()

@@ -208,14 +208,14 @@ def _known(described: bytes | None, path: Path) -> dict[str, Any]:
         raise BadInput(f"{path}: a Parquet file, but not a trace store; name its columns: sim trace import --columns")
     about = strict_json.loads(described)
     if not isinstance(about["version"], int):
-        raise ValueError(f"version is {about['version']!r}, a number expected")
+        raise ValueError(f"version is {about['version']!r}, expected a number")
     if about["version"] > VERSION:
         raise BadInput(
             f"{path}: a trace store of version {about['version']}; this program knows up to {VERSION}: update it"
         )
     for name in ("calls", "refs"):
         if not isinstance(about[name], int):
-            raise ValueError(f"{name} is {about[name]!r}, a number expected")
+            raise ValueError(f"{name} is {about[name]!r}, expected a number")
     return about  # type: ignore[no-any-return]
 
 
@@ -225,10 +225,10 @@ def _plain_fields(about: dict[str, Any]) -> dict[str, Any]:
 
 def _notes(about: dict[str, Any]) -> tuple[str, ...]:
     if not isinstance(about["notes"], list):
-        raise ValueError(f"notes are {about['notes']!r}, a list expected")
+        raise ValueError(f"notes are {about['notes']!r}, expected a list")
     codes = about.get(NOTE_CODES, [None] * len(about["notes"]))
     if not isinstance(codes, list) or not {None, *CODES}.issuperset(codes):
-        raise ValueError(f"{NOTE_CODES} are {codes!r}; a list of {', '.join(CODES)} or null expected")
+        raise ValueError(f"{NOTE_CODES} are {codes!r}; expected a list of {', '.join(CODES)} or null")
     return tuple(with_code(code, note) for code, note in zip(codes, about["notes"], strict=True))
 
 

@@ -31,28 +31,30 @@ def synthesize(
 
     curve: see `from_curve`. like: see `alike`; with `null`, the trace whose null it is, call for call.
     null: `uniform`, every expert as likely as any other in every token, or `shuffled`, a trace without its order.
-    shape: what is routed, where no trace says it, or instead of what the trace to be like routes.
+    shape: what is routed, where no trace says it, or instead of what the trace to imitate routes.
     tokens, prompt: each token one call in every layer.
     Raises BadInput for a combination that says too little or too much.
     """
     if (curve is not None) + (null is not None or like is not None) != 1:
-        raise BadInput("give one of a hit curve, a trace to be like, and a null model")
+        raise BadInput("give one of a hit curve, a trace to imitate and a null model")
     if curve_tokens is not None and curve is None:
-        raise BadInput("tokens of the curve are given, but no curve; leave one out or give the other")
+        raise BadInput("tokens of the curve without a curve; give the curve, or leave them out")
     if like is not None:
         if null is None:
             return alike(like, shape=shape, tokens=tokens, prompt=prompt, seed=seed)
         if shape is not None:
-            raise BadInput("a null model of a trace routes what that does; leave out the model, layers, experts, top-k")
+            raise BadInput(
+                "a null model of a trace has the trace's experts; leave out the model, layers, experts, top-k"
+            )
         if tokens is not None or prompt:
             raise BadInput("a null model of a trace has that trace's tokens; leave them out, or cut the trace first")
         return _null(null)(like, seed=seed), None
     if null == "shuffled":
-        raise BadInput("null model shuffled: puts the calls of a trace in another order; give the trace to be like")
+        raise BadInput("null model shuffled: reorders the calls of a trace; give the trace to imitate")
     if shape is None:
-        raise BadInput("what is routed is not known; give a model, or layers, experts and top-k")
+        raise BadInput("layers, experts and top-k are unknown; give them, or a model")
     if tokens is None:
-        raise BadInput("the number of tokens is not known; give it")
+        raise BadInput("the number of tokens is unknown; give it")
     if curve is not None:
         return from_curve(curve, shape, tokens=tokens, prompt=prompt, curve_tokens=curve_tokens, seed=seed)
     check_size(shape, tokens=tokens, prompt=prompt, seed=seed)

@@ -73,7 +73,7 @@ def from_curve(
     )
     notes = (
         f"synthetic, not a recording: drawn by LRU depth to hit in banks as asked (as made): {points}; seed {seed}",
-        *([] if run == tokens + prompt else [f"the curve is that of a run of {run:,} tokens"]),
+        *([] if run == tokens + prompt else [f"the curve belongs to a run of {run:,} tokens"]),
     )
     name = f"{shape.name} from a hit curve"
     return assemble(shape, [expert for expert, _ in layers], prompt=prompt, name=name, notes=notes), fit

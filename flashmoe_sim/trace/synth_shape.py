@@ -52,7 +52,7 @@ def check_size(shape: Shape, *, tokens: int, prompt: int, seed: int) -> None:
         raise BadInput(f"seed {seed}; expected 0 or a positive number")
     refs = (tokens + prompt) * len(shape.n_experts) * shape.top_k
     if refs > MOST_REFS:
-        raise BadInput(f"{tokens + prompt:,} tokens make {refs:,} references; at most {MOST_REFS:,} expected")
+        raise BadInput(f"{tokens + prompt:,} tokens make {refs:,} references; expected at most {MOST_REFS:,}")
 
 
 def assemble(

@@ -86,7 +86,7 @@ def read_frame(path: Path, columns: Columns, progress: Callable[[int], None] | N
                 frame.columns = [str(number) for number in range(frame.width)]
     except (pl.exceptions.PolarsError, OSError) as error:
         raise BadInput(
-            f"{path}: no table ({str(error).splitlines()[0]}); CSV, JSON lines or Parquet expected"
+            f"{path}: no table ({str(error).splitlines()[0]}); expected CSV, JSON lines or Parquet"
         ) from None
     if columns.where:
         name, text = columns.where
@@ -167,7 +167,7 @@ def _lists(path: Path, frame: pl.DataFrame, field: str, name: str) -> NDArray[An
     widths = series.list.len().unique().drop_nulls().sort().to_list()
     if len(widths) != 1 or not widths[0] or series.null_count():
         listed = " and ".join(map(str, widths[:3])) or "no"
-        raise BadInput(f"{path}: column {name!r} has lists of {listed} entries (mixed top-k); one length expected")
+        raise BadInput(f"{path}: column {name!r} has lists of {listed} entries (mixed top-k); expected one length")
     return _numbers(path, series.explode(), field).reshape(-1, widths[0])
 
 
@@ -179,7 +179,7 @@ def _numbers(path: Path, series: pl.Series, field: str) -> NDArray[Any]:
     values = np.array(series.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy())
     if len(values) and not (np.abs(values) <= LARGEST_REAL).all():
         row = int((~(np.abs(values) <= LARGEST_REAL)).argmax())
-        raise BadInput(f"{path}: row {row + 1}: {series.name} is {shown(series[row], 40)}; a number expected")
+        raise BadInput(f"{path}: row {row + 1}: {series.name} is {shown(series[row], 40)}; expected a number")
     return values.astype(np.float32)
 
 
@@ -193,7 +193,7 @@ def _whole(path: Path, series: pl.Series, low: int, high: int) -> NDArray[np.int
         wrong = wrong | (series != series.floor())
     if (row := wrong.arg_max()) is not None and wrong[row]:
         raise BadInput(
-            f"{path}: row {row + 1}: {series.name} is {shown(series[row], 40)}; a whole number {low}..{high} expected"
+            f"{path}: row {row + 1}: {series.name} is {shown(series[row], 40)}; expected a whole number {low}..{high}"
         )
     return np.array(numbers.to_numpy(), np.int64)
 
@@ -205,7 +205,7 @@ def _phases(path: Path, series: pl.Series) -> NDArray[np.int64]:
     for row, word in enumerate(words.unique(maintain_order=True)):
         if word not in WORDS:
             raise BadInput(
-                f"{path}: {series.name} is {shown(word, 40)} (value {row + 1}); one of {', '.join(WORDS)} expected"
+                f"{path}: {series.name} is {shown(word, 40)} (value {row + 1}); expected one of {', '.join(WORDS)}"
             )
     return np.array(words.replace_strict(WORDS, return_dtype=pl.Int64).to_numpy(), np.int64)
 

@@ -99,7 +99,7 @@ def token_arrays(rows: TokenRows, *, where: str) -> tuple[tuple[int, ...], list[
         at = int(starts[odd.argmax()])
         raise BadInput(
             f"{where}: token {position[at]} has {each[odd.argmax()] * width} experts in layer {layers[place[at]]}, and "
-            f"token {position[0]} {each[0] * width} in layer {layers[place[0]]} (mixed top-k); the same number expected"
+            f"token {position[0]} {each[0] * width} in layer {layers[place[0]]} (mixed top-k); expected the same number"
         )
     k = int(each[0]) * width
     found = []
@@ -110,12 +110,12 @@ def token_arrays(rows: TokenRows, *, where: str) -> tuple[tuple[int, ...], list[
         if len(seen := np.unique(position[begin:end])) < tokens:
             gap = int(seen[np.diff(seen).argmax()])
             raise BadInput(
-                f"{where}: token {gap + 1} is missing after {gap}; every token expected, in order from the first"
+                f"{where}: token {gap + 1} is missing after {gap}; expected every token, in order from the first"
             )
         if tokens * len(layers) > MOST_SPARSE * (end - begin) + MORE_CELLS:
             raise BadInput(
                 f"{where}: {end - begin:,} rows for {tokens:,} tokens of {len(layers):,} layers: most are missing; "
-                "a row for every token and layer expected"
+                "expected a row for every token and layer"
             )
         cell = ((position[begin:end] - first) * len(layers) + place[begin:end])[:: int(each[0])]
 

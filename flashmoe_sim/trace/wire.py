@@ -63,7 +63,7 @@ def npy_array(content: NDArray[np.uint8]) -> NDArray[Any]:
             raise ValueError(f"not a .npy file ({str(error).splitlines()[0]})") from None
         begin = stream.tell()
     if dtype.kind not in "iufb":
-        raise ValueError(f"an array of {shown(dtype, 40)}; whole numbers expected")
+        raise ValueError(f"an array of {shown(dtype, 40)}; expected whole numbers")
     rest = content[begin:]
     size = dtype.itemsize
     for side in shape:
@@ -79,7 +79,7 @@ def small_ids(ids: NDArray[Any]) -> NDArray[Any]:
     Raises ValueError for no integers, and an id that no trace holds.
     """
     if ids.dtype.kind not in "iu":
-        raise ValueError(f"an array of {ids.dtype}; whole numbers expected")
+        raise ValueError(f"an array of {ids.dtype}; expected whole numbers")
     if ids.dtype.itemsize == 1:
         return np.ascontiguousarray(ids)
     least, most = (int(ids.min()), int(ids.max())) if ids.size else (0, 0)
@@ -87,5 +87,5 @@ def small_ids(ids: NDArray[Any]) -> NDArray[Any]:
         return np.ascontiguousarray(ids)
     if most > ID_MAX or least < -ID_MAX:
         worst = most if most > ID_MAX else least
-        raise ValueError(f"expert {worst:,}; at most {ID_MAX:,} expected: no routing, or of another dtype")
+        raise ValueError(f"expert {worst:,}; expected at most {ID_MAX:,}: no routing, or of another dtype")
     return np.ascontiguousarray(ids, np.uint8 if least >= 0 and most < 256 else np.int16)

@@ -35,7 +35,7 @@ class Archive:
             raise self._damaged(error) from None
         if len(self._members) > MOST_MEMBERS:
             raise BadInput(
-                f"{where}: {len(self._members):,} files in it; at most {MOST_MEMBERS:,} expected: not a trace"
+                f"{where}: {len(self._members):,} files in it; expected at most {MOST_MEMBERS:,}: not a trace"
             )
 
     @property

@@ -72,7 +72,7 @@ def _token_cycle(case: Case, best: Compared) -> str:
     if pool < cycle:
         return (
             f"One token uses {cycle / GIB:.2f} GiB of experts over all layers, more than the cache of {name} holds: "
-            "every expert is thrown out before the next token asks for it."
+            "every expert is evicted before the next token asks for it."
         )
     return (
         f"One token uses {cycle / GIB:.2f} GiB of experts over all layers. With a smaller cache {name} throws every "
@@ -87,14 +87,14 @@ def _too_large(found: Recommendation) -> str:
 
 
 def _profile(found: Recommendation) -> str:
-    """A system that lives by a profile against the fastest one that needs none."""
+    """A system that depends on a profile against the fastest one that needs none."""
     if not _has_profile(found.best):
         return ""
     without = next((one.best for one in found.others if one.runs and not _has_profile(one)), None)
     safer = "" if without is None else f" {without.system.spec}, at {three(without.tok_s or 0.0)} tok/s, needs none."
     return (
-        f"{found.best.best.system.name} lives by a profile: the trace's second half is timed with one of its first. "
-        f"With one of other work it hits less; --also TRACE says how much.{safer}"
+        f"{found.best.best.system.name} depends on a profile: the trace's second half is timed with a profile of its "
+        f"first half. A profile of other work hits less; --also TRACE says how much.{safer}"
     )
 
 

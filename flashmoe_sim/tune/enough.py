@@ -132,7 +132,7 @@ class Convergence:
         spec, tokens = self.whole.chosen.spec, self.whole.tokens
         said = []
         if self.largest:
-            why = "takes all memory there is for it, or nearly" if self.settings > 1 else "is the only setting"
+            why = "takes all, or nearly all, of its memory" if self.settings > 1 else "is the only setting"
             said.append(f"{spec} {why}; a longer trace is unlikely to change the choice")
         elif self.settled:
             said.append(
@@ -141,7 +141,7 @@ class Convergence:
             )
         else:
             said.append(f"{self._unsettled()}; record about {_round(self.wanted_tokens or 0):,} tokens")
-            said.append("until then rather take a larger size: in a short trace large banks do not fill")
+            said.append("until then, prefer a larger size: in a short trace, large banks do not fill")
         if self.speed_change is not None and self.speed_moves:
             said.append(
                 f"the predicted speed moved by {100 * self.speed_change:+.0f} % from half of the trace to all of it, "
@@ -152,10 +152,10 @@ class Convergence:
     def _unsettled(self) -> str:
         moved = [part for part in self.parts[:-1][-2:] if not part.near]
         if not moved:
-            return f"{self.whole.tokens:,} decoded tokens are few for a choice below the largest size"
+            return f"{self.whole.tokens:,} decoded tokens are too few to choose below the largest size"
         last = moved[-1]
         if last.chosen is None or last.seconds_more is None:
-            return f"the first {last.tokens:,} tokens lead to no choice"
+            return f"the first {last.tokens:,} tokens do not lead to a choice"
         return (
             f"the choice still moves: the first {last.tokens:,} tokens lead to {last.chosen.spec}, which takes "
             f"{100 * last.seconds_more:.0f} % longer on all {self.whole.tokens:,}"

@@ -56,11 +56,11 @@ def _prompt(found: Recommendation) -> list[str]:
         before = f"{made.recorded:,} tokens of a recorded prompt and " if made.recorded else ""
         few, many = MADE_MISSES
         said = (
-            f"The prompt is made of {before}{decoded:,} decoded tokens. In five traces prompts used {few:g} to "
+            f"The prompt consists of {before}{decoded:,} decoded tokens. In five traces prompts used {few:g} to "
             f"{many:g} times as many experts as decoded tokens; the interval of the prompt speed is wider for it."
         )
     batches = "" if found.best.best.system.prompt_choices else f", in micro-batches of {MICRO_BATCH} tokens"
-    longer = "" if made.tokens >= asked else f" All {asked:,} tokens are taken to be as fast{batches}."
+    longer = "" if made.tokens >= asked else f" All {asked:,} tokens are assumed to be as fast{batches}."
     return [said + longer]
 
 

@@ -98,7 +98,7 @@ def note_on(parts: Parts) -> str:
     missing = [] if "storage" in kinds else ["storage (such as nvme-gen4)"]
     if chip is None and memory is None:
         missing.append("a CPU or memory (such as ryzen-5600)")
-    return f"what is not named is not changed: add {' and '.join(missing)}" if missing else ""
+    return f"unnamed parts do not change: add {' and '.join(missing)}" if missing else ""
 
 
 def machine_of(parts: Parts, before: Parts) -> Machine | None:

@@ -39,7 +39,7 @@ def failing_call(folder: RunFolder, trace: RoutingTrace, among: RunFolders) -> t
         said = f"fails in call {at} (layer {layer}), as predicted: {union} experts by the trace of {other.name}"
         return (layer, refs), said
     refs = folder.run.log.routed.refs - trace.refs if folder.run.log.routed else 0
-    return (overflow.layer, refs), f"fails in call {trace.calls}; no other run tells what it asks for"
+    return (overflow.layer, refs), f"fails in call {trace.calls}; no other run shows what it asks for"
 
 
 def _begins_with(longer: RoutingTrace, trace: RoutingTrace) -> bool:

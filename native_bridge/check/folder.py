@@ -110,7 +110,7 @@ class RunFolders:
         named = of.run.replay_of
         if named is None:
             raise BadInput(
-                f"{of.place / 'run.json'}: replay_of is missing: nothing tells whose trace {of.name} replayed"
+                f"{of.place / 'run.json'}: replay_of is missing: so the trace that {of.name} replayed is unknown"
             )
         found = next((one for one in self.others(of) if one.name == Path(named).name), None)
         if found is None:

@@ -91,7 +91,7 @@ class Check:
                 lines.append(f"{_number(some, 'run')} {said}.")
         if short := [one for one in self.runs if one.counts.short]:
             names = ", ".join(one.name for one in short[:MOST_SHORT]) + ", …" * (len(short) > MOST_SHORT)
-            lines.append(f"{_number(short, 'run')} ended before all tokens had come: {names}.")
+            lines.append(f"{_number(short, 'run')} ended before their last token: {names}.")
         if on_host := [one for one in self.runs if one.counts.folder.run.log.host_bank_of_gpu]:
             lines.append(
                 f"{_number(on_host, 'run')} had layers on a GPU and the slots in the host's memory: nothing went over "

@@ -166,7 +166,7 @@ def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
         if folder.model is None:
             raise BadInput("no manifest.json with it and no --model: bytes are not known")
         if folder.run.does.kind == "copied":
-            raise BadInput("its installs are copies from RAM, which no anchor tells")
+            raise BadInput("its installs are copies from RAM, which no anchor measures")
         if reads_while_decoding(folder):
             raise BadInput("from a cold page cache it reads its experts while it decodes, which nothing predicts")
         if not checked.passed:

@@ -14,27 +14,33 @@ from native_bridge.cli.options import runtime_option
 path = click.Path(path_type=Path)
 
 
-@click.command(short_help="Fit this machine on runs that are made for it.")
+@click.command(short_help="Make runs on this machine, and fit it to them.")
 @click.argument("folders", nargs=-1, type=path, metavar="[RUN_FOLDER]...")
-@click.option("--from", "first", type=path, metavar="RUN_FOLDER", help="Choose among recorded runs; make none.")
+@click.option(
+    "--from", "first", type=path, metavar="RUN_FOLDER", help="Choose among recorded runs instead of making runs."
+)
 @runtime_option
 @click.option(
     "--model",
     metavar="FILE",
-    help="The GGUF file to run; by default the small model that ships, which no disk notices.",
+    help="The GGUF file to run; default: the bundled small model, too small to load a disk.",
 )
-@click.option("--sidecar", type=path, help="The folder of its sidecar; else it is written beside the runs.")
+@click.option("--sidecar", type=path, help="The folder of its sidecar; default: written beside the runs.")
 @click.option("--out", required=True, type=path, help="The machine's file to write, a .toml.")
-@click.option("--runs", type=path, help="Where the runs are kept; by default beside --out, in NAME-runs.")
-@click.option("--bank", type=click.IntRange(1), help="Slots of the run with few; by default a fifth of the experts.")
+@click.option("--runs", type=path, help="Folder for the runs; default: NAME-runs beside --out.")
 @click.option(
-    "--cache", type=click.Choice(["warm", "cold", "as-is"]), help="The page cache: of new runs warm by default."
+    "--bank", type=click.IntRange(1), help="Slots of the run with few slots; default: a fifth of the experts."
+)
+@click.option(
+    "--cache", type=click.Choice(["warm", "cold", "as-is"]), help="State of the page cache; default for new runs: warm."
 )
 @click.option("--repeat", type=click.IntRange(1), default=3, show_default=True, help="Times to make each run.")
-@click.option("--tokens", type=click.IntRange(1), default=100, show_default=True, help="Tokens to generate in each.")
-@click.option("--threads", type=click.IntRange(1), help="Threads that compute; by default the physical cores.")
+@click.option(
+    "--tokens", type=click.IntRange(1), default=100, show_default=True, help="Tokens to generate in each run."
+)
+@click.option("--threads", type=click.IntRange(1), help="Threads that compute; default: the physical cores.")
 @click.option("--gpu-layers", metavar="N", help="Layers on the GPU, as the runtime's -ngl.")
-@click.option("--parameter", "parameters", multiple=True, metavar="NAME", help="A number to fit beside the usual ones.")
+@click.option("--parameter", "parameters", multiple=True, metavar="NAME", help="A further number to fit.")
 @force_option
 @json_option
 def calibrate(
@@ -55,10 +61,10 @@ def calibrate(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Fit the machine we are on, and write it to a file that every --machine takes.
+    """Fit this machine, and write it to a file for --machine.
 
-    Three runs tell it: one that streams experts (slot-bank) through few slots, one with a slot for every expert, and
-    the replay of its trace with all of them resident (oracle-all-hit); each is made --repeat times, in turns.
+    It makes three runs, each --repeat times, in turns: one that streams experts (slot-bank) through few slots, one with
+    a slot for every expert, and a replay of its trace with all experts resident (oracle-all-hit).
     --parameter request_us adds the first with another io-split, and weights_gb_s a run with half the experts a token.
     The runs are kept.
 

@@ -21,29 +21,31 @@ MOST_NAMES = 4
 path = click.Path(path_type=Path)
 
 
-@click.command(short_help="Compare what the runtime did with what is predicted: counts exactly.")
+@click.command(short_help="Compare recorded runs with the simulator's predictions, slot by slot.")
 @click.argument("folders", nargs=-1, type=path, metavar="[RUN_FOLDER]...")
 @click.option(
     "--model",
     metavar="SPEC",
-    help="What all of them ran: a manifest, sidecar folder or GGUF file; else a manifest.json by the runs.",
+    help="The model of all runs: a manifest, sidecar folder or GGUF file; default: a manifest.json beside the runs.",
 )
 @click.option(
-    "--runtime", metavar="FILE", help="Make the runs first, with this patched llama-cli; else FLASHMOE_RUNTIME."
+    "--runtime", metavar="FILE", help="Make the runs first, with this patched llama-cli; default: FLASHMOE_RUNTIME."
 )
-@click.option("--sidecar", type=path, help="The folder of the model's sidecar, for runs that are made; else written.")
-@click.option("--runs", type=path, help="Where the runs that are made are kept.")
-@click.option("--threads", type=click.IntRange(1), help="Threads of runs that are made; else the physical cores.")
-@click.option("--gpu-layers", metavar="N", help="Layers on the GPU in runs that are made, as the runtime's -ngl.")
+@click.option("--sidecar", type=path, help="With --runtime: the folder of the model's sidecar; default: written.")
+@click.option("--runs", type=path, help="With --runtime: folder for the runs.")
+@click.option(
+    "--threads", type=click.IntRange(1), help="With --runtime: threads that compute; default: the physical cores."
+)
+@click.option("--gpu-layers", metavar="N", help="With --runtime: layers on the GPU, as the runtime's -ngl.")
 @click.option(
     "--anchor",
     "anchors",
     multiple=True,
     type=path,
     metavar="FOLDER",
-    help="A run to predict seconds from; give two or more. Else they are chosen for each run.",
+    help="A run to predict seconds from; give two or more. Default: chosen for each run.",
 )
-@click.option("--out", type=path, help="Also write a report, a .html that needs nothing else.")
+@click.option("--out", type=path, help="Also write a report to this .html, one self-contained file.")
 @force_option
 @json_option
 def check(
@@ -62,12 +64,12 @@ def check(
     """Compare recorded runs of the patched runtime with what the simulator predicts of them.
 
     RUN_FOLDER is the folder of a run (run.json, log.txt and trace.jsonl.gz), or one of several such folders. Every slot
-    of every routed call and every counter of the log must be equal; exit 1 where any is not, or a run could not be
+    of every routed call and every counter of the log must be equal; exit 1 if any is not, or if a run could not be
     compared. Seconds are predicted from other runs of the same machine, never from the run itself, and shown with their
-    error; they fail nothing.
+    error; they never change the exit code.
 
-    Without folders the runs are made first, in all modes, on --model (a GGUF file; by default the small model that
-    ships), with --runtime or the one that FLASHMOE_RUNTIME names.
+    Without folders the runs are made first, in all modes, on --model (a GGUF file; by default the bundled small
+    model), with --runtime or the one that FLASHMOE_RUNTIME names.
 
     \b
     Example: sim bridge check runs/ --out check.html

@@ -14,20 +14,18 @@ from native_bridge.cli.options import runtime_option
 path = click.Path(path_type=Path)
 
 
-@click.command(short_help="What is missing to run the runtime here.")
+@click.command(short_help="Check what a run of the runtime needs here.")
 @runtime_option
-@click.option(
-    "--model", type=path, metavar="FILE", help="The GGUF file to run; without it the small model of this program."
-)
-@click.option("--sidecar", type=path, help="The folder of its sidecar, which is then compared byte by byte.")
+@click.option("--model", type=path, metavar="FILE", help="The GGUF file to run; default: the bundled small model.")
+@click.option("--sidecar", type=path, help="The folder of its sidecar, to be compared byte by byte.")
 @click.option(
     "--bank", type=click.IntRange(1), metavar="N", help="Also check that a bank of N slots a layer fits into memory."
 )
 @json_option
 def doctor(runtime: str | None, model: Path | None, sidecar: Path | None, bank: int | None, as_json: bool) -> None:
-    """Look at the runtime, the model, its sidecar, memory, disk and processor, and say what to do.
+    """Check the runtime, the model, its sidecar, memory, disk and processor, and say what to do.
 
-    Exits with 1 where something that a run needs is missing; a warning is no reason not to run.
+    Exits with 1 if a run lacks something that it needs; a warning does not stop a run.
 
     \b
     Example: sim bridge doctor --model model.gguf --sidecar sidecar --bank 64

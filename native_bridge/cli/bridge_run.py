@@ -32,33 +32,33 @@ path = click.Path(path_type=Path)
 
 @click.command(short_help="Run the runtime, in several modes and banks.")
 @runtime_option
-@click.option(
-    "--model", type=path, metavar="FILE", help="The GGUF file; without it the small model that ships with this program."
-)
+@click.option("--model", type=path, metavar="FILE", help="The GGUF file; default: the bundled small model.")
 @click.option("--sidecar", type=path, help="The folder of its sidecar; the small model's is made beside the runs.")
-@click.option("--out", required=True, type=path, help="The folder that gets a folder for each run.")
+@click.option("--out", required=True, type=path, help="The folder for the runs, one folder each.")
 @click.option("--mode", "modes", default="slot-bank", show_default=True, metavar="A,B,…", help="The modes to run.")
 @click.option("--bank", "banks", metavar="16,24,…", help="Slots of each layer, for the modes that have a bank.")
 @click.option("--topk", "top_k", type=click.IntRange(1), help="Experts a token; by default the model's own.")
 @click.option("--ubatch", type=click.IntRange(1), default=1, show_default=True, help="Tokens of a micro-batch.")
 @click.option("--prefetch", type=click.Choice(PREFETCHES), help="The runtime's prefetch, in modes that have a bank.")
 @click.option("--io-split", type=click.IntRange(1, 8), help="Chunks that a read is cut into; the runtime's own is 4.")
-@click.option("--prompt", help="The text it goes on from.")
-@click.option("--prompt-file", type=path, help="A file with that text.")
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of its random choices.")
+@click.option("--prompt", help="The prompt.")
+@click.option("--prompt-file", type=path, help="A file with the prompt.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of its random choices.")
 @click.option("--tokens", type=click.IntRange(1), default=100, show_default=True, help="Tokens to generate.")
-@click.option("--threads", type=click.IntRange(1), help="Threads that compute; by default the physical cores.")
+@click.option("--threads", type=click.IntRange(1), help="Threads that compute; default: the physical cores.")
 @click.option("--gpu-layers", metavar="N", help="Layers on the GPU, as the runtime's -ngl; its own default without it.")
 @click.option("--replay", type=path, help="The run that the oracle modes replay, instead of one of this command.")
-@click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="Times to run all of it.")
+@click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="Times to repeat all runs.")
 @click.option(
     "--cache",
     type=click.Choice(["warm", "cold", "as-is"]),
     default="warm",
     show_default=True,
-    help="What is done to the page cache before a run.",
+    help="State of the page cache before a run.",
 )
-@click.option("--timeout", type=click.FloatRange(1), default=3600.0, show_default=True, help="Seconds a run may take.")
+@click.option(
+    "--timeout", type=click.FloatRange(1), default=3600.0, show_default=True, help="Time limit of a run, in seconds."
+)
 @click.argument("flags", nargs=-1, metavar="[-- RUNTIME_FLAGS...]")
 @force_option
 @json_option
@@ -139,7 +139,9 @@ def run(
     names = tuple(dict.fromkeys(name.strip() for name in modes.split(",")))
     if prefetch is not None and (without := [name for name in names if name not in traced]):
         if len(without) == len(names):
-            raise BadInput(f"--prefetch {prefetch}: no mode given has it; add {' or '.join(traced)}, or leave it out")
+            raise BadInput(
+                f"--prefetch {prefetch}: no given mode supports it; add {' or '.join(traced)}, or leave it out"
+            )
         message(f"{', '.join(without)}: without --prefetch, which only {' and '.join(traced)} have")
     requests = requests_of(names, _banks(banks), read_gguf(model), make, modes=known)
     planned = plan(requests, out, modes=known, repeat=repeat, replay=replay)

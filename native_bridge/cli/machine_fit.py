@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--model",
     metavar="SPEC",
-    help="What ran: a manifest, sidecar folder, GGUF file or name; else a manifest.json by the runs.",
+    help="The model that ran: a manifest, sidecar folder, GGUF file or name; default: a manifest.json beside the runs.",
 )
 @click.option(
     "--row", "rows", multiple=True, metavar="COLUMN=VALUE", help="A row of the table; give one for each anchor."
@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     metavar="K",
     help="Experts a token of the table's rows; else its column topk.",
 )
-@click.option(
-    "--parameter", "parameters", multiple=True, metavar="NAME", help="A number to fit besides the usual ones."
-)
+@click.option("--parameter", "parameters", multiple=True, metavar="NAME", help="A further number to fit.")
 @click.option(
     "--out",
     required=True,
@@ -59,11 +57,11 @@ def fit(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Fit a machine on ANCHORS, and write it to a file that every --machine takes.
+    """Fit a machine on ANCHORS, and write it to a file for --machine.
 
     ANCHORS are folders of runs of the patched runtime on one machine: run.json, log.txt and, where the run streamed,
-    trace.jsonl.gz. At least two; best a streamed one (slot-bank) and an all-hit one (oracle-all-hit or stock). Never
-    fit on the run that you want to predict.
+    trace.jsonl.gz. At least two; best a streamed one (slot-bank) and an all-hit one (oracle-all-hit or stock). Do
+    not fit on the run that you want to predict.
 
     Or ANCHORS is one CSV file, with a --row for each anchor: columns decode_tok_s or tok_s, misses_per_call or
     hit_pct, and condition.
@@ -93,11 +91,11 @@ def fit(
                 f"{len(anchors)} anchors with --row; expected one CSV file, of which the rows are the anchors"
             )
         if model is None:
-            raise BadInput(f"{anchors[0]}: a table does not tell layers and bytes; give --model")
+            raise BadInput(f"{anchors[0]}: a table does not give layers and bytes; give --model")
         fitted = fit_rows(anchors[0], rows, name=name, command=command, model=model, top_k=top_k, parameters=parameters)
     else:
         if top_k is not None:
-            raise BadInput("--topk without --row; a run tells its own top-k; leave it out")
+            raise BadInput("--topk without --row; a run records its own top-k; leave it out")
         if table := next((anchor for anchor in anchors if anchor.lower().endswith(".csv")), None):
             raise BadInput(f"{table}: a table without --row; choose its rows: --row bank=16 --row bank=128")
         fitted = fit_runs(_folders(anchors), name=name, command=command, model=model, parameters=parameters)

@@ -31,13 +31,17 @@ ERASE = "\r\x1b[K"  # what is on the line
     "--folder", required=True, type=click.Path(path_type=Path), help="On the disk that experts will be read from."
 )
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The machine's file to write, a .toml.")
-@click.option("--model", metavar="SPEC", help="Read as its experts are: a manifest, sidecar folder, GGUF file or name.")
+@click.option(
+    "--model",
+    metavar="SPEC",
+    help="Read in sizes of this model's experts: a manifest, sidecar folder, GGUF file or name.",
+)
 @click.option("--expert-bytes", metavar="SIZE", help="Read pieces of this size, such as 1MiB.")
 @click.option("--seconds", type=click.FloatRange(1, MOST_SECONDS), default=60, show_default=True, help="Time to take.")
 @click.option("--max-bytes", metavar="SIZE", default="8GiB", show_default=True, help="The most to write to the folder.")
-@click.option("--fio/--no-fio", "use_fio", default=True, help="Whether fio reads, where it is installed.")
+@click.option("--fio/--no-fio", "use_fio", default=True, help="Whether to read with fio if it is installed.")
 @click.option(
-    "--gpu/--no-gpu", "use_gpu", default=None, help="Whether to copy to a CUDA device; by default if one is there."
+    "--gpu/--no-gpu", "use_gpu", default=None, help="Whether to copy to a CUDA device; default: if there is one."
 )
 @force_option
 @json_option
@@ -53,7 +57,7 @@ def probe(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Measure this machine, and write it to a file that every --machine takes.
+    """Measure this machine, and write it to a file for --machine.
 
     Reads of a fresh file in --folder, past the page cache, by size and by reads in flight; copies in memory and from
     the page cache; copies to a CUDA device where cupy or torch is installed. The file is removed at the end, also after
@@ -78,7 +82,7 @@ def probe(
     if not isfinite(seconds):
         raise BadInput(f"--seconds {seconds}: expected a number from 1 to {MOST_SECONDS:g}")
     if model is not None and expert_bytes is not None:
-        raise BadInput("--model and --expert-bytes: give one of them; a model tells its experts' sizes")
+        raise BadInput("--model and --expert-bytes: give one of them; a model gives the sizes of its experts")
     if model is not None:
         sizes = sizes_of(load_model(model))
     else:

@@ -38,7 +38,7 @@ model_argument = click.argument("model", type=PATH)
 @click.option(
     "--arch", metavar="NAME", help="Architecture: qwen35moe, or gemma4, whose bank can be on a GPU (qwen35moe)."
 )
-@click.option("--seed", type=int, metavar="N", help="Of the random weights (1): the same seed gives the same bytes.")
+@click.option("--seed", type=int, metavar="N", help="Seed of the random weights (1).")
 @click.option("--out", type=PATH, required=True, metavar="DIR", help="Folder for model.gguf and sidecar/.")
 @click.option("--sidecar/--no-sidecar", default=True, show_default=True, help="Write the sidecar, too.")
 @force_option
@@ -90,10 +90,10 @@ def make_sidecar(model: Path, out: Path, force: bool, as_json: bool) -> None:
 @click.command("verify-sidecar", short_help="Compare a sidecar with its model.")
 @click.argument("sidecar", type=PATH)
 @click.option("--model", type=PATH, required=True, metavar="FILE", help="The GGUF file, any one of a split model.")
-@click.option("--full", is_flag=True, help="Compare every byte, however large; else pages of each tensor over 256 MiB.")
+@click.option("--full", is_flag=True, help="Compare every byte; default: some pages of each tensor over 256 MiB.")
 @json_option
 def verify_sidecar(sidecar: Path, model: Path, full: bool, as_json: bool) -> None:
-    """Say what differs between a sidecar and its model; exit 1 when something does.
+    """Compare a sidecar with its model; exit 1 if they differ.
 
     \b
     Example: sim model verify-sidecar fixture/sidecar --model fixture/model.gguf

@@ -11,7 +11,7 @@ from flashmoe_sim.io.errors import BadInput
 MAX_PROMPT_BYTES = 1 << 20
 
 runtime_option = click.option(
-    "--runtime", metavar="FILE", help="The patched llama-cli; else FLASHMOE_RUNTIME, else the one on the PATH."
+    "--runtime", metavar="FILE", help="The patched llama-cli; default: FLASHMOE_RUNTIME, or the one on the PATH."
 )
 
 

@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 path = click.Path(path_type=Path)
 OPTIONS = (
     click.Option(["--verify"], is_flag=True, help="Run it and its neighbours with the patched llama-cli, and compare."),
-    click.Option(["--runtime"], metavar="FILE", help="The patched llama-cli for --verify; else FLASHMOE_RUNTIME."),
+    click.Option(["--runtime"], metavar="FILE", help="The patched llama-cli for --verify; default: FLASHMOE_RUNTIME."),
     click.Option(["--gguf"], type=path, metavar="FILE", help="The file to run, if --model names none."),
-    click.Option(["--sidecar"], type=path, help="The folder of its sidecar; else it is written beside the runs."),
-    click.Option(["--runs"], type=path, help="Where the runs are kept; else they are not."),
-    click.Option(["--prompt-file"], type=path, help="A file with the text that the runs go on from."),
+    click.Option(["--sidecar"], type=path, help="The folder of its sidecar; default: written beside the runs."),
+    click.Option(["--runs"], type=path, help="Folder for the runs; default: not kept."),
+    click.Option(["--prompt-file"], type=path, help="A file with the prompt of the runs."),
     click.Option(["--rounds"], type=click.IntRange(3), default=3, show_default=True, help="Runs of each setting."),
     click.Option(
         ["--cache"],
         type=click.Choice(["warm", "cold", "as-is"]),
         default="warm",
         show_default=True,
-        help="What is done to the page cache before a run.",
+        help="State of the page cache before a run.",
     ),
     click.Option(["--tokens"], type=click.IntRange(1), default=100, show_default=True, help="Tokens of a run."),
-    click.Option(["--threads"], type=click.IntRange(1), help="Threads that compute; else the physical cores."),
+    click.Option(["--threads"], type=click.IntRange(1), help="Threads that compute; default: the physical cores."),
     click.Option(["--gpu-layers"], metavar="N", help="Layers on the GPU in the runs, as the runtime's -ngl."),
 )
 

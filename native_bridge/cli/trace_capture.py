@@ -224,7 +224,7 @@ def prompts_of(text: str | None, file: Path | None) -> list[str]:
             given = None
         prompt = given.get("prompt") if isinstance(given, dict) else given
         if not isinstance(prompt, str) or not prompt.strip():
-            raise BadInput(f"{file}: line {number} holds no prompt; a JSON string or an object with `prompt` expected")
+            raise BadInput(f"{file}: line {number} holds no prompt; expected a JSON string or an object with `prompt`")
         prompts.append(prompt)
     return prompts
 

@@ -98,7 +98,7 @@ def find_run_model(runs: Sequence[Run], given: str | None) -> ModelGeometry | No
         if model.layers != models[first].layers:
             raise BadInput(
                 f"{source}: bytes per expert or layers differ from those of {sources[first].folder}: "
-                "the anchors are of two models; fit each by itself"
+                "the anchors come from two models; fit each by itself"
             )
     return models[first]
 

@@ -123,7 +123,7 @@ def _memory(found: Probed, source: str) -> Memory | None:
     if memory.together is None or memory.from_cache is None:
         return None
     ram, taken = _gib(facts.ram_bytes), _gib(facts.ram_bytes - facts.available_bytes)
-    told = "the limit of the control group" if facts.ram_limited else "told by the system"
+    told = "the limit of the control group" if facts.ram_limited else "reported by the system"
     unified = _is_unified(found)
     bandwidth = memory.together.quantity(
         f"{source}, numpy",

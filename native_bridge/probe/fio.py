@@ -1,4 +1,4 @@
-"""Reads timed by fio, where it is installed."""
+"""Reads timed by fio, if it is installed."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ PACKAGES = {
 def open_gpu() -> Gpu:
     """The first CUDA device, by the first package that is installed and sees one.
 
-    Raises SimError, saying what to install or what failed, where there is none.
+    Raises SimError, saying what to install or what failed, if there is none.
     """
     failures = []
     for package in PACKAGES.values():

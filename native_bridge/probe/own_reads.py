@@ -41,7 +41,7 @@ class Reading(NamedTuple):
 def open_past_cache(path: Path) -> Iterator[Reading]:
     """The file, open so that reads come from the device: O_DIRECT on Linux, F_NOCACHE on macOS.
 
-    Where the file system refuses O_DIRECT, buffered; `read_for` then drops the file's pages first.
+    If the file system refuses O_DIRECT, buffered; `read_for` then drops the file's pages first.
     """
     descriptor, access = _opened(path)
     try:

@@ -73,7 +73,7 @@ def _explanation(found: Sequence[Prediction], machines: Mapping[str, Machine]) -
         f"all installs are within {others.max():.0%} for the banks that keep installing. They fail for the bank of "
         f"64 slots, which holds every expert: its {once.misses} installs all fill empty slots, once in "
         f"{once.install_ms / 1e3:.2f} s and once in {again.install_ms / 1e3:.2f} s with the same reads, where "
-        f"{full.predicted:.2f} s are predicted. The second run evidently read from the disk, which no anchor tells. "
+        f"{full.predicted:.2f} s are predicted. The second run evidently read from the disk, which no anchor measures. "
         f"Installs are a small part of these runs' decoding, so the speed holds all the same."
     )
 

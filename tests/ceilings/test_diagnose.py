@@ -93,7 +93,7 @@ def test_a_predictor_is_refused() -> None:
 def test_a_bank_that_does_not_hold_the_largest_call_is_refused() -> None:
     with pytest.raises(BadInput, match="slot-bank overflow"):
         diagnose(random_workload(1), Setup(Bank(slots=1), contract="runtime"))
-    with pytest.raises(BadInput, match="needs to know what an expert weighs"):
+    with pytest.raises(BadInput, match="needs the size of an expert"):
         diagnose(prepare(random_workload(1).trace), Setup(Bank(budget_bytes=100), contract="atomic"))
 
 

@@ -324,7 +324,7 @@ def test_rows_that_cannot_be_are_told() -> None:
     unequal = prepare(trace_of(calls, 4), geometry_of({0: 1000, 1: 3000}, 4))
     table = found(unequal, tiny(), "5000B", scope="global")
     assert table.row("min") is None
-    assert table.notes == ("min: not known where experts of different sizes share a bank of bytes",)
+    assert table.notes == ("min: unknown if experts of different sizes share a bank of bytes",)
     assert [move.name for move in table.verdict.ceilings] == ["all-hit", "oracle-prefetch, overlapped"]
     table = found(workload_of(calls), tiny(), 2, contract="sequential")
     assert table.row("min") is not None

@@ -31,7 +31,7 @@ def test_none() -> None:
 def test_first_uses() -> None:
     verdict = found(CYCLE, "5").verdict
     assert verdict.kind == "first-uses"
-    assert verdict.text.startswith("5 of 5 misses are first uses, which no bank that starts empty")
+    assert verdict.text.startswith("5 of 5 misses are first uses, which no policy avoids")
 
 
 def test_policy() -> None:
@@ -50,7 +50,7 @@ def test_policy_by_admission() -> None:
         calls += [(0, [0], 1), (0, [1], 1), (0, [2 + n % 6], 1), (1, [0, 1], 1), (1, [2 + n % 6], 1)]
     verdict = found(calls, "2").verdict
     assert verdict.kind == "policy"
-    assert "mostly by not admitting what is used late" in verdict.text
+    assert "mostly by declining experts that are used late" in verdict.text
 
 
 def test_working_set() -> None:
@@ -69,7 +69,7 @@ def test_mixed() -> None:
     verdict = found(CYCLE[:15], "3").verdict
     assert verdict.kind == "mixed"
     assert verdict.text == (
-        "Of 15 misses, 5 are first uses, 4 more even min misses, and 6 are the policy's; "
+        "Of 15 misses, 5 are first uses, 4 more are missed by min too, and 6 are the policy's; "
         "--bank 5 halves the misses of lru."
     )
 
@@ -112,7 +112,7 @@ def test_unknown() -> None:
     setup = Setup(parse_bank("50B"), parse_policy("lru"), "atomic", scope="global")
     verdict = diagnose(workload, setup).verdict
     assert verdict.kind == "unknown"
-    assert verdict.text.startswith("6 of 36 misses are first uses; what of the rest is the policy's cannot be told")
+    assert verdict.text.startswith("6 of 36 misses are first uses; the policy's share of the rest is unknown")
 
 
 @pytest.mark.parametrize("scope", ["layer", "global"])

@@ -58,7 +58,7 @@ def test_a_sweep_of_banks_by_layer(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_hit_rate_has_no_layers() -> None:
-    with pytest.raises(BadInput, match="a hit rate is of all layers, so a bank by layer says nothing"):
+    with pytest.raises(BadInput, match="a hit rate covers all layers, so slots by layer mean nothing"):
         sim.predict(hit_rate=0.9, bank="0-47:8", model="qwen3-30b-a3b", machine="m3-max-48")
 
 

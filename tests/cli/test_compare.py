@@ -82,7 +82,7 @@ def test_the_rows_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["python-256", "--machine", "rtx-3090", "--hit-rate", "0.5"], "a hit rate says what a trace would"),
+        (["python-256", "--machine", "rtx-3090", "--hit-rate", "0.5"], "a hit rate replaces a trace"),
         (["--machine", "rtx-3090"], "give --model"),
         (["python-256", "--machine", "laptop-ddr4", "--system", "placed"], "needs a GPU with a memory of its own"),
         (["python-256", "--machine", "rtx-3090", "--system", "plced"], "did you mean 'placed'?"),

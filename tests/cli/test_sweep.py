@@ -345,7 +345,7 @@ def test_no_two_rows_on_machines_look_alike(
         assert {"best", "read/tok", "ahead/tok", "memory"} <= set(head)
         assert "too wide" not in out
     else:
-        assert "too wide for here: " in " ".join(out.split())
+        assert "too wide to show here: " in " ".join(out.split())
 
 
 def test_what_does_not_vary_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -386,7 +386,7 @@ def test_what_all_leaves_out_is_said(capsys: pytest.CaptureFixture[str]) -> None
     assert any("static:global" in line and "never installs" in line for line in parsed["warnings"])
     assert main([*asked, "--policy", "lru,static", "--prefetch", "all"]) == 0
     printed = capsys.readouterr()
-    assert " ".join(printed.out.split()).endswith("; left out: static in part; too wide for here: memory")
+    assert " ".join(printed.out.split()).endswith("; left out: static in part; too wide to show here: memory")
     assert "sim: left out: static with 10 predictors: predictor temporal cannot work" in printed.err
 
 
@@ -585,4 +585,4 @@ def test_columns_that_do_not_fit_are_left_out_and_named(
         head, *lines = capsys.readouterr().out.splitlines()
         assert head.split() == [heading for heading, _ in columns if heading not in left_out]
         said = " ".join(lines)
-        assert said.endswith(f"below; too wide for here: {left_out} " if left_out else "below ")
+        assert said.endswith(f"below; too wide to show here: {left_out} " if left_out else "below ")

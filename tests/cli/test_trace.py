@@ -134,7 +134,7 @@ def test_cut(trace: Path, tmp_path: Path) -> None:
         (["cut", "TRACE", "o.parquet", "--steps", "500:"], "nothing is left"),
         (["cut", "TRACE", "o.parquet", "--topk", "9"], "top-k 9, but call 0 has 2"),
         (["cut", "TRACE", "o.parquet", "--topk", "x"], "not a valid integer"),
-        (["convert", "TRACE", "o.txt"], "the name tells no format"),
+        (["convert", "TRACE", "o.txt"], "the name gives no format"),
         (["convert", "TRACE", "o.parquet", "--to", "xml"], "'xml' is not one of"),
         (["convert", "missing", "o.parquet"], "missing: no such file"),
         (["inspect", "TRACE", "--bank", "0"], "a bank of 0 slots"),

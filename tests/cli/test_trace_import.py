@@ -43,7 +43,7 @@ def test_responses_are_swept_as_they_are(here: Path, capsys: pytest.CaptureFixtu
     printed = capsys.readouterr()
     (row,) = json.loads(printed.out)["rows"]
     assert row["tokens"] == 96
-    assert printed.err.count("prompts are taken to be read in chunks of 512 tokens") == 1
+    assert printed.err.count("prompts are assumed to be read in chunks of 512 tokens") == 1
 
 
 def test_a_model_says_what_sglang_does_not(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,12 +90,12 @@ def test_the_converter_of_the_documentation(here: Path) -> None:
     ("given", "found"),
     [
         ("routing.npy --out a.parquet", "nothing says which of them are the prompt; give --prompt-tokens P or --phase"),
-        ("routing.npy --out a.txt --phase decode", "the name tells no format"),
+        ("routing.npy --out a.txt --phase decode", "the name gives no format"),
         ("routing.npy --out a.parquet --axes layer,k --phase decode", "--axes layer,k: expected token, layer and k"),
         ("routing.npy --out a.parquet --moe-layers 3-x --phase decode", "--moe-layers '3-x'"),
-        ("steps.json --out a.parquet --top-k 3", "steps.json: step-layers says all of itself; leave --top-k out"),
+        ("steps.json --out a.parquet --top-k 3", "steps.json: step-layers needs no options; leave --top-k out"),
         ("steps.json steps.json --out a.parquet", "several files are ranks of SGLang's recorder, or with --columns"),
-        ("log.csv --out a.parquet --where a=b", "--where is of --columns; give both"),
+        ("log.csv --out a.parquet --where a=b", "--where belongs to --columns; give both"),
         ("log.csv --out a.parquet --columns layer", "--columns 'layer': expected NAME=COLUMN"),
         ("log.csv --out a.parquet --columns layer=blk,expert=e*,step=pos --where blk", "--where 'blk': expected NAME="),
     ],

@@ -147,7 +147,7 @@ def test_arrivals_from_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     capsys.readouterr()
     for text, found in {
         "1\n2\n3\n": "3 arrivals for 2 requests; give one for each",
-        "1\nsoon\n": "log.jsonl:2: 'soon' is not a time; a number of seconds expected",
+        "1\nsoon\n": "log.jsonl:2: 'soon' is not a time; expected a number of seconds",
         "1\nNaN\n": "log.jsonl:2: 'NaN' is not a time",
         "1\ntrue\n": "log.jsonl:2: True is not a time",
         '{"at": 1}\n2\n': "log.jsonl:1: none of the keys arrival_time, created; the time of arrival is expected in one",

@@ -130,7 +130,7 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "experts of unknown type": (gguf([], [tensor(GATE, (8, 2, 4), 150)]), "has ggml type 150"),
     "experts differ": (
         gguf([], [tensor(GATE, (8, 2, 4), 0), tensor("blk.0.ffn_up_exps.weight", (8, 2, 3), 0)], data_bytes=256),
-        "holds 3 experts, where layer 0 has 4",
+        "holds 3 experts, but layer 0 has 4",
     ),
     "no experts": (
         gguf(

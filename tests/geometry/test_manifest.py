@@ -116,7 +116,7 @@ BAD_ENTRIES: dict[str, tuple[dict[str, Any], str]] = {
     "bytes beyond 64 bits": ({"bytes_per_expert": 10**30}, "entry 3: bytes_per_expert is 1e+30"),
     "length absent": ({"exact_byte_length": None}, "entry 3: exact_byte_length is nothing"),
     "length wrong": ({"exact_byte_length": 1}, "bytes_per_expert 4352 x 8 experts = 34816, but exact_byte_length is 1"),
-    "experts differ": ({"shape": [1, 1, 4]}, "4 experts in layer 0, where an earlier entry has 8"),
+    "experts differ": ({"shape": [1, 1, 4]}, "4 experts in layer 0, but an earlier entry has 8"),
     "experts zero": ({"shape": [128, 32, 0]}, "entry 3: shape is [128, 32, 0]"),
     "experts absurd": ({"shape": [128, 32, 10**6]}, "entry 3: shape is [128, 32, 1000000]"),
     "shape bool": ({"shape": [128, 32, True]}, "entry 3: shape is [128, 32, True]"),

@@ -103,8 +103,8 @@ def test_the_same_seed_gives_the_same_draws() -> None:
 @pytest.mark.parametrize(
     ("equations", "parameters", "message"),
     [
-        ([ALL_HIT, ALL_HIT], "layer_us read_gb_s", "no anchor tells read_gb_s: read_gb_s needs a streamed run"),
-        ([READS, READS], "layer_us read_gb_s", "no anchor tells layer_us: layer_us needs an all-hit run"),
+        ([ALL_HIT, ALL_HIT], "layer_us read_gb_s", "no anchor determines read_gb_s: read_gb_s needs a streamed run"),
+        ([READS, READS], "layer_us read_gb_s", "no anchor determines layer_us: layer_us needs an all-hit run"),
         ([TOKEN, TOKEN], "layer_us read_gb_s", "the anchors do not tell layer_us from read_gb_s: layer_us needs an"),
         (
             [TOKEN, {"layer_us": LAYERS, "read_gb_s": 0.13004}],
@@ -114,7 +114,7 @@ def test_the_same_seed_gives_the_same_draws() -> None:
         (
             [TOKEN, ALL_HIT],
             "layer_us read_gb_s pinned_gb_s",
-            "no anchor tells pinned_gb_s: pinned_gb_s needs a run with",
+            "no anchor determines pinned_gb_s: pinned_gb_s needs a run with",
         ),
         (
             [TOKEN | {"request_us": 900e-6}, READS | {"request_us": 22 / 0.13 * 900e-6}, ALL_HIT],

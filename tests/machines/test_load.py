@@ -136,7 +136,7 @@ WRONG = {
     "quantity key": ("lo = 50", "low = 50", f"{BREAD}: unknown key 'low'; known: value, lo, hi, source, condition"),
     "estimated": ("estimated = true", "estimated = 1", "memory.reserve_gib: estimated is 1; expected true or false"),
     "unified": ("unified = false", "unified = 0", "unified is 0; expected true or false"),
-    "no GPUs": ("unified = false", "unified = false\ngpus = 0", "gpus is 0; expected how many equal GPUs there are"),
+    "no GPUs": ("unified = false", "unified = false\ngpus = 0", "gpus is 0; expected the number of equal GPUs"),
     "several GPUs on one memory": (
         "unified = false",
         "unified = true\ngpus = 2",

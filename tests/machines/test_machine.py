@@ -41,7 +41,7 @@ def test_wrong_reads() -> None:
         with pytest.raises(BadInput, match=f"a read of {size_bytes} bytes with {depth} in flight"):
             storage().chunk_s(size_bytes, depth)
     cool = Storage(exactly(1), exactly(1), exactly(1))
-    with pytest.raises(BadInput, match=r"storage\.hot_share is not known of this machine"):
+    with pytest.raises(BadInput, match=r"storage\.hot_share is not known for this machine"):
         cool.chunk_s(1, 1, hot=True)
 
 

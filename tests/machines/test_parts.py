@@ -193,7 +193,7 @@ def test_presets_are_within_the_intervals_of_their_parts(preset: str, parts: str
 def test_what_no_part_says_is_estimated_and_noted() -> None:
     machine = compose("rtx-3060 + 64GiB")
     assert [note.partition(": ")[2] for note in machine.notes] == [
-        "gpu.weights_gb_s, how fast it computes, is only an estimate: 291.6 GB/s (162 to 342)",
+        "gpu.weights_gb_s, the speed of computing, is only an estimate: 291.6 GB/s (162 to 342)",
         "memory.bandwidth_gb_s is a guess: 48.64 GB/s (15 to 114)",
         "storage.read_gb_s is a guess: 3 GB/s (0.5 to 7)",
     ]
@@ -264,8 +264,7 @@ def test_a_given_link_is_no_faster_than_the_card() -> None:
         ("abacus + 64GiB", "unknown part 'abacus'; `sim machine parts` lists all"),
         (
             "m3-max + rtx-3060 + 64GiB",
-            "m3-max and rtx-3060: a chip with unified memory takes only a size of RAM and storage; leave one of the "
-            "two out",
+            "m3-max and rtx-3060: a chip with unified memory takes only RAM and storage; leave one of the two out",
         ),
         (
             "nvme-gen4 + 64GiB",
@@ -273,11 +272,11 @@ def test_a_given_link_is_no_faster_than_the_card() -> None:
         ),
         (
             "ryzen-5600 + pcie4x16 + 64GiB",
-            "pcie4x16: a link leads into a GPU, and there is none; add a GPU or leave it out",
+            "pcie4x16: a link needs a GPU; add one, or leave the link out",
         ),
         (
             "rtx-3060 + nvme-gen4",
-            "rtx-3060 + nvme-gen4: no size of RAM, which bank and page cache need; add it, such as 64GiB",
+            "rtx-3060 + nvme-gen4: no size of RAM for bank and page cache; add it, such as 64GiB",
         ),
     ],
 )

@@ -160,7 +160,7 @@ def test_a_replay_must_be_of_the_same_run(
         (["--bank", "1GiB"], "--bank 1GiB: the runtime counts a bank in slots of each layer, from 1; give such as"),
         (["--bank", "16,0"], "--bank 16,0: the runtime counts a bank in slots of each layer, from 1; give such as"),
         (["--bank", "24..16"], "bank range '24..16' goes down"),
-        (["--mode", "stock", "--prefetch", "temporal"], "--prefetch temporal: no mode given has it; add"),
+        (["--mode", "stock", "--prefetch", "temporal"], "--prefetch temporal: no given mode supports it; add"),
         (["--bank", "24", "--", "-fast"], "-fast after --: the runtime has no such flag; see its --help"),
         (["--bank", "24", "--", "-t", "2"], "-t after --: is recorded by an option of its own; give --threads"),
         (["--bank", "24", "16"], "'16': not an option; flags of the runtime come after --, such as -- -fa off"),

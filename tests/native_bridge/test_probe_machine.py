@@ -122,7 +122,7 @@ def test_computing_is_never_free_but_an_estimate_with_a_wide_interval(tmp_path: 
     assert rate.lo == pytest.approx(45 * 120 / 800)
     assert rate.hi > 2 * rate.lo
     assert rate.lo < rate.value < 50
-    assert ": cpu.weights_gb_s, how fast it computes, is only an estimate: " in machine.notes[0]
+    assert ": cpu.weights_gb_s, the speed of computing, is only an estimate: " in machine.notes[0]
 
 
 def test_a_gpu_of_its_own_memory_computes_at_rates_that_presets_have(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_variables_of_a_setting_reach_the_runtime(tmp_path: Path, monkeypatch: p
     [
         ([], {}, "0 settings to verify; expected one or more, each once"),
         (CLAIMS[:1] * 2, {}, "2 settings to verify; expected one or more, each once"),
-        (CLAIMS, {"rounds": 2}, "2 rounds tell no order; expected 3 or more"),
+        (CLAIMS, {"rounds": 2}, "2 rounds do not give an order; expected 3 or more"),
         ([(FlashMoe(), 1.0, 1.0, 1.0)], {}, "system flash-moe: .* runs slot-bank, cpu and all-gpu; leave it out"),
         ([(Cpu(), 1.0, 1.0, 1.0)], {"cache": "cold"}, "system cpu: maps its experts, .* give --cache warm"),
         ([(SlotBank(slots=4), 1.0, 1.0, 1.0)], {}, "--bank 4: .* uses 8 experts a token"),

@@ -105,7 +105,7 @@ def test_a_bank_smaller_than_the_union(contract: str) -> None:
 
 
 def test_a_bank_in_bytes_needs_a_geometry() -> None:
-    with pytest.raises(BadInput, match="bank 1KiB: a bank in bytes needs to know what an expert weighs; give --model"):
+    with pytest.raises(BadInput, match="bank 1KiB: a bank in bytes needs the size of an expert; give --model"):
         run(TRACE, Bank(budget_bytes=1024))
 
 

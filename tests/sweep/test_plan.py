@@ -103,7 +103,7 @@ def test_a_context_is_what_the_model_tells() -> None:
 
 def test_a_context_of_a_model_that_does_not_tell() -> None:
     _, conditions_of = plan(Question(bank=8, machine="rtx-3090", context=8192))
-    with pytest.raises(BadInput, match="--context 8192: the trace does not tell what a context takes; give that"):
+    with pytest.raises(BadInput, match="--context 8192: the trace does not give the size of a context; give it"):
         conditions_of(None)
 
 

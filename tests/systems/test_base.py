@@ -52,8 +52,8 @@ def test_what_a_system_cannot_run_on(system: System, name: str, reason: str) -> 
         (Cpu(), ""),
         (PlacedIk(), ""),
         (KTransformers(), ""),
-        (StaticProfile(), "was read for one GPU; the machine has 2"),
-        (SlotBank(), "was read for one GPU; the machine has 2"),
+        (StaticProfile(), "is known for one GPU only; the machine has 2"),
+        (SlotBank(), "is known for one GPU only; the machine has 2"),
     ],
 )
 def test_what_a_system_cannot_run_on_with_two_gpus(system: System, reason: str) -> None:

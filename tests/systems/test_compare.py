@@ -136,7 +136,7 @@ def test_a_profile_of_the_very_trace_is_said() -> None:
     told = compare_as_told(
         workload=workload(small.model), model=None, machine=small.machine, systems="hot-cache:profile=all,all-gpu", kv=0
     )
-    assert told.notes == ("hot-cache: the profile is made of this very trace, which flatters it",)
+    assert told.notes == ("hot-cache: the profile comes from this very trace, which flatters it",)
 
 
 def told(**asked: Any) -> Comparison:
@@ -198,7 +198,7 @@ def test_a_model_that_does_not_tell_what_its_context_takes() -> None:
     small = case()
     asked: dict[str, Any] = {"workload": None, "model": small.model, "machine": small.machine, "hit_rate": 0.5}
     found = compare_as_told(**asked, systems="all-gpu")
-    assert found.notes[-1] == "the context takes no memory here; say what it takes with --kv, such as --kv 2GiB"
+    assert found.notes[-1] == "the context counts as no memory; give its size, such as --kv 2GiB"
     assert found.case.context == 0
 
 
@@ -215,12 +215,12 @@ def test_words_for_systems() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"model": None}, "seconds need to know what an expert weighs; give --model"),
+        ({"model": None}, "seconds need the size of an expert; give --model"),
         ({"hit_rate": 1.5}, r"--hit-rate 1\.5; expected 0 to 1"),
-        ({"hit_rate": 0.5, "best": True}, "with one hit rate every setting hits alike"),
+        ({"hit_rate": 0.5, "best": True}, "with one hit rate for every setting"),
         ({"kv": "much"}, "--kv 'much': expected a size with its unit"),
         ({"context": -1}, "--context -1; expected a number of tokens from 0"),
-        ({"context": 512}, "--context 512: small does not tell what a context takes; give that, such as --kv 2GiB"),
+        ({"context": 512}, "--context 512: small does not give the size of a context; give it, such as --kv 2GiB"),
         ({"kv_type": "q8"}, "unknown --kv-type 'q8'; did you mean 'q8_0'"),
         ({"buffers": "much"}, "--buffers 'much': expected a size with its unit"),
         ({"reserve": "9999GiB"}, "--reserve 9.76 TiB: rtx-3090 has 64 GiB of RAM; give less"),

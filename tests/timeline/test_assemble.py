@@ -187,7 +187,7 @@ def test_everything_resident_needs_room_for_everything() -> None:
 
 def test_a_bank_where_there_is_none_is_refused() -> None:
     with pytest.raises(
-        BadInput, match=r"^policy lru: keeps experts in a bank, and page-cache has none; use --policy de"
+        BadInput, match=r"^policy lru: keeps experts in a bank, but page-cache has no bank; use --policy de"
     ):
         seconds_of(load_machine("vm-2core"), "page-cache", policy="lru")
     assert seconds_of(load_machine("vm-2core"), "page-cache", policy="demand").timing.tok_s

@@ -74,9 +74,9 @@ def test_requests_that_are_filled_up_at_their_ends(tmp_path: Path) -> None:
         (
             npy(made().expert * 1.0),
             {"phase": "decode"},
-            r"float64 \[12, 3, 3\]; ids of experts expected.*`sim trace synth`",
+            r"float64 \[12, 3, 3\]; expected ids of experts.*`sim trace synth`",
         ),
-        (npy(made().expert + 40_000), {"phase": "decode"}, r"expert 40,011; at most 32,767 expected"),
+        (npy(made().expert + 40_000), {"phase": "decode"}, r"expert 40,011; expected at most 32,767"),
         (npy(made().expert)[:-1], {"phase": "decode"}, "it is cut off or damaged"),
         (npz(a=made().expert, b=made().expert), {"phase": "decode"}, "2 arrays: 'a', 'b'; give the one with the exper"),
         (npz(a=made().expert), {"phase": "decode", "array": "b"}, "unknown array in .* 'b'; known: a"),
@@ -111,7 +111,7 @@ def test_an_array_of_objects_is_not_loaded(tmp_path: Path, packed: bool) -> None
         np.savez(stream, a=array)
     else:
         np.save(stream, array)
-    with pytest.raises(BadInput, match="whole numbers expected"):
+    with pytest.raises(BadInput, match="expected whole numbers"):
         read(tmp_path, stream.getvalue(), phase="decode")
     assert not witness.exists()
 

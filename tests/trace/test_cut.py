@@ -90,10 +90,10 @@ def test_layers_and_steps_together_hold_every_call(trace: RoutingTrace) -> None:
     ("trace", "options", "found"),
     [
         (TRACE, {"top_k": 3}, "top-k 3, but call 0 has 2 experts per token"),
-        (TRACE, {"top_k": 0}, "top-k 0; at least 1 expected"),
+        (TRACE, {"top_k": 0}, "top-k 0; expected at least 1"),
         (TRACE.with_(format="grouped-pairs"), {"top_k": 1}, "does not record the router-rank order"),
         (TRACE.with_(n_tokens=np.zeros(6, dtype=np.int32)), {"top_k": 1}, "the tokens of call 0 are unknown"),
-        (TRACE, {"layers": [0, 7]}, "layer 7 is not in the trace; it has 0-1"),
+        (TRACE, {"layers": [0, 7]}, "layer 7 is not in the trace, which has 0-1"),
         (TRACE, {"layers": []}, "nothing is left"),
         (TRACE, {"steps": (3, 9)}, "nothing is left; the trace has steps 0..2"),
     ],

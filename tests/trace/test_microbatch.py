@@ -57,7 +57,7 @@ def test_what_is_not_known_is_left_alone() -> None:
     assert calls_of(in_micro_batches(unknown, 1)) == calls_of(unknown)
     decoded = made(phase=(DECODE,) * 4)
     assert in_micro_batches(decoded, 1) is decoded
-    with pytest.raises(BadInput, match="at least 1 expected"):
+    with pytest.raises(BadInput, match="expected at least 1"):
         in_micro_batches(made(), 0)
 
 

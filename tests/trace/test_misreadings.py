@@ -123,7 +123,7 @@ def test_a_batch_of_the_pull_request_has_several_tokens(tmp_path: Path) -> None:
     assert trace.top_k == 3
     torn = recordings.layer_expert_csv(made(k=4)).splitlines(keepends=True)[:-2]
     assert read(tmp_path, b"".join(torn)).n_tokens[-1] == 1  # two rows of four are no token of two
-    assert "calls with more rows than the most common are taken for several tokens" in trace.notes
+    assert "calls with more rows than the most common number are assumed to hold several tokens" in trace.notes
 
 
 def test_a_strided_recording_is_known_by_its_mark(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_strided_recording_is_known_by_its_mark(tmp_path: Path) -> None:
             "3,000 rows for 3,000 tokens of 3,000 layers: most",
         ),
         (b"0,0,1,2\n2000000000,0,1,2\n", "token 1 is missing after 0"),
-        (b"1,2,3,4\n2,1,5\n", "line 2: 3 fields, 4 expected"),
+        (b"1,2,3,4\n2,1,5\n", "line 2: 3 fields, expected 4"),
         (b"1,2,3,4\n2,1,x,5\n3,1,2,3\n", "line 2: id0 is 'x'"),
         (
             b"phase,token,layer,rank,expert\nprefill,0,1,0,3\nlater,0,1,0,3\nprefill,1,1,0,3\n",
@@ -170,14 +170,14 @@ def test_rows_of_tracers_that_cannot_be_used(tmp_path: Path, content: bytes, fou
     ("content", "found"),
     [
         (b'[{"0":null}]', "no layer of any step has routing"),
-        (b'[{"1":[[1,2]]},3]', "step 1 is 3; an object of layers expected"),
+        (b'[{"1":[[1,2]]},3]', "step 1 is 3; expected an object of layers"),
         (b'[{"1":[[1,2]],"x":null}]', "step 0 has layer 'x'"),
         (b'[{"1":[[1,2],[3]]}]', r"step 0, layer 1 has tokens of 1 and 2 experts \(mixed top-k\)"),
         (b'[{"1":[[1,2]]},{"1":[[1]]}]', r"step 1, layer 1 has tokens of 1 and 2 experts \(mixed top-k\)"),
         (b'[{"1":[[1,2]]},{"1":[]}]', r"step 1, layer 1 has tokens"),
-        (b'[{"1":[[1,true]]}]', r"whole numbers 0 to 32767 expected"),
-        (b'[{"1":[[1,-2]]}]', r"whole numbers 0 to 32767 expected"),
-        (b'[{"1":[[1,2]]},{"1":7}]', "a list of expert ids for each token expected"),
+        (b'[{"1":[[1,true]]}]', r"expected whole numbers 0 to 32767"),
+        (b'[{"1":[[1,-2]]}]', r"expected whole numbers 0 to 32767"),
+        (b'[{"1":[[1,2]]},{"1":7}]', "expected a list of expert ids for each token"),
         (b'[{"1":[[1,2]]}', "not a complete JSON document"),
     ],
 )
@@ -200,14 +200,14 @@ GOOD = b'{"step":0,"layer":3,"rank":0,"num_tokens":2,"topk":2,"top_indices":[[4,
     ("line", "found"),
     [
         (b"{\n", "line 2: not JSON"),
-        (b"3\n", "line 2: 3; an object expected"),
+        (b"3\n", "line 2: 3; expected an object"),
         (GOOD.replace(b'"step":0', b'"step":-1'), "line 2: step is -1"),
         (GOOD.replace(b'"layer":3', b'"layer":"a"'), "line 2: layer is 'a'"),
         (GOOD.replace(b'"num_tokens":2', b'"num_tokens":3'), "line 2: num_tokens is 3, but top_indices has 2"),
         (GOOD.replace(b'"topk":2', b'"topk":3'), "line 2: topk is 3, but top_indices has 2"),
         (GOOD.replace(b"[1,9]", b"[1]"), r"line 2: tokens of 1 and 2 experts \(mixed top-k\)"),
-        (GOOD.replace(b"[1,9]", b"7"), "a list of expert ids for each token expected"),
-        (GOOD.replace(b"[1,9]", b"[1,99999]"), "whole numbers 0 to 32767 expected"),
+        (GOOD.replace(b"[1,9]", b"7"), "expected a list of expert ids for each token"),
+        (GOOD.replace(b"[1,9]", b"[1,99999]"), "expected whole numbers 0 to 32767"),
     ],
 )
 def test_lines_of_megatron_that_cannot_be_used(tmp_path: Path, line: bytes, found: str) -> None:

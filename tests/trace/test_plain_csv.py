@@ -79,8 +79,11 @@ def test_n_tokens_column(path: Path) -> None:
         ("layer,expert\n0,1\n0,3.5\n0,2\n", "line 3: expert is '3.5'"),
         ('layer,expert\n0,1\n0,"7"\n0,2\n', "line 3: expert is '\"7\"'"),
         ("layer,expert\n0,1\n\n0,0x7\n0,2\n", "line 4: expert is '0x7'"),
-        ("layer,expert\n0,1\n0\n0,2\n", "line 3: 1 fields, 2 expected"),
-        ("layer,expert,phase\n0,1,decode\n0,1,2\n0,1,decode\n", "line 3: phase is '2', one of prompt, prefill, decode"),
+        ("layer,expert\n0,1\n0\n0,2\n", "line 3: 1 fields, expected 2"),
+        (
+            "layer,expert,phase\n0,1,decode\n0,1,2\n0,1,decode\n",
+            "line 3: phase is '2', expected one of prompt, prefill, decode",
+        ),
         ("layer,expert,weight\n0,1,1\n0,1,inf\n0,1,1\n", "line 3: weight is 'inf'"),
         ("layer,expert,rank\n0,1,0\n0,2,2\n", "line 3: the ranks of a token are not in order"),
         ("layer,expert,rank\n0,1,1\n0,2,2\n0,3,2\n", "line 4: the ranks of a token are not in order"),

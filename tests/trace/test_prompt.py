@@ -66,7 +66,7 @@ def test_calls_of_unknown_tokens_are_left_out() -> None:
     made = with_prompt(unknown, 2)
     assert (made.tokens, made.recorded) == (2, 0)
     assert calls(made.trace, PHASE_PROMPT) == [[6, 7, 8, 9]]
-    with pytest.raises(BadInput, match="does not say how many tokens its calls have"):
+    with pytest.raises(BadInput, match="does not record the tokens of its calls"):
         with_prompt(recorded().with_(n_tokens=np.zeros(5, np.int32)), 2)
 
 

@@ -309,7 +309,7 @@ def test_prompts_are_read_in_chunks(tmp_path: Path, chunk: int) -> None:
     content = lines([recordings.vllm(one), recordings.vllm(other)])
     trace = read(tmp_path, content, Hints(prefill_chunk=chunk))
     assert calls(trace) == expected([one, other], chunk=chunk)
-    assert f"prompts are taken to be read in chunks of {chunk} tokens" in trace.notes
+    assert f"prompts are assumed to be read in chunks of {chunk} tokens" in trace.notes
 
 
 def test_files_of_many_responses(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_a_torn_last_line_takes_its_token_with_it(path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "text", "found"),
     [
-        (2, "0,0,1,0,0,-1,0.5,0,0", "line 8: expert is '-1', a whole number 0..32767 expected"),
+        (2, "0,0,1,0,0,-1,0.5,0,0", "line 8: expert is '-1', expected a whole number 0..32767"),
         (2, "0,0,1,0,0,70000,0.5,0,0", "line 8: expert is '70000'"),
         (2, "0,0,1,0,0,3.5,0.5,0,0", "line 8: expert is '3.5'"),
         (2, '0,0,1,0,0,"7",0.5,0,0', "line 8: expert is '\"7\"'"),
@@ -104,14 +104,14 @@ def test_a_torn_last_line_takes_its_token_with_it(path: Path) -> None:
         (2, "0,0,1,0,0,8,0.5,0,0", "line 8: expert 8, but the preamble says n_expert=8"),
         (2, "0,0,1,5,0,1,0.5,0,0", "line 8: layer 5 is not in the preamble"),
         (2, "0,0,1,0,0,2,0.5,0,101", "line 8: expert_bytes 101 in layer 0, but the preamble says 100"),
-        (2, "0,0,1,0,0,2,nan,0,0", "line 8: weight is 'nan', a 32-bit float expected"),
-        (2, "0,2,1,0,0,2,0.5,0,0", "line 8: phase is '2', a whole number 0..1 expected"),
+        (2, "0,0,1,0,0,2,nan,0,0", "line 8: weight is 'nan', expected a 32-bit float"),
+        (2, "0,2,1,0,0,2,0.5,0,0", "line 8: phase is '2', expected a whole number 0..1"),
         (2, "0,0,1,0,0,2,0.5,2,0", "line 8: residency is '2'"),
         (2, "0,0,1,0,1,2,0.5,0,0", "line 8: slot 1, but rank 0 of 0..1 is next"),
         (3, "0,0,1,0,2,7,0.5,0,100", "line 9: slot 2, but rank 1 of 0..1 is next"),
         (3, "0,0,1,0,0,7,0.5,0,100", "line 8: the token has 1 of 2 experts"),
-        (2, "0,0,1,0,0,2,0.5,0", "line 8: 8 fields, 9 expected"),
-        (2, "\0\0\0", "line 8: 1 fields, 9 expected"),
+        (2, "0,0,1,0,0,2,0.5,0", "line 8: 8 fields, expected 9"),
+        (2, "\0\0\0", "line 8: 1 fields, expected 9"),
     ],
 )
 def test_malformed_rows(path: Path, row: int, text: str, found: str) -> None:

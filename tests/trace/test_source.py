@@ -101,7 +101,7 @@ def test_a_weight_that_no_float_holds(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     for text in ("1e39", "-1e39", "1_0", "inf", "nan"):
         path.write_text(f"layer,expert,weight\n0,1,0.5\n0,2,{text}\n0,3,1\n")
-        with pytest.raises(BadInput, match=f"line 3: weight is '{text}', a 32-bit float expected"):
+        with pytest.raises(BadInput, match=f"line 3: weight is '{text}', expected a 32-bit float"):
             load_trace(path)
     path.write_text("layer,expert,weight\n0,1,3.4e38\n0,2,-3.4e38\n")
     weight = load_trace(path).weight

@@ -119,6 +119,6 @@ def test_foreign_newer_and_damaged_files(path: Path) -> None:
 
 def test_wrong_dtypes_are_a_bug_and_say_so(path: Path) -> None:
     trace = trace_of((0, [1]))
-    with pytest.raises(TypeError, match="expert is int64, int16 expected"):
+    with pytest.raises(TypeError, match="expert is int64, expected int16"):
         store.write_store(trace.with_(expert=trace.expert.astype("i8")), path)
     assert not path.exists()

@@ -140,7 +140,7 @@ def test_a_curve_of_another_length() -> None:
         ({16: 0.5}, {"prompt": -1}, "a prompt of -1"),
         ({16: 0.5}, {"curve_tokens": 0}, "0 tokens"),
         ({16: 0.5}, {"seed": -1}, "seed -1; expected 0 or a positive number"),
-        ({16: 0.5}, {"tokens": 10**9}, "references; at most 268,435,456 expected"),
+        ({16: 0.5}, {"tokens": 10**9}, "references; expected at most 268,435,456"),
     ],
 )
 def test_refusals(curve: dict[int, float], options: dict[str, int], found: str) -> None:

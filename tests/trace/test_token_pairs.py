@@ -63,7 +63,7 @@ def test_a_torn_last_line_is_dropped_and_noted(path: Path) -> None:
         (b'[[1, "7"]]', 'line 2: pair 0: expert is "7"'),
         (b"[[1, true]]", "line 2: pair 0: expert is true"),
         (b"[[-2, 1]]", "line 2: pair 0: layer is -2"),
-        (b"[[1, 2, 3]]", "line 2: pair 0 is [1,2,3], [layer, expert] expected"),
+        (b"[[1, 2, 3]]", "line 2: pair 0 is [1,2,3], expected [layer, expert]"),
         (b"[1, 2]", "line 2: pair 0 is 1"),
         (b"[]", "line 2: not a list of"),
         (b'{"a": 1}', "line 2: not a list of"),

@@ -62,14 +62,14 @@ def test_a_short_trace_settles_only_the_largest_size() -> None:
     assert chosen_slots(found) == [6] * 3
     assert not found.settled
     assert found.sentences[0] == (
-        "128 decoded tokens are few for a choice below the largest size; record about 500 tokens"
+        "128 decoded tokens are too few to choose below the largest size; record about 500 tokens"
     )
     assert found.speed_moves  # the bank fills in the first half
     assert "moved by +10 % from half" in found.sentences[-1]
     largest = of([range(16)] * 128)
     assert chosen_slots(largest)[-1] == 16
     assert largest.settled
-    assert largest.sentences[0].startswith("slot-bank:slots=16 takes all memory there is for it, or nearly;")
+    assert largest.sentences[0].startswith("slot-bank:slots=16 takes all, or nearly all, of its memory;")
 
 
 def test_the_whole_trace_agrees_with_itself() -> None:

@@ -146,7 +146,7 @@ def test_a_micro_batch_that_was_chosen_is_said_with_its_floor() -> None:
 def test_evidence_says_what_a_prompt_is_made_of(tokens: int, said: str) -> None:
     (prompt,) = [one for one in evidence(with_a_prompt(tokens, goal="both")) if one.startswith("The prompt is")]
     assert said in prompt
-    assert ("All 4,000 tokens are taken to be as fast" in prompt) == (tokens == 4000)
+    assert ("All 4,000 tokens are assumed to be as fast" in prompt) == (tokens == 4000)
     assert not any("The prompt is" in one for one in evidence(found()))
 
 
@@ -215,7 +215,7 @@ def test_break_even_is_where_the_speeds_are_equal() -> None:
 def test_a_profile_of_this_very_trace_is_said() -> None:
     on = found(case(), StaticProfile(), Cpu())
     if on.best.best.system.name == "static-profile":
-        assert "lives by a profile" in cliffs(on)[0]
+        assert "depends on a profile" in cliffs(on)[0]
     assert not any("profile" in one for one in cliffs(found()))
 
 

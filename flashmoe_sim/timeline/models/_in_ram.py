@@ -95,7 +95,7 @@ class InRam(ExecutionModel):
     def check(self, machine: Machine, *, direct_io: bool) -> None:
         if machine.gpu is None or machine.cpu is None or machine.cpu.weights_gb_s is None or machine.memory is None:
             raise BadInput(
-                f"machine {machine.name}: {self.name} computes on a GPU and a CPU, and needs [gpu], "
+                f"machine {machine.name}: {self.name} computes on a GPU and a CPU and needs [gpu], "
                 "[cpu] with weights_gb_s, and [memory]; choose another --execution or another machine"
             )
         if direct_io:

@@ -27,7 +27,7 @@ def serve(sim: Any, call: Call, parts: Any) -> float:
 
 @dataclass(frozen=True)
 class AsyncUpload(ExecutionModel):
-    """As parallel-install, but each chunk is uploaded as soon as it has been read."""
+    """As `parallel-install`, but each chunk is uploaded as soon as it has been read."""
 
     name: ClassVar[str] = "async-upload"
     describes: ClassVar[str] = "the patched llama.cpp runtime with parallel slot reads and an io-split of 1"

@@ -40,7 +40,7 @@ class HotCold(InRam):
     """
 
     name: ClassVar[str] = "hot-cold"
-    describes: ClassVar[str] = "forks of llama.cpp with a hot set on the GPU: a tumbling window, or a profile"
+    describes: ClassVar[str] = "forks of llama.cpp with a hot set on the GPU, chosen by a tumbling window or a profile"
     serve: ClassVar[Any] = serve
 
     min_parallel: int = 2
@@ -52,8 +52,8 @@ class HotCold(InRam):
 
 @dataclass(frozen=True)
 class HotColdPadded(HotCold):
-    """As `hot-cold`, but the GPU computes an empty expert in the place of each miss, if anything hits."""
+    """As `hot-cold`, but the GPU computes an empty expert for each miss if anything hits."""
 
     name: ClassVar[str] = "hot-cold-padded"
-    describes: ClassVar[str] = "a fork of llama.cpp with a hot cache that a profile fills"
+    describes: ClassVar[str] = "a fork of llama.cpp with a hot cache filled from a profile"
     serve: ClassVar[Any] = serve_padded

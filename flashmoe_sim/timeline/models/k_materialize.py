@@ -22,10 +22,10 @@ def serve(sim: Any, call: Call, parts: Any) -> float:
 
 @dataclass(frozen=True)
 class KMaterialize(ExecutionModel):
-    """As sync-install, but every expert of every call, hit or miss, is copied into fresh tensors."""
+    """As `sync-install`, but every expert of every call, hit or miss, is copied into fresh tensors."""
 
     name: ClassVar[str] = "k-materialize"
-    describes: ClassVar[str] = "the patched llama.cpp runtime's diagnostic mode without a stable bank"
+    describes: ClassVar[str] = "a diagnostic mode of the patched llama.cpp runtime, without a bank"
     serve: ClassVar[Any] = serve
     after: ClassVar[Any] = only_read
 

@@ -26,7 +26,7 @@ def serve(sim: Any, call: Call, parts: Any) -> float:
 
 @dataclass(frozen=True)
 class Mapped(ExecutionModel):
-    """No bank: experts are computed where they lie in RAM; what RAM does not hold is read first, all of a call at once.
+    """No bank: experts are computed in place in RAM. The experts of a call that RAM lacks are read first, together.
 
     Nothing is copied, and no call stops for a host.
     """

@@ -100,15 +100,15 @@ def compute_as_usable(
 
 @dataclass(frozen=True)
 class OverlapPrefetch(ExecutionModel):
-    """Hits are computed while misses are read, misses as they arrive; experts are read ahead behind demand reads.
+    """Hits are computed while misses are read, and misses as they arrive. Prefetches run behind demand reads.
 
-    Where reads run beside computing in one memory, an expert's bytes slow it by `memory_s`: the call's own misses while
+    If reads run beside computing in one memory, an expert's bytes slow it by `memory_s`: the call's own misses while
     they are read, in proportion to the time; an expert read ahead in the call that uses it, whenever it was read. One
     that is never used has only what computing leaves of the memory.
     """
 
     name: ClassVar[str] = "overlap-prefetch"
-    describes: ClassVar[str] = "streaming engines with predictions and a queue of reads by priority"
+    describes: ClassVar[str] = "streaming engines with a predictor and a queue of reads by priority"
     beside_compute: ClassVar[bool] = True
     in_background: ClassVar[bool] = True
     serve: ClassVar[Any] = serve

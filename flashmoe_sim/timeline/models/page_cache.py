@@ -10,7 +10,7 @@ from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
 
 @dataclass(frozen=True)
 class PageCache(ParallelInstall):
-    """No bank: every expert of every call is read at once over the lanes, from the page cache where it is there."""
+    """No bank: all experts of a call are read together over the lanes, from the page cache if it holds them."""
 
     name: ClassVar[str] = "page-cache"
     describes: ClassVar[str] = "flash-moe, whose only tier is the page cache"

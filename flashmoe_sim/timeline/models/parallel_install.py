@@ -25,7 +25,7 @@ def serve(sim: Any, call: Call, parts: Any) -> float:
 
 @dataclass(frozen=True)
 class ParallelInstall(ExecutionModel):
-    """All misses are read at once over the lanes, uploaded and installed in turn; then all experts are computed."""
+    """Misses are read together over the lanes, then uploaded and installed in turn. Then all experts are computed."""
 
     name: ClassVar[str] = "parallel-install"
     describes: ClassVar[str] = "the patched llama.cpp runtime with parallel slot reads"

@@ -44,7 +44,7 @@ def serve(sim: Any, call: Call, parts: Any) -> float:
 
 @dataclass(frozen=True)
 class PrefillCopy(InRam):
-    """Batches of many tokens copy missing experts to the GPU; smaller calls compute them in RAM after the hits.
+    """Calls of many tokens copy missing experts to the GPU. Smaller calls compute them in RAM after the hits.
 
     Copies are from mapped files, not from pinned buffers. A call that misses nothing does not stop for the host, as in
     a layer whose experts are all on the GPU.

@@ -18,7 +18,7 @@ def serve(sim: Any, call: Call, parts: Any) -> float:
 
 @dataclass(frozen=True)
 class Resident(ExecutionModel):
-    """Every expert is where it is computed; nothing is read, and nothing is read ahead."""
+    """Every expert is resident; nothing is read."""
 
     name: ClassVar[str] = "resident"
     describes: ClassVar[str] = "any system whose memory holds the whole model"

@@ -45,10 +45,10 @@ def after(sim: Any, number: int, time: float) -> float:
 
 @dataclass(frozen=True)
 class SplitInstall(ExecutionModel):
-    """Each miss in turn, one tensor family after another: its chunks are read at once, then uploaded; then all
-    experts are computed.
+    """Misses are served in turn, each one tensor family after another: the family's chunks are read together, then
+    uploaded. Then all experts are computed.
 
-    Experts read ahead are read and uploaded in the same way, while the next call waits.
+    Prefetches are read and uploaded in the same way while the next call waits.
     """
 
     name: ClassVar[str] = "split-install"

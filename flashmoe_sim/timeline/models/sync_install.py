@@ -19,7 +19,7 @@ def serve(sim: Any, call: Call, parts: Any) -> float:
 
 @dataclass(frozen=True)
 class SyncInstall(ExecutionModel):
-    """Each miss is read, uploaded and installed before the next one is read; then all experts are computed."""
+    """Each miss is read, uploaded and installed before the next is read. Then all experts are computed."""
 
     name: ClassVar[str] = "sync-install"
     describes: ClassVar[str] = "engines that read with one thread"

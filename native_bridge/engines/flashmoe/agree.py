@@ -35,7 +35,7 @@ def refuse_two_machines(runs: Sequence[Run], *, io_split_may_differ: bool = Fals
             if first != value:
                 raise BadInput(
                     f"{run.folder}: {setting} is {value}, but {first} in {other.folder}: "
-                    "the anchors are of two machines or builds; fit each by itself"
+                    "the anchors come from two machines or builds; fit each by itself"
                 )
     sized = [(run.install_bytes, run) for run in runs if run.install_bytes is not None]
     for (least, most), run in sized:
@@ -44,7 +44,7 @@ def refuse_two_machines(runs: Sequence[Run], *, io_split_may_differ: bool = Fals
                 raise BadInput(
                     f"{run.folder}: an install has {(least + most) / 2:,.0f} bytes, but "
                     f"{(other_least + other_most) / 2:,.0f} in {other.folder}: "
-                    "the anchors are of two models; fit each by itself"
+                    "the anchors come from two models; fit each by itself"
                 )
 
 

@@ -59,7 +59,7 @@ def anchors_of(runs: Sequence[Run], model: ModelGeometry | None) -> list[Anchor]
     anchors = [replace(anchor, repeats=times[done]) for anchor, done in zip(anchors, work, strict=True)]
     if not layers or not all(anchor.top_k for anchor in anchors):
         unknown = "the experts of a token" if layers else "the layers"
-        raise BadInput(f"{runs[0].folder}: no trace among the anchors tells {unknown}; give --model")
+        raise BadInput(f"{runs[0].folder}: no trace among the anchors gives {unknown}; give --model")
     return anchors
 
 
@@ -68,7 +68,7 @@ def _anchor(run: Run, model: ModelGeometry | None, *, name: str) -> Anchor:
     if run.mode not in ANCHOR_MODES:
         raise BadInput(f"{run.folder}: mode {run.mode} cannot be an anchor; known: {', '.join(ANCHOR_MODES)}")
     if run.log.reads_ahead:
-        raise BadInput(f"{run.folder}: --moe-{run.log.reads_ahead}: its time has reads ahead in it; give a run without")
+        raise BadInput(f"{run.folder}: --moe-{run.log.reads_ahead}: its time includes prefetches; give a run without")
     if run.log.bypass:
         raise BadInput(f"{run.folder}: {run.log.bypass}: it computed no routed expert; give a run without")
     anchor = Anchor(
@@ -111,9 +111,7 @@ def _primed(run: Run, model: ModelGeometry | None) -> Installs | None:
 def _streamed(anchor: Anchor, run: Run, routed: Routed, model: ModelGeometry | None) -> Anchor:
     """With the misses of its decoded tokens, from a replay of its own trace that must count what the log does."""
     if run.trace is None:
-        raise BadInput(
-            f"{run.folder}: no trace.jsonl.gz, which tells the misses of its tokens; record one (--moe-trace)"
-        )
+        raise BadInput(f"{run.folder}: no trace.jsonl.gz, which has the misses of its tokens; record one (--moe-trace)")
     trace = load_trace(run.trace)
     workload = prepare(trace, model)
     setup = Setup(Bank(slots=run.bank), contract="runtime", io_split=routed.chunks)
@@ -123,12 +121,12 @@ def _streamed(anchor: Anchor, run: Run, routed: Routed, model: ModelGeometry | N
     if counts["misses"] != routed.misses:
         raise BadInput(
             f"{run.trace}: a replay of it misses {counts['misses']:,} times, the log {routed.misses:,}: "
-            "the trace is of another run, or of another bank; record it again"
+            "the trace belongs to another run or bank; record it again"
         )
     phases = find_phases(trace)
     steps = 0 if phases is None else int((phases.phase == PHASE_DECODE).sum())
     if phases is None or not steps:
-        raise BadInput(f"{run.trace}: nothing tells which steps are decode; record a longer run")
+        raise BadInput(f"{run.trace}: it does not show which steps are decode; record a longer run")
     decoded = phases.of_calls(trace) == PHASE_DECODE
     row = np.searchsorted(trace.layers, trace.layer)
     if workload.layer_geometry is not None:

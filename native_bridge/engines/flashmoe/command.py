@@ -59,7 +59,7 @@ def check_request(
             )
         if read_manifest(sidecar).layers != model.layers:
             raise BadInput(
-                f"{sidecar}: is the sidecar of another model than {model.name}: its layers, experts or their bytes "
+                f"{sidecar}: is not the sidecar of {model.name}: its layers, experts or their bytes "
                 "differ; give this model's, or write it again"
             )
     if MODES[request.mode].replays and replay is None:

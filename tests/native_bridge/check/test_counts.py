@@ -174,7 +174,7 @@ def test_a_run_that_ended_before_its_tokens_had_come() -> None:
 def test_an_overflow_alone(tmp_path: Path) -> None:
     found = checked(copies(tmp_path, "prose-ub4-bank16-overflow") / "prose-ub4-bank16-overflow")
     assert found.passed
-    assert found.notes == ("fails in call 8; no other run tells what it asks for",)
+    assert found.notes == ("fails in call 8; no other run shows what it asks for",)
 
 
 def test_an_overflow_that_is_not_predicted(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_bytes_from_the_sidecar_are_exact() -> None:
 def test_why_there_is_no_number() -> None:
     found = check_folders([RUNS / "runs"])
     for name, why in (
-        ("prose-resident-slot-bank24", "its installs are copies from RAM, which no anchor tells"),
+        ("prose-resident-slot-bank24", "its installs are copies from RAM, which no anchor measures"),
         ("prose-ub4-bank16-overflow", "the run failed"),
         ("python-topk4-bank8", "no all-hit or stock run of this machine beside python-topk4-bank8 itself"),
     ):

@@ -193,7 +193,7 @@ LOGS = {
     "very fast": ("14.0 t/s", f"{'9' * 400} t/s", "; expected speeds from 0.1 to 1e+09 t/s; run it again"),
     "no summary": (f"{SUMMARY}routed", "routed", ": no line `Flash-MoE routed src=…`: not the whole log"),
     "no residency": (f"{SUMMARY}residency", "residency", ": no line `Flash-MoE residency cold=…`"),
-    "other misses": ("evict=13219", "evict=1321", "1465 misses in 2068 calls, but the summary tells 6.46 a call"),
+    "other misses": ("evict=13219", "evict=1321", "1465 misses in 2068 calls, but the summary says 6.46 a call"),
     "no install": ("install=5917.227 ms", "", ": line 30: no `install=`; expected the log of the patched runtime"),
     "nan": ("install=5917.227", "install=nan", ": line 30: install=nan; expected a number from 0"),
     "negative": ("install=652.040", "install=-1", "install=-1; expected a number from 0"),

@@ -37,7 +37,7 @@ def failure_of(line: str) -> tuple[str | None, bool]:
 
 
 def overflow_of(failure: str, *, of_a_call: bool = False) -> Overflow | None:
-    """Which layer's bank was too small, where that is what the failure says.
+    """Which layer's bank was too small, if the failure says so.
 
     of_a_call: only for a routed call, not for the replay of a trace.
     """

@@ -91,7 +91,7 @@ def _speeds(lines: Lines) -> tuple[float, float]:
     except ValueError:
         raise BadInput(f"{place}: {line}; expected two numbers; run it again") from None
     if prompt == 0 or decode == 0:
-        raise BadInput(f"{place}: 0 t/s: the run failed; the lines above tell why; run it again")
+        raise BadInput(f"{place}: 0 t/s: the run failed; the lines above say why; run it again")
     if not all(LEAST_TOK_S <= speed < MOST_TOK_S for speed in (prompt, decode)):
         raise BadInput(f"{place}: {line[:60]}; expected speeds from {LEAST_TOK_S} to {MOST_TOK_S:g} t/s; run it again")
     return prompt, decode

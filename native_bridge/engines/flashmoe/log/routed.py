@@ -22,8 +22,8 @@ def routed_of(place: str, line: str, residency_place: str, residency_line: str) 
     shown = of.number("miss/call")
     if abs(misses / calls - shown) > 0.005 + 1e-9:
         raise BadInput(
-            f"{residency.place}: {misses} misses in {calls} calls, but the summary tells {shown} a call; "
-            "the log is of two runs; run it again"
+            f"{residency.place}: {misses} misses in {calls} calls, but the summary says {shown} a call; "
+            "the log mixes two runs; run it again"
         )
     source = _SOURCE.search(line)
     return Routed(

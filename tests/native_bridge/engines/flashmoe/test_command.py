@@ -107,5 +107,5 @@ def test_what_can_be_done(sidecar: Path, change: dict[str, Any]) -> None:
 def test_a_sidecar_is_needed_and_must_be_the_models(sidecar: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="mode slot-bank reads experts from a sidecar; give --sidecar"):
         check_request(REQUEST, GEOMETRY, sidecar=None, replay=None)
-    with pytest.raises(BadInput, match="is the sidecar of another model than tiny-moe-64x8"):
+    with pytest.raises(BadInput, match="is not the sidecar of tiny-moe-64x8"):
         check_request(REQUEST, GEOMETRY, sidecar=RECORDED.parent / "runs-timed" / "manifest.json", replay=None)
