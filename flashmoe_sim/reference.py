@@ -24,8 +24,8 @@ Made from the docstrings of `flashmoe_sim/policies/` and `flashmoe_sim/prefetche
 
 `--policy` takes a name, with parameters after it where the defaults below are not what you want (`lfu:count=restart`),
 several with commas between them, or `all`. `mine:Gap` is one of your own: the class `Gap` in `mine.py`, in the current
-folder or on Python's path. [CONTRIBUTING.md](../../CONTRIBUTING.md) shows how to write it. [contracts.md](../background/contracts.md)
-defines the contracts;
+folder or on Python's path. [CONTRIBUTING.md](../../CONTRIBUTING.md) shows how to write it.
+[contracts.md](../background/contracts.md) defines the contracts;
 [why.md](../background/why.md) says which to use when, and compares the policies.
 
 Every policy that evicts also takes:
@@ -38,8 +38,8 @@ SYSTEMS_HEAD = """\
 Made from the docstrings of `flashmoe_sim/systems/` by `./dev docs`.
 
 `sim compare` takes a system's name, with settings after it where the defaults below are not what you want
-(`slot-bank:slots=64`), several with commas between them, or `all`. [compare.md](../guides/compare.md) shows how to read the
-table.
+(`slot-bank:slots=64`), several with commas between them, or `all`. [compare.md](../guides/compare.md) shows how to read
+the table.
 
 """
 
