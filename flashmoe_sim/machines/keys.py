@@ -88,12 +88,3 @@ def default_interval(key: Key, value: float, *, estimated: bool) -> tuple[float,
     """lo and hi of a quantity that does not tell them: wider where it is estimated, none where it is exact."""
     below, above = (1.0, 1.0) if key.exact else ESTIMATED_SPREAD if estimated else MEASURED_SPREAD
     return max(value * below, key.least), min(value * above, key.most)
-
-
-def markdown() -> str:
-    """The table of all keys."""
-    lines = ["| key | meaning |", "|---|---|"]
-    for section, keys in SECTIONS.items():
-        for key in keys:
-            lines.append(f"| `{section}.{key.name}`{'' if key.required else ' (optional)'} | {key.meaning} |")
-    return "\n".join(lines)
