@@ -21,15 +21,22 @@ Run = Callable[..., str]
 
 
 def written(text: str) -> dict[str, str]:
-    """Each file that a step writes whole: the last path named before its block."""
-    blocks = re.finditer(r"```(?:python|toml|text)\n(.*?)```", text, re.DOTALL)
-    return {re.findall(r"`([\w/-]+\.(?:py|toml|txt))`", text[: block.start()])[-1]: block[1] for block in blocks}
+    """Each file that a step writes whole: an example of `tests/guide`, or a block and the last path named before it."""
+    blocks = re.finditer(r"```python\n(.*?)```", text, re.DOTALL)
+    files = {re.findall(r"`([\w/-]+\.py)`", text[: block.start()])[-1]: block[1] for block in blocks}
+    examples = re.findall(r"\]\(tests/guide/([\w/.-]+)\)", text)
+    return files | {path: (ROOT / "tests" / "guide" / path).read_text() for path in examples}
 
 
 def added(text: str) -> dict[str, str]:
     """Each file that a step adds lines to, and those lines, with the one that they come after."""
     blocks = re.finditer(r"```diff\n(.*?)```", text, re.DOTALL)
     return {re.findall(r"`([\w/]+\.py)`", text[: block.start()])[-1]: block[1] for block in blocks}
+
+
+def test_every_example_is_in_a_guide() -> None:
+    examples = [path for path in (ROOT / "tests" / "guide").rglob("*") if path.suffix in (".py", ".toml", ".txt")]
+    assert {f"(tests/guide/{path.relative_to(ROOT / 'tests' / 'guide')})" in TEXT for path in examples} == {True}
 
 
 def add(source: str, change: str) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
 
 from flashmoe_sim import reference, schema
 from flashmoe_sim.cli.main import VERBS
@@ -23,7 +25,9 @@ from tests.examples import BEGIN, END, refreshed
 
 ROOT = Path(__file__).parents[1]
 PAGES = tuple(sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")))
+INDEX = "docs/index.md"
 README = (ROOT / "README.md").read_text()
+REPORTS = sorted((ROOT / "reports").rglob("*.md"))
 
 
 @pytest.mark.parametrize(
@@ -79,10 +83,61 @@ def test_the_readme_shows_every_verb(verb: str) -> None:
     assert f"sim {verb}" in README
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "CHANGELOG.md", *PAGES])
-def test_the_readme_links_to_pages_that_exist(page: str) -> None:
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_readme_shows_every_format(name: str) -> None:
+    assert f"| `{name}` |" in README
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/index.md"])
+def test_the_readme_links_to_the_first_pages(page: str) -> None:
     assert f"({page})" in README
-    assert (ROOT / page).exists()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != INDEX])
+def test_the_index_links_to_every_page(page: str) -> None:
+    assert f"({page.removeprefix('docs/')})" in (ROOT / INDEX).read_text()
+
+
+@pytest.mark.parametrize(
+    ("pages", "limit"),
+    [(["README.md"], 1200), (["CONTRIBUTING.md"], 1500), (PAGES, 25_000)],
+    ids=["readme", "contributing", "docs"],
+)
+def test_documentation_stays_short(pages: Sequence[str], limit: int) -> None:
+    assert sum(len((ROOT / page).read_text().split()) for page in pages) <= limit
+
+
+LINKING = ["README.md", "CONTRIBUTING.md", "SECURITY.md", *(str(page.relative_to(ROOT)) for page in REPORTS)]
+
+
+@pytest.mark.parametrize("page", LINKING)
+def test_links_outside_the_site_lead_somewhere(page: str) -> None:
+    """And so do their anchors; those of docs/ are checked when the site is built."""
+    for link, anchor in re.findall(r"\]\(([^)#:\s]*)(#[\w-]+)?\)", (ROOT / page).read_text()):
+        target = (ROOT / page).parent / link if link else ROOT / page
+        assert target.exists(), link
+        assert not anchor or anchor[1:] in anchors(target), f"{link}{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings."""
+    headings = re.findall(r"^#+ (.*)", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_pages_named_in_code_exist() -> None:
+    for folder in ("flashmoe_sim", "native_bridge", "reports"):
+        for source in (ROOT / folder).rglob("*.py"):
+            for page in re.findall(r"docs/(?:guides|reference|background)/[\w-]+\.md", source.read_text()):
+                assert (ROOT / page).exists(), f"{source}: {page}"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_site_builds(tmp_path: Path) -> None:
+    """Every link between pages, and to a file outside of docs/, leads somewhere."""
+    config = load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path), strict=True)
+    build(config)
+    assert (tmp_path / "guides" / "recommend" / "index.html").exists()
 
 
 def test_dev_explains_every_recipe() -> None:

@@ -36,7 +36,7 @@ def _time(name: str, meaning: str) -> Key:
 _WEIGHTS = Key("weights_gb_s", "rate at which a decode streams weights through it", required=False)
 _LAYER = _time("layer_us", "fixed time of a routed call: launches, and attention beyond its weights")
 _KNEE = Key(
-    "knee_tokens", "tokens of a batch from which on arithmetic takes longer than reading weights", least=1, above=False
+    "knee_tokens", "tokens of a batch from which arithmetic takes longer than reading weights", least=1, above=False
 )
 
 SECTIONS: dict[str, tuple[Key, ...]] = {
@@ -48,7 +48,7 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
     ),
     "storage": (
         Key("read_gb_s", "reads of 4 MiB with `lanes` of them in flight, all together"),
-        _time("request_us", "what a read costs beside its bytes; not used where `measured` is given"),
+        _time("request_us", "what a read costs beside its bytes; unused with `measured`"),
         Key("lanes", "reads in flight that the engine keeps", least=1, above=False, exact=True, whole=True),
         Key("hot_share", "share of read_gb_s that is left when the device is hot", required=False, most=1),
     ),
@@ -69,15 +69,13 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         _time("install_us", "bookkeeping of an install, beside reading and copying"),
         Key(
             "resume_us",
-            "what a routed call that waited for reads takes longer than one that did not, beside the reads; no time "
-            "where it is not given",
+            "what a routed call that waited for reads takes longer, beside the reads; 0 if not given",
             required=False,
             above=False,
         ),
         Key(
             "first_touch_gb_s",
-            "rate at which each read in flight is given memory that was never written, on top of the read itself: "
-            "what filling a slot in RAM for the first time costs; no time where it is not given",
+            "rate at which each read in flight gets memory that was never written; no time if not given",
             required=False,
         ),
     ),
@@ -90,14 +88,3 @@ def default_interval(key: Key, value: float, *, estimated: bool) -> tuple[float,
     """lo and hi of a quantity that does not tell them: wider where it is estimated, none where it is exact."""
     below, above = (1.0, 1.0) if key.exact else ESTIMATED_SPREAD if estimated else MEASURED_SPREAD
     return max(value * below, key.least), min(value * above, key.most)
-
-
-def markdown() -> str:
-    """The tables of all keys, section by section."""
-    lines = []
-    for section, keys in SECTIONS.items():
-        optional = "" if section in REQUIRED_SECTIONS else " (optional)"
-        lines += ["", f"`[{section}]`{optional}", "", "| key | value | meaning |", "|---|---|---|"]
-        for key in keys:
-            lines.append(f"| `{key.name}`{'' if key.required else ' (optional)'} | {key.range} | {key.meaning} |")
-    return "\n".join(lines[1:])

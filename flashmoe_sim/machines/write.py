@@ -44,7 +44,8 @@ def _lines(machine: Machine) -> Iterator[str]:
         for key in keys:
             path = f"{section}.{key.name}"
             if path in quantities:
-                yield from ("", f"[{path}]", *_quantity(quantities[path], *_default(path, quantities[path])))
+                quantity = quantities[path]
+                yield from ("", f"[{path}]  # {key.meaning}", *_quantity(quantity, *_default(path, quantity)))
         if section == "storage":
             for point in machine.storage.measured:
                 yield from ("", "[[storage.measured]]")

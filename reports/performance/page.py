@@ -35,7 +35,7 @@ def markdown(results: dict[str, Any]) -> str:
 
 `python -m reports.performance` measures everything on this page again and writes it, its figures and
 [results.json](results.json); no number in it is typed. The contract is the default, `{DEFAULT}`; others stand beside
-it. Workers of a cluster are not measured here.
+it. Readers and the timeline have [a table of their own](../measured/README.md#speed-of-the-program).
 
 Measured {machine["date"]} on {machine["processor"]}, {machine["cores"]} cores, {machine["system"]}, Python
 {machine["python"]}. Load average {machine["load_before"]:.1f} at the beginning and {machine["load_after"]:.1f} at the

@@ -25,10 +25,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the bridge after the guide, and the program `toy`."""
     place = tmp_path_factory.mktemp("project")
     shutil.copytree(ROOT / "native_bridge", place / "native_bridge", ignore=shutil.ignore_patterns("__pycache__"))
-    module, table = re.findall(r"`(native_bridge/[\w/]+\.py)`", GUIDE)
-    code, change = (re.search(rf"```{kind}\n(.*?)```", GUIDE, re.DOTALL)[1] for kind in ("python", "diff"))
+    (module,) = re.findall(r"\]\(tests/guide/(native_bridge/[\w/]+\.py)\)", GUIDE)
+    (table,) = re.findall(r"`(native_bridge/[\w/]+\.py)`", GUIDE)
+    change = re.search(r"```diff\n(.*?)```", GUIDE, re.DOTALL)[1]
     (place / module).parent.mkdir()
-    (place / module).write_text(code)
+    shutil.copy(ROOT / "tests" / "guide" / module, place / module)
     imported, before, entry = (line[1:] for line in change.splitlines())
     text = (place / table).read_text()
     assert before in text.splitlines()

@@ -1,0 +1,45 @@
+"""A line per routed call of one token: its layer, then its experts, with blanks between them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from flashmoe_sim.trace.calls import uniform_top_k
+from flashmoe_sim.trace.lines import Skipped, numbered_lines, trace_name
+from flashmoe_sim.trace.routing import RoutingTrace, infer_n_experts
+from flashmoe_sim.trace.source import open_bytes
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is in this format."""
+    return re.match(rb"[0-9]+( [0-9]+)+\r?\n", head) is not None
+
+
+def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+    """Read a trace. Raises BadInput with the line number for a malformed line, unless lenient."""
+    skipped, calls = Skipped(path, lenient=lenient), []
+    with open_bytes(path) as stream:
+        for number, line in numbered_lines(stream, path=path, progress=progress):
+            try:
+                calls.append([int(word) for word in line.split()])
+            except ValueError:
+                skipped.line(number, "not a line of numbers")
+    layer = np.array([call[0] for call in calls], np.int16)
+    expert = np.array([one for call in calls for one in call[1:]], np.int16)
+    offset = np.cumsum([0, *(len(call) - 1 for call in calls)])
+    n_tokens = np.ones(len(calls), np.int32)
+    return RoutingTrace(
+        layer=layer,
+        n_tokens=n_tokens,
+        offset=offset,
+        expert=expert,
+        n_experts=infer_n_experts(np.repeat(layer, np.diff(offset)), expert),
+        top_k=uniform_top_k(offset, n_tokens),
+        format="words",
+        name=trace_name(path),
+        notes=skipped.notes(),
+    )
