@@ -9,8 +9,8 @@ The functions are here because `sweep` is a folder in the package itself. A trac
 (`catalog`), or the result of `load_trace`, which is not read again. Banks, policies and predictors are words of the
 command line or objects: 64 or `Bank(slots=64)`, "lru:stamp=last" or `Lru(stamp="last")`; your own policy is a class or
 an instance, defined anywhere. A machine is a name, a file or a `Machine`. Sizes such as `dense` and `kv` have a unit
-(`2GiB`), or are numbers of bytes. Tables have the columns of docs/reference/columns.md; `.to_pandas()` converts them, and
-`figures` draws them: `figures.hit_curves(table)`.
+(`2GiB`), or are numbers of bytes. Tables have the columns of docs/reference/columns.md; `.to_pandas()` converts them,
+and `figures` draws them: `figures.hit_curves(table)`.
 """
 
 from __future__ import annotations

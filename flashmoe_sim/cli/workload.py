@@ -136,7 +136,7 @@ def _read_head(stack: ExitStack, trace: str, model: str | None, *, lenient: bool
     for note in long.head.notes:
         message(f"{trace}: {note}")
     with reading(find_trace(trace)[0]) as bar:
-        bars += [bar] if bar else []
+        bars.append(bar)
         workload = read_head(long, geometry)
         bars.clear()
     return workload, long

@@ -26,10 +26,9 @@ from flashmoe_sim.residency.long import (
     finish,
     fit_head,
     last_of,
-    reads_twice,
-    why_not_in_chunks,
 )
 from flashmoe_sim.residency.long_curve import LruCurve
+from flashmoe_sim.residency.long_setups import reads_twice, why_not_in_chunks
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.trace.chunk import Chunk, Last, part_of
