@@ -46,7 +46,7 @@ SUFFIXES = (".md", ".html")
     "--also",
     multiple=True,
     metavar="TRACE",
-    help="Traces of other work with the same model: does the choice hold there?",
+    help="Traces of other work with the same model, to check that the choice holds there.",
 )
 @system_option("Choose among these systems, with settings: slot-bank:top_k=4")
 @click.option(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from flashmoe_sim.cli.main import main
+from flashmoe_sim.io.version import version
 from tests.notebooks import ROOT, SOURCES
 
 NAMES = [path.stem for path in SOURCES]
@@ -47,7 +48,11 @@ def test_what_is_there_is_kept(
     assert mine.read_text() == "mine"
     assert sorted(path.stem for path in mine.parent.iterdir()) == NAMES
     assert main(["notebook", NAMES[1], "--force", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"copied": [f"notebooks/{mine.name}"], "kept": []}
+    assert json.loads(capsys.readouterr().out) == {
+        "copied": [f"notebooks/{mine.name}"],
+        "kept": [],
+        "version": version(),
+    }
     assert mine.read_bytes() == (ROOT / "notebooks" / mine.name).read_bytes()
     assert started == []
 

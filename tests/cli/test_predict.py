@@ -144,7 +144,10 @@ def test_ends_of_a_measured_speed_and_rows_without_one(capsys: pytest.CaptureFix
             ["--model", "kimi-k2.5", "--dense", "12GiB", "--machine", "m2-16", "--bank", "64", "--hit-rate", "0.5"],
             "sim: hit rate 0.5: bank 64: 36.1 GiB of slots",
         ),
-        (["--model", SIDECAR, "--machine", "m2-16", "--hit-rate", "0.5"], "sim: tiny256: does not tell"),
+        (
+            ["--model", SIDECAR, "--machine", "m2-16", "--hit-rate", "0.5"],
+            "sim: tiny256: does not record its dense",
+        ),
     ],
 )
 def test_bad_input_is_one_line(

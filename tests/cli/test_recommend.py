@@ -77,7 +77,7 @@ def test_a_prompt_that_the_trace_does_not_have(capsys: pytest.CaptureFixture[str
     assert main(asked) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "a prompt of 4,000 tokens and an answer of 500 take" in said
-    assert "The prompt is made of 512 decoded tokens." in said
+    assert "The prompt consists of 512 decoded tokens." in said
     assert "All 4,000 tokens are assumed to be as fast" in said
 
 

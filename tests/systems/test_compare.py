@@ -127,7 +127,7 @@ def test_dense_weights_of_the_trace() -> None:
     of = workload(small.model)
     told = replace(of, trace=of.trace.with_(dense_bytes=dict.fromkeys(of.trace.layers, 7)))
     assert case_of(bare, small.machine, workload=told).dense_bytes == 28
-    with pytest.raises(BadInput, match="does not tell its weights outside the routed experts"):
+    with pytest.raises(BadInput, match="does not record its dense weights"):
         case_of(bare, small.machine, workload=None)
 
 

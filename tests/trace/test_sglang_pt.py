@@ -95,7 +95,10 @@ def test_ranks_are_joined_pass_by_pass(tmp_path: Path) -> None:
         ({"state_dict": 1}, "a file of torch without records"),
         ([1, 2], "a file of torch without records"),
         ({"records": []}, "the capture was empty"),
-        ({"records": [{"topk_ids_of_layer": 3}]}, r"record 0: topk_ids_of_layer is 3; ids \[layers, tokens, k\] exp"),
+        (
+            {"records": [{"topk_ids_of_layer": 3}]},
+            r"topk_ids_of_layer is 3; expected ids \[layers, tokens, k\]",
+        ),
         ({"records": [{"topk_ids_of_layer": np.zeros((2, 2), np.int32)}]}, r"topk_ids_of_layer is \[2, 2\]"),
     ],
 )

@@ -139,7 +139,7 @@ def test_columns_without_names_and_runs(tmp_path: Path) -> None:
         ("layer=blk,expert=nothing", "unknown column of .* 'nothing'; known: blk, "),
         ("layer=blk,expert=x*", r"unknown column of .* 'x\*'"),
         ("layer=stage,expert=id0", r"row 1: stage is 'prefill'; expected a whole number 0..32767"),
-        ("layer=blk,expert=id0,phase=pos", "pos is '3' .*; one of prompt, prefill, decode"),
+        ("layer=blk,expert=id0,phase=pos", "pos is '3' .*; expected one of prompt, prefill, decode"),
         ("layer=blk,expert=id*,position=pos", "nothing says which of them are the prompt; give --prompt-tokens"),
         ("layer=blk", "--columns names no expert"),
         ("layer=blk,expert=id0,size=s", "unknown field of --columns 'size'"),

@@ -142,12 +142,12 @@ def test_a_micro_batch_that_was_chosen_is_said_with_its_floor() -> None:
     assert f"-ub {best.ubatch}" in on.best.best.launch.line  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(("tokens", "said"), [(64, "made of 64 decoded tokens"), (4000, "made of 128 decoded tokens")])
+@pytest.mark.parametrize(("tokens", "said"), [(64, "of 64 decoded tokens"), (4000, "of 128 decoded tokens")])
 def test_evidence_says_what_a_prompt_is_made_of(tokens: int, said: str) -> None:
-    (prompt,) = [one for one in evidence(with_a_prompt(tokens, goal="both")) if one.startswith("The prompt is")]
+    (prompt,) = [one for one in evidence(with_a_prompt(tokens, goal="both")) if one.startswith("The prompt consists")]
     assert said in prompt
     assert ("All 4,000 tokens are assumed to be as fast" in prompt) == (tokens == 4000)
-    assert not any("The prompt is" in one for one in evidence(found()))
+    assert not any("The prompt consists" in one for one in evidence(found()))
 
 
 def test_every_size_and_neighbour_of_a_prompt_is_timed_with_it() -> None:
