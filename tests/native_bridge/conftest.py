@@ -1,6 +1,8 @@
 """The stand-in, the recorded runs it replays, and the small model with its sidecar."""
 
+import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -9,7 +11,11 @@ from native_bridge.engines.flashmoe.find import describe
 from native_bridge.fixture import bundled_model
 from native_bridge.fixture.sidecar import write_sidecar
 
-STAND_IN = Path(__file__).with_name("stand_in.py")
+_FOLDER = TemporaryDirectory()
+STAND_IN = Path(_FOLDER.name) / "stand_in.py"  # starts this very Python, with nothing installed: it is started often
+_, _, _SOURCE = Path(__file__).with_name("stand_in.py").read_text().partition("\n")
+STAND_IN.write_text(f"#!{sys.executable} -SE\n{_SOURCE}")
+STAND_IN.chmod(0o755)
 RECORDED = Path(__file__).parents[2] / "data" / "runs"
 MODEL = bundled_model()
 PROMPT = "The runtime keeps a small bank."

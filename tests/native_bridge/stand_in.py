@@ -1,4 +1,4 @@
-#!/usr/bin/env -S python3 -SE
+#!/usr/bin/env python3
 """A test double of the patched llama-cli: replays a recorded run, or misbehaves as it is told.
 
 STAND_IN_RUN: folders with recorded runs, as in PATH, of which the run with the mode, bank, micro-batch and prefetch

@@ -242,7 +242,7 @@ def test_local_processes_run_code_of_the_users_own(
 def test_ctrl_c_ends_the_processes(tmp_path: Path) -> None:
     """It reaches all processes of a terminal."""
     out, trace = tmp_path / "out", "gpt-oss-120b"
-    asked = ["--bank", "4..128", "--bank-step", "1", "--policy", "lfu,random", "--contract", "atomic"]
+    asked = ["--bank", "4..128", "--bank-step", "4", "--policy", "lfu,random", "--contract", "atomic"]
     command = [sys.executable, "-c", SIM, "sweep", trace, *asked, "--out", str(out), "--cluster", "local:2"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
