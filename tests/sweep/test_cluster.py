@@ -192,7 +192,8 @@ def test_a_lost_scheduler_keeps_the_rows(
 ) -> None:
     monkeypatch.setattr(collect, "MOST", 1)
     out = tmp_path / "out"
-    asked = ["sweep", "python-256", *ASKED, "--out", str(out)]
+    many = ("--bank", "4..64", "--bank-step", "4", "--policy", "lru,random,lfu,fifo,arc,clock", "--contract", "atomic")
+    asked = ["sweep", "python-256", *many, "--out", str(out)]
     with started(tmp_path, workers=1) as here:
         append = Ledger.append
 
