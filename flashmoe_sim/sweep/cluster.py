@@ -256,6 +256,7 @@ def _by_value() -> Iterator[None]:
 def _quiet() -> Iterator[None]:
     """Keep dask's own log off stderr: what matters in it is an error of the sweep."""
     import dask
+    import distributed  # noqa: F401  # puts its own settings beside ours, which are taken back at the end
 
     names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in LOGGERS]
     loggers = [logging.getLogger(name) for name in (*LOGGERS, *names)]

@@ -216,6 +216,13 @@ def test_a_lost_scheduler_keeps_the_rows(
     assert f"going on with the {rows} row" in capsys.readouterr().err
 
 
+def test_a_process_sweeps_on_a_cluster_more_than_once() -> None:
+    """What dask is set to meanwhile is taken back, and nothing else: its client asks for settings of its own."""
+    code = "import dask; from flashmoe_sim.sweep.cluster import _quiet\nwith _quiet(): import distributed\n"
+    code += "print(dask.config.get('distributed.client.heartbeat'))"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout
+
+
 def test_workers_that_never_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "LOST_S", 2)
     monkeypatch.setattr(cluster, "LOOK_S", 0.5)
