@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.native_bridge.needs import REQUIRED
 
 SWITCHES = (
     "headless",
@@ -26,9 +23,7 @@ SWITCHES = (
     "hide-scrollbars",
 )
 MISSING = not (shutil.which("chromium") and shutil.which("chromedriver"))
-needs_browser = pytest.mark.skipif(
-    MISSING and not os.environ.get(REQUIRED), reason="needs chromium and chromedriver: ./dev extras"
-)
+needs_browser = pytest.mark.skipif(MISSING, reason="needs chromium and chromedriver: ./dev extras")
 
 
 class Browser:
