@@ -46,20 +46,22 @@ def capacities(workload: Workload, setup: Setup) -> list[Capacity]:
         banks = _byte_banks(bank.budget_bytes, sizes, setup, pools)
     else:
         slots = layer_slots(workload, bank)
-        weights = sizes or (None,) * len(slots)
-        each = [None if size is None else n * size for n, size in zip(slots, weights, strict=True)]
-        total = None if sizes is None else sum(size for size in each if size is not None)
-        one_of = {keys: np.ones(keys, np.int64) for keys in {pool.keys for pool in pools}}
-        ones = [one_of[pool.keys] for pool in pools]
         if setup.scope == "global":
-            banks = [Capacity(sum(slots), ones[0], total)]
+            total = None if sizes is None else sum(n * size for n, size in zip(slots, sizes, strict=True))
+            banks = [Capacity(sum(slots), np.ones(pools[0].keys, np.int64), total)]
         else:
-            banks = [Capacity(n, one, size) for n, one, size in zip(slots, ones, each, strict=True)]
+            kinds = list(zip(slots, workload.n_experts, sizes or (None,) * len(slots), strict=True))
+            bank_of = {kind: _slot_bank(*kind) for kind in set(kinds)}
+            banks = [bank_of[kind] for kind in kinds]
     if setup.fixed_slots and setup.contract == "protected":
         for number, (pool, capacity) in enumerate(zip(pools, banks, strict=True)):
             if not pool.calls_fit(capacity.room):
                 raise slot_overflow(workload, setup, number, int(np.argmax(pool.requests > capacity.room)), capacity)
     return banks
+
+
+def _slot_bank(slots: int, experts: int, expert_bytes: int | None) -> Capacity:
+    return Capacity(slots, np.ones(experts, np.int64), None if expert_bytes is None else slots * expert_bytes)
 
 
 def layer_slots(workload: Workload, bank: Bank) -> list[int]:

@@ -9,12 +9,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from flashmoe_sim.api import load_trace
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.curve import pool_curve
@@ -22,9 +24,10 @@ from flashmoe_sim.residency.many import plan_jobs
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.sweep.collect import sweep
-from flashmoe_sim.sweep.workers import in_threads
+from flashmoe_sim.sweep.workers import Workers, run_on
+from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.routing import RoutingTrace
+from tests.benchmarks import bench_cluster, bench_sweep
 from tests.benchmarks.bench_replay import medians, oracle_reader, plain_protected_lru, router
 
 FOLDER = Path(__file__).parent
@@ -38,9 +41,9 @@ SIZES = (1, 2, 5, 16, 64)
 SLOTS = 64
 SWEPT = (16, 32, 64, 128, 256)
 POLICIES = ("lru", "fifo", "lfu", "arc", "min:forced")
-THREADS = (1, 2)
+WORKERS = ("threads", "processes of a cluster")
 PEER_TOKENS = 60_000
-SWEEP_TOKENS, SWEEP_LAYERS = 6_000, 60
+SWEEP_TOKENS, SWEEP_LAYERS = (6_000, 48_000), 60
 ROUNDS, SLOW_ROUNDS = 7, 3
 STREAMED_BYTES = 1 << 29  # more than the caches of a large server hold
 
@@ -51,10 +54,10 @@ def measure() -> dict[str, Any]:
     """All timings.
 
     machine: what ran them, and its load. rows: one for each timing; `of` is what is varied, `contract`, `amount`, and
-    `ns`, CPU time for a reference of the trace, the median of interleaved rounds. `threads` have `wall_s` and `cpu_s`.
+    `ns`, CPU time for a reference of the trace, the median of interleaved rounds. WORKERS: `wall_s`; tasks: `value`.
     """
     load_before = os.getloadavg()
-    rows = [*_growth(), *_policies(), *_peers(), *_threads()]
+    rows = [*_growth(), *_policies(), *_peers(), *_workers(), *_tasks()]
     machine = {
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -133,30 +136,53 @@ def _peers() -> list[Row]:
     return [_row("peers", name, "", seconds, trace.refs) for name, seconds in (slow | fast).items()]
 
 
-def _threads() -> list[Row]:
-    """A sweep of `lru`, `static` and `min` on one thread and on two, in turns."""
-    trace = router(SWEEP_TOKENS, layers=SWEEP_LAYERS, seed=2)
+def _workers() -> list[Row]:
+    """A sweep of `lru`, `static` and `min` on one worker and on two, in turns: threads, and processes of a cluster."""
     rows = []
-    for contract in CONTRACTS[:2]:
-        setups = [
-            Setup(Bank(slots=slots), parse_policy(policy), "atomic" if policy == "min" else contract)
-            for slots in SWEPT
-            for policy in ("lru", "static", "min")
-        ]
-        spent: dict[int, list[tuple[float, float]]] = {threads: [] for threads in THREADS}
-        for number in range(ROUNDS + 1):
-            for threads in THREADS:
-                wall, cpu = time.perf_counter(), time.process_time()
-                sweep([Workload(trace, None)], setups, workers=in_threads(threads))
-                if number:
-                    spent[threads].append((time.perf_counter() - wall, time.process_time() - cpu))
-        for threads, each in spent.items():
-            wall_s, cpu_s = (statistics.median(column) for column in zip(*each, strict=True))
-            rows.append(
-                {"of": "threads", "amount": threads, "contract": contract, "wall_s": wall_s, "cpu_s": cpu_s}
-                | {"refs": trace.refs, "best_wall_s": min(one for one, _ in each)}
-            )
+    with ExitStack() as stack:
+        opened: dict[tuple[str, int], Workers] = {}
+        for count in (1, 2):
+            for kind, to_open in zip(WORKERS, (run_on(threads=count), run_on(cluster=f"local:{count}")), strict=True):
+                opened[kind, count] = stack.enter_context(to_open())
+        for tokens in SWEEP_TOKENS:
+            trace = router(tokens, layers=SWEEP_LAYERS, seed=2)
+            for contract in CONTRACTS[:2]:
+                setups = [
+                    Setup(Bank(slots=slots), parse_policy(policy), "atomic" if policy == "min" else contract)
+                    for slots in SWEPT
+                    for policy in ("lru", "static", "min")
+                ]
+                wall_s: dict[tuple[str, int], list[float]] = {key: [] for key in opened}
+                for number in range(ROUNDS + 1):
+                    for key, workers in opened.items():
+                        seconds = bench_cluster.measured(Workload(trace, None), setups, workers)
+                        if number:
+                            wall_s[key].append(seconds)
+                rows += [
+                    {"of": kind, "amount": count, "contract": contract, "tokens": tokens, "refs": trace.refs}
+                    | {"wall_s": statistics.median(each), "best_wall_s": min(each)}
+                    for (kind, count), each in wall_s.items()
+                ]
     return rows
+
+
+def _tasks() -> list[Row]:
+    """What a sweep costs beside its replays."""
+    workloads = [load_trace(name) for name in catalog()]
+    bench_sweep.configurations(workloads, DEFAULT)  # compiles
+    new_ms, known_ms = bench_sweep.overhead(workloads[0])
+    written, written_cpu, read_cpu = bench_sweep.appended(workloads[0])
+    rows, wall_s, _ = bench_sweep.configurations(workloads, DEFAULT)
+    found = {
+        "task_ms": new_ms,
+        "known_task_ms": known_ms,
+        "written_rows_per_s": written,
+        "written_rows_per_cpu_s": written_cpu,
+        "read_rows_per_cpu_s": read_cpu,
+        "configurations": rows,
+        "configurations_s": wall_s,
+    }
+    return [{"of": "tasks", "amount": name, "value": value} for name, value in found.items()]
 
 
 def _planned(workload: Workload, contract: str, slots: Sequence[int]) -> Callable[[], object]:

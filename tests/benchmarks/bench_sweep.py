@@ -28,8 +28,8 @@ from flashmoe_sim.trace.cut import cut
 TASKS, ROWS = 1_000, 10_000
 
 
-def overhead(workload: Workload) -> None:
-    """A trace of a few calls: what is left is planning, ids, passes and rows."""
+def overhead(workload: Workload) -> tuple[float, float]:
+    """CPU milliseconds of a task on a trace of a few calls, new and known: planning, ids, passes and rows."""
     short = prepare(cut(workload.trace, steps=(0, 4)), workload.geometry)
     policies = [parse_policy(f"random:seed={seed}") for seed in range(1, 9)]
     setups = [Setup(Bank(slots=slots), policy, "atomic") for policy in policies for slots in range(1, TASKS // 8 + 1)]
@@ -41,10 +41,11 @@ def overhead(workload: Workload) -> None:
             with Ledger(Path(folder)) as ledger:
                 sweep([short], setups, ledger=ledger)
             spent.append((time.process_time() - begin) / len(setups) * 1e3)
-    print(f"a task of 4 steps: {spent[0]:.2f} ms of CPU time; known from the ledger: {spent[1]:.2f} ms")
+    return spent[0], spent[1]
 
 
-def appended(workload: Workload) -> None:
+def appended(workload: Workload) -> tuple[float, float, float]:
+    """Rows a second that a ledger takes one by one, by the clock and by CPU time; and those read, by CPU time."""
     (row,) = sweep([workload], plan_setups("64"))
     rows = [row | {"id": f"{number:016x}"} for number in range(ROWS)]
     with tempfile.TemporaryDirectory() as folder:
@@ -57,12 +58,11 @@ def appended(workload: Workload) -> None:
         begin = time.process_time()
         Ledger(Path(folder)).close()
         read = time.process_time() - begin
-    print(f"ledger, one by one: {ROWS / seconds:,.0f} rows/s, {ROWS / cpu:,.0f} a second of CPU time;", end=" ")
-    print(f"read: {ROWS / read:,.0f} a second of CPU time")
+    return ROWS / seconds, ROWS / cpu, ROWS / read
 
 
-def configurations(workloads: list[Workload], contract: str) -> None:
-    """Under protected, banks that a trace's widest call does not fit are left out."""
+def configurations(workloads: list[Workload], contract: str) -> tuple[int, float, float]:
+    """Rows of TASKS configurations, seconds and CPU seconds; under protected, banks that are too small are left out."""
     policies = "lru,fifo,lfu,random,min"
     setups = plan_setups("16..64", bank_step="2", policy=policies, contract=contract)
     assert len(setups) * len(workloads) == TASKS
@@ -70,8 +70,7 @@ def configurations(workloads: list[Workload], contract: str) -> None:
         begin, cpu = time.perf_counter(), time.process_time()
         rows = sweep(workloads, setups, ledger=ledger, left_out=[])
         seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
-    print(f"{TASKS} configurations on {len(workloads)} traces, {contract}: ", end="")
-    print(f"{len(rows)} rows in {seconds:.1f} s, {cpu:.1f} s of CPU time")
+    return len(rows), seconds, cpu
 
 
 def costs(workload: Workload) -> None:
@@ -98,10 +97,14 @@ def costs(workload: Workload) -> None:
 
 def main() -> None:
     workloads = [load_trace(name) for name in catalog()]
-    overhead(workloads[0])
-    appended(workloads[0])
+    new, known = overhead(workloads[0])
+    print(f"a task of 4 steps: {new:.2f} ms of CPU time; known from the ledger: {known:.2f} ms")
+    clock, cpu, read = appended(workloads[0])
+    print(f"ledger, one by one: {clock:,.0f} rows/s, {cpu:,.0f} a second of CPU time; read: {read:,.0f}")
     for contract in ("atomic", "protected", "atomic", "protected"):
-        configurations(workloads, contract)
+        rows, seconds, cpu = configurations(workloads, contract)
+        print(f"{TASKS} configurations on {len(workloads)} traces, {contract}: ", end="")
+        print(f"{rows} rows in {seconds:.1f} s, {cpu:.1f} s of CPU time")
     costs(load_trace("gpt-oss-120b"))
 
 
