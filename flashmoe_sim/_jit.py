@@ -37,7 +37,7 @@ def cache_root() -> Path:
 
 @cache
 def kernel_cache() -> Path | None:
-    """The folder for this exact source tree, or None where no folder can be written.
+    """The folder for this exact source tree, or None if no folder can be written.
 
     numba looks only at the file of the outermost function when it decides whether a compiled kernel is current, so an
     edit in a file that the kernel calls into would go unnoticed. Naming the folder by the content of every source file
@@ -61,7 +61,7 @@ def kernel_cache() -> Path | None:
             versions = sorted(root.iterdir(), key=lambda entry: entry.stat().st_mtime, reverse=True)
             for old in versions[_KEPT_VERSIONS:]:
                 shutil.rmtree(old, ignore_errors=True)
-    except (OSError, RuntimeError):  # the latter where there is no home folder
+    except (OSError, RuntimeError):  # the latter if there is no home folder
         return None
     return folder if os.access(folder, os.W_OK) else None
 

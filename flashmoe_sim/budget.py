@@ -11,7 +11,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, asked_size, size
 from flashmoe_sim.machines.machine import Machine, Quantity
 
-BUFFERS_BYTES = GIB  # compute buffers of llama.cpp's kind, where nothing else is said
+BUFFERS_BYTES = GIB  # compute buffers of llama.cpp's kind, if nothing else is said
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ SYSTEMS_HEAD = """\
 def describe(kind: Kind) -> dict[str, Any]:
     """All that is known of a policy or predictor; what its parameters mean is taken from docstrings.
 
-    rule: the docstring without the parameters. parameters: defaults. meanings: empty where no docstring tells.
+    rule: the docstring without the parameters. parameters: defaults. meanings: empty if no docstring tells.
     """
     ours = kind.__module__.startswith("flashmoe_sim.")
     return _described(kind) | {

@@ -32,9 +32,9 @@ class AheadValue:
     prefetch: the predictor with its parameters. hindsight: whether it predicts from what is yet to come.
     precision, recall: of its predictions, whatever the bank; None without any.
     read_ahead: experts read ahead. useful: of those, how many were hit before they were evicted; late: of the useful,
-        how many the very next routed call asked for. wasted: how many were evicted, or left at the end, unused.
+        how many the very next routed call requested. wasted: how many were evicted, or left at the end, unused.
     misses: demand misses. saved: how many fewer than without a predictor.
-    tokens: of the workload. bytes_read: for demand misses and ahead together; None where no geometry is known.
+    tokens: of the workload. bytes_read: for demand misses and ahead together; None if no geometry is known.
     """
 
     prefetch: str
@@ -52,7 +52,7 @@ class AheadValue:
 
     @property
     def worth(self) -> float | None:
-        """Demand misses saved for each expert read ahead; None where none is."""
+        """Demand misses saved for each expert read ahead; None if none is."""
         return self.saved / self.read_ahead if self.read_ahead else None
 
     def pays(self, price: float) -> bool:
@@ -65,7 +65,7 @@ class BreakEven:
     """What predictors of chosen quality are worth that name experts one step ahead.
 
     extras: wrong experts named for each call. grid: for each of them one value for each of RECALLS.
-    needed: for each of them the least recall from 0.01 on, in steps of that, that pays at `price`; None where no value
+    needed: for each of them the least recall from 0.01 on, in steps of that, that pays at `price`; None if no value
         of the grid does.
     """
 

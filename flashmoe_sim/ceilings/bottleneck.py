@@ -75,5 +75,5 @@ def without(costs: Costs, *kinds: str) -> Costs:
 
 
 def speed_of(tokens: int, seconds: float) -> float:
-    """Tokens a second; infinite where they take no time."""
+    """Tokens a second; infinite if they take no time."""
     return tokens / seconds if seconds else np.inf

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis(InNotebook):
-    """What one setup misses on one trace, and why; None where a question has no answer.
+    """What one setup misses on one trace, and why; None if a question has no answer.
 
     trace, policy, contract, scope, bank: what was diagnosed. hit_rate: hits / requests.
-    cliff: only for one bank for all layers. lookahead: None where the policy leaves min:forced nothing to gain.
+    cliff: only for one bank for all layers. lookahead: None if the policy leaves min:forced nothing to gain.
     """
 
     trace: str

@@ -16,16 +16,16 @@ from flashmoe_sim.residency.workload import Workload
 class Gap:
     """From a policy to `min`, in misses of the same calls and banks, and in points of hit rate.
 
-    contract: what `policy` was counted under: that of the setup, but `protected` where that is `runtime`, so that slot
+    contract: what `policy` was counted under: that of the setup, but `protected` if that is `runtime`, so that slot
         aliasing is no part of the gap. optimum_contract: what `forced` and `minimum` were counted under.
     policy: misses of the policy. Where it loads experts without a miss (before the run, or between steps), each counts
         as one when it is first hit: `loaded_ahead` of them are in `policy`.
     forced, minimum: misses of min:forced and of min with bypass.
-    victim_choice: policy - forced, what the best victims would save. Negative where a policy that declines to admit
+    victim_choice: policy - forced, what the best victims would save. Negative if a policy that declines to admit
         gains more by that than its victims cost.
     admission: forced - minimum, what declining to admit would save on top.
 
-    None: where the optimum is not known (a bank in bytes that experts of different sizes share).
+    None: if the optimum is not known (a bank in bytes that experts of different sizes share).
     """
 
     contract: str

@@ -20,10 +20,10 @@ class LargerBank:
     that is no more than a step. Slots by layer grow by as many in every layer.
 
     full_misses: misses of a bank that holds every expert.
-    halves: the smallest bank with at most half the misses, and halves_misses: its misses. None where no bank has.
-    unaliased: the smallest bank without aliased references. None where there are none now.
+    halves: the smallest bank with at most half the misses, and halves_misses: its misses. None if no bank has.
+    unaliased: the smallest bank without aliased references. None if there are none now.
 
-    Both are found by doubling and then bisection. That is exact where a larger bank never misses more (lru, static,
+    Both are found by doubling and then bisection. That is exact if a larger bank never misses more (lru, static,
     min); otherwise (fifo; aliasing) a smaller one may do as well.
     """
 

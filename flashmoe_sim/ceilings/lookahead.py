@@ -30,7 +30,7 @@ class Lookahead:
 
 
 def half_gap(workload: Workload, setup: Setup, gap: Gap) -> Lookahead | None:
-    """The lookahead that closes half the gap; None where there is no gap, or where it is not known."""
+    """The lookahead that closes half the gap; None if there is no gap, or if it is not known."""
     if gap.forced is None or gap.policy <= gap.forced:
         return None
     target = (gap.policy + gap.forced) / 2

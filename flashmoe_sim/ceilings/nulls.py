@@ -19,7 +19,7 @@ class Nulls:
     """Hit rates of the same setup on the trace and on its null traces (`flashmoe_sim.trace.nulls`).
 
     closed_form: slots over experts, weighted by the requests of each layer: what any policy that does not know the
-        future hits of the uniform null once its bank is full. None for one bank for all layers, where it does not hold.
+        future hits of the uniform null once its bank is full. None for one bank for all layers, if it does not hold.
     popularity_points: shuffled - uniform; recency_points: trace - shuffled; in points of hit rate.
     experts_known: whether the number of experts is, or was guessed from the largest id; the uniform null draws on it.
     """

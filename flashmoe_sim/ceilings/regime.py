@@ -22,12 +22,12 @@ class Regime:
     """Demand over bank, and the token cycle beside the banks.
 
     demand: `call`, the distinct experts of a call over the slots of its layer; or `step`, those of all calls of a step
-        over one bank for all layers. In bytes where the bank is.
+        over one bank for all layers. In bytes if the bank is.
     demand_over_bank_p50, demand_over_bank_p99: quantiles over the calls with tokens, or the steps. share_over: share of
         them above 1.
     top_k: experts a token uses in each layer: of the trace, else of the model, else of the widest token; 0: unknown.
     token_cycle_slots, token_cycle_bytes: what one token asks for: top_k experts of every layer.
-    bank_slots, bank_bytes: what the banks hold altogether; None where they are in the other unit, or nothing tells.
+    bank_slots, bank_bytes: what the banks hold altogether; None if they are in the other unit, or nothing tells.
     """
 
     demand: str
@@ -48,7 +48,7 @@ class Cliff:
     bank, cycle: what the bank holds, and what one token asks for. enough: the bank that holds it, as `--bank` takes it.
     lru_hits_from: the smallest bank in which LRU can hit anything in steps that call every layer. Between two uses of
         an expert lie all experts of the other layers, so in a smaller one it hits exactly nothing.
-    layer_hit_rate: of the same policy in a bank for each layer with the same memory; None where that is too little.
+    layer_hit_rate: of the same policy in a bank for each layer with the same memory; None if that is too little.
     """
 
     bank: int
@@ -84,7 +84,7 @@ def regime_of(workload: Workload, setup: Setup) -> Regime:
 
 
 def cliff_of(workload: Workload, setup: Setup) -> Cliff | None:
-    """One bank for all layers beside the token cycle; None for a bank of each layer, or where top-k is not known."""
+    """One bank for all layers beside the token cycle; None for a bank of each layer, or if top-k is not known."""
     top_k = _top_k(workload)
     if setup.scope == "layer" or not top_k:
         return None

@@ -85,7 +85,7 @@ class Ceilings(InNotebook):
     notes: tuple[str, ...]
 
     def row(self, name: str) -> Ceiling | None:
-        """The row of this name; None where there is none."""
+        """The row of this name; None if there is none."""
         return next((row for row in self.rows if row.name == name), None)
 
     @property
@@ -118,7 +118,7 @@ def ceilings(
     lookahead: steps that the row `lookahead-W` sees. Every setup is replayed once.
     progress: called after each row with how many are done, and of how many.
     Raises BadInput for a bank that does not fit the trace or the machine, for a machine that lacks what the execution
-    model needs, and where sizes or tokens are not known.
+    model needs, and if sizes or tokens are not known.
     """
     resident = replace(conditions, execution=Resident())
     free = costs_of(workload, setup, machine, resident)

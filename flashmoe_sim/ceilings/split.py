@@ -18,13 +18,13 @@ class MissSplit:
     compulsory: first uses of an expert in its layer; every bank that starts empty misses them.
     capacity: what min with bypass misses beyond those: no policy in these banks avoids them.
     policy: what the policy misses beyond min, by its choice of victims and of what to admit (`Gap` has the two parts);
-        counted under `protected` where the setup is under `runtime`.
+        counted under `protected` if the setup is under `runtime`.
     conflict: what slot aliasing changes: misses under `runtime` less those under `protected`. Negative where aliasing
         hides more misses than it causes: an aliased request counts as a hit. 0 under the other contracts.
     aliased_refs: requests that counted as hits in a slot already given to another expert of their call.
     loaded_ahead: experts that a policy loaded without a miss, before the run or between steps, and then hit.
 
-    capacity, policy: None where the optimum is not known; together they are misses - compulsory - conflict +
+    capacity, policy: None if the optimum is not known; together they are misses - compulsory - conflict +
     loaded_ahead.
     """
 

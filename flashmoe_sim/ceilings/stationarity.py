@@ -39,7 +39,7 @@ class Stationarity:
 
 
 def stationarity_of(workload: Workload, setup: Setup) -> Stationarity | None:
-    """Compare the halves of the trace in the banks of `setup`; None where a half lacks calls of some layer."""
+    """Compare the halves of the trace in the banks of `setup`; None if a half lacks calls of some layer."""
     trace = workload.trace
     steps = np.unique(trace.steps)
     if len(steps) < 2:

@@ -1,4 +1,4 @@
-"""`sim predict`: seconds where only hit rates are known."""
+"""`sim predict`: seconds if only hit rates are known."""
 
 from __future__ import annotations
 

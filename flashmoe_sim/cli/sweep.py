@@ -74,7 +74,7 @@ def command(
     are left out, with the reason; it is an error only if no bank can.
 
     A sweep with --out that was stopped, even killed, resumes if the same command is run again. More
-    banks, policies or machines asked for later add rows. The table shows the rows asked for; the files have all rows of
+    banks, policies or machines requested later add rows. The table shows the rows requested; the files have all rows of
     the folder.
 
     \b

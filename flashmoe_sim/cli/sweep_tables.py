@@ -109,7 +109,7 @@ def ranked(rows: Sequence[Row]) -> list[Row]:
 
 
 def _who(rows: Sequence[Row], contract: str) -> list[Column]:
-    """The columns that name a row; * stands for a contract other than the one asked for."""
+    """The columns that name a row; * stands for a contract other than the one requested."""
     columns: list[Column] = [
         ("bank", "right", lambda row: brief_bank(row["bank"])),
         ("policy", "left", lambda row: row["policy"] + "*" * (row["contract"] != contract)),

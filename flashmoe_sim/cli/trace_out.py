@@ -21,7 +21,7 @@ to_option = click.option("--to", type=click.Choice(["parquet", "jsonl"]), help="
 
 
 def format_of(out: Path, to: str | None) -> str:
-    """The format to write: the one asked for, else by OUT's name."""
+    """The format to write: the one requested, else by OUT's name."""
     chosen = to or next((name for suffix, name in NAMES.items() if out.name.endswith(suffix)), None)
     if chosen is None:
         raise BadInput(f"{out}: the name gives no format; end it in {', '.join(NAMES)}, or give --to")

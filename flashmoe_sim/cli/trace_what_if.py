@@ -80,10 +80,10 @@ def merge(
     """Write several traces of one model as one workload.
 
     --concurrency is a server under load. Its requests are the sequences of the traces, in their order; each step
-    decodes the next token of all that run, in one call per layer, which asks for the union of their experts.
+    decodes the next token of all that run, in one call per layer, which requests the union of their experts.
 
     --how union decodes the traces together from the first step to the last. TRACE may be given more than once;
-    --stagger then keeps the copies from asking for the same. A trace that has ended drops out: concat it with itself
+    --stagger then keeps the copies from requesting the same. A trace that has ended drops out: concat it with itself
     first to go on, or cut the others.
 
     \b
@@ -175,7 +175,7 @@ def speculate(
 ) -> None:
     """Write a trace as speculative decoding would route it.
 
-    A decode step and the K drafted tokens after it become one step, whose calls ask for the union of their experts.
+    A decode step and the K drafted tokens after it become one step, whose calls request the union of their experts.
     With --accept the next step begins at the first token that was not accepted. The result's tokens are those computed,
     rejected ones included: compare total misses, which are for the same text, not misses per token.
 

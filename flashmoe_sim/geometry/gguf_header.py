@@ -34,7 +34,7 @@ Value = int | float | bool | str
 class Tensor(NamedTuple):
     """One tensor of the list: dimensions (the contiguous one first), storage type, bytes and place.
 
-    storage, bytes: None where the type is in no table of this program.
+    storage, bytes: None if the type is in no table of this program.
     offset: of its first byte in the file.
     """
 
@@ -49,7 +49,7 @@ class Tensor(NamedTuple):
 class Header:
     """Keys with a single value and the tensors by name.
 
-    strings: the array of strings that was asked for. lists: short arrays of numbers, such as one for each layer.
+    strings: the array of strings that was requested. lists: short arrays of numbers, such as one for each layer.
     Other arrays are skipped.
     """
 

@@ -17,7 +17,7 @@ def load_model(spec: str | Path) -> ModelGeometry:
     """The geometry of a sidecar folder, a manifest file, a GGUF file (recognised by content) or a named model.
 
     A text that is the name of a known model always means that model; write `./name` for a folder of the same name.
-    Raises BadInput where it is none of these, or is damaged.
+    Raises BadInput if it is none of these, or is damaged.
     """
     if isinstance(spec, str) and is_name(spec):
         return named_model(spec)

@@ -46,8 +46,8 @@ class LayerGeometry:
 class ModelGeometry:
     """A model's MoE layers by layer number, its experts per token and its dense bytes.
 
-    dense_bytes: all weights outside the routed experts; None where the source does not tell.
-    attention: what the context takes; None where the source does not tell.
+    dense_bytes: all weights outside the routed experts; None if the source does not tell.
+    attention: what the context takes; None if the source does not tell.
     source: where the numbers come from, for a person. gguf: the file, the first of a split model; empty if it is none.
     """
 

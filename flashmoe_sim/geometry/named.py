@@ -28,7 +28,7 @@ _OTHERS = (
     GgmlType(-1, "VQ3R", 8, 3),
 )
 _TYPES = {**BY_NAME, **{storage.name: storage for storage in _OTHERS}}
-# What llama.cpp's quantizer takes where a row is not a whole number of K blocks.
+# What llama.cpp's quantizer takes if a row is not a whole number of K blocks.
 _FALLBACK = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
 ESTIMATED, DENSE_ESTIMATED = "estimated", "dense weights estimated"  # codes of notes, and how they begin
 
@@ -62,7 +62,7 @@ class NamedModel:
     between them. gated: whether an expert has a gate. dense_params_b: billions of weights outside the routed experts.
     table_params_b: billions of weights in a table that a token reads a few rows of; no dense weights.
     estimated: why dimensions that no source gives are what they are.
-    context: keys of a GGUF header that say what the context takes, with the source; empty where no source was found.
+    context: keys of a GGUF header that say what the context takes, with the source; empty if no source was found.
     """
 
     title: str

@@ -17,7 +17,7 @@ def find_shape(
     n_experts: int | None = None,
     top_k: int | None = None,
 ) -> Shape | None:
-    """The layers and experts of a model, or as given; None where nothing is.
+    """The layers and experts of a model, or as given; None if nothing is.
 
     top_k: by default the model's own; fewer is what an engine does that cuts it.
     Raises BadInput for a model and numbers that say the same twice, for a part of the numbers, and for more experts a

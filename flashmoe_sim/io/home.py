@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def without_home(text: str) -> str:
-    """The text with `~` for the user's home folder, where a path begins with it; in command lines, too.
+    """The text with `~` for the user's home folder, if a path begins with it; in command lines, too.
 
     A shell reads `~/'a b'` as it reads `'/home/me/a b'`, but does not replace a `~` in quotes.
     """

@@ -35,8 +35,8 @@ class Anchor:
 
     misses, bytes_read, first_bytes, reads: of one decoded token; first_bytes as in `Installs`. stalled: those of its
     routed calls that missed. weight_bytes: what it streams through the unit that computes, experts and all else; None
-    where the model does not tell. call_s: the host's time for a routed call. installs: those that routed calls waited
-    for; primed: those by which an all-hit run filled its bank in RAM before the first. layers, top_k: 0 where neither
+    if the model does not tell. call_s: the host's time for a routed call. installs: those that routed calls waited
+    for; primed: those by which an all-hit run filled its bank in RAM before the first. layers, top_k: 0 if neither
     the run nor a model tells. repeats: of the same work among the anchors, itself included. condition: as a table
     states it, empty for a run.
     """
@@ -64,7 +64,7 @@ class Anchor:
 
     @property
     def observations(self) -> list[Observation]:
-        """Its equations: the time of a token without the host's, and where installs were timed, that of all of them.
+        """Its equations: the time of a token without the host's, and if installs were timed, that of all of them.
 
         Repeats together weigh as one anchor: they are alike in what a fit does not know, which no number of them makes
         smaller.

@@ -61,7 +61,7 @@ def fit(observations: Sequence[Observation], parameters: Sequence[str], *, draws
 
     Source: Lawson and Hanson 1974, chapter 23 (scipy.optimize.nnls). The intervals are a parametric bootstrap (Efron
     and Tibshirani 1993, section 6.5) with log-normal errors of each observation's `relative_sd`, all of them larger by
-    the Birge ratio (Birge 1932, Physical Review 40, 207) where the observations disagree by more than that.
+    the Birge ratio (Birge 1932, Physical Review 40, 207) if the observations disagree by more than that.
     """
     from scipy.optimize import nnls
 
@@ -88,7 +88,7 @@ def _birge(residual_sd: NDArray[np.float64], value: NDArray[np.float64]) -> floa
 
 
 def _refuse_what_is_not_told(scaled: NDArray[np.float64], parameters: Sequence[str]) -> None:
-    """Raise BadInput where a change of some parameters together changes no equation. scaled: columns of length 1."""
+    """Raise BadInput if a change of some parameters together changes no equation. scaled: columns of length 1."""
     _, singular, directions = np.linalg.svd(scaled)
     present = np.zeros(len(parameters))
     present[: len(singular)] = singular

@@ -85,6 +85,6 @@ MEASURED_SPREAD, ESTIMATED_SPREAD = (0.9, 1.1), (1 / 1.6, 1.6)
 
 
 def default_interval(key: Key, value: float, *, estimated: bool) -> tuple[float, float]:
-    """lo and hi of a quantity that does not tell them: wider where it is estimated, none where it is exact."""
+    """lo and hi of a quantity that does not tell them: wider if it is estimated, none if it is exact."""
     below, above = (1.0, 1.0) if key.exact else ESTIMATED_SPREAD if estimated else MEASURED_SPREAD
     return max(value * below, key.least), min(value * above, key.most)

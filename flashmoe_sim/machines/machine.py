@@ -129,9 +129,9 @@ class Anchors:
 class Machine:
     """All that the time of a run depends on beside the model.
 
-    unified: storage, link and GPU share the bandwidth of one memory. link: None where the unit that computes reads the
-    memory that storage is read into. gpu: None where the CPU computes. cpu: None where it computes nothing.
-    memory: None where it is not known; what a page cache serves is then in storage.read_gb_s.
+    unified: storage, link and GPU share the bandwidth of one memory. link: None if the unit that computes reads the
+    memory that storage is read into. gpu: None if the CPU computes. cpu: None if it computes nothing.
+    memory: None if it is not known; what a page cache serves is then in storage.read_gb_s.
     api: what programs the GPU, one of APIS, or empty if it is not known or there is no GPU.
     gpus: equal GPUs that `gpu` is: with the memory of all of them, and the speed of one.
     """

@@ -20,7 +20,7 @@ def write_machine(machine: Machine, path: str | Path, *, force: bool = False) ->
     """Write the machine to `path`, all at once.
 
     An interval that is the default one is left out, as whoever edits the value will want it to follow.
-    Raises BadInput where `path` exists without force, or cannot be written.
+    Raises BadInput if `path` exists without force, or cannot be written.
     """
     with atomic_writer(Path(path), force=force) as file:
         file.write(f"# Written by {program()}.\n{toml(machine)}".encode())

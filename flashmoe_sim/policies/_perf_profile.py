@@ -24,8 +24,8 @@ class LayerProfile:
     """What a profile says of one layer.
 
     hits: uses of each expert that has any. hot_hits: those of them that found it in the hot cache.
-    pressure: how far the cold lane is behind, in microseconds or slots a call; 0 where not known.
-    moe_time: microseconds a call; 0 where not known.
+    pressure: how far the cold lane is behind, in microseconds or slots a call; 0 if not known.
+    moe_time: microseconds a call; 0 if not known.
     """
 
     hits: Mapping[int, int]
@@ -37,7 +37,7 @@ class LayerProfile:
 def read_profile(path: Path) -> dict[int, LayerProfile]:
     """The layers of a profile that count any use, by number, ascending.
 
-    A layer's uses are those of `hot_experts` and `cold_experts`, or of `experts` where both are missing or empty.
+    A layer's uses are those of `hot_experts` and `cold_experts`, or of `experts` if both are missing or empty.
     Raises BadInput, naming the layer, for anything else than a profile.
     """
     document = _parse(path)

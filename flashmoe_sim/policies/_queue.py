@@ -2,7 +2,7 @@
 
 An item is a slot or a key, in one queue at most. `link[0, item]` is its older neighbour and `link[1, item]` its newer
 one. The last columns are the ends, one for each queue: an end's newer neighbour is the oldest item, its older neighbour
-the newest item, and it is linked to itself where the queue is empty.
+the newest item, and it is linked to itself if the queue is empty.
 """
 
 from __future__ import annotations

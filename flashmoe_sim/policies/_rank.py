@@ -1,4 +1,4 @@
-"""The slot of the least rank, for policies that give each resident a number: i64 of every slot, EMPTY where none is."""
+"""The slot of the least rank, for policies that give each resident a number: i64 of every slot, EMPTY if none is."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ HELD, ROOM = 0, 1
 
 
 def slots_of(share: float, capacity: int) -> int:
-    """The slots of a region: its share rounded down, but one at least, and one less than all where there are two."""
+    """The slots of a region: its share rounded down, but one at least, and one less than all if there are two."""
     return max(min(int(share * capacity), capacity - 1), 1)
 
 

@@ -92,7 +92,7 @@ def on_install(state: Any, slot: int, key: int, now: int, upcoming: int) -> None
 
 @inlined
 def trim(link: Any, queue: Any, size: Any) -> None:
-    """Forget the oldest keys of list 1 beyond the capacity, and of list 2 where all are beyond twice the capacity."""
+    """Forget the oldest keys of list 1 beyond the capacity, and of list 2 if all are beyond twice the capacity."""
     while size[ONCE_GHOST] > 0 and size[ONCE] + size[ONCE_GHOST] > size[CAPACITY]:
         forget_oldest(link, queue, size, ONCE_GHOST)
     while size[OFTEN_GHOST] > 0 and size[RESIDENT] + size[ONCE_GHOST] + size[OFTEN_GHOST] > 2 * size[CAPACITY]:
@@ -119,7 +119,7 @@ class Arc(EvictingPolicy):
     2. It is of the other list if the first has none that may go. List 1 with its ghosts is at most as long as the
     bank, all four at most twice.
 
-    Experts that may not go, those of the current call, are not counted in list 1. Under `atomic`, where a call has
+    Experts that may not go, those of the current call, are not counted in list 1. Under `atomic`, if a call has
     several misses before anything is evicted, the last of them decides at the target. The paper shortens the ghost
     lists before it evicts, we do it after each eviction and install, which leaves the same keys.
     """

@@ -34,7 +34,7 @@ class PoolShape:
     """What a policy may know of its pool before the run.
 
     slots: places that its state arrays need; during a call some contracts use more than the bank holds.
-    capacity: experts the bank holds between calls, at least 1; of the smallest ones where it is in bytes.
+    capacity: experts the bank holds between calls, at least 1; of the smallest ones if it is in bytes.
     keys: experts of the pool.
     offset: i64 [calls + 1], where each call's references begin. step: i32 [calls + 1], the step of each call, and last
         how many steps there are.
@@ -52,7 +52,7 @@ def on_call(state: State, step: int) -> None:
 
 
 def on_miss(state: State, key: int, now: int) -> None:
-    """The expert `key` was asked for and is not resident; nothing has been evicted for it yet."""
+    """The expert `key` was requested and is not resident; nothing has been evicted for it yet."""
 
 
 def admits(state: State, key: int, now: int) -> bool:
@@ -64,7 +64,7 @@ def on_hit(state: State, slot: int, key: int, now: int, upcoming: int) -> None:
     """The expert `key` in `slot` was used.
 
     now: a counter that grows with every use in the pool.
-    upcoming: where the next routed call that asks for `key` does so, as a reference number of the pool, or NEVER.
+    upcoming: where the next routed call that requests `key` does so, as a reference number of the pool, or NEVER.
     """
 
 
@@ -73,9 +73,9 @@ def on_install(state: State, slot: int, key: int, now: int, upcoming: int) -> No
 
 
 def choose_victim(state: State, slot_key: NDArray[np.int32], blocked: NDArray[np.int64], mark: int) -> int:
-    """The slot to evict: one with `slot_key[slot] >= 0` and `blocked[slot] != mark`, or -1 where there is none.
+    """The slot to evict: one with `slot_key[slot] >= 0` and `blocked[slot] != mark`, or -1 if there is none.
 
-    slot_key: i32, the key in each slot, -1 where empty.
+    slot_key: i32, the key in each slot, -1 if empty.
     """
     return -1
 
@@ -207,7 +207,7 @@ class Candidates:
     counts: i64 [experts], requests of each expert in the profile.
     first_seen: i64 [experts], numbers that grow with the time of each expert's first request.
     slots: slots of each layer's bank.
-    expert_bytes: bytes of one expert; 1 where no geometry is known, so that a budget counts experts.
+    expert_bytes: bytes of one expert; 1 if no geometry is known, so that a budget counts experts.
     budget_bytes: the capacity of all banks together, in the unit of `expert_bytes`.
     """
 
@@ -233,7 +233,7 @@ class PinningPolicy(Policy, ABC):
 class ProfiledPolicy(PinningPolicy, ABC):
     """A pinning policy that chooses by the requests of a profile.
 
-    profile: the trace that is replayed where empty, its first N steps where `first-N`, else the file of another trace.
+    profile: the trace that is replayed if empty, its first N steps where `first-N`, else the file of another trace.
     """
 
     profile: str = ""

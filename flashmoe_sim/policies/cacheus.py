@@ -173,7 +173,7 @@ class Cacheus(EvictingPolicy):
 
     CR-LFU names the expert used least often, of equals the one used last. SR-LRU divides the bank: an expert that is
     used again, or that comes back while it is remembered, goes to the reused; a new one to the others, whose oldest is
-    the victim (the oldest reused where there is no other that may go). Reused experts beyond their number are demoted:
+    the victim (the oldest reused if there is no other that may go). Reused experts beyond their number are demoted:
     the oldest becomes the newest of the others. Their number grows by the ratio of new experts that SR-LRU remembers to
     demoted ones in the bank when a demoted one is hit, and shrinks by the inverse ratio when such a new one comes back;
     by 1 at least, to 1 or all slots but one at most. New is what was never hit.

@@ -35,7 +35,7 @@ class HotProfile(ScheduledPolicy):
 
     Experts are taken by score, then layer, then number, as long as they fit; one that does not is passed over. The
     first expert of a layer costs two: the cache of a layer has one more slot, which stays empty. The budget is that of
-    all banks together under either scope, rounded down to MiB where it is in bytes.
+    all banks together under either scope, rounded down to MiB if it is in bytes.
 
     profile: the JSON to load from; empty: the requests of the trace itself, by hindsight and without times. Its schema
     is llama.cpp.moe_layer_opt_perf.v1 or llama.cpp.moe_layer_perf.v1.
@@ -132,7 +132,7 @@ class HotProfile(ScheduledPolicy):
         return (self.weighting == "time" and layer.moe_time) or layer.pressure
 
     def _counts(self, trace: RoutingTrace) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Hits and hot hits of every key; an error where the profile is of another model."""
+        """Hits and hot hits of every key; an error if the profile is of another model."""
         first_key = dict(
             zip(trace.layers, np.cumsum([0, *(trace.n_experts[one] for one in trace.layers)]), strict=False)
         )
@@ -183,7 +183,7 @@ def scores(
     key_row: NDArray[np.int64],
     weight: NDArray[np.float64],
 ) -> NDArray[np.int64]:
-    """The score of each key, i64 [keys], 0 where it has no hits; `hot` are those hits that found it in the cache."""
+    """The score of each key, i64 [keys], 0 if it has no hits; `hot` are those hits that found it in the cache."""
     if weighting in TIMED:
         rounded = np.floor(hits * weight[key_row] + HOT_SHARE * hot + 0.5).astype(np.int64)
         return np.where(hits > 0, np.maximum(rounded, 1), 0)

@@ -25,7 +25,7 @@ EARLIER_DECODES = 2  # before the first request: the warm-up, and the server's c
 class HotWindow(ScheduledPolicy):
     """Keep the most used experts of each window of decodes, with a bonus for residents; the CPU computes misses.
 
-    Every layer has a bank of its own under either scope, of K slots. Filling: after each decode, what it asked for and
+    Every layer has a bank of its own under either scope, of K slots. Filling: after each decode, what it requested and
     is not resident takes the next free slots, in router order, until all layers are full. Then uses are counted, and
     after every `interval` decodes from the very first each layer keeps the K experts with the best count plus bonus,
     and counts again from 0. The bonus of a resident is K x interval / 320 + 6, at least 6 and at most 24; half of it at
@@ -39,7 +39,7 @@ class HotWindow(ScheduledPolicy):
 
     bypass_tokens: calls of more tokens use no resident; 0: none do. They take the engine's ordinary path.
 
-    count: what is one use: a `decode` that asks for the expert, or a `reference`, each token that does, as in the
+    count: what is one use: a `decode` that requests the expert, or a `reference`, each token that does, as in the
     system.
 
     observe: which calls fill slots and are counted: `all`, or `last` as in the system. With `all`, every call that does
@@ -147,7 +147,7 @@ def decodes_of(trace: RoutingTrace) -> Decodes:
     """The decodes of a trace: a prompt's steps together as far as a batch holds them, every other step by itself."""
     ends, observed, warm_up = each_step(trace, np.zeros(trace.calls, np.bool_))
     begins = np.append(0, ends[:-1])
-    tokens = np.maximum(trace.n_tokens, trace.has_refs)  # at least 1 where the recording does not say
+    tokens = np.maximum(trace.n_tokens, trace.has_refs)  # at least 1 if the recording does not say
     wide = np.maximum.reduceat(tokens, begins).tolist() if trace.calls else []
     phases = find_phases(trace)
     prompt = np.zeros(len(ends), np.bool_) if phases is None else phases.phase == PHASE_PROMPT

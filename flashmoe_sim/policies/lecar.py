@@ -106,7 +106,7 @@ class LeCaR(EvictingPolicy):
     weight; where both rules name the same expert, it goes without a draw and is not remembered. Counts of uses are kept
     while an expert is in the bank or remembered.
 
-    Algorithm 1 draws, and remembers, even where the rules agree, and does not say where counts come from; agreement,
+    Algorithm 1 draws, and remembers, even if the rules agree, and does not say where counts come from; agreement,
     counts and weights kept within 1 and 99 % are as in the authors' program.
 
     rate: how fast the weights move. discount: share of `rate` left for an expert evicted as many uses ago as the bank

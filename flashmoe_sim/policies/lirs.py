@@ -106,7 +106,7 @@ def pull(stack: Any, stacked: Any, size: Any, key: int) -> None:
 
 @inlined
 def become_lir(stack: Any, hirs: Any, ghosts: Any, kind: Any, stacked: Any, slot_of: Any, size: Any, key: int) -> None:
-    """A key on top of the stack becomes LIR; where that is one too many, the lowest of them leaves stack and kind."""
+    """A key on top of the stack becomes LIR; if that is one too many, the lowest of them leaves stack and kind."""
     kind[key] = LIR
     size[LIRS] += 1
     if size[LIRS] > size[MOST_LIRS]:
@@ -130,7 +130,7 @@ def prune(stack: Any, ghosts: Any, kind: Any, stacked: Any, size: Any) -> None:
 
 @inlined
 def trim(stack: Any, ghosts: Any, kind: Any, stacked: Any, size: Any) -> None:
-    """Forget those that left the bank first where the stack is too long."""
+    """Forget those that left the bank first if the stack is too long."""
     end = ghosts.shape[1] - 1
     while size[STACKED] > size[MOST_STACKED] and ghosts[1, end] != end:
         leave(stack, ghosts, kind, stacked, size, ghosts[1, end])

@@ -1,6 +1,6 @@
 """Least recently used by the K-th last use.
 
-State: the last uses of each key, the newest first, 0 where there are fewer, and its last use of any kind; for each slot
+State: the last uses of each key, the newest first, 0 if there are fewer, and its last use of any kind; for each slot
 the rank of its key, its K-th last use and then its last; and the time and parameters.
 """
 

@@ -21,7 +21,7 @@ LIFE_TIME, SOONEST = 0, 1
 
 @inlined
 def demote(state: Any, now: int) -> None:
-    """Of every list but the lowest, move the oldest one list down where it has expired."""
+    """Of every list but the lowest, move the oldest one list down if it has expired."""
     link, expires, time = state[0], state[1], state[5]
     slots = len(expires)
     soonest = NO_EXPIRY
@@ -89,7 +89,7 @@ class Mq(EvictingPolicy):
     """Evict the least recently used expert of the lowest of eight lists; more uses mean a higher list (multi-queue).
 
     The n-th use of an expert puts it at the recent end of list floor(log2 n), of list 7 at most. Before each request of
-    the pool, the oldest of every list but the lowest is looked at: where it entered the list more than `life_time`
+    the pool, the oldest of every list but the lowest is looked at: if it entered the list more than `life_time`
     requests ago it goes to the recent end of the list below, and has as long again. The victim is the oldest of the
     lowest list with one that may be evicted. Uses are counted on while an expert is resident or among those evicted
     last, four times as many as the bank has slots; what was evicted earlier starts again.

@@ -100,7 +100,7 @@ def on_evict(state: Any, slot: int, key: int) -> None:
 class S3Fifo(EvictingPolicy):
     """Evict from a small queue an expert hit less than twice, else from a main queue one with no hit left (S3-FIFO).
 
-    A new expert enters the small queue, or the main one where its key is on the ghost list, which it then leaves. Up to
+    A new expert enters the small queue, or the main one if its key is on the ghost list, which it then leaves. Up to
     three hits are counted since it entered. If the small queue has its share or more, not counting a newcomer that a
     contract installs before it asks for the victim, its oldest is taken: hit twice or more, it goes to the main queue
     as the newest, with its count back at 0, and the next is taken; the first with fewer hits is evicted and its key

@@ -1,4 +1,4 @@
-"""Experts pinned before the run, chosen by how often a profile trace asks for them."""
+"""Experts pinned before the run, chosen by how often a profile trace requests them."""
 
 from __future__ import annotations
 

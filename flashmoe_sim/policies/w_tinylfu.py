@@ -97,10 +97,10 @@ class WTinyLfu(EvictingPolicy):
     """Admit an expert from a small window to the main region only if it is used more often than its victim.
 
     A new expert comes to the window; the main region is an SLRU: what is hit in its probation is promoted to its
-    protected part (80 %), whose oldest goes back to probation where there are too many. While the main region has room,
-    it takes the window's oldest where the window has too many. The victim is the window's oldest or the main region's
+    protected part (80 %), whose oldest goes back to probation if there are too many. While the main region has room,
+    it takes the window's oldest if the window has too many. The victim is the window's oldest or the main region's
     (the oldest in probation, else the oldest protected), whichever was used less often; each of those that may go, and
-    where there is only one, that one. A window with room for the new expert loses nothing.
+    if there is only one, that one. A window with room for the new expert loses nothing.
 
     Uses are counted exactly, hits and misses of every expert, where the paper has a sketch of four bits a counter;
     no doorkeeper. After so many uses all counts are halved, and the number of uses with them.

@@ -19,7 +19,7 @@ MOST_WINDOW = 1 << 24
 
 @inlined
 def _count(state: Any, key: int) -> None:
-    """`key` was asked for: it enters the window, and the oldest access leaves it."""
+    """`key` was requested: it enters the window, and the oldest access leaves it."""
     _, recent, uses, place, _ = state
     leaving = recent[place[0]]
     if leaving >= 0:

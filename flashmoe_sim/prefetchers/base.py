@@ -21,11 +21,11 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a predictor asked for, in the order in which it did.
+    """What a predictor requested, in the order in which it did.
 
     after: i64 [predictions], the routed call right after which it was made, ascending; -1 before the first.
     row: i32 [predictions], the place in `trace.layers` of the layer that is to read ahead.
-    offset: i64 [predictions + 1], where the experts of each begin. expert: i16, the most urgent first; may repeat.
+    offset: i64 [predictions + 1], if the experts of each begin. expert: i16, the most urgent first; may repeat.
     target: i64 [predictions], the routed call that each was made for; None if that is the layer's next one, and a
         later prediction takes the place of an earlier one. A call without tokens is a next one, too.
     """
@@ -59,7 +59,7 @@ class Prefetcher(ABC):
 
     @abstractmethod
     def predict(self, trace: RoutingTrace) -> Predictions:
-        """Everything that the predictor would have asked for while the trace was recorded."""
+        """Everything that the predictor would have requested while the trace was recorded."""
 
 
 Memory = tuple[Any, ...]
@@ -75,7 +75,7 @@ class PastOnly(Prefetcher, ABC):
 
     @abstractmethod
     def follow(self, chunk: RoutingTrace, ends: NDArray[np.bool_], memory: Memory) -> tuple[Predictions, Memory]:
-        """What it asks for between the calls of a chunk, `after` by their numbers in it, and what it knows then.
+        """What it requests between the calls of a chunk, `after` by their numbers in it, and what it knows then.
 
         ends: bool [calls + 1], whether a step ends before each call, and after the last one.
         memory: what it knew after the chunk before; its arrays may be changed.

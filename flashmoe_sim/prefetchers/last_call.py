@@ -1,4 +1,4 @@
-"""The runtime's three modes, which prefetch what each layer asked for last."""
+"""The runtime's three modes, which prefetch what each layer requested last."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 @jit
 def last_calls(row: Any, ends: Any, offset: Any, expert: Any, width: int, last: Any, after: Any, out: Any) -> Any:
-    """After every step, for each layer that had a call, predict the experts of its last call, if it asked for any.
+    """After every step, for each layer that had a call, predict the experts of its last call, if it requested any.
 
     row, offset, expert: the calls, and before them the earlier ones that `last` names. ends: bool [calls + 1].
     width: how many references from the first; 0 for all. last: i64 [layers], the last call of each so far, or -1.

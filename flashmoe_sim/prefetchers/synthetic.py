@@ -19,7 +19,7 @@ def mix(row: Any, offset: Any, expert: Any, n_experts: Any, drawn: Any, wrong: A
     """For every call the distinct experts whose draw is below `recall`, and then as many wrong ones as there is space.
 
     n_experts: i64 [layers]. drawn: f64 [references]; wrong: f64 [calls, extra], the share of the way along those not
-    asked for and not yet chosen, in ascending order.
+    requested and not yet chosen, in ascending order.
     """
     offsets = np.zeros(len(row) + 1, np.int64)
     out = np.empty(len(expert) + wrong.size, np.int16)

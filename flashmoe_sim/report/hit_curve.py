@@ -133,7 +133,7 @@ def _usual_contract(rows: Sequence[Row]) -> str:
 
 
 def _worth(rows: Sequence[Row]) -> float:
-    """Mean hit rate; on machines, mean speed, 0 where the model does not fit."""
+    """Mean hit rate; on machines, mean speed, 0 if the model does not fit."""
     timed = rows[0]["machine"] is not None
     return sum((row["tok_s"] or 0) if timed else row["hit_rate"] for row in rows) / len(rows)
 

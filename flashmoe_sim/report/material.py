@@ -22,12 +22,12 @@ from flashmoe_sim.tune.recommend import Recommendation, recommend
 
 Row = dict[str, Any]
 Progress: TypeAlias = Callable[[str, int, int], None]  # takes what is being done, how much of it is, and all of it
-BANKS = 16  # sizes of the sweep that a report makes if none are asked for
+BANKS = 16  # sizes of the sweep that a report makes if none are requested
 
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """All that a report shows; None or empty where it could not be known.
+    """All that a report shows; None or empty if it could not be known.
 
     rows: schema.RESULT_COLUMNS. swept: whether the report made them. workloads: the traces at hand, by `trace_id`.
     measured: schema.PREDICTED, of a table with measured speeds. wanting: of what is missing, why, and what to add.

@@ -64,7 +64,7 @@ def nothing_ahead(pool: Pool) -> Ahead:
 def by_pool(
     predictions: Predictions, pools: list[Pool], n_layers: int, pasts: Sequence[Past] | None = None
 ) -> list[Ahead]:
-    """The predictions of each pool: of one layer each, or of all layers where there is one pool for all.
+    """The predictions of each pool: of one layer each, or of all layers if there is one pool for all.
 
     pasts: of each pool, in a chunk of a trace. They come first in the arrays, before all turns.
     """

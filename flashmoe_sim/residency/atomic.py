@@ -1,7 +1,7 @@
 """The replay loop of the contract `atomic`: classify the whole call, serve it, and only then evict.
 
 Source: arXiv 2608.07911, Definition 2 (event-atomic replay), with both of its retention rules. Under `forced` what the
-call asked for is given up last, its hits as well as its misses. Were only the misses kept, the furthest next use would
+call requested is given up last, its hits as well as its misses. Were only the misses kept, the furthest next use would
 no longer be the best victim: in two slots the calls 0 2, 1 2, 0 2, 1 0 would cost it 5 misses where 4 will do.
 """
 
@@ -49,7 +49,7 @@ def replay(
     slot_key: i32 [capacity in slots + the largest call], key_slot: i32 [keys]: the bank, all -1 for an empty one.
     free: i32 [as slot_key], the slots that were freed, as many as `carry` has it.
     The other arguments are as for the deferred loop. Free slots are taken last freed first, then in ascending order.
-    A prediction makes room for each expert before it reads it, and ends where nothing else may go for it.
+    A prediction makes room for each expert before it reads it, and ends if nothing else may go for it.
     Returns what the deferred loop does.
     """
     blocked = np.zeros(len(slot_key), np.int64)

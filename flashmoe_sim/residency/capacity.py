@@ -21,7 +21,7 @@ class Capacity:
     """The bank of one pool.
 
     room: what its contents may weigh altogether. size: i64 [keys], what a key weighs: 1, or bytes.
-    bytes: memory of the bank, or None where no geometry is known.
+    bytes: memory of the bank, or None if no geometry is known.
     """
 
     room: int
@@ -33,7 +33,7 @@ def capacities(workload: Workload, setup: Setup) -> list[Capacity]:
     """The bank of every pool of `workload.pools(setup.scope)`.
 
     A bank of slots has those of `layer_slots`; a global one has the sum. A bank of bytes
-    is shared equally among layers; where the contract needs fixed slots it is rounded down to whole slots.
+    is shared equally among layers; if the contract needs fixed slots it is rounded down to whole slots.
     Raises BadInput for a bank that the model has no use for, that bytes cannot be divided into, or that cannot hold the
     largest call under `protected`. Under `runtime` only a replay tells: aliased experts share a slot, so a call may
     have more experts than the bank has slots.

@@ -16,10 +16,10 @@ class Counts:
     """Counts of one replay; `+` merges those of the same configuration over different traces.
 
     layers: layer numbers. table: i64 [layers, tally.N_COLUMNS].
-    unions: i64, how many calls asked for 0, 1, 2, … distinct experts.
+    unions: i64, how many calls requested 0, 1, 2, … distinct experts.
     tokens: tokens of the workload. slots: slots that a union competes for; 0 for a bank in bytes, or if layers differ.
-    expert_bytes, reads_per_install: of each layer; None where no geometry is known.
-    resident_bytes: memory of the banks; None where no geometry is known.
+    expert_bytes, reads_per_install: of each layer; None if no geometry is known.
+    resident_bytes: memory of the banks; None if no geometry is known.
     """
 
     layers: tuple[int, ...]

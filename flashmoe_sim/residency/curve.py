@@ -29,7 +29,7 @@ class PoolCurve:
 
     depths: i64 [keys + 1], requests that hit in every bank of more slots than their index; the last hit in none.
     deepest: i64 [keys + 1], calls by their deepest request.
-    declined: i64 [keys + 1], requests that no bank of at most that many slots admits; None where all are admitted.
+    declined: i64 [keys + 1], requests that no bank of at most that many slots admits; None if all are admitted.
     distinct: keys that occur. smallest: the smallest bank for which the counts are exact.
     """
 

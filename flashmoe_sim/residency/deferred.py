@@ -49,15 +49,15 @@ def replay(
     key: u32 [references], offset: i64 [calls + 1], row: i32 [calls], the row of `counts` a call is added to.
     step: i32 [calls + 1], the step of each call. number: i64 [calls], the place of each call in the trace.
     key_row: i32 [keys], the row of `counts` of each key.
-    upcoming: i32 [references], where the next call that asks for the key does so.
+    upcoming: i32 [references], where the next call that requests the key does so.
     ahead: the arrays of an `Ahead`. A prediction is served as a call would be, but for what is counted, and that it
-        ends where no slot is left.
+        ends if no slot is left.
     slot_key: i32 [slots], key_slot: i32 [keys]: the bank, all -1 for an empty one.
     fresh: i64 [slots], 0 or, for what was read ahead and not used yet, its place among what was predicted and 1.
     carry: i64 [len(pool_state.CARRIED)], what goes on in the next chunk of calls; updated, unless the loop ends early.
     counts: i64 [rows, N_COLUMNS], added to.
     stream: i32 [calls, len(STREAM)]; out_used: i64 [predicted], the routed call of the first use of
-        what was read, or UNUSED, left alone where nothing was read; out_slot: i32 [references];
+        what was read, or UNUSED, left alone if nothing was read; out_slot: i32 [references];
         out_hit: u8 [references]; all empty if not wanted.
     """
     blocked = np.zeros(len(slot_key), np.int64)

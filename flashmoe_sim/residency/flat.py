@@ -1,4 +1,4 @@
-"""The contract `sequential` for a bank of slots, where only counts and final contents are wanted.
+"""The contract `sequential` for a bank of slots, if only counts and final contents are wanted.
 
 These loops do for three policies what the general loop of `sequential` does, without slots. They exist for speed: the
 general loop chases from key to slot to queue, these keep everything by key. References are counted unsigned, so that
@@ -105,7 +105,7 @@ def fifo(key: Any, offset: Any, upcoming: Any, capacity: int, resident: Any, mis
 
 @jit
 def furthest_of(next_use: Any) -> int:
-    """The place with the largest next use, i32 [whole vectors]; the values are unique but for -1 where empty."""
+    """The place with the largest next use, i32 [whole vectors]; the values are unique but for -1 if empty."""
     furthest = np.int32(-1)
     for place in range(len(next_use)):
         use = next_use[place]
@@ -123,7 +123,7 @@ def min_bypass(key: Any, offset: Any, upcoming: Any, capacity: int, resident: An
     place_key = np.zeros(capacity, np.uint32)
     key_place = np.full(len(resident), -1, np.int32)
     held = 0
-    furthest, furthest_use = -1, 0  # the place used furthest in the future where known, and that use
+    furthest, furthest_use = -1, 0  # the place used furthest in the future if known, and that use
     for call in range(len(missed)):
         misses, bypassed = 0, 0
         for r in range(np.uint64(offset[call]), np.uint64(offset[call + 1])):

@@ -4,11 +4,11 @@ An expert's last use is the same in every bank that holds it. So the banks share
 of each expert, and each bank has a hand: its least recently used expert is that of the first 1 from its hand on that it
 holds. The hand only moves forward. A hit costs no bank anything.
 
-Under `runtime` a victim may be asked for later in its own call. It then counts as a hit and stays out, and the slot
+Under `runtime` a victim may be requested later in its own call. It then counts as a hit and stays out, and the slot
 that was its own counts as used again: the expert now in there, the taker, is as old as that later use instead of its
 own. Such moved uses wait in a queue of the bank, in order, until its hand comes by.
 
-A use is the place of its reference in the pool and 1, so that 0 is the use of what was never asked for.
+A use is the place of its reference in the pool and 1, so that 0 is the use of what was never requested.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def lru(key: Any, offset: Any, row: Any, rooms: Any, protect: bool, resident: An
                         holds = resident[victim] & ~moved[victim] & bit
                         if holds & (ZERO - np.uint64(used[victim] < now)):
                             break
-                    if holds and used[victim] > own and not protect:  # asked for later in this call
+                    if holds and used[victim] > own and not protect:  # requested later in this call
                         i = min(used[victim] - now, n - ONE)
                         while member[i] != victim:
                             i -= ONE

@@ -320,7 +320,7 @@ def last_of(calls: Workload) -> Last:
 def totals_of(
     calls: Workload, scope: Scope, unions: NDArray[np.int64], tokens: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many calls ask for 0, 1, 2, … distinct experts, and the tokens of each layer, i64 [layers].
+    """How many calls request 0, 1, 2, … distinct experts, and the tokens of each layer, i64 [layers].
 
     unions, tokens: the same of all earlier chunks.
     """

@@ -87,7 +87,7 @@ class LruCurve:
     def counts(self, setups: Sequence[Setup], banks: Sequence[list[Capacity]]) -> list[Counts | None]:
         """What `replay` counts for setups of LRU under `protected`, of the calls so far; banks: of each setup.
 
-        None for a setup whose replay raises BadInput, since a call asks for more experts than its bank holds.
+        None for a setup whose replay raises BadInput, since a call requests more experts than its bank holds.
         """
         rooms = np.array([[bank.room for bank in own] for own in banks])
         largest = np.array([one.largest for one in self.lists])

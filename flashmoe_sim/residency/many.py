@@ -64,7 +64,7 @@ def plan_counts(
     """Independent passes that together count every setup exactly as `replay` does.
 
     A setup may come from several passes, each for some of the pools. What bank sizes share depends on the policy: a
-    stack pass over each layer, one list for all global banks, a walk from layer to layer, or nothing, where it does not
+    stack pass over each layer, one list for all global banks, a walk from layer to layer, or nothing, if it does not
     evict. Passes of the same setups follow one another, so that some are counted early.
     refused: takes the setups whose banks do not fit the workload, and why; nothing counts them.
     Raises BadInput, before any pass runs, for a profile that does not fit the workload, and for a bank that does not
@@ -217,7 +217,7 @@ def _walk(workload: Workload, setups: Sequence[Setup], part: range) -> dict[Setu
     """Visit each pool once, and replay it for every size before the next.
 
     The sizes of LRU share what they have in common (`last_uses`). Those of other policies share the pool, near in the
-    processor's caches, and no work: what a bank holds follows from all of its past, and where a policy is no stack
+    processor's caches, and no work: what a bank holds follows from all of its past, and if a policy is no stack
     algorithm, no other size tells it. A pool that exceeds the caches, as the one
     for all layers may, is not visited in pieces: replayed again at once, a piece takes at most 1 % less time.
     """

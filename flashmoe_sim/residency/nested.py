@@ -1,12 +1,12 @@
 """The counts of min with bypass for several bank sizes in one walk over a pool's calls.
 
 A larger bank under min holds all that a smaller one holds. So the banks are kept as levels, each with what the next
-larger bank holds in addition. All that a call asks for goes into the first level, and from each level with more than it
+larger bank holds in addition. All that a call requests goes into the first level, and from each level with more than it
 has room for, the furthest next uses go into the next.
 
 A level is the set of its next uses, which no two keys share: a bit for each reference of the pool, and behind them one
-for each key that is not used again. What was asked for meanwhile need not be taken out, as it lies before all others.
-A bit for each word that is not 0 leads over long gaps. It is looked up even where the same word has the next furthest,
+for each key that is not used again. What was requested meanwhile need not be taken out, as it lies before all others.
+A bit for each word that is not 0 leads over long gaps. It is looked up even if the same word has the next furthest,
 because which it is cannot be predicted: without that branch the walk takes two thirds of the time.
 
 Source: Mattson et al. 1970 for the levels, a stack algorithm of which only the given sizes are told apart; van Emde
@@ -99,7 +99,7 @@ def min_bypass(offset: Any, row: Any, upcoming: Any, first: Any, sizes: Any, cou
             if level == REPEATED:
                 continue
             use = np.uint64(upcoming[r])
-            if upcoming[r] == NEVER:  # of two keys that are not used again the later asked for is the nearer
+            if upcoming[r] == NEVER:  # of two keys that are not used again the later requested is the nearer
                 unused -= ONE
                 use = unused
             insert(words, busy, 0, use)

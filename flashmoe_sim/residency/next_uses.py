@@ -1,7 +1,7 @@
-"""When each key of a bank is asked for after a chunk: what `min` needs of a long trace.
+"""When each key of a bank is requested after a chunk: what `min` needs of a long trace.
 
 A reading before the replay keeps of each chunk the first reference to each of its keys, in a temporary file. The file
-read backwards says when each key of a chunk is asked for again after it.
+read backwards says when each key of a chunk is requested again after it.
 """
 
 from __future__ import annotations

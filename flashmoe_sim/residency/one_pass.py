@@ -97,13 +97,13 @@ def min_bypass(
     """Count the depths of min with bypass under the contract `atomic`; return how many keys occurred.
 
     before, held: references, and keys that occurred, in earlier chunks of the calls.
-    upcoming: i32 [references], where the next call that asks for the key does so, or NEVER.
+    upcoming: i32 [references], where the next call that requests the key does so, or NEVER.
     next_use: i32 [keys + 1], the list, which goes on from chunk to chunk; -1 at first, and always behind the last.
     depths, deepest: i64 [keys + 1], as for `lru`.
     declined: i64 [keys + 1], requests by the largest bank, in slots, that misses them and does not admit them.
 
-    The list holds next uses only: what a call asks for is what has a next use before the call's end, and leaves a gap
-    in the list. After the call a bank keeps the nearest of what it had and of all that was asked for. So every new next
+    The list holds next uses only: what a call requests is what has a next use before the call's end, and leaves a gap
+    in the list. After the call a bank keeps the nearest of what it had and of all that was requested. So every new next
     use is carried down the list: each place keeps the nearer of what it had and what is carried, and the first gap
     takes the rest. In ascending order, none of them is moved on by a later one, and places above it stay as they are.
     """

@@ -59,7 +59,7 @@ class Pool:
     row: i32 [calls], the layer's place in `trace.layers`; rows: those that occur.
     key_row: i32 [keys], the layer's place for every key.
     refs: references of the calls. steps: the number of steps that the calls are of, or the most
-        there can be where they are only a chunk. after: what is known of the calls after a chunk.
+        there can be if they are only a chunk. after: what is known of the calls after a chunk.
     """
 
     trace: RoutingTrace
@@ -102,12 +102,12 @@ class Pool:
 
     @property
     def requests_by_key(self) -> NDArray[np.int64]:
-        """How many calls ask for each key, i64 [keys]."""
+        """How many calls request each key, i64 [keys]."""
         return self._gathered.requests_by_key
 
     @property
     def first_reference(self) -> NDArray[np.int64]:
-        """The first reference to each key, or the number of references where there is none; i64 [keys]."""
+        """The first reference to each key, or the number of references if there is none; i64 [keys]."""
         return self._gathered.first_reference
 
     @lazy
@@ -116,7 +116,7 @@ class Pool:
         return int(self.requests.max(initial=0))
 
     def calls_fit(self, slots: int) -> bool:
-        """Whether no call has more distinct keys than that; they are counted only where its references do not tell."""
+        """Whether no call has more distinct keys than that; they are counted only if its references do not tell."""
         return self.trace.longest_call <= slots or self.largest_call <= slots
 
     @lazy
@@ -134,7 +134,7 @@ class Pool:
 
     @lazy
     def next_call(self) -> NDArray[np.int32]:
-        """For each reference where the next call that asks for its key does so, or NEVER; i32 [references]."""
+        """For each reference where the next call that requests its key does so, or NEVER; i32 [references]."""
         return self._next(self.offset)
 
     @lazy

@@ -31,7 +31,7 @@ from flashmoe_sim.residency.workload import Workload
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """What a replay loop writes down of each call of a pool, beside the counts; all empty where not wanted.
+    """What a replay loop writes down of each call of a pool, beside the counts; all empty if not wanted.
 
     calls: i32 [calls, len(tally.STREAM)].
     used: i64 [predicted], the routed call of the first use of what was read ahead, UNUSED, or NOT_READ.
@@ -191,7 +191,7 @@ def _wrong_victim(
 
 
 def check_books(setup: Setup, bank: Capacity, held: NDArray[np.int32], counted: NDArray[np.int64]) -> None:
-    """Raise SimError where the books of one pool do not balance, which only the functions of a policy can bring about.
+    """Raise SimError if the books of one pool do not balance, which only the functions of a policy can bring about.
 
     counted: i64 [tally.N_COLUMNS].
     """

@@ -20,7 +20,7 @@ BEFORE_ALL = -2  # what is added to `fresh` of a state is counted from here, so 
 class PoolState:
     """The bank of one pool and what its policy knows; the loops change all arrays in place.
 
-    slot_key: i32 [slots], key_slot: i32 [keys]: -1 where empty.
+    slot_key: i32 [slots], key_slot: i32 [keys]: -1 if empty.
     fresh: i64 [slots], 0 or, for what was read ahead and not used yet, the call after which it was predicted, by its
         number in the whole trace, minus BEFORE_ALL. Within a loop: its place among what was predicted and 1.
     free: i32 [slots], freed slots in the order they were. carry: i64 [len(CARRIED)]. policy: the policy's own arrays.
@@ -67,7 +67,7 @@ class PoolState:
 
 
 def _packed(state: State) -> tuple[list[NDArray[Any]], list[tuple[int, str]]]:
-    """Copies of the arrays of a state, one where two see the same memory, and which of them each is, as what type.
+    """Copies of the arrays of a state, one if two see the same memory, and which of them each is, as what type.
 
     Raises BadInput if two arrays have a part of their memory in common.
     """

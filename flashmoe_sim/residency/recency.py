@@ -62,7 +62,7 @@ def lru(key: Any, offset: Any, row: Any, size: Any, rooms: Any, counts: Any) -> 
     while places < 2 * keys + 1:
         places *= 2
     weight, count = np.zeros((2, places + 1), np.int64)
-    stamp = np.zeros(keys, np.int64)  # the place in the list, the oldest first; 0 for a key that was never asked for
+    stamp = np.zeros(keys, np.int64)  # the place in the list, the oldest first; 0 for a key that was never requested
     owner = np.full(places + 1, -1, np.int64)
     seen = np.full(keys, -1, np.int64)
     member = np.zeros(keys, np.int64)

@@ -28,9 +28,9 @@ class Replay:
     """The result of one replay.
 
     contents: for every pool the resident keys at the end, i32, ascending.
-    hit: u8 [references], 1 where the expert was resident when it was looked up; where recorded.
-    slot: i32 [references], the slot each reference was given; where recorded and the contract has fixed slots.
-    stream: the install stream; where recorded.
+    hit: u8 [references], 1 if the expert was resident when it was looked up; if recorded.
+    slot: i32 [references], the slot each reference was given; if recorded and the contract has fixed slots.
+    stream: the install stream; if recorded.
     """
 
     setup: Setup

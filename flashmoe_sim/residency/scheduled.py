@@ -27,7 +27,7 @@ def replay(
     """Count all layers together; return which keys are resident at the end, bool [keys], and what came when.
 
     An expert that comes is counted as prefetched after its layer's last call, and as useful once it is hit.
-    table: i64 [layers, tally.N_COLUMNS]. stream, hit: of each call and reference; empty where not wanted.
+    table: i64 [layers, tally.N_COLUMNS]. stream, hit: of each call and reference; empty if not wanted.
     """
     trace = workload.trace
     (pool,) = workload.global_pools

@@ -32,7 +32,7 @@ def replay(
 ) -> tuple[int, int, int]:
     """Replay one pool; a request is a reference, and arguments and result are as for the atomic loop.
 
-    upcoming: i32 [references], the next *reference* that asks for the key.
+    upcoming: i32 [references], the next *reference* that requests the key.
     """
     blocked = np.zeros(len(slot_key), np.int64)
     # None is below 0, and the compiler that sees it tests no index for it.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class ReadAhead:
-    """The experts read before they were asked for, in the order of the calls after which they were.
+    """The experts read before they were requested, in the order of the calls after which they were.
 
     after: i64 [reads], the routed call, -1 before the first. row: i32 [reads], the place of the layer in
     `trace.layers`. expert: i32 [reads]. used: i64 [reads], the routed call that first hit it, or -1.
@@ -39,7 +39,7 @@ class ReadAhead:
 
 @dataclass(frozen=True, eq=False)
 class InstallStream:
-    """One entry per routed call, in the order of the trace; all arrays i32 [calls] but where said.
+    """One entry per routed call, in the order of the trace; all arrays i32 [calls] but if said.
 
     layer: i16. step: the step a call belongs to. n_tokens: tokens of the call.
     prefetch_issued: experts of any layer read ahead right after the call, or before the first.

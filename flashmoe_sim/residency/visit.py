@@ -1,4 +1,4 @@
-"""The order in which a replay loop visits the distinct experts of one call, where it is not that of first reference."""
+"""The order in which a replay loop visits the distinct experts of one call, if it is not that of first reference."""
 
 from __future__ import annotations
 

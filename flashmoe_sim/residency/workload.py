@@ -34,7 +34,7 @@ from flashmoe_sim.trace.routing import RoutingTrace
 class Workload:
     """A trace whose expert counts are those of the model, and the geometry of the layers it uses.
 
-    geometry: None where neither a model was given nor the trace tells what an expert costs.
+    geometry: None if neither a model was given nor the trace tells what an expert costs.
     first_call: the number of the trace's first call, if it is a part of a longer one.
     after: what is known of the calls after that part, for each pool of some scopes.
     """
@@ -119,7 +119,7 @@ class Workload:
         return tuple(self.trace.n_experts[layer] for layer in self.trace.layers)
 
     def unions(self, scope: Scope, part: range) -> NDArray[np.int64]:
-        """How many calls of some of `pools(scope)` ask for 0, 1, 2, … distinct experts; counted once."""
+        """How many calls of some of `pools(scope)` request 0, 1, 2, … distinct experts; counted once."""
         key = (scope, part)
         if key not in self._unions:
             requests = np.concatenate([self.pools(scope)[number].requests for number in part])

@@ -1,4 +1,4 @@
-"""What was asked for and has no row."""
+"""What was requested and has no row."""
 
 from __future__ import annotations
 

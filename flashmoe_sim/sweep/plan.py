@@ -244,7 +244,7 @@ def _shared(names: Sequence[str], files: Sequence[Path]) -> list[int]:
 def cut_to_top_ks(workload: Workload, top_ks: str | int | Iterable[int] | None) -> list[Workload]:
     """The workload cut to each of these experts per token (`4,8`), named after it; itself for None.
 
-    Raises BadInput for what is no such number, and where the trace cannot be cut to it.
+    Raises BadInput for what is no such number, and if the trace cannot be cut to it.
     """
     if top_ks is None:
         return [workload]

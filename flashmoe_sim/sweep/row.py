@@ -30,7 +30,7 @@ def seconds(task: Task, timed: Timed | None) -> dict[str, Any]:
 def result_row(
     task: Task, counts: Counts, *, best: Counts | None, timing: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """All columns of schema.RESULT_COLUMNS, in their order; None where not known.
+    """All columns of schema.RESULT_COLUMNS, in their order; None if not known.
 
     best: what the optimum counts in the same bank. timing: the columns that `seconds` gives.
     """

@@ -35,7 +35,7 @@ from flashmoe_sim.trace.chunk import Chunk, Last, part_of
 from flashmoe_sim.trace.follow import Follower
 from flashmoe_sim.trace.statistics import aliased_by_call
 
-MARKS = 16  # of a window, which is at most an eighth longer than asked for if no call has more tokens than that
+MARKS = 16  # of a window, which is at most an eighth longer than requested if no call has more tokens than that
 RATE_S = 10.0  # tokens per second are a mean over at least this long
 
 

@@ -79,7 +79,7 @@ class Case:
 
     @property
     def ram_bytes(self) -> int:
-        """RAM beside what the system and other programs take; 0 where it is not known."""
+        """RAM beside what the system and other programs take; 0 if it is not known."""
         return self.budget.usable_ram_bytes
 
 
@@ -160,7 +160,7 @@ class System(ABC):
 
     The first paragraph of a system's docstring is its entry in docs/reference/systems.md; its other lines say what
     each setting means.
-    engine: the program. source: its repository and the commit that its flags are of, a colon, where its rule was read.
+    engine: the program. source: its repository and the commit that its flags are of, a colon, if its rule was read.
     keeps: what it keeps where. misses: where the other experts are computed or read from.
     size: the setting that decides how much memory it takes, empty if it has none; its default is the system's own rule.
     gpu: whether it needs a GPU of any kind. own_gpu: True if it needs one with a memory of its own, False if it needs
@@ -336,12 +336,12 @@ def llama_words(case: Case, *words: str, program: str = "llama-server") -> tuple
 
 
 def context_words(case: Case) -> tuple[str, ...]:
-    """The context and the type of its cache as llama.cpp takes them; nothing where its defaults do."""
+    """The context and the type of its cache as llama.cpp takes them; nothing if its defaults do."""
     context = ("-c", str(case.context)) if case.context else ()
     kv_type = () if case.kv_type == DEFAULT_TYPE else ("-ctk", case.kv_type, "-ctv", case.kv_type)
     return (*context, *kv_type)
 
 
 def no_room(what: str, room: int) -> BadInput:
-    """The error where nothing of what a system keeps fits beside the rest."""
+    """The error if nothing of what a system keeps fits beside the rest."""
     return BadInput(f"{max(room, 0) / GIB:.1f} GiB are left for {what}, too little")

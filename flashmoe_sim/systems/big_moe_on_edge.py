@@ -28,7 +28,7 @@ class BigMoeOnEdge(System):
     needed next is the one whose experts are thrown out.
 
     cache_mib: size of the cache; 0: what RAM leaves beside 1536 MiB, dense weights and context, at least 1500. The
-        engine's own `auto` ignores dense weights, and so asks for more than there is.
+        engine's own `auto` ignores dense weights, and so requests more than there is.
     top_k: experts of a token; 0: the model's.
     """
 

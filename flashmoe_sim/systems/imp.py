@@ -38,7 +38,7 @@ MOST_PERCENT = 90
 class Imp(System):
     """Slots of each layer on the GPU hold the experts used last, and misses are copied to the GPU from RAM.
 
-    A call that asks for more experts than a layer has slots passes the slots over: it uploads all and leaves none.
+    A call that requests more experts than a layer has slots passes the slots over: it uploads all and leaves none.
 
     slots: experts of each layer; 0: what `percent` of the free GPU memory holds. The engine counts three slots an
         expert, one for each projection.

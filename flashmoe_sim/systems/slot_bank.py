@@ -60,7 +60,7 @@ PREFETCHES = ("none", *PREFETCH)
 class SlotBank(System):
     """Every layer has a bank of slots for the experts used last; a miss is read from a sidecar file into a slot.
 
-    The bank of a GPU that CUDA, ROCm or Vulkan programs is in RAM, where the CPU computes the experts: the engine maps
+    The bank of a GPU that CUDA, ROCm or Vulkan programs is in RAM, if the CPU computes the experts: the engine maps
     it there, and only Metal computes from such a mapping. For gemma4 alone it goes without, with slots on the GPU.
 
     mode: a value of `--moe-mode`. `resident-slot-bank` reads the sidecar into RAM at load, and copies misses from

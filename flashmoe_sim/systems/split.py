@@ -15,7 +15,7 @@ from flashmoe_sim.systems.base import Case, gpu_weights
 def parse_shares(text: str, gpus: int) -> tuple[float, ...]:
     """The share of each GPU from an argument of `-ts`, such as 3,1 or 3/1; GPUs that it does not name have none.
 
-    Raises BadInput for what is no number from 0, for more shares than GPUs, and where all are 0.
+    Raises BadInput for what is no number from 0, for more shares than GPUs, and if all are 0.
     """
     words = re.split("[,/]+", text)
     try:

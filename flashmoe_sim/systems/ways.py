@@ -70,7 +70,7 @@ class UploadedBeside(SplitInstall):
 
 @dataclass(frozen=True)
 class BankInRam(ExecutionModel):
-    """Slots are in RAM, where the CPU computes their experts; the GPU computes the rest, and nothing is uploaded."""
+    """Slots are in RAM, if the CPU computes their experts; the GPU computes the rest, and nothing is uploaded."""
 
     experts_on_cpu: ClassVar[bool] = True
 

@@ -1,6 +1,6 @@
 """What becomes of experts read ahead after a call, as `after` of an execution model: see models/base.py.
 
-What the next call must wait for is read as one batch right after its call, over all lanes even where misses are read
+What the next call must wait for is read as one batch right after its call, over all lanes even if misses are read
 one after another. The output of a step follows it.
 """
 

@@ -49,7 +49,7 @@ class Conditions:
 class Weights:
     """What the layers of a model weigh, in the order of the costs' rows.
 
-    dense_bytes: what every token streams of each layer beside routed experts; None where that is not known.
+    dense_bytes: what every token streams of each layer beside routed experts; None if that is not known.
     routed_bytes: of all experts of the model.
     """
 
@@ -252,7 +252,7 @@ def room_for_pages(weights: Weights, machine: Machine, conditions: Conditions, *
     With a GPU of its own memory, that holds the bank, the dense weights and the context; or only the last two if the
     CPU computes the experts. bank: in a person's words.
     A machine whose memory is not known has no page cache: what it served is in the rate of its reads.
-    Raises DoesNotFit where they do not fit.
+    Raises DoesNotFit if they do not fit.
     """
     if machine.memory is None:
         return 0
@@ -286,7 +286,7 @@ def _largest_bank(weights: Weights, room: float, bank: str) -> str:
 
 
 def _families(layers: tuple[LayerGeometry, ...], *, io_split: int) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """Bytes and reads of every family of an expert, both [rows, families]; 0 where a layer has fewer families."""
+    """Bytes and reads of every family of an expert, both [rows, families]; 0 if a layer has fewer families."""
     shape = len(layers), max((len(layer.family_bytes) for layer in layers), default=0)
     size_bytes, reads = np.zeros(shape), np.zeros(shape, np.int32)
     for row, layer in enumerate(layers):
@@ -302,7 +302,7 @@ def _by_size(size_bytes: NDArray[np.float64], seconds: Callable[[int], list[floa
 
 
 def _streamed(unit: Compute, size_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Seconds to stream weights through a unit; 0 where its time per call has them in it."""
+    """Seconds to stream weights through a unit; 0 if its time per call has them in it."""
     if unit.weights_gb_s is None:
         return np.zeros(len(size_bytes))
     return size_bytes / (unit.weights_gb_s.value * 1e9)
@@ -313,7 +313,7 @@ def _copy_s(machine: Machine, size_bytes: float) -> float:
 
 
 def _fill_s(machine: Machine, execution: ExecutionModel, chunk_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """By how much a read takes longer where it fills a slot for the first time; only where the bank is in RAM."""
+    """By how much a read takes longer if it fills a slot for the first time; only if the bank is in RAM."""
     rate = machine.host.first_touch_gb_s
     in_ram = execution.experts_on_cpu or not own_memory(machine)
     if rate is None or not in_ram or not execution.has_bank or execution.in_place:
@@ -324,7 +324,7 @@ def _fill_s(machine: Machine, execution: ExecutionModel, chunk_bytes: NDArray[np
 def _upload_s(machine: Machine, execution: ExecutionModel, size_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Seconds to bring a tensor family of an expert to where it is computed; one without bytes takes none.
 
-    Over the link, or copied within the memory where the model does that.
+    Over the link, or copied within the memory if the model does that.
     """
     if execution.experts_on_cpu:
         return np.zeros(size_bytes.shape)

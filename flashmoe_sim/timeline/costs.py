@@ -13,15 +13,15 @@ class Costs:
     """Seconds of each kind of work, by row: the place of a layer in `RoutingTrace.layers`.
 
     dense_s: f64 [rows], everything of a routed call but its experts, one token, on the unit that computes.
-    expert_s: f64 [rows], one expert, one token, on the GPU (or on the CPU where there is no GPU).
+    expert_s: f64 [rows], one expert, one token, on the GPU (or on the CPU if there is no GPU).
     cold_expert_s: f64 [rows], one expert, one token, on the CPU lane of `hot-cold` and `prefill-copy`.
     knee_tokens, cold_knee_tokens: tokens of a batch up to which computing it takes no longer than one token does.
     chunks: i32 [rows], reads per expert, at least 1.
     chunk_s: f64 [rows, lanes], service time of one read from storage when 1, 2, … lanes reads are in flight.
     warm_chunk_s: f64 [rows, lanes], the same, served by the page cache; 0 if an expert in RAM is used where it lies.
-    fill_s: f64 [rows], by how much a read takes longer where it fills a slot for the first time.
-    upload_s: f64 [rows], copying one expert over the link; 0 where there is no link.
-    memory_s: f64 [rows], by how much an expert's bytes slow computing that they are read beside; 0 where they do not.
+    fill_s: f64 [rows], by how much a read takes longer if it fills a slot for the first time.
+    upload_s: f64 [rows], copying one expert over the link; 0 if there is no link.
+    memory_s: f64 [rows], by how much an expert's bytes slow computing that they are read beside; 0 if they do not.
     family_chunks: i32 [rows, families], reads of each tensor family of an expert, which add up to `chunks`; 0 for a
         family that a layer does not have.
     family_chunk_s, family_warm_chunk_s: f64 [rows, families, lanes]; family_fill_s, family_upload_s: f64 [rows,

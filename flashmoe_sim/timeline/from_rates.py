@@ -1,4 +1,4 @@
-"""Seconds where only a rate is known: work is made that misses as often, and runs on a machine like a replay's."""
+"""Seconds if only a rate is known: work is made that misses as often, and runs on a machine like a replay's."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def made_work(
 
     All requests are equally likely to miss: the misses of a call are binomial, given that those of all calls together
     come to what misses_per_call says. page_cache_share: likewise, of the misses, those that the page cache serves.
-    None of them counts as installed, which only takes time where the CPU computes misses: its systems do not install
+    None of them counts as installed, which only takes time if the CPU computes misses: its systems do not install
     what they miss.
     """
     calls = steps * layers
@@ -148,7 +148,7 @@ def predict(
 def page_cache_share(
     geometry: ModelGeometry, weights: Weights, machine: Machine, conditions: Conditions, bank: Bank | None, where: str
 ) -> float:
-    """The share of the misses that the page cache serves, where nothing but a rate is known.
+    """The share of the misses that the page cache serves, if nothing but a rate is known.
 
     As if every expert outside the bank were as likely to miss as any other, and the page cache held as many of them as
     fit beside the bank: min(1, its bytes / bytes of the experts outside the bank). Real misses favour what was read

@@ -48,7 +48,7 @@ def _run(
 
     work: a named tuple of the columns of `Work` that are of calls. threshold, in_background: of the execution model.
     end: f64 [calls], set to when all that belongs to a call was done: its experts, then the reads ahead after it that
-    the next call waits for, then the output where it was the last of its step. The next call begins then.
+    the next call waits for, then the output if it was the last of its step. The next call begins then.
     parts: f64 [calls, N_PARTS], zeros, to which what passed is added; reads ahead before the first call are its part.
     """
     if len(end) == 0:

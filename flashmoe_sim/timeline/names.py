@@ -27,7 +27,7 @@ PART_WORDS = {
 # The parts in which the unit that computes waits for something else.
 STALLS = ("host", "cold_lane", "read", "upload", "late", "ahead")
 
-# `compute` is the GPU, or the CPU where there is no GPU; the cold lane is the CPU beside a GPU.
+# `compute` is the GPU, or the CPU if there is no GPU; the cold lane is the CPU beside a GPU.
 RESOURCES = ("compute", "cold_lane", "storage", "link", "host")
 N_RESOURCES = len(RESOURCES)
 ON_COMPUTE, ON_COLD_LANE, ON_STORAGE, ON_LINK, ON_HOST = (np.int64(n) for n in range(N_RESOURCES))

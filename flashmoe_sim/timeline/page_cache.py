@@ -17,7 +17,7 @@ from flashmoe_sim.residency.workload import Workload
 class WarmReads:
     """Which reads the page cache serves.
 
-    warm: i32 [calls], how many of a call's misses. ahead_warm: u8 [reads ahead], 1 where it is.
+    warm: i32 [calls], how many of a call's misses. ahead_warm: u8 [reads ahead], 1 if it is.
     """
 
     warm: NDArray[np.int32]

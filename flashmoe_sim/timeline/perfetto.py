@@ -42,10 +42,10 @@ def write_perfetto(
     steps: range | None = None,
     force: bool = False,
 ) -> None:
-    """Write a recorded timeline to `path`, compressed where the name ends in .gz.
+    """Write a recorded timeline to `path`, compressed if the name ends in .gz.
 
     layers: the layer number of each row, for names. steps: the numbers of the steps to write; all if None.
-    Raises BadInput where there is no such step, or the file exists without `force` or cannot be written; ValueError for
+    Raises BadInput if there is no such step, or the file exists without `force` or cannot be written; ValueError for
     a timeline without spans.
     """
     if timeline.spans is None:

@@ -22,7 +22,7 @@ SPEED_ENDS = ("tok_s_lo", "tok_s_hi")
 
 @dataclass(frozen=True)
 class Rate:
-    """How often a bank misses, and what else a row tells of its run; None where it does not.
+    """How often a bank misses, and what else a row tells of its run; None if it does not.
 
     where: the row, for messages. hit_rate: 0 to 1. misses_per_call: distinct experts of a routed call that miss.
     At least one of the two is there; if both are, misses_per_call is used. in_percent: hit_rate was a number without
@@ -41,9 +41,9 @@ class Rate:
     in_percent: bool = False
 
     def misses(self, top_k: int) -> float:
-        """Misses of a routed call that asks for `top_k` experts.
+        """Misses of a routed call that requests `top_k` experts.
 
-        Raises BadInput where more would miss than are asked for.
+        Raises BadInput if more would miss than are requested.
         """
         if self.misses_per_call is None:
             assert self.hit_rate is not None

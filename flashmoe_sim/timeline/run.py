@@ -25,7 +25,7 @@ class Timeline:
         are waited for, and the output after the last call of a step.
     parts: f64 [calls, N_PARTS], seconds by names.PARTS; those of a call add up to the time since the end of the last.
     busy: f64 [N_RESOURCES], seconds by names.RESOURCES within the run; of the storage, the mean over its lanes.
-    spans: what each resource did, state.SPAN [spans], where it was recorded.
+    spans: what each resource did, state.SPAN [spans], if it was recorded.
     """
 
     end: NDArray[np.float64]
@@ -42,7 +42,7 @@ def simulate(work: Work, costs: Costs, execution: ExecutionModel, *, record: boo
     """Run `work` on a machine that takes `costs`, in the order of `execution`.
 
     record: keep the spans of every resource, for the timeline file.
-    Raises ValueError for work and costs that do not fit together, SimError where the books do not balance.
+    Raises ValueError for work and costs that do not fit together, SimError if the books do not balance.
     """
     _check_work(work, costs)
     if not execution.reads_ahead:

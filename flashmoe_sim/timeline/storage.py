@@ -101,7 +101,7 @@ def all_free(sim: Any, time: float) -> bool:
 
 @inlined
 def read_rounds(sim: Any, first: int, misses: int, chunks: int, service_s: float, time: float) -> float:
-    """`read_batch` where all lanes are free and all chunks take the same time: they go round by round.
+    """`read_batch` if all lanes are free and all chunks take the same time: they go round by round.
 
     Service times are added in the order in which the lanes add them, so that every time is the same to the last bit.
     """

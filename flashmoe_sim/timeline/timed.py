@@ -29,7 +29,7 @@ INTERVAL_STEPS = 512
 class Timed:
     """A replay in seconds.
 
-    tok_s_lo, tok_s_hi: the 90 % interval of timing.tok_s; None where it was not asked for.
+    tok_s_lo, tok_s_hi: the 90 % interval of timing.tok_s; None if it was not requested.
     storage_bytes, page_cache_bytes: read from each tier, ahead of time too; what is used where it lies is not read.
     """
 

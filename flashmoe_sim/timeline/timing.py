@@ -18,18 +18,18 @@ COLD_SHARE = 0.95
 
 @dataclass(frozen=True, eq=False)
 class Timing:
-    """Speed and its causes; of the decoded steps, or of all where no phase is known.
+    """Speed and its causes; of the decoded steps, or of all if no phase is known.
 
     step: i32 [steps], the number of each step. phase: u8 [steps], of its first call. tokens: i64 [steps], the most that
         any of its calls had. step_s: f64 [steps]. decode_step_s: f64, seconds of the decoded ones.
-    tok_s: tokens a second; like every speed that of the steps whose tokens are known, None where there are none, or
+    tok_s: tokens a second; like every speed that of the steps whose tokens are known, None if there are none, or
         they take no time. tok_s_p50: the median over these steps of their tokens a second.
     warm_up_steps: the first steps, up to that by which 95 % of all installs into empty slots are done, but at most half
         of them. warm_up_tok_s, steady_tok_s: the speed of these, and of the rest.
     step_ms_p50, step_ms_p95, step_ms_p99: quantiles of a step, between neighbours in proportion; None without steps.
     prompt_tok_s: tokens a second of the prompt.
     busy_share: of each of names.RESOURCES, of the whole run.
-    part_ms_per_token: of each of names.PARTS, which add up to 1000 / tok_s; empty where no tokens are known.
+    part_ms_per_token: of each of names.PARTS, which add up to 1000 / tok_s; empty if no tokens are known.
     """
 
     step: NDArray[np.int32]

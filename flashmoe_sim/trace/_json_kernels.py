@@ -224,7 +224,7 @@ def parse_lines(
     lines: newlines before `at` in the whole stream.
     table: i64 [calls, COLUMNS]; expert, slot: i16 [references]. Filled from `call` and `ref` on; large enough for the
         shortest lines and ids.
-    Returns the new (at, lines, call, ref); at < end where the line at `at` is refused.
+    Returns the new (at, lines, call, ref); at < end if the line at `at` is refused.
     """
     while at < end:
         row = table[call]

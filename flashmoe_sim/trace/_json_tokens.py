@@ -24,7 +24,7 @@ _LONGEST_NUMBER = 40
 
 @jit
 def literal(data: NDArray[np.uint8], at: int, text: NDArray[np.uint8]) -> int:
-    """The position after `text`, or -1 where `data` says something else."""
+    """The position after `text`, or -1 if `data` says something else."""
     differs = 0
     for i in range(len(text)):
         differs |= data[at + i] ^ text[i]

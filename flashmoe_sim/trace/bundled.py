@@ -18,8 +18,8 @@ _PACKAGE = Path(__file__).parents[1]
 class BundledTrace:
     """A trace of the catalogue.
 
-    model: a manifest or the name of a model; None where the trace itself tells what an expert costs.
-    dense_bytes: all weights outside the routed experts; None where the trace or the model tells.
+    model: a manifest or the name of a model; None if the trace itself tells what an expert costs.
+    dense_bytes: all weights outside the routed experts; None if the trace or the model tells.
     """
 
     name: str

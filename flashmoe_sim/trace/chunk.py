@@ -34,7 +34,7 @@ class Chunk(RoutingTrace):
 
 @dataclass(frozen=True, eq=False)
 class LongTrace:
-    """A trace that is read chunk by chunk, as often as it is asked for.
+    """A trace that is read chunk by chunk, as often as it is requested.
 
     head: a chunk without calls, for what holds for all of them.
     read: reads it from the beginning; the chunks may differ in length.

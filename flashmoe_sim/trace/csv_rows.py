@@ -99,7 +99,7 @@ def read_rows(
 
 
 def _at_once(body: bytes, *, header: Sequence[str], columns: Sequence[Column]) -> dict[str, NDArray[Any]] | None:
-    """The columns, or None where a line is not as it should be."""
+    """The columns, or None if a line is not as it should be."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import csv

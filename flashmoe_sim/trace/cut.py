@@ -22,12 +22,12 @@ def cut(
     layers: Collection[int] | None = None,
     steps: tuple[int | None, int | None] | None = None,
 ) -> RoutingTrace:
-    """The part of a trace that is asked for; what was done is added to the name and the notes.
+    """The part of a trace that is requested; what was done is added to the name and the notes.
 
     top_k: keep the first ranks of every token; recorded slots and residency are dropped, as they describe another run.
     layers: keep these. steps: keep those in [begin, end), None being the trace's own; they are counted from 0 again.
     Phases that follow from the whole trace are kept as if recorded.
-    Raises BadInput where ranks or tokens were not recorded, K exceeds a token's experts, a layer is not in the trace,
+    Raises BadInput if ranks or tokens were not recorded, K exceeds a token's experts, a layer is not in the trace,
     or nothing is left.
     """
     if layers is not None or steps is not None:

@@ -119,7 +119,7 @@ def _whole(path: Path, document: dict[str, Any], key: str, *, most: int) -> int:
 def _collapse(
     offset: NDArray[np.int64], *, layer: NDArray[np.int16], expert: NDArray[np.int16]
 ) -> tuple[NDArray[np.int64], NDArray[np.int16], bool]:
-    """Keep every third call where all calls come in equal threes; otherwise change nothing."""
+    """Keep every third call if all calls come in equal threes; otherwise change nothing."""
     length = np.diff(offset)
     if len(length) % REPEATS:
         return offset, expert, False

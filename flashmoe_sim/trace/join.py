@@ -18,8 +18,8 @@ def join_calls(trace: RoutingTrace, calls: NDArray[np.int64], steps: NDArray[np.
 
     A step of several passes over the layers keeps them apart: first passes are joined with first passes.
     Tokens of a joined call stand in the order of `calls`, and are unknown (0) where those of one of its calls are, or
-    where they differ in width. Its phase is unknown where its tokens differ in it; where nothing tells, it is unknown
-    throughout. Sequences are dropped where two of them meet in a call, recorded slots and residency always: they
+    if they differ in width. Its phase is unknown if its tokens differ in it; if nothing tells, it is unknown
+    throughout. Sequences are dropped if two of them meet in a call, recorded slots and residency always: they
     describe the recorded run.
     calls: i64 [n], numbers of calls, each step's in their order; repeats are decoded again. steps: i64 [n], from 0.
     Raises BadInput for a step that no i32 holds.
@@ -58,7 +58,7 @@ def join_calls(trace: RoutingTrace, calls: NDArray[np.int64], steps: NDArray[np.
 
 
 def phases_of(trace: RoutingTrace) -> NDArray[np.uint8]:
-    """The phase of each call, u8 [calls], recorded or inferred; PHASE_UNKNOWN where nothing tells."""
+    """The phase of each call, u8 [calls], recorded or inferred; PHASE_UNKNOWN if nothing tells."""
     phases = find_phases(trace)
     return np.full(trace.calls, PHASE_UNKNOWN, np.uint8) if phases is None else phases.of_calls(trace)
 

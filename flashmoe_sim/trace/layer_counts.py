@@ -12,7 +12,7 @@ from flashmoe_sim.trace.routing import LayerView
 class LayerCounts:
     """One layer after some of its calls.
 
-    unions: i64 [experts + 1], calls by their distinct experts. requests: i64 [experts], calls that ask for each.
+    unions: i64 [experts + 1], calls by their distinct experts. requests: i64 [experts], calls that request each.
     reuse: i64 [experts], requests by reuse distance, but for `first_uses`.
     shared, compared: as `count_overlap` counts them. tokens: of all calls.
     """

@@ -39,7 +39,7 @@ def lint(trace: RoutingTrace, *, n_experts: Mapping[int, int] | int | None = Non
     """Everything worth saying about a trace: errors first, then warnings, then information.
 
     n_experts: the experts of each layer (or of every layer) of the model that the trace should fit; the trace's own
-    where it records them and none are given.
+    if it records them and none are given.
     """
     if not trace.calls:
         return (Finding("error", "no-calls", 1, "the trace has no routed calls", "record it again"),)

@@ -175,7 +175,7 @@ def _named(trace: AnyTrace, folder: Path | None, bundled: BundledTrace | None, h
 
 
 def _run_folder(path: str | Path) -> Path | None:
-    """The path where it is the folder of a recorded run."""
+    """The path if it is the folder of a recorded run."""
     folder = Path(path)
     try:
         return folder if (folder / RUN).is_file() else None

@@ -167,7 +167,7 @@ def _one_model(parts: Sequence[RoutingTrace]) -> dict[str, Any]:
 
 
 def _same(parts: Sequence[RoutingTrace], field: str, what: str) -> None:
-    """Raise BadInput where what `field` says of a layer is not the same in all parts."""
+    """Raise BadInput if what `field` says of a layer is not the same in all parts."""
     for part in parts[1:]:
         for layer in part.layers:
             one, other = getattr(parts[0], field)[layer], getattr(part, field)[layer]

@@ -19,7 +19,7 @@ from flashmoe_sim.trace.routing import RoutingTrace
 def uniform_null(trace: RoutingTrace, *, seed: int = 1) -> RoutingTrace:
     """The same calls with other experts: in every call each distinct expert becomes another one, all equally likely.
 
-    Calls, tokens, steps and the repeats within a call stay, so that a call asks for as many distinct experts as before
+    Calls, tokens, steps and the repeats within a call stay, so that a call requests as many distinct experts as before
     and a token for no expert twice. Which experts those are is independent from call to call.
     """
     draw = _draws(seed, trace.refs)
@@ -34,7 +34,7 @@ def uniform_null(trace: RoutingTrace, *, seed: int = 1) -> RoutingTrace:
 def shuffled_null(trace: RoutingTrace, *, seed: int = 1) -> RoutingTrace:
     """The same calls in another order: each layer's calls, with their tokens, put at its places in random order.
 
-    Every expert is asked for as often as before; what is lost is when.
+    Every expert is requested as often as before; what is lost is when.
     """
     draw = _draws(seed, trace.calls)
     source = np.empty(trace.calls, np.int64)

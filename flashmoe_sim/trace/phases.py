@@ -38,7 +38,7 @@ class Phases:
 
 
 def find_phases(trace: RoutingTrace) -> Phases | None:
-    """The phases as recorded, else as they follow from what the last layer computed; None where nothing tells.
+    """The phases as recorded, else as they follow from what the last layer computed; None if nothing tells.
 
     During a prompt the last layer computes only the rows that are output: it has no call, or one without tokens, as the
     architecture has it. A step without the last layer, or with more than one token in a call, is therefore a prompt; so

@@ -68,9 +68,9 @@ def read(
 ) -> RoutingTrace:
     """Read a trace. Steps are counted from 0 in the order they stand.
 
-    n_tokens is the column where there is one, else the number of first ranks in the call, else what the hints' top-k
+    n_tokens is the column if there is one, else the number of first ranks in the call, else what the hints' top-k
     says. With layer and expert alone, and all calls multiples of the most common one, that is one token. Else it is 1;
-    0 (unknown) where an expert occurs twice in a call whose ranks were not recorded.
+    0 (unknown) if an expert occurs twice in a call whose ranks were not recorded.
     Raises BadInput with the line number for a malformed row, unless lenient or it is a torn last line; for ranks of a
     token that are not in order, values that change within a call, or steps that are not in the order they happened.
     """

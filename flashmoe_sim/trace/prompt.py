@@ -32,7 +32,7 @@ class Prompted:
 
     @property
     def made(self) -> bool:
-        """Whether it is not a recorded prompt of the length that was asked for."""
+        """Whether it is not a recorded prompt of the length that was requested."""
         return self.recorded < self.asked
 
 

@@ -36,18 +36,18 @@ class RoutingTrace:
     """Routed calls in the order they happened, as flat arrays.
 
     layer: i16 [calls], the model's own layer number.
-    n_tokens: i32 [calls], tokens of the call; 0 for a call without references, and where the recording does not say.
+    n_tokens: i32 [calls], tokens of the call; 0 for a call without references, and if the recording does not say.
     offset: i64 [calls + 1], where each call's references start in `expert`.
-    expert: i16 [references], token-major, in router-rank order where the recording kept it.
+    expert: i16 [references], token-major, in router-rank order if the recording kept it.
     n_experts: experts of each layer, keyed by layer number.
-    n_experts_known: False where `n_experts` is only the smallest power of two that holds every id seen.
-    top_k: experts a token uses; 0 where it varies.
+    n_experts_known: False if `n_experts` is only the smallest power of two that holds every id seen.
+    top_k: experts a token uses; 0 if it varies.
     weight: f32 [references], gate weights.
     slot: i16 [references], the slots that the recording engine assigned.
-    resident: u8 [references], 1 where the recording engine found the expert resident.
+    resident: u8 [references], 1 if the recording engine found the expert resident.
     phase: u8 [calls], one of PHASE_UNKNOWN, PHASE_PROMPT, PHASE_DECODE.
     sequence: i32 [calls], which text a call belongs to.
-    step: i32 [calls], the decode of the model a call belongs to; derived from the layer numbers where not recorded.
+    step: i32 [calls], the decode of the model a call belongs to; derived from the layer numbers if not recorded.
     expert_bytes: bytes of one expert of each layer, if the recording says.
     dense_bytes: bytes of the dense weights of each layer, if the recording says.
     format, name: how the trace was stored and what to call it.
@@ -88,7 +88,7 @@ class RoutingTrace:
 
     @cached_property
     def has_refs(self) -> NDArray[np.bool_]:
-        """Which calls ask for experts, bool [calls]: all but those without tokens."""
+        """Which calls request experts, bool [calls]: all but those without tokens."""
         return np.diff(self.offset) > 0
 
     @cached_property

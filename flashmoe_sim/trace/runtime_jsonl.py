@@ -191,7 +191,7 @@ class JsonlParser:
     def finish(self) -> RoutingTrace:
         """The trace of everything fed. A last line without a newline counts if it is complete. Ends the parser.
 
-        Raises BadInput for a malformed last line (unless lenient), and where there is not one routed call.
+        Raises BadInput for a malformed last line (unless lenient), and if there is not one routed call.
         """
         return whole(self.finish_chunk())
 
@@ -306,7 +306,7 @@ class JsonlParser:
             self._skipped_lines.append(self.lines)
 
     def _store(self, record: dict[str, Any], call: int, ref: int) -> int:
-        """Put a record where the kernels would have put it: how many references it has."""
+        """Put a record if the kernels would have put it: how many references it has."""
         row = self._table[call]
         row[LINE] = self.lines
         row[KEYS] = sum(1 << key for key, name in enumerate(KEY_NAMES) if name in record)

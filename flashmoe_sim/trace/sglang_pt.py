@@ -1,6 +1,6 @@
 """What SGLang's expert distribution recorder writes in mode `per_token`: the real passes of a server, in a `.pt` file.
 
-A record is a pass: `topk_ids_of_layer` int32 [layers, tokens, 8], -1 where a model uses fewer, where a layer does not
+A record is a pass: `topk_ids_of_layer` int32 [layers, tokens, 8], -1 if a model uses fewer, if a layer does not
 route and in padding. Ids are of physical experts, which `last_physical_to_logical_map` [layers, physical] maps to the
 model's. torch is not needed, and no pickle is run (see `tensors`).
 

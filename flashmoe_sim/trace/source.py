@@ -67,7 +67,7 @@ def reading(path: Path, *, lenient: bool) -> Iterator[Reading]:
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
-    """The file's content as a binary stream, decompressed where it begins like gzip or zstd.
+    """The file's content as a binary stream, decompressed if it begins like gzip or zstd.
 
     Raises BadInput for a file that is missing, is a directory, cannot be read, or whose compression is broken, and if
     it decompresses to more than `most_bytes`.

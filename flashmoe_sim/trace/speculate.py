@@ -32,7 +32,7 @@ def speculate(
         neighbours; `next`: the true token at its place, a perfect prefetch of the next step's experts. Misses of a real
         run should lie between the two.
     seed: of the draws. Which tokens are accepted does not depend on `rejected`, nor on the draws for it.
-    Raises BadInput for a trace without calls, parameters out of range, and where no step can be drafted for.
+    Raises BadInput for a trace without calls, parameters out of range, and if no step can be drafted for.
     Source: Leviathan, Kalman and Matias, Fast Inference from Transformers via Speculative Decoding, section 2 and 3.1.
     """
     if not 0 <= draft <= MOST_DRAFTED:

@@ -34,7 +34,7 @@ class UnionSizes:
 class ReuseDistances:
     """Reuse distances of repeated requests (see `count_reuse`): a bank of C slots under LRU holds those below C.
 
-    The quantiles are None where nothing was requested twice. first_uses: requests that have no distance.
+    The quantiles are None if nothing was requested twice. first_uses: requests that have no distance.
     """
 
     p50: int | None
@@ -81,8 +81,8 @@ class TraceStatistics(InNotebook):
     """A whole trace; shares and entropy are means over the layers, weighted by requests.
 
     steps: None if they were not counted.
-    aliased_refs: distinct experts of a call whose slot belongs to another one; None where no slots were recorded.
-    prompt_share: share of the tokens that are prompt; None where nothing tells.
+    aliased_refs: distinct experts of a call whose slot belongs to another one; None if no slots were recorded.
+    prompt_share: share of the tokens that are prompt; None if nothing tells.
     phases_recorded: whether the recording named the phases, or they were inferred.
     """
 
@@ -240,7 +240,7 @@ def normalised_entropy(requests: NDArray[np.int64]) -> float:
 def aliased_by_call(trace: RoutingTrace) -> NDArray[np.int32]:
     """Per call, the distinct experts whose slot already belongs to another distinct expert of the call, i32 [calls].
 
-    Each is computed with the other's weights. All zero where no slots were recorded.
+    Each is computed with the other's weights. All zero if no slots were recorded.
     """
     aliased = np.zeros(trace.calls, dtype=np.int32)
     if trace.slot is not None and trace.refs:
@@ -293,7 +293,7 @@ def _bank_use(calls: NDArray[np.int64], slots: int) -> BankUse:
 
 
 def _prompt_share(trace: RoutingTrace) -> tuple[float | None, bool]:
-    """Share of prompt tokens in the layer that saw the most tokens; None where phases or prompt tokens are unknown."""
+    """Share of prompt tokens in the layer that saw the most tokens; None if phases or prompt tokens are unknown."""
     phases = find_phases(trace)
     if phases is None:
         return None, False

@@ -48,7 +48,7 @@ def sniff(head: bytes) -> bool:
 def write_store(trace: RoutingTrace, path: Path, *, force: bool = False) -> None:
     """Write a trace as one zstd-compressed Parquet file, all at once.
 
-    Raises BadInput where the file exists without force or cannot be written.
+    Raises BadInput if the file exists without force or cannot be written.
     """
     write_chunks(cut_up(trace, []), path, force=force)
 

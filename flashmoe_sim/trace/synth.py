@@ -31,7 +31,7 @@ def synthesize(
 
     curve: see `from_curve`. like: see `alike`; with `null`, the trace whose null it is, call for call.
     null: `uniform`, every expert as likely as any other in every token, or `shuffled`, a trace without its order.
-    shape: what is routed, where no trace says it, or instead of what the trace to imitate routes.
+    shape: what is routed, if no trace says it, or instead of what the trace to imitate routes.
     tokens, prompt: each token one call in every layer.
     Raises BadInput for a combination that says too little or too much.
     """

@@ -21,7 +21,7 @@ SHORTER = 0.8
 
 @dataclass(frozen=True)
 class CurveFit:
-    """The hit rates asked for and those of the trace, at each of `banks`, in slots of a layer.
+    """The hit rates requested and those of the trace, at each of `banks`, in slots of a layer.
 
     fitted: over the first `curve_tokens` tokens, to which the asked ones belong. made: over the whole trace.
     """
@@ -47,13 +47,13 @@ def from_curve(
     Every expert of a token is drawn by its place in the layer's list of most recent use: a bank of C slots hits places
     below C. Between two of the banks the places have probabilities in proportion to 1 / (place + top_k), which lies
     within 3 points of all bundled traces between powers of two from 16 on. Beyond the last bank all experts are alike,
-    those not used before included. What a bank of all experts misses is first uses, and so it is where a curve has
+    those not used before included. What a bank of all experts misses is first uses, and so it is if a curve has
     stopped rising: then beyond the last bank there are only experts not used before, as long as there are any.
     A token's experts are distinct, a bank begins empty and a band of places may not be filled yet, so the probabilities
     of the bands are corrected, round by round, until the trace they make has the curve.
     curve: slots of a layer to hit rate under the contract `atomic`, ascending, as `check_hit_points` returns it.
     curve_tokens: how many tokens, prompt included, the curve was measured over; by default those of the trace.
-    Raises BadInput for banks that top_k or the experts rule out, and where the curve is missed by over half a point
+    Raises BadInput for banks that top_k or the experts rule out, and if the curve is missed by over half a point
         (in a very short trace, one request).
     Source: Mattson et al. 1970 (stack distances); the calls of several experts and the correction are our own.
     """

@@ -11,7 +11,7 @@ from flashmoe_sim._jit import inlined, jit
 
 @inlined
 def _pick(weight: Any, taken: Any, begin: int, end: int, fraction: float) -> int:
-    """One of the places begin..end-1 that are not taken, by weight; -1 where there is none."""
+    """One of the places begin..end-1 that are not taken, by weight; -1 if there is none."""
     total = 0.0
     for place in range(begin, end):
         if not taken[place]:
@@ -35,8 +35,8 @@ def draw_by_depth(
 
     edge: i64 [bands + 1], where each band of places begins, and the end. upto: f64 [bands], the probability of the
     bands up to each; the rest is the tail's. A band has only the places of experts used before, drawn by `weight`, f64
-    [experts]; where it has none left, the tail is drawn from instead: all alike, the experts not used before and,
-    unless new_first, those at place `tail` and beyond. Where nothing is new any more, new_first makes no difference.
+    [experts]; if it has none left, the tail is drawn from instead: all alike, the experts not used before and,
+    unless new_first, those at place `tail` and beyond. If nothing is new any more, new_first makes no difference.
     draw: f64 [tokens, top_k, 2], which band and which place. stack: i16 [experts], the list, at first of experts that
     have not been used, in random order; changed.
     expert: i16 [tokens, top_k]. depth: i16 [tokens, top_k], the place of each, -1 for a first use.

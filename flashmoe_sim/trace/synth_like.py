@@ -50,14 +50,14 @@ def alike(
     Each expert of a token is kept for the next with one probability; the others are drawn by weight, without repeats.
     Probability and weights are corrected, round by round, until a run of at least 2,048 tokens has the overlap and the
     counts that were measured; less overlap than the popularity alone would give cannot be had. Nothing else is alike:
-    what a token asked for two tokens ago is forgotten, popularity is the same from beginning to end, layers know
+    what a token requested two tokens ago is forgotten, popularity is the same from beginning to end, layers know
     nothing of each other, and ranks mean nothing. An expert that does not occur stays out, and in a short trace chance
     looks like popularity.
     shape: of another model, whose layers take after the layers at the same depth, with experts in other places, as
         popular at the same share of them; by default the trace's own.
     tokens: after the prompt; by default as many as the other trace has, prompt and all.
     Calls of unknown tokens are not measured.
-    Raises BadInput where the top-k varies or a layer has no two tokens in a row.
+    Raises BadInput if the top-k varies or a layer has no two tokens in a row.
     """
     if not trace.calls or not trace.top_k:
         raise BadInput(f"{trace.name or 'trace'}: has no top-k that all tokens share; cut it with --topk first")

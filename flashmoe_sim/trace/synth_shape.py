@@ -19,7 +19,7 @@ MOST_REFS = 1 << 28
 class Shape:
     """What is routed: the experts of each layer by layer number, and how many of them a token uses.
 
-    n_experts_known: False where `n_experts` was inferred, as in `RoutingTrace`.
+    n_experts_known: False if `n_experts` was inferred, as in `RoutingTrace`.
     Raises BadInput for a top-k that a layer cannot give, and for more layers or experts than ids.
     """
 

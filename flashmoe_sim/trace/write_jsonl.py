@@ -18,7 +18,7 @@ CALLS_PER_BLOCK = 4096
 
 
 def write_jsonl(trace: RoutingTrace, path: Path, *, force: bool = False) -> None:
-    """Write one JSON object per call; compressed where the name ends in .gz or .zst. Slots are left out if unknown.
+    """Write one JSON object per call; compressed if the name ends in .gz or .zst. Slots are left out if unknown.
 
     Raises BadInput if a call's tokens are unknown or do not divide its references, the file exists without force, or
     it cannot be written.

@@ -71,7 +71,7 @@ class Part:
 class Convergence:
     """How the choice of a size follows from more and more of a trace.
 
-    parts: the first 1/16, 1/8, 1/4 and 1/2 of it, where that is 32 tokens or more, and all of it.
+    parts: the first 1/16, 1/8, 1/4 and 1/2 of it, if that is 32 tokens or more, and all of it.
     largest: whether the choice is the largest setting that runs, or within the step between sizes of it.
     settings: how many there were to choose from.
     """
@@ -224,7 +224,7 @@ def _some(tried: Sequence[Compared], always: Sequence[Compared]) -> list[Compare
 
 
 def _decoded(trace: RoutingTrace) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The steps of a trace, and the decoded tokens of each: none of a prompt, and all where no phase is known."""
+    """The steps of a trace, and the decoded tokens of each: none of a prompt, and all if no phase is known."""
     steps, first = np.unique(trace.steps, return_index=True)
     tokens = np.maximum.reduceat(trace.n_tokens, first).astype(np.int64) if len(first) else np.zeros(0, np.int64)
     if (phases := find_phases(trace)) is not None:

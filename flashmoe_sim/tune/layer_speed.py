@@ -18,9 +18,9 @@ from flashmoe_sim.timeline.work import decoded
 
 @dataclass(frozen=True, eq=False)
 class LayerSpeed:
-    """The bank asked for and that by layer on a machine.
+    """The bank requested and that by layer on a machine.
 
-    gain: the speed by layer over that of the bank asked for, less 1; gain_lo, gain_hi: its 90 % interval. The two
+    gain: the speed by layer over that of the bank requested, less 1; gain_lo, gain_hi: its 90 % interval. The two
         speeds err together, so it is narrower than theirs. None if no speed is known.
     """
 
@@ -48,7 +48,7 @@ class LayerSpeed:
 def time_layers(
     workload: Workload, setups: tuple[Setup, Setup], machine: Machine, conditions: Conditions
 ) -> LayerSpeed:
-    """Replay the bank asked for and that by layer, and run both on a machine.
+    """Replay the bank requested and that by layer, and run both on a machine.
 
     Raises BadInput if a bank does not fit the machine, or the machine lacks what the execution model needs.
     """

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class LayerBanks(InNotebook):
-    """Slots by layer, beside the bank that was asked for, in the same memory.
+    """Slots by layer, beside the bank that was requested, in the same memory.
 
-    setup: what was asked for. layers: their numbers; every tuple has an entry for each. expert_bytes: None if they are
+    setup: what was requested. layers: their numbers; every tuple has an entry for each. expert_bytes: None if they are
         not known; then a miss counts as one, whatever its layer.
-    slots, misses: of the best bank by layer. asked_slots, asked_misses: of the bank asked for.
+    slots, misses: of the best bank by layer. asked_slots, asked_misses: of the bank requested.
     gap: how many bytes fewer another choice may miss; 0 if this is the optimum.
     every_size: whether all sizes were counted; if not, sizes between the counted ones were not chosen.
     held_out: the share of the misses' bytes in the trace's second half that slots chosen on its first half avoid;
@@ -115,11 +115,11 @@ def allocate(
 ) -> LayerBanks:
     """Share the memory of the bank of `setup` out by layer, so that its policy misses the fewest bytes.
 
-    least: slots that every layer keeps; by default what a token asks for, or fewer if the bank asked for has fewer.
+    least: slots that every layer keeps; by default what a token asks for, or fewer if the bank requested has fewer.
         Under the contracts of fixed slots every layer also keeps room for its largest call.
     machine, conditions: for both banks in seconds.
     What a layer misses depends on its own slots alone, so a replay of the bank found misses exactly what is said here.
-    The bank asked for is among the choices, so nothing is lost on this trace.
+    The bank requested is among the choices, so nothing is lost on this trace.
     Raises BadInput for a setup whose layers depend on each other, for a bank that does not fit the workload or the
     machine, and for one that does not hold the least slots.
     """

@@ -20,7 +20,7 @@ from flashmoe_sim.tune.objective import Objective
 WORTH = 0.5
 # Sizes are tried on so many references at most, and those that could be chosen on the whole trace.
 COARSE_REFS = 2_000_000
-FINE = 1 / 16  # the step between sizes, as a share of the size, where the search for one ends
+FINE = 1 / 16  # the step between sizes, as a share of the size, if the search for one ends
 
 
 @dataclass(frozen=True, eq=False)

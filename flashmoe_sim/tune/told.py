@@ -58,7 +58,7 @@ def recommend_for_each(
 ) -> Cells:
     """The fastest system for one model on each of the machines, or for each of the models on one machine.
 
-    workload: of the one model, or None; traces are borrowed where there is none.
+    workload: of the one model, or None; traces are borrowed if there is none.
     Raises BadInput for several models on several machines, and for words that mean nothing.
     """
     if len(models) > 1 and len(machines) > 1:

@@ -90,7 +90,7 @@ def _panel(rows: list[Row], names: Named, toggled: Any, low: float) -> Any:
 
 
 def _ceiling(rows: list[Row]) -> dict[str, float]:
-    """The best hit rate of each bank, where it is known."""
+    """The best hit rate of each bank, if it is known."""
     best = {row["bank"]: row["best_hit_rate"] for row in rows if row["best_hit_rate"] is not None}
     return best or {row["bank"]: row["hit_rate"] for row in rows if line_of(row)[:2] == ("min", "none")}
 

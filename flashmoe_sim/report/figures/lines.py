@@ -186,7 +186,7 @@ def line_layers(
     """The layers of lines: grey ones, coloured ones, their markers, and names at their ends if there are few.
 
     said: what the values are called. toggled: the selection of lines in the legend; None if they are to be named at
-        their ends, where there is room for a few. low, top: the values at the ends of the y axis.
+        their ends, if there is room for a few. low, top: the values at the ends of the y axis.
     rules: texts and values of what else is named there.
     """
     import altair

@@ -30,7 +30,7 @@ MOST_LETTERS = 28  # of a name in a figure
 class Palette(NamedTuple):
     """lines: the colours of Okabe and Ito, in the dark some of them lighter. quiet: text beside the point.
 
-    paper: behind a PNG, which vl-convert draws with wrong colours where it is translucent on a transparent ground.
+    paper: behind a PNG, which vl-convert draws with wrong colours if it is translucent on a transparent ground.
     """
 
     paper: str

@@ -47,7 +47,7 @@ class ExecutionModel:
     from_ram: whether every expert was read into RAM before the run, and a miss is copied from there.
     experts_on_cpu: whether the bank is in RAM and the CPU computes its experts, beside a GPU that computes the rest.
     by_family: whether an expert is read one tensor family after another.
-    beside_compute: whether experts are computed while others are read, which slows both where they share a memory.
+    beside_compute: whether experts are computed while others are read, which slows both if they share a memory.
     host_calls: the routed calls that the GPU stops for, until the host has done its part: `all`, those that are
         `missing` an expert, or `none`.
     reads_ahead: whether experts are read ahead at all. in_background: whether the calls that follow go on meanwhile.
@@ -91,7 +91,7 @@ class ExecutionModel:
         return link.pinned_gb_s
 
     def copies(self, machine: Machine) -> bool:
-        """Whether an expert is copied within the memory before it is computed, where there is no link.
+        """Whether an expert is copied within the memory before it is computed, if there is no link.
 
         A GPU that shares the memory has it copied into its bank. A CPU computes where the expert was read to.
         """
