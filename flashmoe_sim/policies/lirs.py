@@ -106,7 +106,7 @@ def pull(stack: Any, stacked: Any, size: Any, key: int) -> None:
 
 @inlined
 def become_lir(stack: Any, hirs: Any, ghosts: Any, kind: Any, stacked: Any, slot_of: Any, size: Any, key: int) -> None:
-    """A key on top of the stack becomes LIR; if that is one too many, the lowest of them leaves stack and kind."""
+    """Make a key on top of the stack LIR; if that is one too many, the lowest LIR key leaves the stack as HIR."""
     kind[key] = LIR
     size[LIRS] += 1
     if size[LIRS] > size[MOST_LIRS]:
@@ -156,7 +156,7 @@ class Lirs(EvictingPolicy):
 
     The paper leaves open what happens if no HIR expert is evictable, as during a call with many misses. Here the lowest
     evictable LIR expert in the stack is evicted and forgotten. The expert that replaces it is HIR, so that the HIR part
-    grows to what calls need; while there are fewer LIR experts than slots for them, any hit makes one.
+    grows to what calls need; while slots for LIR are free, any hit makes an expert LIR.
 
     hir: share of the bank for HIR experts. A bank of two or more slots has at least one for them. The paper's 1 % is
         one slot in banks of up to 199, enough to try experts one by one.
