@@ -28,7 +28,8 @@ class PoolCurve:
     """The result of one pass over a pool.
 
     depths: i64 [keys + 1], requests that hit in every bank with more slots than their index; those in the last entry
-    hit in none. deepest: i64 [keys + 1], calls by their deepest request.
+    hit in none.
+    deepest: i64 [keys + 1], calls by their deepest request.
     declined: i64 [keys + 1], requests that no bank with at most that many slots admits; None if all are admitted.
     distinct: number of keys that occur. smallest: the smallest bank for which the counts are exact.
     """
