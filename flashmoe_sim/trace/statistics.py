@@ -1,4 +1,4 @@
-"""What a trace is like: how wide its calls are, how skewed, how soon experts come back."""
+"""Statistics of a trace: the width of its calls, the skew of its experts, how soon they recur."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class UnionSizes:
 
 @dataclass(frozen=True)
 class ReuseDistances:
-    """Reuse distances of repeated requests (see `count_reuse`): a bank of C slots under LRU holds those below C.
+    """Reuse distances of repeated requests (see `count_reuse`): an LRU bank of C slots hits those below C.
 
     The quantiles are None if nothing was requested twice. first_uses: requests that have no distance.
     """
@@ -49,7 +49,7 @@ class LayerStatistics:
 
     top_decile_share: share of the requests that go to the most requested 10 % of the layer's experts (rounded up).
     normalised_entropy: of the requests over the layer's experts; 1 is uniform.
-    overlap: share of a token's experts that the layer's previous token used too; None without consecutive tokens.
+    overlap: share of a token's experts that the layer's previous token also used; None without consecutive tokens.
     """
 
     layer: int
@@ -67,7 +67,7 @@ class LayerStatistics:
 
 @dataclass(frozen=True)
 class BankUse:
-    """The regime of a bank size: union / slots over the calls with tokens, and calls whose union exceeds the slots."""
+    """The load on a bank size: union / slots over the calls with tokens, and calls whose union exceeds the slots."""
 
     slots: int
     union_over_slots_p50: float
@@ -82,8 +82,8 @@ class TraceStatistics(InNotebook):
 
     steps: None if they were not counted.
     aliased_refs: distinct experts of a call whose slot belongs to another one; None if no slots were recorded.
-    prompt_share: share of the tokens that are prompt; None if nothing tells.
-    phases_recorded: whether the recording named the phases, or they were inferred.
+    prompt_share: share of the tokens that are prompt; None if unknown. phases_recorded: whether the phases were
+    recorded rather than inferred.
     """
 
     calls: int
@@ -112,7 +112,7 @@ class TraceStatistics(InNotebook):
         )
 
     def table(self) -> polars.DataFrame:
-        """A row for each layer, with the unions and reuse distances as `union_max` and so on."""
+        """A row per layer, with the unions and reuse distances as `union_max` and so on."""
         import polars
 
         return polars.DataFrame([_flat(asdict(layer)) for layer in self.layers])
@@ -126,7 +126,7 @@ def _flat(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def inspect(trace: RoutingTrace, *, banks: Sequence[int] = ()) -> TraceStatistics:
-    """Statistics of a trace, exact; `banks` are bank sizes in slots to compare the unions with.
+    """Exact statistics of a trace; banks: bank sizes in slots to compare the unions with.
 
     Raises BadInput for a trace without calls or a bank smaller than 1.
     """
@@ -145,7 +145,7 @@ def inspect(trace: RoutingTrace, *, banks: Sequence[int] = ()) -> TraceStatistic
 
 
 def count_layers(trace: RoutingTrace) -> list[LayerCounts]:
-    """What every layer of a trace comes to."""
+    """The counts of every layer of a trace."""
     layers = []
     for view in trace.by_layer:
         layers.append(LayerCounts(view.layer, experts_of(trace, view)))
@@ -176,7 +176,7 @@ def summary(
     phases_recorded: bool,
     banks: Sequence[int],
 ) -> TraceStatistics:
-    """The statistics of a trace from what was counted of its layers; of the trace itself only what is no array."""
+    """The statistics of a trace from its layers' counts; of the trace itself only the fields that are not arrays."""
     layers = [_layer_statistics(one) for one in counted]
     unions, reuse = np.zeros((2, max(one.n_experts for one in counted) + 1), np.int64)
     for one in counted:
@@ -271,7 +271,7 @@ def _union_sizes(calls: NDArray[np.int64]) -> UnionSizes:
 
 
 def _quantile(histogram: NDArray[np.int64], percent: int) -> int:
-    """The smallest value that at least this share of the counted ones does not exceed."""
+    """The smallest value that at least this share of the counted values does not exceed."""
     upto = np.cumsum(histogram)
     return int(np.searchsorted(upto, -(-percent * int(upto[-1]) // 100)))
 
