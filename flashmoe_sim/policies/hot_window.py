@@ -38,7 +38,7 @@ class HotWindow(ScheduledPolicy):
 
     interval: decodes between rebalances. 40 is the default in the system's table of flags; its text says 60.
 
-    bypass_tokens: calls of more tokens bypass the bank and take the engine's ordinary path; 0: no call uses the bank.
+    bypass_tokens: calls of more tokens bypass the bank and take the engine's ordinary path; 0: no call does.
 
     count: what counts as one use: a `decode` that requests the expert, or, as in the system, a `reference`, each token
     that does.

@@ -53,9 +53,9 @@ def from_curve(
     a token's experts are distinct, a bank begins empty and a band of places may not be filled yet, the probabilities of
     the bands are corrected, round by round, until the trace has the curve.
     curve: hit rate under the contract `atomic` by slots per layer, ascending, as from `check_hit_points`.
-    curve_tokens: how many tokens, prompt included, the curve was measured over; by default the trace's number. Raises
-        BadInput for banks that top_k or the experts rule out, and if the curve is missed by over half a point (in a
-        very short trace, by one request).
+    curve_tokens: how many tokens, prompt included, the curve was measured over; by default the trace's number.
+    Raises BadInput for banks that top_k or the experts rule out, and if the curve is missed by over half a point
+        (in a very short trace, by one request).
     Source: Mattson et al. 1970 (stack distances); calls of several experts and the correction are our own.
     """
     check_size(shape, tokens=tokens, prompt=prompt, seed=seed)
