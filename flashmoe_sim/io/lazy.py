@@ -1,4 +1,4 @@
-"""Tables whose names are known without the modules behind them, which take long to import."""
+"""Tables whose names are known without importing the modules behind them, which is slow."""
 
 from __future__ import annotations
 
