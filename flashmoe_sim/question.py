@@ -30,8 +30,8 @@ def _option(metavar: str, help_: str, *, several: tuple[str, str] | None = None)
 class Question:
     """One replay, and the machine that it runs on, in the words of the command line or as objects.
 
-    `sim sweep` requests several at once, with a list of banks, policies, predictors and machines. `sweep.plan` turns
-    words into values, and refuses those that mean nothing.
+    `sim sweep` asks several at once, with a list of banks, policies, predictors and machines. `sweep.plan` turns words
+    into values, and refuses unknown ones.
     """
 
     bank: OneBank | Iterable[OneBank] = field(

@@ -35,7 +35,7 @@ class Observation:
 class Fit:
     """The result of a fit: the time per unit of each parameter.
 
-    value: f64 [parameters]. draws: f64 [draws, parameters], fits of resampled observations, which preserve the
+    value: f64 [parameters]. draws: f64 [draws, parameters], fits of simulated observations, which preserve the
     correlation of the parameters. residual: f64 [observations], fitted over measured time, less 1.
     """
 
