@@ -118,7 +118,7 @@ def _check_room(
     if size > most:
         of_bytes = "" if {*candidates.expert_bytes} == {1} else f" of {size:,} bytes"
         room = f"{most:,} bytes" if of_bytes else f"{most:,}"
-        raise _wrong("policy", policy, method, f"{sum(held):,} experts{of_bytes} altogether", f"at most {room}")
+        raise _wrong("policy", policy, method, f"{sum(held):,} experts{of_bytes} in total", f"at most {room}")
 
 
 def _wrong(kind: str, chosen: Any, method: str, found: str, expected: str) -> BadInput:
