@@ -23,7 +23,7 @@ _caching: Any = caching
 _PACKAGE = Path(__file__).parent
 _AFTER_KERNELS = ("ceilings", "question.py", "sweep", "report", "reference.py", "api.py", "cli")
 _KEPT_VERSIONS = 4
-_choosing_folder = Lock()  # numba takes it from a variable that all threads share
+_choosing_folder = Lock()  # numba reads it from a variable that all threads share
 
 
 def cache_root() -> Path:
@@ -37,12 +37,12 @@ def cache_root() -> Path:
 
 @cache
 def kernel_cache() -> Path | None:
-    """The folder for this exact source tree, or None where no folder can be written.
+    """The folder for this exact source tree, or None if no folder can be written.
 
-    numba looks only at the file of the outermost function when it decides whether a compiled kernel is current, so an
-    edit in a file that the kernel calls into would go unnoticed. Naming the folder by the content of every source file
-    makes a stale kernel unreachable. No kernel can import what comes after the timeline in the data flow, so an edit
-    there keeps the folder.
+    To decide whether a compiled kernel is current, numba looks only at the file of the outermost function, so it would
+    miss an edit in a file that the kernel calls into. Naming the folder after the content of every source file makes a
+    stale kernel unreachable. No kernel can import what comes after the timeline in the data flow, so an edit there
+    keeps the folder.
     """
     digest = hashlib.blake2b(f"{numba.__version__} {sys.version_info[:2]}".encode(), digest_size=10)
     for source in sorted(_PACKAGE.rglob("*.py")):
@@ -61,13 +61,13 @@ def kernel_cache() -> Path | None:
             versions = sorted(root.iterdir(), key=lambda entry: entry.stat().st_mtime, reverse=True)
             for old in versions[_KEPT_VERSIONS:]:
                 shutil.rmtree(old, ignore_errors=True)
-    except (OSError, RuntimeError):  # the latter where there is no home folder
+    except (OSError, RuntimeError):  # the latter if there is no home folder
         return None
     return folder if os.access(folder, os.W_OK) else None
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether nobody else can write there, after taking their permission away: loading a kernel runs what it says."""
+    """Whether nobody else can write there, after removing their permission: loading a kernel runs its code."""
     status = folder.stat()
     if status.st_uid != os.getuid():
         return False
@@ -77,12 +77,12 @@ def _is_private(folder: Path) -> bool:
 
 
 class _KernelCache(_caching.FunctionCache):  # type: ignore[misc]
-    """numba's cache, except that a damaged one is emptied, and that a full disk only means that nothing is kept."""
+    """numba's cache, except that a damaged one is emptied, and a full disk only means that nothing is stored."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
             return super().load_overload(sig, target_context)
-        except Exception:  # what unpickling other bytes than ours raises can be anything
+        except Exception:  # unpickling foreign bytes can raise anything
             with suppress(OSError):
                 self.flush()
             return None
@@ -103,7 +103,7 @@ def jit(function: Callable[..., Any]) -> Any:
 def inlined(function: Callable[..., Any]) -> Any:
     """Compile a part of a kernel that allocates nothing, into every kernel that calls it, however large it is.
 
-    Handing arrays to a function, and counting who holds them, costs more than what most policies do with them.
+    Passing arrays to a function, with reference counting, costs more than what most policies do with them.
     """
     return _compile(function, inline=True)
 
@@ -111,27 +111,27 @@ def inlined(function: Callable[..., Any]) -> Any:
 def _compile(function: Callable[..., Any], *, inline: bool) -> Any:
     ours = function.__module__.startswith("flashmoe_sim.")
     folder = kernel_cache() if ours else None
-    njit: Any = numba.njit  # whose types leave _nrt out: whether arrays are counted, and can be made
-    checked = None if ours else inline  # a mistake in a policy of the user's must not write into other memory
+    njit: Any = numba.njit  # its types lack _nrt: whether arrays are reference-counted, and can be created
+    checked = None if ours else inline  # a mistake in a user's policy must not write into other memory
     kernel: Any = njit(nogil=True, forceinline=inline, boundscheck=checked, _nrt=not (inline and ours))(function)
     if folder is not None:
         with _choosing_folder:
             before = _numba.CACHE_DIR
             _numba.CACHE_DIR = str(folder)
             try:
-                kernel._cache = _KernelCache(function)  # what cache=True does with numba's own
+                kernel._cache = _KernelCache(function)  # as cache=True does with numba's own cache
             finally:
                 _numba.CACHE_DIR = before
     return kernel
 
 
 def compile_for(kernel: Any, *arguments: Any) -> None:
-    """Compile a kernel for the types of these arguments; numba's error, if it cannot, names the line of the kernel."""
+    """Compile a kernel for the types of these arguments; if that fails, numba's error names the line of the kernel."""
     kernel.compile(tuple(map(numba.typeof, arguments)))
 
 
 def returned_types(kernel: Any) -> list[str]:
-    """The types that a kernel returns, in numba's words, for all that it was compiled for."""
+    """The types that a kernel returns, by numba's names, for all signatures that were compiled."""
     return [str(signature.return_type) for signature in kernel.nopython_signatures]
 
 
@@ -139,7 +139,7 @@ def specialise(engine: Callable[..., Any], name: str, *, inline: bool = False, *
     """Compile a copy of `engine` in which the global names in `kernels` mean the kernels given.
 
     This is how one replay loop is compiled with each policy's functions inlined, without a call through a pointer.
-    `name` and what `kernels` are distinguish the copies in the cache. inline: as for `inlined`.
+    `name` and the content of `kernels` distinguish the copies in the cache. inline: as for `inlined`.
     """
     bound = {key: value if hasattr(value, "py_func") else jit(value) for key, value in kernels.items()}
     globals_ = {**engine.__globals__, **bound}

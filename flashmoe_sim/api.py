@@ -1,4 +1,4 @@
-"""What a notebook needs: the verbs of `sim` as functions that return polars tables.
+"""The verbs of `sim` as functions for notebooks, which return polars tables.
 
     import flashmoe_sim.api as sim
 
@@ -143,17 +143,17 @@ def _indented(text: str) -> str:
 
 
 def load_trace(trace: Trace, *, model: Model | None = None, lenient: bool = False) -> Workload:
-    """Read a trace and put it together with its model, once for many replays.
+    """Read a trace and combine it with its model, once for many replays.
 
     >>> trace = load_trace("python-256")
     >>> trace.trace.tokens, trace.trace.top_k, trace.expert_bytes[0]
     (1026, 8, 13056)
 
     trace: a file, the name of a bundled trace, or a `RoutingTrace`.
-    model: what an expert costs: a manifest, sidecar folder, GGUF file, name or `ModelGeometry`. By default that of the
-        catalogue, else what the trace tells; without any, everything but bytes is counted.
-    lenient: skip malformed lines. What a person should know of how it was read is in `.trace.notes`.
-    Raises BadInput for what cannot be read, and for a trace that cannot come from the model.
+    model: sets the size of an expert: a manifest, sidecar folder, GGUF file, name or `ModelGeometry`. By default the
+        catalogue's model, else the sizes recorded in the trace; without either, everything but bytes is counted.
+    lenient: skip malformed lines. Notes on how the trace was read are in `.trace.notes`.
+    Raises BadInput if the trace cannot be read, or cannot come from the model.
     """
     if isinstance(trace, Workload):
         if model is None:
@@ -171,12 +171,12 @@ def load_trace(trace: Trace, *, model: Model | None = None, lenient: bool = Fals
 
 
 def inspect(trace: Trace, *, banks: Sequence[int] = ()) -> TraceStatistics:
-    """What a trace is like: width of its calls, skew, reuse distances, overlap; exact.
+    """Exact statistics of a trace: width of its calls, skew, reuse distances, overlap.
 
     >>> round(inspect("python-256").overlap, 3)
     0.279
 
-    banks: bank sizes in slots to compare the calls with.
+    banks: bank sizes in slots with which to compare the calls.
     """
     return run_inspect(load_trace(trace).trace, banks=banks)
 
@@ -197,9 +197,9 @@ def replay(
     >>> replay("python-256", bank=64, by="layer").select("layer", "misses").row(0)
     (0, 1353)
 
-    `contract="runtime"` reproduces the patched runtime with its slot aliasing (column `aliased_refs`). With a machine
-    the row has the speed there too.
-    Raises BadInput for a combination that cannot be, and for a bank that does not fit the trace or the machine.
+    `contract="runtime"` reproduces the patched runtime with its slot aliasing (column `aliased_refs`). With a machine,
+    the row also has the speed on it.
+    Raises BadInput for an impossible combination, and for a bank that does not fit the trace or the machine.
     """
     setup, conditions_of = plan(Question(machine=machine, **asked))
     workload = load_trace(trace, model=model)
@@ -218,15 +218,15 @@ def replay(
 
 @_asking(AskedBank)
 def diagnose(trace: Trace, *, model: Model | None = None, seed: int = 1, **asked: Unpack[AskedBank]) -> Diagnosis:
-    """Say whether it is the policy or the working set that misses, as `sim diagnose` does.
+    """Say whether misses are due to the policy or to the working set, like `sim diagnose`.
 
     docs/background/diagnosis.md explains the verdict.
 
     >>> diagnose("python-256", bank=64).verdict.kind
     'policy'
 
-    seed: of the random traces that this one is compared with.
-    Raises BadInput for a combination that cannot be, and for a bank that does not fit the trace.
+    seed: of the random traces with which this one is compared.
+    Raises BadInput for an impossible combination, and for a bank that does not fit the trace.
     """
     setup, _ = plan(Question(**asked))
     return run_diagnose(load_trace(trace, model=model), setup, seed=seed)
@@ -241,7 +241,7 @@ def ceilings(
     model: Model | None = None,
     **asked: Unpack[Asked],
 ) -> Ceilings:
-    """Say how fast a run could be at best on a machine, as `sim ceilings` does; docs/background/ceilings.md explains.
+    """Say how fast a run could be on a machine, like `sim ceilings`; docs/background/ceilings.md explains.
 
     >>> found = ceilings("python-256", machine="vm-2core", bank=64, dense="2GiB")
     >>> found.verdict.kind
@@ -249,8 +249,8 @@ def ceilings(
     >>> [row.name for row in found.rows][:3]
     ['this', 'stock', 'all-hit']
 
-    lookahead: steps that the row `lookahead-W` sees ahead.
-    Raises BadInput for a combination that cannot be, and for a bank that does not fit the trace or the machine.
+    lookahead: steps that the row `lookahead-W` looks ahead.
+    Raises BadInput for an impossible combination, and for a bank that does not fit the trace or the machine.
     """
     setup, conditions_of = plan(Question(machine=machine, **asked))
     runs_on, workload = _machine(machine), load_trace(trace, model=model)
@@ -282,11 +282,12 @@ def sweep(
     null if the model does not fit the machine. Under `runtime` and `protected`, `min` is counted under `atomic`,
     without a predictor.
     bank_step: of a range: auto, 16, x2. top_k: cut every trace to this many experts per token, or to each of several.
-    out: a folder whose ledger keeps each row as soon as it is known; known rows are not computed again;
-    `sim sweep --out` writes its tables. threads: default: the cores. cluster: `tcp://HOST:PORT` of a
+    out: a folder whose ledger stores each row as soon as it is known; known rows are not computed again; `sim sweep
+        --out` writes its tables. threads: default: the number of cores. cluster: `tcp://HOST:PORT` of a
     dask scheduler, or `local:N` for N processes; docs/guides/sweeps.md explains.
-    Warns of banks that do not fit a trace, and gives the rows of the others.
-    Raises BadInput, before anything runs, for what cannot be read or cannot be, and if no bank fits any trace.
+    Warns about banks that do not fit a trace, and returns the rows of the others.
+    Raises BadInput, before anything runs, for unreadable files or impossible combinations, and if no bank fits any
+    trace.
     """
     workers = run_on(threads=threads, cluster=cluster)
     setups, conditions = plan_sweep(Question(machine=machine, **asked), bank_step=bank_step)
@@ -322,7 +323,7 @@ def curve(
     seed: int = 1,
     model: Model | None = None,
 ) -> polars.DataFrame:
-    """Count every bank size from one pass over the trace, exactly: a row for each number of slots a layer.
+    """Count every bank size exactly in one pass over the trace: a row for each number of slots per layer.
 
     >>> table = curve("python-256", policy="min")
     >>> table.filter(polars.col("hit_rate") >= 0.9).select("bank").row(0)
@@ -330,8 +331,8 @@ def curve(
     >>> curve("gpt-oss-120b", policy="arc", sample=0.25).columns[3:7]
     ['bank_slots', 'hit_rate', 'hit_rate_lo', 'hit_rate_hi']
 
-    sample: replay any evicting policy in this share of the layers only, drawn by `seed`, and estimate the others, with
-        a 90 % interval; docs/guides/sampling.md explains. The columns are then those named Sampled in
+    sample: replay any evicting policy in only this share of the layers, drawn by `seed`, and estimate the others, with
+        a 90 % interval; docs/guides/sampling.md explains. The columns are then the ones under Sampled in
         docs/reference/columns.md.
     Raises BadInput for a policy without such a pass; `lru`, `min` and `static` have one.
     """
@@ -365,17 +366,17 @@ def recommend(
     reserve: str | int | None = None,
     buffers: str | int | None = None,
 ) -> Recommendation:
-    """Recommend an engine and its settings for a model on a machine, as `sim recommend` does.
+    """Recommend an engine and its settings for a model on a machine, like `sim recommend`.
 
         found = sim.recommend("gpt-oss-120b", machine="rtx-4090")
         print(found.best.best.launch.line)
 
-    Without a trace, one is made for `model` after the bundled model of the nearest shape, with a warning.
-    systems: to choose among, names with settings, objects, or `all`. objective: what to make fast; decoding if None.
-    also: traces of other work, to say how the choice holds on them. buy: say in `.bought` what better parts would
-        bring, for a machine written as parts. target: tokens a second to reach by it.
+    Without a trace, one is made for `model` from the bundled model with the nearest shape, with a warning.
+    systems: to choose from: names with settings, objects, or `all`. objective: what to make fast; decoding if None.
+    also: traces of other work, to test the choice on them. buy: add `.bought`, the gains of better parts, for a machine
+        described as parts. target: tokens a second to reach with them.
     Other keywords as in `compare`.
-    Raises BadInput for words that mean nothing, and if nothing can run there.
+    Raises BadInput for unknown words, and if nothing can run.
     """
     if target is not None and not buy:
         raise BadInput("target says what buy is to reach; add buy=True")
@@ -409,7 +410,7 @@ def allocate(
     model: Model | None = None,
     **asked: Unpack[AskedTimedBank],
 ) -> LayerBanks:
-    """Share a bank's memory among the layers so that the fewest bytes are missed, as `sim allocate` does.
+    """Distribute a bank's memory over the layers so that the fewest bytes are missed, like `sim allocate`.
 
     >>> best = allocate("python-256", bank=64)
     >>> sum(best.asked_misses), sum(best.misses)
@@ -417,9 +418,9 @@ def allocate(
     >>> replay("python-256", bank=best.bank)["misses"].item()
     10688
 
-    The slots are chosen for this trace; `held_out` is what slots chosen on its first half avoid in its second. With a
-    machine, `speed` has both banks in seconds. docs/background/why.md explains.
-    least: fewest slots of a layer; default: the experts of a token.
+    The slots are chosen for this trace; `held_out` is what slots chosen on its first half avoid in its second half.
+    With a machine, `speed` has both banks in seconds. docs/background/why.md explains.
+    least: the fewest slots per layer; default: the experts per token.
     Raises BadInput for a policy whose layers depend on each other, and for a bank that does not fit.
     """
     setup, conditions_of = plan(Question(machine=machine, **asked))
@@ -443,7 +444,7 @@ def compare(
     reserve: str | int | None = None,
     buffers: str | int | None = None,
 ) -> polars.DataFrame:
-    """Compare real systems on a machine, as `sim compare` does: a row of docs/reference/columns.md for each.
+    """Compare real systems on a machine, like `sim compare`: a row of docs/reference/columns.md for each.
 
     >>> table = compare("gpt-oss-120b", machine="rtx-4090", systems="placed,cpu,all-gpu", kv="2GiB")
     >>> table["system"].to_list()
@@ -451,13 +452,13 @@ def compare(
     >>> table["why_not"][2]
     'takes 62.0 GiB of the GPU, which has 23.2 for it'
 
-    The fastest comes first; systems that cannot run come last. Without a trace, one is made for `model` after the
-    bundled model of the nearest shape, with a warning, or `hit_rate`, 0 to 1, applies to all systems.
-    systems: names with settings (`slot-bank:slots=64`), objects, or `all`. best: each at its best setting, not at its
-        default one. context: tokens of the context, default 4096. kv: size of the context, instead of the model's.
+    The fastest comes first; systems that cannot run come last. Without a trace, one is made for `model` from the
+    bundled model with the nearest shape, with a warning, or `hit_rate`, 0 to 1, applies to all systems.
+    systems: names with settings (`slot-bank:slots=64`), objects, or `all`. best: each at its best setting instead of
+        its default. context: tokens of the context, default 4096. kv: size of the context, instead of the model's.
         kv_type: type of its keys and values, such as q8_0. reserve: RAM of the system and other programs. buffers:
-        compute buffers of an engine of llama.cpp's kind.
-    Raises BadInput for words that mean nothing, and for a trace without all layers of its model.
+        compute buffers of an engine like llama.cpp.
+    Raises BadInput for unknown words, and for a trace that lacks layers of its model.
     """
     workload = None if trace is None else load_trace(trace, model=model)
     told = compare_as_told(
@@ -493,7 +494,7 @@ def synth(
     prompt: int = 0,
     seed: int = 1,
 ) -> Workload:
-    """Make a trace from a hit curve, another trace or chance, as `sim trace synth` does.
+    """Make a trace from a hit curve, another trace or chance, like `sim trace synth`.
 
     docs/guides/what-if.md explains.
 
@@ -501,10 +502,10 @@ def synth(
     >>> replay(made, bank=32, contract="atomic")["hit_rate"].round(3).item()
     0.728
 
-    curve: slots of a layer to the LRU hit rate, 0 to 1, or what `--curve` takes. curve_tokens: the length of its run.
-    like: a trace whose popularity and overlap to copy. null: `uniform` or `shuffled`.
+    curve: the LRU hit rate, 0 to 1, by slots per layer, or as for `--curve`. curve_tokens: the length of its run.
+    like: a trace whose popularity and overlap to imitate. null: `uniform` or `shuffled`.
     The result is described in `.trace.notes`.
-    Raises BadInput for a combination that says too little or too much, and for a curve that no such trace can have.
+    Raises BadInput for missing or contradictory arguments, and for a curve that no such trace can have.
     """
     if curve is not None:
         curve = check_hit_points(curve.items()) if isinstance(curve, Mapping) else read_hit_points(curve)
@@ -534,7 +535,7 @@ def predict(
     io_split: int = 4,
     **conditions: Unpack[AskedConditions],
 ) -> polars.DataFrame:
-    """Predict how fast a model decodes from hit rates alone, as `sim predict` does.
+    """Predict how fast a model decodes from hit rates alone, like `sim predict`.
 
     docs/guides/predict.md explains.
 
@@ -543,9 +544,9 @@ def predict(
     True
 
     hit_rate: one, several, or `0.588,72.8%`. table: a CSV file. Give one of the two, a model and a machine.
-    `bank` and `top_k` apply to every row that names none.
-    A row of a table whose bank does not fit the machine has the reason in `does_not_fit` instead of a speed.
-    Raises BadInput for what cannot be read, and if no row fits the machine.
+    `bank` and `top_k` apply to every row without its own. A row of a table whose bank does not fit the machine has the
+    reason in `does_not_fit` instead of a speed.
+    Raises BadInput for a table that cannot be read, and if no row fits the machine.
     """
     told = predict_as_told(
         hit_rate=hit_rate,

@@ -1,4 +1,4 @@
-"""What a machine's memories hold: every term in bytes, in one value that checks, systems and tables share."""
+"""What a machine's memories hold: every term in bytes, in one value shared by checks, systems and tables."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, asked_size, size
 from flashmoe_sim.machines.machine import Machine, Quantity
 
-BUFFERS_BYTES = GIB  # compute buffers of llama.cpp's kind, where nothing else is said
+BUFFERS_BYTES = GIB  # compute buffers of an engine like llama.cpp, unless given
 
 
 @dataclass(frozen=True)
 class Term:
-    """One term of a budget. where: `gpu` or `ram`. why: where its bytes are from, in a few words."""
+    """One term of a budget. where: `gpu` or `ram`. why: where its bytes come from, in a few words."""
 
     what: str
     where: str
@@ -26,11 +26,11 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryBudget:
-    """The memories of a machine, and what a model takes of them beside routed experts, in bytes.
+    """The memories of a machine, and what a model uses of them beside routed experts, in bytes.
 
-    gpu: `own` if it has a memory of its own, `shared` if it shares the RAM, `none`. gpu_memory_bytes: what the GPU can
-    have; None if it is not known. ram_bytes: beside what the system and other programs take, which is reserve_bytes;
-    None if it is not known. kv_bytes: the context. buffers_bytes: compute buffers.
+    gpu: `own` if it has its own memory, `shared` if it shares the RAM, `none`. gpu_memory_bytes: what the GPU can use;
+    None if unknown. ram_bytes: RAM without the part that the system and other programs use, which is reserve_bytes;
+    None if unknown. kv_bytes: the context. buffers_bytes: compute buffers.
     """
 
     gpu: str = "none"
@@ -59,17 +59,17 @@ class MemoryBudget:
 
     @property
     def taken_bytes(self) -> int:
-        """What the model takes beside routed experts."""
+        """What the model uses beside routed experts."""
         return self.dense_bytes + self.kv_bytes + self.buffers_bytes
 
     @property
     def usable_ram_bytes(self) -> int:
-        """RAM that a model can take; 0 if it is not known."""
+        """RAM that a model can use; 0 if unknown."""
         return max(self.ram_bytes or 0, 0)
 
     @property
     def gpu_bytes(self) -> int:
-        """Memory of the GPU that a model can take; 0 without a GPU. A shared memory has at most its usable RAM."""
+        """GPU memory that a model can use; 0 without a GPU, and at most the usable RAM if it is shared."""
         if self.gpu == "none":
             return 0
         if self.gpu == "own":
@@ -80,12 +80,12 @@ class MemoryBudget:
 
     @property
     def gpu_left_bytes(self) -> int:
-        """Memory of the GPU beside what the model takes; negative if that does not fit."""
+        """GPU memory left beside the model; negative if it does not fit."""
         return self.gpu_bytes - self.taken_bytes
 
     @property
     def room_bytes(self) -> float:
-        """The memory that holds the model and its bank: the GPU's own, else the RAM; inf if it is not known."""
+        """The memory that holds the model and its bank: the GPU's own, else the RAM; inf if unknown."""
         room = self.gpu_memory_bytes if self.gpu == "own" else self.ram_bytes
         return math.inf if room is None else room
 
@@ -102,17 +102,17 @@ class MemoryBudget:
 
     @property
     def left_bytes(self) -> float:
-        """What that memory has left for a bank; negative if the rest does not fit."""
+        """What is left of that memory for a bank; negative if the rest does not fit."""
         return self.room_bytes - self.taken_bytes
 
     def page_bytes(self, bank_bytes: int) -> int:
-        """RAM left for the page cache beside a bank of routed experts; 0 if the RAM is not known."""
+        """RAM left for the page cache beside a bank of routed experts; 0 if the RAM is unknown."""
         if self.ram_bytes is None:
             return 0
         return self.ram_bytes - (0 if self.gpu == "own" else bank_bytes + self.taken_bytes)
 
     def terms(self) -> tuple[Term, ...]:
-        """Every term: both memories, what the system and the model take of them, and what is left."""
+        """Every term: both memories, what the system and the model use of them, and what is left."""
         where = "gpu" if self.gpu == "own" else "ram"
         found = []
         if self.gpu == "own":
@@ -136,9 +136,9 @@ class MemoryBudget:
 
 @dataclass(frozen=True)
 class Context:
-    """What is asked of the context.
+    """The requested context.
 
-    tokens: 0 for none. kv_type: of its keys and values. given_bytes: what it takes, instead of what the model gives.
+    tokens: 0 for none. kv_type: of its keys and values. given_bytes: its size, if it should not follow from the model.
     """
 
     tokens: int = 0
@@ -147,13 +147,13 @@ class Context:
 
     @classmethod
     def asked(cls, tokens: int | None = None, kv: str | int | None = None, kv_type: str | None = None) -> Context:
-        """The context in words. Raises BadInput for a negative number, an unknown type and what is no size."""
+        """The context from words. Raises BadInput for a negative number, an unknown type and an invalid size."""
         chosen = cls(tokens or 0, kv_type or DEFAULT_TYPE, None if kv is None else asked_size("--kv", kv))
         check_context(chosen.tokens, chosen.kv_type)
         return chosen
 
     def bytes_of(self, model: ModelGeometry | None) -> int:
-        """What it takes; raises BadInput if the model does not tell."""
+        """Its bytes; raises BadInput if the model does not determine them."""
         if self.given_bytes is not None:
             return self.given_bytes
         if not self.tokens:
@@ -167,14 +167,14 @@ class Context:
 
 
 def own_memory(machine: Machine) -> bool:
-    """Whether there is a GPU with a memory of its own."""
+    """Whether there is a GPU with its own memory."""
     return machine.gpu is not None and machine.gpu.memory_gib is not None and not machine.unified
 
 
 def with_reserve(machine: Machine, reserve_bytes: int) -> Machine:
-    """The machine with another size of what its system and other programs take.
+    """The machine with this much RAM used by its system and other programs.
 
-    Raises BadInput if its RAM is not known, or not larger.
+    Raises BadInput if its RAM is unknown, or not larger.
     """
     if machine.memory is None:
         raise BadInput(f"--reserve {size(reserve_bytes)}: {machine.name} does not give its RAM; leave it out")

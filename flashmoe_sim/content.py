@@ -1,4 +1,4 @@
-"""What a value says, as canonical JSON, and the hash of it: equal values have equal hashes wherever they are made."""
+"""The content of a value as canonical JSON, and its hash: equal values have equal hashes wherever they are made."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INSTALLED = ("site-packages", "dist-packages")
 
 
 class NoContent(Exception):
-    """A value whose content is not known, such as an open file."""
+    """A value whose content is unknown, such as an open file."""
 
 
 def hash_of(
@@ -32,9 +32,9 @@ def hash_of(
 ) -> str:
     """The hash of a value in hexadecimal, over JSON with sorted keys and exact floats; arrays: dtype, shape and bytes.
 
-    A dataclass is its fields. A function or class of the user's is its compiled code and all that the code names; one
-    of Python, of this or of another package is its name.
-    without: fields that do not count, by dataclass. own: top-level modules that count as the user's though installed.
+    A dataclass is hashed by its fields. A user's own function or class is hashed by its compiled code and everything
+    that the code names; one from Python, this or another package by its name.
+    without: fields to ignore, by dataclass. own: top-level modules that count as the user's although installed.
     Raises NoContent for anything else.
     """
     plain = _Reader(without or {}, own).plain(value)
@@ -43,24 +43,24 @@ def hash_of(
 
 
 class ArrayParts:
-    """An array that is never whole in memory; `hash_of` takes it for the one that its parts make."""
+    """An array that is never complete in memory; `hash_of` treats it like the array made of its parts."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype, self.length = dtype, 0
         self._hash = hashlib.blake2b(digest_size=16)
 
     def add(self, part: NDArray[Any]) -> None:
-        """Take the next part, one-dimensional and of the array's dtype."""
+        """Add the next part, one-dimensional and of the array's dtype."""
         self._hash.update(np.ascontiguousarray(part, self.dtype).data)
         self.length += len(part)
 
     def plain(self) -> dict[str, Any]:
-        """What `hash_of` hashes of the array so far."""
+        """What `hash_of` hashes for the array so far."""
         return {"array": self._hash.hexdigest(), "dtype": self.dtype.str, "shape": (self.length,)}
 
 
 class _Reader:
-    """Turns values into what JSON has; numbers the code it meets, since functions can name each other."""
+    """Turns values into JSON values; numbers the code that it meets, since functions can name each other."""
 
     def __init__(self, without: Mapping[type, Collection[str]], own: Collection[str]) -> None:
         self.without = without
@@ -92,7 +92,7 @@ class _Reader:
         return self.code(value)
 
     def code(self, value: Any) -> Any:
-        value = getattr(value, "py_func", value)  # of what numba compiled
+        value = getattr(value, "py_func", value)  # the source of a function that numba compiled
         if isinstance(value, staticmethod | classmethod):
             value = value.__func__
         if isinstance(value, property | cached_property):
@@ -115,7 +115,7 @@ class _Reader:
         return {"code": self.compiled(value.__code__), "given": self.plain(given), "names": self.named(value)}
 
     def is_own(self, value: Any) -> bool:
-        """Whether a module, or what is defined in it, is the user's."""
+        """Whether a module, or something defined in it, is the user's."""
         top = _module(value).partition(".")[0]
         if top in self.own:
             return True
@@ -126,7 +126,7 @@ class _Reader:
         return not installed and not file.startswith(sysconfig.get_path("stdlib"))
 
     def attributes(self, kind: type) -> Any:
-        """What the body of a class defines, less what Python and `dataclass` add to it."""
+        """What the body of a class defines, without what Python and `dataclass` add to it."""
         return self.plain(
             {
                 name: value
@@ -146,7 +146,7 @@ class _Reader:
         return sorted(map(repr, value)) if isinstance(value, frozenset) else repr(value)
 
     def named(self, function: FunctionType) -> Any:
-        """What the names in a function's code mean: globals, and what it takes from other modules of the user's."""
+        """What the names in a function's code refer to: globals, and names from other modules of the user's."""
         names = set(_names(function.__code__))
         spaces, seen = [function.__globals__], set()
         found = {}

@@ -1,4 +1,4 @@
-"""How a result looks in a notebook: a heading and a table, instead of every field in one line."""
+"""Results in a notebook: a heading and a table, instead of every field in one line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class InNotebook(ABC):
     @property
     @abstractmethod
     def heading(self) -> str:
-        """One line that says what this is of."""
+        """One line that says what the result is about."""
 
     @abstractmethod
     def table(self) -> polars.DataFrame:

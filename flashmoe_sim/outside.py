@@ -1,4 +1,4 @@
-"""Code of the user's, such as a policy: how it is found, and errors in it as one line with place and cause."""
+"""User code, such as a policy: how it is found, and errors in it as one line with place and cause."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def is_outside(kind: type) -> bool:
 
 
 def find_class(kind: str, name: str, base: type) -> type[Any]:
-    """The class that `module:Class` names, from a file in the current folder or from Python's path.
+    """The class named by `module:Class`, from a file in the current folder or from Python's path.
 
     kind: what the user calls it, for messages. base: what the class must extend.
-    Raises BadInput for a module or class that is not there, for one that is no whole policy, and for any error in it.
+    Raises BadInput for a missing module or class, for a class that is not a complete policy, and for any error in it.
     """
     module_name, _, attribute = name.partition(":")
     listed = "`sim policy list`" if kind == "policy" else "`sim prefetch list`"
@@ -68,10 +68,10 @@ def find_class(kind: str, name: str, base: type) -> type[Any]:
 
 
 def _import(name: str) -> ModuleType:
-    """Import a module as `python -m` does: from the current folder first.
+    """Import a module like `python -m`: from the current folder first.
 
-    That holds for this name alone. Imports inside the module search the current folder last, so no file there takes
-    the place of an installed package.
+    That holds only for this name. Imports inside the module search the current folder last, so that no file there
+    shadows an installed package.
     """
     top, here = name.partition(".")[0], _here()
     added = here and here not in sys.path
@@ -101,7 +101,7 @@ def _here() -> str:
 
 @contextmanager
 def blaming(kind: str, chosen: Any) -> Iterator[None]:
-    """Turn an error in a policy or predictor of the user's, an instance or a class, into BadInput of one line."""
+    """Turn an error in a user's policy or predictor, an instance or a class, into BadInput of one line."""
     try:
         yield
     except SimError:
@@ -115,7 +115,7 @@ def blaming(kind: str, chosen: Any) -> Iterator[None]:
 
 
 def cause_of(error: Exception) -> str:
-    """What an error says, in one line: of a compiler's pages the first lines that say what is wrong."""
+    """An error's message in one line: from a compiler's pages, the first lines that say what is wrong."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     said = [line.strip() for line in text.splitlines() if line.strip()]
     if hasattr(error, "patch_message"):  # numba's own
@@ -129,7 +129,7 @@ def cause_of(error: Exception) -> str:
 
 
 def place_of(error: Exception) -> str:
-    """File and line of the user's code that an error is of; empty if there is none."""
+    """File and line of the user's code that caused an error; empty if there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{shown_path(error.filename)}:{error.lineno}"
     if (loc := getattr(error, "loc", None)) is not None and is_users(loc.filename):
@@ -151,12 +151,12 @@ def place_of_function(function: Any) -> str:
 
 
 def is_users(file: str) -> bool:
-    """Whether a file of code is the user's: neither this program's, Python's own, nor of an installed package."""
+    """Whether a file of code is the user's: not this program's, Python's own, or an installed package's."""
     installed = any(folder in file for folder in INSTALLED) or file.startswith(sysconfig.get_path("stdlib"))
     return not installed and not file.startswith((_PACKAGE, "<frozen"))
 
 
 def shown_path(file: str) -> str:
-    """A path as the user would write it: from the current folder, if it lies there."""
+    """A path as the user would write it: relative to the current folder, if it is in there."""
     here = _here()
     return os.path.relpath(file, here) if here and file.startswith(here + os.sep) else file

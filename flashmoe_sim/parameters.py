@@ -15,7 +15,7 @@ MOST = 10**12
 
 
 def spec_of(chosen: Any) -> str:
-    """The name with the parameters that differ from their defaults, as `parse` takes it."""
+    """The name with all parameters that differ from their defaults, as `parse` reads it."""
     changed = [
         f"{item.name}={getattr(chosen, item.name)}"
         for item in fields(chosen)
@@ -25,9 +25,9 @@ def spec_of(chosen: Any) -> str:
 
 
 def parse(kind: str, text: str, known: Mapping[str, type[T]], base: type) -> T:
-    """One of `known` from `name:key=value`, or a class of one's own from `module:Class`.
+    """One of `known` from `name:key=value`, or the user's own class from `module:Class`.
 
-    kind: what the user calls it, for messages. base: what a class of one's own must extend.
+    kind: what the user calls it, for messages. base: what the user's own class must extend.
     Raises BadInput for an unknown name or parameter and for a value of the wrong type.
     """
     name, *pieces = text.split(":")
@@ -41,7 +41,7 @@ def parse(kind: str, text: str, known: Mapping[str, type[T]], base: type) -> T:
 def find(kind: str, name: str, known: Mapping[str, type[T]], base: type) -> type[T]:
     """The class of this name in `known`, or one of the user's from `module:Class`.
 
-    Raises BadInput for a name that is in no table and no such class.
+    Raises BadInput for a name that is in no table and names no class.
     """
     if name in known:
         return known[name]
@@ -51,7 +51,7 @@ def find(kind: str, name: str, known: Mapping[str, type[T]], base: type) -> type
 
 
 def _made(kind: str, text: str, name: str, chosen: type[T], pieces: list[str]) -> T:
-    types = typing.get_type_hints(chosen) if pieces else {}  # which takes longer than a short replay
+    types = typing.get_type_hints(chosen) if pieces else {}  # slower than a short replay
     allowed = [item.name for item in fields(chosen)]  # type: ignore[arg-type]
     parameters: dict[str, Any] = {}
     for piece in pieces:

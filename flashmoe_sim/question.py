@@ -30,8 +30,8 @@ def _option(metavar: str, help_: str, *, several: tuple[str, str] | None = None)
 class Question:
     """One replay, and the machine that it runs on, in the words of the command line or as objects.
 
-    `sim sweep` asks for several at once, with a list of banks, policies, predictors and machines. `sweep.plan` turns
-    words into values, and refuses those that mean nothing.
+    `sim sweep` asks several at once, with a list of banks, policies, predictors and machines. `sweep.plan` turns words
+    into values, and refuses unknown ones.
     """
 
     bank: OneBank | Iterable[OneBank] = field(
@@ -41,7 +41,7 @@ class Question:
             several=(
                 "SIZES",
                 "16..256 (a range), 16,24,64 (a list); slots of each layer or by layer (0-9:64+10-39:32), or bytes "
-                "altogether (4GiB..16GiB).",
+                "in total (4GiB..16GiB).",
             ),
         )
     )
@@ -66,7 +66,7 @@ class Question:
         default="none",
         metadata=_option("F", f"Predictor: {PREDICTORS}.", several=("F,F", f"Predictors, or all: {PREDICTORS}.")),
     )
-    io_split: int = field(default=4, metadata=_option("N", "Most chunks in one read of a tensor family."))
+    io_split: int = field(default=4, metadata=_option("N", "The most chunks in one read of a tensor family."))
     machine: OneMachine | Iterable[OneMachine] | None = field(
         default=None,
         metadata=_option(

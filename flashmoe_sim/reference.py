@@ -43,9 +43,9 @@ SYSTEMS_HEAD = """\
 
 
 def describe(kind: Kind) -> dict[str, Any]:
-    """All that is known of a policy or predictor; what its parameters mean is taken from docstrings.
+    """Everything about a policy or predictor; the meanings of its parameters come from docstrings.
 
-    rule: the docstring without the parameters. parameters: defaults. meanings: empty where no docstring tells.
+    rule: the docstring without the parameters. parameters: defaults. meanings: empty if no docstring has them.
     """
     ours = kind.__module__.startswith("flashmoe_sim.")
     return _described(kind) | {
@@ -58,7 +58,7 @@ def describe(kind: Kind) -> dict[str, Any]:
 
 
 def describe_system(kind: type[System]) -> dict[str, Any]:
-    """All that is known of a system; its settings are its `parameters`."""
+    """Everything about a system; its settings are its `parameters`."""
     return _described(kind) | {
         "title": kind.title,
         "engine": kind.engine,
@@ -72,12 +72,12 @@ def describe_system(kind: type[System]) -> dict[str, Any]:
 
 
 def _described(kind: type) -> dict[str, Any]:
-    """Name, rule and parameters of a class, by its docstring and those of its bases."""
+    """Name, rule and parameters of a class, from its docstring and its bases' docstrings."""
     own = {item.name: "required" if item.default is MISSING else item.default for item in fields(kind)}
     shared = {name: own.pop(name) for name in SHARED if name in own}
     parameters = own | shared
     said = vars(kind).get("__doc__") or ""
-    if said.startswith(f"{kind.__name__}("):  # written by `dataclass`, for want of another
+    if said.startswith(f"{kind.__name__}("):  # written by `dataclass` if there is no other
         said = ""
     rule, _ = _split(inspect.cleandoc(said), parameters)
     meanings: dict[str, str] = {}
@@ -93,7 +93,7 @@ def _described(kind: type) -> dict[str, Any]:
 
 
 def _needs(kind: type[System]) -> str:
-    """The hardware and models that a system is for, in words."""
+    """The hardware and models that a system needs, in words."""
     needs = ["a GPU"] if kind.gpu else []
     if kind.own_gpu is not None:
         needs.append("a GPU with a memory of its own" if kind.own_gpu else "a GPU that shares the RAM")
@@ -107,12 +107,12 @@ def _needs(kind: type[System]) -> str:
 
 
 def shown_contracts(contracts: Iterable[str]) -> str:
-    """The contracts as a list, or that it is all of them."""
+    """The contracts as a list, or `all`."""
     return "all" if set(contracts) == set(ALL_CONTRACTS) else ", ".join(contracts)
 
 
 def markdown() -> str:
-    """The page of all policies and predictors, as it stands in `docs/reference/policies.md`."""
+    """The page of all policies and predictors, `docs/reference/policies.md`."""
     _, shared = _split(inspect.getdoc(EvictingPolicy) or "", SHARED)
     lines = [
         *HEAD.splitlines(),
@@ -130,7 +130,7 @@ def markdown() -> str:
 
 
 def systems_markdown() -> str:
-    """The page of all systems, as it stands in `docs/reference/systems.md`."""
+    """The page of all systems, `docs/reference/systems.md`."""
     described = [describe_system(kind) for kind in SYSTEMS.values()]
     lines = [*SYSTEMS_HEAD.splitlines(), "| system | what it keeps | misses | needs |", "|---|---|---|---|"]
     for one in described:
@@ -164,7 +164,7 @@ def _section(kind: Kind) -> list[str]:
 
 
 def _parameters(described: Mapping[str, Any]) -> list[str]:
-    """A line for each parameter of its own: the first sentence on it."""
+    """A line for each of its own parameters: the first sentence on it."""
     return [
         f"- `{name}={default}`: {first_sentence(described['meanings'][name])}"
         for name, default in described["parameters"].items()
@@ -178,9 +178,9 @@ def first_sentence(text: str) -> str:
 
 
 def _split(text: str, names: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """A docstring without what it says of these parameters, and that: from a line with `name:` on.
+    """A docstring without its text on these parameters, and that text: from a line with `name:` on.
 
-    Others may follow in the same paragraph, on lines of their own or as sentences.
+    Others may follow in the same paragraph, on their own lines or as sentences.
     """
     name = f"({'|'.join(map(re.escape, names)) or '$.'}): "
     rule: list[str] = []

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Column(NamedTuple):
-    """One column of a result row; a value that the run could not know is null."""
+    """One column of a result row; an unknown value is null."""
 
     name: str
     dtype: str
@@ -250,7 +250,7 @@ LAYER_COLUMNS = (*IDENTITY, LAYER, *COUNTS)
 
 
 def frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column] = RESULT_COLUMNS) -> polars.DataFrame:
-    """The rows as a table with exactly these columns; null if a row does not have one."""
+    """The rows as a table with exactly these columns; null if a row lacks one."""
     import polars
 
     types = {"str": polars.String, "int": polars.Int64, "float": polars.Float64}

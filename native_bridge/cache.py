@@ -25,7 +25,7 @@ class Cache:
     """What is done to the page cache before a run, and what was found.
 
     state: warm (the source files are read first), cold (they are dropped, and the run is confined to the memory it
-    needs, where the system allows it) or as-is.
+    needs, if the system allows it) or as-is.
     """
 
     def __init__(self, state: str) -> None:
@@ -38,7 +38,7 @@ class Cache:
     ) -> Iterator[Path | None]:
         """Prepare the cache; gives the cgroup that the run belongs in, or None. mode: that of the request.
 
-        Raises BadInput where it cannot be made what it shall be: a run would silently be another.
+        Raises BadInput if it cannot be made what it shall be: a run would silently be another.
         """
         if self.state == "as-is":
             yield None
@@ -110,7 +110,7 @@ def _installs(engine: Engine, request: RunRequest, log: str) -> int:
 
 
 def source_files(mode: Mode, *, model: Path, sidecar: Path | None) -> list[Path]:
-    """The files that experts are read from: the sidecar's, or the model's where all are resident without one."""
+    """The files that experts are read from: the sidecar's, or the model's if all are resident without one."""
     if not mode.sidecar or sidecar is None:
         return model_files(model)
     return repacked_files(sidecar)

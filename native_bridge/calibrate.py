@@ -17,9 +17,9 @@ def anchors_among(
 ) -> list[Path]:
     """The folders of the recorded runs that tell most of their machine, with the repeats of each.
 
-    cache: which state of the page cache, where the runs are of two. parameters: `request_us` needs a run with another
+    cache: which state of the page cache, if the runs are of two. parameters: `request_us` needs a run with another
     io-split, too, and `weights_gb_s` one with another top-k.
-    Raises BadInput where the runs are of two machines, models or cache states, or miss one that is needed.
+    Raises BadInput if the runs are of two machines, models or cache states, or miss one that is needed.
     """
     given = open_folders(folders, model=model).given
     runs = [one for one in given if not one.unfit and not reads_while_decoding(one)]

@@ -13,7 +13,7 @@ ROOT = Path("/sys/fs/cgroup")
 
 @contextmanager
 def confined(limit_bytes: int) -> Iterator[Path | None]:
-    """A cgroup that may hold this many bytes, for the time of the block; None where the system allows none.
+    """A cgroup that may hold this many bytes, for the time of the block; None if the system allows none.
 
     Under cgroup v1 it is made within our own; under v2, where what a group with processes has cannot be divided, beside
     our own, which takes a part of the tree that is ours, as a login session of systemd has.

@@ -69,7 +69,7 @@ def free_disk_bytes(folder: Path) -> int:
 
 
 def temperature_c() -> dict[str, float]:
-    """Highest temperature of CPU and GPU, in degrees Celsius, where the system tells."""
+    """Highest temperature of CPU and GPU, in degrees Celsius, if the system tells."""
     psutil, found = system_facts(), {}
     sensors = psutil.sensors_temperatures() if hasattr(psutil, "sensors_temperatures") else {}
     cpu = [
@@ -92,7 +92,7 @@ def amx_trap() -> bool:
     """Whether the processor announces AMX and the system does not grant it, as some virtual machines do.
 
     A program built for this very machine then dies of an illegal instruction. Source: the Linux kernel's
-    Documentation/arch/x86/xstate.rst: AMX has to be asked for with arch_prctl(ARCH_REQ_XCOMP_PERM).
+    Documentation/arch/x86/xstate.rst: AMX has to be requested with arch_prctl(ARCH_REQ_XCOMP_PERM).
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return False
@@ -106,7 +106,7 @@ def _amx_granted() -> bool:
 
 
 def _asked(arguments: list[str]) -> str:
-    """What a program of the system says; nothing where it cannot be asked."""
+    """What a program of the system says; nothing if it cannot be asked."""
     try:
         answer = ask(arguments, timeout_s=10)
     except BadInput:

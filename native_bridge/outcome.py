@@ -16,9 +16,9 @@ SHOWN = 200
 def failure(
     engine: Engine, request: RunRequest, finished: Finished, log: str, *, calls: int | None, model: ModelGeometry
 ) -> str | None:
-    """Why the run is of no use, or None where it went well.
+    """Why the run is of no use, or None if it went well.
 
-    calls: routed calls that its trace holds whole, None where it wrote none.
+    calls: routed calls that its trace holds whole, None if it wrote none.
     """
     if finished.timed_out:
         return f"it did not end within {finished.seconds:.0f} s and was ended; {_last(engine, log)}"

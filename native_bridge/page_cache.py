@@ -17,13 +17,13 @@ CHUNK_BYTES = 8 << 20
 def resident_bytes(files: Iterable[Path]) -> int:
     """Bytes of these files that are in the page cache, in whole pages, by mincore(2).
 
-    Raises BadInput where a file cannot be read or the system does not tell.
+    Raises BadInput if a file cannot be read or the system does not tell.
     """
     return sum(_resident_pages(file) for file in files) * mmap.PAGESIZE
 
 
 def warm(files: Iterable[Path]) -> None:
-    """Read the files once, so that the page cache holds what fits. Raises BadInput where one cannot be read."""
+    """Read the files once, so that the page cache holds what fits. Raises BadInput if one cannot be read."""
     for file in files:
         try:
             with file.open("rb", buffering=0) as stream:
@@ -36,7 +36,7 @@ def warm(files: Iterable[Path]) -> None:
 def drop(files: Iterable[Path]) -> None:
     """Ask the system to forget what the page cache holds of these files; what is not on disk yet is written first.
 
-    Raises BadInput where a file cannot be read, or the system has no such call.
+    Raises BadInput if a file cannot be read, or the system has no such call.
     """
     if not hasattr(os, "posix_fadvise"):
         raise BadInput("--cache cold: this system cannot drop files from its page cache; use Linux, or --cache warm")
@@ -53,7 +53,7 @@ def drop(files: Iterable[Path]) -> None:
 
 
 def total_bytes(files: Iterable[Path]) -> int:
-    """What the files hold. Raises BadInput where one is missing."""
+    """What the files hold. Raises BadInput if one is missing."""
     try:
         return sum(file.stat().st_size for file in files)
     except OSError as error:

@@ -78,7 +78,7 @@ def run_child(
     watch: called about ten times a second with the seconds so far. cgroup: the one it is put into before it starts.
     stdout: a file for a copy of its stdout alone. most_bytes: it is ended when it has printed more, and only the first
     KEPT_BYTES stay.
-    Raises BadInput where the program cannot be started, and SimError where a file cannot be written.
+    Raises BadInput if the program cannot be started, and SimError if a file cannot be written.
     """
     with sigterm_raises():
         try:
@@ -105,7 +105,7 @@ def run_child(
 def ask(arguments: Sequence[str], *, timeout_s: float, environment: Mapping[str, str] | None = None) -> Answer:
     """What a program prints when it is asked something short, such as its version.
 
-    Raises BadInput where it cannot be started.
+    Raises BadInput if it cannot be started.
     """
     heard = bytearray(), bytearray()
 

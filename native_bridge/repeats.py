@@ -54,7 +54,7 @@ def requests_of(
     """A request for each mode and bank; one for each mode that has no bank, which is every expert.
 
     names: of the modes. make: the request of a mode and a bank. modes: of the engine.
-    Raises BadInput where there is no bank for a mode that needs one.
+    Raises BadInput if there is no bank for a mode that needs one.
     """
     experts = max(layer.n_experts for layer in model.layers.values())
     banked = {name for name, mode in modes.items() if mode.banked}
@@ -109,7 +109,7 @@ def check_plan(
     force: bool,
     write_sidecar_to: Path | None = None,
 ) -> ModelGeometry:
-    """The model's geometry. Raises BadInput where any of the runs could not be started, before the first one is.
+    """The model's geometry. Raises BadInput if any of the runs could not be started, before the first one is.
 
     write_sidecar_to: a folder that gets the model's sidecar when all is checked, if there is none in it.
     """

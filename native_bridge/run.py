@@ -55,8 +55,8 @@ def run_once(
 
     replay: the folder of the run that an oracle mode replays. cache: what is done to the page cache before the run.
     progress: called with the seconds and the routed calls so far. The folder appears when the run is over.
-    Raises BadInput before anything is started where the request cannot be done or the folder exists without force.
-    Raises SimError where the run fails: its log, what there is of its trace and `failed` in run.json are in the folder.
+    Raises BadInput before anything is started if the request cannot be done or the folder exists without force.
+    Raises SimError if the run fails: its log, what there is of its trace and `failed` in run.json are in the folder.
     """
     engine = ENGINES[runtime.engine]
     geometry, model = read_gguf(model), model_files(model)[0]

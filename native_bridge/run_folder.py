@@ -22,7 +22,7 @@ OURS = frozenset((LOG, TRACE, f"{TRACE}.gz", TEXT, FLAGS))
 
 
 def refuse_folder(folder: Path, *, force: bool) -> None:
-    """Raise BadInput where the folder of a run exists without force, or holds what no run left."""
+    """Raise BadInput if the folder of a run exists without force, or holds what no run left."""
     if not str(folder).isprintable():
         raise BadInput(f"{str(folder)!r}: cannot be the name of a run's folder")
     try:
@@ -68,7 +68,7 @@ def _is_alive(suffix: str) -> bool:
 
 
 def unpack(replay: Path, target: Path) -> None:
-    """Write the trace of a run's folder to a file. Raises BadInput where it has none, or a damaged one."""
+    """Write the trace of a run's folder to a file. Raises BadInput if it has none, or a damaged one."""
     trace = next((path for path in (replay / f"{TRACE}.gz", replay / TRACE) if path.is_file()), None)
     if trace is None:
         raise BadInput(f"{replay}: has no {TRACE}.gz to replay; give the folder of a run of slot-bank")
@@ -114,7 +114,7 @@ def finish(work: Path, document: dict[str, Any], prompt: str) -> None:
 
 
 def reserve(work: Path, document: dict[str, Any]) -> None:
-    """Write run.json with room for what is learnt later, so that it can be told even where the run fills the disk."""
+    """Write run.json with room for what is learnt later, so that it can be told even if the run fills the disk."""
     try:
         (work / FLAGS).write_bytes(_json(document) + b" " * SPARE_BYTES)
     except OSError as error:

@@ -13,7 +13,7 @@
 # # How large must the expert bank be?
 #
 # A mixture-of-experts model that does not fit into memory keeps a *bank* of experts for each layer and reads the
-# others when the router asks for them. A larger bank reads less. This notebook counts how much less, on a recorded
+# others when the router requests them. A larger bank reads less. This notebook counts how much less, on a recorded
 # trace of gpt-oss-120b: four workloads, decoded token by token. Put in the name of another trace (`sim.catalog()`) or
 # the path of your own, and run it again.
 
@@ -31,7 +31,7 @@ about = sim.inspect(trace)
 trace
 
 # %% [markdown]
-# Two things make a bank work. The same experts are asked for again soon, and some are asked for far more than others:
+# Two things make a bank work. The same experts are requested again soon, and some are requested far more than others:
 
 # %%
 expert_mib = trace.expert_bytes[0] / 2**20

@@ -12,7 +12,7 @@
 # %% [markdown]
 # # Under which contract should I count?
 #
-# A *contract* says when a bank is looked up and what may be evicted. A routed call asks for several experts at once,
+# A *contract* says when a bank is looked up and what may be evicted. A routed call requests several experts at once,
 # and engines differ in what they do with that. There are four contracts; the same trace and bank give other counts
 # under each. This notebook compares them with what a real engine counted.
 

@@ -12,7 +12,7 @@
 # %% [markdown]
 # # What must a prefetch predictor do to pay?
 #
-# A predictor names experts before they are asked for, and they are read ahead. What it gets right saves a read that
+# A predictor names experts before they are requested, and they are read ahead. What it gets right saves a read that
 # the token would wait for; what it gets wrong costs a read, and a slot. Being right often is not the same as being
 # worth it.
 

@@ -1,1 +1,1 @@
-"""How far a setup is from what any could do, and why."""
+"""How far a setup is from the best possible, and why."""

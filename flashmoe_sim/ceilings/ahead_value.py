@@ -1,4 +1,4 @@
-"""What predictors cost and save in a bank, and how right one must be to pay."""
+"""What predictors cost and save in a bank, and how accurate one must be to pay off."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ Progress = Callable[[int, int], None]
 class AheadValue:
     """One predictor in one bank.
 
-    prefetch: the predictor with its parameters. hindsight: whether it predicts from what is yet to come.
-    precision, recall: of its predictions, whatever the bank; None without any.
-    read_ahead: experts read ahead. useful: of those, how many were hit before they were evicted; late: of the useful,
-        how many the very next routed call asked for. wasted: how many were evicted, or left at the end, unused.
+    prefetch: the predictor with its parameters. hindsight: whether it predicts from the future.
+    precision, recall: of its predictions, whatever the bank; None if it made none.
+    read_ahead: experts read ahead. useful: how many of them were hit before they were evicted; late: how many of the
+        useful ones were requested by the very next routed call. wasted: how many were evicted unused, or unused at the
+        end.
     misses: demand misses. saved: how many fewer than without a predictor.
-    tokens: of the workload. bytes_read: for demand misses and ahead together; None where no geometry is known.
+    tokens: of the workload. bytes_read: by demand reads and prefetches together; None if no geometry is known.
     """
 
     prefetch: str
@@ -52,21 +53,21 @@ class AheadValue:
 
     @property
     def worth(self) -> float | None:
-        """Demand misses saved for each expert read ahead; None where none is."""
+        """Demand misses saved per expert read ahead; None if none was."""
         return self.saved / self.read_ahead if self.read_ahead else None
 
     def pays(self, price: float) -> bool:
-        """Whether it saves what it costs, when an expert read ahead costs `price` of a demand miss."""
+        """Whether it pays off if an expert read ahead costs `price` of a demand miss."""
         return self.saved >= price * self.read_ahead
 
 
 @dataclass(frozen=True)
 class BreakEven:
-    """What predictors of chosen quality are worth that name experts one step ahead.
+    """The value of predictors of chosen quality that name experts one step ahead.
 
-    extras: wrong experts named for each call. grid: for each of them one value for each of RECALLS.
-    needed: for each of them the least recall from 0.01 on, in steps of that, that pays at `price`; None where no value
-        of the grid does.
+    extras: wrong experts named per call. grid: for each of them, one value per entry of RECALLS.
+    needed: for each of them, the least recall, in steps of 0.01, that pays off at `price`; None if no value of the grid
+        does.
     """
 
     price: float
@@ -78,23 +79,23 @@ class BreakEven:
 def ahead_values(
     workload: Workload, setup: Setup, prefetchers: Sequence[Prefetcher], *, progress: Progress | None = None
 ) -> list[AheadValue]:
-    """What each predictor costs and saves in the bank of `setup`, whose own predictor does not matter.
+    """What each predictor costs and saves in the bank of `setup`, whose own predictor is ignored.
 
-    progress: called with the number of predictors done and of all.
-    Raises BadInput for a predictor or a bank that cannot be had.
+    progress: called with the number of predictors done and the total.
+    Raises BadInput for an impossible predictor or bank.
     """
     judged = _judged(workload, setup, prefetchers)
     return _in_threads(judged, prefetchers, progress)
 
 
 def break_even(workload: Workload, setup: Setup, *, price: float, progress: Progress | None = None) -> BreakEven:
-    """How right a predictor must be to pay in the bank of `setup`, by how many wrong experts it names.
+    """How accurate a predictor must be to pay off in the bank of `setup`, by the number of wrong experts it names.
 
-    Wrong experts are none, a quarter, a half, all and twice of what a token uses. The same draws are made for every
-    recall, so that what is named at a higher one includes what is at a lower one.
-    price: what an expert read ahead costs, as a share of a demand miss.
-    progress: called with the number of rows of the grid done and of all.
-    Raises BadInput for a price below 0, and as `ahead_values` does.
+    The numbers of wrong experts are 0, 1/4, 1/2, 1 and 2 times the experts per token. All recalls share the same draws,
+    so that the experts named at a higher recall include those at a lower one.
+    price: the cost of an expert read ahead, as a share of a demand miss.
+    progress: called with the number of rows of the grid done and the total.
+    Raises BadInput for a price below 0, and whenever `ahead_values` does.
     """
     if not price >= 0:
         raise BadInput(f"price {price}: expected 0 or more, what a read ahead costs as a share of one that stalls")
@@ -107,7 +108,7 @@ def break_even(workload: Workload, setup: Setup, *, price: float, progress: Prog
         paying = [value.pays(price) for value in values]
         if not any(paying):
             return values, None
-        # Between the last recall before the first that pays, and that one, in per cent.
+        # Between the last recall that does not pay off and the first that does, in per cent.
         bounds = [1, *(round(100 * recall) for recall in RECALLS)]
         low, high = bounds[paying.index(True) : paying.index(True) + 2]
         more = smallest(lambda more: judged(Synthetic((low + more) / 100, extra)).pays(price), high - low)
@@ -119,7 +120,7 @@ def break_even(workload: Workload, setup: Setup, *, price: float, progress: Prog
 
 
 def _judged(workload: Workload, setup: Setup, prefetchers: Sequence[Prefetcher]) -> Callable[[Prefetcher], AheadValue]:
-    """A function of one predictor, once it is known that all of these can be had."""
+    """A function of one predictor; raises BadInput first if any of these is impossible."""
     for prefetcher in prefetchers:
         replace(setup, prefetch=prefetcher)
     without = replay(workload, replace(setup, prefetch=NoPrefetch())).counts.total()["misses"]

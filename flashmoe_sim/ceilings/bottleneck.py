@@ -12,7 +12,7 @@ from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.work import Work, decoded, tokens_of
 
-# What each kind of bottleneck is made of.
+# The costs in each kind of bottleneck.
 FREED = {
     "read": (
         "chunk_s",
@@ -35,14 +35,14 @@ class Bottleneck:
     """The kind of cost that holds a run back, and the decode speed without each kind.
 
     kind: `compute` if a run without it gains at least as much as a run whose misses are free; otherwise `read`, `cpu`
-        or `upload`, whichever gains most; `none` if no run gains. A miss costs several of them, so these stand
-        together against what a hit costs.
+        or `upload`, whichever gains most; `none` if no run gains. A miss causes several of these costs, so together
+        they are compared with the cost of a hit.
     `read`: demand reads and prefetches, from storage or the page cache.
-    `cpu`: misses that the CPU computes where they lie.
+    `cpu`: misses that the CPU computes in place.
     `upload`: uploads, installs, and the extra time of a first fill.
-    `compute`: dense layers, experts and finding slots, which hits take too.
-    tok_s: decode speed. free_tok_s: without each kind. free_misses_tok_s: without all that a miss costs. All are
-        infinite if nothing else takes time.
+    `compute`: dense layers, experts and slot lookups, which hits need too.
+    tok_s: decode speed. free_tok_s: without each kind. free_misses_tok_s: without all costs of misses. All are infinite
+        if nothing else takes time.
     """
 
     kind: str
@@ -52,7 +52,7 @@ class Bottleneck:
 
 
 def bottleneck(work: Work, costs: Costs, execution: ExecutionModel) -> Bottleneck:
-    """Run the decoded steps again, with the costs of each kind taken away in turn."""
+    """Run the decoded steps again, without the costs of each kind in turn."""
     work = decoded(work)
     tokens = tokens_of(work)
 
@@ -69,11 +69,11 @@ def bottleneck(work: Work, costs: Costs, execution: ExecutionModel) -> Bottlenec
 
 
 def without(costs: Costs, *kinds: str) -> Costs:
-    """The costs, with every cost of these kinds of FREED at 0."""
+    """The costs, with every cost of these kinds of FREED set to 0."""
     free: dict[str, Any] = {name: 0.0 * np.asarray(getattr(costs, name)) for kind in kinds for name in FREED[kind]}
     return replace(costs, **free)
 
 
 def speed_of(tokens: int, seconds: float) -> float:
-    """Tokens a second; infinite where they take no time."""
+    """Tokens a second; infinite if they take no time."""
     return tokens / seconds if seconds else np.inf

@@ -1,4 +1,4 @@
-"""Is it the policy or the working set? Every question about one setup, and one verdict."""
+"""Is it the policy or the working set? All questions about one setup, and one verdict."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis(InNotebook):
-    """What one setup misses on one trace, and why; None where a question has no answer.
+    """What one setup misses on one trace, and why; None if a question has no answer.
 
     trace, policy, contract, scope, bank: what was diagnosed. hit_rate: hits / requests.
-    cliff: only for one bank for all layers. lookahead: None where the policy leaves min:forced nothing to gain.
+    cliff: only for one bank for all layers. lookahead: None if the policy leaves min:forced nothing to gain.
     """
 
     trace: str
@@ -73,16 +73,16 @@ class Diagnosis(InNotebook):
         return polars.DataFrame({"cause": list(causes), "misses": list(causes.values())})
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as nested dictionaries, as `sim diagnose --json` prints it."""
+        """The same as nested dictionaries, as printed by `sim diagnose --json`."""
         return asdict(self)
 
 
 def diagnose(workload: Workload, setup: Setup, *, seed: int = 1) -> Diagnosis:
-    """Say what `setup` misses on the workload, and what would help.
+    """Explain what `setup` misses on the workload, and what would help.
 
-    A pooled policy has one bank for all layers, whatever the scope says.
+    A pooled policy has one bank for all layers, whatever the scope.
     seed: of the null traces.
-    Raises BadInput for a setup with a predictor, or whose bank does not fit the model or hold the largest call.
+    Raises BadInput for a setup with a predictor, or with a bank that does not fit the model or hold the largest call.
     """
     if not isinstance(setup.prefetch, NoPrefetch):
         raise BadInput(f"predictor {setup.prefetch.name}: a diagnosis is of a policy alone; leave the predictor out")

@@ -17,7 +17,7 @@ from flashmoe_sim.timeline.work import OF_READS_AHEAD, Work, decoded, tokens_of
 
 @dataclass(frozen=True)
 class Floor:
-    """resource: the one that is busy longest. tok_s: decode speed if all others worked under it, with nothing awaited.
+    """resource: the one that is busy longest. tok_s: decode speed if all other work were hidden behind it.
 
     busy_ms_per_token: of compute, cold_lane (the CPU beside a GPU), storage, page_cache, link and host.
     """
@@ -28,11 +28,11 @@ class Floor:
 
 
 def floor_of(work: Work, costs: Costs, execution: ExecutionModel) -> Floor:
-    """How busy the decoded steps keep each resource.
+    """How long the decoded steps keep each resource busy.
 
-    Storage and page cache take what reads take at their best, with as many in flight as that needs, whereas in the
-    run a read alone in flight may leave storage idle. Of what is read ahead in the background only what is used has to
-    be moved. What reads take of the memory that computing needs is not in it.
+    Reads from storage and page cache count at their best rate, with as many in flight as that takes; in the run, a
+    single read in flight may not use all of it. Of the experts read ahead in the background, only the used ones count.
+    The memory bandwidth that reads take from computing is not included.
     """
     work = decoded(work)
     if execution.in_background:
@@ -61,7 +61,7 @@ def floor_of(work: Work, costs: Costs, execution: ExecutionModel) -> Floor:
 
 
 def _best_read_s(chunks: NDArray[np.int32], service_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Seconds of reading one expert where as many reads are in flight as is best, f64 [rows].
+    """Seconds to read one expert with the best number of reads in flight, f64 [rows].
 
     chunks: i32 [rows] or [rows, families]. service_s: f64 [*chunks, lanes].
     """

@@ -1,4 +1,4 @@
-"""How much of what a policy misses, `min` in the same banks does not."""
+"""How many of a policy's misses `min` avoids in the same banks."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from flashmoe_sim.residency.workload import Workload
 class Gap:
     """From a policy to `min`, in misses of the same calls and banks, and in points of hit rate.
 
-    contract: what `policy` was counted under: that of the setup, but `protected` where that is `runtime`, so that slot
-        aliasing is no part of the gap. optimum_contract: what `forced` and `minimum` were counted under.
-    policy: misses of the policy. Where it loads experts without a miss (before the run, or between steps), each counts
-        as one when it is first hit: `loaded_ahead` of them are in `policy`.
+    contract: under which `policy` was counted: the setup's, but `protected` instead of `runtime`, so that slot aliasing
+        is not part of the gap. optimum_contract: under which `forced` and `minimum` were counted.
+    policy: misses of the policy. An expert that it loads without a miss (before the run, or between steps) counts as a
+        miss when it is first hit: `policy` includes `loaded_ahead` of them.
     forced, minimum: misses of min:forced and of min with bypass.
-    victim_choice: policy - forced, what the best victims would save. Negative where a policy that declines to admit
-        gains more by that than its victims cost.
-    admission: forced - minimum, what declining to admit would save on top.
+    victim_choice: policy - forced, the savings from the best victims. Negative if a policy gains more by declining to
+        admit than its victims cost.
+    admission: forced - minimum, the additional savings from declining to admit.
 
-    None: where the optimum is not known (a bank in bytes that experts of different sizes share).
+    None: if the optimum is not known (a bank in bytes that experts of different sizes share).
     """
 
     contract: str
@@ -41,7 +41,7 @@ class Gap:
 
 
 def gap_to_min(workload: Workload, own: Replay) -> Gap:
-    """Compare with `min` what `own` counted; a policy that does not evict must have been recorded."""
+    """Compare the counts of `own` with `min`; a policy that does not evict must have been recorded."""
     setup, total = own.setup, own.counts.total()
     ahead = loaded_ahead(workload, own)
     contract = setup.contract
@@ -70,7 +70,7 @@ def gap_to_min(workload: Workload, own: Replay) -> Gap:
 
 
 def loaded_ahead(workload: Workload, own: Replay) -> int:
-    """Experts that were loaded without a miss and then hit: before their first use, or between steps."""
+    """The number of experts loaded without a miss, before their first use or between steps, and then hit."""
     if isinstance(own.setup.policy, EvictingPolicy):
         return 0
     assert own.hit is not None, "a policy that does not evict must be recorded"

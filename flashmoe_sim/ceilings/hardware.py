@@ -33,7 +33,7 @@ CHANGES: dict[str, Mapping[str, float]] = {
 
 @dataclass(frozen=True)
 class Move:
-    """A speed that a change leads to. gain: over the speed of the setup as asked, 0.1 for 10 %."""
+    """The speed after a change. gain: over the speed of the given setup, 0.1 for 10 %."""
 
     name: str
     tok_s: float
@@ -43,9 +43,9 @@ class Move:
 def hardware_moves(
     workload: Workload, own: Replay, work: Work, machine: Machine, conditions: Conditions
 ) -> tuple[Move, ...]:
-    """The speed of `own` with each change of CHANGES alone that the machine has the quantities for; the best first.
+    """The speed of `own` with each single change of CHANGES that the machine has the quantities for, the best first.
 
-    Storage of twice the bandwidth also takes half the time for each request. Memory of twice the size is page cache.
+    Storage with twice the bandwidth also takes half the time per request. Additional memory becomes page cache.
     work: of the replay on this machine.
     """
     setup = own.setup

@@ -1,4 +1,4 @@
-"""What a larger bank would do."""
+"""What a larger bank would gain."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from flashmoe_sim.residency.workload import Workload
 
 @dataclass(frozen=True)
 class LargerBank:
-    """Larger banks for the same policy under the same contract, as `--bank` takes them.
+    """Larger banks for the same policy under the same contract, as written after `--bank`.
 
-    Banks in bytes are tried in steps of one expert of every layer, rounded up to whole KiB, MiB or GiB: the largest
-    that is no more than a step. Slots by layer grow by as many in every layer.
+    Banks in bytes are tried in steps of one expert of every layer, rounded up to whole KiB, MiB or GiB, the largest
+    unit that is no more than a step. Slots by layer grow equally in every layer.
 
     full_misses: misses of a bank that holds every expert.
-    halves: the smallest bank with at most half the misses, and halves_misses: its misses. None where no bank has.
-    unaliased: the smallest bank without aliased references. None where there are none now.
+    halves: the smallest bank with at most half the misses, and halves_misses: its misses. None if there is no such
+    bank.
+    unaliased: the smallest bank without aliased references. None if there are none now.
 
-    Both are found by doubling and then bisection. That is exact where a larger bank never misses more (lru, static,
+    Both are found by doubling and then bisection. That is exact if a larger bank never misses more (lru, static,
     min); otherwise (fifo; aliasing) a smaller one may do as well.
     """
 
@@ -34,7 +35,7 @@ class LargerBank:
 
 
 def larger_bank(workload: Workload, own: Replay) -> LargerBank:
-    """Look for larger banks than that of `own`, up to one that holds every expert."""
+    """Look for banks larger than `own`'s, up to one that holds every expert."""
     banks = _larger_banks(workload, own.setup)
 
     @cache
@@ -55,7 +56,7 @@ def larger_bank(workload: Workload, own: Replay) -> LargerBank:
 
 
 def _larger_banks(workload: Workload, setup: Setup) -> list[Bank]:
-    """All larger banks of use, ascending; the last holds every expert."""
+    """All useful larger banks, ascending; the last holds every expert."""
     n_experts, bank = workload.n_experts, setup.bank
     if bank.by_layer:
         now = [(layer, slots, n) for (layer, slots), n in zip(bank.by_layer, n_experts, strict=True)]

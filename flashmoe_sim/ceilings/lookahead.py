@@ -18,8 +18,8 @@ from flashmoe_sim.residency.workload import Workload
 class Lookahead:
     """The lookahead that closes half the gap between a policy and min:forced.
 
-    steps: of the model: min within the next so many steps, LRU beyond them; 0 is LRU. misses: with that lookahead.
-    contract: what it was counted under.
+    steps: min within that many steps of the model, LRU beyond them; 0 is LRU. misses: with that lookahead.
+    contract: under which it was counted.
 
     It is found by doubling and then bisection. More lookahead is not always better, so fewer steps may do as well.
     """
@@ -30,7 +30,7 @@ class Lookahead:
 
 
 def half_gap(workload: Workload, setup: Setup, gap: Gap) -> Lookahead | None:
-    """The lookahead that closes half the gap; None where there is no gap, or where it is not known."""
+    """The lookahead that closes half the gap; None if there is no gap, or it is unknown."""
     if gap.forced is None or gap.policy <= gap.forced:
         return None
     target = (gap.policy + gap.forced) / 2

@@ -18,10 +18,12 @@ from flashmoe_sim.trace.routing import RoutingTrace
 class Nulls:
     """Hit rates of the same setup on the trace and on its null traces (`flashmoe_sim.trace.nulls`).
 
-    closed_form: slots over experts, weighted by the requests of each layer: what any policy that does not know the
-        future hits of the uniform null once its bank is full. None for one bank for all layers, where it does not hold.
+    closed_form: slots over experts, weighted by the requests of each layer: the hit rate on the uniform null of any
+        policy without knowledge of the future, once its bank is full. None for one bank for all layers, where it does
+        not hold.
     popularity_points: shuffled - uniform; recency_points: trace - shuffled; in points of hit rate.
-    experts_known: whether the number of experts is, or was guessed from the largest id; the uniform null draws on it.
+    experts_known: whether the number of experts is known, or inferred from the largest id; the uniform null depends on
+        it.
     """
 
     seed: int
@@ -36,7 +38,7 @@ class Nulls:
 
 
 def nulls_of(workload: Workload, setup: Setup, *, hit_rate: float, seed: int) -> Nulls:
-    """Replay `setup`, which hits `hit_rate` of the trace, on its null traces."""
+    """Replay `setup`, whose hit rate on the trace is `hit_rate`, on the null traces."""
 
     def hit_rate_of(null: RoutingTrace) -> float:
         return float(replay(Workload(null, workload.geometry), setup).counts.total()["hit_rate"])

@@ -12,9 +12,9 @@ from flashmoe_sim.residency.workload import Workload
 
 
 def ceiling_setup(workload: Workload, setup: Setup) -> Setup | None:
-    """The setup of the best any policy could do in the same banks: min with bypass, with requests of the same meaning.
+    """The setup of the best possible policy in the same banks: min with bypass, with requests of the same meaning.
 
-    None for a bank in bytes that experts of different sizes share, for which no fast way to the optimum is known.
+    None for a bank in bytes shared by experts of different sizes, for which no fast way to the optimum is known.
     """
     if not setup.bank.in_slots and shared_by_unequal_experts(workload, setup):
         return None
@@ -29,17 +29,17 @@ def shared_by_unequal_experts(workload: Workload, setup: Setup) -> bool:
 def comparable_setup(setup: Setup, policy: Policy) -> Setup:
     """The setup that counts `policy` for comparison with `setup`.
 
-    It is event-atomic, which takes calls of any size, or sequential where `setup` is, so that requests mean the same.
+    It is event-atomic, which accepts calls of any size, or sequential if `setup` is, so that requests mean the same.
     """
     contract = "sequential" if setup.contract == "sequential" else "atomic"
     return replace(setup, policy=policy, contract=contract, prefetch=NoPrefetch())
 
 
 def optimum_known(workload: Workload, setup: Setup) -> bool:
-    """Whether `min` in these banks bounds what the policy of `setup` can hit.
+    """Whether `min` in these banks bounds the hits of `setup`'s policy.
 
-    It does not where experts of different sizes share a bank of bytes; nor for a pooled policy, which measures a bank
-    of slots in bytes too.
+    It does not if experts of different sizes share a bank in bytes, nor for a pooled policy, which measures even a bank
+    of slots in bytes.
     """
     in_bytes = not setup.bank.in_slots or setup.policy.pooled
     return not (in_bytes and shared_by_unequal_experts(workload, setup))

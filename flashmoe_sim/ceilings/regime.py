@@ -1,4 +1,4 @@
-"""How much of the bank one call, or one token, takes up."""
+"""How much of the bank one call, or one token, needs."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from flashmoe_sim.residency.workload import Workload
 
 @dataclass(frozen=True)
 class Regime:
-    """Demand over bank, and the token cycle beside the banks.
+    """Demand over bank, and the token cycle compared with the banks.
 
     demand: `call`, the distinct experts of a call over the slots of its layer; or `step`, those of all calls of a step
-        over one bank for all layers. In bytes where the bank is.
+        over one bank for all layers. In bytes if the bank is in bytes.
     demand_over_bank_p50, demand_over_bank_p99: quantiles over the calls with tokens, or the steps. share_over: share of
         them above 1.
-    top_k: experts a token uses in each layer: of the trace, else of the model, else of the widest token; 0: unknown.
-    token_cycle_slots, token_cycle_bytes: what one token asks for: top_k experts of every layer.
-    bank_slots, bank_bytes: what the banks hold altogether; None where they are in the other unit, or nothing tells.
+    top_k: experts per token in each layer: from the trace, else the model, else the widest token; 0: unknown.
+    token_cycle_slots, token_cycle_bytes: what one token requests: top_k experts of every layer.
+    bank_slots, bank_bytes: what the banks hold in total; None if they are in the other unit, or it is unknown.
     """
 
     demand: str
@@ -43,12 +43,13 @@ class Regime:
 
 @dataclass(frozen=True)
 class Cliff:
-    """One bank for all layers beside the token cycle, in slots or in bytes, whichever the bank is in.
+    """One bank for all layers compared with the token cycle, in slots or in bytes, like the bank.
 
-    bank, cycle: what the bank holds, and what one token asks for. enough: the bank that holds it, as `--bank` takes it.
+    bank, cycle: what the bank holds, and what one token requests. enough: the bank that holds a cycle, as written after
+    `--bank`.
     lru_hits_from: the smallest bank in which LRU can hit anything in steps that call every layer. Between two uses of
         an expert lie all experts of the other layers, so in a smaller one it hits exactly nothing.
-    layer_hit_rate: of the same policy in a bank for each layer with the same memory; None where that is too little.
+    layer_hit_rate: of the same policy with the same memory in a bank per layer; None if that is too little memory.
     """
 
     bank: int
@@ -59,7 +60,7 @@ class Cliff:
 
     @property
     def below(self) -> bool:
-        """Whether the bank does not hold what one token asks for."""
+        """Whether the bank does not hold what one token requests."""
         return self.bank < self.cycle
 
 
@@ -84,7 +85,7 @@ def regime_of(workload: Workload, setup: Setup) -> Regime:
 
 
 def cliff_of(workload: Workload, setup: Setup) -> Cliff | None:
-    """One bank for all layers beside the token cycle; None for a bank of each layer, or where top-k is not known."""
+    """One bank for all layers compared with the token cycle; None for a bank per layer, or if top-k is unknown."""
     top_k = _top_k(workload)
     if setup.scope == "layer" or not top_k:
         return None
@@ -106,7 +107,7 @@ def cliff_of(workload: Workload, setup: Setup) -> Cliff | None:
 
 
 def _demand(pool: Pool, bank: Capacity, setup: Setup) -> NDArray[np.float64]:
-    """What each call with tokens of a layer, or each step of all layers, asks for, over what the bank holds."""
+    """The demand of each call with tokens of a layer, or each step of all layers, over what the bank holds."""
     asked = pool.requests * _size_by_row(pool, bank)[pool.row]
     if setup.scope == "global":
         _, step = np.unique(pool.step[:-1], return_inverse=True)
@@ -115,14 +116,14 @@ def _demand(pool: Pool, bank: Capacity, setup: Setup) -> NDArray[np.float64]:
 
 
 def _size_by_row(pool: Pool, bank: Capacity) -> NDArray[np.int64]:
-    """What an expert of each of the pool's layers takes up, by the layer's place in `trace.layers`; i64."""
+    """The size of an expert in each of the pool's layers, by the layer's place in `trace.layers`; i64."""
     size = np.zeros(int(pool.key_row.max()) + 1, np.int64)
     size[pool.key_row] = bank.size
     return size
 
 
 def _top_k(workload: Workload) -> int:
-    """Experts that a token uses in a layer: as recorded, else as the model has it, else the most any token has."""
+    """Experts per token in a layer: as recorded, else the model's, else the most of any token."""
     trace = workload.trace
     known = trace.top_k or (workload.geometry.top_k if workload.geometry else 0)
     told = (trace.n_tokens > 0) & (np.diff(trace.offset) % np.maximum(trace.n_tokens, 1) == 0)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 
 def smallest(enough: Callable[[int], bool], most: int) -> int | None:
-    """The smallest of 0..most that is enough, by doubling and then bisection; None where `most` is not.
+    """The smallest of 0..most that is enough, by doubling and then bisection; None if `most` is not.
 
-    Exact where more is always enough too. Otherwise what is found is enough, but something smaller may be as well.
+    Exact if every larger number is also enough. Otherwise the result is enough, but a smaller number may be, too.
     """
     if most < 0:
         return None

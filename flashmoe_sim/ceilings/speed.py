@@ -1,4 +1,4 @@
-"""How fast a run could be at best on a machine, and what holds it back: ceilings in reads, bytes and seconds."""
+"""How fast a run could be on a machine, and what holds it back: ceilings in reads, bytes and seconds."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ PREFETCHED = ", prefetched"
 
 @dataclass(frozen=True)
 class Ceiling:
-    """One way the run could go. meaning: one sentence.
+    """A bound on the run. meaning: one sentence.
 
-    reads_per_token, bytes_per_token: experts brought to where they are computed, for misses and ahead of time, and
-        their bytes; per token of the workload. Misses that the CPU computes where they lie in RAM are not among them.
+    reads_per_token, bytes_per_token: experts brought to where they are computed, on misses and ahead of time, and their
+        bytes; per token of the workload. Misses that the CPU computes in place in RAM are not included.
     tok_s: decode speed; tok_s_lo, tok_s_hi: its 90 % interval. ms_per_token: 1000 / tok_s.
     """
 
@@ -66,8 +66,8 @@ class Ceiling:
 class Ceilings(InNotebook):
     """The ceilings of one setup on one machine, `this` first, and the verdict.
 
-    notes: of rows that are missing, why; of `stock`, whether it fits. floor: of every resource how long it is busy.
-    part_ms_per_token: of `this`, the parts of a token's time by timeline.names.PARTS.
+    notes: why rows are missing, and whether `stock` fits. floor: how long each resource is busy.
+    part_ms_per_token: the parts of a token's time in `this`, by timeline.names.PARTS.
     """
 
     trace: str
@@ -85,7 +85,7 @@ class Ceilings(InNotebook):
     notes: tuple[str, ...]
 
     def row(self, name: str) -> Ceiling | None:
-        """The row of this name; None where there is none."""
+        """The row of this name; None if there is none."""
         return next((row for row in self.rows if row.name == name), None)
 
     @property
@@ -94,13 +94,13 @@ class Ceilings(InNotebook):
         return f"{self.trace} on {self.machine}: {setup}. {self.verdict.text}"
 
     def table(self) -> polars.DataFrame:
-        """A row for each ceiling."""
+        """One row per ceiling."""
         import polars
 
         return polars.DataFrame([asdict(row) for row in self.rows])
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as nested dictionaries, as `sim ceilings --json` prints it."""
+        """The same as nested dictionaries, as printed by `sim ceilings --json`."""
         return asdict(self)
 
 
@@ -113,12 +113,12 @@ def ceilings(
     lookahead: int = 16,
     progress: Callable[[int, int], None] | None = None,
 ) -> Ceilings:
-    """Say how fast `setup` runs on the machine, how fast it could, and what keeps it from that.
+    """How fast `setup` runs on the machine, how fast it could run, and what holds it back.
 
     lookahead: steps that the row `lookahead-W` sees. Every setup is replayed once.
-    progress: called after each row with how many are done, and of how many.
+    progress: called after each row with the number done and the total.
     Raises BadInput for a bank that does not fit the trace or the machine, for a machine that lacks what the execution
-    model needs, and where sizes or tokens are not known.
+    model needs, and if sizes or tokens are not known.
     """
     resident = replace(conditions, execution=Resident())
     free = costs_of(workload, setup, machine, resident)
@@ -137,7 +137,7 @@ def ceilings(
     others = list(_others(workload, setup, conditions, lookahead, notes))
     for other in others:
         if progress is not None:
-            progress(len(rows), len(others) + 5)  # the floor and the hardware take a row's time, too
+            progress(len(rows), len(others) + 5)  # the floor and the hardware each take a row's time too
         if other.setup != last.setup:
             last = replay(workload, other.setup, record=True)
         rows.append(_row(workload, machine, other.name, other.meaning, last, other.conditions)[0])
@@ -165,7 +165,7 @@ def ceilings(
 
 
 def all_hits(own: Replay) -> Replay:
-    """The same calls with every request a hit, and nothing read ahead."""
+    """The same calls with only hits, and nothing read ahead."""
     assert own.stream is not None
     assert own.hit is not None
     stream = own.stream
@@ -196,7 +196,7 @@ class _Other(NamedTuple):
 def _others(
     workload: Workload, setup: Setup, conditions: Conditions, lookahead: int, notes: list[str]
 ) -> Iterator[_Other]:
-    """The setups with an oracle or an optimum; of one that cannot be, why goes to the notes."""
+    """The setups with an oracle or an optimum; if one is impossible, the reason goes to the notes."""
     overlapped = replace(conditions, execution=OverlapPrefetch())
     try:
         oracle = replace(setup, prefetch=Oracle1())
@@ -227,7 +227,7 @@ def _others(
 
 
 def _stock(workload: Workload, machine: Machine, conditions: Conditions, notes: list[str]) -> str:
-    """What `stock` means; whether it fits goes to the notes."""
+    """The meaning of `stock`; whether it fits goes to the notes."""
     assert workload.geometry is not None
     dense_bytes = weights_of(workload, conditions).total_dense_bytes
     budget = MemoryBudget.of(machine, dense_bytes=dense_bytes, kv_bytes=conditions.kv_bytes)
@@ -277,7 +277,7 @@ def _brought_in(work: Work, execution: ExecutionModel) -> NDArray[np.int64]:
 def _floor_row(
     workload: Workload, machine: Machine, this: Ceiling, timed: Timed, setup: Setup, conditions: Conditions
 ) -> tuple[Ceiling, Floor]:
-    """The floor of `this`, with the interval that the machine's numbers give it."""
+    """The floor of `this`, with the interval from the machine's numbers."""
     floor = floor_of(timed.work, timed.costs, conditions.execution)
     some = last_steps(timed.work, INTERVAL_STEPS)
 

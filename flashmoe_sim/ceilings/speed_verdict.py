@@ -1,4 +1,4 @@
-"""What holds a run back and what would help, in a sentence."""
+"""What holds a run back and what would help, in one sentence."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ WORDS = {
 class SpeedVerdict:
     """kind: read, cpu, upload, compute or none, as bottleneck.py defines them. text: a sentence with the numbers.
 
-    free_tok_s: the speed without each kind of cost; free_misses_tok_s: without all that a miss costs. Both are
-        infinite if nothing else takes time.
-    ceilings: all-hit, oracle-prefetch overlapped and min, what gains most first. hardware: each change of the machine
-        alone, what gains most first.
+    free_tok_s: the speed without each kind of cost; free_misses_tok_s: without all costs of misses. Both are infinite
+        if nothing else takes time.
+    ceilings: all-hit, oracle-prefetch overlapped and min, the largest gain first. hardware: each single change of the
+        machine, the largest gain first.
     """
 
     kind: str
@@ -41,9 +41,9 @@ class SpeedVerdict:
 def speed_verdict(
     held: Bottleneck, tok_s: float, ceilings: Mapping[str, float], hardware: tuple[Move, ...]
 ) -> SpeedVerdict:
-    """Judge by the bottleneck, the speeds of the named ceilings, and what changes of the machine lead to.
+    """Judge by the bottleneck, the speeds of the named ceilings, and the speeds after changes of the machine.
 
-    tok_s: the speed of the setup as asked.
+    tok_s: the speed of the given setup.
     """
     moves = [Move(name, speed, speed / tok_s - 1) for name, speed in ceilings.items()]
     moves.sort(key=lambda move: -move.tok_s)

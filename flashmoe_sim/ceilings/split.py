@@ -1,4 +1,4 @@
-"""What each miss is due to."""
+"""The cause of each miss."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class MissSplit:
     """misses = compulsory + capacity + policy + conflict - loaded_ahead, exactly.
 
     compulsory: first uses of an expert in its layer; every bank that starts empty misses them.
-    capacity: what min with bypass misses beyond those: no policy in these banks avoids them.
-    policy: what the policy misses beyond min, by its choice of victims and of what to admit (`Gap` has the two parts);
-        counted under `protected` where the setup is under `runtime`.
-    conflict: what slot aliasing changes: misses under `runtime` less those under `protected`. Negative where aliasing
+    capacity: further misses of min with bypass: no policy in these banks avoids them.
+    policy: misses of the policy beyond min's, by its choice of victims and of what to admit (`Gap` has the two parts);
+        counted under `protected` if the setup is under `runtime`.
+    conflict: the effect of slot aliasing: misses under `runtime` less those under `protected`. Negative if aliasing
         hides more misses than it causes: an aliased request counts as a hit. 0 under the other contracts.
     aliased_refs: requests that counted as hits in a slot already given to another expert of their call.
-    loaded_ahead: experts that a policy loaded without a miss, before the run or between steps, and then hit.
+    loaded_ahead: experts that the policy loaded without a miss, before the run or between steps, and then hit.
 
-    capacity, policy: None where the optimum is not known; together they are misses - compulsory - conflict +
+    capacity, policy: None if the optimum is not known; together they are misses - compulsory - conflict +
     loaded_ahead.
     """
 
@@ -38,7 +38,7 @@ class MissSplit:
 
 
 def split_misses(workload: Workload, own: Replay, gap: Gap) -> MissSplit:
-    """Split the misses that `own` counted; `gap` is its distance to `min`."""
+    """Split the misses of `own`; `gap` is its distance to `min`."""
     total = own.counts.total()
     compulsory = sum(int(np.count_nonzero(pool.requests_by_key)) for pool in workload.layer_pools)
     return MissSplit(

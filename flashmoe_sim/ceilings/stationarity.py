@@ -1,4 +1,4 @@
-"""Whether what is popular early is popular later."""
+"""Whether the experts that are popular early stay popular."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from flashmoe_sim.trace.cut import cut
 class Stationarity:
     """Hit rates on the second half of the steps.
 
-    policy: `static` for a bank of each layer, `static:global` for one for all. contract: what LRU was counted under.
-    profile: of the experts that `policy` chooses by the first half. hindsight: of those it chooses by the second.
-        Either set is resident before the half begins, and loading it is no miss.
+    policy: `static` for a bank per layer, `static:global` for one for all layers. contract: under which LRU was
+    counted.
+    profile: the hit rate of the experts that `policy` chooses by the first half. hindsight: of the experts that it
+        chooses by the second half. Either set is resident before the half begins, and loading it is not a miss.
     lru_empty: of LRU with a bank that is empty when the half begins. lru_warm: with the bank as the first half left it.
-    overlap: share of the experts chosen by the second half that are chosen by the first too.
+    overlap: share of the experts chosen by the second half that the first half also chooses.
     """
 
     policy: str
@@ -39,7 +40,7 @@ class Stationarity:
 
 
 def stationarity_of(workload: Workload, setup: Setup) -> Stationarity | None:
-    """Compare the halves of the trace in the banks of `setup`; None where a half lacks calls of some layer."""
+    """Compare the halves of the trace in the banks of `setup`; None if a half lacks calls of some layer."""
     trace = workload.trace
     steps = np.unique(trace.steps)
     if len(steps) < 2:
@@ -55,7 +56,7 @@ def stationarity_of(workload: Workload, setup: Setup) -> Stationarity | None:
     requests = max(later["requests"], 1)
     kept, chosen, both = 0, 0, 0
     for pool, early, late in zip(halves[1].pools(setup.scope), first.contents, second.contents, strict=True):
-        repeats = setup.contract == "sequential"  # where each reference is a request
+        repeats = setup.contract == "sequential"  # in which each reference is a request
         asked = np.bincount(pool.key, minlength=pool.keys) if repeats else pool.requests_by_key
         kept += int(asked[early].sum())
         chosen += len(late)

@@ -22,15 +22,14 @@ class Verdict:
 
     `none`: nothing is missed.
     `aliasing`: 1 % of the requests or more are aliased.
-    `cliff`: one bank for all layers holds less than a token cycle, and the same policy hits more than twice as much in
-        banks of each layer of the same memory.
-    `first-uses`: at least half of the misses are compulsory. As below, those that aliasing changes are left out, and
-        what was loaded ahead counts as missed.
-    `unknown`: the optimum is not known.
+    `cliff`: one bank for all layers holds less than a token cycle, and the same policy hits more than twice as much
+        with the same memory in banks per layer.
+    `first-uses`: at least half of the misses are compulsory. Here and below, misses changed by aliasing are left out,
+        and experts loaded ahead count as missed. `unknown`: the optimum is unknown.
     `policy`, `working-set`: at least half are the policy's, or capacity.
     `mixed`: no part has half.
 
-    If a bank has aliased references, the text of any verdict ends with them.
+    If the bank has aliased references, the text of any verdict ends with them.
     """
 
     kind: str
@@ -46,7 +45,7 @@ def verdict_of(
     larger: LargerBank,
     lookahead: Lookahead | None,
 ) -> Verdict:
-    """Judge by the numbers of all questions; total: the counts of the setup."""
+    """Judge by the answers to all questions; total: the counts of the setup."""
     if not split.misses:
         return Verdict("none", "Nothing is missed.")
     kind, text = _cause(setup, split, gap, larger, lookahead)

@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     "--least",
     type=click.IntRange(1),
     metavar="N",
-    help="Fewest slots of a layer; default: the experts of a token.",
+    help="Fewest slots of a layer; default: the experts per token.",
 )
 @asks("machine", *CONDITIONS)
 @model_option
 @lenient_option
 @json_option
 def command(trace: str, least: int | None, model: str | None, lenient: bool, as_json: bool, **asked: Any) -> None:
-    """Share a bank's memory among the layers so that the fewest bytes of TRACE are missed.
+    """Distribute a bank's memory over the layers so that TRACE misses the fewest bytes.
 
-    The last line is the value for `sim replay --bank`. No engine of `sim system list` has slots by layer, so this is
-    the gain of a patch. --machine adds the gain in decode speed.
+    The last line is the value for `sim replay --bank`. No engine of `sim system list` supports slots by layer, so this
+    is what a patch would gain. --machine adds the gain in decode speed.
 
     TRACE is a file, or a name from `sim trace catalog`.
 

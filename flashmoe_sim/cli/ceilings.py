@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     default=16,
     show_default=True,
     metavar="W",
-    help="Steps that the row lookahead-W sees ahead.",
+    help="Steps that the row lookahead-W looks ahead.",
 )
 @lenient_option
 @json_option

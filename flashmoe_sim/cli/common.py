@@ -1,4 +1,4 @@
-"""What several verbs share: JSON and tables on stdout, messages on stderr."""
+"""Shared by the verbs: JSON and tables on stdout, messages on stderr."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from flashmoe_sim.io.errors import SimError
 from flashmoe_sim.io.printable import UNPRINTABLE, printable
 
 INTERRUPTED, TERMINATED = 130, 143
-KEPT_WHOLE = 20  # letters of a word that a table does not break, such as a name
+KEPT_WHOLE = 20  # letters of a word, such as a name, that a table does not break
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
-force_option = click.option("--force", is_flag=True, help="Overwrite what is already there.")
+force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")
 lenient_option = click.option(
     "--lenient", is_flag=True, help="Skip malformed lines and count them, instead of stopping."
 )
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, if it ends a verb in order."""
+    """SIGTERM, for a verb that stops in order."""
 
 
 class Interrupted(SimError):
@@ -39,12 +39,12 @@ class Interrupted(SimError):
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Make SIGTERM end the block as Ctrl-C does, with the exit code 143."""
+    """Make SIGTERM end the block like Ctrl-C, with the exit code 143."""
 
     def terminate(*_: object) -> None:
         raise Terminated
 
-    if threading.current_thread() is not threading.main_thread():  # which alone gets signals
+    if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
         yield
         return
     before = signal.signal(signal.SIGTERM, terminate)
@@ -55,9 +55,9 @@ def stoppable() -> Iterator[None]:
 
 
 def print_json(document: dict[str, Any] | list[Any], *, on_one_line: bool = False) -> None:
-    """One JSON document on stdout, keys in the order given; what is not printable in it becomes JSON's own escapes.
+    """One JSON document on stdout, with keys in the given order; unprintable characters become JSON escapes.
 
-    An object says the program's version last. A list has no place for it.
+    An object ends with the program's version. A list has no place for it.
     """
     import orjson
 
@@ -75,7 +75,7 @@ def print_json(document: dict[str, Any] | list[Any], *, on_one_line: bool = Fals
 
 
 def _without_halves(value: Any) -> Any:
-    """The document with U+FFFD for each half character of its texts, which JSON cannot hold."""
+    """The document with U+FFFD for each half character in its texts, which JSON cannot represent."""
     if isinstance(value, dict):
         return {key: _without_halves(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -98,9 +98,9 @@ def print_table(
 ) -> None:
     """A table as wide as the terminal; `columns` are (heading, "left" or "right"), all headings empty for none.
 
-    If it is tight, the columns move together; then those with the headings `dispensable` are left out, the first of
-    them first, and the caption names them; then text on the left is broken between words. No name is broken: a terminal
-    narrower than the names wraps the lines itself.
+    If space is tight, the columns move together; then the `dispensable` headings are left out in order, and the caption
+    names them; then left-aligned text is broken between words. Names are never broken: a terminal narrower than the
+    names wraps the lines itself.
     """
     from rich import box
     from rich.console import Console
@@ -130,7 +130,7 @@ def print_table(
         show_header=headed,
         show_edge=False,
         pad_edge=False,
-        padding=(0, gap - headed, 0, 0),  # a box adds a space of its own
+        padding=(0, gap - headed, 0, 0),  # a box adds its own space
     )
     words = [
         max((len(word) for cell in cells for word in cell.split() if len(word) <= KEPT_WHOLE), default=0)
@@ -164,11 +164,11 @@ def percent(share: float | None) -> str:
 
 
 def wrapped(text: str, *, indent: int = 0) -> str:
-    """The text in lines of at most 80 columns, those after the first indented."""
+    """The text in lines of at most 80 columns, indented after the first."""
     return click.wrap_text(printable(text), width=80, subsequent_indent=" " * indent)
 
 
 def message(text: str) -> None:
-    """One line on stderr; nobody there to read it, or no room for it, stops no work."""
+    """One line on stderr; a closed or full stderr does not stop the work."""
     with suppress(OSError):
         click.echo(printable(f"sim: {text}"), err=True)

@@ -34,7 +34,7 @@ WAITS = {"read": "reads", "upload": "uploads", "cpu": "the CPU", "compute": "com
 @model_option
 @asks("machine", machine={"required": True})
 @system_option("Systems, with settings: slot-bank:slots=64")
-@click.option("--best", is_flag=True, help="Each system at its best setting, not at its default one.")
+@click.option("--best", is_flag=True, help="Each system at its best setting instead of its default.")
 @click.option("--hit-rate", metavar="R", help="Instead of a trace: the hit rate of every system, 0.8 or 80%.")
 @memory_options
 @click.option(
@@ -63,8 +63,8 @@ def command(
 ) -> None:
     """Compare engines and settings on a machine, and give the flags of each.
 
-    TRACE is a file, or a name from `sim trace catalog`. Without one, a trace is made for --model, after
-    the bundled model of the nearest shape, or --hit-rate applies to all systems.
+    TRACE is a file, or a name from `sim trace catalog`. Without one, a trace is made for --model from the bundled model
+    with the nearest shape, or --hit-rate applies to all systems.
 
     \b
     Examples:  sim compare gpt-oss-120b --machine rtx-4090

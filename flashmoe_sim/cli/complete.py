@@ -1,4 +1,4 @@
-"""What Tab offers for a parameter of `sim`, by the parameter's name; heavy packages are not imported for it."""
+"""What Tab offers for a parameter of `sim`, by the parameter's name, without importing heavy packages."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from click.shell_completion import CompletionItem
 
 
 def with_names(command: click.Command) -> click.Command:
-    """The command, whose parameters, and those of commands below it, complete by `NAMES`."""
+    """The command, with its parameters and those of its subcommands completed by `NAMES`."""
     for parameter in command.params:
         if parameter.name in (*NAMES, "name") and parameter.type is click.STRING:
-            setattr(parameter, "shell_complete", MethodType(_complete, parameter))  # noqa: B010  # of this one alone
+            setattr(parameter, "shell_complete", MethodType(_complete, parameter))  # noqa: B010  # only of this one
     for below in getattr(command, "commands", {}).values():
         with_names(below)
     return command
 
 
 def _complete(parameter: click.Parameter, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-    """Names for the last part of a list with commas; files if no name fits and the parameter takes them."""
+    """Names for the last part of a list with commas; files if no name fits and the parameter accepts them."""
     name = parameter.name or ""
-    if name == "name" and ctx.parent is not None:  # of `sim policy show NAME` and its like
+    if name == "name" and ctx.parent is not None:  # of `sim policy show NAME` and the like
         name = ctx.parent.info_name or ""
     if name not in NAMES:
         return []
@@ -37,7 +37,7 @@ def _complete(parameter: click.Parameter, ctx: click.Context, incomplete: str) -
 
 
 def _literal(module: str, variable: str) -> list[str]:
-    """The keys or items of a table, from the text of a module that takes long to import."""
+    """The keys or items of a table, from the text of a module that is slow to import."""
     package, _, file = module.rpartition(".")
     tree = ast.parse(resources.files(package).joinpath(f"{file}.py").read_text("utf-8"))
     for node in tree.body:
@@ -72,7 +72,7 @@ def _traces() -> Iterable[str]:
 MACHINES = _table("flashmoe_sim.machines.table", "PRESETS")
 SYSTEMS = _table("flashmoe_sim.systems.table", "SYSTEMS")
 PREDICTORS = _table("flashmoe_sim.prefetchers.table", "PREFETCHERS")
-# By the parameter's name: what completes it, and whether a file will do as well.
+# By the parameter's name: what completes it, and whether files are accepted too.
 NAMES: dict[str, tuple[Callable[[], Iterable[str]], bool]] = {
     "policy": (_policies, False),
     "contract": (lambda: _literal("flashmoe_sim.policies.base", "ALL_CONTRACTS"), False),

@@ -19,7 +19,7 @@ WHERE = {
 @json_option
 @click.pass_context
 def command(ctx: click.Context, shell: str, as_json: bool) -> None:
-    """Print the script with which SHELL completes verbs, options and the names of what is bundled.
+    """Print the script with which SHELL completes verbs, options and bundled names.
 
     \b
     bash:  eval "$(sim completion bash)" in ~/.bashrc

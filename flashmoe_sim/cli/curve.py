@@ -45,7 +45,7 @@ KEPT = (
     "share",
     type=float,
     metavar="SHARE",
-    help="Replay this share of the layers only, and estimate the others: 0.25.",
+    help="Replay only this share of the layers, and estimate the others: 0.25.",
 )
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the draw of layers.")
 @model_option

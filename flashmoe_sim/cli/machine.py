@@ -1,4 +1,4 @@
-"""`sim machine`: the machines there are, and where each of their numbers is from."""
+"""`sim machine`: the known machines, and the source of each of their numbers."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _print_quantity(name: str, quantity: Quantity) -> None:
 
 
 def _print_reads(machine: Machine) -> None:
-    """The measured bandwidths, a line for each read size."""
+    """The measured bandwidths, one line per read size."""
     by_size: dict[float, list[str]] = {}
     for point in machine.storage.measured:
         by_size.setdefault(point.size_kib, []).append(f"{point.lanes}: {point.gb_s:.3g}")
@@ -124,7 +124,7 @@ def _print_reads(machine: Machine) -> None:
 
 
 def _decoding(machine: Machine) -> Quantity | None:
-    """Rate at which the unit that decodes streams weights."""
+    """The rate at which the computing unit streams weights."""
     unit = machine.gpu or machine.cpu
     return unit.weights_gb_s if unit else None
 

@@ -1,4 +1,4 @@
-"""`sim machine parts` and `sim machine build`: the parts there are, and a machine's file from some of them."""
+"""`sim machine parts` and `sim machine build`: the catalogue of parts, and a machine's file made from them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _document(part: Part) -> dict[str, object]:
 
 
 def _rate(part: Part) -> str:
-    """The one rate that a part is known by; a CPU's is its memory's."""
+    """The main rate of a part; a CPU's is its memory's."""
     from flashmoe_sim.machines.parts import catalogue
 
     of = catalogue()[part.memory] if part.memory else part

@@ -18,7 +18,7 @@ from flashmoe_sim.io.printable import printable
 
 
 class Verb(NamedTuple):
-    """The module whose `command` it is, and what it does, for `sim --help`."""
+    """The module with its `command`, and what it does, for `sim --help`."""
 
     module: str
     does: str
@@ -57,8 +57,8 @@ Three commands that run on bundled data:
   sim ceilings gpt-oss-120b --bank 32 --machine m3-max-48  what holds it back
 
 Your own: sim sweep TRACE --model MODEL --bank 16..256
-All verbs: sim --help; what one takes: sim VERB --help"""
-COMPLETING = "_SIM_COMPLETE"  # click's own: it is set while a shell asks what could come next
+All verbs: sim --help; options of one: sim VERB --help"""
+COMPLETING = "_SIM_COMPLETE"  # click's own: it is set while a shell asks for completions
 
 
 class Verbs(click.Group):
@@ -80,7 +80,7 @@ class Verbs(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
-        """The verbs, of which none is imported, and the options."""
+        """The verbs, without importing any, and the options."""
         from click.shell_completion import CompletionItem
 
         fitting = [name for name in self.verbs if name.startswith(incomplete)]
@@ -98,7 +98,7 @@ class Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt as stop:  # here, because click prints an empty line for one that reaches it
+        except KeyboardInterrupt as stop:  # here, because click would print an empty line
             raise Interrupted("interrupted; nothing was left half-written", stop) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None, *, command: click.Command = sim
     command: `sim` itself, or one with more verbs.
     """
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed before the start: the next file opened would take its number
+        if getattr(sys, name) is None:  # closed before the start: the next opened file would get its number
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # for as long as the process runs
     try:
         command.main(args=arguments, prog_name="sim", standalone_mode=False)
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str] | None = None, *, command: click.Command = sim
         return _fail(f"sim: {error}", error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return _fail("sim: interrupted", INTERRUPTED)
-    except BrokenPipeError:  # whoever reads stdout wants no more of it
+    except BrokenPipeError:  # the reader of stdout wants no more
         _forget_stdout()
         return 1
     except OSError as error:
@@ -153,7 +153,7 @@ def main(arguments: Sequence[str] | None = None, *, command: click.Command = sim
 
 
 def _forget_stdout() -> None:
-    """Send what is left for stdout nowhere, so that the interpreter does not stumble over it at the end."""
+    """Discard what is left for stdout, so that the interpreter does not fail on it at exit."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -165,8 +165,8 @@ def _fail(message: str, code: int) -> int:
 
 
 def entry(*, command: click.Command = sim) -> None:
-    """The console script: `main`, where even a mistake of the program is one line, unless FLASHMOE_TRACEBACK is set."""
-    os.environ.pop("MPLBACKEND", None)  # pictures go into files; a name that matplotlib does not know would stop it
+    """The console script: `main`, where even an internal error is one line, unless FLASHMOE_TRACEBACK is set."""
+    os.environ.pop("MPLBACKEND", None)  # pictures go to files; matplotlib would fail on an unknown backend
     try:
         code = main(command=command)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""`sim model`: what a model's experts cost."""
+"""`sim model`: the size of a model's experts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def command() -> None:
     type=click.IntRange(1, MAX_IO_SPLIT),
     default=4,
     show_default=True,
-    help="Chunks that one tensor of an expert is read in, as the runtime's --moe-cache-io-split.",
+    help="Chunks in which one tensor of an expert is read, like the runtime's --moe-cache-io-split.",
 )
 @json_option
 def show(spec: str, io_split: int, as_json: bool) -> None:
@@ -168,13 +168,13 @@ def _context_rows(model: ModelGeometry) -> list[tuple[str, str]]:
 
 
 def _context(attention: Attention) -> dict[str, Any]:
-    """Bytes in 16 bits: of each token more, once every window is full, and of whole contexts."""
+    """Bytes with 16-bit values: of each additional token, once every window is full, and of whole contexts."""
     contexts = {str(tokens): attention.context_bytes(tokens) for tokens in CONTEXTS}
     return {"token_bytes": attention.token_bytes(), "context_bytes": contexts}
 
 
 def _print_layers(model: ModelGeometry, io_split: int) -> None:
-    """One row for all layers that are equal."""
+    """One row for all equal layers."""
     equal: dict[Any, list[int]] = {}
     for number, layer in model.layers.items():
         equal.setdefault((layer.n_experts, *sorted(layer.family_bytes.items())), []).append(number)

@@ -13,7 +13,7 @@ from flashmoe_sim.cli.common import echo, force_option, json_option, message, pr
 
 @dataclass(frozen=True)
 class Notebook:
-    """A notebook that ships. question: its title."""
+    """A notebook that ships with the program. question: its title."""
 
     name: str
     question: str
@@ -29,15 +29,15 @@ class Notebook:
     show_default=True,
     help="Where the copies go.",
 )
-@click.option("--list", "listed", is_flag=True, help="Say what each notebook asks, and copy none.")
+@click.option("--list", "listed", is_flag=True, help="List the notebooks with their questions, and copy none.")
 @click.option("--no-open", is_flag=True, help="Only copy.")
 @force_option
 @json_option
 def command(name: str | None, folder: Path, *, listed: bool, no_open: bool, force: bool, as_json: bool) -> None:
     """Copy the notebooks, and open them in JupyterLab.
 
-    NAME is one of `sim notebook --list`, or how it begins; without it all are copied. A notebook that is there already
-    is kept, with your changes. --json copies and opens nothing.
+    NAME is one of `sim notebook --list`, or its beginning; without it all are copied. An existing notebook is kept,
+    with your changes. --json copies and opens nothing.
 
     \b
     Examples:  sim notebook
@@ -78,7 +78,7 @@ def command(name: str | None, folder: Path, *, listed: bool, no_open: bool, forc
 
 
 def notebooks(folder: Path) -> list[Notebook]:
-    """The notebooks of a folder with their titles, which the first cell begins with."""
+    """The notebooks of a folder with their titles, from the first cell."""
     found = []
     for path in sorted(folder.glob("*.ipynb")):
         first = "".join(json.loads(path.read_text("utf-8"))["cells"][0]["source"])

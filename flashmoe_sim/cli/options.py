@@ -1,4 +1,4 @@
-"""The options of the command line that say what is asked, made from the fields of Question."""
+"""The command-line options of a question, made from the fields of Question."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIELDS: dict[str, Field[Any]] = {item.name: item for item in fields(Question)}
 def asks(*names: str, several: bool = False, **changed: dict[str, Any]) -> Callable[[Any], Any]:
     """Options for these fields of Question, in this order.
 
-    several: for a verb that takes lists. changed: by field, what a verb says or requires otherwise.
+    several: for a verb that accepts lists. changed: by field, what a verb says or requires instead.
     """
 
     def decorated(function: Any) -> Any:
@@ -42,13 +42,13 @@ def _option(item: Field[Any], *, several: bool, **changed: Any) -> Callable[[Any
 
 
 def system_option(help_: str) -> Callable[[Any], Any]:
-    """Which systems."""
+    """The option for systems."""
     help_ += "; see `sim system list`."
     return click.option("--system", "systems", default="all", show_default=True, metavar="S,S", help=help_)
 
 
 def memory_options(function: Any) -> Any:
-    """What a model and its context, the engine and the system take of a machine's memories."""
+    """Options for what a model and its context, the engine and the system use of a machine's memories."""
     options = (
         asks(
             "dense",
@@ -58,9 +58,7 @@ def memory_options(function: Any) -> Any:
             context={"help": "Tokens of the context; the model gives their size; default: 4096."},
         ),
         click.option("--reserve", metavar="SIZE", help="RAM of the system and other programs; default: the machine's."),
-        click.option(
-            "--buffers", metavar="SIZE", help="Compute buffers of an engine of llama.cpp's kind; default: 1GiB."
-        ),
+        click.option("--buffers", metavar="SIZE", help="Compute buffers of an engine like llama.cpp; default: 1GiB."),
     )
     for option in reversed(options):
         function = option(function)

@@ -1,4 +1,4 @@
-"""`sim policy`: the eviction policies there are."""
+"""`sim policy`: the eviction policies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def command() -> None:
 @command.command(name="list", short_help="All policies in a table.")
 @json_option
 def list_(as_json: bool) -> None:
-    """List every policy with the contracts it is defined under."""
+    """List every policy with the contracts under which it is defined."""
     from flashmoe_sim.policies.table import POLICIES
     from flashmoe_sim.reference import describe, shown_contracts
 
@@ -53,7 +53,7 @@ def show(name: str, as_json: bool) -> None:
 
 
 def print_described(described: dict[str, Any]) -> None:
-    """The rule of a policy or predictor, and then what else is known of it."""
+    """Print the rule of a policy or predictor, then everything else about it."""
     name = described["name"]
     rule = "\n\n".join(wrapped(" ".join(part.split())) for part in described["rule"].split("\n\n"))
     click.echo(f"{name}\n\n{rule}\n")

@@ -1,4 +1,4 @@
-"""`sim predict`: seconds where only hit rates are known."""
+"""`sim predict`: seconds if only hit rates are known."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     "--topk",
     type=click.IntRange(1),
     metavar="K",
-    help="Experts of a token; default: the model's top-k.",
+    help="Experts per token; default: the model's top-k.",
 )
 @asks("io_split", *CONDITIONS)
 @json_option
@@ -53,9 +53,9 @@ def command(
 ) -> None:
     """Predict how fast a model decodes on a machine, from published hit rates.
 
-    No trace is needed: a workload is made that misses as often. If the table has a measured speed, the signed error
-    follows it. Misses are read as by the patched runtime (split-install) unless --execution says otherwise. A table is
-    CSV, with commas, semicolons or tabs, or markdown; a row says if it does not fit the machine.
+    No trace is needed: a synthetic workload misses as often. If the table has a measured speed, the signed error
+    follows it. Misses are read like in the patched runtime (split-install) unless --execution says otherwise. A table
+    is CSV, with commas, semicolons or tabs, or markdown; a row says if it does not fit the machine.
 
     \b
     Example:  sim predict --model qwen3.5-35b-a3b --machine m5-max-128 \\
@@ -83,7 +83,7 @@ def _parts(row: Predicted | Unfit) -> dict[str, float] | None:
 
 
 def _print(found: list[Predicted | Unfit], *, lines: bool, title: str, notes: tuple[str, ...]) -> None:
-    """lines: whether the rates are lines of a table, shown by number if several have the same bank and top-k."""
+    """lines: whether the rates come from lines of a table, shown by number if several have the same bank and top-k."""
     alike = [(row.as_row()["bank"], row.as_row()["top_k"]) for row in found]
     numbered = lines and len(set(alike)) < len(found)
     measured = any(row.rate.measured_tok_s is not None for row in found)

@@ -1,4 +1,4 @@
-"""`sim prefetch`: the predictors there are, and what they are worth in a bank."""
+"""`sim prefetch`: the predictors, and their value in a bank."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def judge(
 ) -> None:
     """Judge predictors by the reads they cost and the stalls they save, not by accuracy.
 
-    TRACE is a file, or a name from `sim trace catalog`. The last table shows how right any predictor must be to pay.
+    TRACE is a file, or a name from `sim trace catalog`. The last table shows how accurate any predictor must be to pay
+    off.
 
     \b
     Example:  sim prefetch judge python-256 --bank 16

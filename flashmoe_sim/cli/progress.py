@@ -1,4 +1,4 @@
-"""Progress on stderr: of work that takes a while, with the time left if it is known; only on a terminal."""
+"""Progress of longer work on stderr, with the time left if it is known; only on a terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def reading(path: Path) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def over_bytes(what: str, size: int) -> Iterator[Callable[[int], None]]:
-    """Progress over so many bytes; 0 if nobody knows."""
+    """Progress over `size` bytes; 0 if unknown."""
     with working(what) as update:
         done = 0
 
@@ -69,7 +69,7 @@ def stages() -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def working(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Progress over whatever is counted; without a count, the time that passed."""
+    """Progress over any count; without a count, the elapsed time."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return

@@ -104,8 +104,8 @@ def command(
 ) -> None:
     """Recommend an engine and its flags for a model on a machine, with the evidence.
 
-    TRACE is a file, or a name from `sim trace catalog`. Without one, a trace is made for --model, after
-    the bundled model of the nearest shape.
+    TRACE is a file, or a name from `sim trace catalog`. Without one, a trace is made for --model from the bundled model
+    with the nearest shape.
 
     \b
     Examples:  sim recommend gpt-oss-120b --machine rtx-4090
@@ -180,7 +180,7 @@ def command(
 
 
 def _several(machine: str) -> list[str]:
-    """The machines that are named; all: every one with a name."""
+    """The named machines; all: every preset."""
     from flashmoe_sim.machines.table import PRESETS
 
     return list(PRESETS) if machine == "all" else _names("--machine", machine)
@@ -235,7 +235,7 @@ def _check_suffix(save: Path) -> None:
 
 
 def _saved(found: Recommendation, save: Path, *, force: bool) -> Recommendation:
-    """Write the page, and beside it the files that its command line then names."""
+    """Write the page and, beside it, the files that its command line then names."""
     from dataclasses import replace
 
     from flashmoe_sim.report.advice import sections

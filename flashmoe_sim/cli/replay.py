@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.trace.routing import RoutingTrace
 
 LAYER_ROWS = 16
-# What other packages say of a trace, if anything, before it is replayed on a machine.
+# What other packages say about a trace, if anything, before it is replayed on a machine.
 NOTES: list[Callable[[Path, Machine], str | None]] = []
 
 
@@ -44,7 +44,7 @@ NOTES: list[Callable[[Path, Machine], str | None]] = []
     help="Write a timeline of every resource, for ui.perfetto.dev.",
 )
 @force_option
-@click.option("--all-layers", is_flag=True, help="A row for every layer, not only the worst.")
+@click.option("--all-layers", is_flag=True, help="A row for every layer, not only for the worst.")
 @in_chunks_option
 @lenient_option
 @json_option
@@ -59,7 +59,7 @@ def command(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Replay TRACE against one bank and count exactly what hits, misses and is evicted.
+    """Replay TRACE against one bank and count hits, misses and evictions exactly.
 
     --machine adds the decode speed and where the time goes.
 

@@ -1,4 +1,4 @@
-"""`sim report`: one page that says it all, to send to a colleague."""
+"""`sim report`: one page with everything, to send to a colleague."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ PAGES = (".html", ".htm")
     bank={
         "required": False,
         "default": None,
-        "help": "Sizes as `sim sweep` takes them; default: 16 up to all experts.",
+        "help": "Sizes as for `sim sweep`; default: 16 sizes up to all experts.",
     },
 )
 @memory_options
 @click.option(
-    "--measured", metavar="FILE", help="A table with measured speeds, as `sim predict --table` takes, to compare with."
+    "--measured", metavar="FILE", help="A table with measured speeds to compare with, as for `sim predict --table`."
 )
 @click.option(
     "--figures", type=click.Path(path_type=Path), metavar="DIR", help="Write the figures as files too, for papers."
@@ -65,10 +65,10 @@ def command(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Write one web page with the answer, its figures and what it rests on; it needs no network.
+    """Write one web page with the answer, its figures and the evidence; it needs no network.
 
-    RESULTS is a folder that `sim sweep --out` wrote: the page shows its rows. TRACE is a file, or a name from `sim
-    trace catalog`: alone it is swept for the page; after RESULTS it is a trace that was swept, and adds what only a
+    RESULTS is a folder written by `sim sweep --out`: the page shows its rows. TRACE is a file, or a name from `sim
+    trace catalog`. Alone, it is swept for the page; after RESULTS, it is a trace from the sweep, and adds what only a
     trace can show. A bundled trace need not be given after RESULTS.
 
     \b
@@ -115,7 +115,7 @@ def command(
 
 
 def _read(sources: tuple[str, ...], model: str | None, *, lenient: bool) -> tuple[list[dict[str, Any]], list[Workload]]:
-    """The rows of the folders of results, and the traces that are given, or known from the catalogue."""
+    """The rows of the folders of results, and the traces that are given or in the catalogue."""
     from flashmoe_sim.report.results import bundled_traces, check_swept, is_results, read_results
 
     folders = [Path(source) for source in sources if is_results(Path(source))]
@@ -171,7 +171,7 @@ def _formats(text: str) -> list[str]:
 
 
 def _figures(said: list[Section], folder: Path, kinds: list[str], *, force: bool) -> dict[Path, bytes]:
-    """Each figure in each format; the folder is made if it is not there."""
+    """Each figure in each format; the folder is created if necessary."""
     from tempfile import TemporaryDirectory
 
     from flashmoe_sim.io.whole import refuse_existing

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.sweep.left_out import LeftOut
 
 LISTED_BANKS = 12
-MOST_ROWS = 60  # of the tables of several traces; of more, only the summary is printed
+MOST_ROWS = 60  # of the tables of several traces; if there are more, only the summary is printed
 IDENTITY = ("trace", "model", "bank", "policy", "prefetch", "contract", "scope", "machine", "execution")
 
 
@@ -37,12 +37,12 @@ IDENTITY = ("trace", "model", "bank", "policy", "prefetch", "contract", "scope",
     "--out",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Keep each row in this folder's ledger.ndjson, and write results.parquet, .csv and .png with all its rows; "
+    help="Store each row in this folder's ledger.ndjson, and write results.parquet, .csv and .png with all its rows; "
     "known rows are not computed again.",
 )
-@click.option("--force", is_flag=True, help="Start again: drop the rows that --out DIR has.")
+@click.option("--force", is_flag=True, help="Start again: drop the existing rows of --out DIR.")
 @click.option("--dry-run", is_flag=True, help="Print the plan: tasks, passes, and an estimate of time and memory.")
-@click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Passes to run at once; default: the cores.")
+@click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Passes at once; default: one per core.")
 @click.option(
     "--cluster",
     "address",
@@ -67,15 +67,14 @@ def command(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Count the hits of banks of many sizes, beside the best that any policy could reach.
+    """Count the hits of banks of many sizes, and the best that any policy could reach.
 
     TRACE is a file, or a name from `sim trace catalog`; without one the first of the catalogue is used. Several traces
-    add a table over all of them; with more than 60 rows, only that table is printed. Banks that cannot hold a call
-    are left out, with the reason; it is an error only if no bank can.
+    add a table over all of them; with more than 60 rows, only that table is printed. Banks that cannot hold a call are
+    left out, with the reason; it is an error only if no bank can.
 
-    A sweep with --out that was stopped, even killed, resumes if the same command is run again. More
-    banks, policies or machines asked for later add rows. The table shows the rows asked for; the files have all rows of
-    the folder.
+    A sweep with --out that was stopped, even killed, resumes if the same command is run again. Later commands with more
+    banks, policies or machines add rows. The table shows the requested rows; the files have all rows of the folder.
 
     \b
     Examples:  sim sweep --bank 16..256
@@ -133,7 +132,7 @@ def command(
 
                 def progress(done: int, total: int) -> None:
                     if not done:
-                        message(summary)  # not before: it is known now that some setup fits
+                        message(summary)  # only now is it known that some setup fits
                         if known:
                             message(f"going on with the {_count(known, 'row')} of {out}; --force starts again")
                     update(done, total)
@@ -176,7 +175,7 @@ def command(
                 _print(rows, workloads, setups=setups, contract=asked["contract"], left_out=left_out, ranks=ranks)
             for warning in warnings:
                 message(warning)
-        finally:  # a reader of the table that wants no more of it costs no results
+        finally:  # even if the reader of the table stops, results are written
             if out is not None and ledger is not None:
                 _export(ledger, rows, out)
 
@@ -191,7 +190,7 @@ def _refuse_in_chunks(machine: str | None, address: str | None, top_ks: str | No
 
 
 def _export(ledger: Ledger, rows: list[dict[str, Any]], out: Path) -> None:
-    """Write the files of results: `rows` first, then what else the ledger has, also of sweeps beside this one."""
+    """Write the files of results: `rows` first, then all other rows of the ledger, including concurrent sweeps'."""
     from flashmoe_sim.report.hit_curve import draw
     from flashmoe_sim.sweep.store import write_results
 
@@ -203,7 +202,7 @@ def _export(ledger: Ledger, rows: list[dict[str, Any]], out: Path) -> None:
 
 
 def _document(rows: list[dict[str, Any]], left_out: list[LeftOut], warnings: list[str]) -> dict[str, Any]:
-    """What `--json` prints. identity: the values of each column that says what a row is of."""
+    """The document of `--json`. identity: the values of each column that identifies rows."""
     from flashmoe_sim.sweep.summary import over_traces
 
     identity = {name: list(dict.fromkeys(row[name] for row in rows)) for name in IDENTITY}

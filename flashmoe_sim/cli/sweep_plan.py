@@ -1,4 +1,4 @@
-"""`sim sweep --dry-run`: what a sweep would do, and about how long it would take."""
+"""`sim sweep --dry-run`: what a sweep would do, and roughly how long it would take."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DOES = {
 def print_plan(
     plan: Plan | LongPlan, workloads: Sequence[Workload], left_out: Sequence[LeftOut], *, threads: int, as_json: bool
 ) -> None:
-    """The tasks, how many are known, the passes by kind, and the estimate."""
+    """Print the tasks, how many are known, the passes by kind, and the estimate."""
     from flashmoe_sim.residency.many import CountPass
     from flashmoe_sim.sweep.estimate import estimate
     from flashmoe_sim.sweep.long import LongPlan, estimate_in_chunks

@@ -1,4 +1,4 @@
-"""The tables of `sim sweep`: rows of one trace, one row over several, and what parts LRU from the optimum."""
+"""The tables of `sim sweep`: rows of one trace, rows over several, and the gap between LRU and the optimum."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def print_rows(
     contract: str,
     left_out: Sequence[LeftOut],
 ) -> None:
-    """The rows of one trace; a column whose values are all alike is said in the heading or below."""
+    """Print the rows of one trace; a column with equal values moves to the heading or the caption."""
     trace, timed = workload.trace, rows[0]["machine"] is not None
     columns = _who(rows, contract)
     if not timed:
@@ -74,7 +74,7 @@ def print_summary(
     contract: str,
     left_out: Sequence[LeftOut],
 ) -> None:
-    """One table for all traces; rows: schema.OF_SEVERAL_TRACES."""
+    """Print one table for all traces; rows: schema.OF_SEVERAL_TRACES."""
     timed = rows[0]["machine"] is not None
     columns = _who(rows, contract)
     if len({row["traces"] for row in rows}) > 1:
@@ -103,13 +103,13 @@ def print_summary(
 
 
 def ranked(rows: Sequence[Row]) -> list[Row]:
-    """The rows of each bank and machine with the fastest first, or the most hits; equal ones stay as they were."""
+    """The rows of each bank and machine, the fastest first, or the one with the most hits; ties keep their order."""
     places = {(row["bank"], row["machine"]): number for number, row in reversed(list(enumerate(rows)))}
     return sorted(rows, key=lambda row: (places[row["bank"], row["machine"]], -(row["tok_s"] or 0), -row["hit_rate"]))
 
 
 def _who(rows: Sequence[Row], contract: str) -> list[Column]:
-    """The columns that name a row; * stands for a contract other than the one asked for."""
+    """The columns that name a row; * marks a contract other than the requested one."""
     columns: list[Column] = [
         ("bank", "right", lambda row: brief_bank(row["bank"])),
         ("policy", "left", lambda row: row["policy"] + "*" * (row["contract"] != contract)),
@@ -167,7 +167,7 @@ def _caption(rows: Sequence[Row], setups: Sequence[Setup], contract: str) -> str
 
 
 def _left_out(left_out: Sequence[LeftOut], rows: Sequence[Row]) -> str:
-    """The banks and policies without some row; "in part" if they have others."""
+    """The banks and policies that lack rows; "in part" if they have others."""
 
     def listed(name: str, asked: Sequence[str | None]) -> str:
         have = {row[name] for row in rows}
@@ -187,7 +187,7 @@ def _print(columns: Sequence[Column], rows: Sequence[Row], *, title: str, captio
 
 
 def _print_gap(rows: Sequence[Row], policies: dict[str, Policy], contract: str) -> None:
-    """What parts LRU from the optimum in each bank, if the rows say: choosing victims, and admitting every miss."""
+    """Print the gap between LRU and the optimum in each bank, if the rows have it: by victims, and by admission."""
     from flashmoe_sim.policies.base import EvictingPolicy
 
     cells = []

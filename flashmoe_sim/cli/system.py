@@ -1,4 +1,4 @@
-"""`sim system`: the real systems there are."""
+"""`sim system`: the real systems."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ BOTTLENECKS = {
 
 
 def print_timing(timed: Timed, machine: Machine, *, execution: str, bottleneck: str) -> None:
-    """Speed, steps, and where a token's time goes."""
+    """Print speed, steps, and where a token's time goes."""
     from flashmoe_sim.timeline.names import PART_WORDS
 
     timing = timed.timing

@@ -129,7 +129,7 @@ def lint(trace: str, model: str | None, lenient: bool, as_json: bool) -> None:
 def convert(trace: str, out: Path, to: str | None, force: bool, lenient: bool, as_json: bool) -> None:
     """Write a trace as Parquet (keeps everything) or in the runtime's JSONL layout.
 
-    From the runtime's JSONL or Parquet to Parquet, memory does not grow with the length of the trace.
+    From the runtime's JSONL or Parquet to Parquet, memory use does not grow with the length of the trace.
     """
     from flashmoe_sim.io.whole import refuse_existing
 
@@ -183,7 +183,7 @@ def cut(
 @lenient_option
 @json_option
 def profile(trace: str, out: Path, force: bool, lenient: bool, as_json: bool) -> None:
-    """Write the profile JSON of a trace: what a system with --moe-hot-cache loads, and the policy hot-profile reads.
+    """Write the profile JSON of a trace, for systems with --moe-hot-cache and for the policy hot-profile.
 
     \b
     Example: sim trace profile prose-256 p.json

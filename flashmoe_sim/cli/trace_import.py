@@ -1,4 +1,4 @@
-"""`sim trace import`: recordings that do not say all of themselves."""
+"""`sim trace import`: recordings that lack some information."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ABOUT_TABLES = ("where", "no_header", "call_by", "layer_from_name")
 @out_option
 @to_option
 @click.option("--prefill-chunk", type=click.IntRange(1), metavar="N", help="Prompt tokens that one pass reads.")
-@click.option("--prompt-tokens", type=click.IntRange(0), metavar="P", help="Tokens of the prompt, for arrays alone.")
+@click.option("--prompt-tokens", type=click.IntRange(0), metavar="P", help="Tokens of the prompt, only for arrays.")
 @click.option("--phase", type=click.Choice(["prompt", "decode"]), help="All tokens are prompt, or all decoded.")
 @click.option("--start", type=click.IntRange(0), metavar="S", help="Prompt tokens before the first row.")
 @click.option("--model", metavar="SPEC", help="The model, for its routed layers, experts and top-k.")
@@ -30,17 +30,17 @@ ABOUT_TABLES = ("where", "no_header", "call_by", "layer_from_name")
     "--n-layers", type=click.IntRange(1), metavar="L", help="Number of layers, for an array without its shape."
 )
 @click.option("--top-k", type=click.IntRange(1), metavar="K", help="Experts per token, if the file does not say.")
-@click.option("--missing", type=int, metavar="ID", help="A further id that means no routing; negative ids do.")
+@click.option("--missing", type=int, metavar="ID", help="Another id that means no routing; negative ids always do.")
 @click.option(
     "--axes", metavar="A,B,C", help="The axes of an array, in order: token, layer, k, and request if it has one."
 )
-@click.option("--array", metavar="NAME", help="The array with the experts, of several.")
+@click.option("--array", metavar="NAME", help="The array with the experts, if there are several.")
 @click.option("--weights-array", metavar="NAME", help="The array with their gate weights.")
-@click.option("--columns", metavar="F=C,F=C", help="Which column of a table is what: layer=blk,expert=e,step=pos.")
+@click.option("--columns", metavar="F=C,F=C", help="The meaning of a table's columns: layer=blk,expert=e,step=pos.")
 @click.option("--where", metavar="C=TEXT", help="Read only rows of a table with this text in the column.")
 @click.option("--no-header", is_flag=True, help="The first line of a CSV is a row; its columns are 0, 1, 2.")
 @click.option("--call-by", type=click.Choice(["step,layer", "run"]), help="How the rows of a table divide into calls.")
-@click.option("--layer-from-name", metavar="REGEX", help="Finds the layer's number in the name of a table's file.")
+@click.option("--layer-from-name", metavar="REGEX", help="Find the layer's number in the name of a table's file.")
 @force_option
 @lenient_option
 @json_option
@@ -49,7 +49,7 @@ def import_(
 ) -> None:
     """Write a recording of an engine as a trace, and say what was assumed.
 
-    Most files need none of these options, and every command takes them as they are. Arrays need --prompt-tokens or
+    Most files need none of these options, and every command reads them directly. Arrays need --prompt-tokens or
     --phase, SGLang's responses --model or --top-k. --columns reads any CSV, JSON lines or Parquet: fields are layer,
     expert, step, call, rank, weight, phase, request, n_tokens, position and time.
 

@@ -1,4 +1,4 @@
-"""Writing the trace that a `sim trace` command made, and saying so."""
+"""Writing the trace that a `sim trace` command made, and reporting it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ to_option = click.option("--to", type=click.Choice(["parquet", "jsonl"]), help="
 
 
 def format_of(out: Path, to: str | None) -> str:
-    """The format to write: the one asked for, else by OUT's name."""
+    """The format to write: the given one, else from OUT's name."""
     chosen = to or next((name for suffix, name in NAMES.items() if out.name.endswith(suffix)), None)
     if chosen is None:
         raise BadInput(f"{out}: the name gives no format; end it in {', '.join(NAMES)}, or give --to")
@@ -29,7 +29,7 @@ def format_of(out: Path, to: str | None) -> str:
 
 
 def trace_writer(out: Path, to: str | None, *, force: bool) -> Callable[[RoutingTrace], dict[str, Any]]:
-    """Writes a trace to `out` and says what was written; refuses an existing file before anything is read."""
+    """Writes a trace to `out` and reports it; refuses an existing file before anything is read."""
     from flashmoe_sim.cli.progress import working
     from flashmoe_sim.io.whole import refuse_existing
     from flashmoe_sim.trace.store import write_store
@@ -49,7 +49,7 @@ def trace_writer(out: Path, to: str | None, *, force: bool) -> Callable[[Routing
 
 
 def write_long(trace: LongTrace, out: Path, *, force: bool) -> dict[str, Any]:
-    """Write a store while the trace is read, and say what was written."""
+    """Write a store while the trace is read, and report it."""
     from flashmoe_sim.trace.store import write_chunks
 
     written = write_chunks(trace, out, force=force)

@@ -1,4 +1,4 @@
-"""`sim trace synth`: a workload made without a recording of it."""
+"""`sim trace synth`: a workload made without a recording."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from flashmoe_sim.cli.workload import read_trace
     "--curve-tokens",
     type=int,
     metavar="R",
-    help="Tokens of the run that gave the curve, prompt included; default: as many as the trace has.",
+    help="Tokens of the run behind the curve, prompt included; default: as many as the trace has.",
 )
-@click.option("--like", metavar="TRACE", help="Copy the popularity and the token overlap of this trace.")
+@click.option("--like", metavar="TRACE", help="Imitate the popularity and the token overlap of this trace.")
 @click.option(
     "--null",
     metavar="KIND",
     help="uniform: every expert equally likely; shuffled: the calls of --like, each layer's in another order.",
 )
-@click.option("--model", metavar="SPEC", help="The model that gives layers, experts and top-k.")
-@click.option("--layers", type=int, metavar="L", help="Without a model: its layers.")
-@click.option("--experts", type=int, metavar="N", help="Without a model: the experts of a layer.")
-@click.option("--topk", "top_k", type=int, metavar="K", help="Experts of a token, if not the model's.")
+@click.option("--model", metavar="SPEC", help="The model, for layers, experts and top-k.")
+@click.option("--layers", type=int, metavar="L", help="Without a model: the number of layers.")
+@click.option("--experts", type=int, metavar="N", help="Without a model: the experts per layer.")
+@click.option("--topk", "top_k", type=int, metavar="K", help="Experts per token, if not the model's.")
 @click.option("--tokens", type=int, metavar="T", help="Tokens to decode; with --like as many as TRACE has.")
-@click.option("--prompt", default=0, metavar="P", help="Prompt tokens before them, also one in a call.")
+@click.option("--prompt", default=0, metavar="P", help="Prompt tokens before them, also one per call.")
 @click.option("--seed", default=1, show_default=True, metavar="N", help="Seed of the random draws.")
 @out_option
 @to_option
@@ -67,16 +67,16 @@ def synth(
     lenient: bool,
     as_json: bool,
 ) -> None:
-    """Make a trace from what is known of a workload.
+    """Make a trace from what is known about a workload.
 
-    With --curve, LRU hits in it as often as the points say, within half a point (contract atomic, a bank for each
-    layer). A curve that stops rising below 100 % belongs to a short run: what its largest banks miss is first uses, of
-    which a run has only so many. --tokens and --prompt, or else --curve-tokens, must then be that run's. For other
-    policies the trace says little: no expert stays popular in it.
+    With --curve, LRU hits as often as the points say, within half a percentage point (contract atomic, a bank for each
+    layer). A curve that stops rising below 100 % belongs to a short run: its largest banks miss only first uses, whose
+    number is limited. --tokens and --prompt, or else --curve-tokens, must then match that run. For other policies the
+    trace says little: no expert stays popular in it.
 
-    With --like, experts are as popular, and return in the next token as often, as in TRACE, for any number of tokens;
-    with --model, too, in that model's layers. With --null they are drawn by chance, from which routing must differ for
-    a policy to have something to find.
+    With --like, experts are as popular, and recur in the next token as often, as in TRACE, for any number of tokens;
+    with --model, in that model's layers. With --null they are drawn by chance: only where real routing differs from it
+    can a policy gain.
 
     \b
     Example:  sim trace synth --curve 16:0.588,32:0.728,64:0.818 --tokens 500 \\

@@ -33,13 +33,13 @@ out_option = click.option(
     "--prefill-chunk",
     type=click.IntRange(1),
     metavar="N",
-    help="With --concurrency: most prompt tokens of a step, over all requests; default: prompts as recorded.",
+    help="With --concurrency: the most prompt tokens in a step, over all requests; default: prompts as recorded.",
 )
 @click.option(
     "--arrivals",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="With --concurrency: when each request arrives, a line of seconds for each; default: all wait at the start.",
+    help="With --concurrency: when each request arrives, in seconds, one per line; default: all wait at the start.",
 )
 @click.option(
     "--step-ms", type=click.FloatRange(0, min_open=True), metavar="MS", help="With --arrivals: the time of a step."
@@ -53,9 +53,9 @@ out_option = click.option(
     "--stagger",
     type=click.IntRange(0),
     metavar="STEPS",
-    help="With union: begin each TRACE this many steps further on than the one before, and go round at its end.",
+    help="With union: begin each TRACE this many steps further on than the one before, and wrap around at its end.",
 )
-@click.option("--every", type=click.IntRange(1), metavar="STEPS", help="With interleave: steps of a turn.")
+@click.option("--every", type=click.IntRange(1), metavar="STEPS", help="With interleave: steps per turn.")
 @out_option
 @to_option
 @force_option
@@ -79,12 +79,12 @@ def merge(
 ) -> None:
     """Write several traces of one model as one workload.
 
-    --concurrency is a server under load. Its requests are the sequences of the traces, in their order; each step
-    decodes the next token of all that run, in one call per layer, which asks for the union of their experts.
+    --concurrency is a server under load. Its requests are the sequences of the traces, in order; each step decodes the
+    next token of all running requests, in one call per layer, which requests the union of their experts.
 
     --how union decodes the traces together from the first step to the last. TRACE may be given more than once;
-    --stagger then keeps the copies from asking for the same. A trace that has ended drops out: concat it with itself
-    first to go on, or cut the others.
+    --stagger then keeps the copies from requesting the same experts. A trace drops out at its end: to avoid that,
+    concat it with itself first, or cut the others.
 
     \b
     Examples:  sim trace merge python-256 prose-256 cpp-256 --concurrency 2 \\
@@ -151,8 +151,8 @@ def merge(
     default="random",
     show_default=True,
     metavar="WHAT",
-    help="What stands for a rejected token, which the trace lacks. random: a decode step of the trace, too unlike its "
-    "neighbours; next: the true token at its place, too helpful.",
+    help="What stands in for a rejected token, which the trace lacks. random: a decode step of the trace, too unlike "
+    "its neighbours; next: the true token at its place, too helpful.",
 )
 @click.option("--seed", default=0, show_default=True, metavar="N", help="Of the draws.")
 @out_option
@@ -175,7 +175,7 @@ def speculate(
 ) -> None:
     """Write a trace as speculative decoding would route it.
 
-    A decode step and the K drafted tokens after it become one step, whose calls ask for the union of their experts.
+    A decode step and the K drafted tokens after it become one step, whose calls request the union of their experts.
     With --accept the next step begins at the first token that was not accepted. The result's tokens are those computed,
     rejected ones included: compare total misses, which are for the same text, not misses per token.
 
@@ -194,7 +194,7 @@ def speculate(
 
 
 def _say_what_was_done(out: Path, made: RoutingTrace, known: Sequence[str]) -> None:
-    """The notes of the new trace, without those it has from the traces it is made of."""
+    """Print the notes of the new trace, without those of its source traces."""
     for note in made.notes:
         if note not in known:
             message(f"{out}: {note}")

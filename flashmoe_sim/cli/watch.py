@@ -31,7 +31,7 @@ from flashmoe_sim.io.errors import BadInput
 if TYPE_CHECKING:
     from flashmoe_sim.sweep.watch import Seen
 
-SHARE = 0.02  # of a core, which looks may take from what is being watched
+SHARE = 0.02  # of a core, which looks may take from the watched program
 LONGEST_PAUSE_S = 5.0
 
 
@@ -48,7 +48,7 @@ LONGEST_PAUSE_S = 5.0
     default=256,
     show_default=True,
     metavar="N",
-    help="Count the last N tokens (at most an eighth more) on their own, too.",
+    help="Also count the last N tokens (at most an eighth more) separately.",
 )
 @click.option(
     "--every",
@@ -57,9 +57,9 @@ LONGEST_PAUSE_S = 5.0
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Look for new calls as often; less often if looking takes more than 2 % of a core.",
+    help="Look for new calls this often; less often if looking takes more than 2 % of a core.",
 )
-@click.option("--once", is_flag=True, help="Print what there is now, and end.")
+@click.option("--once", is_flag=True, help="Print the present state, and stop.")
 @lenient_option
 @json_option
 def command(
@@ -75,8 +75,8 @@ def command(
 ) -> None:
     """Follow TRACE while the patched runtime writes it (--moe-trace), and count what banks would hit.
 
-    The counts are those that `sim replay` has for the same bytes. TRACE may be cut, replaced or not there yet. Ctrl-C
-    ends it with the last table and the exit code 0. Without a terminal it prints a line each time; with --json, an
+    The counts equal those of `sim replay` for the same bytes. TRACE may be cut, replaced or not exist yet. Ctrl-C stops
+    it with the last table and the exit code 0. Without a terminal it prints a line at each look; with --json, an
     object.
 
     \b

@@ -21,7 +21,7 @@ DISPENSABLE = ("aliased", "read/tok", "last read", "miss/tok", "last miss")
 
 
 def _status(trace: Path, seen: Seen) -> str:
-    """How much there is and how fast it grows; or why there is nothing."""
+    """How long the trace is and how fast it grows, or why there is none."""
     if seen.head is None:
         return f"{trace}: {'no routed calls in it yet' if seen.there else 'no such file yet: waiting for it'}"
     speed = "" if seen.tokens_per_s is None else f", {seen.tokens_per_s:.1f} tok/s"
@@ -36,7 +36,7 @@ def _drift(seen: Seen) -> str:
 
 
 def as_line(trace: Path, seen: Seen) -> str:
-    """All that fits a line: the hit rates with those of the window in brackets."""
+    """As much as fits a line: the hit rates, with the window's in brackets."""
     if seen.head is None:
         return _status(trace, seen)
     several = len({row.setup.policy for row in seen.rows}) > 1
@@ -51,7 +51,7 @@ def as_line(trace: Path, seen: Seen) -> str:
 
 
 def as_lines(trace: Path, seen: Seen, *, width: int, height: int | None = None, event: str = "") -> list[str]:
-    """The table in `width` columns, with fewer rows if it would be higher than `height` lines."""
+    """The table in `width` columns, with fewer rows if it would exceed `height` lines."""
     if seen.head is None:
         return _wrapped([_status(trace, seen), event], width)
     counted = [row for row in seen.rows if row.whole is not None]
@@ -123,7 +123,7 @@ def _wrapped(texts: list[str], width: int) -> list[str]:
 
 
 def _left_out(rows: list[Row]) -> list[str]:
-    """The banks without counts, with the reason of the first."""
+    """The banks without counts, with the reason for the first."""
     if not rows:
         return []
     banks = list(dict.fromkeys(str(row.setup.bank) for row in rows))
@@ -139,7 +139,7 @@ def _each(number: float | None) -> str:
 
 
 def as_document(trace: Path, seen: Seen) -> dict[str, Any]:
-    """What `--json` prints; the counts are those of schema.COUNTS that a replay knows."""
+    """The document of `--json`, with the columns of schema.COUNTS that a replay can fill."""
     return {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "trace": str(trace),

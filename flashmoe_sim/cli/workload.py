@@ -1,4 +1,4 @@
-"""The options that say which trace, which model and which setup, shared by the verbs that replay."""
+"""The options for trace, model and setup, shared by the verbs that replay."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ model_option = click.option("--model", metavar="SPEC", help="The model: a manife
 in_chunks_option = click.option(
     "--in-chunks",
     is_flag=True,
-    help="Read TRACE in chunks, for one larger than memory; what is counted is the same.",
+    help="Read TRACE in chunks, for a trace larger than memory; the counts are the same.",
 )
 
 
 def bank_meaning(setup: Setup) -> str:
-    """What the number of a bank counts."""
+    """The meaning of a bank's number."""
     if setup.bank.by_layer:
         return "slots by layer"
     if setup.bank.in_slots:
@@ -37,14 +37,14 @@ def bank_meaning(setup: Setup) -> str:
 
 
 def bank_text(setup: Setup) -> str:
-    """The bank, short enough for a heading, and what its number counts."""
+    """The bank, short enough for a heading, and the meaning of its number."""
     from flashmoe_sim.policies.bank import brief_bank
 
     return f"bank {brief_bank(str(setup.bank))} ({bank_meaning(setup)})"
 
 
 def slots_hint(trace: RoutingTrace, contract: str) -> str:
-    """What a table of a trace with recorded slots adds to its caption, unless it reproduces the recording engine."""
+    """The caption's addition for a trace with recorded slots, unless the table reproduces the recording engine."""
     if trace.slot is None or contract == "runtime":
         return ""
     return "slots are recorded: --contract runtime reproduces the counts of their engine"
@@ -65,7 +65,7 @@ def parse_numbers(text: str, option: str) -> list[int]:
 
 
 def read_trace(trace: str, *, lenient: bool = False, notes: bool = True, hints: Hints | None = None) -> RoutingTrace:
-    """Read what TRACE means, with progress; the reader's notes go to stderr where `notes`."""
+    """Read the trace named by TRACE, with progress; the reader's notes go to stderr if `notes`."""
     from flashmoe_sim.cli.progress import reading
     from flashmoe_sim.trace.bundled import find_trace
     from flashmoe_sim.trace.load import load_trace
@@ -79,7 +79,7 @@ def read_trace(trace: str, *, lenient: bool = False, notes: bool = True, hints: 
 
 @contextmanager
 def read_long(trace: str, *, lenient: bool = False) -> Iterator[LongTrace]:
-    """What TRACE means, to be read in chunks within the block, with progress; the reader's notes go to stderr."""
+    """The trace named by TRACE, to be read in chunks in the block, with progress; the reader's notes go to stderr."""
     from contextlib import ExitStack
 
     from flashmoe_sim.cli.progress import reading, working
@@ -96,7 +96,7 @@ def read_long(trace: str, *, lenient: bool = False) -> Iterator[LongTrace]:
 
 
 def load_workload(trace: str, model: str | None, *, lenient: bool = False) -> Workload:
-    """The trace with its model: the one given, else that of the catalogue, else what the trace itself records."""
+    """The trace with its model: the given one, else the catalogue's, else the sizes recorded in the trace."""
     from flashmoe_sim.geometry.hints import hints_of
     from flashmoe_sim.residency.workload import find_geometry, prepare
 
@@ -108,7 +108,7 @@ def load_workload(trace: str, model: str | None, *, lenient: bool = False) -> Wo
 def read_heads(
     traces: Sequence[str], model: str | None, *, lenient: bool = False
 ) -> Iterator[dict[Workload, LongTrace]]:
-    """Read each trace once in chunks, with progress; within the block each can be read again, without."""
+    """Read each trace once in chunks, with progress; within the block each can be read again, without progress."""
     from flashmoe_sim.sweep.plan import plan_workloads
 
     with ExitStack() as stack:

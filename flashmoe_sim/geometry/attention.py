@@ -1,9 +1,9 @@
-"""What the context of a model takes: keys and values of its tokens, or states of a fixed size.
+"""The memory of a model's context: keys and values of its tokens, or states of a fixed size.
 
 Source: llama.cpp b8456, as in Anemll/anemll-flash-llama.cpp 64e25509b: src/llama-kv-cache.cpp:20-200 (keys, values and
 latents of a layer), src/llama-kv-cache-iswa.cpp:15-60 (windows), src/llama-memory-recurrent.cpp:20-130 (states),
 src/llama-context.cpp:2815 (cells), common/arg.cpp:391 (types). Flash attention is on, as by default: without it, values
-of layers that differ are padded to the largest.
+of layers with different sizes are padded to the largest.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from flashmoe_sim.io.errors import BadInput, unknown_name
 
 DEFAULT_TYPE = "f16"
 CACHE_TYPES = ("f32", DEFAULT_TYPE, "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
-CELLS = 256  # a cache has a whole number of these
-MICRO_BATCH = 512  # tokens of a prompt that a layer with a window keeps beside its window
+CELLS = 256  # a cache has a multiple of this many
+MICRO_BATCH = 512  # prompt tokens that a layer with a window keeps in addition to its window
 STATE_BYTES = 4
 
 
@@ -24,8 +24,8 @@ STATE_BYTES = 4
 class LayerCache:
     """What one layer keeps of the context.
 
-    keys, values: numbers it keeps of a token; a latent, from which both are computed, counts as keys.
-    window: tokens it looks back over; 0 for all. state: numbers it keeps of all tokens together.
+    keys, values: numbers kept per token; a latent, from which both are computed, counts as keys.
+    window: tokens that it attends to; 0 for all. state: numbers kept for all tokens together.
     """
 
     keys: int = 0
@@ -41,11 +41,11 @@ class Attention:
     layers: tuple[LayerCache, ...]
 
     def context_bytes(self, tokens: int, *, kv_type: str = DEFAULT_TYPE, sequences: int = 1) -> int:
-        """Bytes of a context of so many tokens; none for no tokens.
+        """Bytes of a context of `tokens` tokens; 0 for none.
 
-        kv_type: of keys and values, one of CACHE_TYPES; states have 32 bits. sequences: that share the context;
-        llama-server makes room for 4 unless it is told `-np 1`.
-        Raises BadInput for a negative number, an unknown type, and one whose blocks do not fit a layer's keys.
+        kv_type: of keys and values, one of CACHE_TYPES; states have 32 bits. sequences: how many share the context;
+        llama-server makes room for 4 unless given `-np 1`.
+        Raises BadInput for a negative number, an unknown type, and a type whose blocks do not fit a layer's keys.
         """
         check_context(tokens, kv_type)
         if not tokens:
@@ -60,7 +60,7 @@ class Attention:
         return total
 
     def token_bytes(self, *, kv_type: str = DEFAULT_TYPE) -> int:
-        """Bytes that each token more takes, once every window is full."""
+        """Bytes of each additional token, once every window is full."""
         check_context(0, kv_type)
         return sum(
             _row_bytes(layer.keys, kv_type) + _row_bytes(layer.values, kv_type)
@@ -70,7 +70,7 @@ class Attention:
 
 
 def check_context(tokens: int, kv_type: str) -> None:
-    """Raise BadInput for a negative number of tokens and for a type that no cache has."""
+    """Raise BadInput for a negative number of tokens and for an unknown cache type."""
     if tokens < 0:
         raise BadInput(f"--context {tokens}; expected a number of tokens from 0")
     if kv_type not in CACHE_TYPES:

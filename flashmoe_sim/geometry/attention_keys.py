@@ -1,8 +1,8 @@
-"""From the keys of a GGUF header to what the context takes, architecture by architecture.
+"""From the keys of a GGUF header to the memory of the context, architecture by architecture.
 
 Source: llama.cpp b8456, as in Anemll/anemll-flash-llama.cpp 64e25509b: src/llama-model.cpp:555-2830 (load_hparams) and
 :8726 (create_memory), src/llama-hparams.cpp (n_embd_k_gqa, n_embd_r, n_embd_s, is_mla, has_kv, set_swa_pattern). laguna
-as ggml-org/llama.cpp pull request 25595 has it. The keys of an indexer (glm-dsa) have no cache there.
+as in ggml-org/llama.cpp pull request 25595. The keys of an indexer (glm-dsa) have no cache there.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ WHOLE = frozenset(
         *("phimoe", "qwen2moe", "qwen3moe", "qwen3vlmoe"),
     )
 )
-# Some layers have a window: the last layer of every so many has none, unless the header has a pattern of its own.
+# Some layers have a window: the last layer of every period has none, unless the header has its own pattern.
 PERIODS = {"afmoe": 4, "exaone-moe": 4, "gpt-oss": 2, "llama4": 4, "smallthinker": 4}
-FULL_FIRST = frozenset({"smallthinker"})  # the first layer of them has none instead
+FULL_FIRST = frozenset({"smallthinker"})  # the first layer of the period has none instead
 WINDOWS = {"llama4": 8192, "smallthinker": 4096}  # whatever the header says, unless it says 0
-# The header says of every layer whether it has a window.
+# The header says for every layer whether it has a window.
 PATTERNED = frozenset({"gemma4", "laguna", "mimo2", "step35"})
-# Some layers have a state: all but the last of every so many, or all that have no KV heads.
+# Some layers have a state: all but the last of every period, or all without KV heads.
 INTERVALS = {"qwen35moe": 4, "qwen3next": 4}
 HEADLESS = frozenset({"granitehybrid", "jamba", "kimi-linear", "lfm2moe", "nemotron_h_moe"})
 # Layers that only draft tokens have no cache.
@@ -41,9 +41,9 @@ MOST = 2**31
 
 
 def attention_of(arch: str, keys: Keys) -> Attention | None:
-    """What the context takes, from keys without the name of the architecture; None if they or the rule are missing.
+    """The memory of the context, from keys without the architecture's name; None if they or the rule are missing.
 
-    A list stands for a key of each layer. Raises BadInput for a value that cannot be.
+    A list has one value per layer. Raises BadInput for an impossible value.
     """
     said = _Said(keys)
     blocks = said.number("block_count")
@@ -106,7 +106,7 @@ def _stateful(arch: str, said: _Said, kv_heads: Sequence[int]) -> list[bool]:
 
 
 def _state(arch: str, said: _Said, heads: int) -> int:
-    """Numbers in the state of a layer: of its convolution, and of what it has summed up."""
+    """Numbers in the state of a layer: of its convolution and its recurrence."""
     kernel = said.number("ssm.conv_kernel")
     if arch == "lfm2moe":
         return said.number("embedding_length") * max(said.number("shortconv.l_cache") - 1, 0)

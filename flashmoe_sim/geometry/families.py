@@ -18,7 +18,7 @@ def ordered(family_bytes: Mapping[str, int]) -> dict[str, int]:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Numbers as a person writes them: `0-5, 8, 11`."""
+    """Numbers as ranges: `0-5, 8, 11`."""
     spans: list[list[int]] = []
     for number in sorted(numbers):
         if spans and number == spans[-1][1] + 1:
@@ -29,9 +29,9 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def missing_notes(layers: Mapping[int, LayerGeometry], *, first_layer: int | None = None) -> tuple[str, ...]:
-    """What is absent relative to the rest: layers between the first and the last, families of a layer.
+    """What is missing compared with the rest: layers between the first and the last, families of a layer.
 
-    first_layer: the first layer that should be there; by default the first that is.
+    first_layer: the first layer that should be present; by default the first that is.
     """
     notes = []
     start = min(layers) if first_layer is None else min(first_layer, *layers)

@@ -59,7 +59,7 @@ BY_NAME = {item.name: item for item in _ALL}
 def tensor_bytes(storage: GgmlType, ne: Sequence[int]) -> int:
     """Bytes of a tensor with `ne` weights in each dimension, the first being the contiguous one.
 
-    Raises ValueError where the rows are not a whole number of blocks.
+    Raises ValueError if the rows are not a whole number of blocks.
     """
     if ne[0] % storage.block_weights:
         raise ValueError(f"a row of {ne[0]} weights is not a whole number of {storage.name} blocks")

@@ -20,9 +20,9 @@ _EXPERTS = re.compile(r"blk\.(0|[1-9]\d{0,4})\.(ffn_(?:gate|up|gate_up|down)_exp
 
 
 def read_gguf(path: str | Path) -> ModelGeometry:
-    """Read the geometry of a model from its GGUF file, or from any one of the files it is split into.
+    """Read the geometry of a model from its GGUF file, or from any file of a split model.
 
-    Only headers are read. Everything that is not the weight of a routed expert counts as dense: attention, embeddings,
+    Only headers are read. Everything except weights of routed experts counts as dense: attention, embeddings,
     routers, shared experts, biases.
     Raises BadInput for a damaged or incomplete model and for one without routed experts.
     """
@@ -72,7 +72,7 @@ def read_gguf(path: str | Path) -> ModelGeometry:
 
 
 def _attention(arch: str, header: Header) -> tuple[Attention | None, list[str]]:
-    """What the context takes, if the header tells, and what a person should know about it."""
+    """The memory of the context, if the header determines it, and what the user should know about it."""
     begin = f"{arch}."
     keys = {name.removeprefix(begin): value for name, value in (*header.keys.items(), *header.lists.items())}
     try:
@@ -82,7 +82,7 @@ def _attention(arch: str, header: Header) -> tuple[Attention | None, list[str]]:
 
 
 def _merged(files: Sequence[GgufFile]) -> tuple[Mapping[str, Value], Mapping[str, Tensor]]:
-    """Keys of the first file and tensors of all the files that belong together."""
+    """The keys of the first file and the tensors of all files of the model."""
     tensors = {name: tensor for file in files for name, tensor in file.header.tensors.items()}
     return files[0].header.keys, tensors
 
@@ -125,7 +125,7 @@ def _no_experts(path: Path, arch: str, keys: Mapping[str, Value]) -> BadInput:
 def _top_k(
     path: Path, arch: str, keys: Mapping[str, Value], layers: Mapping[int, LayerGeometry]
 ) -> tuple[int, list[str]]:
-    """Experts that a token uses, and what a person should know about it."""
+    """Experts per token, and what the user should know about it."""
     used = keys.get(f"{arch}.expert_used_count")
     most = max(layer.n_experts for layer in layers.values())
     if used is None:
@@ -146,7 +146,7 @@ def _leading_dense(arch: str, keys: Mapping[str, Value]) -> int:
 
 
 def _mtp_notes(arch: str, keys: Mapping[str, Value], layers: Mapping[int, LayerGeometry]) -> list[str]:
-    """Layers that only draft tokens ahead: they are in the file, but ordinary decoding does not use them."""
+    """Notes on layers that only draft tokens: they are in the file, but ordinary decoding does not use them."""
     drafting = keys.get(f"{arch}.nextn_predict_layers", 0)
     blocks = keys.get(f"{arch}.block_count", 0)
     if not isinstance(drafting, int) or not isinstance(blocks, int):

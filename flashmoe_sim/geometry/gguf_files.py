@@ -1,4 +1,4 @@
-"""The files that a GGUF model is split into, checked to belong together."""
+"""The files of a split GGUF model, checked to belong together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 
 
 class GgufFile(NamedTuple):
-    """One file of a model, and what its header says."""
+    """One file of a model, and its header."""
 
     path: Path
     header: Header
@@ -23,7 +23,7 @@ class GgufFile(NamedTuple):
 def read_files(path: Path) -> tuple[GgufFile, ...]:
     """The headers of all files of a model in order, given any one of them; the first has the model's keys.
 
-    Raises BadInput for a damaged file, one that is missing or of another model, and a tensor that is there twice.
+    Raises BadInput for a damaged file, a file that is missing or from another model, and a duplicate tensor.
     """
     files = tuple(_shards(path, read_header(path)))
     names: set[str] = set()
@@ -42,7 +42,7 @@ def read_files(path: Path) -> tuple[GgufFile, ...]:
 
 
 def stem(path: Path) -> str:
-    """The name of a model's file without what a split adds to it."""
+    """The name of a model's file without the suffix of a split."""
     named = _SHARD.fullmatch(path.name)
     return named[1] if named else path.stem
 
@@ -67,7 +67,7 @@ def _shards(path: Path, given: Header) -> Iterator[GgufFile]:
 
 
 def _check_split(path: Path, header: Header, number: int, count: int) -> None:
-    """Compare the keys of a split file (absent from a whole one) with its name."""
+    """Compare the keys of a split file, which a whole file lacks, with its name."""
     said_count = header.keys.get("split.count", 0) or count
     said_number = header.keys.get("split.no", number - 1)
     if said_count != count or said_number != number - 1 or not 1 <= number <= count:

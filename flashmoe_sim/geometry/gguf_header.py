@@ -34,7 +34,7 @@ Value = int | float | bool | str
 class Tensor(NamedTuple):
     """One tensor of the list: dimensions (the contiguous one first), storage type, bytes and place.
 
-    storage, bytes: None where the type is in no table of this program.
+    storage, bytes: None if this program does not know the type.
     offset: of its first byte in the file.
     """
 
@@ -47,10 +47,10 @@ class Tensor(NamedTuple):
 
 @dataclass(frozen=True)
 class Header:
-    """Keys with a single value and the tensors by name.
+    """Keys with a single value, and the tensors by name.
 
-    strings: the array of strings that was asked for. lists: short arrays of numbers, such as one for each layer.
-    Other arrays are skipped.
+    strings: the requested array of strings. lists: short arrays of numbers, such as one per layer. Other arrays are
+    skipped.
     """
 
     keys: Mapping[str, Value]
@@ -62,7 +62,7 @@ class Header:
 def read_header(path: Path, *, strings_of: str = "") -> Header:
     """Read keys and tensors of one GGUF file.
 
-    strings_of: the key of an array of strings to read, too.
+    strings_of: the key of an array of strings to read as well.
     Raises BadInput, with the byte offset, for a file that is cut short, damaged or of an unknown version.
     """
     size = regular_file_bytes(path, kind="a GGUF file")
@@ -129,7 +129,7 @@ class _Reader:
             raise self.wrong(4, f"GGUF version {version}; this program reads 2 and 3", advice="convert the model again")
 
     def _scalar(self, code: str) -> int:
-        """One number at the position, of a struct `code`."""
+        """One number at the position, with struct code `code`."""
         width = struct.calcsize(self.order + code)
         if width > self.size - self.at:
             raise self._cut_short(width)
@@ -147,7 +147,7 @@ class _Reader:
         self.at += length
 
     def _count(self, what: str, smallest: int) -> int:
-        """A number of things that each take at least `smallest` bytes of what follows."""
+        """A count of things that each take at least `smallest` of the following bytes."""
         start = self.at
         count = self._scalar("Q")
         if count * smallest > self.size - self.at:
@@ -197,7 +197,7 @@ class _Reader:
             raise self.wrong(start, f"array of type {kind}; expected 0 to 12")
 
     def _skip_strings(self, count: int) -> None:
-        """Step from length to length: a vocabulary has hundreds of thousands of them."""
+        """Jump from length to length: a vocabulary has hundreds of thousands of strings."""
         length_at = struct.Struct(self.order + "Q").unpack_from
         content, at = self.content, self.at
         try:
@@ -211,7 +211,7 @@ class _Reader:
         self.at = at
 
     def _strings(self, begin: int) -> tuple[str, ...]:
-        """The strings of an array that has been skipped; none of an array of another type."""
+        """The strings of an array that has been skipped; empty for an array of another type."""
         end, self.at = self.at, begin
         kind, count = self._scalar("I"), self._scalar("Q")
         found = tuple(self._text() for _ in range(count)) if kind == _STRING else ()
@@ -219,7 +219,7 @@ class _Reader:
         return found
 
     def _numbers(self, begin: int) -> tuple[Value, ...]:
-        """The numbers of an array that has been skipped; none of a long one or of another type."""
+        """The numbers of an array that has been skipped; empty for a long array or another type."""
         end, self.at = self.at, begin
         kind, count = self._scalar("I"), self._scalar("Q")
         listed = kind in _SCALARS and count <= _MOST_LISTED
@@ -228,7 +228,7 @@ class _Reader:
         return found
 
     def _tensor(self, name: str) -> Tensor:
-        """One entry of the list; its offset is still that in the data section."""
+        """One entry of the list; its offset is still relative to the data section."""
         start = self.at
         dimensions = self._scalar("I")
         if not 1 <= dimensions <= _MAX_DIMENSIONS:

@@ -1,4 +1,4 @@
-"""What a model tells of routing that was recorded without its sizes."""
+"""Hints from a model on routing that was recorded without its sizes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flashmoe_sim.trace.requests import Hints
 
 
 def hints_of(model: ModelGeometry | None, **more: Any) -> Hints:
-    """The model's routed layers, experts and top-k as hints, beside others, which count first."""
+    """The model's routed layers, experts and top-k as hints; given hints take precedence."""
     if model is None:
         return Hints(**more)
     experts = {number: layer.n_experts for number, layer in model.layers.items()}

@@ -1,4 +1,4 @@
-"""A model from whatever a user names it by."""
+"""A model from whatever the user names it by."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from flashmoe_sim.io.files import unreadable
 def load_model(spec: str | Path) -> ModelGeometry:
     """The geometry of a sidecar folder, a manifest file, a GGUF file (recognised by content) or a named model.
 
-    A text that is the name of a known model always means that model; write `./name` for a folder of the same name.
-    Raises BadInput where it is none of these, or is damaged.
+    The name of a known model always means that model; write `./name` for a folder with the same name.
+    Raises BadInput if it is none of these, or is damaged.
     """
     if isinstance(spec, str) and is_name(spec):
         return named_model(spec)

@@ -1,4 +1,4 @@
-"""The manifest of a sidecar: the routed experts that were extracted from a model, tensor by tensor."""
+"""The manifest of a sidecar: the routed experts extracted from a model, tensor by tensor."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class _Layer:
 
 
 def read_manifest(path: str | Path) -> ModelGeometry:
-    """Read a sidecar's `manifest.json`, given the file or the folder that holds it.
+    """Read a sidecar's `manifest.json`, given the file or its folder.
 
-    A partial sidecar is read as it is; `notes` say what it lacks. Shared experts, which every token uses, cost no slot
-    and are left out. The files that the manifest names are not opened; a name that leads out of the folder is refused.
-    Raises BadInput, naming the entry, for anything else than the patched runtime writes.
+    A partial sidecar is read as it is; `notes` say what it lacks. Shared experts, which every token uses, need no slot
+    and are left out. The files named in the manifest are not opened; a name that leads out of the folder is refused.
+    Raises BadInput, naming the entry, for anything that the patched runtime would not write.
     """
     path, document = manifest_document(path)
     if (kind := document.get("sidecar_kind") or KIND) != KIND:
@@ -77,9 +77,9 @@ def read_manifest(path: str | Path) -> ModelGeometry:
 
 
 def manifest_document(path: str | Path) -> tuple[Path, dict[str, Any]]:
-    """A manifest as it was parsed, given the file or the folder that holds it, and the path of the file.
+    """A parsed manifest, given the file or its folder, and the path of the file.
 
-    Raises BadInput for anything else than a JSON object.
+    Raises BadInput for anything but a JSON object.
     """
     path = Path(path)
     if path.is_dir():
@@ -106,9 +106,9 @@ def manifest_document(path: str | Path) -> tuple[Path, dict[str, Any]]:
 
 
 def repacked_files(path: str | Path) -> list[Path]:
-    """The files that a sidecar's manifest names, in order of their names.
+    """The files that a sidecar's manifest names, sorted by name.
 
-    Raises BadInput for anything else than a manifest, and for a name that leads out of its folder.
+    Raises BadInput for anything but a manifest, and for a name that leads out of its folder.
     """
     path, document = manifest_document(path)
     names = set()
@@ -225,7 +225,7 @@ def _geometry(
 
 
 def _name(path: Path, document: Mapping[str, Any]) -> str:
-    """The model file that the sidecar was extracted from, else the folder."""
+    """The model file from which the sidecar was extracted, else the folder."""
     match document.get("source"):
         case {"model_files": [str(first), *_]} if first:
             return PureWindowsPath(first).stem

@@ -1,4 +1,4 @@
-"""What an expert of a model costs: the value that every geometry reader produces."""
+"""The sizes of a model's experts: the value that every geometry reader returns."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class LayerGeometry:
 
     @property
     def expert_bytes(self) -> int:
-        """Bytes of one expert over all its families: what one slot holds."""
+        """Bytes of one expert over all its families, which is the size of a slot."""
         return sum(self.family_bytes.values())
 
     def read_ops(self, *, io_split: int = 4) -> int:
-        """Reads that one install takes when each family may be cut into `io_split` page-aligned chunks."""
+        """Reads per install if each family may be cut into `io_split` page-aligned chunks."""
         return sum(self.family_reads(io_split=io_split))
 
     def family_reads(self, *, io_split: int = 4) -> list[int]:
@@ -46,9 +46,10 @@ class LayerGeometry:
 class ModelGeometry:
     """A model's MoE layers by layer number, its experts per token and its dense bytes.
 
-    dense_bytes: all weights outside the routed experts; None where the source does not tell.
-    attention: what the context takes; None where the source does not tell.
-    source: where the numbers come from, for a person. gguf: the file, the first of a split model; empty if it is none.
+    dense_bytes: all weights outside the routed experts; None if the source does not record them.
+    attention: what the context takes; None if the source does not record it.
+    source: where the numbers come from, for display. gguf: the file, or the first of a split model; empty if there is
+        none.
     """
 
     name: str
@@ -72,5 +73,5 @@ class ModelGeometry:
         return sum(layer.expert_bytes * slots for layer in self.layers.values())
 
     def token_cycle_bytes(self, *, top_k: int | None = None) -> int:
-        """Bytes that one token needs if nothing is resident: top-k x expert bytes, over the layers."""
+        """Bytes that one token needs if nothing is resident: top-k x expert bytes, summed over the layers."""
         return sum(layer.expert_bytes for layer in self.layers.values()) * (top_k or self.top_k)

@@ -15,8 +15,8 @@ from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput, did_you_mean
 from flashmoe_sim.io.notes import Note
 
-# Types that are not ggml's. MLX's affine groups have a 16-bit scale and a 16-bit bias for 64 weights, or 32.
-# FP8, INT8 and INT4 have a scale for a block or a row, which is left out; INT4_G64 a 32-bit scale for 64 weights.
+# Types outside ggml. MLX's affine groups have a 16-bit scale and a 16-bit bias per 64 or 32 weights. FP8, INT8 and INT4
+# have a scale per block or row, which is left out; INT4_G64 has a 32-bit scale per 64 weights.
 _OTHERS = (
     GgmlType(-1, "MLX_2BIT", 64, 20),
     GgmlType(-1, "MLX_4BIT", 64, 36),
@@ -28,18 +28,18 @@ _OTHERS = (
     GgmlType(-1, "VQ3R", 8, 3),
 )
 _TYPES = {**BY_NAME, **{storage.name: storage for storage in _OTHERS}}
-# What llama.cpp's quantizer takes where a row is not a whole number of K blocks.
+# What llama.cpp's quantizer uses if a row is not a whole number of K blocks.
 _FALLBACK = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
-ESTIMATED, DENSE_ESTIMATED = "estimated", "dense weights estimated"  # codes of notes, and how they begin
+ESTIMATED, DENSE_ESTIMATED = "estimated", "dense weights estimated"  # codes of notes, and their first words
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quant:
-    """Which storage types a quantisation gives the families of an expert.
+    """The storage types of an expert's families in a quantisation.
 
     down_more: the type of `down` in some layers: `down_more_layers`, else those of `more_bits`.
-    dense_gib: the weights outside the routed experts, as a file has them; else dense_bits: the bits of each.
-    estimated, dense_estimated: what bytes are estimated from that no file or measurement confirms.
+    dense_gib: the weights outside the routed experts, from a file; else dense_bits: the bits of each.
+    estimated, dense_estimated: the basis of estimated bytes that no file or measurement confirms.
     """
 
     gate_up: str
@@ -58,11 +58,12 @@ class Quant:
 class NamedModel:
     """The dimensions of a model's routed experts, its weights outside them, and its quantisations by name.
 
-    aliases: names of models with the same dimensions. moe_layers: the layers with routed experts where others lie
-    between them. gated: whether an expert has a gate. dense_params_b: billions of weights outside the routed experts.
-    table_params_b: billions of weights in a table that a token reads a few rows of; no dense weights.
-    estimated: why dimensions that no source gives are what they are.
-    context: keys of a GGUF header that say what the context takes, with the source; empty where no source was found.
+    aliases: names of models with the same dimensions. moe_layers: the layers with routed experts, if there are others
+    in between. gated: whether an expert has a gate. dense_params_b: billions of weights outside the routed experts.
+    table_params_b: billions of weights in a table of which a token reads a few rows; not dense weights.
+    estimated: the reason for dimensions without a source.
+    context: the keys of a GGUF header that determine the context's memory, with the source; empty if no source was
+        found.
     """
 
     title: str
@@ -119,7 +120,7 @@ def named_models() -> dict[str, NamedModel]:
 
 @cache
 def model_names() -> dict[str, str]:
-    """The name of a known model by each name it goes by: its own and its aliases."""
+    """The name of a known model by each of its names: its own and its aliases."""
     models = named_models()
     aliases = {alias: name for name, model in models.items() for alias in model.aliases}
     return aliases | {name: name for name in models}
@@ -133,9 +134,9 @@ def is_name(spec: str) -> bool:
 def named_model(spec: str) -> ModelGeometry:
     """The geometry of `name` at its default quantisation, or of `name:quantisation`; case does not matter.
 
-    An alias gives the model that has its dimensions, by the name of that model.
+    An alias returns the model with the same dimensions, under that model's name.
 
-    Raises BadInput, listing what is known, for an unknown model or quantisation.
+    Raises BadInput, listing the known ones, for an unknown model or quantisation.
     """
     name, colon, quant_name = spec.lower().partition(":")
     models = named_models()
@@ -167,7 +168,7 @@ def named_model(spec: str) -> ModelGeometry:
 
 
 def more_bits(number: int, blocks: int) -> bool:
-    """Whether a mixed K quantisation spends more bits on the `down` matrices of layer `number` of `blocks`.
+    """Whether a mixed K quantisation uses more bits for the `down` matrices of layer `number` of `blocks`.
 
     Source: llama.cpp, src/llama-quant.cpp: the first eighth, the last eighth, and every third layer between.
     """
@@ -175,7 +176,7 @@ def more_bits(number: int, blocks: int) -> bool:
 
 
 def _header_keys(model: NamedModel) -> dict[str, Any]:
-    """The keys that a GGUF file of the model has for its context."""
+    """The keys for the context in a GGUF file of the model."""
     keys = {"block_count": model.blocks, "embedding_length": model.hidden}
     for section, value in model.context.items():
         if isinstance(value, dict):

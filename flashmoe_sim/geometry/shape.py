@@ -1,4 +1,4 @@
-"""The shape of a trace to be made, from a model or from plain numbers."""
+"""The shape of a synthetic trace, from a model or from plain numbers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def find_shape(
     n_experts: int | None = None,
     top_k: int | None = None,
 ) -> Shape | None:
-    """The layers and experts of a model, or as given; None where nothing is.
+    """The layers and experts of a model, or the given ones; None if there are none.
 
-    top_k: by default the model's own; fewer is what an engine does that cuts it.
-    Raises BadInput for a model and numbers that say the same twice, for a part of the numbers, and for more experts a
-    token than the model routes.
+    top_k: by default the model's own; fewer if the engine uses fewer.
+    Raises BadInput for both a model and numbers, for incomplete numbers, and for more experts per token than the model
+    routes.
     """
     if model is None:
         if layers is n_experts is top_k is None:

@@ -1,1 +1,1 @@
-"""What every stage needs of files and people: whole-file writes, tables, sizes and numbers, JSON, and errors."""
+"""Shared by all stages: whole-file writes, tables, sizes and numbers, JSON, and errors."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-POLYNOMIAL = 0xEDB88320  # as zlib has it: the highest bit is the coefficient of x^0
+POLYNOMIAL = 0xEDB88320  # zlib's: the highest bit is the coefficient of x^0
 ONE, ONE_BYTE = 1 << 31, 1 << 23  # x^0 and x^8
 
 
 def crc32_joined(first: int, second: int, second_bytes: int) -> int:
-    """What `zlib.crc32` gives for both pieces together. second_bytes: the length of the second."""
+    """The `zlib.crc32` of both pieces together. second_bytes: the length of the second."""
     factor, power = ONE, ONE_BYTE
     while second_bytes:
         if second_bytes & 1:
@@ -18,7 +18,7 @@ def crc32_joined(first: int, second: int, second_bytes: int) -> int:
 
 
 def _product(a: int, b: int) -> int:
-    """The product of two polynomials over the two numbers 0 and 1, modulo that of CRC-32."""
+    """The product of two polynomials over the field of 0 and 1, modulo CRC-32's polynomial."""
     product = 0
     while a:
         if a & ONE:

@@ -9,7 +9,7 @@ from flashmoe_sim.io.printable import one_line
 
 
 class SimError(Exception):
-    """Something went wrong that one line can explain; what a terminal must not get is escaped in it."""
+    """An error that one line can explain; anything unsafe for a terminal is escaped."""
 
     exit_code = 1
 
@@ -18,10 +18,10 @@ class SimError(Exception):
 
 
 class BadInput(SimError):
-    """A file or an option is not usable.
+    """A file or an option cannot be used.
 
     where: the row or file, if `found` does not name it. found: what was found and expected. advice: what to do.
-    said: all but `where`.
+    said: everything but `where`.
     """
 
     exit_code = 2
@@ -38,7 +38,7 @@ def shortened(text: str, width: int = 60) -> str:
 
 
 def shown(value: object, width: int = 60) -> str:
-    """A value as a message names it: as Python writes it, short; `nothing` for None."""
+    """A value for a message: as Python writes it, shortened; `nothing` for None."""
     try:
         return "nothing" if value is None else shortened(repr(value), width)
     except (ValueError, RecursionError):
@@ -46,12 +46,12 @@ def shown(value: object, width: int = 60) -> str:
 
 
 def unknown_name(kind: str, given: str, known: Iterable[str]) -> BadInput:
-    """An error for a name that is in no table, with the nearest name and the list of all."""
+    """An error for an unknown name, with the nearest known name and the list of all."""
     names = sorted(known)
     return BadInput(f"unknown {kind} {given!r}; {did_you_mean(given, names)}known: {', '.join(names)}")
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """`did you mean 'lru'? ` if a known name is near what was given, else nothing."""
+    """`did you mean 'lru'? ` if a known name is close to the given one, else nothing."""
     nearest = get_close_matches(given.lower(), known, n=1, cutoff=0.65)
     return f"did you mean {nearest[0]!r}? " if nearest else ""

@@ -12,7 +12,7 @@ def regular_file_bytes(path: Path, *, kind: str) -> int:
     """The size of a regular file, in bytes.
 
     kind: what the file should be, for the message.
-    Raises BadInput where there is no such file, or it is empty, a directory, a device or out of reach.
+    Raises BadInput if there is no such file, or it is empty, a directory, a device or inaccessible.
     """
     try:
         status = path.stat()

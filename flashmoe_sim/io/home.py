@@ -1,4 +1,4 @@
-"""Pages that are shared do not say where a person keeps files."""
+"""Keeps home folders out of pages that are shared."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 
 def without_home(text: str) -> str:
-    """The text with `~` for the user's home folder, where a path begins with it; in command lines, too.
+    """The text with `~` for the user's home folder at the beginning of a path, also in command lines.
 
-    A shell reads `~/'a b'` as it reads `'/home/me/a b'`, but does not replace a `~` in quotes.
+    A shell reads `~/'a b'` like `'/home/me/a b'`, but does not expand a `~` in quotes.
     """
     homes = {os.environ.get("HOME", ""), _resolved()}
     for home in sorted(homes - {"", "/"}, key=len, reverse=True):
-        # a quote of a shell, or the same in HTML, goes behind the `~`; /mnt/home/me is another folder than /home/me
+        # a quote, of a shell or in HTML, goes after the `~`; /mnt/home/me is not /home/me
         text = re.sub(rf"('|&#39;)?(?<![\w.~-]){re.escape(home)}/", lambda found: f"~/{found[1] or ''}", text)
     return text
 

@@ -1,4 +1,4 @@
-"""Tables whose names are known without the modules behind them, which take long to import."""
+"""Tables whose names are known without importing the modules behind them, which is slow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class LazyTable(Mapping[str, T], Generic[T]):
-    """Classes by name, each given as `file:Class` of one folder; a file is imported when its class is asked for."""
+    """Classes by name, each given as `file:Class` of one folder; a file is imported when its class is requested."""
 
     def __init__(self, folder: str, places: Mapping[str, str]) -> None:
         self._folder, self._places = folder, places

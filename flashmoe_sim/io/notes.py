@@ -1,4 +1,4 @@
-"""Notes with a code, so that nothing has to be read out of their text."""
+"""Notes with a code, so that nobody has to parse their text."""
 
 from __future__ import annotations
 

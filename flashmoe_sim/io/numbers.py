@@ -13,11 +13,11 @@ def decimal(text: str) -> float | None:
 
 
 def plain(number: float) -> str:
-    """Four digits at most, and no exponent from 0.0001 up."""
+    """At most four digits, and no exponent from 0.0001 up."""
     text = f"{number:.4g}"
     return f"{float(text):,.0f}" if "e+" in text else text
 
 
 def three(number: float) -> str:
-    """Three digits, zeros at the end too, and no exponent."""
+    """Three digits, including trailing zeros, and no exponent."""
     return f"{number:#.3g}".removesuffix(".") if number < 999.5 else f"{float(f'{number:.3g}'):,.0f}"

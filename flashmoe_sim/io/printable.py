@@ -1,11 +1,11 @@
-"""Texts of somebody else's, such as names and notes in files, without what must not reach a terminal."""
+"""Foreign texts, such as names and notes in files, made safe for a terminal."""
 
 from __future__ import annotations
 
 import re
 
-# Control characters, which move a terminal's cursor, set its title or worse; those that turn the direction of writing;
-# line ends that are none; and bytes of a file name that are not UTF-8.
+# Control characters, which move a terminal's cursor, set its title or worse; characters that change the direction of
+# writing; unusual line ends; and bytes of a file name that are not UTF-8.
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -15,7 +15,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The same, and line ends and tabs become spaces."""
+    """The same, with spaces for line ends and tabs."""
     return printable(re.sub(r"\s*[\n\t]\s*", " ", text))
 
 

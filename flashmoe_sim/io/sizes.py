@@ -1,4 +1,4 @@
-"""Sizes in bytes: as people write them, and as they read them."""
+"""Sizes in bytes: parsed from text, and written for people."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SIZE = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})", re.ASCII)
 
 
 def parse_size(text: str) -> int | None:
-    """Bytes from `4000MiB`, or None for what is no size, or has more than 15 digits."""
+    """Bytes from `4000MiB`, or None for anything that is not a size or has more than 15 digits."""
     found = _SIZE.fullmatch(text)
     size = int(float(found[1]) * UNITS[found[2]]) if found and len(found[1]) <= MOST_DIGITS else None
     return None if size is None or size >= 10**MOST_DIGITS else size
@@ -39,7 +39,7 @@ def exact_size(size_bytes: int) -> str:
 
 
 def size(size_bytes: float | None) -> str:
-    """Bytes for a person: three digits and the largest binary unit that leaves at least one."""
+    """Bytes for display: three digits and the largest binary unit that leaves at least one."""
     if size_bytes is None:
         return "-"
     for unit, unit_bytes in (("TiB", 2**40), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):

@@ -9,18 +9,18 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.numbers import decimal
 
 _SEPARATORS = ",;\t"
-# What a heading is called here, once it is in lower case with underscores.
+# Our name for a heading, which is in lower case with underscores.
 _NAMES = {"hit_rate_pct": "hit_pct", "top_k": "topk", "tok_per_s": "tok_s", "tokens_per_s": "tok_s"}
 _NAMES |= {f"decode_{name}": f"decode_{own}" for name, own in _NAMES.items() if own == "tok_s"}
 
 
 def parse_table(text: str, *, where: str) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
-    """The columns of a table, and its rows with their line numbers; cells without the blanks around them.
+    """The columns of a table, and its rows with their line numbers; cells are stripped of blanks.
 
-    A column may be written as people do: `Hit_Pct`, `hit rate (%)`, `tok/s`, `top-k`; case and marks do not matter.
+    A column may be written in various ways: `Hit_Pct`, `hit rate (%)`, `tok/s`, `top-k`; case and marks are ignored.
     where: the file, for messages.
-    Raises BadInput for text that is no table, a column that is there twice, no rows, and a row with more or fewer cells
-    than the header.
+    Raises BadInput for text that is not a table, a duplicate column, a table without rows, and a row with more or fewer
+    cells than the header.
     """
     lines = _markdown(text) if any(line.lstrip().startswith("|") for line in text.splitlines()) else _csv(text, where)
     if len(lines) < 2:
@@ -36,7 +36,7 @@ def parse_table(text: str, *, where: str) -> tuple[list[str], list[tuple[int, di
 
 
 def share_of(column: str, cell: str) -> float | None:
-    """The share, 0 to 1 if it is one, in a cell of hit_rate (`0.588` or `58.8%`) or hit_pct (`58.8` or `58.8%`)."""
+    """The share, which should be 0 to 1, in a cell of hit_rate (`0.588` or `58.8%`) or hit_pct (`58.8` or `58.8%`)."""
     number = decimal(cell.removesuffix("%").rstrip())
     per_cent = column == "hit_pct" or cell.endswith("%")
     return None if number is None else number / (100 if per_cent else 1)

@@ -22,9 +22,9 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 def atomic_writer(path: Path, *, force: bool = False) -> Iterator[IO[bytes]]:
     """A binary stream whose content becomes the file `path` when the block ends without an error.
 
-    Until then it is a hidden file beside it, removed on any error or interruption, and by the next writer of `path` if
-    the process was killed. A file that is replaced hands on its mode. Without force nothing is replaced, not even a
-    file that appeared in the meantime.
+    Until then it is a hidden file beside `path`, removed on any error or interruption, or by the next writer of `path`
+    if the process was killed. The mode of a replaced file is kept. Without force nothing is replaced, not even a file
+    that appeared in the meantime.
     Raises BadInput if `path` exists without force, is not a regular file, or cannot be written.
     """
     refuse_existing(path, force=force)
@@ -68,9 +68,9 @@ def refuse_existing(path: Path, *, force: bool) -> None:
 
 
 def lock(descriptor: int, *, wait: bool = True) -> bool:
-    """Lock an open file or folder until it is closed or its process ends; whether that worked.
+    """Lock an open file or folder until it is closed or its process ends; return whether that worked.
 
-    False for one that another process has locked (without `wait`), and on file systems without locks.
+    False if another process has locked it (without `wait`), and on file systems without locks.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -86,13 +86,13 @@ def keep_mode(target: Path, descriptor: int) -> None:
 
 
 def rename_new(source: Path, target: Path) -> None:
-    """Rename a file; FileExistsError, in one step with the renaming, if the new name is taken."""
+    """Rename a file; raises FileExistsError, atomically with the renaming, if the new name is taken."""
     try:
         os.link(source, target)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        if target.exists():  # a file system without links has no way to do both at once
+        if target.exists():  # without links, a file system cannot do both at once
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
         source.rename(target)
     else:
@@ -100,7 +100,7 @@ def rename_new(source: Path, target: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Put what was renamed in a folder on the disk, too, if the system can."""
+    """Flush renames in a folder to the disk, if the system can."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -110,7 +110,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _remove_left_over(target: Path) -> None:
-    """Remove the parts that killed processes left: nobody holds their lock."""
+    """Remove the partial files of killed processes: nobody holds their lock."""
     mine = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.part")
     for entry in os.scandir(target.parent):
         if mine.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):

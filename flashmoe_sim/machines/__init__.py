@@ -1,4 +1,4 @@
-"""Machines: numbers with units, an interval and a source each; presets, and files of one's own."""
+"""Machines: numbers, each with a unit, an interval and a source; presets, and the user's own files."""
 
 from flashmoe_sim.machines.load import load_machine, parse_machine
 from flashmoe_sim.machines.machine import Anchors, Compute, Host, Link, Machine, Memory, Quantity, Storage

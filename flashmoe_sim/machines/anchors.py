@@ -1,4 +1,4 @@
-"""Anchors of a fit: what a decoded token of a run did, and the equations that follow."""
+"""Anchors of a fit: the work of a run's decoded token, and the resulting equations."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from math import hypot, sqrt
 
 from flashmoe_sim.machines.fit import Observation
 
-# Repeats of one configuration on one machine gave 24.4 and 23.6 tokens a second, and others differed by more.
+# Repeats of one configuration on one machine reached 24.4 and 23.6 tokens a second, and others differed by more.
 SPEED_SD = 0.05
-SPEED_STEP = 0.1  # tokens a second, of the speeds that are printed
+SPEED_STEP = 0.1  # tokens a second, the precision of printed speeds
 
 
 @dataclass(frozen=True)
 class Installs:
-    """Installs of a run together, and how long they took without and for uploads.
+    """All installs of a run, and how long they took, without uploads and for uploads.
 
-    first_bytes: what of bytes_read went to slots that had held nothing yet.
-    relative_sd: of both times, by how evenly the layers installed.
+    first_bytes: the part of bytes_read that went into slots never used before.
+    relative_sd: of both times, from the variation between layers.
     """
 
     count: int
@@ -31,14 +31,14 @@ class Installs:
 
 @dataclass(frozen=True)
 class Anchor:
-    """A run, or the row of a table, whose speed is known.
+    """A run, or a row of a table, with a known speed.
 
-    misses, bytes_read, first_bytes, reads: of one decoded token; first_bytes as in `Installs`. stalled: those of its
-    routed calls that missed. weight_bytes: what it streams through the unit that computes, experts and all else; None
-    where the model does not tell. call_s: the host's time for a routed call. installs: those that routed calls waited
-    for; primed: those by which an all-hit run filled its bank in RAM before the first. layers, top_k: 0 where neither
-    the run nor a model tells. repeats: of the same work among the anchors, itself included. condition: as a table
-    states it, empty for a run.
+    misses, bytes_read, first_bytes, reads: of one decoded token; first_bytes as in `Installs`. stalled: its routed
+    calls with a miss. weight_bytes: what it streams through the computing unit, experts and all else; None if unknown
+    for the model. call_s: the host's time for a routed call. installs: those for which routed calls waited; primed:
+    those with which an all-hit run filled its bank in RAM before the first call. layers, top_k: 0 if unknown from the
+    run and the model. repeats: how many anchors have the same work, including this one. condition: as a table states
+    it, empty for a run.
     """
 
     name: str
@@ -59,15 +59,14 @@ class Anchor:
 
     @property
     def uploads(self) -> bool:
-        """Whether its installs went on into the memory of a GPU."""
+        """Whether its installs were uploaded to a GPU."""
         return self.installs is not None and self.installs.upload_s > 0
 
     @property
     def observations(self) -> list[Observation]:
-        """Its equations: the time of a token without the host's, and where installs were timed, that of all of them.
+        """Its equations: the time of a token without the host's and, if installs were timed, the time of all installs.
 
-        Repeats together weigh as one anchor: they are alike in what a fit does not know, which no number of them makes
-        smaller.
+        Repeats together count as one anchor: they share the errors of the model, which more repeats do not reduce.
         """
         token = _terms(self, upload=self.uploads) | {"layer_us": self.layers * 1e-6, "resume_us": self.stalled * 1e-6}
         if self.weight_bytes is not None:

@@ -1,6 +1,6 @@
-"""A machine from parts: their nominal numbers, the share of those that decoding gets, and estimates of the rest.
+"""A machine from parts: their nominal numbers, the share of them that decoding reaches, and estimates of the rest.
 
-Shares and times are medians of the presets, and their intervals hold about all of them.
+Shares and times are medians of the presets, and their intervals include almost all of them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ LINK_SHARE: Range = (0.6, 0.77, 0.9)
 PAGEABLE_SHARE: Range = (0.3, 0.72, 0.85)
 PAGEABLE_RAM_SHARE: Range = (0.14, 0.27, 0.35)
 READ_SHARE: Range = (0.4, 0.71, 0.95)
-M2_SHARE: Range = (0.8, 0.9, 0.95)  # what the fastest drives are sold with, of four lanes
+M2_SHARE: Range = (0.8, 0.9, 0.95)  # specified for the fastest drives, of four lanes
 
 UNKNOWN_RAM_GB_S: Range = (25, 64, 120)
 UNKNOWN_READ_GB_S: Range = (0.5, 3, 7)
 DRIVER_GIB = 0.8
-CLASSES: dict[str, tuple[Range, int]] = {  # microseconds that a read costs, and the reads in flight
+CLASSES: dict[str, tuple[Range, int]] = {  # microseconds per read, and the reads in flight
     "nvme": ((40, 100, 250), 8),
     "apple": ((50, 150, 400), 8),
     "sata": ((60, 150, 400), 4),
@@ -43,7 +43,7 @@ _PCIE = re.compile(r"pcie(\d)x(\d+)")
 
 
 def compose(text: str) -> Machine:
-    """The machine that these parts make, such as `rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + nvme-gen4`.
+    """The machine made of these parts, such as `rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + nvme-gen4`.
 
     Raises BadInput for parts that are unknown, contradict each other or do not say enough.
     """
@@ -51,7 +51,7 @@ def compose(text: str) -> Machine:
 
 
 def compose_parts(parts: Parts) -> Machine:
-    """The machine that these parts make, whether the catalogue has them or they are copies with other numbers.
+    """The machine made of these parts, which come from the catalogue or are copies with other numbers.
 
     Raises BadInput for parts that contradict each other or do not say enough.
     """
@@ -121,7 +121,7 @@ def _unified(chip: Part, parts: Parts, ram_gib: Quantity) -> Machine:
 
 
 def _discrete(parts: Parts, ram_gib: Quantity) -> Machine:
-    """A machine whose CPU has RAM of its own, and whose GPU, if there is one, has its own memory."""
+    """A machine whose CPU and GPU, if there is one, have separate memories."""
     gpu = parts.by_kind.get("gpu")
     nominal = _nominal_ram(parts)
     delivered = _scaled(nominal, RAM_SHARE, DESKTOPS, "read by all cores")
@@ -155,7 +155,7 @@ def _discrete(parts: Parts, ram_gib: Quantity) -> Machine:
 
 
 def _gpu(gpu: Part, cards: int) -> Compute:
-    """All cards as one: the layers lie one after another on them, so one card computes at a time."""
+    """All cards as one: they hold consecutive layers, so one card computes at a time."""
     size, nominal = gpu.numbers["memory_gib"], gpu.numbers["bandwidth_gb_s"]
     of_a_card = f"{size.value:g} ({size.source}) less {DRIVER_GIB} for the driver"
     return Compute(
@@ -185,7 +185,7 @@ def _nominal_ram(parts: Parts) -> Quantity:
 
 
 def _link(gpu: Part, parts: Parts, delivered: Quantity) -> Link:
-    """The link that all have: the card, and what was given, else what the CPU has. RAM bounds what goes over it."""
+    """The link common to the card and the given link, else the CPU's. RAM limits its rate."""
     given, cpu = parts.by_kind.get("link"), parts.by_kind.get("cpu")
     link = catalogue()[gpu.pcie]
     if given is not None:
@@ -206,7 +206,7 @@ def _link(gpu: Part, parts: Parts, delivered: Quantity) -> Link:
 
 
 def _narrower(one: Part, other: Part) -> Part:
-    """What two ends of a link have in common: of PCIe the older generation and the fewer lanes, else the slower one."""
+    """The link common to both ends: for PCIe the older generation and the fewer lanes, else the slower one."""
     first, second = _PCIE.fullmatch(one.name), _PCIE.fullmatch(other.name)
     if first and second:
         generation, lanes = (min(int(first[group]), int(second[group])) for group in (1, 2))
@@ -240,7 +240,7 @@ def _storage(parts: Parts) -> Storage:
 
 
 def _reserve(reserve: Quantity, ram_gib: Quantity) -> Quantity:
-    """At most half of RAM: small machines run small systems."""
+    """The reserve, at most half of RAM: small machines run small systems."""
     return _slower(reserve, _exactly(ram_gib.value / 2, f"{reserve.source}; at most half of RAM", reserve.condition))
 
 
@@ -254,14 +254,14 @@ def _exactly(value: float, source: str, condition: str, *, estimated: bool = Tru
 
 
 def _scaled(quantity: Quantity, share: Range, rule: str, condition: str) -> Quantity:
-    """A share of another quantity, whose interval widens the interval of the share. rule: whose median the share is."""
+    """A share of another quantity, whose interval widens that of the share. rule: what the share is the median of."""
     lo, value, hi = share
     source = f"{100 * value:.3g} % of {quantity.value:.4g} ({rule}); {quantity.source}"
     return _estimate((quantity.lo * lo, quantity.value * value, quantity.hi * hi), source, condition)
 
 
 def _slower(one: Quantity, other: Quantity) -> Quantity:
-    """The quantity with the lower value, its interval no higher than the other's."""
+    """The quantity with the lower value, with an interval no higher than the other's."""
     least, most = sorted((one, other), key=lambda quantity: quantity.value)
     return replace(least, lo=min(least.lo, most.lo), hi=max(least.value, min(least.hi, most.hi)))
 

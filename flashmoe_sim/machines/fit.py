@@ -1,4 +1,4 @@
-"""Fitting: what each unit of work takes, from equations that were measured."""
+"""Fitting: the time of each unit of work, from measured equations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.unknowns import UNKNOWNS
 
-# Columns of length 1 whose difference is shorter than this say the same: no timing is as precise as a thousandth.
+# Columns of length 1 that differ by less than this are equivalent: no timing is precise to a thousandth.
 INDISTINCT = 1e-3
 INVOLVED = 0.05
 
@@ -21,7 +21,7 @@ class Observation:
     """One measured equation: `seconds` is the sum over `terms` of an unknown's time per unit, times its units.
 
     relative_sd: standard deviation of the measured time, relative to it.
-    of: what of an anchor took that long: token, reads, prime or uploads.
+    of: the part of an anchor that took that long: token, reads, prime or uploads.
     """
 
     name: str
@@ -33,10 +33,10 @@ class Observation:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What was fitted: the time per unit of each parameter.
+    """The result of a fit: the time per unit of each parameter.
 
-    value: f64 [parameters]. draws: f64 [draws, parameters], fits of the observations as they might as well have been
-    measured; they keep how the parameters go together. residual: f64 [observations], fitted over measured time, less 1.
+    value: f64 [parameters]. draws: f64 [draws, parameters], fits of simulated observations, which preserve the
+    correlation of the parameters. residual: f64 [observations], fitted over measured time, less 1.
     """
 
     parameters: tuple[str, ...]
@@ -54,14 +54,14 @@ class Fit:
 
 
 def fit(observations: Sequence[Observation], parameters: Sequence[str], *, draws: int = 400, seed: int = 1) -> Fit:
-    """Weighted non-negative least squares: each equation counts as much as it was measured precisely.
+    """Weighted non-negative least squares: each equation is weighted by its precision.
 
     Terms of other parameters are left out, as if they took no time.
-    Raises BadInput, naming the parameters and the runs that would tell them, if the observations do not.
+    Raises BadInput if the observations do not identify the parameters, naming them and the runs that would.
 
     Source: Lawson and Hanson 1974, chapter 23 (scipy.optimize.nnls). The intervals are a parametric bootstrap (Efron
     and Tibshirani 1993, section 6.5) with log-normal errors of each observation's `relative_sd`, all of them larger by
-    the Birge ratio (Birge 1932, Physical Review 40, 207) where the observations disagree by more than that.
+    the Birge ratio (Birge 1932, Physical Review 40, 207) if the observations disagree by more than that.
     """
     from scipy.optimize import nnls
 
@@ -82,13 +82,13 @@ def fit(observations: Sequence[Observation], parameters: Sequence[str], *, draws
 
 
 def _birge(residual_sd: NDArray[np.float64], value: NDArray[np.float64]) -> float:
-    """By how much the residuals, each in its own standard deviations, are larger than these say; at least 1."""
+    """The ratio of the residuals, each in its own standard deviations, to their expected size; at least 1."""
     spare = len(residual_sd) - np.count_nonzero(value)
     return max(1.0, float(np.sqrt((residual_sd**2).sum() / spare))) if spare > 0 else 1.0
 
 
 def _refuse_what_is_not_told(scaled: NDArray[np.float64], parameters: Sequence[str]) -> None:
-    """Raise BadInput where a change of some parameters together changes no equation. scaled: columns of length 1."""
+    """Raise BadInput if the anchors do not identify the parameters. scaled: columns of length 1."""
     _, singular, directions = np.linalg.svd(scaled)
     present = np.zeros(len(parameters))
     present[: len(singular)] = singular

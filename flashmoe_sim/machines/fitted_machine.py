@@ -1,4 +1,4 @@
-"""From what was fitted to a machine: every number with its interval, source and condition."""
+"""From a fit to a machine: every number with its interval, source and condition."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from flashmoe_sim.machines.keys import MEASURED_SPREAD
 from flashmoe_sim.machines.machine import Anchors, Compute, Host, Link, Machine, Quantity, Storage
 from flashmoe_sim.machines.unknowns import UNKNOWNS
 
-# What takes less than this share of every anchor's time could be infinitely fast for all that they tell.
+# Work that takes less than this share of every anchor's time could be infinitely fast without a visible difference.
 UNNOTICED = 1e-3
-FIRST_TOUCH = "first_touch_gb_s"  # of which a machine may have none
+FIRST_TOUCH = "first_touch_gb_s"  # which a machine may lack
 KNEE = (4.0, 1.0, 16.0)
 
 
@@ -29,10 +29,10 @@ def fitted_machine(
     condition: str,
     provenance: Anchors,
 ) -> Machine:
-    """The machine with the fitted numbers, and what else its file needs.
+    """The machine with the fitted numbers, and everything else that its file needs.
 
     condition: under which the anchors ran: threads, backend, splits.
-    Raises BadInput for a rate that the anchors show no time of.
+    Raises BadInput for a rate that takes no visible time in the anchors.
     """
     source = f"fitted on {', '.join(anchor.name for anchor in anchors)} with {provenance.model}"
     values = {
@@ -71,24 +71,24 @@ def fitted_machine(
 
 
 def _ordered(interval: tuple[float, float, float]) -> tuple[float, float, float]:
-    """From lo, value, hi to value, lo, hi, as a quantity takes them, with as many digits as a person may want."""
+    """From lo, value, hi to value, lo, hi, the order of a quantity, with a sensible number of digits."""
     lo, value, hi = (float(f"{number:.5g}") for number in interval)
     return value, lo, hi
 
 
 def takes_time(found: Fit, parameter: str) -> bool:
-    """Whether the anchors would notice it if a rate were infinitely fast."""
+    """Whether the anchors would differ visibly if a rate were infinitely fast."""
     return bool(found.value[found.parameters.index(parameter)] >= _least(found, parameter))
 
 
 def _least(found: Fit, parameter: str) -> float:
-    """Seconds per GB that the anchors would no longer notice."""
+    """Seconds per GB that would make no visible difference in the anchors."""
     terms = [(one.seconds, one.terms.get(parameter)) for one in found.observations]
     return UNNOTICED * min(seconds / units for seconds, units in terms if units)
 
 
 def _rate(found: Fit, parameter: str, source: str, condition: str) -> Quantity:
-    """GB/s from seconds per GB. What the anchors leave open ends where they would no longer notice it."""
+    """GB/s from seconds per GB. An open interval ends where the anchors would no longer differ visibly."""
     column, least = found.parameters.index(parameter), _least(found, parameter)
     if not takes_time(found, parameter):
         raise BadInput(
@@ -104,7 +104,7 @@ def _rate(found: Fit, parameter: str, source: str, condition: str) -> Quantity:
 
 
 def _call_us(anchors: Sequence[Anchor], condition: str) -> Quantity:
-    """The host's time for a routed call, from the anchors that resolve slots; the mean of several."""
+    """The host's time for a routed call: the mean over the anchors that resolve slots."""
     streamed = [anchor for anchor in anchors if anchor.call_s and anchor.misses]
     told = streamed or [anchor for anchor in anchors if anchor.call_s]
     if not told:

@@ -20,12 +20,12 @@ from flashmoe_sim.machines.unknowns import UNKNOWNS
 DISAGREES = 3  # standard deviations
 CONTRADICTS = 1.5  # times the measured time of a token, or its inverse
 OPEN = 10  # times the value
-FIRST_FILLS = 0.25  # by which shares of installs must differ that two streamed runs tell what first fills take
+FIRST_FILLS = 0.25  # how much two streamed runs' shares of first fills must differ to determine their time
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A fitted machine, how it was fitted, and what a person should know of it."""
+    """A fitted machine, how it was fitted, and what the user should know about it."""
 
     machine: Machine
     fit: Fit
@@ -43,10 +43,10 @@ def fit_rows(
     top_k: int | None = None,
     parameters: Sequence[str] = (),
 ) -> Fitted:
-    """Fit a machine on rows of a table, each chosen by a `COLUMN=VALUE`; see `read_rows`.
+    """Fit a machine on rows of a table, each selected by a `COLUMN=VALUE`; see `read_rows`.
 
-    The GPU computes unless the condition of the rows has `-ngl 0` in it.
-    Raises BadInput as `fit_anchors` does, for fewer than two rows, and for what is wrong with the table.
+    The GPU computes unless the rows' condition contains `-ngl 0`.
+    Raises BadInput whenever `fit_anchors` does, for fewer than two rows, and for errors in the table.
     """
     check_parameters(parameters)
     geometry = load_model(model)
@@ -80,9 +80,9 @@ def fit_anchors(
     """Fit a machine on anchors.
 
     model: that all of them ran. parameters: to fit beside those that need no further anchors. gpu: whether it computes.
-    condition: under which the anchors ran. name: of the machine. command: that fits it again. sources: where the
-    anchors are from.
-    Raises BadInput for anchors that contradict each other, or do not tell what is to be fitted.
+    condition: under which the anchors ran. name: of the machine. command: repeats the fit. sources: where the anchors
+        come from.
+    Raises BadInput for anchors that contradict each other, or do not identify the parameters.
     """
     found = fit([one for anchor in anchors for one in anchor.observations], _chosen(anchors, parameters, model))
     _refuse_contradictions(found, anchors)
@@ -100,14 +100,14 @@ def fit_anchors(
 
 
 def check_parameters(parameters: Sequence[str]) -> None:
-    """Raise BadInput for a parameter that no fit can find."""
+    """Raise BadInput for a parameter that cannot be fitted."""
     for parameter in parameters:
         if parameter not in UNKNOWNS:
             raise unknown_name("parameter", parameter, UNKNOWNS)
 
 
 def check_number(anchors: Sequence[str]) -> None:
-    """Raise BadInput for fewer than two anchors, and for one that is given twice."""
+    """Raise BadInput for fewer than two anchors, and for a duplicate."""
     if len(anchors) < 2:
         raise BadInput(
             f"{len(anchors)} anchor{'s' * (len(anchors) != 1)}; expected two or more: the speed of one run does not "
@@ -119,7 +119,7 @@ def check_number(anchors: Sequence[str]) -> None:
 
 
 def _chosen(anchors: Sequence[Anchor], asked: Sequence[str], model: ModelGeometry | None) -> list[str]:
-    """What is fitted, in the order of the table of unknowns."""
+    """The parameters to fit, in the order of the table of unknowns."""
     chosen = {"layer_us", "read_gb_s", *asked}
     if _uploads(anchors):
         chosen.add("pinned_gb_s")

@@ -1,4 +1,4 @@
-"""Every key of a machine's file: in which section, what it means, and which values it can have."""
+"""Every key of a machine's file: its section, meaning and range."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Key(NamedTuple):
-    """One quantity of a section. The unit is the end of its name: GB/s of 1e9 bytes, GiB of 2**30, us of 1e-6 s.
+    """One quantity of a section. Its name ends in the unit: GB/s of 1e9 bytes, GiB of 2**30, us of 1e-6 s.
 
     least, most: bounds of the value; above: it must be more than `least`. exact: a specification or a setting, so its
     interval is the value itself. whole: an integer.
@@ -23,7 +23,7 @@ class Key(NamedTuple):
 
     @property
     def range(self) -> str:
-        """The values it can have, for messages."""
+        """The valid values, for messages."""
         kind = "an integer" if self.whole else "a number"
         lower = f"above {self.least:g}" if self.above else f"from {self.least:g}"
         return f"{kind} {lower}" + (f" to {self.most:g}" if self.most < float("inf") else "")
@@ -85,6 +85,6 @@ MEASURED_SPREAD, ESTIMATED_SPREAD = (0.9, 1.1), (1 / 1.6, 1.6)
 
 
 def default_interval(key: Key, value: float, *, estimated: bool) -> tuple[float, float]:
-    """lo and hi of a quantity that does not tell them: wider where it is estimated, none where it is exact."""
+    """lo and hi of a quantity without them: wider if it is estimated, of zero width if it is exact."""
     below, above = (1.0, 1.0) if key.exact else ESTIMATED_SPREAD if estimated else MEASURED_SPREAD
     return max(value * below, key.least), min(value * above, key.most)

@@ -1,4 +1,4 @@
-"""A machine from a preset's name, a TOML file or parts, with one line about whatever is wrong with it."""
+"""A machine from a preset's name, a TOML file or parts, with one-line errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_BYTES = 2**18
 MOST_DOTS = 16
 _NOT_KEYS = re.compile(
     r"""\"{3}.*?\"{3}|'{3}.*?'{3}|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+'|\#[^\n]*""", re.DOTALL
-)  # texts and comments; a number may have a dot, too
+)  # texts and comments; a number may have a dot too
 _UNITS = ("_gb_s", "_gib", "_us")
 _CLASSES: dict[str, Any] = {
     "memory": Memory,
@@ -36,8 +36,8 @@ _CLASSES: dict[str, Any] = {
 def load_machine(name_or_path: str | Path) -> Machine:
     """The preset of this name, the machine that a TOML file describes, or the one that parts make.
 
-    A text that is the name of a preset always means it, and one with a `+` names parts, such as `m3-max + 48GiB`; write
-    `./name` for a file of the same name.
+    The name of a preset always means the preset, and a text with a `+` names parts, such as `m3-max + 48GiB`; write
+    `./name` for a file with the same name.
     Raises BadInput, naming the file and the key, for a name, a file or parts that cannot be used.
     """
     if isinstance(name_or_path, str) and name_or_path in PRESETS:
@@ -76,13 +76,13 @@ def parse_machine(text: str, *, where: str) -> Machine:
     Raises BadInput for anything that is missing, unknown or impossible in it.
     """
     if any(piece.count(".") > MOST_DOTS for piece in re.split(r"[=,\[\]{}\n]", _NOT_KEYS.sub("", text))):
-        # tomllib's time and memory grow with the square of them
+        # tomllib's time and memory are quadratic in them
         raise BadInput(f"{where}: a key of more than {MOST_DOTS} dots; a machine's have one, as storage.read_gb_s")
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(f"{where}: not TOML: {error}; quote texts, and write one key = value a line") from None
-    except ValueError:  # Python's limit of digits
+    except ValueError:  # Python's limit on digits
         raise BadInput(f"{where}: a number has thousands of digits; expected at most 1e18") from None
     known = ("name", "title", "unified", "api", "gpus", *SECTIONS, "anchors")
     for key in document:

@@ -1,4 +1,4 @@
-"""A machine: what its memory, storage, link and processors do, each number with its interval and its source."""
+"""A machine: its memory, storage, link and processors, with an interval and a source for each number."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.machines.reads import MeasuredRead, ReadTable
 
 REFERENCE_BYTES = 4 * MIB
-WIDE = 2.0  # times its lower end: an interval from which no speed should be taken without a word
+WIDE = 2.0  # times its lower end: an interval so wide that a speed from it needs a warning
 APIS = ("cuda", "rocm", "metal", "sycl", "vulkan")
-GUESSED = 5.0  # times its lower end: an interval of a rate of which next to nothing is known
+GUESSED = 5.0  # times its lower end: the interval of a rate about which almost nothing is known
 
 
 @dataclass(frozen=True)
 class Quantity:
     """A number with where it is from; lo..hi is its 90 % interval.
 
-    condition: under which it holds. estimated: inferred rather than measured or specified, as `source` tells.
+    condition: under which it holds. estimated: whether it was inferred rather than measured or specified, see `source`.
     """
 
     value: float
@@ -34,7 +34,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Memory:
-    """RAM: its size, what it delivers, and what of it is taken."""
+    """RAM: its size, its bandwidth, and how much is in use."""
 
     ram_gib: Quantity
     bandwidth_gb_s: Quantity
@@ -53,13 +53,13 @@ class Storage:
     measured: tuple[MeasuredRead, ...] = ()
 
     def chunk_s(self, size_bytes: int, depth: int, *, hot: bool = False) -> float:
-        """Seconds that one read takes while `depth` reads of this size, itself included, are in flight.
+        """Seconds of one read while `depth` reads of this size, itself included, are in flight.
 
-        The reads in flight share the bandwidth, so each takes as long as all of them together: request_us, and the
-        bytes of all of them at read_gb_s. With `measured` it is the time that the table gives for this size and depth,
-        scaled so that reads of 4 MiB with `lanes` in flight reach read_gb_s; what a request costs is in it.
-        hot: at the bandwidth of a device that is hot.
-        Raises BadInput for a size or depth below 1, and for `hot` where hot_share is not known.
+        The reads in flight share the bandwidth, so each takes as long as all of them together: request_us, plus all
+        their bytes at read_gb_s. With `measured` it is the table's time for this size and depth, which includes the
+        cost of a request, scaled so that reads of 4 MiB with `lanes` in flight reach read_gb_s.
+        hot: at the bandwidth of a throttled device.
+        Raises BadInput for a size or depth below 1, and for `hot` if hot_share is unknown.
         """
         if size_bytes < 1 or depth < 1:
             raise BadInput(f"a read of {size_bytes} bytes with {depth} in flight; expected at least 1 of each")
@@ -84,7 +84,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class Link:
-    """The way from RAM into the memory of a GPU of its own."""
+    """The connection from RAM to the GPU's own memory."""
 
     pinned_gb_s: Quantity
     pageable_gb_s: Quantity
@@ -93,7 +93,7 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class Compute:
-    """A GPU or a CPU, as decoding sees it. memory_gib is a GPU's; weights_gb_s a fitted machine may not have."""
+    """A GPU or a CPU, as decoding sees it. Only a GPU has memory_gib; a fitted machine may lack weights_gb_s."""
 
     memory_gib: Quantity | None = None
     weights_gb_s: Quantity | None = None
@@ -103,7 +103,7 @@ class Compute:
 
 @dataclass(frozen=True)
 class Host:
-    """The thread that keeps the books of the bank, and the system that gives the bank its memory."""
+    """The thread that manages the bank, and the system that allocates its memory."""
 
     call_us: Quantity
     install_us: Quantity
@@ -113,9 +113,9 @@ class Host:
 
 @dataclass(frozen=True)
 class Anchors:
-    """What a machine was fitted on: the runs or rows, the model they ran, the day, and the command that fitted.
+    """What a machine was fitted on: the runs or rows, their model, the day, and the command of the fit.
 
-    routed_bytes: of all experts of the model, by which it is known again; None if the fit had no model.
+    routed_bytes: of all experts of the model, by which it is recognised; None if the fit had no model.
     """
 
     runs: tuple[str, ...]
@@ -127,13 +127,13 @@ class Anchors:
 
 @dataclass(frozen=True)
 class Machine:
-    """All that the time of a run depends on beside the model.
+    """Everything beside the model that affects the time of a run.
 
-    unified: storage, link and GPU share the bandwidth of one memory. link: None where the unit that computes reads the
-    memory that storage is read into. gpu: None where the CPU computes. cpu: None where it computes nothing.
-    memory: None where it is not known; what a page cache serves is then in storage.read_gb_s.
-    api: what programs the GPU, one of APIS, or empty if it is not known or there is no GPU.
-    gpus: equal GPUs that `gpu` is: with the memory of all of them, and the speed of one.
+    unified: storage, link and GPU share the bandwidth of one memory. link: None if the computing unit reads the memory
+    that storage is read into. gpu: None if the CPU computes. cpu: None if it computes nothing.
+    memory: None if unknown; the page cache is then included in storage.read_gb_s.
+    api: the GPU's programming interface, one of APIS, or empty if unknown or without a GPU.
+    gpus: the number of equal GPUs in `gpu`, which has their total memory and the speed of one.
     """
 
     name: str
@@ -150,7 +150,7 @@ class Machine:
     gpus: int = 1
 
     def quantities(self) -> list[tuple[str, Quantity]]:
-        """Every quantity there is with its path, such as `storage.read_gb_s`."""
+        """Every quantity by its path, such as `storage.read_gb_s`."""
         found = []
         for section in ("memory", "storage", "link", "gpu", "cpu", "host"):
             part = getattr(self, section)
@@ -161,7 +161,7 @@ class Machine:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of this machine's seconds must know."""
+        """What a user of this machine's seconds must know."""
         section = "cpu" if self.gpu is None else "gpu"
         unit = self.gpu or self.cpu
         rate = unit.weights_gb_s if unit is not None else None
@@ -177,9 +177,9 @@ class Machine:
         return tuple(notes)
 
     def varied(self, path: str, value: float) -> Machine:
-        """This machine with another value of one quantity; its interval and source stay as they are.
+        """This machine with another value of one quantity, whose interval and source do not change.
 
-        Raises BadInput for a path that this machine has no quantity at, listing those it has.
+        Raises BadInput for a path without a quantity, listing the known paths.
         """
         quantities = dict(self.quantities())
         if path not in quantities:

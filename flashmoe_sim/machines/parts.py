@@ -1,4 +1,4 @@
-"""Parts that a machine is put together from: every one that is known by name, and finding those that a text names."""
+"""The parts of machines: the catalogue, and finding the parts that a text names."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ NEAREST = 3
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) ?gi?b", re.IGNORECASE)
 _SEVERAL = re.compile(r"(\d{1,3}) ?[x*\u00d7] ?(?=\S{3})", re.IGNORECASE)
 MOST_GPUS = 16
-_PLUS = re.compile(r"\s+\+\s*|\+(?=[^\s-])")  # not that of "Max+ 395"
+_PLUS = re.compile(r"\s+\+\s*|\+(?=[^\s-])")  # not the plus in "Max+ 395"
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part: its kind, its public numbers, and the names of other parts that go with it.
+    """One part: its kind, its published numbers, and the names of parts that go with it.
 
-    kind: gpu, chip (CPU and GPU on one memory), cpu, memory, link or storage. source, condition: of all that is said of
-    it, unless a number has its own. memory: what a CPU takes at best. pcie: the link that a GPU has or a CPU gives.
-    class_: of storage. system: what a chip runs, macos or linux. api: what programs the GPU, one of machine.APIS.
-    sold_gib: sizes of RAM that a chip is sold with.
+    kind: gpu, chip (CPU and GPU on one memory), cpu, memory, link or storage. source, condition: of all its numbers,
+    unless a number has its own. memory: the best that a CPU supports. pcie: the link of a GPU or CPU.
+    class_: of storage. system: of a chip, macos or linux. api: the GPU's programming interface, one of machine.APIS.
+    sold_gib: sizes of RAM with which a chip is sold.
     """
 
     name: str
@@ -59,9 +59,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a text names: its parts, at most one of a kind, in the order of KINDS, and RAM in GiB if it says so.
+    """The parts named in a text: at most one of a kind, in the order of KINDS, and RAM in GiB if given.
 
-    n_gpus: how many cards of the one GPU there are.
+    n_gpus: the number of cards of the one GPU.
     """
 
     by_kind: Mapping[str, Part]
@@ -70,24 +70,24 @@ class Parts:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parts and the RAM, as they are written."""
+        """The parts and the RAM, as written on the command line."""
         ram = () if self.ram_gib is None else (f"{self.ram_gib:g}GiB",)
         return (*(f"{self.times(part)}{part.name}" for part in self.by_kind.values()), *ram)
 
     @property
     def titles(self) -> tuple[str, ...]:
-        """The parts' titles and the RAM, for a person."""
+        """The parts' titles and the RAM, for display."""
         ram = () if self.ram_gib is None else (f"{self.ram_gib:g} GiB",)
         return (*(f"{self.times(part)}{part.title}" for part in self.by_kind.values()), *ram)
 
     def times(self, part: Part) -> str:
-        """How many there are of a part, before its name; nothing for one."""
+        """The number of a part, as a prefix to its name; empty for one."""
         return f"{self.n_gpus}x " if part.kind == "gpu" and self.n_gpus > 1 else ""
 
 
 @cache
 def catalogue() -> dict[str, Part]:
-    """Every part by its name, in the order of its file."""
+    """Every part by its name, in the order of the files."""
     parts = {}
     folder = resources.files("flashmoe_sim.machines").joinpath("parts")
     for file, kind in FILES.items():
@@ -109,7 +109,7 @@ def _part(name: str, kind: str, entry: Mapping[str, Any]) -> Part:
 
 
 def _number(given: float | Mapping[str, Any], source: str, condition: str) -> Quantity:
-    """A number with its group's source and condition, or with its own; one without an interval is a specification."""
+    """A number with its own or its group's source and condition; one without an interval is a specification."""
     own: Mapping[str, Any] = given if isinstance(given, Mapping) else {"value": given}
     value = float(own["value"])
     return Quantity(
@@ -125,7 +125,7 @@ def _number(given: float | Mapping[str, Any], source: str, condition: str) -> Qu
 def parse_parts(text: str) -> Parts:
     """The parts of a text such as `2x rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB`, in any order.
 
-    Raises BadInput for a part that is not known, for two of one kind, and for several of a part that is no GPU.
+    Raises BadInput for an unknown part, for two of one kind, and for several of a part that is not a GPU.
     """
     by_kind: dict[str, Part] = {}
     ram_gib, n_gpus = None, 1
@@ -148,7 +148,7 @@ def parse_parts(text: str) -> Parts:
 
 
 def _counted(word: str) -> tuple[int, Part]:
-    """How many of which part: `2x rtx-3090`, `2 x rtx-3090` and `2*rtx-3090` are two. Only a GPU may be several."""
+    """The number and name of a part: `2x rtx-3090`, `2 x rtx-3090` and `2*rtx-3090` are two; only for GPUs."""
     several = None if _plain(word) in _names() else _SEVERAL.match(word)
     if several is None:
         return 1, find_part(word)
@@ -161,9 +161,9 @@ def _counted(word: str) -> tuple[int, Part]:
 
 
 def find_part(word: str) -> Part:
-    """The part that is called so, by its name, an alias or its title.
+    """The part with this name, alias or title.
 
-    Case, spaces and hyphens make no difference. Raises BadInput with the nearest names for a part that is not known.
+    Case, spaces and hyphens are ignored. Raises BadInput with the nearest names for an unknown part.
     """
     if not word:
         raise BadInput("an empty part; write parts with one + between two, such as rtx-3060 + 64GiB")
@@ -178,7 +178,7 @@ def find_part(word: str) -> Part:
 
 
 def matching(word: str) -> list[Part]:
-    """The parts with the word in their kind, name, aliases or title. Raises BadInput if there is none."""
+    """The parts with this word in their kind, name, aliases or title. Raises BadInput if there is none."""
     key = _plain(word)
     found = [
         part
@@ -190,7 +190,7 @@ def matching(word: str) -> list[Part]:
 
 @cache
 def _names() -> dict[str, str]:
-    """A part's name by each way to write it. Names come first, so that no alias or title hides one."""
+    """Part names by every way to write them. Names come first, so that no alias or title hides one."""
     parts = catalogue().values()
     ways = [(part.name, part.name) for part in parts]
     ways += [(alias, part.name) for part in parts for alias in part.aliases]

@@ -1,4 +1,4 @@
-"""How long a read takes, by its size and the reads in flight, between the points that were measured."""
+"""The time of a read, by its size and the reads in flight, interpolated between measured points."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class MeasuredRead:
 class ReadTable:
     """Measured points, completed and interpolated.
 
-    Of `lanes` reads in flight each takes as long as all of them together. That time is linear in the reads in flight
-    between two measured numbers of them, and linear in the size between two measured sizes: what a request costs, and
-    then its bytes. (Bandwidth linear in the logarithms, the other usual rule, lets a read become faster as it grows
-    where points are far apart.) Outside what was measured the bandwidth is that at the edge. A size that was measured
-    with fewer numbers of lanes than another goes on like the one with most (of those, the largest), scaled to meet it.
+    Of `lanes` reads in flight, each takes as long as all of them together. That time is linear in the reads in flight
+    between two measured numbers of them, and linear in the size between two measured sizes: the cost of a request, then
+    its bytes. (Bandwidth linear in the logarithms, the other usual rule, can make a larger read faster if points are
+    far apart.) Outside the measured range, the bandwidth at the edge holds. A size that was measured with fewer numbers
+    of lanes than another continues like the size with the most (among these, the largest), scaled to match.
     """
 
     def __init__(self, measured: Sequence[MeasuredRead]) -> None:
@@ -45,7 +45,7 @@ class ReadTable:
 
 
 def _between(points: Sequence[tuple[float, float]], x: float) -> float:
-    """The broken line through points sorted by x; outside them, the ray from the origin through the nearest."""
+    """The piecewise linear curve through points sorted by x; outside, the ray from the origin through the nearest."""
     after = bisect_left(points, (x,))
     if after in (0, len(points)):
         x_edge, y_edge = points[0 if after == 0 else -1]

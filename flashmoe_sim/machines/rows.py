@@ -21,10 +21,10 @@ Row = dict[str, str]
 def read_rows(path: str | Path, selectors: Sequence[str], model: ModelGeometry, *, top_k: int | None) -> list[Anchor]:
     """The rows of a CSV file that `COLUMN=VALUE` select, one each.
 
-    The misses of a token are `misses_per_call` times the layers, else what `hit_pct` leaves of top-k experts a layer.
+    The misses per token are `misses_per_call` times the layers, else follow from `hit_pct` and top-k experts per layer.
     top_k: of the runs; by default the column `topk`, else the model's.
-    Raises BadInput for a table without a speed, misses or a condition, a selector of none or several rows, values that
-    are no numbers, and rows measured under different conditions.
+    Raises BadInput for a table without a speed, misses or a condition, a selector of no or several rows, values that
+    are not numbers, and rows measured under different conditions.
     """
     file = Path(path)
     columns, rows = read_table(file)
@@ -56,7 +56,7 @@ def read_rows(path: str | Path, selectors: Sequence[str], model: ModelGeometry, 
 def read_table(file: Path) -> tuple[list[str], list[tuple[int, Row]]]:
     """The columns of a published table, and its rows with their lines; see `parse_table`.
 
-    Raises BadInput for what cannot be read, and as `parse_table` does.
+    Raises BadInput if it cannot be read, and whenever `parse_table` does.
     """
     kind = "a table as CSV"
     if regular_file_bytes(file, kind=kind) > MAX_BYTES:

@@ -1,4 +1,4 @@
-"""The presets there are, in the order in which they are shown; each is `presets/NAME.toml`."""
+"""The presets, in the order in which they are shown; each is `presets/NAME.toml`."""
 
 from __future__ import annotations
 

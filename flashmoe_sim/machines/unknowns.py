@@ -1,4 +1,4 @@
-"""What a fit can find: the numbers of a machine that runs can tell, and which runs tell them."""
+"""What can be fitted: the numbers of a machine that runs can determine, and which runs do."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 class Unknown(NamedTuple):
     """One number to fit.
 
-    name: its key in a machine's file. What is fitted is the time that one unit of it takes: `us` themselves, and of a
-    rate in `gb_s` the seconds per GB. needs: which runs tell it, for messages.
+    name: its key in a machine's file. The fit finds the time per unit: for `us` the value itself, for a rate in `gb_s`
+    the seconds per GB. needs: the runs that determine it, for messages.
     """
 
     name: str

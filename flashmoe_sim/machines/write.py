@@ -19,8 +19,8 @@ WIDTH = 100
 def write_machine(machine: Machine, path: str | Path, *, force: bool = False) -> None:
     """Write the machine to `path`, all at once.
 
-    An interval that is the default one is left out, as whoever edits the value will want it to follow.
-    Raises BadInput where `path` exists without force, or cannot be written.
+    A default interval is left out, so that it follows the value if that is edited.
+    Raises BadInput if `path` exists without force, or cannot be written.
     """
     with atomic_writer(Path(path), force=force) as file:
         file.write(f"# Written by {program()}.\n{toml(machine)}".encode())
@@ -84,7 +84,7 @@ def _number(value: float) -> str:
 
 
 def _text(text: str) -> str:
-    """The text in quotes; a long one over several lines, each ending where a word does, which TOML joins again."""
+    """The text in quotes; a long text is broken at spaces into several lines, which TOML joins again."""
     escaped = re.sub(rf'[\\"\t\n]|{UNPRINTABLE.pattern}', lambda found: f"\\u{ord(found[0]):04x}", text)
     escaped = escaped.replace("\\u0022", '\\"').replace("\\u005c", "\\\\")
     if len(escaped) <= WIDTH or escaped.startswith(" "):

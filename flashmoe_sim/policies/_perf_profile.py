@@ -21,11 +21,11 @@ KIND = "a profile as --moe-layer-perf-out writes it"
 
 @dataclass(frozen=True)
 class LayerProfile:
-    """What a profile says of one layer.
+    """What a profile records for one layer.
 
-    hits: uses of each expert that has any. hot_hits: those of them that found it in the hot cache.
-    pressure: how far the cold lane is behind, in microseconds or slots a call; 0 where not known.
-    moe_time: microseconds a call; 0 where not known.
+    hits: uses of each expert that was used at all. hot_hits: how many of them found it in the hot cache.
+    pressure: how far the cold lane lags behind, in microseconds or slots a call; 0 if unknown.
+    moe_time: microseconds a call; 0 if unknown.
     """
 
     hits: Mapping[int, int]
@@ -35,10 +35,10 @@ class LayerProfile:
 
 
 def read_profile(path: Path) -> dict[int, LayerProfile]:
-    """The layers of a profile that count any use, by number, ascending.
+    """The layers of a profile with at least one use, in ascending order of number.
 
-    A layer's uses are those of `hot_experts` and `cold_experts`, or of `experts` where both are missing or empty.
-    Raises BadInput, naming the layer, for anything else than a profile.
+    Uses come from `hot_experts` and `cold_experts`, or from `experts` if both are missing or empty.
+    Raises BadInput, naming the layer, if the file is not a profile.
     """
     document = _parse(path)
     if document.get("schema") not in SCHEMAS:
@@ -82,7 +82,7 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def _counts(path: Path, where: str, layer: Mapping[str, Any], name: str) -> dict[int, int]:
-    """The uses of each expert in a list of [id, count]; those of an expert listed twice add up."""
+    """The uses of each expert in a list of [id, count]; if an expert is listed twice, its counts add up."""
     pairs = layer.get(name, [])
     if not isinstance(pairs, list):
         raise _wrong(path, f"{where}: {name}", pairs, "a list of [expert, count]")
@@ -97,9 +97,9 @@ def _counts(path: Path, where: str, layer: Mapping[str, Any], name: str) -> dict
 
 
 def _pressure(path: Path, where: str, layer: Mapping[str, Any]) -> float:
-    """The wait at the join, else what the cold lane takes longer, else the cold slots; all of one call.
+    """The wait at the join, else the extra time of the cold lane, else the cold slots, all per call.
 
-    The system has a fourth choice, the wait per cold slot; it needs a wait and cold slots, so it is never reached.
+    The system has a fourth fallback, the wait per cold slot. It needs a wait and cold slots, so it is never reached.
     """
     wait, cold, hot = (
         _number(path, where, layer, f"parallel_{name}_time_per_call_us")

@@ -1,8 +1,8 @@
-"""Queues as doubly linked lists in one array, for policies that evict the oldest of something.
+"""Queues as doubly linked lists in one array, for policies that evict the oldest item of a queue.
 
 An item is a slot or a key, in one queue at most. `link[0, item]` is its older neighbour and `link[1, item]` its newer
-one. The last columns are the ends, one for each queue: an end's newer neighbour is the oldest item, its older neighbour
-the newest item, and it is linked to itself where the queue is empty.
+one. The last columns are the ends, one for each queue: an end's newer neighbour is the oldest item, and its older
+neighbour is the newest. The end of an empty queue is linked to itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def new_queues(items: int, *, queues: int = 1) -> NDArray[np.uint32]:
 
 @inlined
 def take_out(link: NDArray[np.uint32], item: int) -> None:
-    """Take `item` out of the queue it is in, if any; it must be put into one before it is taken out again."""
+    """Take `item` out of its queue, if it is in one. It must be put into a queue before it is taken out again."""
     older, newer = link[0, item], link[1, item]
     link[1, older] = newer
     link[0, newer] = older
@@ -28,7 +28,7 @@ def take_out(link: NDArray[np.uint32], item: int) -> None:
 
 @inlined
 def put_newest(link: NDArray[np.uint32], item: int, end: int) -> None:
-    """Put `item`, which is in no queue, at the newest place of the queue of `end`."""
+    """Put `item`, which must be in no queue, at the newest place of the queue of `end`."""
     newest = link[0, end]
     link[0, item] = newest
     link[1, item] = end
@@ -38,7 +38,7 @@ def put_newest(link: NDArray[np.uint32], item: int, end: int) -> None:
 
 @inlined
 def move_to_newest(link: NDArray[np.uint32], item: int, end: int) -> None:
-    """Move `item` from where it is, if anywhere, to the newest place of the queue of `end`."""
+    """Move `item` from its queue, if it is in one, to the newest place of the queue of `end`."""
     take_out(link, item)
     put_newest(link, item, end)
 
@@ -47,7 +47,7 @@ def move_to_newest(link: NDArray[np.uint32], item: int, end: int) -> None:
 def oldest(
     link: NDArray[np.uint32], end: int, slot_key: NDArray[np.int32], blocked: NDArray[np.int64], mark: int
 ) -> int:
-    """The oldest slot in the queue of `end` that holds something and is not blocked, or -1."""
+    """The oldest slot in the queue of `end` that holds an expert and is not blocked, or -1."""
     slot = link[1, end]
     while slot != end:
         if blocked[slot] != mark and slot_key[slot] >= 0:

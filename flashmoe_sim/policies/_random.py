@@ -12,7 +12,7 @@ from flashmoe_sim.io.errors import BadInput
 
 
 def check_seed(policy: str, seed: int) -> None:
-    """Raises BadInput for a seed that the generator cannot start from."""
+    """Raise BadInput for a seed that the generator cannot start from."""
     if not 0 < seed < 2**32:
         raise BadInput(f"policy {policy}: seed={seed} is not in 1..4294967295")
 

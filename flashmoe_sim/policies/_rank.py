@@ -1,4 +1,4 @@
-"""The slot of the least rank, for policies that give each resident a number: i64 of every slot, EMPTY where none is."""
+"""The slot with the lowest rank, for policies that rank residents: i64 per slot, EMPTY if the slot is empty."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 from flashmoe_sim._jit import inlined
 
 EMPTY = np.iinfo(np.int64).max
-HIGH = 32  # a rank of two numbers: the one that decides first begins at this bit
+HIGH = 32  # in a rank made of two numbers, the more significant one begins at this bit
 LOW = 2**HIGH - 1
 VECTOR = 8
 
 
 def new_ranks(slots: int) -> NDArray[np.int64]:
-    """Ranks of a bank of empty slots: i64, whole vectors of them."""
+    """Ranks for a bank of empty slots: i64, padded to whole vectors."""
     return np.full(-(-slots // VECTOR) * VECTOR, EMPTY, np.int64)
 
 
 @inlined
 def least_ranked(rank: Any, slot_key: Any, blocked: Any, mark: int) -> int:
-    """The slot of the least rank that is not blocked, or -1. No two ranks are equal."""
+    """The unblocked slot with the lowest rank, or -1. No two ranks are equal."""
     least = EMPTY
     for slot in range(len(rank)):
         least = min(least, rank[slot])

@@ -1,7 +1,7 @@
-"""Parts of a bank that a policy gives different rules, and the keys it remembers beyond the bank.
+"""Regions of a bank with rules of their own, and the keys a policy remembers after they left the bank.
 
-A ghost list is a queue of keys in the links of `_queue.py`, in which a key that is not remembered is linked to itself.
-`size[HELD]` is how many are remembered and `size[ROOM]` how many may be.
+A ghost list is a queue of keys in the links of `_queue.py`, in which a forgotten key is linked to itself. `size[HELD]`
+is the number of remembered keys and `size[ROOM]` the most there may be.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ HELD, ROOM = 0, 1
 
 
 def slots_of(share: float, capacity: int) -> int:
-    """The slots of a region: its share rounded down, but one at least, and one less than all where there are two."""
+    """The slots of a region: its share rounded down, at least one, and at most all but one if there are two or more."""
     return max(min(int(share * capacity), capacity - 1), 1)
 
 
 def check_share(policy: str, name: str, share: float) -> None:
-    """Raises BadInput for what is not a share of a bank."""
+    """Raise BadInput if `share` is not a share of a bank."""
     if not 0 < share < 1:
         raise BadInput(f"policy {policy}: {name}={share} is not a share of the bank, between 0 and 1")
 
 
 @inlined
 def remember(ghost: Any, size: Any, key: int) -> None:
-    """Remember `key`, which is not remembered yet, and forget the oldest beyond the room."""
+    """Remember `key`, which is not remembered yet; forget the oldest key if there is no room."""
     end = ghost.shape[1] - 1
     put_newest(ghost, key, end)
     size[HELD] += 1
@@ -38,7 +38,7 @@ def remember(ghost: Any, size: Any, key: int) -> None:
 
 @inlined
 def forget(ghost: Any, size: Any, key: int) -> bool:
-    """Forget `key`; whether it was remembered."""
+    """Forget `key`; return whether it was remembered."""
     if ghost[1, key] == key:
         return False
     take_out(ghost, key)

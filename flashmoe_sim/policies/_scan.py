@@ -18,9 +18,9 @@ def least(
     blocked: NDArray[np.int64],
     mark: int,
 ) -> int:
-    """The slot that may be evicted with the smallest `rank`, of equal ones with the smallest `last`, or -1.
+    """The evictable slot with the smallest `rank`, among equals the smallest `last`, or -1.
 
-    rank, last: of each slot; `last` differs between any two slots that hold something.
+    rank, last: of each slot; no two occupied slots have the same `last`.
     """
     lowest = MOST
     for slot in range(len(slot_key)):
@@ -47,10 +47,10 @@ def least_ratio(
     blocked: NDArray[np.int64],
     mark: int,
 ) -> int:
-    """The slot that may be evicted with the smallest uses / (now - since), of equal ones the smallest `last`, or -1.
+    """The evictable slot with the smallest uses / (now - since), among equals the smallest `last`, or -1.
 
-    A ratio over no time is larger than any other. Ratios are compared as a/b < c/d where ad < cb, which is exact as
-    long as uses and times stay below 2^31.
+    A ratio over no time is larger than any other. a/b < c/d is tested as ad < cb, which is exact as long as uses and
+    times stay below 2^31.
     """
     victim, fewest, longest = -1, np.int64(0), np.int64(0)
     for slot in range(len(slot_key)):

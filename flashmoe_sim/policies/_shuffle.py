@@ -1,4 +1,4 @@
-"""The shuffle of a C++ program: std::shuffle of libstdc++ with std::mt19937."""
+"""The shuffle that a C++ program gets from libstdc++: std::shuffle with std::mt19937."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-RANGE = 1 << 32  # of a number of the generator
+RANGE = 1 << 32  # of the generator's numbers
 BLOCK = 1024
 
 
 def shuffled(n: int, *, seed: int) -> NDArray[np.int64]:
-    """0 to n - 1 in the order that libstdc++ leaves them in, i64 [n]; `seed` is std::mt19937's.
+    """0 to n - 1 as libstdc++ shuffles them, i64 [n]; `seed` seeds std::mt19937.
 
-    While the square of n fits into 32 bits, one number of the generator gives two places to swap with.
+    If n squared fits in 32 bits, each number drawn provides two places to swap with.
     """
     order = list(range(n))
     random = _numbers(seed)
@@ -39,7 +39,7 @@ def _swap(order: list[int], a: int, b: int) -> None:
 
 
 def _below(n: int, random: Iterator[int]) -> int:
-    """A number from 0 to n - 1: the high half of a product; numbers whose low half would favour some are left out."""
+    """A number from 0 to n - 1: the high half of a product; draws whose low half would cause a bias are rejected."""
     while True:
         high, low = divmod(next(random) * n, RANGE)
         if low >= RANGE % n:
@@ -47,7 +47,7 @@ def _below(n: int, random: Iterator[int]) -> int:
 
 
 def _numbers(seed: int) -> Iterator[int]:
-    """What std::mt19937 gives, one after another."""
+    """The numbers of std::mt19937, one after another."""
     state = np.random.RandomState(seed)
     while True:
         yield from map(int, state.randint(0, RANGE, BLOCK, np.uint32))

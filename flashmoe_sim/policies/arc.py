@@ -1,7 +1,7 @@
 """Adaptive replacement cache.
 
-State: five queues of keys, oldest first: what the bank holds and was used once or more often since it came, what it
-last evicted from either, and all others; which queue each key is in; the slot of each resident key; counts of keys, the
+State: five queues of keys, oldest first: residents used once since their install, residents used again, the ghosts of
+either queue, and all other keys; which queue each key is in; the slot of each resident key; counts of keys, the
 capacity and the queue of the last miss; and the target length of the first queue (`p` in the paper).
 """
 
@@ -18,7 +18,7 @@ from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
 
 QUEUES = 5
 ONCE, OFTEN, ONCE_GHOST, OFTEN_GHOST, NOWHERE = range(QUEUES)
-# Places in the sizes, which are those of the queues but for OFTEN: residents change less often, and do as well.
+# Places in the sizes: the lengths of all queues but OFTEN. The number of residents serves as well and changes less.
 RESIDENT, CAPACITY, LAST_MISS = OFTEN, QUEUES, QUEUES + 1
 
 
@@ -92,7 +92,7 @@ def on_install(state: Any, slot: int, key: int, now: int, upcoming: int) -> None
 
 @inlined
 def trim(link: Any, queue: Any, size: Any) -> None:
-    """Forget the oldest keys of list 1 beyond the capacity, and of list 2 where all are beyond twice the capacity."""
+    """Forget the oldest keys of list 1 beyond the capacity, and of list 2 if all lists exceed twice the capacity."""
     while size[ONCE_GHOST] > 0 and size[ONCE] + size[ONCE_GHOST] > size[CAPACITY]:
         forget_oldest(link, queue, size, ONCE_GHOST)
     while size[OFTEN_GHOST] > 0 and size[RESIDENT] + size[ONCE_GHOST] + size[OFTEN_GHOST] > 2 * size[CAPACITY]:
@@ -110,22 +110,23 @@ def forget_oldest(link: Any, queue: Any, size: Any, ghost: int) -> None:
 
 @dataclass(frozen=True)
 class Arc(EvictingPolicy):
-    """Evict an expert used once or one used again, in a proportion that misses of evicted experts adapt.
+    """Evict an expert used once or one used again, in a proportion that adapts when evicted experts are missed (ARC).
 
-    List 1 holds the experts used once since they came, list 2 those used again, and each has a ghost list of the
-    experts last evicted from it. A miss that ghost list 1 remembers raises the target length of list 1, one of ghost
-    list 2 lowers it, and the expert goes to list 2; any other miss goes to list 1. The victim is the oldest of list 1
-    if that is longer than its target, or as long and the miss is one of ghost list 2; otherwise the oldest of list
-    2. It is of the other list if the first has none that may go. List 1 with its ghosts is at most as long as the
-    bank, all four at most twice.
+    List 1 holds the experts used once since their install, list 2 those used again, and each has a ghost list of the
+    experts last evicted from it. A miss in ghost list 1 raises the target length of list 1, a miss in ghost list 2
+    lowers it, and either expert goes to list 2; any other miss goes to list 1. The victim is the oldest expert in list
+    1 if that list is longer than its target, or just as long and the miss is in ghost list 2; otherwise the oldest in
+    list 2. If that list has no evictable expert, the victim comes from the other one. List 1 and its ghosts are at most
+    as long as the bank, all four lists at most twice as long.
 
-    Experts that may not go, those of the current call, are not counted in list 1. Under `atomic`, where a call has
-    several misses before anything is evicted, the last of them decides at the target. The paper shortens the ghost
-    lists before it evicts, we do it after each eviction and install, which leaves the same keys.
+    List 1 is counted without the experts of the current call, which may not be evicted. Under `atomic`, where a call
+    has several misses before anything is evicted, the last miss decides if list 1 is just as long as its target. The
+    paper shortens the ghost lists before it evicts; we do so after each eviction and install, which leaves the same
+    keys.
     """
 
     name: ClassVar[str] = "arc"
-    ties: ClassVar[str] = "list 1 as long as its target: list 1 after a miss of ghost list 2, else list 2"
+    ties: ClassVar[str] = "list 1 as long as its target: list 1 after a miss in ghost list 2, else list 2"
     source: ClassVar[str] = "Megiddo and Modha 2003 (FAST), Figure 4"
     kernels: ClassVar[dict[str, Any]] = {
         "on_hit": on_hit,

@@ -1,4 +1,4 @@
-"""How large a bank is and what it is divided into."""
+"""The size of a bank and its units."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import MOST_DIGITS, exact_size, parse_size
 
 MOST_SIZES = 4096
-MOST_LETTERS = 24  # of a bank in a table
+MOST_LETTERS = 24  # of a bank's text in a table
 _LAYERS = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?:(\d{1,9})", re.ASCII)
 
 Scope = Literal["layer", "global"]
@@ -20,11 +20,11 @@ Scope = Literal["layer", "global"]
 
 @dataclass(frozen=True, order=True)
 class Bank:
-    """The capacity of the banks of a model: slots a layer, bytes altogether, or slots by layer.
+    """The capacity of a model's banks: slots per layer, bytes in total, or slots by layer.
 
-    slots: slots of each layer; a global bank has this many times the number of layers.
+    slots: slots per layer; a global bank has this number times the number of layers.
     budget_bytes: bytes of all layers together; a layer's own bank gets an equal share.
-    by_layer: number and slots of every layer that a trace routes, ascending by number.
+    by_layer: number and slots of every layer that a trace routes, in ascending order.
     """
 
     slots: int | None = None
@@ -51,7 +51,7 @@ class Bank:
 
     @property
     def size(self) -> int:
-        """The bytes, or the slots of a layer: by layer their mean, rounded down."""
+        """The bytes, or the slots per layer; for slots by layer their mean, rounded down."""
         if self.by_layer:
             return sum(slots for _, slots in self.by_layer) // len(self.by_layer)
         return self.slots if self.slots is not None else self.budget_bytes or 0
@@ -65,7 +65,7 @@ class Bank:
         return exact_size(self.budget_bytes)
 
     def _runs(self) -> list[list[int]]:
-        """First layer, last layer and slots of neighbours with equally many."""
+        """First layer, last layer and slots of each run of layers with equal slots."""
         runs: list[list[int]] = []
         for layer, slots in self.by_layer or ():
             if runs and runs[-1][1:] == [layer - 1, slots]:
@@ -79,7 +79,7 @@ OneBank = str | int | Bank
 
 
 def parse_bank(text: str) -> Bank:
-    """A bank from `64` (slots a layer), `4000MiB` (bytes altogether) or `0-9:64+10-39:32` (slots by layer)."""
+    """A bank from `64` (slots per layer), `4000MiB` (bytes in total) or `0-9:64+10-39:32` (slots by layer)."""
     if ":" in text:
         return _parse_by_layer(text)
     if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS:
@@ -114,10 +114,10 @@ def brief_bank(text: str) -> str:
 
 
 def parse_banks(text: str, *, step: str = "auto") -> list[Bank]:
-    """Banks from `16..256`, `16,24,64` or a mixture, ascending and without repeats; each may be by layer.
+    """Banks from `16..256`, `16,24,64` or a mixture, in ascending order without repeats; each may be by layer.
 
-    step: `auto` doubles from the first to the last while their ratio is at least 8 and else takes eighths of the range;
-    `x2` multiplies; `16` (of bytes: `4GiB`) adds. The last of a range is always included.
+    step: `auto` doubles if the ratio of the ends is at least 8, else steps by an eighth of the range; `x2` multiplies;
+    `16` (in bytes: `4GiB`) adds. The end of a range is always included.
     """
     banks: dict[Bank, None] = {}
     if step != "auto" and ".." not in text:

@@ -1,4 +1,4 @@
-"""What a policy is: frozen parameters and, for a policy that evicts, the three kernels the replay loops inline.
+"""What a policy is: frozen parameters and, if it evicts, the kernels that the replay loops inline.
 
 A *pool* is what one policy instance manages: the bank of one layer, or one bank for all layers. Its experts are *keys*
 (the expert number in a layer's pool; layer and expert together in a global pool), its places are *slots*.
@@ -31,13 +31,13 @@ State = tuple[NDArray[Any], ...]
 
 @dataclass(frozen=True, eq=False)
 class PoolShape:
-    """What a policy may know of its pool before the run.
+    """What a policy may know about its pool before the run.
 
-    slots: places that its state arrays need; during a call some contracts use more than the bank holds.
-    capacity: experts the bank holds between calls, at least 1; of the smallest ones where it is in bytes.
-    keys: experts of the pool.
-    offset: i64 [calls + 1], where each call's references begin. step: i32 [calls + 1], the step of each call, and last
-        how many steps there are.
+    slots: the slots its state arrays need; some contracts use more during a call than the bank holds.
+    capacity: experts the bank holds between calls, at least 1; for a bank in bytes, the most it could hold.
+    keys: number of experts in the pool.
+    offset: i64 [calls + 1], where each call's references begin. step: i32 [calls + 1], the step of each call, then the
+        number of steps.
     """
 
     slots: int
@@ -52,11 +52,11 @@ def on_call(state: State, step: int) -> None:
 
 
 def on_miss(state: State, key: int, now: int) -> None:
-    """The expert `key` was asked for and is not resident; nothing has been evicted for it yet."""
+    """The expert `key` was requested and is not resident; nothing has been evicted for it yet."""
 
 
 def admits(state: State, key: int, now: int) -> bool:
-    """Whether to install the missing `key` at all; asked once per miss, after `on_miss`."""
+    """Whether to install the missing `key` at all; called once per miss, after `on_miss`."""
     return True
 
 
@@ -64,24 +64,24 @@ def on_hit(state: State, slot: int, key: int, now: int, upcoming: int) -> None:
     """The expert `key` in `slot` was used.
 
     now: a counter that grows with every use in the pool.
-    upcoming: where the next routed call that asks for `key` does so, as a reference number of the pool, or NEVER.
+    upcoming: where the next routed call that requests `key` does so, as a reference number of the pool, or NEVER.
     """
 
 
 def on_install(state: State, slot: int, key: int, now: int, upcoming: int) -> None:
-    """The expert `key` was put into `slot`, whatever was there before."""
+    """The expert `key` was put into `slot`, which may have held another."""
 
 
 def choose_victim(state: State, slot_key: NDArray[np.int32], blocked: NDArray[np.int64], mark: int) -> int:
-    """The slot to evict: one with `slot_key[slot] >= 0` and `blocked[slot] != mark`, or -1 where there is none.
+    """The slot to evict: one with `slot_key[slot] >= 0` and `blocked[slot] != mark`, or -1 if there is none.
 
-    slot_key: i32, the key in each slot, -1 where empty.
+    slot_key: i32, the key in each slot, -1 if empty.
     """
     return -1
 
 
 def on_evict(state: State, slot: int, key: int) -> None:
-    """The expert `key` left `slot`; another may be installed there next, or none."""
+    """The expert `key` left `slot`, which may stay empty."""
 
 
 def declines(state: State, slot: int, key: int, now: int, upcoming: int) -> bool:
@@ -100,20 +100,20 @@ DECISIONS = {"kernels", "bypass", "allocate", "pinned", "order", "schedule"}
 
 @dataclass(frozen=True)
 class Policy:
-    """Parameters of a policy, and what holds for every set of them.
+    """A policy's parameters, and the properties that hold for all parameter values.
 
     The first line of a policy's docstring is its entry in `sim policy list`.
-    hindsight: whether it knows the requests to come.
-    textbook: the textbook rule that every one of its decisions follows, for which replays have shorter walks than its
-        own functions: one of TEXTBOOK (`most-requested` also needs an `order`, as `Static` has). Empty for any other
-        rule; a subclass that decides in a way of its own does not inherit it.
-    has_bank: whether it keeps any expert.
-    by_routing: whether its hits depend on what is routed.
-    pooled: whether a diagnosis takes it for one bank of all layers, whatever the scope.
-    by_budget: whether it takes a bank as one budget for all layers, so that slots by layer mean nothing to it.
-    preloaded: whether its first residents are there before the run.
-    most_uses: how many uses of one bank its numbers can count, if a trace read in chunks may have more.
-    execution: the execution model of the engine that uses it, which its seconds have by default.
+    hindsight: whether it knows future requests.
+    textbook: the textbook rule behind all its decisions, for which replays have faster loops than its own functions:
+        one of TEXTBOOK (`most-requested` also needs an `order`, as in `Static`). Empty for any other rule; a subclass
+        that overrides the decisions does not inherit it.
+    has_bank: whether it keeps any experts.
+    by_routing: whether its hits depend on the routing.
+    pooled: whether a diagnosis treats it as one bank for all layers, whatever the scope.
+    by_budget: whether it treats a bank as one budget for all layers, so that slots by layer do not apply.
+    preloaded: whether its first residents are loaded before the run.
+    most_uses: how many uses of one bank its counters can hold, if a trace read in chunks may have more.
+    execution: the execution model of the engine that uses it; the default when its runs are timed.
     """
 
     name: ClassVar[str]
@@ -140,11 +140,11 @@ class Policy:
 
     @property
     def spec(self) -> str:
-        """The name with the parameters that differ from their defaults, as the command line takes it."""
+        """The name with all parameters that differ from their defaults, as written on the command line."""
         return spec_of(self)
 
     def contents(self) -> dict[str, Any]:
-        """What was read from the files that parameters name, by parameter; ids have it in place of the paths."""
+        """The contents of files named by parameters, by parameter; ids cover them instead of the paths."""
         return {}
 
 
@@ -153,15 +153,15 @@ OnePolicy = str | Policy | type[Policy]
 
 @dataclass(frozen=True)
 class EvictingPolicy(Policy, ABC):
-    """A policy that installs its misses and chooses victims.
+    """A policy that installs misses and chooses victims.
 
-    kernels: `on_hit`, `on_install`, `choose_victim`, and of `on_call`, `on_miss`, `on_evict`, `admits` and `declines`
-        those that do something: functions with the arguments of those above, which numba can compile. They are told of
-        everything in the order of the references, under every contract.
-    bypass: whether a miss may be given up again in the call that brought it (`declines`).
+    kernels: `on_hit`, `on_install`, `choose_victim`, and any of `on_call`, `on_miss`, `on_evict`, `admits` and
+        `declines`: functions with the signatures above that numba can compile. Under every contract they are called in
+        the order of the references.
+    bypass: whether a miss may be evicted again in the call that installed it (`declines`).
     stamp: the order of use within a call: by `first` reference (the patched runtime), by `last` reference
-        (BigMoeOnEdge), `hits-first` (the runtime's cache estimator), or `reverse`, in which the router's favourite is
-        used last.
+        (BigMoeOnEdge), `hits-first` (the runtime's cache estimator), or `reverse`, in which the router's first choice
+        is used last.
     """
 
     kernels: ClassVar[dict[str, Any]]
@@ -174,12 +174,12 @@ class EvictingPolicy(Policy, ABC):
 
     @abstractmethod
     def allocate(self, shape: PoolShape) -> State:
-        """Fresh state arrays for a pool."""
+        """New state arrays for a pool."""
 
 
 @cache
 def check_kernels(kind: type[EvictingPolicy]) -> None:
-    """Raise BadInput if the `kernels` of a class are not functions that a replay loop can call."""
+    """Raise BadInput if a class's `kernels` are not functions that a replay loop can call."""
     name, kernels = kind.name, getattr(kind, "kernels", {})
     if not isinstance(kernels, Mapping):
         raise BadInput(f"policy {name}: its `kernels` are a {type(kernels).__name__}; expected functions by name")
@@ -202,12 +202,12 @@ def check_kernels(kind: type[EvictingPolicy]) -> None:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What a pinning policy chooses from: one entry per layer of the trace.
+    """What a pinning policy chooses from; lists have one entry per layer of the trace.
 
     counts: i64 [experts], requests of each expert in the profile.
-    first_seen: i64 [experts], numbers that grow with the time of each expert's first request.
+    first_seen: i64 [experts], numbers in the order of the experts' first requests.
     slots: slots of each layer's bank.
-    expert_bytes: bytes of one expert; 1 where no geometry is known, so that a budget counts experts.
+    expert_bytes: bytes per expert; 1 if no geometry is known, so that a budget counts experts.
     budget_bytes: the capacity of all banks together, in the unit of `expert_bytes`.
     """
 
@@ -231,9 +231,9 @@ class PinningPolicy(Policy, ABC):
 
 @dataclass(frozen=True)
 class ProfiledPolicy(PinningPolicy, ABC):
-    """A pinning policy that chooses by the requests of a profile.
+    """A pinning policy that chooses by the requests in a profile.
 
-    profile: the trace that is replayed where empty, its first N steps where `first-N`, else the file of another trace.
+    profile: if empty, the replayed trace; if `first-N`, its first N steps; else the file of another trace.
     """
 
     profile: str = ""
@@ -241,10 +241,10 @@ class ProfiledPolicy(PinningPolicy, ABC):
 
 @dataclass(frozen=True)
 class ScheduledPolicy(Policy, ABC):
-    """A policy whose residents change between steps; its misses are served without installing, such as on the CPU.
+    """A policy whose residents change between steps; its misses are served without installing, for example on the CPU.
 
-    A call is looked up against the residents of its step's beginning, so only `atomic` describes it. What comes between
-    steps is counted as prefetched.
+    A call is looked up among the residents at the beginning of its step, so only `atomic` describes it. Experts that
+    come in between steps count as prefetched.
     budget_unit: a bank in bytes is rounded down to a multiple of this.
     """
 
@@ -256,17 +256,17 @@ class ScheduledPolicy(Policy, ABC):
     def schedule(
         self, trace: RoutingTrace, key: NDArray[np.uint32], candidates: Candidates
     ) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-        """The residents of every stretch of calls: the call it begins with, and bool [keys].
+        """The residents in each stretch of calls: the call that begins it, and bool [keys].
 
-        key: u32 [references], experts counted on over the layers of `trace.layers`.
+        key: u32 [references], experts numbered on from layer to layer of `trace.layers`.
         Stretches begin where steps do. The first begins with call 0, and its residents are loaded before the run; one
-        that begins with `trace.calls` is what the last step left.
+        that begins with `trace.calls` holds what is left after the last step.
         """
 
     def uses_bank(self, n_tokens: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Which calls are looked up at all, by their tokens: bool [calls]; the others miss everything."""
+        """Which calls use the bank at all, by their tokens: bool [calls]; the others miss everything."""
         return np.ones(len(n_tokens), np.bool_)
 
     def slots_taken(self, candidates: Candidates, held: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The slots that the memory of each layer's bank is made of, i64 [layers], when it holds `held` experts."""
+        """The slots that each layer's bank allocates, i64 [layers], when it holds `held` experts."""
         return np.minimum(candidates.slots, [len(counts) for counts in candidates.counts]).astype(np.int64)

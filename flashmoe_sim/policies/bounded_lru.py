@@ -1,4 +1,4 @@
-"""LRU that installs only so much for each routed call."""
+"""LRU with a bound on the installs of each routed call."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def admits(state: Any, key: int, now: int) -> bool:
 class BoundedLru(EvictingPolicy):
     """LRU that installs only the first misses of a layer in each step.
 
-    What is not installed is computed on the CPU, so that a step never waits for more than a few uploads. A layer has
-    one routed call in a step: the bound is for each call.
+    The CPU computes the misses beyond, so that a step never waits for more than a few uploads. A layer has one routed
+    call in a step, so the bound holds per call.
 
     cap: installs per routed call. The source measured 18.4 tok/s without its cache and 24.2 with 48 slots and a cap of
         2, hence the default.

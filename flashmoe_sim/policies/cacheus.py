@@ -2,8 +2,8 @@
 
 State: the two queues of slots of SR-LRU, oldest first; which of them each slot is in, and whether it was demoted; the
 rank of each slot by count of uses, then the latest use; the count of each key, kept while it is resident or remembered;
-two queues of remembered keys, oldest first; which of them each key is in, and whether it was never used again; numbers
-of those, limits and the tally of the current period; weight, rates and hit rate; and the generator.
+two queues of remembered keys, oldest first; which of them each key is in, and whether it was never used again; the
+numbers of these keys, limits and the tally of the current period; weight, rates and hit rate; and the generator.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def on_miss(state: Any, key: int, now: int) -> None:
 
 def on_install(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
     link, part, demoted, rank, count, _, _, new, size, _, _ = state
-    # Only what is remembered still has a count.
+    # Only remembered keys still have a count.
     into = REUSED if count[key] > 0 else SCAN
     new[key] = into == SCAN
     part[slot] = into
@@ -142,7 +142,7 @@ def rounded_ratio(a: int, b: int) -> int:
 
 @inlined
 def end_request(size: Any, learnt: Any, generator: Any, hit: int) -> None:
-    """Once in as many uses as the bank has slots, move the rate the way that raised the hit rate."""
+    """Once every `capacity` uses, move the rate in the direction that raised the hit rate."""
     size[USES] += 1
     size[HITS] += hit
     if size[USES] < size[CAPACITY]:
@@ -171,24 +171,25 @@ def end_request(size: Any, learnt: Any, generator: Any, hit: int) -> None:
 class Cacheus(EvictingPolicy):
     """Draw a scan-resistant LRU or a churn-resistant LFU for each eviction; the weights and their rate adapt.
 
-    CR-LFU names the expert used least often, of equals the one used last. SR-LRU divides the bank: an expert that is
-    used again, or that comes back while it is remembered, goes to the reused; a new one to the others, whose oldest is
-    the victim (the oldest reused where there is no other that may go). Reused experts beyond their number are demoted:
-    the oldest becomes the newest of the others. Their number grows by the ratio of new experts that SR-LRU remembers to
-    demoted ones in the bank when a demoted one is hit, and shrinks by the inverse ratio when such a new one comes back;
-    by 1 at least, to 1 or all slots but one at most. New is what was never hit.
+    CR-LFU picks the expert used least often, among equals the one used last. SR-LRU divides the bank: an expert that is
+    used again, or comes back while it is remembered, goes to the reused part; a new one goes to the other part, whose
+    oldest is the victim (the oldest reused expert if no other is evictable). If there are more reused experts than
+    slots for them, they are demoted: the oldest becomes the newest of the other part. When a demoted expert is hit, the
+    slots for reused experts grow by the number of new experts that SR-LRU remembers over the number of demoted experts
+    in the bank; when one of these new experts comes back, they shrink by the inverse ratio. Each change is at least 1,
+    within 1 and all slots but one. An expert is new if it was never hit.
 
-    Draw, agreement, counts and the bounds of weights are as for `lecar`, but each rule remembers half as many experts
-    as the bank holds, and a miss of one of them multiplies the weight of the rule by e^-rate. After as many uses as the
-    bank holds, the rate moves, by itself times its last change: on, if hit rate and rate moved the same way, else
-    back. If it had not changed and the hit rate did not rise ten times, it is drawn again, from 0.001 to 1, its
-    bounds.
+    The draw, agreement, counts and the bounds of the weights are as for `lecar`, but each rule remembers half as many
+    experts as the bank holds, and a miss on one of them multiplies the weight of the rule by e^-rate. Each time the
+    bank has served as many uses as it has slots, the rate changes by itself times its last change: further up or down
+    if hit rate and rate moved the same way, else back. If the rate did not change and the hit rate failed to rise ten
+    times, it is drawn again between its bounds, 0.001 and 1.
 
-    The paper's pseudocode leaves the beginning open: as in the authors' program the reused have 99 % of the bank (at
-    least one slot is left for others) and the rate is the square root of 2 ln 2 / slots. The bank fills up through the
-    others; there is no rule for a bank that is not full.
+    The paper's pseudocode leaves the start open. As in the authors' program, reused experts begin with 99 % of the bank
+    (at least one slot is left for others) and the rate begins at the square root of 2 ln 2 / slots. The bank fills up
+    through the other part; no rule is specific to a bank that is not full.
 
-    seed: seed of the draw; every pool starts from it.
+    seed: seed of the draws; every pool starts from it.
     """
 
     name: ClassVar[str] = "cacheus"

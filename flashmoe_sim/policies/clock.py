@@ -43,9 +43,9 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
 class Clock(EvictingPolicy):
     """Evict the oldest install without a hit; a hit gives an expert another round (second chance).
 
-    A queue with one bit for each resident: a hit sets it, a new expert enters with it clear. To evict, take the oldest;
-    if its bit is set, clear it and put the expert back as the newest, and take the next. The hand of a clock over
-    fixed places does the same. Residents that may not be evicted are passed over, with place and bit as they were.
+    A queue with one bit for each resident: a hit sets it, and a new expert enters with it clear. To evict, take the
+    oldest; if its bit is set, clear it, put the expert back as the newest, and take the next. The hand of a clock over
+    fixed places does the same. Residents that may not be evicted are skipped and keep their place and bit.
     """
 
     name: ClassVar[str] = "clock"

@@ -1,4 +1,4 @@
-"""The hot cache that a profile fills."""
+"""A hot cache filled from a profile."""
 
 from __future__ import annotations
 
@@ -33,30 +33,31 @@ HOT_SHARE = 0.05
 class HotProfile(ScheduledPolicy):
     """Load a profile's best experts into one budget for all layers; the CPU computes misses.
 
-    Experts are taken by score, then layer, then number, as long as they fit; one that does not is passed over. The
-    first expert of a layer costs two: the cache of a layer has one more slot, which stays empty. The budget is that of
-    all banks together under either scope, rounded down to MiB where it is in bytes.
+    Experts are chosen by score, then layer, then number; one that does not fit is skipped. The first expert of a layer
+    costs two slots, since each layer's cache has a spare slot that stays empty. Under either scope the budget is the
+    total of all banks, rounded down to MiB if it is in bytes.
 
-    profile: the JSON to load from; empty: the requests of the trace itself, by hindsight and without times. Its schema
-    is llama.cpp.moe_layer_opt_perf.v1 or llama.cpp.moe_layer_perf.v1.
+    profile: the JSON file, with the schema llama.cpp.moe_layer_opt_perf.v1 or llama.cpp.moe_layer_perf.v1. If empty:
+    the requests of the trace itself, in hindsight and without times.
 
     weighting: how experts are scored: `flat`, `balanced`, `pressure`, `smooth` or `time`. With `flat`, the best of
     every layer come first, then the second best of each; `balanced` counts places from a layer's last, so that a layer
-    comes earlier the more experts it uses. `pressure`, `smooth` and `time` multiply an expert's hits with a weight of
-    its layer, add 5 % of its hits in the hot cache, and round to a whole number; the weight follows the wait for the
-    CPU, the same in gentler form, or the time of the whole layer, or its wait if the profile does not have that time.
+    comes earlier the more experts it uses. `pressure`, `smooth` and `time` multiply an expert's hits by a weight of its
+    layer, add 5 % of its hits in the hot cache, and round to a whole number. The weight follows the wait for the CPU
+    (`pressure`), the same in a gentler form (`smooth`), or the time of the whole layer (`time`; its wait if the profile
+    lacks that time).
 
-    fill: what fills the room that is left: `none`, or `random`, all other experts in the system's fixed random order.
-    The system left it empty before June 2026.
+    fill: what fills the remaining room: `none`, or `random`, all other experts in the system's fixed random order. The
+    system left it empty before June 2026.
 
     curve: the strength of those weights, 0 to 1.
 
-    update_rate: share of the residents that may be exchanged after each request, rounded up; 0: none. In each layer
-    the best of the request that are not resident are paired with the residents that they would displace, worst first;
-    the pairs that gain most are exchanged, on equal gain those of the lower layer and then expert. The request is
+    update_rate: share of the residents that may be exchanged after each request, rounded up; 0: none. In each layer,
+    the request's best absent experts are paired with the residents that they would displace, worst first; the pairs
+    that gain most are exchanged, for equal gains those with the lower layer, then the lower expert. The request is
     scored by its own counts, with the weights of the profile. A request ends where another text begins (`sequence`),
-    or, if the trace does not say, where a prompt follows decoding; after the last of the trace nothing is exchanged.
-    What is exchanged is counted as prefetched.
+    or, if the trace does not say, where a prompt follows decoding; after the last request nothing is exchanged.
+    Exchanged experts count as prefetched.
     """
 
     name: ClassVar[str] = "hot-profile"
@@ -132,7 +133,7 @@ class HotProfile(ScheduledPolicy):
         return (self.weighting == "time" and layer.moe_time) or layer.pressure
 
     def _counts(self, trace: RoutingTrace) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Hits and hot hits of every key; an error where the profile is of another model."""
+        """Hits and hot hits of every key; raises BadInput if the profile is for another model."""
         first_key = dict(
             zip(trace.layers, np.cumsum([0, *(trace.n_experts[one] for one in trace.layers)]), strict=False)
         )
@@ -155,7 +156,7 @@ class HotProfile(ScheduledPolicy):
 
 
 def layer_weights(weighting: str, curve: float, measured: list[float]) -> NDArray[np.float64]:
-    """The weight of each layer, f64 [layers], from its pressure or its time, of which 0 is not known."""
+    """The weight of each layer, f64 [layers], from its pressure or its time; 0 means unknown."""
     weight = np.ones(len(measured))
     p = np.array(measured)
     known = p > 0
@@ -183,11 +184,11 @@ def scores(
     key_row: NDArray[np.int64],
     weight: NDArray[np.float64],
 ) -> NDArray[np.int64]:
-    """The score of each key, i64 [keys], 0 where it has no hits; `hot` are those hits that found it in the cache."""
+    """The score of each key, i64 [keys], 0 if it has no hits; `hot` counts the hits that found it in the cache."""
     if weighting in TIMED:
         rounded = np.floor(hits * weight[key_row] + HOT_SHARE * hot + 0.5).astype(np.int64)
         return np.where(hits > 0, np.maximum(rounded, 1), 0)
-    order = np.lexsort((-hits, key_row))  # stable: equal hits in the order of their numbers
+    order = np.lexsort((-hits, key_row))  # stable: equal hits stay in the order of their numbers
     rank = np.empty(len(hits), np.int64)
     rank[order] = np.arange(len(hits)) - np.searchsorted(key_row, key_row)
     ranked = np.bincount(key_row[hits > 0], minlength=len(weight))
@@ -198,7 +199,7 @@ def scores(
 def pack(
     score: NDArray[np.int64], key_row: NDArray[np.int64], candidates: Candidates, *, fill: bool = False
 ) -> NDArray[np.bool_]:
-    """The keys that the budget holds, best first, bool [keys]; fill: then the others in the system's random order."""
+    """The best keys that fit the budget, bool [keys]; with `fill`, then others in the system's random order."""
     resident = np.zeros(len(score), np.bool_)
     opened = [False] * len(candidates.expert_bytes)
     left = candidates.budget_bytes
@@ -222,7 +223,7 @@ def pack(
 def exchange(
     resident: NDArray[np.bool_], score: NDArray[np.int64], key_row: NDArray[np.int64], update_rate: float
 ) -> None:
-    """Exchange residents, bool [keys], for others that score better."""
+    """Exchange residents, bool [keys], for keys with better scores."""
     pairs = []
     for keys in np.split(np.arange(len(score)), np.flatnonzero(np.diff(key_row)) + 1):
         ranked = keys[np.argsort(-score[keys], kind="stable")]
@@ -240,7 +241,7 @@ def exchange(
 
 
 def request_starts(trace: RoutingTrace) -> NDArray[np.int64]:
-    """The first call of every request but the first, i64 [requests - 1], as the trace or its phases tell."""
+    """The first call of every request but the first, i64 [requests - 1], from the trace's sequences or phases."""
     _, first = np.unique(trace.steps, return_index=True)
     begins = np.zeros(len(first) - 1, np.bool_)
     if trace.sequence is not None:

@@ -25,33 +25,34 @@ EARLIER_DECODES = 2  # before the first request: the warm-up, and the server's c
 class HotWindow(ScheduledPolicy):
     """Keep the most used experts of each window of decodes, with a bonus for residents; the CPU computes misses.
 
-    Every layer has a bank of its own under either scope, of K slots. Filling: after each decode, what it asked for and
-    is not resident takes the next free slots, in router order, until all layers are full. Then uses are counted, and
-    after every `interval` decodes from the very first each layer keeps the K experts with the best count plus bonus,
-    and counts again from 0. The bonus of a resident is K x interval / 320 + 6, at least 6 and at most 24; half of it at
-    the first interval's end, three quarters at the second, both rounded down. Ends of intervals during filling pass
-    without effect, but are numbered.
+    Under either scope every layer has its own bank of K slots. Filling: after each decode, the experts it requested
+    that are not resident take the next free slots, in router order, until all layers are full. Then uses are counted,
+    and after every `interval` decodes, counted from the very first, each layer keeps the K experts with the best count
+    plus bonus, and counts again from 0. The bonus of a resident is K x interval / 320 + 6, at least 6 and at most 24;
+    half of it at the end of the first interval, three quarters at the second, both rounded down. Intervals that end
+    during filling have no effect, but are numbered.
 
-    What comes into the bank is counted as prefetched: it is read between steps, not for a miss. Slots that are left go,
-    in ascending order, to the newcomers from the best on; since nothing here depends on it, no slots are given out.
+    Experts that enter the bank count as prefetched: they are read between steps, not for a miss. The system assigns
+    vacated slots, in ascending order, to the newcomers, best first; since nothing here depends on it, slots are not
+    tracked.
 
-    interval: decodes between rebalances. 40 is the default in the system's table of flags; its prose says 60.
+    interval: decodes between rebalances. 40 is the default in the system's table of flags; its text says 60.
 
-    bypass_tokens: calls of more tokens use no resident; 0: none do. They take the engine's ordinary path.
+    bypass_tokens: calls of more tokens bypass the bank and take the engine's ordinary path; 0: no call does.
 
-    count: what is one use: a `decode` that asks for the expert, or a `reference`, each token that does, as in the
-    system.
+    count: what counts as one use: a `decode` that requests the expert, or, as in the system, a `reference`, each token
+    that does.
 
     observe: which calls fill slots and are counted: `all`, or `last` as in the system. With `all`, every call that does
     not take the ordinary path counts, and each step is a decode. With `last`, the steps of a prompt are decodes of up
-    to 2048 tokens, computed in micro-batches of 512, and only the last micro-batch is seen. What is seen of it has room
-    for one token of every layer: layers come in order, each takes as many as it has tokens, and one that finds too
-    little room is not seen.
+    to 2048 tokens, computed in micro-batches of 512, and only the last micro-batch is seen. The system records it in a
+    buffer with room for one token per layer: layers come in order, each needs room for its tokens, and one that finds
+    too little room is not seen.
 
     warm_up: whether the decodes before the first request count, as in the system. The warm-up computes two tokens with
-    all experts, so it fills all slots of the layers that are seen, about the first half, in the order of the router. A
-    trace records at most the top-k of its first token; lower expert numbers take the rest, which is ours. The other
-    decode is only counted.
+    all experts, so it fills all slots of the layers that are seen, about the first half, in router order. A trace
+    records at most the top-k of its first token; we fill the rest with the lowest expert numbers. The other decode is
+    only counted.
     """
 
     name: ClassVar[str] = "hot-window"
@@ -78,7 +79,7 @@ class HotWindow(ScheduledPolicy):
         return n_tokens <= (self.bypass_tokens or MOST)
 
     def bonus(self, slots: NDArray[np.int64], number: int) -> NDArray[np.int64]:
-        """What residents of banks of `slots` slots are given at the end of interval `number`, from 1."""
+        """The bonus of residents in banks of `slots` slots at the end of interval `number`, which counts from 1."""
         steady = np.clip(slots * self.interval // 320 + 6, 6, 24)
         return steady * min(number + 1, 4) // 4
 
@@ -124,10 +125,10 @@ class HotWindow(ScheduledPolicy):
 
 
 class Decodes(NamedTuple):
-    """What the system's decodes are in a trace.
+    """The system's decodes in a trace.
 
-    ends: i64 [decodes], the call after each one's last. observed: bool [calls], which are seen after their decode.
-    warm_up: the call after the warm-up that the trace begins with, 0 if it does not.
+    ends: i64 [decodes], the call after the last of each decode. observed: bool [calls], which are seen after their
+    decode. warm_up: the call after the warm-up if the trace begins with one, else 0.
     """
 
     ends: NDArray[np.int64]
@@ -144,15 +145,15 @@ def each_step(trace: RoutingTrace, observed: NDArray[np.bool_]) -> Decodes:
 
 
 def decodes_of(trace: RoutingTrace) -> Decodes:
-    """The decodes of a trace: a prompt's steps together as far as a batch holds them, every other step by itself."""
+    """The decodes of a trace: a prompt's steps are joined up to the size of a batch, every other step is a decode."""
     ends, observed, warm_up = each_step(trace, np.zeros(trace.calls, np.bool_))
     begins = np.append(0, ends[:-1])
-    tokens = np.maximum(trace.n_tokens, trace.has_refs)  # at least 1 where the recording does not say
+    tokens = np.maximum(trace.n_tokens, trace.has_refs)  # at least 1 if the recording does not say
     wide = np.maximum.reduceat(tokens, begins).tolist() if trace.calls else []
     phases = find_phases(trace)
     prompt = np.zeros(len(ends), np.bool_) if phases is None else phases.phase == PHASE_PROMPT
     text = np.zeros(trace.calls) if trace.sequence is None else trace.sequence
-    joined = prompt.copy()  # whether a step goes on with what the step before it began
+    joined = prompt.copy()  # whether a step continues the decode of the step before it
     joined[1:] &= prompt[:-1] & (text[begins[1:]] == text[begins[:-1]]) & (begins[1:] != warm_up)
     joined |= ends <= warm_up
     joined[:1] = False
@@ -180,7 +181,7 @@ def decodes_of(trace: RoutingTrace) -> Decodes:
 def _warm_up(
     resident: NDArray[np.bool_], key: NDArray[np.uint32], first_key: NDArray[np.int64], slots: NDArray[np.int64]
 ) -> None:
-    """Fill the layers of which a decode of two tokens, one of which is output, is seen."""
+    """Fill the layers that are seen in a decode of two tokens, one of them output."""
     layers = len(slots)
     seen = [*range(layers // 2), *([layers - 1] if layers % 2 else [])]
     for layer in seen:
@@ -194,7 +195,7 @@ def _warm_up(
 def _fill(
     key: Any, offset: Any, row: Any, observed: Any, first_key: Any, slots: Any, resident: Any, arrival: Any
 ) -> int:
-    """Set `arrival`, i64 [keys], to the call for which each key was given a slot; return how many slots stay free."""
+    """Set `arrival`, i64 [keys], to the call for which each key got a slot; return how many slots stay free."""
     free = slots.copy()
     for layer in range(len(slots)):
         free[layer] -= resident[first_key[layer] : first_key[layer + 1]].sum()
@@ -226,7 +227,7 @@ def _rebalance(
     seen: Any,
     resident: Any,
 ) -> None:
-    """Make the best of the calls from `begin` to before `end` resident, as many in each layer as it has slots.
+    """Make the best experts of calls `begin` to `end` (exclusive) resident, as many per layer as it has slots.
 
     first_key: i64 [layers + 1], where the keys of each layer begin. bonus: i64 [layers]. once: whether an expert counts
     once a call. seen: i64 [keys], scratch, -1 before the first call.

@@ -40,7 +40,7 @@ class Hyperbolic(EvictingPolicy):
     """Evict the expert with the fewest uses per time since its install.
 
     Time is counted in requests of the pool; the request that installs an expert is its first use. The paper evicts the
-    lowest of 64 residents drawn at random, since the order of all changes all the time; here all are compared, exactly.
+    lowest of 64 residents drawn at random, since the order changes all the time; we compare all of them, exactly.
     """
 
     name: ClassVar[str] = "hyperbolic"

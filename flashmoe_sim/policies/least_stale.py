@@ -1,4 +1,4 @@
-"""Least-Stale: what the current step has not touched goes first."""
+"""Least-Stale: experts that the current step has not used are evicted first."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
 class LeastStale(EvictingPolicy):
     """Evict experts that the current step has not used before the others, the least recently used first.
 
-    At least five definitions are in use that do not agree: two queues (tinyserve), stale before fresh by last use
+    There are at least five conflicting definitions: two queues (tinyserve), stale before fresh by last use
     (the artefact of arXiv 2608.07911), by layer and expert number (rbitnet), by a smoothed interval of reuse, and by
-    the last layer used. This is the second. Since what the step has touched was also used last, it is LRU under another
-    name, in every bank and under every contract.
+    the last layer used. This is the second. Since experts used in the current step were also used last, it is LRU under
+    another name, in every bank and under every contract.
 
     variant: `lru`, as above, or `fifo`: two queues, stale and fresh, in order of install. The queues of tinyserve are
-        in order of entry, which for whole calls is the order of last use again. In a bank of one layer that protects
-        what the call asks for, `fifo` is FIFO.
+        in order of entry, which for whole calls is again the order of last use. In a bank per layer that protects the
+        experts of the call, `fifo` is FIFO.
     """
 
     name: ClassVar[str] = "least-stale"

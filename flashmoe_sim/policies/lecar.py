@@ -90,7 +90,7 @@ def use(link: Any, rank: Any, count: Any, size: Any, slot: int, key: int, now: i
 
 @inlined
 def shifted(weight: float, raised: float, upwards: bool) -> float:
-    """The weight of the first of two rules after the weight of one of them is multiplied by `raised`."""
+    """The weight of the first of two rules, after one of the two weights is multiplied by `raised`."""
     first = weight * raised if upwards else weight
     second = 1.0 - weight if upwards else (1.0 - weight) * raised
     return min(max(first / (first + second), LEAST_WEIGHT), 1.0 - LEAST_WEIGHT)
@@ -100,18 +100,18 @@ def shifted(weight: float, raised: float, upwards: bool) -> float:
 class LeCaR(EvictingPolicy):
     """Draw LRU or LFU for each eviction; the one whose victims come back loses weight.
 
-    Each of the two rules remembers the experts that it evicted last, as many as the bank holds. A miss of one of them
-    multiplies the weight of the other rule by e^(rate * discount^(t / n)), t uses after the eviction and in a bank of n
-    slots. Of the two victims among the experts that may go, one is drawn, LRU's with the probability that is its
-    weight; where both rules name the same expert, it goes without a draw and is not remembered. Counts of uses are kept
-    while an expert is in the bank or remembered.
+    Each of the two rules remembers the experts that it evicted last, as many as the bank holds. A miss on one of them,
+    t uses after its eviction from a bank of n slots, multiplies the weight of the other rule by e^(rate * discount^(t /
+    n)). The victim is drawn from the two rules' choices among the evictable experts, with the weights as probabilities;
+    if both rules choose the same expert, it is evicted without a draw and not remembered. Counts of uses are kept while
+    an expert is in the bank or remembered.
 
-    Algorithm 1 draws, and remembers, even where the rules agree, and does not say where counts come from; agreement,
-    counts and weights kept within 1 and 99 % are as in the authors' program.
+    Algorithm 1 draws, and remembers, even if the rules agree, and does not say where counts come from. Agreement,
+    counts and the bounds of 1 and 99 % on the weights are as in the authors' program.
 
-    rate: how fast the weights move. discount: share of `rate` left for an expert evicted as many uses ago as the bank
-    has slots.
-    seed: seed of the draw; every pool starts from it.
+    rate: how fast the weights change. discount: share of `rate` that applies to an expert evicted as many uses ago as
+    the bank has slots.
+    seed: seed of the draws; every pool starts from it.
     """
 
     name: ClassVar[str] = "lecar"

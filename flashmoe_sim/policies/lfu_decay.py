@@ -1,8 +1,8 @@
-"""Least frequently used, with old uses worth less.
+"""Least frequently used, with old uses counting less.
 
 State: the score of each key, and again of each slot, as a sum of 2^(step/half_life) over the steps of its uses. All
-scores decay alike, so that their order needs no decay. The sums are in units of 2^n, n the half lives passed so far:
-with each that passes all are halved, which is exact, and nothing overflows however long the trace.
+scores decay alike, so that their order needs no decay. The sums are in units of 2^n, where n half lives have passed:
+all are halved after each, which is exact, and nothing overflows however long the trace is.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
 class LfuDecay(EvictingPolicy):
     """Evict the lowest score: a use adds 1, and every half life halves the score.
 
-    A use multiplies the score by 2^(-d/half_life), d the steps since the last use, and adds 1. Scores are compared as
-    they have decayed by now, and survive eviction: what is forgotten is forgotten by decay.
+    A use multiplies the score by 2^(-d/half_life), where d is the steps since the last use, and adds 1. Scores decay up
+    to the moment they are compared. They survive eviction.
 
-    half_life: half life in steps. An expert not used for 1074 half lives scores 0, like one of the same past.
+    half_life: half life in steps. An expert that is not used for 1074 half lives scores 0, as if it was never used.
     """
 
     name: ClassVar[str] = "lfu-decay"
@@ -80,5 +80,5 @@ class LfuDecay(EvictingPolicy):
             np.zeros(shape.slots, np.int64),
             np.array([2.0 ** (step / self.half_life) for step in range(max(steps, 1))]),
             np.zeros(1, np.int64),
-            np.ones(1),  # before the first step there can be predictions
+            np.ones(1),  # there can be predictions before the first step
         )

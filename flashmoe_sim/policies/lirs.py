@@ -1,7 +1,7 @@
 """Low inter-reference recency set.
 
 State: the stack, a queue of keys, oldest first; the queue of slots whose experts are HIR; the queue of keys that are in
-the stack but not in the bank, the one that left it first in front; for each key its kind, whether it is in the stack,
+the stack but not in the bank, in the order in which they left it; for each key its kind, whether it is in the stack,
 and its slot; and counts and limits.
 """
 
@@ -88,7 +88,7 @@ def on_evict(state: Any, slot: int, key: int) -> None:
 
 @inlined
 def push(stack: Any, stacked: Any, size: Any, key: int) -> None:
-    """To the top of the stack, from where it is in it if it is."""
+    """Move a key to the top of the stack, whether it is in it or not."""
     if stacked[key]:
         take_out(stack, key)
     size[STACKED] += not stacked[key]
@@ -98,7 +98,7 @@ def push(stack: Any, stacked: Any, size: Any, key: int) -> None:
 
 @inlined
 def pull(stack: Any, stacked: Any, size: Any, key: int) -> None:
-    """Out of the stack, which it is in."""
+    """Take a key out of the stack, which must hold it."""
     take_out(stack, key)
     stacked[key] = False
     size[STACKED] -= 1
@@ -106,7 +106,7 @@ def pull(stack: Any, stacked: Any, size: Any, key: int) -> None:
 
 @inlined
 def become_lir(stack: Any, hirs: Any, ghosts: Any, kind: Any, stacked: Any, slot_of: Any, size: Any, key: int) -> None:
-    """A key on top of the stack becomes LIR; where that is one too many, the lowest of them leaves stack and kind."""
+    """Make a key on top of the stack LIR; if that is one too many, the lowest LIR key leaves the stack as HIR."""
     kind[key] = LIR
     size[LIRS] += 1
     if size[LIRS] > size[MOST_LIRS]:
@@ -120,7 +120,7 @@ def become_lir(stack: Any, hirs: Any, ghosts: Any, kind: Any, stacked: Any, slot
 
 @inlined
 def prune(stack: Any, ghosts: Any, kind: Any, stacked: Any, size: Any) -> None:
-    """Keys below the lowest LIR leave the stack."""
+    """Remove the keys below the lowest LIR key from the stack."""
     bottom = len(kind)
     key = stack[1, bottom]
     while key != bottom and kind[key] != LIR:
@@ -130,7 +130,7 @@ def prune(stack: Any, ghosts: Any, kind: Any, stacked: Any, size: Any) -> None:
 
 @inlined
 def trim(stack: Any, ghosts: Any, kind: Any, stacked: Any, size: Any) -> None:
-    """Forget those that left the bank first where the stack is too long."""
+    """If the stack is too long, forget the keys that left the bank first."""
     end = ghosts.shape[1] - 1
     while size[STACKED] > size[MOST_STACKED] and ghosts[1, end] != end:
         leave(stack, ghosts, kind, stacked, size, ghosts[1, end])
@@ -146,21 +146,20 @@ def leave(stack: Any, ghosts: Any, kind: Any, stacked: Any, size: Any, key: int)
 
 @dataclass(frozen=True)
 class Lirs(EvictingPolicy):
-    """Keep the experts with the shortest times between uses; a small part of the bank tries the others (LIRS).
+    """Keep the experts with the shortest times between uses; a small part of the bank tries out the others (LIRS).
 
-    The stack orders experts by last use. Of it, the LIR experts stay in the bank, which has all but a few slots for
-    them; the others are HIR. A HIR expert that is used while it is in the stack, in the bank or not, was away for less
-    long than the LIR expert lowest in the stack, and takes its place: that one leaves the stack and becomes the newest
-    HIR. All below the lowest LIR expert leave the stack. A new expert is LIR if fewer are in the bank than it has
-    slots for LIR, else HIR. The victim is the HIR expert that was installed, used outside the stack or became HIR
-    longest ago.
+    The stack orders experts by last use. Its LIR experts stay in the bank, which reserves all but a few slots for them;
+    the others are HIR. A HIR expert used while it is in the stack, resident or not, was unused for a shorter time than
+    the lowest LIR expert, and takes its place: the LIR expert leaves the stack and becomes the newest HIR. All experts
+    below the lowest LIR expert leave the stack. A new expert becomes LIR while slots for LIR are free, else HIR. The
+    victim is the HIR expert that was installed, used outside the stack or made HIR longest ago.
 
-    What the paper leaves open: if no HIR expert may go, as during a call of many misses, the lowest LIR expert in
-    the stack that may go does, and is forgotten. The experts that come in its stead are HIR, so that the part for them
-    grows to what calls need; while LIR experts are fewer than their slots, any hit makes one.
+    The paper leaves open what happens if no HIR expert is evictable, as during a call with many misses. Here the lowest
+    evictable LIR expert in the stack is evicted and forgotten. The expert that replaces it is HIR, so that the HIR part
+    grows to what calls need; while slots for LIR are free, any hit makes an expert LIR.
 
     hir: share of the bank for HIR experts. A bank of two or more slots has at least one for them. The paper's 1 % is
-        one slot in banks of up to 199, which is enough to try experts one by one.
+        one slot in banks of up to 199, enough to try experts one by one.
     stack: the longest stack, in bank sizes. Beyond it, the experts that left the bank first are forgotten.
     """
 

@@ -1,4 +1,4 @@
-"""The offline optimum of a near future, and LRU beyond it."""
+"""The offline optimum for the near future, and LRU beyond it."""
 
 from __future__ import annotations
 
@@ -41,12 +41,13 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
 
 @dataclass(frozen=True)
 class Lookahead(EvictingPolicy):
-    """Evict the least recently used expert not used within 16 steps; if there is none, the furthest next use.
+    """Evict the least recently used expert not used within 16 steps; if there is none, the one with the furthest next
+    use.
 
-    With 0 steps it is LRU, with as many as the trace has it is min:forced: how much a predictor is worth that is never
-    wrong but sees only so far. Every miss is admitted. `lookahead-16` names `lookahead:steps=16`.
+    With 0 steps it is LRU, with all steps of the trace it is min:forced. It shows the value of a predictor that is
+    never wrong but sees only so far. Every miss is admitted. `lookahead-16` names `lookahead:steps=16`.
 
-    steps: steps seen after the current one; with 0, not even the rest of the current one.
+    steps: steps seen after the current one; with 0, not even the rest of the current step.
     """
 
     name: ClassVar[str] = "lookahead"

@@ -1,7 +1,7 @@
 """Least recently used by the K-th last use.
 
-State: the last uses of each key, the newest first, 0 where there are fewer, and its last use of any kind; for each slot
-the rank of its key, its K-th last use and then its last; and the time and parameters.
+State: the last K uses of each key, newest first, 0 if there are fewer, and its last use of any kind; for each slot the
+rank of its key, by the K-th last use and then the last; and the time and parameters.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def on_evict(state: Any, slot: int, key: int) -> None:
 
 @inlined
 def add_use(uses: Any, key: int, now: int, span: int) -> None:
-    """span: how long the last use went on, which counts as no time at all."""
+    """Record a use. span: the duration of the last use, which does not count as time between uses."""
     for place in range(uses.shape[1] - 1, 0, -1):
         use = uses[key, place - 1]
         uses[key, place] = use + span if use > 0 else 0
@@ -78,11 +78,11 @@ def stamp(uses: Any, last: Any, rank: Any, slot: int, key: int, now: int) -> Non
 class LruK(EvictingPolicy):
     """Evict the expert whose K-th last use is oldest; experts with fewer than K uses go first.
 
-    k: which of the last uses counts; 1 is LRU.
-    correlated: a hit within so many uses of the expert's last one belongs to that use. The time between the two does
-        not count as time between uses, and experts used so recently go last.
-    history: `keep` remembers every expert's uses for the whole run, `restart` since the install. The paper forgets them
-        after a while.
+    k: which of the last uses decides; 1 is LRU.
+    correlated: a hit within this many uses after the expert's last use belongs to that use. The time between them does
+        not count as time between uses, and experts used that recently are evicted last.
+    history: `keep` remembers every expert's uses for the whole run, `restart` only since the install. The paper forgets
+        them after a while.
     """
 
     name: ClassVar[str] = "lru-k"

@@ -1,7 +1,8 @@
 """The offline optimum.
 
-State: for each slot the reference that uses its expert next, i32, -1 where empty. Experts never used again lie beyond
-all references, the one used last the nearest, which makes every value unique. A pool may have up to 2^30 references.
+State: for each slot the reference that uses its expert next, i32, -1 if empty. Experts never used again get values
+beyond all references, the one used last the lowest, so that every value is unique. A pool may have up to 2^30
+references.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ LIFE_TIME, SOONEST = 0, 1
 
 @inlined
 def demote(state: Any, now: int) -> None:
-    """Of every list but the lowest, move the oldest one list down where it has expired."""
+    """In every list but the lowest, move the oldest expert one list down if it has expired."""
     link, expires, time = state[0], state[1], state[5]
     slots = len(expires)
     soonest = NO_EXPIRY
@@ -39,7 +39,7 @@ def demote(state: Any, now: int) -> None:
 
 @inlined
 def use(state: Any, slot: int, key: int, now: int) -> None:
-    """Count a use and put `slot`, which is in no list, where it belongs."""
+    """Count a use and put `slot`, which is in no list, into its list."""
     link, expires, count, _, _, time = state
     count[key] += 1
     queue = 0
@@ -88,15 +88,15 @@ def on_evict(state: Any, slot: int, key: int) -> None:
 class Mq(EvictingPolicy):
     """Evict the least recently used expert of the lowest of eight lists; more uses mean a higher list (multi-queue).
 
-    The n-th use of an expert puts it at the recent end of list floor(log2 n), of list 7 at most. Before each request of
-    the pool, the oldest of every list but the lowest is looked at: where it entered the list more than `life_time`
-    requests ago it goes to the recent end of the list below, and has as long again. The victim is the oldest of the
-    lowest list with one that may be evicted. Uses are counted on while an expert is resident or among those evicted
-    last, four times as many as the bank has slots; what was evicted earlier starts again.
+    The n-th use of an expert puts it at the recent end of list floor(log2 n), of list 7 at most. Before each request in
+    the pool, the oldest expert of every list but the lowest is checked: if it entered the list more than `life_time`
+    requests ago, it moves to the recent end of the list below, for another `life_time`. The victim is the oldest
+    evictable expert in the lowest list that has one. Counts are kept while an expert is resident or among the last
+    evicted, four times as many as the bank has slots; an expert evicted earlier starts again.
 
     life_time: requests until an unused expert drops a list; 0: twice the slots of the bank. The paper fits it to the
-        trace while it runs. On the bundled traces lives of one and two bank sizes missed least, of those from a half to
-        sixteen.
+        trace while it runs. Of life times from a half to sixteen bank sizes, one and two missed least on the bundled
+        traces.
     """
 
     name: ClassVar[str] = "mq"

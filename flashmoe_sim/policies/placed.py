@@ -1,4 +1,4 @@
-"""Whole layers placed in the bank."""
+"""A bank of whole layers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from flashmoe_sim.policies.base import Candidates, PinningPolicy
 
 @dataclass(frozen=True)
 class Placed(PinningPolicy):
-    """Hold all experts of as many layers as fit one bank, and none of the other layers.
+    """Hold all experts of as many layers as fit, and none of the other layers.
 
-    from_end: which layers come first, `low` or `high` ones. They follow one another up to the first that does not fit.
-        The fit of llama.cpp and ik_llama.cpp's --n-cpu-moe leave the low layers on the GPU, llama.cpp's
-        --n-cpu-moe the high ones.
+    from_end: where to begin, at the `low` or `high` layers. Layers are taken in order up to the first that does not
+        fit. llama.cpp's fit and ik_llama.cpp's --n-cpu-moe leave the low layers on the GPU, llama.cpp's --n-cpu-moe the
+        high ones.
     """
 
     name: ClassVar[str] = "placed"

@@ -37,7 +37,7 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
 class Random(EvictingPolicy):
     """Evict a random resident.
 
-    seed: seed of the draw; every pool starts from it.
+    seed: seed of the draws; every pool starts from it.
     """
 
     name: ClassVar[str] = "random"

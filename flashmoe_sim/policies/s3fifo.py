@@ -14,7 +14,7 @@ from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
 
 MOST_COUNTED = 3
 PROMOTED_FROM = 2
-RETURNS, INSTALLED = 2, 3  # of the sizes of the ghost list: whether the expert missed last was there, and is installed
+RETURNS, INSTALLED = 2, 3  # in the ghost list's sizes: whether the last missed expert was there, and is installed
 
 
 def on_miss(state: Any, key: int, now: int) -> None:
@@ -40,7 +40,7 @@ def on_install(state: Any, slot: int, key: int, now: int, upcoming: int) -> None
 
 @inlined
 def from_small(state: Any, blocked: Any, mark: int) -> int:
-    """The first slot of the small queue without enough hits, or -1; those before it go to the main queue."""
+    """The first slot of the small queue without enough hits, or -1; slots before it move to the main queue."""
     link, in_main, hits, size = state[0], state[1], state[2], state[3]
     small, main = link.shape[1] - 2, link.shape[1] - 1
     slot = link[1, small]
@@ -59,7 +59,7 @@ def from_small(state: Any, blocked: Any, mark: int) -> int:
 
 @inlined
 def from_main(state: Any, blocked: Any, mark: int) -> int:
-    """The first slot of the main queue without hits left, or -1; those before it go round once more, for one hit."""
+    """The first slot of the main queue without hits left, or -1; slots before it lose one hit and go round again."""
     link, hits = state[0], state[2]
     main = link.shape[1] - 1
     slot = link[1, main]
@@ -98,19 +98,19 @@ def on_evict(state: Any, slot: int, key: int) -> None:
 
 @dataclass(frozen=True)
 class S3Fifo(EvictingPolicy):
-    """Evict from a small queue an expert hit less than twice, else from a main queue one with no hit left (S3-FIFO).
+    """Evict from a small queue an expert hit less than twice, else from a main queue one with no hits left (S3-FIFO).
 
-    A new expert enters the small queue, or the main one where its key is on the ghost list, which it then leaves. Up to
-    three hits are counted since it entered. If the small queue has its share or more, not counting a newcomer that a
-    contract installs before it asks for the victim, its oldest is taken: hit twice or more, it goes to the main queue
-    as the newest, with its count back at 0, and the next is taken; the first with fewer hits is evicted and its key
-    goes on the ghost list. If that finds none, or the small queue has less, the oldest of the main queue is taken:
-    with hits left it loses one and becomes the newest, without it is evicted and not remembered. If the main queue
-    has none that may be evicted, the small one is next. Residents that may not be evicted are passed over, with place
-    and count as they were. The ghost list remembers as many keys as the main queue has slots.
+    A new expert enters the small queue, or the main one if its key is on the ghost list, which it then leaves. Hits are
+    counted from then on, up to three. If the small queue has its share or more, not counting a newcomer that a contract
+    installs before it asks for the victim, its experts are checked from the oldest on: one hit twice or more moves to
+    the main queue as the newest, with its count reset to 0; the first with fewer hits is evicted and its key goes on
+    the ghost list. If that finds no victim, or the small queue has less than its share, the main queue is checked from
+    the oldest on: an expert with hits left loses one and becomes the newest; the first without is evicted and not
+    remembered. If the main queue has no evictable expert, the small one is next. Residents that may not be evicted are
+    skipped and keep their place and count. The ghost list remembers as many keys as the main queue has slots.
 
-    In Algorithm 1 a promotion that overfills the main queue evicts from there too, at once; here, as in libCacheSim, a
-    call for a victim evicts one expert, and the main queue is next when another is needed.
+    In Algorithm 1, a promotion that overfills the main queue also evicts from it at once. Here, as in libCacheSim, each
+    choice of a victim evicts one expert, and the main queue is next when another is needed.
 
     small: share of the bank for the small queue. The slots are rounded down: at least one, at most all but one.
     """

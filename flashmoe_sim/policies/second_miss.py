@@ -1,4 +1,4 @@
-"""LRU that installs an expert only when it was missed twice."""
+"""LRU that installs an expert only after two misses."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def admits(state: Any, key: int, now: int) -> bool:
 class SecondMiss(EvictingPolicy):
     """LRU that installs an expert on its second miss within a window.
 
-    A miss that comes too late counts as a first one, and so does the first after an eviction. Empty slots make no
+    A miss that comes too late counts as a first miss, and so does the first miss after an eviction. Empty slots make no
     difference.
 
-    window: steps within which the second miss must follow. Of 4, 8, 16 … 1024 the default hits most in banks of a
-        quarter of the experts, on average over the bundled traces.
+    window: steps within which the second miss must follow. The default had the most hits of 4, 8, 16 … 1024 in banks of
+        a quarter of the experts, on average over the bundled traces.
     """
 
     name: ClassVar[str] = "second-miss"

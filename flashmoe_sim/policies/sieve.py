@@ -26,7 +26,7 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
     link, visited, hand = state
     end = link.shape[1] - 1
     slot = hand[0]
-    for _ in range(3):  # what is left of this round, a round that may clear all, and one that finds the first cleared
+    for _ in range(3):  # the rest of this round, a round that may clear all bits, and one that finds the first cleared
         while slot != end:
             if blocked[slot] != mark:
                 if not visited[slot]:
@@ -46,10 +46,11 @@ def on_evict(state: Any, slot: int, key: int) -> None:
 class Sieve(EvictingPolicy):
     """Evict the first expert without a hit that a hand meets as it moves from old to new and clears hits.
 
-    A queue in the order of installs, in which nothing ever moves, with a bit for each resident that a hit sets. The
-    hand stands at the oldest at first; it clears set bits on its way to newer ones, evicts the first it finds clear and
-    stops at the next newer one. After the newest comes the oldest: once the newest is evicted, the hand begins there,
-    whatever is installed meanwhile. Residents that may not be evicted are passed over, with their bits as they were.
+    The queue is in the order of installs, and nothing moves in it. Each resident has a bit, which a hit sets. The hand
+    starts at the oldest; on its way to newer experts it clears set bits, evicts the first expert whose bit is clear,
+    and stops at the next newer one. After the newest it goes on with the oldest: once the newest is evicted, the hand
+    starts at the oldest again, whatever is installed meanwhile. Residents that may not be evicted are skipped and keep
+    their bits.
     """
 
     name: ClassVar[str] = "sieve"

@@ -51,8 +51,8 @@ class Slru(EvictingPolicy):
     """Evict the least recently used expert not hit since its install; the others are protected (segmented LRU).
 
     Two lists by last use. A new expert is on probation, and a hit there makes it protected. If the protected list is
-    full already, its oldest goes back to probation as the most recent. The victim is the oldest on probation, or if
-    there is none that may be evicted the oldest protected.
+    full already, its oldest goes back to probation as the most recent. The victim is the oldest evictable expert on
+    probation, or, if there is none, the oldest protected one.
 
     protected: share of the bank that may be protected. The slots are rounded down: at least one, at most all but one.
     """

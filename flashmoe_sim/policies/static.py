@@ -1,4 +1,4 @@
-"""Experts pinned before the run, chosen by how often a profile trace asks for them."""
+"""Experts pinned before the run: those that a profile trace requests most often."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from flashmoe_sim.policies.base import Candidates, ProfiledPolicy
 class Static(ProfiledPolicy):
     """Pin the experts of each layer that a profile requests most, by default the same trace.
 
-    profile: empty for the trace itself (hindsight), `first-N` for its first N steps, or the file of another trace of
+    profile: empty for the trace itself (hindsight), `first-N` for its first N steps, or the file of another trace with
         the same layers and experts. Its path has no ':' or ','. The whole trace is replayed in any case, and experts
         that the profile never requests are not pinned.
-    ties_by: between equal counts, `id` takes the lower expert number, `first-seen` the earlier request (the runtime's
+    ties_by: for equal counts, `id` prefers the lower expert number, `first-seen` the earlier request (the runtime's
     estimator).
     """
 
@@ -44,7 +44,7 @@ class Static(ProfiledPolicy):
         return masks
 
     def order(self, count: NDArray[np.int64], first_seen: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The experts of a layer in the order in which they are pinned, i64 [experts]."""
+        """The experts of a layer in the order of pinning, i64 [experts]."""
         return np.lexsort((first_seen if self.ties_by == "first-seen" else np.arange(len(count)), -count))
 
 

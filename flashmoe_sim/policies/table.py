@@ -1,4 +1,4 @@
-"""Every policy there is: one line each."""
+"""The table of policies: one line each."""
 
 from __future__ import annotations
 

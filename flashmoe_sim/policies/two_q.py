@@ -12,7 +12,7 @@ from flashmoe_sim.policies._queue import move_to_newest, new_queues, oldest, put
 from flashmoe_sim.policies._regions import HELD, ROOM, check_share, forget, remember, slots_of
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
 
-RETURNS, INSTALLED = 2, 3  # of the sizes of A1out: whether the expert missed last was there, and is installed
+RETURNS, INSTALLED = 2, 3  # in the sizes of A1out: whether the last missed expert was there, and is installed
 
 
 def on_miss(state: Any, key: int, now: int) -> None:
@@ -58,15 +58,15 @@ def on_evict(state: Any, slot: int, key: int) -> None:
 class TwoQ(EvictingPolicy):
     """Evict the oldest newcomer; an expert missed again after it left the newcomers' queue enters an LRU list.
 
-    A new expert enters the queue A1in, where hits move nothing. One that left A1in is remembered in the queue of keys
-    A1out; missed while it is remembered, it is forgotten there and enters the list Am, kept by last use. The victim is
-    the oldest of A1in while that has more than its share, not counting a newcomer that a contract installs before it
-    asks for the victim, and else the oldest use of Am; if the list in turn has none that may be evicted, it is that
-    of the other. What leaves A1in is remembered for either reason, what leaves Am is not. The key missed is forgotten
-    before its victim is remembered, so that it is not pushed out of A1out by it.
+    A new expert enters the queue A1in, where hits move nothing. When it leaves A1in, its key is remembered in the queue
+    A1out. If it is missed while remembered, it leaves A1out and enters the list Am, ordered by last use. The victim is
+    the oldest in A1in if that has more than its share, not counting a newcomer that a contract installs before it asks
+    for the victim, else the least recently used in Am. If that list has no evictable expert, the victim comes from the
+    other one. Whatever leaves A1in is remembered; what leaves Am is not. A missed key is forgotten before its victim is
+    remembered, so that the victim cannot push it out of A1out.
 
     a1in: share of the bank for A1in. The slots are rounded down: at least one, at most all but one.
-    a1out: keys that A1out remembers, in bank sizes. They are rounded down to at least one.
+    a1out: keys that A1out remembers, in bank sizes; rounded down, but at least one.
     """
 
     name: ClassVar[str] = "2q"

@@ -1,7 +1,7 @@
 """Window TinyLFU.
 
 State: three queues of slots, oldest first: the window and the two parts of the main region; which of them each slot is
-in; how long they are; how often each key was used, lately; and limits.
+in; their lengths; how often each key was used lately; and limits.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def move(link: Any, part: Any, size: Any, slot: int, to: int) -> None:
 
 @inlined
 def settle(link: Any, part: Any, size: Any) -> None:
-    """What the window has too many of goes to the main region while that has room."""
+    """Move experts that the window has no room for to the main region while that has room."""
     while size[WINDOW] > size[MOST_WINDOW] and size[PROBATION] + size[PROTECTED] < size[MOST_MAIN]:
         move(link, part, size, link[1, len(part) + WINDOW], PROBATION)
 
@@ -96,18 +96,18 @@ def settle(link: Any, part: Any, size: Any) -> None:
 class WTinyLfu(EvictingPolicy):
     """Admit an expert from a small window to the main region only if it is used more often than its victim.
 
-    A new expert comes to the window; the main region is an SLRU: what is hit in its probation is promoted to its
-    protected part (80 %), whose oldest goes back to probation where there are too many. While the main region has room,
-    it takes the window's oldest where the window has too many. The victim is the window's oldest or the main region's
-    (the oldest in probation, else the oldest protected), whichever was used less often; each of those that may go, and
-    where there is only one, that one. A window with room for the new expert loses nothing.
+    A new expert enters the window; the main region is an SLRU: a hit on probation promotes an expert to the protected
+    part (80 %), whose oldest goes back to probation if there are too many. While the main region has room, it takes the
+    window's oldest if the window is too long. The victim is the window's oldest evictable expert or the main region's
+    (the oldest on probation, else the oldest protected), whichever was used less often; if only one of the two has an
+    evictable expert, that one. A window with room for the new expert loses none.
 
-    Uses are counted exactly, hits and misses of every expert, where the paper has a sketch of four bits a counter;
-    no doorkeeper. After so many uses all counts are halved, and the number of uses with them.
+    All uses are counted exactly, hits and misses of every expert; the paper has a sketch with four bits a counter, and
+    a doorkeeper. After `sample` bank sizes of uses, all counts are halved, and the number of uses with them.
 
-    window: share of the bank for new experts. A bank of two or more slots has at least one for them. The paper's 1 %
-        and one slot are enough: all that an expert in the window can gain is its count.
-    sample: uses before counts are halved, in bank sizes.
+    window: share of the bank for new experts. A bank of two or more slots has at least one for them. The paper's 1 %,
+        or one slot, is enough: all that an expert gains in the window is its count.
+    sample: uses after which counts are halved, in bank sizes.
     """
 
     name: ClassVar[str] = "w-tinylfu"

@@ -1,4 +1,4 @@
-"""LRU that spares what is used often in a sliding window."""
+"""LRU that spares experts used often in a sliding window."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_WINDOW = 1 << 24
 
 @inlined
 def _count(state: Any, key: int) -> None:
-    """`key` was asked for: it enters the window, and the oldest access leaves it."""
+    """`key` was requested: it enters the window, and the oldest access leaves it."""
     _, recent, uses, place, _ = state
     leaving = recent[place[0]]
     if leaving >= 0:
@@ -65,11 +65,11 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
 class Window(EvictingPolicy):
     """Evict the least recently used expert that has less than a tenth of the last 256 accesses.
 
-    If all that may be evicted have that share, the oldest last use of them. Accesses are the requests of the pool, hits
-    and misses; the share is of the whole window even while fewer accesses have been seen. This is DALI's policy in the
-    form that tinyserve gave it.
+    If all evictable experts have that share, it evicts the least recently used. Accesses are the requests of the pool,
+    hits and misses; the share is of the whole window even while fewer accesses have been seen. This is DALI's policy as
+    tinyserve implements it.
 
-    window: accesses counted. share: an expert with this share of `window` is protected.
+    window: number of accesses. share: an expert with this share of `window` is protected.
     """
 
     name: ClassVar[str] = "window"

@@ -1,6 +1,6 @@
 """What a predictor is.
 
-A predictor sees routing, never banks: what it predicts is the same for every policy and bank size, and is worked out
+A predictor sees routing, never banks: its predictions are the same for every policy and bank size, and are computed
 once for all of them.
 """
 
@@ -21,13 +21,13 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a predictor asked for, in the order in which it did.
+    """The predictions of a predictor, in the order in which they were made.
 
     after: i64 [predictions], the routed call right after which it was made, ascending; -1 before the first.
-    row: i32 [predictions], the place in `trace.layers` of the layer that is to read ahead.
+    row: i32 [predictions], the place in `trace.layers` of the layer to prefetch.
     offset: i64 [predictions + 1], where the experts of each begin. expert: i16, the most urgent first; may repeat.
-    target: i64 [predictions], the routed call that each was made for; None if that is the layer's next one, and a
-        later prediction takes the place of an earlier one. A call without tokens is a next one, too.
+    target: i64 [predictions], the routed call for which each was made; None if that is the layer's next call, and a
+        later prediction replaces an earlier one. A call without tokens also counts as the next call.
     """
 
     after: NDArray[np.int64]
@@ -39,11 +39,11 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Prefetcher(ABC):
-    """Parameters of a predictor, and what holds for every set of them.
+    """A predictor's parameters, and the properties that hold for all parameter values.
 
     The first line of a predictor's docstring is its entry in `sim prefetch list`.
     lead: how long before its use an expert is predicted.
-    hindsight: whether the prediction is made from what is yet to come.
+    hindsight: whether it predicts from the future.
     """
 
     name: ClassVar[str]
@@ -54,12 +54,12 @@ class Prefetcher(ABC):
 
     @property
     def spec(self) -> str:
-        """The name with the parameters that differ from their defaults, as the command line takes it."""
+        """The name with all parameters that differ from their defaults, as written on the command line."""
         return spec_of(self)
 
     @abstractmethod
     def predict(self, trace: RoutingTrace) -> Predictions:
-        """Everything that the predictor would have asked for while the trace was recorded."""
+        """Everything that the predictor would have predicted while the trace was recorded."""
 
 
 Memory = tuple[Any, ...]
@@ -67,18 +67,18 @@ Memory = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class PastOnly(Prefetcher, ABC):
-    """A predictor that works from the past alone, so that a long trace can be given to it in chunks."""
+    """A predictor that uses only the past, so that it can process a long trace in chunks."""
 
     @abstractmethod
     def begin(self, trace: RoutingTrace) -> Memory:
-        """What it knows before the first call; of `trace` only what holds for all of it may be looked at."""
+        """Its memory before the first call; it may only read what holds for all of `trace`."""
 
     @abstractmethod
     def follow(self, chunk: RoutingTrace, ends: NDArray[np.bool_], memory: Memory) -> tuple[Predictions, Memory]:
-        """What it asks for between the calls of a chunk, `after` by their numbers in it, and what it knows then.
+        """Its predictions between the calls of a chunk, with `after` numbered in the chunk, and its new memory.
 
         ends: bool [calls + 1], whether a step ends before each call, and after the last one.
-        memory: what it knew after the chunk before; its arrays may be changed.
+        memory: as it was after the previous chunk; its arrays may be changed.
         """
 
     def predict(self, trace: RoutingTrace) -> Predictions:
@@ -104,7 +104,7 @@ class LastCalls(NamedTuple):
     expert: NDArray[np.int16]
 
     def before(self, chunk: RoutingTrace) -> LastCalls:
-        """These and behind them all calls of a chunk."""
+        """These calls followed by all calls of a chunk."""
         return LastCalls(
             np.concatenate([self.row, rows_of(chunk)]),
             np.concatenate([self.offset[:-1], self.offset[-1] + chunk.offset]),
@@ -112,7 +112,7 @@ class LastCalls(NamedTuple):
         )
 
     def last(self) -> LastCalls:
-        """Only the last of each layer."""
+        """Only the last call of each layer."""
         _, back = np.unique(self.row[::-1], return_index=True)
         call = np.sort(len(self.row) - 1 - back)
         parts = [self.expert[self.offset[one] : self.offset[one + 1]] for one in call]
@@ -131,14 +131,14 @@ def rows_of(trace: RoutingTrace) -> NDArray[np.int32]:
 
 
 def most_experts(trace: RoutingTrace) -> int:
-    """Experts of the layer that has most."""
+    """The number of experts in the largest layer."""
     return max(trace.n_experts[layer] for layer in trace.layers)
 
 
 def default_width(trace: RoutingTrace) -> int:
-    """As many experts as a token uses; where that varies, as the mean call with tokens asks for.
+    """The experts per token; if that varies, the mean requests of a call with tokens.
 
-    Raises BadInput if it varies in a trace that is read in chunks, whose mean is not known.
+    Raises BadInput if it varies in a trace that is read in chunks, whose mean is unknown.
     """
     if isinstance(trace, Chunk) and not trace.top_k:
         raise BadInput(f"{trace.name}: its tokens use different numbers of experts; give the predictor a width")

@@ -42,12 +42,13 @@ def nearest_steps(
 ) -> Any:
     """After every call, predict the next `reach` layers from the stored step most like the current one so far.
 
-    A step is the set of (layer, expert) it asked for. ends: bool [calls + 1].
-    width: experts of the next layer; of no layer more than there are.
+    A step is the set of (layer, expert) that it requested. ends: bool [calls + 1].
+    width: experts for the next layer; at most all of a layer's.
     asked: u8 [layers, experts, stored], of the step in each place. order: i16 [stored, layers, kept width], the first
-    experts of each, in their order. size, common: i64 [stored], how many each asked for, and how many of them the
-    current step did. current, current_order, filled: the same of the current step, and how much of its order there is.
-    numbers: i64 [3], what the current step asked for, how many are stored, and the next one's place. All updated.
+        experts of each, in order. size, common: i64 [stored], how many experts each step requested, and how many of
+        them the current step did. current, current_order, filled: the same for the current step, and how much of its
+        order is filled.
+    numbers: i64 [3], how many the current step requested, how many are stored, and the next one's place. All updated.
     """
     calls, kept_width = len(row), order.shape[2]
     layers, _experts, stored = asked.shape
@@ -107,13 +108,12 @@ def nearest_steps(
 
 @dataclass(frozen=True)
 class Eam(PastOnly):
-    """After every call, prefetch for the next layers what they asked for in the most similar past step.
+    """After every call, prefetch for the next layers what they requested in the most similar past step.
 
-    A step is an expert activation matrix: which experts each layer asked for. The stored matrix with the largest cosine
-    to the layers known so far is followed; of equals the most recent. The next layer takes as many experts as `width`,
-    the one after it half of them, then a third, and so on, each in the order of its router.
-    MoE-Infinity stores a matrix per request and adds up its steps; a trace of one text has one request, so the steps
-    themselves are stored here.
+    A step is an expert activation matrix: which experts each layer requested. The stored matrix with the largest cosine
+    to the layers known so far is used; among equals the most recent. The next layer gets `width` experts, the one after
+    it half as many, then a third, and so on, each in router order. MoE-Infinity stores one matrix per request and adds
+    up its steps; a trace of one text has one request, so here the steps themselves are stored.
     stored: past steps kept. reach: layers ahead. width: experts for the next layer; 0: as many as a token uses.
     """
 

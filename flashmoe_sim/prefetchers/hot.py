@@ -19,7 +19,8 @@ def hottest(row: Any, ends: Any, offset: Any, expert: Any, width: int, count: An
     """After every step, for each layer that had a call, its `width` most requested experts so far.
 
     ends: bool [calls + 1]. count: i64 [layers, experts], requests so far. order: i64 [layers, experts], experts by
-    count, the larger first; equal counts: lower number. rank: i64 [layers, experts], their places there. All updated.
+    count, largest first; for equal counts the lower number first. rank: i64 [layers, experts], their places in it. All
+    updated.
     """
     calls, (layers, experts) = len(row), count.shape
     steps = np.sum(ends)

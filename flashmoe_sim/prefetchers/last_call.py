@@ -1,4 +1,4 @@
-"""The runtime's three modes, which prefetch what each layer asked for last."""
+"""The runtime's three modes, which prefetch what each layer requested last."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 @jit
 def last_calls(row: Any, ends: Any, offset: Any, expert: Any, width: int, last: Any, after: Any, out: Any) -> Any:
-    """After every step, for each layer that had a call, predict the experts of its last call, if it asked for any.
+    """After every step, for each layer that had a call, predict the experts of its last call, if it requested any.
 
-    row, offset, expert: the calls, and before them the earlier ones that `last` names. ends: bool [calls + 1].
-    width: how many references from the first; 0 for all. last: i64 [layers], the last call of each so far, or -1.
+    row, offset, expert: the calls, preceded by the earlier ones that `last` names. ends: bool [calls + 1].
+    width: how many references, from the first on; 0 for all. last: i64 [layers], the last call of each so far, or -1.
     after: i64 [predictions, 2], set to call and layer; out: i16, set to the experts. Both may be too short: nothing is
-    written beyond them, and the numbers needed are returned, with the offsets of the predictions.
+    written beyond them, and the lengths needed are returned, with the offsets of the predictions.
     """
     calls, predictions, experts = len(ends) - 1, 0, 0
     earlier = len(row) - calls
@@ -51,7 +51,7 @@ class LastCall(PastOnly):
     """After every step, each layer prefetches experts of its own last call, in their order.
 
     After a call without tokens it prefetches none until its next call.
-    width: how many of the call's references, from the first; 0 for all.
+    width: how many of the call's references, from the first on; 0 for all.
     """
 
     source: ClassVar[str] = "the patched llama.cpp runtime"

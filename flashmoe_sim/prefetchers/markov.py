@@ -24,13 +24,14 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 @jit
 def followers(earlier: int, source: Any, target: Any, offset: Any, expert: Any, width: int, followed: Any) -> Any:
-    """After every call, predict for another from how often experts of such calls followed each other before.
+    """After every call, predict for a later one from how often experts of such calls followed each other before.
 
-    earlier: how many of the calls came before and are only followed. followed: i32 [layers, experts, experts], by
-    target layer, how often the last was there with the one before it in the source; updated.
-    source: i64 [calls], the call that each call is learnt to follow, or -1. target: i32 [calls], the layer that a
-    prediction after each call is for, or -1. Learnt for each target layer: pairs of an expert of the source and one of
-    the call, once per pair of calls. Predicted: the `width` largest sums over the source's experts.
+    earlier: how many of the calls come from before and are only learnt from. followed: i32 [layers, experts, experts],
+    by target layer, how often the last expert occurred there with the one before it in the source; updated.
+    source: i64 [calls], the call that each call follows in the learnt pairs, or -1. target: i32 [calls], the layer for
+    which a prediction is made after each call, or -1. For each target layer it learns pairs of an expert of the source
+    and one of the call, once per pair of calls. It predicts the experts with the `width` largest sums over the source's
+    experts.
     """
     calls, experts = len(target), followed.shape[1]
     after = np.empty((calls, 2), np.int64)
@@ -77,9 +78,9 @@ def followers(earlier: int, source: Any, target: Any, offset: Any, expert: Any, 
 
 @jit
 def take_best(score: Any, width: int, out: Any, at: int) -> int:
-    """Write the experts with the `width` largest scores above 0 to `out` from `at` on, the best first; where to go on.
+    """Write the experts with the `width` largest scores above 0 to `out` from `at` on, the best first; return the end.
 
-    score: i64 [experts], those taken are set to 0. Equal scores: the lower expert number.
+    score: i64 [experts], set to 0 for those taken. For equal scores, the lower expert number is first.
     """
     for _ in range(width):
         best = 0
@@ -100,7 +101,7 @@ def take_best(score: Any, width: int, out: Any, at: int) -> int:
 class Markov(PastOnly):
     """After every call, prefetch the experts of its layer that most often followed those of the call.
 
-    Learnt while the trace runs, from its past only: a first-order table of expert pairs for each layer, counted once
+    It learns while the trace runs, only from its past: a first-order table of expert pairs for each layer, counted once
     per pair of calls. An expert's score is the sum over the experts of the current call.
     width: experts prefetched; 0: as many as a token uses. Equal scores: the lower expert number.
     """
@@ -130,9 +131,9 @@ class Markov(PastOnly):
         return predicted, (width, followed, calls.last())
 
     def _links(self, row: NDArray[np.int32], ends: NDArray[np.bool_], earlier: int, layers: int) -> tuple[Any, Any]:
-        """The call that each follows, i64 [calls] or -1, and the layer to predict for after each, i32 [calls] or -1.
+        """The call that each follows, i64 [calls] or -1, and the layer to predict after each, i32 [calls] or -1.
 
-        row: i32 [calls], the first `earlier` of them of earlier chunks.
+        row: i32 [calls], the first `earlier` of them from earlier chunks.
         """
         source = np.full(len(row), -1, np.int64)
         for layer in range(layers):

@@ -1,4 +1,4 @@
-"""The experts of the next layer that go with those of this one."""
+"""The experts of the next layer that occur with those of this one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from flashmoe_sim.prefetchers.markov import Markov
 class NextLayer(Markov):
     """After every call, prefetch the experts of the next layer that most often went with those of the call.
 
-    A stand-in for speculating with the next layer's gate, for which a trace would have to hold hidden states. Learnt
-    while the trace runs, from its past only, as `markov` is, but between neighbouring layers of the same step.
+    A stand-in for speculation with the next layer's gate, for which a trace would need hidden states. Like `markov`, it
+    learns while the trace runs, only from its past, but between neighbouring layers of the same step.
     width: experts prefetched; 0: as many as a token uses. Equal scores: the lower expert number.
     """
 

@@ -14,9 +14,9 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 
 def steps_ahead(trace: RoutingTrace, steps: int) -> NDArray[np.int64]:
-    """For every call the last call of the step that is `steps` earlier, or -1; i64 [calls].
+    """For every call, the last call of the step that is `steps` earlier, or -1; i64 [calls].
 
-    Steps are counted as they come, whatever their recorded numbers.
+    Steps are counted in order, whatever their recorded numbers.
     """
     step = np.cumsum(np.diff(trace.steps, prepend=trace.steps[:1]) != 0)
     return np.searchsorted(step, step - steps, side="right") - 1
@@ -24,7 +24,7 @@ def steps_ahead(trace: RoutingTrace, steps: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Oracle1(Prefetcher):
-    """After every call, prefetch what the next call asks for.
+    """After every call, prefetch what the next call requests.
 
     The first call is prefetched before the run. Under the contract `runtime` this is the runtime's `oracle-prefetch`.
     """
@@ -41,7 +41,7 @@ class Oracle1(Prefetcher):
 
 @dataclass(frozen=True)
 class OracleW(Prefetcher):
-    """After every step, prefetch what the step `steps` ahead asks for.
+    """After every step, prefetch what the step `steps` ahead requests.
 
     steps: how many steps ahead. The first `steps` steps are prefetched before the run.
     """

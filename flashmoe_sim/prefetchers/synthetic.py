@@ -16,10 +16,10 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 @jit
 def mix(row: Any, offset: Any, expert: Any, n_experts: Any, drawn: Any, wrong: Any, recall: float, most: int) -> Any:
-    """For every call the distinct experts whose draw is below `recall`, and then as many wrong ones as there is space.
+    """For every call, the distinct experts whose draw is below `recall`, then as many wrong ones as there is room for.
 
-    n_experts: i64 [layers]. drawn: f64 [references]; wrong: f64 [calls, extra], the share of the way along those not
-    asked for and not yet chosen, in ascending order.
+    n_experts: i64 [layers]. drawn: f64 [references]; wrong: f64 [calls, extra], relative places among the experts not
+    requested and not yet chosen, in ascending order.
     """
     offsets = np.zeros(len(row) + 1, np.int64)
     out = np.empty(len(expert) + wrong.size, np.int16)
@@ -56,8 +56,8 @@ def mix(row: Any, offset: Any, expert: Any, n_experts: Any, drawn: Any, wrong: A
 class Synthetic(Prefetcher):
     """After every step, prefetch a share of the next step's experts, and some wrong ones.
 
-    recall: the chance that an expert of the step is predicted, drawn for each.
-    extra: wrong experts predicted for each call, at random, after the right ones.
+    recall: the probability that an expert of the step is predicted, drawn for each expert.
+    extra: wrong experts predicted per call, at random, after the right ones.
     steps: how many steps ahead. seed: seed of the draws.
     """
 

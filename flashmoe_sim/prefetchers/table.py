@@ -1,4 +1,4 @@
-"""Every predictor there is: one line each."""
+"""The table of predictors: one line each."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def _run(found: Recommendation) -> Section:
 
 
 def _mapped(found: Recommendation) -> str:
-    """Files that it computes from where RAM holds them, and how much of them it can hold."""
+    """Files that it computes from in place in RAM, and how much of them RAM can hold."""
     mapped = sum(share.size_bytes for share in found.best.best.system.memory(found.case) if share.where == "mapped")
     pages = found.best.best.page_cache_bytes
     if not mapped:
@@ -90,7 +90,7 @@ def _mapped(found: Recommendation) -> str:
 
 
 def _words(launch: Launch) -> list[str]:
-    """What the words of a command line stand for."""
+    """The meaning of the placeholders in a command line."""
     return [f"{word}: {meaning}." for word, meaning in placeholders(launch).items()]
 
 
@@ -125,7 +125,7 @@ def _size(found: Recommendation) -> Section:
 
 
 def _prompt_head(found: Recommendation) -> tuple[tuple[str, str], ...]:
-    """The column of prompt speeds, if they count."""
+    """The column of prompt speeds, if prompts count."""
     return (("prompt", "right"),) if found.objective.prompt_tokens else ()
 
 
@@ -158,7 +158,7 @@ def _why_chosen(sizes: Sizes, size: str) -> str:
 
 
 def _settings(found: Recommendation) -> Section:
-    """What the other settings bring, and what fewer experts a token would."""
+    """The gains of the other settings, and of fewer experts per token."""
     best, parts, idle = found.best.best, [], []
     for name in {**best.system.choices, **best.system.prompt_choices}:
         others = [one for one in found.best.others if getattr(one.system, name) != getattr(best.system, name)]
@@ -183,7 +183,7 @@ def _settings(found: Recommendation) -> Section:
 
 
 def _slots_by_layer(banks: LayerBanks) -> str:
-    """What slots shared out by layer would bring; no engine takes them yet."""
+    """The gain of slots by layer, for which no engine has an option yet."""
     held = (
         ""
         if banks.held_out is None
@@ -203,7 +203,7 @@ def _fewer(share: float) -> str:
 
 
 def _gain(found: Recommendation, one: Compared) -> str:
-    """What a setting changes of the speed that is asked for."""
+    """How a setting changes the speed of the objective."""
     best, seconds = found.objective.seconds(found.best.best), found.objective.seconds(one)
     assert best
     assert seconds
@@ -212,7 +212,7 @@ def _gain(found: Recommendation, one: Compared) -> str:
 
 
 def _waits(found: Recommendation) -> Section:
-    """What a token waits for, and what changes of the machine bring."""
+    """What a token waits for, and the gains of changes of the machine."""
     spent = found.best.best.ms_per_token or {}
     total = sum(spent.values())
     if not total:
@@ -239,7 +239,7 @@ def _waits(found: Recommendation) -> Section:
 
 
 def _bought(found: Recommendation) -> Section:
-    """What to buy, if it was asked."""
+    """What to buy, if requested."""
     bought = found.bought
     if bought is None:
         return Section("", ())
@@ -271,7 +271,7 @@ def _enough(found: Recommendation) -> Section:
 
 
 def _sentence(text: str) -> str:
-    """The text with a full stop; a capital first, unless a name stands there."""
+    """The text with a full stop and a capital, unless it begins with a name."""
     first = text[:1].upper() if text.partition(" ")[0].isalpha() else text[:1]
     return f"{first}{text[1:].removesuffix('.')}."
 

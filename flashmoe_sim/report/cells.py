@@ -1,4 +1,4 @@
-"""Numbers as the tables of a report show them."""
+"""Numbers in the format of a report's tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def interval(lo: float | None, hi: float | None) -> str:
 
 
 def table(columns: Sequence[Column], rows: Sequence[Any]) -> Table:
-    """A table of these rows; the first 800 of them, which a last line then says."""
+    """A table of these rows; if there are more than 800, the first 800 and a line that says so."""
     cells = tuple(tuple(cell(row) for _, _, cell in columns) for row in rows[:MOST_ROWS])
     if (more := len(rows) - MOST_ROWS) > 0:
         cells += ((f"{more:,} more rows", *("" for _ in columns[1:])),)
@@ -42,7 +42,7 @@ def table(columns: Sequence[Column], rows: Sequence[Any]) -> Table:
 
 
 def who(rows: Sequence[Row]) -> list[Column]:
-    """Bank and policy, and of what else tells the rows apart a column each."""
+    """Bank and policy, and a column for everything else that distinguishes the rows."""
     columns: list[Column] = [
         ("bank", "right", lambda row: brief_bank(row["bank"])),
         ("policy", "left", lambda row: row["policy"]),

@@ -1,4 +1,4 @@
-"""One bank looked at closely: why it misses, what would be faster, and which layers miss at which size."""
+"""A close look at one bank: why it misses, what would be faster, and which layers miss at which size."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_BANKS = 16
 class Close:
     """One setup of a trace.
 
-    row: of schema.RESULT_COLUMNS, the one that was chosen. layers: schema.LAYER_COLUMNS of its policy in several banks.
+    row: the chosen row of schema.RESULT_COLUMNS. layers: schema.LAYER_COLUMNS of its policy in several banks.
     """
 
     row: Row
@@ -38,9 +38,9 @@ class Close:
 
 
 def knee(rows: Sequence[Row]) -> Row | None:
-    """The smallest bank with nine tenths of the best that its policy reaches: lru, or else the first in the rows.
+    """The smallest bank with nine tenths of its policy's best; the policy is lru, or else the first in the rows.
 
-    By decode speed if there is one, else by hit rate. A policy that knows the future is no choice; None without others.
+    By decode speed if there is one, else by hit rate. Policies that know the future do not count; None without others.
     """
     possible = [row for row in rows if row["hit_rate"] is not None and not foresees(row)]
     timed = [row for row in possible if row["tok_s"] is not None]
@@ -57,9 +57,9 @@ def knee(rows: Sequence[Row]) -> Row | None:
 def look_closely(
     rows: Sequence[Row], workload: Workload, case: Case | None, progress: Callable[[int, int], None]
 ) -> tuple[Close | None, list[str]]:
-    """The knee of a trace's rows, looked at closely; and of what could not be known, why.
+    """A close look at the knee of a trace's rows, and the reasons for anything missing.
 
-    case: of the machine that its seconds are of.
+    case: of the machine on which it is timed.
     """
     own = [row for row in rows if row["trace_id"] == workload.trace.content_id]
     row = knee([one for one in own if case is None or one["machine"] == case.machine.name] or own)
@@ -102,7 +102,7 @@ def _setup(row: Row, bank: str) -> Setup:
 
 
 def _banks(rows: Sequence[Row], chosen: Row) -> list[str]:
-    """The sizes that the chosen row's policy was swept at, at most 16 of them, its own among them."""
+    """The bank sizes in the sweep of the chosen row's policy, at most 16 including its own."""
     alike = ("policy", "prefetch", "contract", "scope")
     same = [row for row in rows if all(row[name] == chosen[name] for name in alike)]
     sizes = list(dict.fromkeys(row["bank"] for row in sorted(same, key=_size)))

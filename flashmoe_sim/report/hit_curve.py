@@ -1,4 +1,4 @@
-"""Hit rate, bytes per token and decode speed against the bank, with the best any policy could do."""
+"""Hit rate, bytes per token and decode speed against the bank, with the best possible."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ MARKERS = "osD^vP*Xh"
 GREY, BEST, UNNAMED = "#c8c8c8", "optimum from an empty bank (min)", "_"
 MOST_TRACES = 8
 MOST_MACHINES = 3
-MOST_COLOURED = 8  # lines with a colour of their own; of more, only the best have one
+MOST_COLOURED = 8  # lines with their own colour; if there are more, only the best have one
 BEST_COLOURED = 5
 MOST_TICKS = 12
 MOST_LETTERS = 40  # of a line of text
 PANEL_INCHES = 4.6
-HEIGHTS_INCHES = (4.2, 3.4, 2.8)  # of the panels of one, two and three traces; of more, the last
+HEIGHTS_INCHES = (4.2, 3.4, 2.8)  # of the panels for one, two, and three or more traces
 
 Row = Mapping[str, Any]
 Key = tuple[str, str]
 
 
 class Style(NamedTuple):
-    """How one line is drawn in every panel."""
+    """The style of one line in every panel."""
 
     label: str
     colour: str
@@ -36,10 +36,10 @@ class Style(NamedTuple):
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Draw results, rows of schema.RESULT_COLUMNS, as a PNG: a line of panels for each of the first 8 traces.
+    """Draw results, rows of schema.RESULT_COLUMNS, as a PNG: a row of panels for each of the first 8 traces.
 
-    Each trace has a panel of hit rates, one of what is read, and one of speeds for each of the first 3 machines. If
-    there are more than 8 policies and predictors, the 5 best that do not know the future and lru have colours.
+    Each trace has a panel of hit rates, one of reads, and one of speeds for each of the first 3 machines. If there are
+    more than 8 policies and predictors, lru and the 5 best without hindsight have colours.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -82,7 +82,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         named = {label: lines[label] for label in labels if label in lines and label != UNNAMED}
         figure.legend(named.values(), named.keys(), loc="outside right upper", frameon=False)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing")  # such letters are drawn as boxes
+            warnings.filterwarnings("ignore", "Glyph .* missing")  # missing letters are drawn as boxes
             figure.savefig(path, dpi=144)
 
 
@@ -133,7 +133,7 @@ def _usual_contract(rows: Sequence[Row]) -> str:
 
 
 def _worth(rows: Sequence[Row]) -> float:
-    """Mean hit rate; on machines, mean speed, 0 where the model does not fit."""
+    """Mean hit rate; on machines, mean speed, 0 if the model does not fit."""
     timed = rows[0]["machine"] is not None
     return sum((row["tok_s"] or 0) if timed else row["hit_rate"] for row in rows) / len(rows)
 
@@ -145,7 +145,7 @@ def _draw_hits(panel: Any, rows: Sequence[Row], styles: Mapping[Key, Style], ban
 
 
 def _draw_reads(panel: Any, rows: Sequence[Row], styles: Mapping[Key, Style], banks: list[str]) -> None:
-    """Misses and what is read ahead, in bytes if the model is known."""
+    """Misses and reads ahead, in bytes if the model is known."""
     ahead = ", reads ahead included" if any(row["prefetch_issued"] for row in rows) else ""
     if any(row["bytes_read"] is None for row in rows):
         _lines(panel, rows, styles, banks, lambda row: _per_token(row, "misses", "prefetch_issued"))
@@ -159,7 +159,7 @@ def _draw_reads(panel: Any, rows: Sequence[Row], styles: Mapping[Key, Style], ba
 
 
 def _draw_speeds(panel: Any, rows: Sequence[Row], styles: Mapping[Key, Style], banks: list[str]) -> None:
-    """Decode speeds, those in colour with their 90 % intervals."""
+    """Decode speeds, the coloured ones with their 90 % intervals."""
     _lines(panel, rows, styles, banks, lambda row: row["tok_s"])
     for key, style in styles.items():
         some = [row for row in rows if _key(row) == key and row["tok_s_lo"] is not None]
@@ -205,7 +205,7 @@ def _scaled(number: float | None, scale: float) -> float | None:
 
 
 def _unit(largest: float) -> tuple[str, float]:
-    """The unit for bytes of this size, and what bytes are multiplied by."""
+    """The unit for bytes of this size, and the factor from bytes."""
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if largest >= 1 << power:
             return unit, 1 / (1 << power)

@@ -1,4 +1,4 @@
-"""What a report is made of: the rows of a sweep, one bank looked at closely, and advice."""
+"""The material of a report: the rows of a sweep, a close look at one bank, and advice."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from flashmoe_sim.tune.recommend import Recommendation, recommend
 
 Row = dict[str, Any]
 Progress: TypeAlias = Callable[[str, int, int], None]  # takes what is being done, how much of it is, and all of it
-BANKS = 16  # sizes of the sweep that a report makes if none are asked for
+BANKS = 16  # sizes of the sweep that a report makes if none are requested
 
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """All that a report shows; None or empty where it could not be known.
+    """Everything that a report shows; None or empty if unknown.
 
-    rows: schema.RESULT_COLUMNS. swept: whether the report made them. workloads: the traces at hand, by `trace_id`.
-    measured: schema.PREDICTED, of a table with measured speeds. wanting: of what is missing, why, and what to add.
-    notes: what a person should know of traces, machine and rows.
+    rows: schema.RESULT_COLUMNS. swept: whether the report made them. workloads: the given traces, by `trace_id`.
+    measured: schema.PREDICTED, of a table with measured speeds. wanting: what is missing, why, and what to add.
+    notes: what the user should know about traces, machine and rows.
     """
 
     rows: Sequence[Row]
@@ -57,11 +57,11 @@ def gather(
     progress: Progress | None = None,
     **memory: Unpack[AskedMemory],
 ) -> Material:
-    """Work out what a report shows.
+    """Compute what a report shows.
 
-    rows: of a sweep that was made before; if there are none, the workloads are swept. bank, policy and contract are
-    what `sim sweep` takes; without a bank, 16 sizes up to all experts. measured: a table for `sim predict --table`.
-    Raises BadInput for what a sweep refuses, for traces of several models on one machine, and for a machine without a
+    rows: of an earlier sweep; if there are none, the workloads are swept. bank, policy and contract are as for `sim
+    sweep`; without a bank, 16 sizes up to all experts. measured: a table for `sim predict --table`.
+    Raises BadInput whenever a sweep does, for traces of several models on one machine, and for a machine without a
     model.
     """
     tell = progress or (lambda what, done, total: None)

@@ -1,4 +1,4 @@
-"""What a machine shows: systems side by side, the rest of the advice, predictions beside measurements."""
+"""The sections on a machine: systems side by side, the rest of the advice, predictions and measurements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOWN = ("Other systems", "Is the trace enough?", "What this rests on")  # elsew
 
 
 def side_by_side(found: Material) -> list[Section]:
-    """Every system at its best, and what the advice says beyond its first line."""
+    """Every system at its best, and the advice after its first line."""
     if found.advice is None:
         return []
     advice = found.advice
@@ -39,7 +39,7 @@ def side_by_side(found: Material) -> list[Section]:
 
 
 def measured(found: Material) -> Section:
-    """Predictions beside what was measured, if something was."""
+    """Predictions and measurements, if there are any."""
     rows = [row for row in found.measured if row["measured_tok_s"] is not None and row["tok_s"] is not None]
     if not rows:
         return Section("", ())

@@ -1,4 +1,4 @@
-"""What a sweep's rows show: hit rates and decode speeds against the bank."""
+"""The sections on a sweep's rows: hit rates and decode speeds against the bank."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_MACHINES = 3
 
 
 def hits(found: Material) -> Section:
-    """A figure for each trace, and over several traces one table."""
+    """A figure per trace, and one table over several traces."""
     rows = _counted(found.rows)
     traces = _traces(rows)
     parts: list[Part] = []
@@ -42,7 +42,7 @@ def hits(found: Material) -> Section:
 
 
 def seconds(found: Material) -> Section:
-    """A figure for each trace and machine; ceilings are those of the bank that is looked at closely."""
+    """A figure per trace and machine, with the ceilings of the bank that is looked at closely."""
     timed = [row for row in found.rows if row["machine"] is not None]
     if not any(row["tok_s"] is not None for row in timed):
         return Section("", ())
@@ -75,7 +75,7 @@ def seconds(found: Material) -> Section:
 
 
 def token(found: Material) -> Section:
-    """The parts of a token's time at the bank that is looked at closely."""
+    """The parts of a token's time in the bank that is looked at closely."""
     on = None if found.close is None else found.close.ceilings
     if on is None:
         return Section("", ())
@@ -92,7 +92,7 @@ def token(found: Material) -> Section:
 
 
 def _counted(rows: Sequence[Row]) -> list[Row]:
-    """The rows of one machine, or of none: what is counted is the same on all."""
+    """The rows of one machine, or of none: the counts are the same on all."""
     first = rows[0]["machine"]
     return [row for row in rows if row["machine"] == first]
 

@@ -1,4 +1,4 @@
-"""What a trace shows: which layers miss, which experts are used, how soon they come back."""
+"""The sections on a trace: which layers miss, which experts are used, how soon they recur."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHARES = (0.01, 0.05, 0.1, 0.25, 0.5)  # of the experts
 
 
 def layers(found: Material) -> Section:
-    """Misses by layer and size, of the policy that is looked at closely."""
+    """Misses by layer and size, for the policy that is looked at closely."""
     if found.close is None or not found.close.layers:
         return Section("", ())
     rows, first = found.close.layers, found.close.layers[0]
@@ -41,7 +41,7 @@ def layers(found: Material) -> Section:
 
 
 def use(found: Material) -> Section:
-    """How skewed the use of experts is, and whether the same ones stay hot."""
+    """The skew of expert use, and whether the same experts stay hot."""
     workload = _first(found)
     if workload is None:
         return Section("", ())
@@ -89,7 +89,7 @@ def _popularity(workload: Workload) -> Table:
 
 
 def _reuse(workload: Workload) -> Table:
-    """By slots: what an LRU bank of them hits; at sizes that double."""
+    """The hits of an LRU bank by slots, at sizes that double."""
     counted = count_layers(workload.trace)
     distances = np.zeros(max(one.n_experts for one in counted), np.int64)
     for one in counted:

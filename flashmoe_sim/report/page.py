@@ -1,4 +1,4 @@
-"""Sections as one HTML file that needs nothing else: no network, and no script but to draw its figures."""
+"""Sections as one self-contained HTML file: no network, and no scripts except to draw its figures."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     import jinja2
 
 INSTALL = "pip install '.[report]'"
-MOST_BYTES = 2_900_000  # of a page: what a mail takes
-FEW_ROWS = 24  # of a table that is printed on paper in full
-NAVIGATED = 4  # sections from which on a page has a list of contents
-WIDE = 680  # pixels of a figure on paper, and where no script runs
+MOST_BYTES = 2_900_000  # of a page, which must fit in an e-mail
+FEW_ROWS = 24  # of a table that is printed in full
+NAVIGATED = 4  # the least sections for a table of contents
+WIDE = 680  # pixels of a figure on paper, and without scripts
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure as the page has it: its texts, which the page sets as its own, and the chart without them.
+    """A figure in a page: its texts, which the page sets itself, and the chart without them.
 
     spec: Vega-Lite as JSON. still: SVG for paper, as a data address, or empty.
     """
@@ -44,7 +44,7 @@ class Drawn:
 def html(title: str, sections: Sequence[Section]) -> str:
     """The page: readable on a phone, in the dark, on paper and without scripts; without the path of the user's home.
 
-    Every figure is drawn twice, by the page itself and as a picture; of a page that would be too large, the largest
+    Every figure is drawn twice, by the page itself and as a picture; if the page would be too large, the largest
     pictures are left out. Raises BadInput without the extra `report`.
     """
     drawn = {figure.name: _drawn(figure) for section in sections for figure in section.figures}
@@ -99,14 +99,14 @@ def _drawn(figure: Figure) -> Drawn:
 
 
 def _numbered(svg: str) -> str:
-    """The picture with its ids numbered from 1: those of vl-convert count on from picture to picture."""
+    """The picture with ids numbered from 1: vl-convert numbers them on from picture to picture."""
     for number, name in enumerate(dict.fromkeys(re.findall(r'\bid="([\w-]+)"', svg)), start=1):
         svg = svg.replace(f'id="{name}"', f'id="id-{number}"').replace(f"url(#{name})", f"url(#id-{number})")
     return svg
 
 
 def _json(value: Any) -> str:
-    """The value as JSON that no HTML parser takes for anything else."""
+    """The value as JSON that no HTML parser misreads."""
     text = without_home(json.dumps(value, separators=(",", ":"), allow_nan=False))
     for mark in "<>&\u2028\u2029":
         text = text.replace(mark, f"\\u{ord(mark):04x}")
@@ -122,7 +122,7 @@ def _themes() -> str:
 
 @cache
 def _scripts() -> tuple[str, str]:
-    """Vega with all that it needs, and what draws the figures of a page."""
+    """Vega with its dependencies, and the script that draws a page's figures."""
     library: str = _vl_convert().javascript_bundle()
     own = resources.files("flashmoe_sim.report").joinpath("page.js").read_text("utf-8")
     return library.replace("</script", r"<\/script").replace("<!--", r"<\!--"), own
@@ -152,9 +152,9 @@ def _template() -> jinja2.Template:
         return without_home(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     def worded(text: str) -> Markup:
-        """The text, with what stands between backticks as code."""
+        """The text, with code between backticks."""
         parts = [str(escape(part)) for part in without_home(text).split("`")]
-        whole = len(parts) - (len(parts) % 2 == 0)  # a backtick without its like stays
+        whole = len(parts) - (len(parts) % 2 == 0)  # an unpaired backtick stays
         marked = "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts[:whole]))
         return Markup(marked + "".join(f"`{part}" for part in parts[whole:]))  # noqa: S704  # all of it is escaped
 

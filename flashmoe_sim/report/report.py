@@ -1,4 +1,4 @@
-"""A report: the question, the answer, the figures behind it, and what it rests on."""
+"""A report: the question, the answer, the figures behind it, and the evidence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_NAMED = 4
 
 
 def sections(found: Material, *, command: str) -> list[Section]:
-    """The whole report, without the sections that there is no data for. command: what makes it again."""
+    """The whole report, without sections that have no data. command: makes it again."""
     made = [
         _answer(found),
         of_rows.hits(found),

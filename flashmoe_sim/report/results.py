@@ -25,7 +25,7 @@ def is_results(path: Path) -> bool:
 def read_results(folder: Path) -> list[Row]:
     """The rows of the ledger, or of the table if there is no ledger.
 
-    Raises BadInput for what cannot be read, for columns of another version, and without rows.
+    Raises BadInput if it cannot be read, for columns of another version, and without rows.
     """
     if (folder / ledger.FILE).is_file():
         with ledger.Ledger(folder) as kept:
@@ -54,7 +54,7 @@ def _of_table(path: Path) -> list[Row]:
 
 
 def bundled_traces(rows: Sequence[Row], model: str | None) -> list[Workload]:
-    """The bundled traces that rows are of: name and content are the same, and the model if there is one."""
+    """The bundled traces behind rows: name and content are the same, and the model if there is one."""
     found = []
     for name, trace_id, of in dict.fromkeys((row["trace"], row["trace_id"], row["model"]) for row in rows):
         if name in catalog():
@@ -65,7 +65,7 @@ def bundled_traces(rows: Sequence[Row], model: str | None) -> list[Workload]:
 
 
 def check_swept(rows: Sequence[Row], workloads: Sequence[Workload]) -> None:
-    """Raise BadInput for a trace that no row is of."""
+    """Raise BadInput for a trace without rows."""
     for one in workloads:
         if not any(_is(one, row["trace_id"], row["model"]) for row in rows):
             names = ", ".join(dict.fromkeys(row["trace"] for row in rows))

@@ -1,4 +1,4 @@
-"""What pages are made of: sections of sentences, tables, figures and command lines; and the same as Markdown."""
+"""The content of pages: sections of sentences, tables, figures and command lines; also as Markdown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What it comes down to, in a few words; good: None if it is neither good nor bad."""
+    """The conclusion in a few words; good: None if it is neither good nor bad."""
 
     text: str
     good: bool | None = None
@@ -38,9 +38,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart and how to read it; table: its numbers, unless they stand beside it.
+    """A chart and how to read it; table: its numbers, unless they are shown beside it.
 
-    name: of its file, letters and hyphens; a page has each name once.
+    name: of its file, letters and hyphens; unique in a page.
     """
 
     name: str
@@ -93,7 +93,7 @@ def _lines(part: Part) -> Iterable[str]:
 
 
 def _escaped(text: str) -> str:
-    """The text without what Markdown would take for markup; names come from files."""
+    """The text with Markdown's markup escaped; names come from files."""
     for mark in "\\`*_[]<>|#":
         text = text.replace(mark, f"\\{mark}")
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""A predictor's predictions as the replay loops take them: by pool, between the pool's calls."""
+"""A predictor's predictions in the form the replay loops read: by pool, between the pool's calls."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.pool_state import NO_PAST, Past
 
-NOT_READ, UNUSED = -2, -1  # in place of the call that first uses what was read ahead
+NOT_READ, UNUSED = -2, -1  # in place of the call that first uses an expert read ahead
 
 
 @dataclass(frozen=True, eq=False)
 class Ahead:
     """The predictions for one pool, in order.
 
-    turn: i64 [calls + 2], where the predictions begin that stand before each call of the pool, and after the last.
+    turn: i64 [calls + 2], where the predictions made before each call of the pool begin, and those after the last.
     row: i32 [predictions]. offset: i64 [predictions + 1].
     after: i64 [predicted], the routed call of the trace after which it was predicted, -1 before the first.
     key: u32 [predicted].
-    upcoming: i32 [predicted], the first reference to the key in the next call of the pool that has one, or NEVER.
-    meant: i64 [calls], the prediction that was made for each call of the pool, or -1.
-    latest: i64 [layers], the prediction that stands for each layer after all of these calls, or -1.
+    upcoming: i32 [predicted], the first reference to the key in the next call of the pool that uses it, or NEVER.
+    meant: i64 [calls], the prediction for each call of the pool, or -1.
+    latest: i64 [layers], the prediction still pending for each layer after all of these calls, or -1.
     """
 
     turn: NDArray[np.int64]
@@ -42,7 +42,7 @@ class Ahead:
     latest: NDArray[np.int64]
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
-        """What the replay loops take."""
+        """The arrays that the replay loops read."""
         return self.turn, self.row, self.offset, self.after, self.key, self.upcoming
 
 
@@ -64,9 +64,10 @@ def nothing_ahead(pool: Pool) -> Ahead:
 def by_pool(
     predictions: Predictions, pools: list[Pool], n_layers: int, pasts: Sequence[Past] | None = None
 ) -> list[Ahead]:
-    """The predictions of each pool: of one layer each, or of all layers where there is one pool for all.
+    """The predictions for each pool, which is one layer or all layers.
 
-    pasts: of each pool, in a chunk of a trace. They come first in the arrays, before all turns.
+    pasts: for a chunk of a trace, the pending predictions of each pool. They come first in the arrays, before all
+        turns.
     """
     if len(pools) == n_layers:
         order = np.argsort(predictions.row, kind="stable")
@@ -106,7 +107,7 @@ def by_pool(
 
 @jit
 def _latest(row: Any, offset: Any, turn: Any, ahead_row: Any, latest: Any, out: Any) -> None:
-    """The last prediction for the layer of each call; a call without tokens uses it up."""
+    """Write the last prediction for the layer of each call; a call without tokens consumes it."""
     for call in range(len(row)):
         for serving in range(turn[call], turn[call + 1]):
             latest[ahead_row[serving]] = serving
@@ -131,7 +132,7 @@ def _upcoming(key: Any, offset: Any, turn: Any, ahead_offset: Any, ahead_key: An
 def compare(
     key: Any, offset: Any, row: Any, meant: Any, ahead_offset: Any, ahead_key: Any, keys: int, counts: Any
 ) -> None:
-    """Compare each call of a pool with the prediction that was made for it, and add what was found to `counts`.
+    """Compare each call of a pool with its prediction, and add the result to `counts`.
 
     meant, ahead_offset, ahead_key: of an `Ahead`. counts: i64 [layers, tally.N_COLUMNS].
     """

@@ -1,8 +1,8 @@
 """The replay loop of the contract `atomic`: classify the whole call, serve it, and only then evict.
 
-Source: arXiv 2608.07911, Definition 2 (event-atomic replay), with both of its retention rules. Under `forced` what the
-call asked for is given up last, its hits as well as its misses. Were only the misses kept, the furthest next use would
-no longer be the best victim: in two slots the calls 0 2, 1 2, 0 2, 1 0 would cost it 5 misses where 4 will do.
+Source: arXiv 2608.07911, Definition 2 (event-atomic replay), with both of its retention rules. Under `forced` the
+experts of the call are evicted last, hits as well as misses. If only the misses were kept, the furthest next use would
+no longer be the best victim: with two slots, the calls 0 2, 1 2, 0 2, 1 0 would cost 5 misses instead of 4.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def replay(
     out_used: Any,
     out_hit: Any,
 ) -> tuple[int, int, int]:
-    """Replay one pool whose contents may weigh `capacity` altogether, in the unit of `size`.
+    """Replay one pool whose contents may weigh `capacity` in total, in the unit of `size`.
 
     size: i64 [keys], what a key weighs: 1 for a bank of slots, bytes for a bank of bytes.
     slot_key: i32 [capacity in slots + the largest call], key_slot: i32 [keys]: the bank, all -1 for an empty one.
-    free: i32 [as slot_key], the slots that were freed, as many as `carry` has it.
-    The other arguments are as for the deferred loop. Free slots are taken last freed first, then in ascending order.
-    A prediction makes room for each expert before it reads it, and ends where nothing else may go for it.
+    free: i32 [as slot_key], the freed slots; `carry` has their number.
+    The other arguments are as for the deferred loop. Free slots are used last freed first, then in ascending order. A
+    prediction makes room for each expert before it reads it, and stops if nothing is left to evict.
     Returns what the deferred loop does.
     """
     blocked = np.zeros(len(slot_key), np.int64)
@@ -57,7 +57,7 @@ def replay(
     sorted_seen = np.zeros(len(key_slot), np.int64)
     missed = np.zeros(len(key_slot), np.int64)
     visit = np.zeros(len(key_slot), np.int64)
-    # None is below 0, and the compiler that sees it tests no index for it.
+    # None is negative; if the compiler sees that, it compiles no test for negative indices.
     n_free, opened, now = max(carry[N_FREE], 0), max(carry[OPENED], 0), max(carry[NOW], 0)
     used = carry[USED]
     mark = 0

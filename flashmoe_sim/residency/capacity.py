@@ -1,4 +1,4 @@
-"""How much each pool's bank holds."""
+"""The capacity of each pool's bank."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from flashmoe_sim.trace.chunk import Chunk
 class Capacity:
     """The bank of one pool.
 
-    room: what its contents may weigh altogether. size: i64 [keys], what a key weighs: 1, or bytes.
-    bytes: memory of the bank, or None where no geometry is known.
+    room: what its contents may weigh in total. size: i64 [keys], what a key weighs: 1, or its bytes.
+    bytes: memory of the bank, or None if no geometry is known.
     """
 
     room: int
@@ -32,10 +32,10 @@ class Capacity:
 def capacities(workload: Workload, setup: Setup) -> list[Capacity]:
     """The bank of every pool of `workload.pools(setup.scope)`.
 
-    A bank of slots has those of `layer_slots`; a global one has the sum. A bank of bytes
-    is shared equally among layers; where the contract needs fixed slots it is rounded down to whole slots.
-    Raises BadInput for a bank that the model has no use for, that bytes cannot be divided into, or that cannot hold the
-    largest call under `protected`. Under `runtime` only a replay tells: aliased experts share a slot, so a call may
+    A bank of slots has the slots of `layer_slots`; a global one has their sum. A bank in bytes is shared equally among
+    layers; if the contract needs fixed slots, it is rounded down to whole slots.
+    Raises BadInput for a bank that is larger than the model, too small for its experts, or unable to hold the largest
+    call under `protected`. Under `runtime` only a replay can show that: aliased experts share a slot, so a call may
     have more experts than the bank has slots.
     """
     bank, sizes = setup.bank, workload.expert_bytes
@@ -67,7 +67,8 @@ def _slot_bank(slots: int, experts: int, expert_bytes: int | None) -> Capacity:
 def layer_slots(workload: Workload, bank: Bank) -> list[int]:
     """The slots of each layer of `trace.layers` in a bank of slots, at most the layer's experts.
 
-    Raises BadInput for more slots than any layer has experts, and for a bank by layer that names other layers.
+    Raises BadInput for more slots than any layer has experts, and for a bank by layer that does not name exactly these
+    layers.
     """
     trace, n_experts = workload.trace, workload.n_experts
     asked = dict(bank.by_layer or dict.fromkeys(trace.layers, bank.slots or 0))
@@ -84,7 +85,7 @@ def layer_slots(workload: Workload, bank: Bank) -> list[int]:
 
 
 def bank_bytes(workload: Workload, bank: Bank) -> int | None:
-    """Bytes of all banks together, in bytes or by layer; None for slots of each layer, and without a geometry."""
+    """Bytes of all banks together, for a bank in bytes or by layer; None for slots per layer, or without a geometry."""
     if bank.by_layer is None or workload.expert_bytes is None:
         return bank.budget_bytes
     return sum(n * size for n, size in zip(layer_slots(workload, bank), workload.expert_bytes, strict=True))
@@ -118,7 +119,7 @@ def _byte_banks(budget_bytes: int, sizes: tuple[int, ...], setup: Setup, pools: 
 
 
 def slot_overflow(workload: Workload, setup: Setup, number: int, call: int, capacity: Capacity) -> BadInput:
-    """The error for a call, by its place in a pool, that finds no slot in the pool's bank."""
+    """The error for a call that finds no slot in its pool's bank; call: its place in the pool."""
     trace, pools = workload.trace, workload.pools(setup.scope)
     if isinstance(trace, Chunk):
         needs = "later calls may need more slots"

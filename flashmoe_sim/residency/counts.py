@@ -1,4 +1,4 @@
-"""What a replay counted: exact, per layer, and additive."""
+"""The counts of a replay: exact, per layer, and additive."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from flashmoe_sim.residency import tally
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """Counts of one replay; `+` merges those of the same configuration over different traces.
+    """Counts of one replay; `+` merges counts of the same configuration over different traces.
 
     layers: layer numbers. table: i64 [layers, tally.N_COLUMNS].
-    unions: i64, how many calls asked for 0, 1, 2, … distinct experts.
-    tokens: tokens of the workload. slots: slots that a union competes for; 0 for a bank in bytes, or if layers differ.
-    expert_bytes, reads_per_install: of each layer; None where no geometry is known.
-    resident_bytes: memory of the banks; None where no geometry is known.
+    unions: i64, how many calls requested 0, 1, 2, … distinct experts.
+    tokens: tokens of the workload. slots: slots that a call's experts compete for; 0 for a bank in bytes, or if layers
+        differ.
+    expert_bytes, reads_per_install: of each layer; None if no geometry is known.
+    resident_bytes: memory of the banks; None if no geometry is known.
     """
 
     layers: tuple[int, ...]
@@ -50,7 +51,7 @@ class Counts:
         )
 
     def since(self, earlier: Counts) -> Counts:
-        """The counts of the calls after those of `earlier`, the same replay with fewer calls."""
+        """The counts of the calls since `earlier`, which is the same replay after fewer calls."""
         return replace(
             self,
             table=self.table - earlier.table,
@@ -59,7 +60,7 @@ class Counts:
         )
 
     def joined(self, other: Counts) -> Counts:
-        """The counts of one replay from those of two parts of its layers, each with nothing for the other part."""
+        """The counts of one replay, from the counts of two parts of its layers; each part has zeros for the other."""
         resident_bytes = None
         if self.resident_bytes is not None and other.resident_bytes is not None:
             resident_bytes = self.resident_bytes + other.resident_bytes
@@ -72,7 +73,7 @@ class Counts:
         )
 
     def total(self) -> dict[str, Any]:
-        """The columns of schema.COUNTS that a replay knows, over all layers."""
+        """The columns of schema.COUNTS that a replay can fill, over all layers."""
         row = _columns(self.table.sum(axis=0), self.tokens)
         row |= {
             "bytes_read": self._weighted(tally.MISSES, self.expert_bytes),
@@ -90,7 +91,7 @@ class Counts:
         return row
 
     def by_layer(self) -> list[dict[str, Any]]:
-        """One row per layer: its number and the columns of `total` that make sense for one layer."""
+        """One row per layer: its number and the columns of `total` that are defined for one layer."""
         rows = []
         for i, layer in enumerate(self.layers):
             row = {"layer": layer, **_columns(self.table[i], self.tokens)}
@@ -120,7 +121,7 @@ class Counts:
 
 
 def added(some: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The sum of two histograms; the longer decides how long it is."""
+    """The sum of two histograms, as long as the longer one."""
     total = np.zeros(max(len(some), len(others)), np.int64)
     total[: len(some)] += some
     total[: len(others)] += others

@@ -25,12 +25,13 @@ MOST_SHOWN = 20
 
 @dataclass(frozen=True, eq=False)
 class PoolCurve:
-    """What one pass over a pool found.
+    """The result of one pass over a pool.
 
-    depths: i64 [keys + 1], requests that hit in every bank of more slots than their index; the last hit in none.
+    depths: i64 [keys + 1], requests that hit in every bank with more slots than their index; those in the last entry
+    hit in none.
     deepest: i64 [keys + 1], calls by their deepest request.
-    declined: i64 [keys + 1], requests that no bank of at most that many slots admits; None where all are admitted.
-    distinct: keys that occur. smallest: the smallest bank for which the counts are exact.
+    declined: i64 [keys + 1], requests that no bank with at most that many slots admits; None if all are admitted.
+    distinct: number of keys that occur. smallest: the smallest bank for which the counts are exact.
     """
 
     calls: int
@@ -42,7 +43,7 @@ class PoolCurve:
     smallest: int
 
     def counts(self, slots: int | NDArray[np.int64]) -> NDArray[np.int64]:
-        """The counts of a bank of `slots` slots, i64 [tally.N_COLUMNS]; of several, one row for each."""
+        """The counts of a bank of `slots` slots, i64 [tally.N_COLUMNS]; for several banks, one row each."""
         row = np.zeros((*np.shape(slots), tally.N_COLUMNS), np.int64)
         requests, hits = self.depths.sum(), _before(self.depths, slots)
         bypassed = 0 if self.declined is None else self.declined.sum() - _before(self.declined, slots)
@@ -65,7 +66,7 @@ def _before(numbers: NDArray[np.int64], slots: int | NDArray[np.int64]) -> NDArr
 
 
 def one_pass_policy(policy: Policy, contract: str) -> bool:
-    """Whether one pass gives the counts of every bank size for this policy under this contract."""
+    """Whether one pass counts every bank size for this policy under this contract."""
     if policy.textbook == "lru":
         return getattr(policy, "stamp", "first") == "first" and contract in ("protected", "atomic")
     if policy.textbook == "most-requested":
@@ -76,7 +77,7 @@ def one_pass_policy(policy: Policy, contract: str) -> bool:
 def pool_curve(pool: Pool, policy: Policy, profile: Pool | None = None) -> PoolCurve:
     """One pass over a pool for a policy that `one_pass_policy` accepts.
 
-    profile: where a static policy counts requests; by default the pool itself.
+    profile: the pool in which a static policy counts requests; by default the same pool.
     """
     depths, deepest, declined = np.zeros((3, pool.keys + 1), np.int64)
     if policy.textbook == "most-requested":
@@ -99,17 +100,17 @@ def pool_curve(pool: Pool, policy: Policy, profile: Pool | None = None) -> PoolC
 
 
 def first_ranks(keys: int) -> NDArray[Any]:
-    """The places of keys in the list of LRU before the first call, as small as they can be written."""
+    """The places of keys in LRU's list before the first call, in the smallest type that holds them."""
     return np.arange(keys).astype(np.uint8 if keys <= 256 else np.uint16)
 
 
 def empty_list(keys: int) -> NDArray[np.int32]:
-    """The list of min before the first call: gaps, of which one follows the last key."""
+    """The list of min before the first call: all gaps, one more than there are keys."""
     return np.full(keys + 1, -1, np.int32)
 
 
 def pinned_experts(workload: Workload, setup: Setup, banks: list[Capacity], part: range) -> NDArray[np.int64] | None:
-    """How many experts a static bank holds of each layer in `part`, i64 [layers]; None for a policy that evicts."""
+    """How many experts of each layer in `part` a static bank holds, i64 [layers]; None for a policy that evicts."""
     if setup.policy.textbook != "most-requested":
         return None
     profile, pinned = workload.profile(setup.policy).pools, np.zeros(len(banks), np.int64)
@@ -126,10 +127,10 @@ def hit_curve(
     io_split: int = 4,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[int, Counts]:
-    """The counts of every bank size, by slots of a layer, from the smallest that one pass is exact for.
+    """The counts of every bank size, by slots per layer, from the smallest for which one pass is exact.
 
-    progress: called after each layer with how many are done, and of how many.
-    Raises BadInput for a policy whose curve takes more than one pass under the contract.
+    progress: called after each layer with the number done and the total.
+    Raises BadInput for a policy whose curve needs more than one pass under the contract.
     """
     if not one_pass_policy(policy, contract):
         raise BadInput(
@@ -149,7 +150,7 @@ def hit_curve(
 def counts_by_size(
     workload: Workload, policy: Policy, curves: list[PoolCurve], *, contract: str, io_split: int
 ) -> dict[int, Counts]:
-    """What the curves of all layers count, by slots of a layer, from the smallest that they are exact for."""
+    """The counts from the curves of all layers, by slots per layer, from the smallest for which they are exact."""
     counts, every = {}, range(len(curves))
     for slots in range(max(curve.smallest for curve in curves), max(workload.n_experts) + 1):
         setup = Setup(Bank(slots=slots), policy, contract, io_split=io_split)
@@ -160,7 +161,7 @@ def counts_by_size(
 
 
 def round_sizes(sizes: Sequence[int]) -> list[int]:
-    """The first and the last of consecutive sizes, and between them round ones: multiples of a power of two."""
+    """The first and last of consecutive sizes, and round sizes between them: multiples of a power of two."""
     every = 1
     while len(sizes) > MOST_SHOWN * every:
         every *= 2

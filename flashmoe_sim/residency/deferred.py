@@ -3,9 +3,9 @@
 Source: the patched llama.cpp runtime (Flash-MoE fork), slot resolution and install. `protected` differs from it only in
 that residents requested anywhere in the call are reserved before a victim is chosen.
 
-The runtime queues installs and stamps ages after the call. Here the slot changes hands and the policy is told at once:
-a slot touched by the call is reserved until its end, so no choice can see the difference. What must wait is that the
-evicted expert is forgotten: until the end of the call it still counts as resident (aliasing).
+The runtime queues installs and stamps ages after the call. Here the slot is reassigned and the policy notified at once:
+a slot touched by the call is reserved until its end, so no choice can see the difference. Only the evicted expert is
+not forgotten until the end of the call: until then it still counts as resident (aliasing).
 """
 
 from __future__ import annotations
@@ -44,20 +44,21 @@ def replay(
     out_slot: Any,
     out_hit: Any,
 ) -> tuple[int, int, int]:
-    """Replay one pool; the call it ended at, a constant of residency/victim.py that says why, and the slot returned.
+    """Replay one pool; return the call it ended at, the reason (a constant of residency/victim.py), and the slot
+    chosen.
 
     key: u32 [references], offset: i64 [calls + 1], row: i32 [calls], the row of `counts` a call is added to.
     step: i32 [calls + 1], the step of each call. number: i64 [calls], the place of each call in the trace.
     key_row: i32 [keys], the row of `counts` of each key.
-    upcoming: i32 [references], where the next call that asks for the key does so.
-    ahead: the arrays of an `Ahead`. A prediction is served as a call would be, but for what is counted, and that it
-        ends where no slot is left.
+    upcoming: i32 [references], where the next call that requests the key does so.
+    ahead: the arrays of an `Ahead`. A prediction is served like a call, except that it is counted differently and stops
+        if no slot is left.
     slot_key: i32 [slots], key_slot: i32 [keys]: the bank, all -1 for an empty one.
-    fresh: i64 [slots], 0 or, for what was read ahead and not used yet, its place among what was predicted and 1.
-    carry: i64 [len(pool_state.CARRIED)], what goes on in the next chunk of calls; updated, unless the loop ends early.
+    fresh: i64 [slots], for an expert read ahead and not used yet its place among the predictions plus 1, else 0.
+    carry: i64 [len(pool_state.CARRIED)], values for the next chunk of calls; updated, unless the loop ends early.
     counts: i64 [rows, N_COLUMNS], added to.
-    stream: i32 [calls, len(STREAM)]; out_used: i64 [predicted], the routed call of the first use of
-        what was read, or UNUSED, left alone where nothing was read; out_slot: i32 [references];
+    stream: i32 [calls, len(STREAM)]; out_used: i64 [predicted], the routed call that first uses each expert read, or
+        UNUSED; unchanged if it was not read; out_slot: i32 [references];
         out_hit: u8 [references]; all empty if not wanted.
     """
     blocked = np.zeros(len(slot_key), np.int64)
@@ -66,12 +67,12 @@ def replay(
     missed = np.zeros(len(key_slot), np.int64)
     sorted_seen = np.zeros(len(key_slot), np.int64)
     visit = np.zeros(len(key_slot), np.int64)
-    # None is below 0, and the compiler that sees it tests no index for it.
+    # None is negative; if the compiler sees that, it compiles no test for negative indices.
     epoch, now, opened = 0, max(carry[NOW], 0), max(carry[OPENED], 0)
     calls = len(offset) - 1
     ahead_turn, ahead_row, ahead_offset, ahead_after, ahead_key, ahead_upcoming = ahead
     for call in range(calls + 1):
-        # The predictions made since the pool's last call, and then the call itself; after the last call there is none.
+        # The predictions made since the pool's last call, then the call itself; after the last call only predictions.
         for serving in range(ahead_turn[call], ahead_turn[call + 1] + (call < calls)):
             prefetching = serving < ahead_turn[call + 1]
             asked, coming = (ahead_key, ahead_upcoming) if prefetching else (key, upcoming)
@@ -109,9 +110,9 @@ def replay(
                         fresh[slot] = 0
                         useful += 1
                     if blocked[slot] == epoch and not protect:
-                        # Aliased: the slot went to another expert of this call, and it is that one's use that counts.
+                        # Aliased: the slot went to another expert of this call, and that expert's use counts.
                         aliased += 1
-                        owner: Any = np.uint32(slot_key[slot])  # as other keys are: one type, one compiled copy
+                        owner: Any = np.uint32(slot_key[slot])  # the type of the other keys: one compiled copy
                         use = r
                         for q in range(begin, r):
                             if asked[q] == owner:

@@ -1,4 +1,4 @@
-"""LRU in banks of fixed slots, without the general loop of `runtime` and `protected`: for counts and contents alone."""
+"""LRU in banks of fixed slots without the general loop of `runtime` and `protected`: only counts and contents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flashmoe_sim.residency.setup import Setup
 
 
 def is_plain_lru(setup: Setup) -> bool:
-    """Whether it is LRU under a contract of fixed slots, stamped by first reference, with nothing read ahead."""
+    """Whether a setup is LRU under a contract with fixed slots, stamped by first reference, with nothing read ahead."""
     if not isinstance(setup.policy, EvictingPolicy) or not isinstance(setup.prefetch, NoPrefetch):
         return False
     return setup.fixed_slots and setup.policy.textbook == "lru" and setup.policy.stamp == STAMPS[0]
@@ -22,7 +22,7 @@ def is_plain_lru(setup: Setup) -> bool:
 def replay_sizes(
     pool: Pool, contract: str, rooms: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> list[NDArray[np.int32]]:
-    """Replay a pool for several sizes of empty banks; the resident keys of each at the end, i32, ascending.
+    """Replay a pool in empty banks of several sizes; return the final resident keys of each, i32, ascending.
 
     rooms: i64 [banks], slots, each at least the pool's largest call. counts: i64 [banks, layers, tally.N_COLUMNS],
     added to.

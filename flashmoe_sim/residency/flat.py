@@ -1,12 +1,12 @@
-"""The contract `sequential` for a bank of slots, where only counts and final contents are wanted.
+"""The contract `sequential` for a bank of slots: only counts and final contents.
 
-These loops do for three policies what the general loop of `sequential` does, without slots. They exist for speed: the
-general loop chases from key to slot to queue, these keep everything by key. References are counted unsigned, so that
-numba compiles no test for a negative index into each access.
+For three policies, these loops do what the general loop of `sequential` does, but without slots. They exist for speed:
+the general loop follows keys to slots to queues, these keep everything by key. References are counted in unsigned
+integers, so that numba compiles no test for a negative index into each access.
 
 key: u32 [references]; offset: i64 [calls + 1]; upcoming: i32 [references], the next reference to the key, or NEVER.
-resident: u8 [keys], all 0 at first, 1 for the contents at the end.
-missed: i32 [calls], set to the misses of each call. declined: i32 [calls], set to those not admitted.
+resident: u8 [keys], all 0 at first; 1 for the final contents.
+missed: i32 [calls], set to the misses of each call. declined: i32 [calls], set to the misses not admitted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VECTOR = 32
 
 @jit
 def add_calls(row: Any, offset: Any, missed: Any, declined: Any, capacity: int, table: Any) -> None:
-    """Add what one of the loops below found to the counts, i64 [rows, N_COLUMNS]."""
+    """Add the result of one of the loops below to the counts, i64 [rows, N_COLUMNS]."""
     installs, begin = 0, 0
     misses, bypassed, whole, cold = 0, 0, 0, 0
     for call in range(len(missed)):
@@ -105,7 +105,7 @@ def fifo(key: Any, offset: Any, upcoming: Any, capacity: int, resident: Any, mis
 
 @jit
 def furthest_of(next_use: Any) -> int:
-    """The place with the largest next use, i32 [whole vectors]; the values are unique but for -1 where empty."""
+    """The place with the largest next use, i32 [whole vectors]; -1 if empty, all other values are unique."""
     furthest = np.int32(-1)
     for place in range(len(next_use)):
         use = next_use[place]
@@ -118,12 +118,12 @@ def furthest_of(next_use: Any) -> int:
 
 @jit
 def min_bypass(key: Any, offset: Any, upcoming: Any, capacity: int, resident: Any, missed: Any, declined: Any) -> None:
-    """Belady's min, which declines what is used later than all it would displace."""
+    """Belady's min, which declines an expert whose next use is later than the next uses of all residents."""
     next_use = np.full(-(-capacity // VECTOR) * VECTOR, -1, np.int32)
     place_key = np.zeros(capacity, np.uint32)
     key_place = np.full(len(resident), -1, np.int32)
     held = 0
-    furthest, furthest_use = -1, 0  # the place used furthest in the future where known, and that use
+    furthest, furthest_use = -1, 0  # the place with the furthest next use, if known, and that use
     for call in range(len(missed)):
         misses, bypassed = 0, 0
         for r in range(np.uint64(offset[call]), np.uint64(offset[call + 1])):

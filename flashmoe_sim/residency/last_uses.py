@@ -1,14 +1,14 @@
-"""LRU for several bank sizes in one walk, under the contracts of fixed slots: `runtime` with its aliasing, `protected`.
+"""LRU for several bank sizes in one walk, under the contracts with fixed slots: `runtime` (with aliasing), `protected`.
 
-An expert's last use is the same in every bank that holds it. So the banks share one row of bits, a 1 for the last use
-of each expert, and each bank has a hand: its least recently used expert is that of the first 1 from its hand on that it
-holds. The hand only moves forward. A hit costs no bank anything.
+An expert's last use is the same in every bank that holds it. So the banks share one row of bits, with a 1 for the last
+use of each expert, and each bank has a hand: its least recently used expert belongs to the first 1 from the hand on
+whose expert it holds. The hand only moves forward. A hit costs no work in any bank.
 
-Under `runtime` a victim may be asked for later in its own call. It then counts as a hit and stays out, and the slot
-that was its own counts as used again: the expert now in there, the taker, is as old as that later use instead of its
-own. Such moved uses wait in a queue of the bank, in order, until its hand comes by.
+Under `runtime` a victim may be requested later in its own call. It then counts as a hit and stays evicted, and its
+former slot counts as used again: the expert now in the slot, the taker, gets that later use as its last use. Such moved
+uses wait in a queue of the bank, in order, until its hand reaches them.
 
-A use is the place of its reference in the pool and 1, so that 0 is the use of what was never asked for.
+A use is the place of its reference in the pool plus 1, so that 0 means never requested.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NONE = np.uint64(2**64 - 1)
 
 @inlined
 def first_use(last_uses: Any, at: Any) -> Any:
-    """The first 1 from `at` on in a row of bits that has one; the next word is looked at, too, to spare a branch."""
+    """The first 1 from `at` on in a row of bits that has one; the next word is always read too: it saves a branch."""
     word = at >> SIX
     uses = (last_uses[word] >> (at & LAST)) | ((last_uses[word + ONE] << ONE) << (LAST - (at & LAST)))
     while uses == ZERO:
@@ -42,13 +42,13 @@ def first_use(last_uses: Any, at: Any) -> Any:
 
 @inlined
 def clear(last_uses: Any, use: Any) -> None:
-    """Take one 1 out of a row of bits."""
+    """Clear one 1 in a row of bits."""
     last_uses[use >> SIX] &= ~(ONE << (use & LAST))
 
 
 @inlined
 def put_in_order(queue: Any, bank: Any, head: Any, tail: Any, moved_to: Any, own: Any) -> None:
-    """Add a moved use and the taker's own to a bank's ring, u64 [banks, 2, places], before those that are later."""
+    """Insert a moved use and the taker's own use into a bank's ring, u64 [banks, 2, places], in ascending order."""
     places = queue.shape[2]
     i = tail[bank]
     tail[bank] = (i + 1) % places
@@ -64,12 +64,12 @@ def lru(key: Any, offset: Any, row: Any, rooms: Any, protect: bool, resident: An
 
     key: u32 [references], offset: i64 [calls + 1], row: i32 [calls], the row of `counts` a call is added to.
     rooms: i64 [banks], slots, at most MOST_SIZES of them, each at least the distinct experts of the largest call.
-    resident: u64 [keys], all 0 at first; a bit for each bank that holds the key, the lowest for the first.
+    resident: u64 [keys], all 0 at first; a bit for each bank that holds the key, the lowest bit for the first bank.
     counts: i64 [banks, rows, N_COLUMNS], added to.
     """
     banks, largest = len(rooms), np.max(np.diff(offset))
     every = NONE >> np.uint64(MOST_SIZES - banks)
-    width = ZERO  # each expert of a call has 2^width bits in `misses_of`, for the banks that lack it
+    width = ZERO  # each expert of a call has 2^width bits in `misses_of`, for the banks that miss it
     while ONE << width < banks:
         width += ONE
     member, was, lacking = np.zeros((3, largest), np.uint64)  # of the call, in the order of first reference
@@ -79,7 +79,7 @@ def lru(key: Any, offset: Any, row: Any, rooms: Any, protect: bool, resident: An
     used = np.zeros(len(resident), np.uint64)  # by key, the last use
     moved = np.zeros(len(resident), np.uint64)  # by key, the banks in which its slot was used after it
     hand = np.ones(banks, np.uint64)
-    # From the use at its hand on, a bank evicts no more than the slots it had then: so many moved uses can wait.
+    # From its hand on, a bank evicts at most as many experts as it has slots, which bounds the moved uses that wait.
     queue = np.zeros((banks, 2, 2 * np.max(rooms) + 1), np.uint64)
     head, tail = np.zeros((2, banks), np.int64)
     upcoming = np.full(banks, NONE)  # the first of each queue
@@ -145,7 +145,7 @@ def lru(key: Any, offset: Any, row: Any, rooms: Any, protect: bool, resident: An
                         holds = resident[victim] & ~moved[victim] & bit
                         if holds & (ZERO - np.uint64(used[victim] < now)):
                             break
-                    if holds and used[victim] > own and not protect:  # asked for later in this call
+                    if holds and used[victim] > own and not protect:  # requested later in this call
                         i = min(used[victim] - now, n - ONE)
                         while member[i] != victim:
                             i -= ONE

@@ -1,7 +1,7 @@
-"""Replays of a trace that is read in chunks: a state goes in with a chunk, and the state after it comes out.
+"""Replays of a trace that is read in chunks: a state and a chunk go in, and the state after the chunk comes out.
 
-Cut anywhere, a trace gives exactly the counts that it gives whole. What a loop keeps from call to call is in the state;
-of the chunks nothing is kept but what a predictor keeps of them.
+Wherever a trace is cut, the counts are exactly those of the whole trace. The state has everything that a loop keeps
+from call to call; only a predictor may keep more of a chunk.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, eq=False)
 class ReplayState:
-    """A replay after some chunks of a trace. Nothing changes it, and it can be pickled.
+    """A replay after some chunks of a trace. It is immutable and can be pickled.
 
-    head: the trace's head, fitted to the model. banks, pools: the bank of each pool, and what is in it.
+    head: the trace's head, fitted to the model. banks, pools: the bank of each pool, and its contents.
     pinned: bool [keys] of each pool, for a policy that does not evict, which has no `pools`.
-    memory: what the predictor knows. pasts: the predictions that still matter, of each pool.
+    memory: the predictor's state. pasts: the pending predictions of each pool.
     table: i64 [layers, tally.N_COLUMNS]. unions: as in `Counts`. tokens: i64 [layers].
     """
 
@@ -66,7 +66,7 @@ class ReplayState:
 
 
 def fit_head(head: Chunk, geometry: ModelGeometry | None = None) -> Workload:
-    """What is known of a long trace before its first call, with its model; raises what `prepare` raises."""
+    """A long trace before its first call, with its model; raises what `prepare` raises."""
     if not head.layers:
         raise BadInput(f"{head.name}: no routed calls in it; record or convert the trace again")
     return fit(head, geometry)
@@ -75,7 +75,7 @@ def fit_head(head: Chunk, geometry: ModelGeometry | None = None) -> Workload:
 def begin(head: Workload, setup: Setup) -> ReplayState:
     """The state before the first chunk.
 
-    Raises BadInput for a bank that does not fit the model, and for a policy or predictor that needs all of the trace.
+    Raises BadInput for a bank that does not fit the model, and for a policy or predictor that needs the whole trace.
     """
     if reason := why_not_in_chunks(setup):
         raise BadInput(reason)
@@ -92,7 +92,7 @@ def _begin(head: Workload, setup: Setup) -> ReplayState:
             memory = setup.prefetch.begin(head.trace)
     states = []
     if isinstance(setup.policy, EvictingPolicy):
-        # Any call may have every expert of its pool, but for a loop that serves one reference at a time.
+        # Any call may use every expert of its pool, unless the loop serves one reference at a time.
         states = [
             begin_pool(setup, bank, pool, 1 if setup.contract == "sequential" else pool.keys)
             for pool, bank in zip(pools, banks, strict=True)
@@ -116,13 +116,13 @@ def _begin(head: Workload, setup: Setup) -> ReplayState:
 def advance(state: ReplayState, chunk: RoutingTrace) -> ReplayState:
     """The state after the next calls of the trace.
 
-    Raises BadInput for a chunk that is not of this trace's model, and for what `replay` raises it.
+    Raises BadInput if the chunk does not match this trace's model, and wherever `replay` raises it.
     """
     return advance_by(state, chunk_workload(state.head, chunk, state.last))
 
 
 def chunk_workload(head: Workload, chunk: RoutingTrace, last: Last) -> Workload:
-    """The next calls of a trace, with the layers, experts and model of the whole."""
+    """The next calls of a trace, with the layers, experts and model of the whole trace."""
     whole = head.trace
     if unknown := set(chunk.layers) - set(whole.layers):
         raise BadInput(
@@ -134,7 +134,7 @@ def chunk_workload(head: Workload, chunk: RoutingTrace, last: Last) -> Workload:
 
 
 def advance_by(state: ReplayState, calls: Workload) -> ReplayState:
-    """As `advance`, for calls that several states take."""
+    """Like `advance`, for calls shared by several states."""
     trace = calls.trace
     if not trace.calls:
         return state
@@ -147,7 +147,7 @@ def advance_by(state: ReplayState, calls: Workload) -> ReplayState:
 
 
 def finish(state: ReplayState) -> Counts:
-    """The counts of the trace, if it ends here."""
+    """The counts if the trace ends here."""
     setup = state.setup
     pools = state.head.pools(setup.scope)
     if isinstance(setup.prefetch, PastOnly) and state.last.calls:
@@ -161,7 +161,7 @@ def finish(state: ReplayState) -> Counts:
 
 
 def _serve(state: ReplayState, calls: Workload, ends: NDArray[np.bool_]) -> ReplayState:
-    """The state with a chunk's calls counted in its table; ends: bool [calls + 1], where a step does."""
+    """The state after a chunk's calls are counted in its table; ends: bool [calls + 1], where a step ends."""
     setup, table = state.setup, state.table.copy()
     pools = calls.pools(setup.scope)
     if state.pinned is not None:
@@ -195,7 +195,7 @@ def _check_uses(setup: Setup, now: PoolState) -> None:
 def _ahead(
     state: ReplayState, states: list[PoolState], calls: Workload, ends: NDArray[np.bool_]
 ) -> tuple[Memory, list[Ahead]]:
-    """What the predictor knows then, and its predictions for each pool, `fresh` of the states made to refer to them."""
+    """The predictor's new state, and its predictions for each pool; `fresh` in `states` is made to refer to them."""
     predictor, pools = state.setup.prefetch, calls.pools(state.setup.scope)
     if not isinstance(predictor, PastOnly):
         return (), [nothing_ahead(pool) for pool in pools]
@@ -219,7 +219,7 @@ def _ahead(
 
 
 def _standing(ahead: Ahead, first_call: int) -> Past:
-    """The predictions that stand after a chunk, their `after` by the number in the whole trace."""
+    """The predictions pending after a chunk, their `after` as call numbers of the whole trace."""
     number = ahead.latest[ahead.latest >= 0]
     if not len(number):
         return NO_PAST
@@ -237,11 +237,11 @@ def replay_chunks(
     threads: int = 1,
     refused: dict[Setup, BadInput] | None = None,
 ) -> dict[Setup, Counts]:
-    """The counts of several setups from one reading of a long trace; all are replayed chunk by chunk.
+    """The counts of several setups from one pass over a long trace; all are replayed chunk by chunk.
 
-    For `min` there is another reading before it, and a temporary file.
+    For `min` the trace is read once more beforehand, into a temporary file.
     threads: how many setups are replayed at once.
-    refused: takes the setups that cannot begin or go on, and why; the others go on.
+    refused: called with each setup that cannot begin or go on, and why; the others go on.
     Raises BadInput for a setup that needs all of the trace, before anything is read, and for a trace that changes
     between two readings; without `refused` also for a setup that does not fit.
     """
@@ -276,7 +276,7 @@ def replay_chunks(
 def _unless_refused(
     refused: dict[Setup, BadInput] | None, setup: Setup, step: Callable[..., Value], *arguments: Any
 ) -> Value | None:
-    """What a step of a replay gives; None if it raised BadInput, which `refused` takes."""
+    """The result of a step of a replay; None if it raised BadInput, which goes to `refused`."""
     try:
         return step(*arguments)
     except BadInput as error:
@@ -291,9 +291,9 @@ def _kept(found: Mapping[Setup, Value | None]) -> dict[Setup, Value]:
 
 
 def each_chunk(trace: LongTrace, head: Workload, uses: Sequence[NextUses] = ()) -> Iterator[Workload]:
-    """Read a long trace; `head` is its head, fitted to the model. uses: what comes after each chunk.
+    """Read a long trace; `head` is its head, fitted to the model. uses: the next uses after each chunk.
 
-    Raises BadInput for a trace without calls, and for a chunk that is not of this model.
+    Raises BadInput for a trace without calls, and for a chunk that does not match the model.
     """
     last = Last()
     for chunk in trace.read():
@@ -320,7 +320,7 @@ def last_of(calls: Workload) -> Last:
 def totals_of(
     calls: Workload, scope: Scope, unions: NDArray[np.int64], tokens: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many calls ask for 0, 1, 2, … distinct experts, and the tokens of each layer, i64 [layers].
+    """How many calls request 0, 1, 2, … distinct experts, and the tokens of each layer, i64 [layers].
 
     unions, tokens: the same of all earlier chunks.
     """

@@ -32,9 +32,9 @@ def hit_curve_in_chunks(
     io_split: int = 4,
     geometry: ModelGeometry | None = None,
 ) -> dict[int, Counts]:
-    """What `hit_curve` counts, for LRU and min. For min there is another reading before, and a temporary file.
+    """The counts of `hit_curve`, for LRU and min. Min first reads the trace once more and needs a temporary file.
 
-    Raises BadInput for another policy, what `hit_curve` raises it for, and for a trace that changes between readings.
+    Raises BadInput for another policy, wherever `hit_curve` does, and for a trace that changes between readings.
     """
     if policy.textbook not in LISTS or not one_pass_policy(policy, contract):
         raise BadInput(
@@ -58,7 +58,7 @@ def hit_curve_in_chunks(
 
 
 class LruCurve:
-    """LRU's lists of keys by last use, one for each layer, and with them its counts in banks of any size.
+    """LRU's lists of keys by last use, one per layer, and with them the counts of banks of any size.
 
     head: the trace's head, fitted to the model.
     """
@@ -69,7 +69,7 @@ class LruCurve:
         self._unions, self._tokens = np.zeros(0, np.int64), np.zeros(len(self.lists), np.int64)
 
     def add(self, calls: Workload) -> None:
-        """Take the next calls."""
+        """Add the next calls."""
         for pool, one in zip(calls.layer_pools, self.lists, strict=True):
             if len(pool.call):
                 one.add(pool)
@@ -85,9 +85,9 @@ class LruCurve:
         return replace(counts, unions=self._unions, tokens=self.tokens)
 
     def counts(self, setups: Sequence[Setup], banks: Sequence[list[Capacity]]) -> list[Counts | None]:
-        """What `replay` counts for setups of LRU under `protected`, of the calls so far; banks: of each setup.
+        """The counts of `replay` for LRU setups under `protected`, over the calls so far; banks: of each setup.
 
-        None for a setup whose replay raises BadInput, since a call asks for more experts than its bank holds.
+        None for a setup whose replay raises BadInput, since a call requests more experts than its bank holds.
         """
         rooms = np.array([[bank.room for bank in own] for own in banks])
         largest = np.array([one.largest for one in self.lists])
@@ -100,7 +100,7 @@ class LruCurve:
 
 
 class _LruList:
-    """The list of one layer's keys by last use, and what was counted with it."""
+    """One layer's list of keys by last use, and the counts made with it."""
 
     def __init__(self, pool: Pool) -> None:
         self.rank = first_ranks(pool.keys)
@@ -120,7 +120,7 @@ class _LruList:
 
 
 class _MinList:
-    """The list of one layer's keys by next use, and what was counted with it."""
+    """One layer's list of keys by next use, and the counts made with it."""
 
     def __init__(self, pool: Pool) -> None:
         self.next_use = empty_list(pool.keys)

@@ -39,5 +39,5 @@ def why_not_in_chunks(setup: Setup) -> Note | None:
 
 
 def reads_twice(setup: Setup) -> bool:
-    """Whether a setup needs the next use of each reference, which a reading before the replay finds."""
+    """Whether a setup needs the next use of each reference, which takes another reading before the replay."""
     return type(setup.policy) in (Min, MinForced)

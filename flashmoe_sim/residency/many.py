@@ -1,4 +1,4 @@
-"""Many replays of one workload, with what serves several bank sizes shared, cut into passes for many workers."""
+"""Many replays of one workload, cut into passes for many workers; bank sizes share work where they can."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ Job = Callable[[], dict[Setup, Counts]]
 Kind = Literal["stack", "list", "walk", "alone"]
 Banks = dict[Setup, list[Capacity]]
 PARTS = 8
-SIZES = 16  # of one walk: the sooner some rows are known, the less is lost with a process that is killed
-FEW_SIZES = 16  # for which levels of min take less time than its curve
+SIZES = 16  # per walk: the sooner some rows are known, the less is lost if a process is killed
+FEW_SIZES = 16  # up to which the levels of min are faster than its curve
 
 
 @dataclass(frozen=True)
 class CountPass:
-    """What one worker does at once to count some setups; a value that can be sent to where the workload is.
+    """A unit of work for one worker, which counts some setups; it can be sent to where the workload is.
 
-    kind: `stack` and `list` serve all sizes by one pass, `walk` replays each of them pool by pool, `alone` one of all.
-    part: which of the pools.
+    kind: `stack` and `list` serve all sizes in one pass, `walk` replays each size pool by pool, `alone` replays one
+    setup. part: which of the pools.
     """
 
     kind: Kind
@@ -47,7 +47,7 @@ class CountPass:
     part: range
 
     def run(self, workload: Workload) -> dict[Setup, Counts]:
-        """The counts of each setup, for its part of the pools; `Counts.joined` puts parts together."""
+        """The counts of each setup, for its part of the pools; `Counts.joined` joins the parts."""
         return RUN[self.kind](workload, self.setups, self.part)
 
 
@@ -63,10 +63,10 @@ def plan_counts(
 ) -> list[CountPass]:
     """Independent passes that together count every setup exactly as `replay` does.
 
-    A setup may come from several passes, each for some of the pools. What bank sizes share depends on the policy: a
-    stack pass over each layer, one list for all global banks, a walk from layer to layer, or nothing, where it does not
-    evict. Passes of the same setups follow one another, so that some are counted early.
-    refused: takes the setups whose banks do not fit the workload, and why; nothing counts them.
+    A setup may take several passes, each over some of the pools. What bank sizes share depends on the policy: a stack
+    pass over each layer, one list for all global banks, a walk from layer to layer, or nothing if it does not evict.
+    Passes for the same setups come one after another, so that some setups are finished early.
+    refused: called with each setup whose bank does not fit the workload, and why; it is not counted.
     Raises BadInput, before any pass runs, for a profile that does not fit the workload, and for a bank that does not
         fit if `refused` is not given.
     """
@@ -94,9 +94,9 @@ def plan_counts(
 def fitting(
     workload: Workload, setups: Iterable[Setup], *, refused: dict[Setup, BadInput] | None = None
 ) -> Iterator[tuple[Setup, list[Capacity]]]:
-    """Each setup once, with its banks, that fits the workload; `refused` takes the others, and why.
+    """Each setup that fits the workload, once, with its banks; the others, and why, go to `refused`.
 
-    Raises BadInput for a profile that does not fit, and without `refused` for a bank that does not.
+    Raises BadInput for a profile that does not fit and, without `refused`, for a bank that does not.
     """
     for setup in dict.fromkeys(setups):
         try:
@@ -128,7 +128,7 @@ def _stack_jobs(workload: Workload, setups: list[Setup]) -> list[CountPass]:
 
 
 def _stack_pass(workload: Workload, setups: Sequence[Setup], part: range) -> dict[Setup, Counts]:
-    """One pass over each layer's calls for each policy; a layer is done with while it is in the processor's caches."""
+    """One pass over each layer's calls for each policy, which all run while the layer is in the processor's caches."""
     groups = defaultdict[Policy, list[tuple[Setup, list[Capacity], NDArray[np.int64]]]](list)
     for setup in setups:
         groups[setup.policy].append((setup, capacities(workload, setup), _empty_table(workload)))
@@ -178,7 +178,7 @@ def _shares_a_list(workload: Workload, setup: Setup, banks: list[Capacity]) -> b
 
 
 def _calls_weigh_less(workload: Workload, banks: list[Capacity]) -> bool:
-    """Whether the one bank for all layers holds every call; a call's experts are of one layer, and weigh the same."""
+    """Whether the one bank for all layers holds every call; a call's experts belong to one layer and weigh the same."""
     (pool,), (bank,) = workload.global_pools, banks
     of_layer = bank.size[np.searchsorted(pool.key_row, pool.row)]
     return int((pool.requests * of_layer).max()) <= bank.room
@@ -189,7 +189,7 @@ def _list_jobs(workload: Workload, setups: list[Setup]) -> list[CountPass]:
 
 
 def _list_pass(workload: Workload, setups: Sequence[Setup], part: range) -> dict[Setup, Counts]:
-    """One walk over all calls with one list of experts, which holds every global bank."""
+    """One walk over all calls with one list of experts, which contains every global bank."""
     group = _banks(workload, setups)
     (pool,) = workload.global_pools
     sizes, which = np.unique([bank.room for (bank,) in group.values()], return_inverse=True)
@@ -206,7 +206,7 @@ def _list_pass(workload: Workload, setups: Sequence[Setup], part: range) -> dict
 
 
 def _walk_jobs(workload: Workload, setups: list[Setup]) -> list[CountPass]:
-    """Walks over parts of the pools, for up to SIZES sizes; where pools are few, over each for some of the sizes."""
+    """Walks over parts of the pools, for up to SIZES sizes; if there are few pools, walks over one for some sizes."""
     parts = _parts(len(workload.pools(setups[0].scope)))
     cut = 1 if is_plain_lru(setups[0]) else min(PARTS // len(parts), len(setups))
     shares = max(cut, -(-len(setups) // SIZES))
@@ -214,12 +214,12 @@ def _walk_jobs(workload: Workload, setups: list[Setup]) -> list[CountPass]:
 
 
 def _walk(workload: Workload, setups: Sequence[Setup], part: range) -> dict[Setup, Counts]:
-    """Visit each pool once, and replay it for every size before the next.
+    """Visit each pool once, and replay it for every size before going on to the next.
 
-    The sizes of LRU share what they have in common (`last_uses`). Those of other policies share the pool, near in the
-    processor's caches, and no work: what a bank holds follows from all of its past, and where a policy is no stack
-    algorithm, no other size tells it. A pool that exceeds the caches, as the one
-    for all layers may, is not visited in pieces: replayed again at once, a piece takes at most 1 % less time.
+    The sizes of LRU share work (`last_uses`). The sizes of other policies share only the pool, which is then in the
+    processor's caches: if a policy is no stack algorithm, the contents of one bank size say nothing about another. A
+    pool that exceeds the caches, as the one for all layers may, is not visited in pieces: replaying a piece again at
+    once saves at most 1 % of the time.
     """
     group = _banks(workload, setups)
     pools = workload.pools(setups[0].scope)
@@ -254,7 +254,7 @@ def _banks(workload: Workload, setups: Sequence[Setup]) -> Banks:
 
 
 def _parts(pools: int) -> list[range]:
-    """Which of the pools each of up to PARTS passes is for."""
+    """The pools of each of up to PARTS passes."""
     return [range(number, pools, PARTS) for number in range(min(PARTS, pools))]
 
 

@@ -1,16 +1,16 @@
 """The counts of min with bypass for several bank sizes in one walk over a pool's calls.
 
-A larger bank under min holds all that a smaller one holds. So the banks are kept as levels, each with what the next
-larger bank holds in addition. All that a call asks for goes into the first level, and from each level with more than it
-has room for, the furthest next uses go into the next.
+A larger bank under min holds all that a smaller one holds. So the banks are kept as levels: each has what its bank
+holds beyond the next smaller one. All that a call requests goes into the first level, and from each level that is over
+its capacity, the furthest next uses move to the next level.
 
-A level is the set of its next uses, which no two keys share: a bit for each reference of the pool, and behind them one
-for each key that is not used again. What was asked for meanwhile need not be taken out, as it lies before all others.
-A bit for each word that is not 0 leads over long gaps. It is looked up even where the same word has the next furthest,
-because which it is cannot be predicted: without that branch the walk takes two thirds of the time.
+A level is the set of its next uses, which no two keys share: a bit for each reference of the pool, then one for each
+key that is not used again. Past next uses need not be removed, since they lie before all others. A summary, with a bit
+for each word that is not 0, skips long gaps. It is looked up even if the same word has the next furthest use, because
+that branch would be unpredictable: without it the walk takes two thirds of the time.
 
-Source: Mattson et al. 1970 for the levels, a stack algorithm of which only the given sizes are told apart; van Emde
-Boas et al. 1977 for a set of numbers with a summary of which of its parts are empty.
+Source: Mattson et al. 1970 for the levels, a stack algorithm that distinguishes only the given sizes; van Emde
+Boas et al. 1977 for a set of numbers with a summary of its non-empty parts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def highest(word: Any) -> Any:
 
 @inlined
 def insert(words: Any, busy: Any, level: Any, use: Any) -> None:
-    """Put a next use into a level; words: u64 [levels, words], busy: a bit for each of them that is not 0."""
+    """Put a next use into a level; words: u64 [levels, words], busy: a bit for each word that is not 0."""
     word = use >> SIX
     words[level, word] |= ONE << (use & LAST)
     busy[level, word >> SIX] |= ONE << (word & LAST)
@@ -47,7 +47,7 @@ def insert(words: Any, busy: Any, level: Any, use: Any) -> None:
 
 @inlined
 def remove_furthest(words: Any, busy: Any, level: Any, furthest: Any) -> Any:
-    """Take the furthest next use out of a level that has others, and find the furthest of those."""
+    """Take the furthest next use out of a level that has others, and find the furthest remaining one."""
     word = furthest >> SIX
     rest = words[level, word] ^ (ONE << (furthest & LAST))
     words[level, word] = rest
@@ -71,14 +71,14 @@ def min_bypass(offset: Any, row: Any, upcoming: Any, first: Any, sizes: Any, cou
     """
     levels, references, keys = len(sizes), len(upcoming), len(first)
     n_words = (references + keys) // 64 + 1
-    words = np.zeros((levels + 1, n_words), np.uint64)  # in the last, what no bank holds
+    words = np.zeros((levels + 1, n_words), np.uint64)  # the last level: held by no bank
     busy = np.zeros((levels + 1, n_words // 64 + 1), np.uint64)
     furthest = np.zeros(levels + 1, np.uint64)
     room = sizes.copy()
     room[1:] -= sizes[:-1]
     held = np.zeros(levels, np.int64)
     filled = np.zeros(levels, np.int64)
-    # Where the key of a next use is. A reference that is no next use is the first to its key, or repeated in its call.
+    # The level of each next use. A reference that is no next use is the first to its key, or a repeat in its call.
     level_at = np.full(references + keys, REPEATED)
     for k in range(keys):
         if first[k] < references:
@@ -88,7 +88,7 @@ def min_bypass(offset: Any, row: Any, upcoming: Any, first: Any, sizes: Any, cou
     uses = np.zeros(len(found), np.uint64)
     hits = np.zeros(levels + 2, np.int64)
     of_row = np.zeros((3, levels + 2), np.int64)
-    # By the smallest bank: requests that it has before the call, those it has before or after, calls that it has whole.
+    # By smallest bank: requests resident before the call, requests resident before or after, calls wholly resident.
     requested, kept, deepest = of_row[0], of_row[1], of_row[2]
     begin = 0
     for call in range(len(offset) - 1):
@@ -99,7 +99,7 @@ def min_bypass(offset: Any, row: Any, upcoming: Any, first: Any, sizes: Any, cou
             if level == REPEATED:
                 continue
             use = np.uint64(upcoming[r])
-            if upcoming[r] == NEVER:  # of two keys that are not used again the later asked for is the nearer
+            if upcoming[r] == NEVER:  # of two keys that are not used again, the one requested later is the nearer
                 unused -= ONE
                 use = unused
             insert(words, busy, 0, use)

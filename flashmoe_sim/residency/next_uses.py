@@ -1,7 +1,7 @@
-"""When each key of a bank is asked for after a chunk: what `min` needs of a long trace.
+"""When each key of a bank is next requested after a chunk: what `min` needs to know about a long trace.
 
-A reading before the replay keeps of each chunk the first reference to each of its keys, in a temporary file. The file
-read backwards says when each key of a chunk is asked for again after it.
+A first reading writes each chunk's first reference to each of its keys to a temporary file. Read backwards, the file
+says when each key of a chunk is requested again after it.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from flashmoe_sim.policies.base import NEVER
 from flashmoe_sim.residency.pool import After
 from flashmoe_sim.residency.workload import Workload
 
-MOST_REFERENCES = 1 << 30  # of one bank: min tells references from requests within 32 bits
+MOST_REFERENCES = 1 << 30  # of one bank: the next uses of min have 32 bits
 RECORD = np.dtype([("key", "<u4"), ("reference", "<i4")])
 
 
 class TooLong(BadInput):
-    """A trace with more references of one bank than MOST_REFERENCES."""
+    """A trace has more than MOST_REFERENCES references to one bank."""
 
 
 class Part(NamedTuple):
-    """What the file holds of one chunk: how many records, and of how many references."""
+    """A chunk's part of the file: its number of records and of references."""
 
     records: int
     refs: int
 
 
 class NextUses:
-    """The file of one scope. `after_next` and then `check` are called for each chunk, in order."""
+    """The file for one scope. For each chunk, in order, call `after_next` and then `check`."""
 
     def __init__(self, head: Workload, scope: Scope, chunks: Iterable[Workload], file: IO[bytes]) -> None:
         self.name, self.scope, self.file = head.trace.name, scope, file
@@ -56,7 +56,7 @@ class NextUses:
         self.before, self.told = [0] * len(self.before), 0
 
     def after_next(self) -> list[After]:
-        """What comes after the next chunk, for each pool."""
+        """The next uses after the next chunk, for each pool."""
         upcoming = np.full(self.first_key[-1], NEVER, np.int32)
         if self.told < len(self.parts):
             self.records = self._read(self.parts[self.told])
@@ -64,7 +64,7 @@ class NextUses:
         return [After(*one) for one in zip(self.before, np.split(upcoming, self.first_key[1:-1]), strict=True)]
 
     def check(self, calls: Workload) -> None:
-        """Raise BadInput unless the chunk is the one that stood here in the first reading."""
+        """Raise BadInput unless the first reading found the same chunk here."""
         if self.told == len(self.parts):
             raise self._changed()
         part, found = self.parts[self.told], self._first_uses(calls)["key"]
@@ -74,7 +74,7 @@ class NextUses:
         self._count(calls)
 
     def check_end(self) -> None:
-        """Raise BadInput if the first reading went on."""
+        """Raise BadInput if the first reading found more chunks."""
         if self.told < len(self.parts):
             raise self._changed()
 
@@ -97,7 +97,7 @@ class NextUses:
             )
 
     def _look_back(self) -> None:
-        """Put in place of each first reference the next one to that key after the chunk."""
+        """Replace each first reference with the next reference to that key after the chunk."""
         upcoming = np.full(self.first_key[-1], NEVER, np.int32)
         begin = self.file.tell()
         for part in reversed(self.parts):
@@ -119,7 +119,7 @@ class NextUses:
 
 @contextmanager
 def scratch_file() -> Iterator[IO[bytes]]:
-    """A file without a name in the folder of compiled kernels: nobody else can open it, and it ends with the process.
+    """A nameless file in the folder of compiled kernels: nobody else can open it, and it disappears with the process.
 
     Raises BadInput if it cannot be made.
     """

@@ -1,7 +1,7 @@
 """Stack-distance loops: the counts of every bank size from one walk over a layer's calls.
 
-LRU and min keep the inclusion property when a call is served as a whole: the residents of a bank of C slots are the
-first C places of one list. A request then hits in every bank larger than its place in that list.
+LRU and min keep the inclusion property if each call is served as a whole: the residents of a bank of C slots are the
+first C keys of one list. A request then hits in every bank larger than its key's place in that list.
 
 Source: Mattson et al. 1970 (stack algorithms), extended here from single references to whole calls.
 """
@@ -21,7 +21,7 @@ ONE = np.uint64(1)
 
 @jit
 def lru(key: Any, offset: Any, distinct: int, rank: Any, depths: Any, deepest: Any) -> int:
-    """Count LRU depths, experts of a call stamped in the order of first reference; return how many keys occurred.
+    """Count LRU depths, with a call's experts stamped in order of first reference; return how many keys occurred.
 
     distinct: how many had occurred before, in earlier chunks of the calls.
     rank: u8 or u16 [keys], a permutation of 0..keys-1; becomes each key's place in the list, the most recent first.
@@ -44,7 +44,7 @@ def lru(key: Any, offset: Any, distinct: int, rank: Any, depths: Any, deepest: A
             at[n] = rank[k]
             n += ONE
             depth: Any = np.int64(rank[k])
-            if depth >= known:  # the keys that never occurred are behind all others
+            if depth >= known:  # keys that never occurred are behind all others
                 depth = keys
                 distinct += 1
             depths[depth] += 1
@@ -52,8 +52,8 @@ def lru(key: Any, offset: Any, distinct: int, rank: Any, depths: Any, deepest: A
         deepest[worst] += 1
         for i in range(n, n + LANES):
             at[i] = 0
-        # Every key moves down by the number of the call's keys that were below it. Eight at a time keeps them in
-        # registers while the loop over all keys runs as vector instructions.
+        # Every key moves down by the number of the call's keys that were below it. Eight at a time stay in registers
+        # while the loop over all keys runs as vector instructions.
         if n > LANES:
             before[:] = rank
         for base in range(np.uint64(0), n, LANES):
@@ -97,15 +97,16 @@ def min_bypass(
     """Count the depths of min with bypass under the contract `atomic`; return how many keys occurred.
 
     before, held: references, and keys that occurred, in earlier chunks of the calls.
-    upcoming: i32 [references], where the next call that asks for the key does so, or NEVER.
+    upcoming: i32 [references], where the next call that requests the key does so, or NEVER.
     next_use: i32 [keys + 1], the list, which goes on from chunk to chunk; -1 at first, and always behind the last.
     depths, deepest: i64 [keys + 1], as for `lru`.
     declined: i64 [keys + 1], requests by the largest bank, in slots, that misses them and does not admit them.
 
-    The list holds next uses only: what a call asks for is what has a next use before the call's end, and leaves a gap
-    in the list. After the call a bank keeps the nearest of what it had and of all that was asked for. So every new next
-    use is carried down the list: each place keeps the nearer of what it had and what is carried, and the first gap
-    takes the rest. In ascending order, none of them is moved on by a later one, and places above it stay as they are.
+    The list holds only next uses: the keys a call requests are those with a next use before the call's end, and they
+    leave gaps in the list. After the call, a bank keeps the nearest of its old next uses and all new ones. So every new
+    next use is carried down the list: each place keeps the nearer of its own and the carried one, and the first gap
+    takes what is left. If they are carried in ascending order, none is displaced by a later one, and the places above
+    it stay as they are.
     """
     keys = len(next_use) - 1
     largest = np.max(np.diff(offset))

@@ -1,4 +1,4 @@
-"""Compiled functions of a policy of the user's: which of them an error is in, and what they may return."""
+"""Compiled functions of a user's own policy: which of them caused an error, and what they may return."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RETURNS = {
 
 
 def new_state(policy: EvictingPolicy, shape: PoolShape) -> State:
-    """The state that a policy allocates for a pool; raises BadInput if it is no tuple of arrays."""
+    """The state that a policy allocates for a pool; raises BadInput if it is not a tuple of arrays."""
     with blaming("policy", policy):
         state = policy.allocate(shape)
     if not isinstance(state, tuple) or not all(isinstance(one, np.ndarray) for one in state):
@@ -45,7 +45,7 @@ def new_state(policy: EvictingPolicy, shape: PoolShape) -> State:
 
 @contextmanager
 def checked(policy: EvictingPolicy, kernels: Mapping[str, Any], state: State) -> Iterator[None]:
-    """Run a loop with the compiled functions of a policy; errors in the user's become BadInput with place and cause."""
+    """Run a loop with a policy's compiled functions; errors in user code become BadInput with place and cause."""
     if not is_outside(type(policy)):
         yield
         return
@@ -58,7 +58,7 @@ def checked(policy: EvictingPolicy, kernels: Mapping[str, Any], state: State) ->
                 "its state; give arrays by slot `shape.slots` places and arrays by expert `shape.keys`"
             ) from error
         except Exception:
-            for name, kernel in kernels.items():  # one of them alone fails with its own file and line
+            for name, kernel in kernels.items():  # compiled alone, the one at fault names its file and line
                 compile_for(kernel, state, *(EXAMPLES[one] for one in HOOKS[name][1:]))
             _check_results(policy, kernels)
             raise

@@ -1,4 +1,4 @@
-"""What a policy or predictor of the user's returns, checked before a loop relies on it."""
+"""Checks of what a user's own policy or predictor returns, before a loop relies on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 
 def check_pinned(policy: PinningPolicy, masks: Any, candidates: Candidates) -> None:
-    """Raise BadInput unless `pinned` returned a mask of the experts of each layer, and they fit the banks."""
+    """Raise BadInput unless `pinned` returned a mask of each layer's experts, and these fit the banks."""
     if not is_outside(type(policy)):
         return
     experts = [len(counts) for counts in candidates.counts]
@@ -31,7 +31,7 @@ def check_pinned(policy: PinningPolicy, masks: Any, candidates: Candidates) -> N
 
 
 class Stretches:
-    """Checks what `schedule` yields, one after another."""
+    """Checks the stretches that `schedule` yields, one after another."""
 
     def __init__(self, policy: ScheduledPolicy, trace: RoutingTrace, candidates: Candidates) -> None:
         self.policy, self.candidates = policy, candidates
@@ -40,7 +40,7 @@ class Stretches:
         self.last = -1
 
     def check(self, begin: Any, resident: Any) -> None:
-        """Raise BadInput unless a stretch begins where a step does, after the last, and its residents fit the banks."""
+        """Raise BadInput unless a stretch begins with a step, after the last one, and its residents fit the banks."""
         if not is_outside(type(self.policy)):
             return
         keys = int(self.keys[-1])
@@ -58,7 +58,7 @@ class Stretches:
 
 
 def check_predictions(prefetcher: Prefetcher, found: Any, trace: RoutingTrace) -> None:
-    """Raise BadInput unless the predictions are of experts, layers and calls that the trace has, in order."""
+    """Raise BadInput unless the predictions name experts, layers and calls of the trace, in order."""
     if not is_outside(type(prefetcher)):
         return
 
@@ -118,7 +118,7 @@ def _check_room(
     if size > most:
         of_bytes = "" if {*candidates.expert_bytes} == {1} else f" of {size:,} bytes"
         room = f"{most:,} bytes" if of_bytes else f"{most:,}"
-        raise _wrong("policy", policy, method, f"{sum(held):,} experts{of_bytes} altogether", f"at most {room}")
+        raise _wrong("policy", policy, method, f"{sum(held):,} experts{of_bytes} in total", f"at most {room}")
 
 
 def _wrong(kind: str, chosen: Any, method: str, found: str, expected: str) -> BadInput:

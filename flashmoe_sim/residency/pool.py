@@ -1,4 +1,4 @@
-"""What one bank serves: the routed calls of one layer, or of all layers together, as the replay loops take them."""
+"""The calls that one bank serves, of one layer or of all layers, in the form the replay loops read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Value = TypeVar("Value")
 
 
 class lazy(Generic[Value]):
-    """A `cached_property` for threads that ask different objects: before Python 3.12 that has one lock for them all."""
+    """A `cached_property` without its lock, which before Python 3.12 makes threads wait even for different objects."""
 
     def __init__(self, compute: Callable[[Any], Value]) -> None:
         self.compute = compute
@@ -31,7 +31,7 @@ class lazy(Generic[Value]):
 
 
 class Gathered(NamedTuple):
-    """What one walk over the calls of a pool finds; the pool's properties say what it is."""
+    """The results of one walk over the calls of a pool; the pool's properties describe them."""
 
     offset: NDArray[np.int64]
     key: NDArray[np.uint32]
@@ -41,10 +41,10 @@ class Gathered(NamedTuple):
 
 
 class After(NamedTuple):
-    """What comes after the calls of a pool that are part of a longer trace.
+    """What comes after the calls of a pool if they are part of a longer trace.
 
     before: references of the pool before these calls. upcoming: i32 [keys], the first reference to each key after them,
-        counted from the pool's first of all, or NEVER; looked at only for keys that these calls ask for.
+        counted from the pool's very first reference, or NEVER; read only for keys that these calls request.
     """
 
     before: int
@@ -56,10 +56,10 @@ class Pool:
     """The calls of one pool.
 
     call: i64 [calls], the number of each call in the trace.
-    row: i32 [calls], the layer's place in `trace.layers`; rows: those that occur.
+    row: i32 [calls], the layer's place in `trace.layers`; rows: the ones that occur.
     key_row: i32 [keys], the layer's place for every key.
-    refs: references of the calls. steps: the number of steps that the calls are of, or the most
-        there can be where they are only a chunk. after: what is known of the calls after a chunk.
+    refs: number of references. steps: number of steps that the calls belong to; for a chunk, an upper bound. after:
+        next uses after the chunk.
     """
 
     trace: RoutingTrace
@@ -72,22 +72,22 @@ class Pool:
 
     @property
     def offset(self) -> NDArray[np.int64]:
-        """Where the references of each call begin in the pool, and how many there are; i64 [calls + 1]."""
+        """Where the references of each call begin in the pool, then their number; i64 [calls + 1]."""
         return self._gathered.offset
 
     @property
     def key(self) -> NDArray[np.uint32]:
-        """Expert number of each reference, in a global pool counted on over the layers; u32 [references]."""
+        """Expert number of each reference, in a global pool numbered on from layer to layer; u32 [references]."""
         return self._gathered.key
 
     @lazy
     def step(self) -> NDArray[np.int32]:
-        """The step of each call, and last the number of steps; i32 [calls + 1]."""
+        """The step of each call, then the number of steps; i32 [calls + 1]."""
         return np.append(self.trace.steps[self.call], np.int32(self.steps))
 
     @property
     def reference(self) -> NDArray[np.int64]:
-        """Where each reference stands in the trace, i64 [references]."""
+        """The place of each reference in the trace, i64 [references]."""
         ahead = self.trace.offset[self.call] - self.offset[:-1]
         return np.arange(self.refs) + np.repeat(ahead, np.diff(self.offset))
 
@@ -97,17 +97,17 @@ class Pool:
 
     @property
     def requests(self) -> NDArray[np.int32]:
-        """Distinct keys of each call, i32 [calls]."""
+        """Number of distinct keys of each call, i32 [calls]."""
         return self._gathered.requests
 
     @property
     def requests_by_key(self) -> NDArray[np.int64]:
-        """How many calls ask for each key, i64 [keys]."""
+        """How many calls request each key, i64 [keys]."""
         return self._gathered.requests_by_key
 
     @property
     def first_reference(self) -> NDArray[np.int64]:
-        """The first reference to each key, or the number of references where there is none; i64 [keys]."""
+        """The first reference to each key; the number of references if there is none; i64 [keys]."""
         return self._gathered.first_reference
 
     @lazy
@@ -116,7 +116,7 @@ class Pool:
         return int(self.requests.max(initial=0))
 
     def calls_fit(self, slots: int) -> bool:
-        """Whether no call has more distinct keys than that; they are counted only where its references do not tell."""
+        """Whether no call has more distinct keys than that; counts them only if its references leave that open."""
         return self.trace.longest_call <= slots or self.largest_call <= slots
 
     @lazy
@@ -134,12 +134,12 @@ class Pool:
 
     @lazy
     def next_call(self) -> NDArray[np.int32]:
-        """For each reference where the next call that asks for its key does so, or NEVER; i32 [references]."""
+        """For each reference, the first one to its key in a later call, or NEVER; i32 [references]."""
         return self._next(self.offset)
 
     @lazy
     def next_reference(self) -> NDArray[np.int32]:
-        """For each reference the next one to its key, or NEVER; i32 [references]."""
+        """For each reference, the next one to its key, or NEVER; i32 [references]."""
         return self._next(np.arange(self.refs + 1, dtype=np.int64))
 
     def _next(self, offset: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -150,7 +150,7 @@ class Pool:
 
 
 def build_pools(trace: RoutingTrace, *, scope: Scope = "layer", after: Sequence[After] | None = None) -> list[Pool]:
-    """The pools of a trace: one per layer in the order of `trace.layers`, or one for all; `after` of each."""
+    """The pools of a trace: one per layer in the order of `trace.layers`, or one for all. after: of each pool."""
     steps = MOST_STEPS if isinstance(trace, Chunk) else int(trace.steps.max()) + 1
     counts = [trace.n_experts[layer] for layer in trace.layers]
     known: Sequence[After | None] = after or [None] * len(counts)
@@ -173,7 +173,7 @@ def build_pools(trace: RoutingTrace, *, scope: Scope = "layer", after: Sequence[
 
 @jit
 def _group(layer: Any, trace_offset: Any, row_of_layer: Any, calls: Any, refs: Any, call: Any) -> None:
-    """Sort calls by the row of their layer, keeping their order; count the calls and references of each row."""
+    """Sort calls by the row of their layer, keeping their order within it; count each row's calls and references."""
     for c in range(len(layer)):
         row = row_of_layer[layer[c]]
         calls[row] += 1
@@ -198,7 +198,7 @@ def _gather(
     requests_by_key: Any,
     first: Any,
 ) -> None:
-    """Copy the references of the calls together, and count what is distinct in each."""
+    """Copy the references of the calls into one array, and count the distinct ones of each call."""
     last_call = np.full(len(first), -1, np.int32)
     at = np.uint64(0)
     for number in range(len(call)):

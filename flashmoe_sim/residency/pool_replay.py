@@ -1,4 +1,4 @@
-"""Replay one pool against one bank of a policy that evicts: what a replay of one size and a walk of many share."""
+"""Replay one pool against one bank of a policy that evicts: shared by replays of one size and walks over many."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from flashmoe_sim.residency.workload import Workload
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """What a replay loop writes down of each call of a pool, beside the counts; all empty where not wanted.
+    """What a replay loop records for each call of a pool, beside the counts; all empty if not wanted.
 
     calls: i32 [calls, len(tally.STREAM)].
-    used: i64 [predicted], the routed call of the first use of what was read ahead, UNUSED, or NOT_READ.
+    used: i64 [predicted], the routed call that first uses an expert read ahead, UNUSED, or NOT_READ.
     slot: i32 [references], -1 before it is written. hit: u8 [references].
     """
 
@@ -45,7 +45,7 @@ class Recording:
 
     @classmethod
     def of(cls, pool: Pool, ahead: Ahead, *, wanted: bool = True) -> Recording:
-        """A blank one for a pool."""
+        """An empty recording for a pool."""
         calls, predicted, references = (wanted * len(part) for part in (pool.call, ahead.key, pool.key))
         return cls(
             np.zeros((calls, len(tally.STREAM)), np.int32),
@@ -64,11 +64,11 @@ def replay_pool(
     counts: NDArray[np.int64],
     recording: Recording,
 ) -> NDArray[np.int32]:
-    """Replay a pool from an empty bank; the resident keys at the end, i32, ascending.
+    """Replay a pool from an empty bank; return the final resident keys, i32, ascending.
 
-    number: the pool's, among those of the setup's scope. counts: i64 [layers, tally.N_COLUMNS], added to.
-    Raises BadInput if a call finds no slot, or if the policy's `choose_victim` returns no slot that may be evicted;
-    SimError if its functions break the books.
+    number: the pool's number in the setup's scope. counts: i64 [layers, tally.N_COLUMNS], added to.
+    Raises BadInput if a call finds no slot, or if the policy's `choose_victim` returns a slot that may not be evicted;
+    SimError if its functions corrupt the state.
     """
     pool = workload.pools(setup.scope)[number]
     table = np.zeros_like(counts)
@@ -106,10 +106,10 @@ def go_on(
     table: NDArray[np.int64],
     recording: Recording,
 ) -> None:
-    """Replay the calls of a pool from where `state` is, which is changed; the arguments are as for `replay_pool`.
+    """Replay the calls of a pool from `state` on, updating it; the other arguments are as for `replay_pool`.
 
-    What was read ahead and is still not used at the end is not counted yet, see `count_unused`.
-    Raises what `replay_pool` raises, but for the books.
+    Experts read ahead and not used by the end are not counted yet, see `count_unused`. Raises what `replay_pool`
+    raises, except SimError.
     """
     pool = workload.pools(setup.scope)[number]
     run = _replay_deferred if setup.fixed_slots else _replay_undeferred
@@ -123,7 +123,7 @@ def go_on(
 
 
 def count_unused(pool: Pool, state: PoolState, table: NDArray[np.int64]) -> None:
-    """Count what was read ahead and not used until the end as wasted."""
+    """Count experts read ahead and never used as wasted."""
     np.add.at(table[:, tally.PREFETCH_WASTED], pool.key_row[state.slot_key[state.fresh != 0]], 1)
 
 
@@ -148,14 +148,14 @@ def _replay_flat(pool: Pool, setup: Setup, bank: Capacity, table: NDArray[np.int
 
 
 class Loop(NamedTuple):
-    """A replay loop compiled with the functions of a policy, and those, compiled: `kernels` by name."""
+    """A replay loop compiled with a policy's functions, and the compiled functions: `kernels` by name."""
 
     run: Callable[..., tuple[int, int, int]]
     kernels: dict[str, Any]
 
 
 def _loop(policy: EvictingPolicy, contract: str) -> Loop:
-    """The loop of a contract for a policy; for one of the user's, as its code and what that refers to are now."""
+    """The loop of a contract for a policy; for a user's own policy, with its code and globals as they are now."""
     kind = type(policy)
     content = None
     if is_outside(kind):
@@ -179,7 +179,7 @@ def _compiled(kind: Any, loop: str, content: str | None) -> Loop:
 def _wrong_victim(
     workload: Workload, pool: Pool, setup: Setup, bank: Capacity, call: int, fault: int, slot: int
 ) -> BadInput:
-    """The error for what `choose_victim` returned at a call, by its place in the pool."""
+    """The error for a slot that `choose_victim` returned; call: its place in the pool."""
     trace, at = workload.trace, int(pool.call[min(call, len(pool.call) - 1)])
     number = workload.first_call + at
     kernel = type(setup.policy).kernels["choose_victim"]  # type: ignore[attr-defined]
@@ -191,14 +191,14 @@ def _wrong_victim(
 
 
 def check_books(setup: Setup, bank: Capacity, held: NDArray[np.int32], counted: NDArray[np.int64]) -> None:
-    """Raise SimError where the books of one pool do not balance, which only the functions of a policy can bring about.
+    """Raise SimError if the books of one pool do not balance, which only a policy's functions can cause.
 
     counted: i64 [tally.N_COLUMNS].
     """
     weight = int(bank.size[held].sum())
     found: tuple[int, ...] = (weight, int(counted[tally.HITS] + counted[tally.MISSES]))
     expected: tuple[int, ...] = (min(weight, bank.room), int(counted[tally.REQUESTS]))
-    if isinstance(setup.prefetch, NoPrefetch):  # what is evicted for a prediction is not an eviction of a call
+    if isinstance(setup.prefetch, NoPrefetch):  # evictions for a prediction are not a call's evictions
         installs = int(counted[tally.MISSES] - counted[tally.BYPASSED])
         found += (int(counted[tally.EVICTIONS]),)
         expected += (installs - len(held),)
@@ -218,7 +218,7 @@ def _replay_deferred(
     table: NDArray[np.int64],
     recording: Recording,
 ) -> tuple[int, int, int]:
-    """How the loop ended."""
+    """Run the deferred loop; return how it ended."""
     assert isinstance(setup.policy, EvictingPolicy)
     loop = _loop(setup.policy, setup.contract)
     with checked(setup.policy, loop.kernels, state.policy):
@@ -255,7 +255,7 @@ def _replay_undeferred(
     table: NDArray[np.int64],
     recording: Recording,
 ) -> tuple[int, int, int]:
-    """As `_replay_deferred`."""
+    """Run one of the other loops; return how it ended."""
     assert isinstance(setup.policy, EvictingPolicy)
     atomically = setup.contract == "atomic"
     loop = _loop(setup.policy, setup.contract)

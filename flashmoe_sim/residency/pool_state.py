@@ -1,4 +1,4 @@
-"""What a replay loop keeps of one pool from one call to the next, so that it can go on in another chunk of calls."""
+"""What a replay loop keeps for a pool from call to call, so that it can go on in the next chunk of calls."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.base import State
 
-# Places in `carry`: uses counted, slots ever opened, slots freed since, and what the contents weigh.
+# Places in `carry`: uses counted, slots ever opened, slots freed since, and the weight of the contents.
 CARRIED = NOW, OPENED, N_FREE, USED = 0, 1, 2, 3
-BEFORE_ALL = -2  # what is added to `fresh` of a state is counted from here, so that 0 is free to mean nothing
+BEFORE_ALL = -2  # calls in a state's `fresh` are counted from here, which leaves 0 to mean nothing
 
 
 @dataclass(frozen=True, eq=False)
 class PoolState:
-    """The bank of one pool and what its policy knows; the loops change all arrays in place.
+    """The bank of one pool and its policy's state; the loops change all arrays in place.
 
-    slot_key: i32 [slots], key_slot: i32 [keys]: -1 where empty.
-    fresh: i64 [slots], 0 or, for what was read ahead and not used yet, the call after which it was predicted, by its
-        number in the whole trace, minus BEFORE_ALL. Within a loop: its place among what was predicted and 1.
-    free: i32 [slots], freed slots in the order they were. carry: i64 [len(CARRIED)]. policy: the policy's own arrays.
+    slot_key: i32 [slots], key_slot: i32 [keys]: -1 if empty.
+    fresh: i64 [slots], for an expert read ahead and not used yet the call after which it was predicted, by its number
+        in the whole trace, minus BEFORE_ALL; else 0. Within a loop: its place among the predictions plus 1.
+    free: i32 [slots], freed slots in the order in which they were freed. carry: i64 [len(CARRIED)]. policy: the
+        policy's own arrays.
     """
 
     slot_key: NDArray[np.int32]
@@ -46,7 +47,7 @@ class PoolState:
         )
 
     def copied(self) -> PoolState:
-        """The same, in arrays of its own."""
+        """A copy with arrays of its own."""
         return PoolState(
             self.slot_key.copy(),
             self.key_slot.copy(),
@@ -67,9 +68,9 @@ class PoolState:
 
 
 def _packed(state: State) -> tuple[list[NDArray[Any]], list[tuple[int, str]]]:
-    """Copies of the arrays of a state, one where two see the same memory, and which of them each is, as what type.
+    """Copies of a state's arrays, one for arrays that view the same memory; and for each array its copy and its type.
 
-    Raises BadInput if two arrays have a part of their memory in common.
+    Raises BadInput if two arrays share only a part of their memory.
     """
     owners: list[NDArray[Any]] = []
     seen = []
@@ -102,11 +103,12 @@ def _restored(
 
 
 class Past(NamedTuple):
-    """The predictions of earlier chunks that still matter to one pool: what is not used yet, and what stands.
+    """The predictions of earlier chunks that still matter to one pool: experts not used yet, and pending predictions.
 
     after: i64 [unused + standing keys], the call after which each key was predicted, by its number in the chunk, so
-        that it is negative; key: u32, the same keys, the unused ones first, of which only `after` is looked at.
-    row: i32 [standing], the layers whose latest prediction stands. offset: i64 [standing + 1], where its keys begin.
+        that it is negative; key: u32, the same keys, the unused ones first, for which only `after` is read.
+    row: i32 [standing], the layers whose latest prediction is pending. offset: i64 [standing + 1], where its keys
+        begin.
     """
 
     after: NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""What a pinning policy counts requests in before the run."""
+"""The profile in which a pinning policy counts requests before the run."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """pools: one of each layer. content: what decides, with the replayed trace, which requests they hold."""
+    """pools: one per layer. content: what determines, with the replayed trace, which requests they hold."""
 
     pools: list[Pool]
     content: str
 
 
 def find_profile(source: str, trace: RoutingTrace, pools: list[Pool]) -> Profile:
-    """The profile that `source` names for `trace`, whose pools of each layer are `pools`.
+    """The profile that `source` names for `trace`; pools: the trace's, one per layer.
 
     source: empty for the trace itself, `first-N` for its first N steps, else the file of another trace.
-    Raises BadInput for a file that is missing or no trace, or whose layers or experts are not those of `trace`.
+    Raises BadInput if the file is missing or not a trace, or its layers or experts differ from those of `trace`.
     """
     if not source:
         return Profile(pools, "")

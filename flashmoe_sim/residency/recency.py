@@ -1,8 +1,8 @@
 """The counts of LRU for several global banks in one walk over the calls, in slots or in bytes.
 
-The residents of an LRU bank are the longest beginning of the list of keys by last use, the most recent first, that fits
-into it, as long as every call does. That holds for keys of different weights too: what was evicted lies behind all
-residents, and comes back only to the front.
+As long as every call fits the bank, the residents under LRU are the longest fitting prefix of the list of keys by
+last use, most recent first. This also holds for keys of different weights: evicted keys lie behind all residents, and
+come back only to the front.
 
 Source: Mattson et al. 1970, with the weight above a key summed in a Fenwick tree over the list (Bennett and Kruskal
 1975).
@@ -38,7 +38,7 @@ def below(tree: Any, place: int) -> int:
 
 @jit
 def count_behind(weight: Any, count: Any, surplus: int) -> int:
-    """How many keys at the old end of the list must go for at least `surplus` of weight to go."""
+    """How many keys at the old end of the list must be evicted to free at least `surplus` of weight."""
     place, gone, keys = 0, 0, 0
     step = len(weight) - 1
     while step > 0:
@@ -62,7 +62,7 @@ def lru(key: Any, offset: Any, row: Any, size: Any, rooms: Any, counts: Any) -> 
     while places < 2 * keys + 1:
         places *= 2
     weight, count = np.zeros((2, places + 1), np.int64)
-    stamp = np.zeros(keys, np.int64)  # the place in the list, the oldest first; 0 for a key that was never asked for
+    stamp = np.zeros(keys, np.int64)  # place in the list, oldest first; 0 for a key that was never requested
     owner = np.full(places + 1, -1, np.int64)
     seen = np.full(keys, -1, np.int64)
     member = np.zeros(keys, np.int64)
@@ -80,7 +80,7 @@ def lru(key: Any, offset: Any, row: Any, size: Any, rooms: Any, counts: Any) -> 
             depth[n] = known_weight - below(weight, stamp[k] - 1) if stamp[k] else np.iinfo(np.int64).max
             deepest = max(deepest, depth[n])
             n += 1
-        if last + n > places:  # the list is moved together
+        if last + n > places:  # compact the list
             last = 0
             weight[:] = 0
             count[:] = 0

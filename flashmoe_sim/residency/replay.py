@@ -27,10 +27,10 @@ from flashmoe_sim.residency.workload import Workload
 class Replay:
     """The result of one replay.
 
-    contents: for every pool the resident keys at the end, i32, ascending.
-    hit: u8 [references], 1 where the expert was resident when it was looked up; where recorded.
-    slot: i32 [references], the slot each reference was given; where recorded and the contract has fixed slots.
-    stream: the install stream; where recorded.
+    contents: for every pool the final resident keys, i32, ascending.
+    hit: u8 [references], 1 if the expert was resident when it was looked up; only if recorded.
+    slot: i32 [references], the slot of each reference; only if recorded and the contract has fixed slots.
+    stream: the install stream; only if recorded.
     """
 
     setup: Setup
@@ -46,8 +46,8 @@ def replay(
 ) -> Replay:
     """Replay the workload's trace against the banks of `setup`.
 
-    record: also give the slot of every reference and the install stream.
-    progress: called after each bank with how many are done, and of how many.
+    record: also return the slot of every reference and the install stream.
+    progress: called after each bank with the number done and the total.
     Raises BadInput for a bank that does not fit the model or cannot hold the largest call.
     """
     trace = workload.trace
@@ -120,7 +120,7 @@ def _replay_scheduled(
 
 
 def _read_ahead(pool: Pool, bank: Capacity, ahead: Ahead, recording: Recording) -> ReadAhead:
-    """What of the predictions was read."""
+    """The predicted experts that were actually read."""
     read = np.flatnonzero(recording.used != NOT_READ)
     after, key = ahead.after[read], ahead.key[read].astype(np.int64)
     row = pool.key_row[key]
@@ -138,7 +138,7 @@ def _read_ahead(pool: Pool, bank: Capacity, ahead: Ahead, recording: Recording) 
 
 
 def pinned_keys(workload: Workload, setup: Setup) -> list[NDArray[np.bool_]] | None:
-    """For every pool which keys are resident throughout, bool [keys]; None for a policy that evicts."""
+    """For every pool, the keys that are always resident, bool [keys]; None for a policy that evicts."""
     if not isinstance(setup.policy, PinningPolicy):
         return None
     candidates = _candidates(workload, setup)
@@ -166,7 +166,7 @@ def _candidates(workload: Workload, setup: Setup) -> Candidates:
 
 
 def by_layer(pools: list[Pool], masks: list[NDArray[np.bool_]], layers: int) -> NDArray[np.int64]:
-    """How many keys of each layer are in the masks, bool [keys] of each pool; i64 [layers]."""
+    """How many keys of each layer are in the masks, which are bool [keys] per pool; i64 [layers]."""
     rows = np.concatenate([pool.key_row[mask] for pool, mask in zip(pools, masks, strict=True)])
     return np.bincount(rows, minlength=layers).astype(np.int64)
 
@@ -180,10 +180,10 @@ def build_counts(
     *,
     part: range | None = None,
 ) -> Counts:
-    """Put a counted table, i64 [layers, tally.N_COLUMNS], together with what its rows mean.
+    """Counts from a table, i64 [layers, tally.N_COLUMNS], and what its rows mean.
 
-    pinned_experts: i64 [layers], for a policy that does not evict: the memory is then theirs, not that of all slots.
-    part: the pools that were replayed, where others count the rest; `Counts.joined` puts them together.
+    pinned_experts: i64 [layers], for a policy that does not evict: its memory is that of these experts, not of all
+    slots. part: the pools that were replayed, if others count the rest; `Counts.joined` joins them.
     """
     sizes = workload.expert_bytes
     part = range(len(banks)) if part is None else part

@@ -1,8 +1,8 @@
-"""The hit curve of any evicting policy from a sample of the layers, with the error that this leaves.
+"""The hit curve of any evicting policy, estimated from a sample of the layers, with its error.
 
 LRU is counted in every layer, which takes about as long as reading the trace. The policy is replayed in some layers
-only, and how much more or less than LRU it hits there is taken for all of them: layers differ much in what they hit,
-and little in how far a policy is from LRU. docs/guides/sampling.md has the measured errors, and other ways to sample.
+only, and its difference from LRU there is assumed for all layers: hit rates differ much between layers, but the
+difference from LRU differs little. docs/guides/sampling.md has the measured errors, and other ways to sample.
 
 Source: the difference estimator over strata of a finite population (Cochran, Sampling Techniques, 1977, chapters 5 to
 7). Waldspurger et al. 2015 and 2017 (SHARDS, miniature simulation) sample keys instead.
@@ -30,10 +30,10 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.cut import cut
 
-FEWEST = 2  # layers, without which there is no spread
-# In large banks a policy may differ from LRU in one layer or two by a few requests, and a sample without these layers
-# has no spread. With this least half-width, the intervals of every trace and share in reports/sampling hold 89 % or
-# more of the exact rates; without it, 60 % of those of two traces.
+FEWEST = 2  # layers; fewer have no spread
+# In large banks a policy may differ from LRU in one or two layers by a few requests, and a sample without these layers
+# has no spread. With this minimum half-width, the intervals for every trace and share in reports/sampling contain 89 %
+# or more of the exact rates; without it, for two traces they contain 60 %.
 LEAST_HALF = 0.0002
 
 
@@ -48,11 +48,11 @@ class SampledCurve:
 def sampled_curve(
     workload: Workload, policy: Policy, *, contract: str = "atomic", share: float, seed: int = 1
 ) -> SampledCurve:
-    """The hit rate of a policy in banks of round sizes, from the largest call up, by a sample of the layers.
+    """The hit rate of a policy in banks of round sizes, from the largest call up, from a sample of the layers.
 
     share: of the layers, above 0 and up to 1; at least two are replayed. With all of them the rates are exact.
-    Raises BadInput for another share, a negative seed, a policy that does not evict, and one whose exact curve takes
-        less time.
+    Raises BadInput for any other share, a negative seed, a policy that does not evict, and a policy whose exact curve
+        is faster.
     """
     _check(policy, contract, share, seed)
     pools = workload.layer_pools
@@ -113,11 +113,11 @@ def pick(layers: int, share: float, *, seed: int) -> tuple[NDArray[np.int64], ND
 def estimate(
     more: NDArray[np.int64], requests: NDArray[np.int64], weight: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The ratio of sums over all layers, and half of its 90 % interval, from those picked; f64 [sizes].
+    """The ratio of sums over all layers, and half of its 90 % interval, from the picked layers; f64 [sizes].
 
     more: i64 [sizes, picked], hits beyond those of LRU. requests, weight: [picked].
-    The spread is that of all picked layers together. Within pairs it is no smaller, but has half as many degrees of
-    freedom, and such intervals held up to 3 % fewer of the exact rates.
+    The spread is taken over all picked layers together. Within pairs it is no smaller, but has half as many degrees of
+    freedom, and such intervals contained up to 3 % fewer of the exact rates.
     """
     from scipy.special import stdtrit
 

@@ -24,10 +24,10 @@ def replay(
     stream: NDArray[np.int32],
     hit: NDArray[np.uint8],
 ) -> tuple[NDArray[np.bool_], ReadAhead]:
-    """Count all layers together; return which keys are resident at the end, bool [keys], and what came when.
+    """Count all layers together; return the final resident keys, bool [keys], and which keys came when.
 
-    An expert that comes is counted as prefetched after its layer's last call, and as useful once it is hit.
-    table: i64 [layers, tally.N_COLUMNS]. stream, hit: of each call and reference; empty where not wanted.
+    An expert that comes in counts as prefetched after its layer's last call, and as useful once it is hit.
+    table: i64 [layers, tally.N_COLUMNS]. stream, hit: of each call and reference; empty if not wanted.
     """
     trace = workload.trace
     (pool,) = workload.global_pools
@@ -76,9 +76,9 @@ def count(
     stream: Any,
     out_hit: Any,
 ) -> None:
-    """Count the calls from `begin` to before `end`, during which the residents stay.
+    """Count the calls from `begin` to `end` (exclusive), during which the residents stay the same.
 
-    fresh: i64 [keys], for a resident that was not hit since it came its place among all that came and 1; updated.
+    fresh: i64 [keys], for a resident not hit since it came in, its place among all that came plus 1; updated.
     seen: i64 [keys], scratch, -1 before the first call. used: i64 [came], set to the call of the first hit.
     """
     for call in range(begin, end):
@@ -115,7 +115,7 @@ def count(
 def change(
     key_row: Any, after: Any, last_call: Any, earlier: int, resident: Any, fresh: Any, came: Any, counts: Any
 ) -> int:
-    """Make `after`, bool [keys], the residents; write what comes into `came`, i32 [keys], and return how many that are.
+    """Make `after`, bool [keys], the residents; write what comes in to `came`, i32 [keys], and return how many.
 
     What comes before its layer's first call is not counted.
     key_row: i32 [keys], ascending. last_call: i64 [layers], -1 before a layer's first call. earlier: how many came.

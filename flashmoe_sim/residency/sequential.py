@@ -30,12 +30,12 @@ def replay(
     stream: Any,
     out_hit: Any,
 ) -> tuple[int, int, int]:
-    """Replay one pool; a request is a reference, and arguments and result are as for the atomic loop.
+    """Replay one pool; each reference is a request. Arguments and result are as for the atomic loop.
 
-    upcoming: i32 [references], the next *reference* that asks for the key.
+    upcoming: i32 [references], the next *reference* that requests the key.
     """
     blocked = np.zeros(len(slot_key), np.int64)
-    # None is below 0, and the compiler that sees it tests no index for it.
+    # None is negative; if the compiler sees that, it compiles no test for negative indices.
     n_free, opened, earlier = max(carry[N_FREE], 0), max(carry[OPENED], 0), max(carry[NOW], 0)
     used = carry[USED]
     for call in range(len(offset) - 1):

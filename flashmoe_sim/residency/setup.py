@@ -1,4 +1,4 @@
-"""What, beside the trace, decides the answer of a replay."""
+"""Everything beside the trace that determines the result of a replay."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ FIXED_SLOT_CONTRACTS = ("runtime", "protected")
 class Setup:
     """The configuration of one replay; the combination is checked when it is made.
 
-    scope: a bank for each layer, or one for all.
-    io_split: most chunks that one tensor family of an expert is read in (the runtime's `--moe-cache-io-split`).
-    Raises BadInput for a policy or predictor that is undefined under the contract, and for one that lacks functions.
+    scope: one bank per layer, or one for all layers.
+    io_split: the most chunks in which one tensor family of an expert is read (the runtime's `--moe-cache-io-split`).
+    Raises BadInput for a policy or predictor that is undefined under the contract or lacks functions.
     """
 
     bank: Bank
@@ -51,12 +51,12 @@ class Setup:
 
     @property
     def fixed_slots(self) -> bool:
-        """Whether the banks have a fixed number of slots, each for any expert of the pool."""
+        """Whether the banks have a fixed number of slots, each of which fits any expert of the pool."""
         return isinstance(self.policy, EvictingPolicy) and self.contract in FIXED_SLOT_CONTRACTS
 
 
 def why_not(policy: Policy, contract: str, prefetch: Prefetcher, bank: Bank | None = None) -> Note | None:
-    """Why these cannot be together under a contract, with a code for the rule; None if they can."""
+    """Why these cannot be combined under the contract, with a code for the rule; None if they can."""
     for kind, chosen in (("policy", policy), ("predictor", prefetch)):
         if contract not in chosen.contracts:
             use = f"use --contract {' or '.join(chosen.contracts)}"

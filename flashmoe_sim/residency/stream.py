@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class ReadAhead:
-    """The experts read before they were asked for, in the order of the calls after which they were.
+    """The experts read before they were requested, in the order of the calls after which they were read.
 
     after: i64 [reads], the routed call, -1 before the first. row: i32 [reads], the place of the layer in
     `trace.layers`. expert: i32 [reads]. used: i64 [reads], the routed call that first hit it, or -1.
-    cold: u8 [reads], 1 where its bank had never been full; of a bank in bytes as if what came into free room, later
-    too, had come to it one by one.
+    cold: u8 [reads], 1 if its bank had never been full; for a bank in bytes as if the experts that ever came into free
+    room had come one by one.
     """
 
     after: NDArray[np.int64]
@@ -27,7 +27,7 @@ class ReadAhead:
 
     @staticmethod
     def of(pools: list[ReadAhead]) -> ReadAhead:
-        """Put those of several pools together."""
+        """Join the reads of several pools."""
 
         def column(name: str, kind: type) -> NDArray[Any]:
             return np.concatenate([np.empty(0, kind), *(getattr(one, name) for one in pools)])
@@ -39,12 +39,12 @@ class ReadAhead:
 
 @dataclass(frozen=True, eq=False)
 class InstallStream:
-    """One entry per routed call, in the order of the trace; all arrays i32 [calls] but where said.
+    """One entry per routed call, in the order of the trace; all arrays i32 [calls] unless noted.
 
     layer: i16. step: the step a call belongs to. n_tokens: tokens of the call.
-    prefetch_issued: experts of any layer read ahead right after the call, or before the first.
+    prefetch_issued: experts of any layer read ahead right after the call; for the first call also those before it.
     bytes_read, prefetch_bytes: i64, or None without geometry.
-    ahead: what was read ahead, one expert after the other.
+    ahead: the experts read ahead, one by one.
     """
 
     layer: NDArray[np.int16]

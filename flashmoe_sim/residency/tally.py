@@ -22,5 +22,5 @@ PREDICTED = 16
 PREDICTED_RIGHT = 17
 N_COLUMNS = 18
 
-# The columns of one call in the install stream: a part of the above, in this order.
+# The columns of one call in the install stream: some of the above, in this order.
 STREAM = (REQUESTS, HITS, MISSES, COLD, EVICTIONS, ALIASED, BYPASSED)

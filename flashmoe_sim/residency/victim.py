@@ -1,4 +1,4 @@
-"""Whether what a policy's `choose_victim` returned is a slot that may be evicted: every replay loop asks."""
+"""Checks that a policy's `choose_victim` returned a slot that may be evicted; used by every replay loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from flashmoe_sim._jit import inlined, jit
 
-# A mark that blocks no slot: of the type that other marks have, since numba compiles a copy for a constant of Python's.
+# A mark that blocks no slot; of the type of other marks, since numba would compile a copy for a Python constant.
 NO_MARK: Any = np.int64(-1)
 
 FINE, NO_SLOT, OUT_OF_RANGE, EMPTY, BLOCKED, WITHHELD = range(6)

@@ -1,4 +1,4 @@
-"""The order in which a replay loop visits the distinct experts of one call, where it is not that of first reference."""
+"""The order in which a replay loop visits the distinct experts of a call, if not by first reference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FIRST, LAST, HITS_FIRST, REVERSE = 0, 1, 2, 3  # places in policies.base.STAMPS
 def visit_order(stamp: int, key: Any, begin: int, end: int, key_slot: Any, seen: Any, mark: int, visit: Any) -> int:
     """Write the references to visit into `visit`, i64 [keys], and return how many: the distinct keys of the call.
 
-    seen: i64 [keys], scratch of this function alone; `mark` is a number it was not given before.
+    seen: i64 [keys], scratch for this function only; `mark` must be a new number in each call.
     """
     n = 0
     if stamp in (LAST, REVERSE):

@@ -1,4 +1,4 @@
-"""A trace together with the model it came from, checked against each other and cut into pools once for many replays."""
+"""A trace and its model, checked against each other and cut into pools once for many replays."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """A trace whose expert counts are those of the model, and the geometry of the layers it uses.
+    """A trace with the model's expert counts, and the geometry of the layers it uses.
 
-    geometry: None where neither a model was given nor the trace tells what an expert costs.
+    geometry: None if no model was given and the trace does not record expert sizes.
     first_call: the number of the trace's first call, if it is a part of a longer one.
-    after: what is known of the calls after that part, for each pool of some scopes.
+    after: the next uses after that part, for each pool of some scopes.
     """
 
     trace: RoutingTrace
     geometry: ModelGeometry | None
     first_call: int = 0
     after: Mapping[Scope, list[After]] = field(default_factory=dict)
-    # what was worked out for some predictor, profile or part of the pools; threads share it
+    # results for some predictor, profile or part of the pools, shared by threads
     _ahead: dict[tuple[Prefetcher, Scope], list[Ahead]] = field(default_factory=dict, init=False)
     _working: dict[tuple[Prefetcher, Scope], Lock] = field(default_factory=dict, init=False)
     _profiles: dict[str, Profile] = field(default_factory=dict, init=False)
     _unions: dict[tuple[Scope, range], NDArray[np.int64]] = field(default_factory=dict, init=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Sent to another process, a workload is its trace and model; the rest is worked out again there."""
+        """A workload is pickled as its trace and model; the rest is computed again by the receiver."""
         return Workload, (self.trace.with_(), self.geometry)
 
     @cached_property
     def content_id(self) -> str:
-        """A hash of all that any replay of it can read; workloads that are read from equal files have the same."""
+        """A hash of all that a replay can read; workloads read from equal files have equal hashes."""
         return hash_of([self.trace.content_id, self.trace.n_experts_known, self.trace.recorded, self.geometry])
 
     def __repr__(self) -> str:
@@ -75,9 +75,9 @@ class Workload:
         return self.layer_pools if scope == "layer" else self.global_pools
 
     def ahead(self, prefetcher: Prefetcher, scope: Scope) -> list[Ahead]:
-        """What a predictor predicts, for each of `pools(scope)`; worked out once."""
+        """A predictor's predictions for each of `pools(scope)`; computed once."""
         key = (prefetcher, scope)
-        with self._working.setdefault(key, Lock()):  # no two threads work out the same
+        with self._working.setdefault(key, Lock()):  # no two threads compute the same
             if key not in self._ahead:
                 pools = self.pools(scope)
                 if isinstance(prefetcher, NoPrefetch):
@@ -90,13 +90,13 @@ class Workload:
             return self._ahead[key]
 
     def forget_ahead(self, prefetcher: Prefetcher, scope: Scope) -> None:
-        """Free what `ahead` keeps of a predictor that will not be asked again."""
+        """Free what `ahead` keeps for a predictor that is no longer needed."""
         self._ahead.pop((prefetcher, scope), None)
 
     def profile(self, policy: Policy) -> Profile:
-        """What a pinning policy counts requests in; read once.
+        """The profile of a pinning policy; read once.
 
-        Raises BadInput for a profile that cannot be read or is not of this model.
+        Raises BadInput for a profile that cannot be read or does not match the model.
         """
         source = policy.profile if isinstance(policy, ProfiledPolicy) else ""
         if source not in self._profiles:
@@ -119,7 +119,7 @@ class Workload:
         return tuple(self.trace.n_experts[layer] for layer in self.trace.layers)
 
     def unions(self, scope: Scope, part: range) -> NDArray[np.int64]:
-        """How many calls of some of `pools(scope)` ask for 0, 1, 2, … distinct experts; counted once."""
+        """How many calls of some of `pools(scope)` request 0, 1, 2, … distinct experts; counted once."""
         key = (scope, part)
         if key not in self._unions:
             requests = np.concatenate([self.pools(scope)[number].requests for number in part])
@@ -128,11 +128,11 @@ class Workload:
 
 
 def prepare(trace: RoutingTrace, geometry: ModelGeometry | None = None) -> Workload:
-    """Check that `trace` can come from the model `geometry` and put them together.
+    """Check that `trace` can come from the model `geometry`, and combine them.
 
-    Without a geometry, what the trace itself tells of expert sizes is used.
-    Raises BadInput for an empty trace, one that is not sound (see `check_trace`), and for a layer, an expert number or
-    a top-k that the model does not have.
+    Without a geometry, expert sizes recorded in the trace are used.
+    Raises BadInput for an empty or unsound trace (see `check_trace`), and for a layer, expert number or top-k that the
+    model does not have.
     """
     if not trace.refs:
         raise BadInput(f"{trace.name}: no routed calls in it; record or convert the trace again")
@@ -140,7 +140,7 @@ def prepare(trace: RoutingTrace, geometry: ModelGeometry | None = None) -> Workl
 
 
 def fit(trace: RoutingTrace, geometry: ModelGeometry | None) -> Workload:
-    """As `prepare`, for a trace that may be empty, as what is known before the first chunk of a long one is."""
+    """Like `prepare`, but the trace may be empty, like the head of a long trace."""
     check_trace(trace, where=trace.name or "trace")
     if geometry is None:
         if trace.expert_bytes is None:
@@ -170,7 +170,7 @@ def fit(trace: RoutingTrace, geometry: ModelGeometry | None) -> Workload:
 
 
 def find_geometry(trace: str | Path, model: str | Path | None) -> ModelGeometry | None:
-    """What an expert of a trace costs: by the model given, else by that of the catalogue; None if neither has it."""
+    """The geometry of a trace: from the given model, else from the catalogue's; None if neither has one."""
     _, bundled = find_trace(trace)
     model = model or (bundled.model if bundled else None)
     return None if model is None else load_model(model)

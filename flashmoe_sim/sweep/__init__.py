@@ -1,1 +1,1 @@
-"""Many setups over one or more traces, and one table of what came out."""
+"""Many setups over one or more traces, and one table of results."""

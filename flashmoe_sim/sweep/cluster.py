@@ -1,4 +1,4 @@
-"""Workers on other machines, or in processes of their own, through the scheduler of dask.distributed."""
+"""Workers on other machines, or in separate processes, through the scheduler of dask.distributed."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ INSTALL = "pip install '.[cluster]'"
 ADDRESS = re.compile(r"tcp://[^\s/:]+:\d{1,5}|tcp://\[[0-9a-f:.]+\]:\d{1,5}", re.IGNORECASE)
 MOST_LOCAL = 256
 CONNECT_S = 10
-BATCH_MS = 50  # since the scheduler takes some 5 ms for each
-LOST_S = 60  # without any worker, before a sweep gives up
+BATCH_MS = 50  # since the scheduler takes about 5 ms for each
+LOST_S = 60  # without a worker, after which a sweep gives up
 LOOK_S = 2
 LOGGERS = ("distributed", "tornado", "asyncio", "bokeh")
 SILENT = logging.CRITICAL + 1
-# Ctrl-C reaches every process of a terminal; only the one that keeps the rows should act on it.
+# Ctrl-C reaches every process of a terminal; only the one that keeps the rows should react to it.
 PRELOAD = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 About = dict[str, str]
 
 
 def on_cluster(address: str) -> OpenWorkers:
-    """The workers of the scheduler at `tcp://HOST:PORT`, or `local:N` for N processes of this machine, a thread each.
+    """The workers of the scheduler at `tcp://HOST:PORT`, or `local:N` for N processes on this machine, a thread each.
 
-    A workload goes to each worker once, and again only to one that lost it. A pass whose worker dies runs again on
-    another; code of the user's goes along. Opening it raises BadInput if nobody answers, if there is no worker, and
-    for a worker with another version of this program.
-    Raises BadInput for another address, and without the package dask.distributed.
+    A workload is sent to each worker once, and again only to one that lost it. A pass whose worker dies runs again on
+    another; user code is sent along. Opening it raises BadInput if nothing answers, if there is no worker, and for a
+    worker with another version of this program.
+    Raises BadInput for any other address, and without the package dask.distributed.
     """
     kind, _, number = address.partition(":")
     local = kind == "local" and number.isdecimal() and 1 <= int(number) <= MOST_LOCAL
@@ -65,7 +65,7 @@ def _local(processes: int) -> Iterator[Workers]:
         import distributed
 
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sim-", ignore_cleanup_errors=True))
-        start: Any = distributed.LocalCluster  # whose types are incomplete, here and below
+        start: Any = distributed.LocalCluster  # its types are incomplete, here and below
         started = start(
             n_workers=processes,
             threads_per_worker=1,
@@ -119,7 +119,7 @@ def _connected(address: str, *, name: str = "") -> Iterator[Workers]:
 
 
 class _OnCluster(Executor):
-    """Sends passes to a scheduler, as bytes that only a worker of the same version reads."""
+    """Sends passes to a scheduler, as bytes that only a worker of the same version can read."""
 
     def __init__(self, client: Any) -> None:
         self.client = client
@@ -127,7 +127,7 @@ class _OnCluster(Executor):
         self.stopped = False
 
     def bring(self, workload: Workload) -> Any:
-        """Kept by the scheduler until the sweep ends; workers get it from one another."""
+        """Hand a workload to the scheduler until the sweep ends; workers get it from one another."""
         return self.client.submit(_arrived, workload, pure=False)
 
     def submit(self, run: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
@@ -168,7 +168,7 @@ def _on_worker(sender: About, sent: bytes, workload: Workload) -> Any:
 
 @cache
 def about() -> About:
-    """What must be equal for equal rows; the sources too, since work on the program does not change its version."""
+    """What must be equal for equal rows; also the sources, since development does not change the version."""
     package = Path(flashmoe_sim.__file__).parent
     digest = hashlib.blake2b(digest_size=8)
     for source in sorted(package.rglob("*.py")):
@@ -184,7 +184,7 @@ def about() -> About:
 
 
 def _difference(sender: About) -> str:
-    """What differs here first, in words; nothing if all is equal."""
+    """The first difference, in words; empty if all is equal."""
     for name, here in about().items():
         if here != sender.get(name):
             return f"{name} {here}, but the sweep {sender.get(name)}"
@@ -192,7 +192,7 @@ def _difference(sender: About) -> str:
 
 
 def _check(name: str, found: dict[str, Any]) -> None:
-    """Refuse a cluster by what its workers answered: a difference, nothing, or an error."""
+    """Refuse a cluster if its workers answered with a difference, nothing, or an error."""
     for worker, answer in found.items():
         has = answer
         if isinstance(answer, ImportError):
@@ -209,7 +209,7 @@ def _cause(error: Exception) -> str:
 
 @contextmanager
 def _watched(executor: _OnCluster) -> Iterator[None]:
-    """Give up if there are no workers for LOST_S: dask would wait for the next one for ever."""
+    """Give up after LOST_S without workers: dask would wait for the next one for ever."""
     over = threading.Event()
 
     def watch() -> None:
@@ -234,7 +234,7 @@ def _watched(executor: _OnCluster) -> Iterator[None]:
 
 @contextmanager
 def _by_value() -> Iterator[None]:
-    """Send functions and classes of the user's as code: workers need no file of theirs, and never have an older one."""
+    """Send the user's functions and classes as code: workers need no copy of the file, and never use an older one."""
     import cloudpickle
 
     known = cloudpickle.list_registry_pickle_by_value()
@@ -254,15 +254,15 @@ def _by_value() -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep dask's own log off stderr: what matters in it is an error of the sweep."""
+    """Keep dask's own log off stderr: anything important in it becomes an error of the sweep."""
     import dask
-    import distributed  # noqa: F401  # puts its own settings beside ours, which are taken back at the end
+    import distributed  # noqa: F401  # adds its own settings to ours, which are restored at the end
 
     names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in LOGGERS]
     loggers = [logging.getLogger(name) for name in (*LOGGERS, *names)]
     before = [logger.level for logger in loggers]
     settings = {
-        "logging": dict.fromkeys(LOGGERS, "critical"),  # of the processes of local:N
+        "logging": dict.fromkeys(LOGGERS, "critical"),  # for the processes of local:N
         "distributed.admin.large-graph-warning-threshold": "1TB",  # it is a trace
     }
     with dask.config.set(settings):

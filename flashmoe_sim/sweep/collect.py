@@ -1,4 +1,4 @@
-"""Run a sweep: tasks become passes, passes run on workers, and every row is kept as soon as it is known."""
+"""Run a sweep: tasks become passes, passes run on workers, and every row is stored as soon as it is known."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.timed import default_execution
 
 Row = dict[str, Any]
-MOST, PASS_MS = 32, 1.0  # passes of a batch, and what a pass takes on the shortest trace
+MOST, PASS_MS = 32, 1.0  # passes per batch, and the time of a pass on the shortest trace
 Key = tuple[str, Setup]  # a workload's content id, and what is counted
 
 
@@ -43,12 +43,12 @@ def sweep(
 ) -> list[Row]:
     """The rows of schema.RESULT_COLUMNS for every workload, setup and machine, in that order.
 
-    machines: what the rows' seconds are of; one replay serves all. conditions: how a setup runs there; as the systems
-    with its policy do, if not given.
+    machines: on which rows are timed; one replay serves all. conditions: how a setup runs on them; by default like the
+    systems with its policy.
     workers: where the passes run; by default as many threads as there are cores.
-    ledger: has rows that need not be computed, and takes the others as soon as each is known.
-    progress: called with the number of finished passes and of all passes, first before any runs.
-    left_out: takes the setups whose banks do not fit a workload; the others run.
+    ledger: has rows that need not be computed, and stores the others as soon as each is known.
+    progress: called with the numbers of finished and of all passes, the first time before any runs.
+    left_out: receives the setups whose banks do not fit a workload; the others run.
     Raises BadInput, before anything runs, for a setup that does not fit a workload; with `left_out`, if none fits any.
     """
     plan = Plan(plan_tasks(workloads, setups, machines=machines, conditions=conditions), ledger, left_out)
@@ -89,9 +89,10 @@ def plan_tasks(
 class Plan:
     """What a sweep will do.
 
-    tasks: those that fit their workloads. known: their rows that the ledger has. missing: the others.
-    passes: what counts and times the missing ones. refused: what does not fit, and why.
-    Raises BadInput for a task that does not fit its workload; with `left_out`, if none fits, and `left_out` takes them.
+    tasks: the ones that fit their workloads. known: their rows in the ledger. missing: the others.
+    passes: count and time the missing ones. refused: what does not fit, and why.
+    Raises BadInput for a task that does not fit its workload; with `left_out`, which receives these tasks, only if none
+    fits.
     """
 
     def __init__(self, tasks: Sequence[Task], ledger: Ledger | None, left_out: list[LeftOut] | None) -> None:
@@ -116,7 +117,7 @@ def _key(task: Task) -> Key:
 
 
 def _run(plan: Plan, workers: OpenWorkers) -> Generator[dict[Task, Row]]:
-    """The rows that each pass completes, pass by pass as they finish."""
+    """The rows that each pass completes, as passes finish."""
     rows = _Rows(plan)
     if not plan.passes:
         return
@@ -133,7 +134,7 @@ def _run(plan: Plan, workers: OpenWorkers) -> Generator[dict[Task, Row]]:
 
 
 def _batches(passes: Sequence[Pass], workloads: Mapping[str, Workload], batch_ms: float) -> list[list[Pass]]:
-    """Passes over one workload that follow one another, together about as long as asked, but not more than MOST."""
+    """Consecutive passes over one workload, about `batch_ms` long together, but not more than MOST."""
     batches: list[list[Pass]] = []
     spent_ms = batch_ms
     for one in passes:
@@ -147,9 +148,9 @@ def _batches(passes: Sequence[Pass], workloads: Mapping[str, Workload], batch_ms
 
 
 class _Rows:
-    """Puts the results of passes together until a task has all that its row needs.
+    """Combines the results of passes until a task has all that its row needs.
 
-    A source is what the numbers of a row come from: a count, or a replay timed on a machine.
+    A source is where the numbers of a row come from: a count, or a replay timed on a machine.
     """
 
     def __init__(self, plan: Plan) -> None:

@@ -1,4 +1,4 @@
-"""What a planned sweep will take, from the sizes of its traces: an estimate, before anything runs."""
+"""The time and memory of a planned sweep, estimated from the sizes of its traces before anything runs."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.passes import Pass
 
 # Measured by tests/benchmarks/bench_sweep.py on one thread of a two-core virtual machine; policies and contracts differ
-# by a factor of 3 either way.
-ONE_PASS_NS = 40  # of a reference, for each policy, whatever the number of sizes
-WALK_NS = 35  # of a reference, for each size
-READ_NS = 25  # of a reference, for each reading in chunks
-PREDICTION_NS = 200  # of a reference, for each predictor
-TIMED_NS = 60  # of a reference, to record a replay
-MACHINE_NS = 2200  # of a routed call, for each machine, with the interval of its speed
+# by up to a factor of 3 in either direction.
+ONE_PASS_NS = 40  # per reference and policy, whatever the number of sizes
+WALK_NS = 35  # per reference and size
+READ_NS = 25  # per reference and reading in chunks
+PREDICTION_NS = 200  # per reference and predictor
+TIMED_NS = 60  # per reference, to record a replay
+MACHINE_NS = 2200  # per routed call and machine, with the interval of its speed
 PROGRAM_BYTES, CALL_BYTES, REFERENCE_BYTES = 250 << 20, 40, 24  # the trace with its pools
 RECORDED_CALL_BYTES = 400  # while one replay is timed
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """seconds: on so many threads, without what the first run compiles. memory_bytes: at the most."""
+    """seconds: on the given threads, without compilation in the first run. memory_bytes: an upper bound."""
 
     seconds: float
     threads: int
@@ -32,7 +32,7 @@ class Estimate:
 
 
 def estimate(passes: Sequence[Pass], workloads: Sequence[Workload], *, threads: int) -> Estimate:
-    """Right within a factor of about 3: what a reference costs depends on the policy, the contract and the machine."""
+    """Right within a factor of about 3: the cost of a reference depends on the policy, the contract and the machine."""
     of_id = {workload.content_id: workload for workload in workloads}
     predicted: set[tuple[str, object]] = set()
     total_ns, recorded_bytes = 0.0, 0
@@ -53,7 +53,7 @@ def estimate(passes: Sequence[Pass], workloads: Sequence[Workload], *, threads: 
 
 
 def pass_ns(one: Pass, workload: Workload) -> float:
-    """What a pass takes on one thread, less what predictors take once for all passes."""
+    """The time of a pass on one thread, without predictors, which run once for all passes."""
     trace, work = workload.trace, one.work
     if isinstance(work, CountPass):
         pools = len(trace.layers) if work.setups[0].scope == "layer" else 1

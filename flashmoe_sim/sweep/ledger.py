@@ -1,7 +1,7 @@
-"""The ledger of a folder of results: every row, kept as soon as it is known.
+"""The ledger of a folder of results: every row, stored as soon as it is known.
 
-A file of lines that are only appended, each a JSON object with the checksum of its row. It is faster than SQLite, one
-file that any tool reads, and needs no shared memory, which network folders lack; docs/guides/sweeps.md has the numbers.
+An append-only file of lines, each a JSON object with the checksum of its row. It is faster than SQLite, is one file
+that any tool can read, and needs no shared memory, which network folders lack; docs/guides/sweeps.md has the numbers.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from flashmoe_sim.sweep.task import SEMANTICS, Task
 FILE = "ledger.ndjson"
 COLUMNS = [column.name for column in RESULT_COLUMNS]
 HEADER = {"ledger": 1, "semantics": SEMANTICS, "columns": COLUMNS}
-NAMES = ("trace", "trace_id", "model", "policy", "machine")  # two rows that differ in these only are of one task
+NAMES = ("trace", "trace_id", "model", "policy", "machine")  # rows that differ only in these belong to one task
 NUMBERS = [column.name for column in (*COUNTS, *TIMING) if column.name not in {"machine", "execution"}]
 START = b'{"crc":"'
-UNKNOWN = {"model", "bank_slots", "bank_bytes"}  # without a model, or of the other kinds of banks
+UNKNOWN = {"model", "bank_slots", "bank_bytes"}  # without a model, or for other kinds of banks
 ALWAYS = {column.name for column in IDENTITY if column.name not in UNKNOWN} | {
     column.name for column in COUNTS if column.dtype == "int" and column.unit not in {"bytes", "reads"}
 }
@@ -43,9 +43,9 @@ Row = dict[str, Any]
 class Ledger:
     """The rows of a folder, and the file that they are appended to. Several processes may share it.
 
-    notes: what was repaired. Close it with `close`, or as a context.
-    Raises BadInput for a ledger that cannot be read, or is of another version; SimError for one with two rows of the
-    same id and other numbers, and if rows cannot be written.
+    notes: what was repaired. Close it with `close`, or use it as a context.
+    Raises BadInput for a ledger that cannot be read, or is of another version; SimError if two rows have the same id
+    but different numbers, and if rows cannot be written.
     """
 
     def __init__(self, folder: Path, *, force: bool = False) -> None:
@@ -85,7 +85,7 @@ class Ledger:
         return row | names
 
     def rows(self, first: Sequence[Row] = ()) -> list[Row]:
-        """All rows, those without an id included that are among `first`; `first` stand first, the others sorted."""
+        """All rows: `first` in order, including rows without an id, then the others, sorted."""
         ahead = {_key(row) for row in first}
         return [*first, *sorted((row for key, row in self._rows.items() if key not in ahead), key=_place)]
 
@@ -103,9 +103,9 @@ class Ledger:
                 _flock(self._file, fcntl.LOCK_SH)
 
     def refresh(self) -> bool:
-        """Take the rows that other processes added; whether there were any.
+        """Read the rows that other processes added; return whether there were any.
 
-        It also gives back the lock if an interruption came while it was taken.
+        It also releases the lock if an interruption came while it was being taken.
         """
         before = len(self)
         if self._file >= 0:
@@ -114,7 +114,7 @@ class Ledger:
         return len(self) > before
 
     def append(self, rows: Sequence[Row]) -> None:
-        """Keep rows that are not kept yet, but for those without an id; they survive the end of this process."""
+        """Store new rows, except rows without an id; they survive the end of this process."""
         wanted = {_key(row): row for row in rows if row["id"] is not None}
         if all(key in self._rows and not self._wrong(row, "") for key, row in wanted.items()):
             return
@@ -132,7 +132,7 @@ class Ledger:
                 raise SimError(wrong[0])
 
     def close(self) -> None:
-        """Put all of it on the disk, and let go of it."""
+        """Flush everything to the disk, and release the file."""
         try:
             if self._file >= 0:
                 os.fsync(self._file)
@@ -153,7 +153,7 @@ class Ledger:
     def _open(self) -> None:
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         self._folder = os.open(self.folder, os.O_RDONLY)
-        # held for as long as it is open: nobody empties it meanwhile
+        # held while it is open: nobody empties it meanwhile
         if not _flock(self._file, (fcntl.LOCK_EX if self.force else fcntl.LOCK_SH) | fcntl.LOCK_NB):
             self._let_go()
             what = "another sweep is writing to it" if self.force else "another sweep starts it again"
@@ -161,7 +161,7 @@ class Ledger:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Nobody else reads or writes; a lock of the folder, since that of the file says that it is in use."""
+        """Within it nobody else reads or writes; it locks the folder, since the file's lock means that it is in use."""
         _flock(self._folder, fcntl.LOCK_EX)
         try:
             yield
@@ -179,13 +179,13 @@ class Ledger:
             raise kind(f"{self.path}: {error.strerror or error}; {advice}") from None
 
     def _read(self) -> None:
-        """Take what was added since the last time, drop the torn end that a killed process left, write a new header."""
+        """Read what was added since the last time, drop the torn end that a killed process left, write a new header."""
         size_bytes = os.fstat(self._file).st_size
         if size_bytes < self._end:
             raise SimError(f"{self.path}: was cut short by another program; run the same command again")
         if not self._end:
             start = os.pread(self._file, len(START), 0)
-            if start != START[: len(start)]:  # known before a file of any size is read
+            if start != START[: len(start)]:  # known before the file is read, however large
                 self._check_header(None)
         added = b""
         while part := os.pread(self._file, size_bytes - self._end - len(added), self._end + len(added)):
@@ -231,7 +231,7 @@ class Ledger:
         self._by_id.setdefault(row["id"], (row, where))
 
     def _wrong(self, row: Row, where: str) -> str:
-        """What is wrong with a row whose id the ledger has with other numbers; nothing for any other."""
+        """What is wrong with a row whose id the ledger has with other numbers; empty for any other row."""
         if row["id"] not in self._by_id:
             return ""
         known, known_where = self._by_id[row["id"]]
@@ -245,7 +245,7 @@ class Ledger:
         return ""
 
     def _write(self, data: bytes) -> int:
-        """All of it, or nothing; how many bytes that is."""
+        """Write all of it or nothing; return the number of bytes."""
         written = 0
         try:
             while written < len(data):
@@ -261,7 +261,7 @@ def _key(row: Row) -> tuple[Any, ...]:
 
 
 def _is_row(found: Any) -> bool:
-    """Whether a line holds what a table can take for every column, and nothing is missing that every row has."""
+    """Whether a line has valid values for every column, and lacks nothing that every row has."""
     return (
         isinstance(found, list)
         and len(found) == len(COLUMNS)
@@ -285,7 +285,7 @@ def _place(row: Row) -> list[tuple[bool, Any]]:
 
 
 def _flock(descriptor: int, how: int) -> bool:
-    """Whether nobody else has the lock; a file system without locks has only the checksums against two writers."""
+    """Lock if possible; return whether nobody else has the lock. Without file locks, only checksums help."""
     try:
         fcntl.flock(descriptor, how)
     except BlockingIOError:
@@ -296,12 +296,12 @@ def _flock(descriptor: int, how: int) -> bool:
 
 
 def _line(value: Any) -> bytes:
-    text = json.dumps(value, separators=(",", ":")).encode()  # floats come back bit for bit, infinite ones too
+    text = json.dumps(value, separators=(",", ":")).encode()  # floats are restored bit for bit, infinite ones too
     return b'{"crc":"%08x","row":%s}\n' % (zlib.crc32(text), text)
 
 
 def _checked(line: bytes) -> Any:
-    """What a line holds, or None if it is not what was written."""
+    """The content of a line, or None if it is not what was written."""
     text = line[LEAD:-2]
     if line != b'{"crc":"%08x","row":%s}\n' % (zlib.crc32(text), text):
         return None

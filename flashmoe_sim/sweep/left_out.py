@@ -1,4 +1,4 @@
-"""What was asked for and has no row."""
+"""What was requested but has no row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMED = 3
 class LeftOut(NamedTuple):
     """One setup without a row, and why.
 
-    trace, bank: None for a policy and predictor that `all` names and that cannot be together under the contract.
+    trace, bank: None for a policy and predictor included by `all` that cannot be combined under the contract.
     """
 
     trace: str | None
@@ -32,7 +32,7 @@ class LeftOut(NamedTuple):
 
 
 def reasons(left_out: Sequence[LeftOut]) -> list[str]:
-    """One line for each kind: what is left out, and the reason of the first."""
+    """One line per kind: what is left out, and the reason for the first."""
     return [*_combinations([one for one in left_out if one.bank is None]), *_banks(left_out)]
 
 

@@ -1,4 +1,4 @@
-"""Sweeps over traces that are read in chunks: one reading of a trace serves all of its setups."""
+"""Sweeps over traces that are read in chunks: one pass over a trace serves all of its setups."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from flashmoe_sim.trace.long_content import Content, ReadHead, unchanged
 def read_head(trace: LongTrace, geometry: ModelGeometry | None = None) -> Workload:
     """Read a long trace once, for a workload without calls whose tasks have the ids of the whole trace.
 
-    Raises BadInput as `prepare` does, for any call of it.
+    Raises BadInput whenever `prepare` does, for any call in it.
     """
     content = Content(trace)
     for _ in each_chunk(content.trace, fit_head(trace.head, geometry)):
@@ -47,9 +47,9 @@ def read_head(trace: LongTrace, geometry: ModelGeometry | None = None) -> Worklo
 class LongPlan:
     """What a sweep in chunks will do.
 
-    tasks: those whose banks fit, as far as the head of a trace says. known: their rows that the ledger has. missing:
-    the others. replays: what is replayed in a reading of each trace, the optimum of each bank included.
-    Raises BadInput if no task fits; `left_out` takes what does not.
+    tasks: the ones whose banks fit, as far as the head of a trace shows. known: their rows in the ledger. missing: the
+    others. replays: what is replayed while each trace is read, including the optimum of each bank.
+    Raises BadInput if no task fits; `left_out` receives the tasks that do not.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ def sweep_in_chunks(
     ledger: Ledger | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Row]:
-    """The rows that `collect.sweep` gives for whole traces, from traces that are read in chunks, one after another.
+    """The rows that `collect.sweep` returns for whole traces, from traces that are read in chunks, one after another.
 
-    longs: what `read_head` gives for each trace, and the trace. threads: how many setups are replayed at once.
-    left_out: takes the setups that do not fit a trace; some of them only its reading shows.
-    progress: called with the calls that were read, of one reading and the next, and with all that are to be read.
+    longs: the result of `read_head` for each trace, and the trace. threads: how many setups are replayed at once.
+    left_out: receives the setups that do not fit a trace; some show only while it is read.
+    progress: called with the calls read so far, in all readings, and with the total.
     Raises BadInput if no setup fits any trace, and for a trace that changed since `read_head`.
     """
     plan = LongPlan([*longs], setups, ledger, left_out)
@@ -134,7 +134,7 @@ def sweep_in_chunks(
 
 
 def estimate_in_chunks(plan: LongPlan, *, threads: int) -> Estimate:
-    """As `estimate.estimate`, for a sweep in chunks."""
+    """Like `estimate.estimate`, for a sweep in chunks."""
     total_ns, longest = 0.0, 0
     for workload, some in plan.replays.items():
         head = _head(workload)

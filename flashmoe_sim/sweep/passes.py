@@ -1,4 +1,4 @@
-"""From tasks to passes: what one worker does at once, as values that can be sent to it."""
+"""From tasks to passes: units of work for one worker, as values that can be sent to it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Refused = dict[tuple[str, Setup], BadInput]  # by the workload's content id
 
 @dataclass(frozen=True)
 class OnMachines:
-    """One setup under some conditions, and the machines that its one replay is timed on."""
+    """One setup under some conditions, and the machines on which its one replay is timed."""
 
     setup: Setup
     conditions: Conditions
@@ -38,7 +38,7 @@ class TimedPass:
     asked: tuple[OnMachines, ...]
 
     def run(self, workload: Workload) -> list[tuple[Counts, list[dict[str, Any]]]]:
-        """What each setup counts, and its columns of schema.TIMING on each of its machines."""
+        """The counts of each setup, and its columns of schema.TIMING on each of its machines."""
         return [_timed(workload, one) for one in self.asked]
 
 
@@ -51,14 +51,14 @@ class Pass:
 
 
 def run_passes(passes: Sequence[Pass], workload: Workload) -> list[list[Any]]:
-    """What a worker is asked to do: `run_pass` for each of some passes over the workload that was brought to it."""
+    """A worker's job: `run_pass` for each of these passes over the workload that was sent to it."""
     return [run_pass(one, workload) for one in passes]
 
 
 def run_pass(one: Pass, workload: Workload) -> list[Any]:
-    """The counts of each setup of a CountPass, in their order, or what a TimedPass gives for each.
+    """The counts of each setup of a CountPass, in order, or the result of a TimedPass for each.
 
-    Raises SimError if that is not the workload of the pass.
+    Raises SimError if it is not the pass's workload.
     """
     if workload.content_id != one.workload_id:
         raise SimError(f"a worker holds {workload!r} with content {workload.content_id}, not {one.workload_id}")
@@ -71,8 +71,8 @@ def run_pass(one: Pass, workload: Workload) -> list[Any]:
 def plan_passes(tasks: Sequence[Task], *, refused: Refused | None = None) -> list[Pass]:
     """Passes that together count and time every task, and count the optimum in its bank.
 
-    Tasks that differ in their machines only share one replay; sizes of one policy share passes.
-    refused: takes the setups whose banks do not fit their workload, and why; no pass is for them.
+    Tasks that differ only in their machines share one replay; sizes of one policy share passes.
+    refused: receives the setups whose banks do not fit their workload, and why; they get no pass.
     Raises BadInput for a setup that does not fit, without `refused`.
     """
     of_workload: dict[str, list[Task]] = {}

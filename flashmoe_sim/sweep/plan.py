@@ -1,4 +1,4 @@
-"""From what a person asks for, in the words of the command line or as objects, to setups and workloads."""
+"""From the user's arguments, as words of the command line or objects, to setups and workloads."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ ALL = "all"
 
 
 def plan(question: Question) -> tuple[Setup, Callable[[ModelGeometry | None], Conditions]]:
-    """The setup of one replay, and its conditions once the model is known, which says what the context takes.
+    """The setup of one replay, and its conditions once the model is known, from which the context's size follows.
 
-    Raises BadInput for words that mean nothing, for a combination that cannot be, and for conditions without a machine.
+    Raises BadInput for unknown words, for an impossible combination, and for conditions without a machine.
     """
     setup = plan_setup(**_of(question, SIZED))
     return setup, partial(_conditions(question, setup), setup)
@@ -47,13 +47,13 @@ def plan(question: Question) -> tuple[Setup, Callable[[ModelGeometry | None], Co
 def plan_sweep(
     question: Question, *, bank_step: str = "auto", in_chunks: bool = False, left_out: list[LeftOut] | None = None
 ) -> tuple[list[Setup], Callable[[Setup, ModelGeometry | None], Conditions]]:
-    """The setups of a sweep, as `plan_setups` has them, and the conditions of each with a model."""
+    """The setups of a sweep, from `plan_setups`, and the conditions of each with a model."""
     setups = plan_setups(**_of(question, SIZED), bank_step=bank_step, in_chunks=in_chunks, left_out=left_out)
     return setups, _conditions(question, *setups[:1])
 
 
 def _conditions(question: Question, *setups: Setup) -> Callable[[Setup, ModelGeometry | None], Conditions]:
-    """Words are checked with some setups at once, before any trace is read."""
+    """Resolve the words on conditions; some setups check them at once, before any trace is read."""
     asked = _of(question, CONDITIONS)
     given = ", ".join(f"--{name.replace('_', '-')}" for name, value in asked.items() if value not in (None, False))
     if given and not question.machine:
@@ -79,7 +79,7 @@ def plan_setup(
 ) -> Setup:
     """One setup from words or objects.
 
-    Raises BadInput for words that mean nothing and for a combination that cannot be.
+    Raises BadInput for unknown words and for an impossible combination.
     """
     return Setup(parse_bank(str(bank)), _policy(policy), contract, _predictor(prefetch), cast(Scope, scope), io_split)
 
@@ -96,12 +96,12 @@ def plan_conditions(
     direct_io: bool = False,
     hot: bool = False,
 ) -> Conditions:
-    """How a setup runs on a machine: by default under the execution model of the systems that have its policy.
+    """How a setup runs on a machine: by default under the execution model of the systems with its policy.
 
-    dense, kv: sizes with their unit (`2GiB`), or bytes. context: tokens, which take what the model gives unless kv is
+    dense, kv: sizes with their unit (`2GiB`), or bytes. context: tokens, whose bytes follow from the model unless kv is
     given.
-    Raises BadInput for an execution model that there is not, for what is no size, and for a context of a model that
-    does not tell what it takes.
+    Raises BadInput for an unknown execution model, for an invalid size, and for a context if the model does not record
+    what it takes.
     """
     return Conditions(
         execution=default_execution(setup) if execution is None else parse_execution(execution),
@@ -126,13 +126,13 @@ def plan_setups(
 ) -> list[Setup]:
     """A setup for every bank, policy and predictor, in that order: `16..256` and `lru,min`, or lists.
 
-    policy, prefetch: `all`, alone or among others, means those that can be under the contract, and one with the other.
-        `min` with bypass is the ceiling of the banks: if the contract is `runtime` or `protected`, it is counted
-        under `atomic`, without a predictor.
-    in_chunks: what needs the whole trace cannot be.
-    left_out: takes what of `all` cannot be, and why.
-    Raises BadInput for words that mean nothing, for a combination that cannot be, unless `all` named a part of it, and
-    if none of `all` can.
+    policy, prefetch: `all`, alone or among others, means all that are possible under the contract and with each other.
+        `min` with bypass is the ceiling of the banks: if the contract is `runtime` or `protected`, it is counted under
+        `atomic`, without a predictor.
+    in_chunks: nothing that needs the whole trace is possible.
+    left_out: receives the impossible parts of `all`, and why.
+    Raises BadInput for unknown words, for an impossible combination unless it comes from `all`, and if nothing in `all`
+    is possible.
     """
     banks = parse_banks(bank if isinstance(bank, str) else ",".join(map(str, _each(bank))), step=bank_step)
     chosen = _named(policy, POLICIES, _policy)
@@ -175,9 +175,9 @@ def _is_ceiling(rule: Policy, contract: str) -> bool:
 
 
 def plan_predictors(prefetch: OnePredictor | Iterable[OnePredictor]) -> list[Prefetcher]:
-    """The predictors that are meant, each once: `eam,hot:width=4`, `all,mine:Guess`, an object, or a list.
+    """The named predictors, each once: `eam,hot:width=4`, `all,mine:Guess`, an object, or a list.
 
-    Raises BadInput for words that mean nothing, and for none at all.
+    Raises BadInput for unknown words, and if there are none.
     """
     chosen = list(_named(prefetch, PREFETCHERS, _predictor))
     if not chosen:
@@ -188,10 +188,10 @@ def plan_predictors(prefetch: OnePredictor | Iterable[OnePredictor]) -> list[Pre
 def plan_workloads(
     loaded: Sequence[Workload], sources: Sequence[Any], *, top_ks: str | int | Iterable[int] | None = None
 ) -> list[Workload]:
-    """The workloads of a sweep, each with a name of its own, and cut to each of `top_ks` experts per token.
+    """The workloads of a sweep, each with its own name, and cut to each of `top_ks` experts per token.
 
-    sources: what each was read from: a file or a name from the catalogue; anything else for a trace made in memory.
-    Raises BadInput as `cut_to_top_ks` does.
+    sources: where each was read from: a file or a name from the catalogue; anything else for a trace made in memory.
+    Raises BadInput whenever `cut_to_top_ks` does.
     """
     parts = [cut_to_top_ks(workload, top_ks) for workload in _named_apart(loaded, sources)]
     return _named_apart(
@@ -203,8 +203,8 @@ def plan_workloads(
 def _named_apart(workloads: Sequence[Workload], sources: Sequence[Any]) -> list[Workload]:
     """The workloads, each with its own name.
 
-    A name that several files share becomes the file's; the folders go before it if they share that too, or a number
-    after it.
+    If several files share a name, the file names are used; if these are shared too, they get the folders as prefixes,
+    or a number as suffix.
     """
     names = [workload.trace.name for workload in workloads]
     found = [
@@ -234,7 +234,7 @@ def _named_apart(workloads: Sequence[Workload], sources: Sequence[Any]) -> list[
 
 
 def _shared(names: Sequence[str], files: Sequence[Path]) -> list[int]:
-    """The places of names that several files have."""
+    """The places of names that several files share."""
     having: dict[str, set[Path]] = {}
     for name, file in zip(names, files, strict=True):
         having.setdefault(name, set()).add(file)
@@ -242,9 +242,9 @@ def _shared(names: Sequence[str], files: Sequence[Path]) -> list[int]:
 
 
 def cut_to_top_ks(workload: Workload, top_ks: str | int | Iterable[int] | None) -> list[Workload]:
-    """The workload cut to each of these experts per token (`4,8`), named after it; itself for None.
+    """The workload cut to each of these experts per token (`4,8`), named accordingly; unchanged for None.
 
-    Raises BadInput for what is no such number, and where the trace cannot be cut to it.
+    Raises BadInput for anything but such numbers, and if the trace cannot be cut to one.
     """
     if top_ks is None:
         return [workload]
@@ -256,7 +256,7 @@ def cut_to_top_ks(workload: Workload, top_ks: str | int | Iterable[int] | None) 
 
 
 def _named(given: Any, table: Iterable[str], parse: Callable[[Any], One]) -> dict[One, bool]:
-    """What words with commas, one object or several of either name, each once; and whether by more than `all`."""
+    """What words with commas, one object or several of either name, each once; and whether not just by `all`."""
     found: dict[One, bool] = {}
     for one in _each(given) if not isinstance(given, str) else (given,):
         for word in one.split(",") if isinstance(one, str) else (one,):

@@ -1,4 +1,4 @@
-"""From what a person asks of `sim predict`, in words or as objects, to predictions."""
+"""From the arguments of `sim predict`, as words or objects, to predictions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Unfit:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What was asked, and a prediction for each rate, or why there is none. notes: what a person should know."""
+    """The arguments, and a prediction for each rate, or why there is none. notes: what the user should know."""
 
     geometry: ModelGeometry
     machine: Machine
@@ -66,10 +66,10 @@ def predict_as_told(
     io_split: int = 4,
     **conditions: Unpack[AskedConditions],
 ) -> Predictions:
-    """Predict each hit rate, or each row of a table; conditions: what `plan_conditions` takes.
+    """Predict each hit rate, or each row of a table; conditions: the arguments of `plan_conditions`.
 
     A row of a table that does not fit the machine becomes Unfit, unless no row fits.
-    Raises BadInput if neither or both are given, or no model or machine, and for whatever is wrong with them.
+    Raises BadInput if neither or both are given, without a model or machine, and if any of them is invalid.
     """
     if (hit_rate is None) == (table is None):
         raise BadInput("predict: give either hit rates (--hit-rate 0.588,0.728) or a table (--table FILE)")

@@ -1,4 +1,4 @@
-"""One row of results: who it is, what was counted, and what was timed."""
+"""One row of results: its identity, its counts, and its timing."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def seconds(task: Task, timed: Timed | None) -> dict[str, Any]:
 def result_row(
     task: Task, counts: Counts, *, best: Counts | None, timing: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """All columns of schema.RESULT_COLUMNS, in their order; None where not known.
+    """All columns of schema.RESULT_COLUMNS, in their order; None if unknown.
 
-    best: what the optimum counts in the same bank. timing: the columns that `seconds` gives.
+    best: the counts of the optimum in the same bank. timing: the columns that `seconds` returns.
     """
     return row_of(task, counts.total() | (timing or {}), best=None if best is None else best.total())
 
 
 def row_of(task: Task, known: dict[str, Any], *, best: dict[str, Any] | None) -> dict[str, Any]:
-    """`result_row` from what `Counts.total` and `seconds` give together."""
+    """`result_row` from the combined results of `Counts.total` and `seconds`."""
     row = task.identity() | known
     if best is not None:
         row |= {"best_hit_rate": best["hit_rate"], "best_bytes_per_token": best["bytes_per_token"]}

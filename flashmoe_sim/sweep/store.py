@@ -25,7 +25,7 @@ OF_FILES = (".csv", ".htm", ".html", ".jpg", ".json", ".parquet", ".pdf", ".png"
 def check_folder(folder: Path, *, force: bool) -> None:
     """Refuse a folder that cannot be written to, is named like a file, or has results but no ledger, unless `force`.
 
-    What a sweep that was killed left in it is put in order first.
+    What a killed sweep left in it is cleaned up first.
     """
     if folder.suffix.lower() in OF_FILES and not folder.is_dir():
         raise BadInput(
@@ -54,13 +54,13 @@ def write_results(
     force: bool = False,
     draw: Callable[[Sequence[dict[str, Any]], Path], None],
 ) -> None:
-    """Write all three files, or leave the folder as it was: they are made in a temporary folder and then moved.
+    """Write all three files, or leave the folder unchanged: they are written to a temporary folder and then moved.
 
-    A process that is killed between two moves leaves some of the files away, never files of two sweeps side by side;
-    the next sweep into the folder moves the rest.
-    Raises BadInput if they cannot be written, such as on a full disk, and without force for results that another
-    process wrote in the meantime; SimError if only the picture cannot be drawn, when the others are written and no
-    older picture is left.
+    If a process is killed between two moves, some files are missing, but files of two sweeps are never mixed; the next
+    sweep into the folder moves the rest.
+    Raises BadInput if they cannot be written, for example on a full disk, and, without force, for results that another
+    process wrote in the meantime; SimError if only the picture cannot be drawn: the others are then written, and an
+    older picture is removed.
     """
     table = frame(rows)
     made = [place for place in (folder, *folder.parents) if not place.exists()]
@@ -70,7 +70,7 @@ def write_results(
             new, old = Path(scratch, "new"), Path(scratch, "old")
             new.mkdir()
             old.mkdir()
-            # through memory, since polars reports a full disk as errors of many kinds
+            # through memory, since polars reports a full disk with errors of many kinds
             for name, write in (("results.parquet", table.write_parquet), ("results.csv", table.write_csv)):
                 buffer = io.BytesIO()
                 write(buffer)
@@ -98,19 +98,19 @@ def write_results(
 
 
 def _drawn(draw: Callable[[Sequence[dict[str, Any]], Path], None], rows: Any, path: Path) -> Exception | None:
-    """Draw the picture; what went wrong with it, if not the disk."""
+    """Draw the picture; return what went wrong with it, unless it was the disk."""
     try:
         draw(rows, path)
     except OSError:
         raise
-    except Exception as error:  # whatever matplotlib cannot draw costs no results
+    except Exception as error:  # if matplotlib fails to draw, no results are lost
         path.unlink(missing_ok=True)
         return error
     return None
 
 
 def _move_in(new: Path, folder: Path, old: Path) -> None:
-    """Move all files from `new` to `folder`, and what they replace to `old` first; all back if one cannot be moved."""
+    """Move all files from `new` to `folder`, and first what they replace to `old`; undo all if one cannot be moved."""
     ready = new.rename(new.with_name(READY))
     try:
         for name in FILES:
@@ -129,7 +129,7 @@ def _move_in(new: Path, folder: Path, old: Path) -> None:
 
 
 def _finish_killed(folder: Path) -> None:
-    """Move in what a killed sweep had ready, and remove what it had not."""
+    """Move in what a killed sweep had finished, and remove the rest."""
     if not folder.is_dir():
         return
     with _locked(folder, wait=False) as is_ours:
@@ -147,7 +147,7 @@ def _finish_killed(folder: Path) -> None:
 
 @contextmanager
 def _locked(folder: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Hold the lock of a folder of results, if it can be had."""
+    """Hold the lock of a folder of results, if possible."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         yield lock(descriptor, wait=wait)

@@ -1,4 +1,4 @@
-"""One row over several traces: means, ranges, and in how many a setup is first."""
+"""One row over several traces: means, ranges, and the number of traces on which a setup is first."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Row = Mapping[str, Any]
 
 
 def over_traces(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The rows of schema.OF_SEVERAL_TRACES, in the order in which each setup and machine first comes.
+    """The rows of schema.OF_SEVERAL_TRACES, in the order in which each setup and machine first occurs.
 
-    rows: schema.RESULT_COLUMNS, in which each trace has a name of its own.
+    rows: schema.RESULT_COLUMNS, in which each trace has its own name.
     """
     alike: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -44,7 +44,7 @@ def over_traces(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def foresees(row: Row) -> bool:
-    """Whether the policy or the predictor knows the future; a policy with a profile of its own does not."""
+    """Whether the policy or the predictor knows the future; a policy with a separate profile does not."""
     policy, predictor = (row[name].split(":")[0] for name in ("policy", "prefetch"))
     knows = policy in POLICIES and POLICIES[policy].hindsight and "profile=" not in row["policy"]
     return knows or (predictor in PREFETCHERS and PREFETCHERS[predictor].hindsight)

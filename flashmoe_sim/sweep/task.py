@@ -1,4 +1,4 @@
-"""A task: one row to be computed, and its id, the hash of everything that decides what is in it."""
+"""A task: one row to be computed, and its id, the hash of everything that determines the row."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel
 
-# What the program computes. Raise it by one with every change of a result that some input had before, whether a fix, a
-# new rule or a new default; leave it for speed, wording, and for policies, columns and inputs that are new.
+# The version of the program's results. Raise it by one with every change of an existing result, whether by a fix, a new
+# rule or a new default; leave it for speed, wording, and new policies, columns and inputs.
 SEMANTICS = 3
 
-# What a person reads, and no result depends on.
+# Texts for people, on which no result depends.
 WORDS: dict[type, tuple[str, ...]] = {
-    Setup: ("policy", "prefetch"),  # described apart, with their code
+    Setup: ("policy", "prefetch"),  # described separately, with their code
     Conditions: ("execution",),
     # the context is in Conditions, in bytes
     ModelGeometry: ("name", "source", "arch", "quant", "notes", "attention", "gguf"),
@@ -38,7 +38,7 @@ WORDS: dict[type, tuple[str, ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One setup on a workload, and its seconds on a machine under some conditions; counts alone without a machine."""
+    """One setup on a workload, and its seconds on a machine under some conditions; only counts without a machine."""
 
     workload: Workload
     setup: Setup
@@ -49,9 +49,9 @@ class Task:
     def strong_id(self) -> str | None:
         """The id of the row, known before it is computed; equal ids mean equal results.
 
-        It covers contents, not files or names: the trace, the model, the profile that a policy read, the code of a
-        policy or predictor of the user's, which may read all of a trace. Dense bytes count only for seconds. None if
-        that code refers to something without known content, such as an open file.
+        It covers contents, not files or names: the trace, the model, the profile that a policy read, and the code of a
+        user's own policy or predictor, which may read all of a trace. Dense bytes count only for seconds. None if that
+        code refers to something without known content, such as an open file.
         """
         return _id_of(self.workload, self.setup, self.machine, self.conditions)
 
@@ -79,7 +79,7 @@ _MODEL_IDS: WeakKeyDictionary[Workload, dict[bool, str]] = WeakKeyDictionary()
 
 
 def _model_id(workload: Workload, *, timed: bool) -> str | None:
-    """The hash of the model's numbers, worked out once for all tasks of a workload."""
+    """The hash of the model's numbers, computed once for all tasks of a workload."""
     if workload.geometry is None:
         return None
     known = _MODEL_IDS.setdefault(workload, {})
@@ -114,7 +114,7 @@ def _id_of(workload: Workload, setup: Setup, machine: Machine | None, conditions
 
 
 def _chosen(chosen: Policy | Prefetcher | ExecutionModel, read: dict[str, Any]) -> dict[str, Any]:
-    """Parameters, with what was read from a file in place of its path, and the user's code."""
+    """Parameters, with a file's content in place of its path, and the user's code."""
     parameters = {item.name: getattr(chosen, item.name) for item in fields(chosen)}
     ours = type(chosen).__module__.partition(".")[0] in OURS
     return {"name": chosen.name, "parameters": parameters | read, "code": None if ours else type(chosen)}

@@ -1,4 +1,4 @@
-"""Banks replayed along a trace that is being written: their counts up to now, and over the last tokens."""
+"""Banks replayed along a trace that is being written: their counts so far, and over the last tokens."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from flashmoe_sim.trace.chunk import Chunk, Last, part_of
 from flashmoe_sim.trace.follow import Follower
 from flashmoe_sim.trace.statistics import aliased_by_call
 
-MARKS = 16  # of a window, which is at most an eighth longer than asked for if no call has more tokens than that
-RATE_S = 10.0  # tokens per second are a mean over at least this long
+MARKS = 16  # per window, which is then at most 1/8 longer than requested, unless one call has more tokens
+RATE_S = 10.0  # tokens per second are averaged over at least this long
 
 
 class Row(NamedTuple):
-    """One setup. window: of the last tokens alone. reason: why there are no counts; else empty."""
+    """One setup. window: counts of only the last tokens. reason: why there are no counts; else empty."""
 
     setup: Setup
     whole: Counts | None
@@ -50,15 +50,15 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Seen:
-    """What is known of a trace at one moment.
+    """What is known about a trace at one moment.
 
     there: whether there is a file. event: what happened to it since the last look, or empty.
     head: what holds for all calls so far; None before the first.
     tokens_per_s: written lately; None before the second look.
-    window_tokens: the tokens that `window` of the rows is over.
-    overlap: how alike the window's requests and those of the window before it are: the share of them that goes to the
-        same experts of the same layers, 0 to 1; None while there are not two windows.
-    aliased: references that the runtime itself recorded in a slot of another expert; None without recorded slots.
+    window_tokens: the number of tokens in the rows' `window`.
+    overlap: the share of the window's requests that go to the same experts of the same layers as in the previous
+        window, 0 to 1; None until there are two windows.
+    aliased: references that the runtime itself recorded in another expert's slot; None without recorded slots.
     """
 
     there: bool
@@ -75,7 +75,7 @@ class Seen:
 
 
 class _Mark(NamedTuple):
-    """The counts at some call. asked: i64 [experts of all layers], requests for each."""
+    """The counts at one call. asked: i64 [experts of all layers], requests for each."""
 
     tokens: int
     counts: dict[Setup, Counts]
@@ -83,10 +83,10 @@ class _Mark(NamedTuple):
 
 
 class Watch:
-    """Replays what is written to a trace, whenever it is told to look.
+    """Replays what is written to a trace, at every `look`.
 
-    window_tokens: the least that the last counts are over.
-    Raises BadInput for a setup that cannot be replayed before the requests to come are known.
+    window_tokens: the minimum for the counts over the last tokens.
+    Raises BadInput for a setup that needs future requests.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Watch:
         if follower.beginnings != self._beginnings:  # a file without a call
             self._forget()
         if self._stale and self._head is not None:
-            # The sizes of what a replay keeps follow from all layers and experts: it begins again if there are more.
+            # The sizes of a replay's arrays follow from all layers and experts: it starts again if there are more.
             self._replay = _Replays(self._head, self._setups, self._geometry, self._window_tokens)
             for chunk in follower.again(self._head):
                 self._replay.add(chunk)
@@ -200,7 +200,7 @@ class _Replays:
                     self._banks[setup] = capacities(self.head, setup)
                 else:
                     self._states[setup] = begin(self.head, setup)
-            except BadInput as error:  # a bank that is no use for the experts seen so far
+            except BadInput as error:  # a bank that is larger than the experts seen so far
                 self._reasons[setup] = str(error)
         self._asked = np.zeros(sum(self.head.n_experts), np.int64)
         self._marks: deque[_Mark] = deque()
@@ -223,7 +223,7 @@ class _Replays:
             self._marks.popleft()
 
     def _parts(self, chunk: Chunk) -> Iterator[Chunk]:
-        """A chunk, its last two windows in pieces that are short enough to be marked."""
+        """A chunk, with its last two windows cut into pieces short enough to be marked."""
         if not chunk.calls:
             return
         of_first = np.where(chunk.layer == chunk.layers[0], chunk.n_tokens, 0)
@@ -261,16 +261,16 @@ class _Replays:
         return _Mark(self.tokens, counts, self._asked)
 
     def _window(self) -> tuple[_Mark, _Mark | None]:
-        """Where the last tokens begin, and where as many before them do; None if there are not as many."""
+        """Where the last tokens begin, and where equally many before them begin; None if there are too few."""
         first = self._at(self.tokens - self._window_tokens) or self._marks[0]
         return first, self._at(first.tokens - self._window_tokens)
 
     def _at(self, tokens: int) -> _Mark | None:
-        """The last mark with at most so many tokens."""
+        """The last mark with at most `tokens` tokens."""
         return next((mark for mark in reversed(self._marks) if mark.tokens <= tokens), None)
 
     def drift(self) -> tuple[int, float | None]:
-        """Tokens of the window, and the overlap of its requests with those of the one before."""
+        """Tokens of the window, and the overlap of its requests with the previous window's."""
         first, before = self._window()
         span = self.tokens - first.tokens
         if before is None:
@@ -279,7 +279,7 @@ class _Replays:
         return span, float(np.minimum(*shares).sum())
 
     def rows(self) -> list[Row]:
-        """Each setup, in the order they were given."""
+        """A row per setup, in the given order."""
         first, _ = self._window()
         rows = []
         for setup in self._setups:
@@ -290,6 +290,6 @@ class _Replays:
 
 
 def _in_one_pass(setup: Setup) -> bool:
-    """Whether the lists of `LruCurve` have the counts of a setup."""
+    """Whether `LruCurve` can count a setup."""
     plain = setup.contract == "protected" and setup.scope == "layer" and isinstance(setup.prefetch, NoPrefetch)
     return plain and setup.policy.textbook == "lru" and one_pass_policy(setup.policy, setup.contract)

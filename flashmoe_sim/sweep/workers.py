@@ -1,4 +1,4 @@
-"""Where passes run: the seam between a sweep and the threads of this machine, or many machines."""
+"""Where passes run: the interface between a sweep and this machine's threads, or many machines."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from flashmoe_sim.residency.workload import Workload
 
 
 class Lost(SimError):
-    """Where passes run is gone in the middle of a sweep; the rows that are known stay in its ledger."""
+    """The workers are gone in the middle of a sweep; the known rows stay in its ledger."""
 
 
 class Workers(NamedTuple):
     """An executor, and how a workload comes to its workers.
 
-    bring: called once for each workload; gives what `executor.submit` takes in its place, such as a handle that the
-    executor turns into the workload where a pass runs. Threads take the workload itself.
-    batch_ms: short passes are sent together until they take about so long; 0 sends each alone.
+    bring: called once for each workload; returns what to pass to `executor.submit` in its place, such as a handle that
+    the executor turns into the workload where a pass runs. Threads use the workload itself.
+    batch_ms: short passes are sent together until they take about this long; 0 sends each alone.
     """
 
     executor: Executor
@@ -34,7 +34,7 @@ OpenWorkers = Callable[[], AbstractContextManager[Workers]]
 
 
 def run_on(*, threads: int | None = None, cluster: str | None = None) -> OpenWorkers:
-    """Threads of this process, or the cluster at an address, as `cluster.cluster` takes it.
+    """Threads of this process, or the cluster at an address, see `on_cluster`.
 
     Raises BadInput for both, and for an address that cannot be used.
     """
@@ -50,7 +50,7 @@ def run_on(*, threads: int | None = None, cluster: str | None = None) -> OpenWor
 
 
 def in_threads(count: int | None = None) -> OpenWorkers:
-    """Threads of this process, as many as there are cores if not given; the kernels run side by side in them."""
+    """Threads of this process, by default as many as there are cores; kernels run in them in parallel."""
     return partial(_threads, count or os.cpu_count())
 
 

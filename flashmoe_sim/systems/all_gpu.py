@@ -14,7 +14,7 @@ from flashmoe_sim.timeline.models.resident import Resident
 
 @dataclass(frozen=True, kw_only=True)
 class AllGpu(System):
-    """All weights are in the memory of the GPU; nothing is missed."""
+    """All weights are in GPU memory; nothing is missed."""
 
     name: ClassVar[str] = "all-gpu"
     title: ClassVar[str] = "llama.cpp, all on the GPU"

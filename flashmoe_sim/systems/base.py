@@ -1,4 +1,4 @@
-"""What a system says of itself: where its experts are, what its settings become in a replay, memory and flags."""
+"""What a system declares: where its experts are, what its settings mean in a replay, its memory and flags."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.trace.routing import RoutingTrace
 
-HALF = "half"  # a profile of the first half of the trace, which is then judged on its second half
+HALF = "half"  # a profile of the trace's first half, to be judged on its second half
 LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
@@ -35,8 +35,8 @@ LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 102
 class Case:
     """A model on a machine.
 
-    kv_bytes: memory of the context. context: its tokens, for the flags; 0 if it was not given. kv_type: of its keys and
-    values, for the flags. buffers_bytes: what an engine of llama.cpp's kind takes to compute.
+    kv_bytes: memory of the context. context: its tokens, for the flags; 0 if not given. kv_type: of its keys and
+    values, for the flags. buffers_bytes: compute buffers of an engine like llama.cpp.
     """
 
     model: ModelGeometry
@@ -48,7 +48,7 @@ class Case:
 
     @cached_property
     def budget(self) -> MemoryBudget:
-        """The machine's memories, and what every engine of llama.cpp's kind takes of them beside routed experts."""
+        """The machine's memories, and what every engine like llama.cpp uses of them beside routed experts."""
         return MemoryBudget.of(
             self.machine, dense_bytes=self.dense_bytes, kv_bytes=self.kv_bytes, buffers_bytes=self.buffers_bytes
         )
@@ -59,12 +59,12 @@ class Case:
 
     @property
     def gguf(self) -> str:
-        """The model's file, or the word that stands for it."""
+        """The model's file, or a placeholder for it."""
         return self.model.gguf or "MODEL.gguf"
 
     @property
     def n_experts(self) -> int:
-        """Experts of a layer; the most of any."""
+        """The number of experts per layer; the largest if layers differ."""
         return max(layer.n_experts for layer in self.model.layers.values())
 
     @property
@@ -74,18 +74,18 @@ class Case:
 
     @property
     def gpu_bytes(self) -> int:
-        """Memory of the GPU that weights and caches can take; 0 without a GPU."""
+        """GPU memory available for weights and caches; 0 without a GPU."""
         return self.budget.gpu_bytes
 
     @property
     def ram_bytes(self) -> int:
-        """RAM beside what the system and other programs take; 0 where it is not known."""
+        """RAM beside what the system and other programs use; 0 if unknown."""
         return self.budget.usable_ram_bytes
 
 
 @dataclass(frozen=True)
 class Share:
-    """What a system keeps in a memory. where: `gpu`, `ram`, or `mapped` for what RAM may hold but need not."""
+    """What a system keeps in a memory. where: `gpu`, `ram`, or `mapped` for what RAM may but need not hold."""
 
     what: str
     where: str
@@ -94,10 +94,10 @@ class Share:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a system takes more or less time for than a machine's file says.
+    """An operation that takes a system more or less time than the machine's file says.
 
-    path: of a quantity of the machine, such as `cpu.weights_gb_s`. lo, value, hi: factors of it, or, if not `scales`,
-    what takes the place of an estimate.
+    path: of a quantity of the machine, such as `cpu.weights_gb_s`. lo, value, hi: factors of it, or, if not `scales`, a
+    replacement for an estimate.
     """
 
     path: str
@@ -120,9 +120,9 @@ PAGE_FAULTS = Cost(
 
 @dataclass(frozen=True)
 class Launch:
-    """How a system is started: its program and flags, and variables to set.
+    """How a system is started: its program, flags and environment variables.
 
-    sourced: a file that a shell reads first; empty if none. Words in capitals stand for files: `systems/files.py`.
+    sourced: a file that a shell reads first; empty if none. Words in capitals are placeholders: `systems/files.py`.
     """
 
     words: tuple[str, ...]
@@ -131,7 +131,7 @@ class Launch:
 
     @property
     def line(self) -> str:
-        """The command line as a shell takes it."""
+        """The command line, as written in a shell."""
         if self.sourced:
             return f". {shlex.quote(self.sourced)} && {replace(self, sourced='').line}"
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
@@ -142,7 +142,7 @@ class Launch:
 class Plan:
     """A system with its settings on a case: the replay, the order of events, the machine as the system uses it.
 
-    direct_io: whether it reads past the page cache.
+    direct_io: whether its reads bypass the page cache.
     """
 
     setup: Setup
@@ -158,19 +158,19 @@ class Plan:
 class System(ABC):
     """One program with one way to place, cache or stream routed experts. Its fields are its settings.
 
-    The first paragraph of a system's docstring is its entry in docs/reference/systems.md; its other lines say what
-    each setting means.
-    engine: the program. source: its repository and the commit that its flags are of, a colon, where its rule was read.
+    The first paragraph of a system's docstring is its entry in docs/reference/systems.md; its other lines explain each
+    setting.
+    engine: the program. source: its repository and the commit of its flags, a colon, and where its rule was read.
     keeps: what it keeps where. misses: where the other experts are computed or read from.
-    size: the setting that decides how much memory it takes, empty if it has none; its default is the system's own rule.
-    gpu: whether it needs a GPU of any kind. own_gpu: True if it needs one with a memory of its own, False if it needs
-        one that shares the RAM.
-    several_gpus: whether its rule holds on a machine with several GPUs, which count as one with the memory of all.
-    apis: what must program the GPU; empty if any or none does. archs: the models it is made for, as llama.cpp calls
-        them; empty for any. shape: layers and experts of the only model that it runs, or None.
-    costs: what it takes more or less time for than a machine's file says.
-    choices: other settings worth trying, each with its values; they change the speed and never the text.
-    prompt_choices: such settings that matter to prompts alone.
+    size: the setting that decides how much memory it uses, empty if it has none; its default is the system's own rule.
+    gpu: whether it needs a GPU of any kind. own_gpu: True if it needs a GPU with its own memory, False if it needs one
+        that shares the RAM.
+    several_gpus: whether its rule holds on a machine with several GPUs, which count as one with their total memory.
+    apis: the GPU interfaces that it supports; empty if any or none will do. archs: the models it is made for, by
+        llama.cpp's names; empty for any. shape: layers and experts of the only model that it runs, or None.
+    costs: operations that take it more or less time than the machine's file says.
+    choices: other settings worth trying, each with its values; they change the speed but never the text.
+    prompt_choices: choices that affect only prompts.
     """
 
     name: ClassVar[str]
@@ -192,37 +192,37 @@ class System(ABC):
 
     @property
     def spec(self) -> str:
-        """The name with the settings that differ from their defaults, as `--system` takes it."""
+        """The name with all settings that differ from their defaults, as written after `--system`."""
         return spec_of(self)
 
     @property
     def size_given(self) -> bool:
-        """Whether its size was chosen, or it has none to choose."""
+        """Whether its size is given, or it has none."""
         return all(getattr(self, item.name) != item.default for item in fields(self) if item.name == self.size)
 
     @property
     def unsized(self) -> Self:
-        """The system with its size left to be chosen, and its other settings as they are."""
+        """The system with its size still to be chosen, and its other settings unchanged."""
         default = {item.name: item.default for item in fields(self) if item.name == self.size}
         return replace(self, **default)
 
     @property
     def learns_first_half(self) -> bool:
-        """Whether it chooses experts by the first half of the trace that it is judged on."""
+        """Whether it chooses experts by the first half of the trace on which it is judged."""
         return getattr(self, "profile", "") == HALF
 
     @property
     def meaning(self) -> str:
-        """One sentence."""
+        """The system in one sentence."""
         return " ".join((getdoc(type(self)) or "").partition("\n\n")[0].split())
 
     @property
     def version(self) -> str:
-        """The version that its flags are of, such as ikawrakow/ik_llama.cpp 8337e4cd3."""
+        """The version of its flags, such as ikawrakow/ik_llama.cpp 8337e4cd3."""
         return re.split("[:,]", self.source)[0]
 
     def why_not(self, case: Case) -> str:
-        """Why the system cannot run there at all, or empty."""
+        """Why the system cannot run in this case at all, or empty."""
         machine, model = case.machine, case.model
         if self.gpu and machine.gpu is None:
             return "needs a GPU"
@@ -240,7 +240,7 @@ class System(ABC):
         return ""
 
     def sizes(self, case: Case) -> Sequence[int]:
-        """Values of the setting `size` worth trying, ascending; those that do not fit are refused when they are."""
+        """Values of the setting `size` worth trying, ascending; those that do not fit are refused when tried."""
         return ()
 
     def sized(self, case: Case) -> Self:
@@ -253,14 +253,14 @@ class System(ABC):
 
     @abstractmethod
     def memory(self, case: Case) -> tuple[Share, ...]:
-        """What it takes of each memory."""
+        """What it uses of each memory."""
 
     @abstractmethod
     def launch(self, case: Case) -> Launch:
-        """How it is started with these settings."""
+        """The command that starts it with these settings."""
 
     def files(self, workload: Workload) -> Mapping[str, bytes]:
-        """The files that `launch` names by words such as PROFILE.json, and the content of each, made of a workload."""
+        """The files that `launch` names by placeholders such as PROFILE.json, with contents made from a workload."""
         return {}
 
     def prepared(self, workload: Workload) -> Workload:
@@ -272,7 +272,7 @@ class System(ABC):
         return run_replay(workload, setup, record=True)
 
     def with_profile_of(self, trace: RoutingTrace, folder: Path) -> Self | None:
-        """The system with its profile made of another trace, in a file there; None if it makes none of a trace."""
+        """The system with a profile of another trace, in a file in `folder`; None if it uses no profile of a trace."""
         return None
 
     def adapted(self, machine: Machine) -> Machine:
@@ -289,7 +289,7 @@ class System(ABC):
         return machine
 
     def check(self, case: Case) -> None:
-        """Raise BadInput if the system cannot run there, or does not fit."""
+        """Raise BadInput if the system cannot run in this case, or does not fit."""
         if reason := self.why_not(case):
             raise BadInput(reason)
         shares = self.memory(case)
@@ -298,13 +298,13 @@ class System(ABC):
         if not own_memory(case.machine):
             ram += gpu
         rooms = [(gpu, case.gpu_bytes, "the GPU"), (ram, case.ram_bytes, "RAM")]
-        for taken, room, where in rooms if case.budget.ram_bytes is not None else []:  # a fitted machine's is not known
+        for taken, room, where in rooms if case.budget.ram_bytes is not None else []:  # unknown for a fitted machine
             if taken > room:
                 raise BadInput(f"takes {taken / GIB:.1f} GiB of {where}, which has {room / GIB:.1f} for it")
 
 
 def gpu_weights(case: Case) -> tuple[Share, ...]:
-    """What every engine of llama.cpp's kind keeps on the GPU: dense weights, context and compute buffers."""
+    """What every engine like llama.cpp keeps on the GPU: dense weights, context and compute buffers."""
     return (
         Share("dense weights", "gpu", case.dense_bytes),
         Share("context", "gpu", case.kv_bytes),
@@ -318,7 +318,7 @@ def gpu_left(case: Case) -> int:
 
 
 def slots_that_fit(case: Case, room: int, *, what: str = "slots on the GPU") -> int:
-    """The most slots of every layer that so many bytes hold; raises BadInput if it is none."""
+    """The most slots per layer that fit in `room` bytes; raises BadInput if none fit."""
     slots = min(room // case.slot_bytes, case.n_experts) if room > 0 else 0
     if slots < 1:
         raise no_room(what, room)
@@ -331,17 +331,17 @@ def ladder(least: int, most: int) -> list[int]:
 
 
 def llama_words(case: Case, *words: str, program: str = "llama-server") -> tuple[str, ...]:
-    """A command line of llama.cpp's kind with the model and, as far as they are known, the context and its type."""
+    """A command line like llama.cpp's, with the model and, as far as they are known, the context and its type."""
     return (program, "-m", case.gguf, *context_words(case), *words)
 
 
 def context_words(case: Case) -> tuple[str, ...]:
-    """The context and the type of its cache as llama.cpp takes them; nothing where its defaults do."""
+    """llama.cpp's flags for the context and the type of its cache; none if its defaults will do."""
     context = ("-c", str(case.context)) if case.context else ()
     kv_type = () if case.kv_type == DEFAULT_TYPE else ("-ctk", case.kv_type, "-ctv", case.kv_type)
     return (*context, *kv_type)
 
 
 def no_room(what: str, room: int) -> BadInput:
-    """The error where nothing of what a system keeps fits beside the rest."""
+    """The error if nothing that a system keeps fits beside the rest."""
     return BadInput(f"{max(room, 0) / GIB:.1f} GiB are left for {what}, too little")

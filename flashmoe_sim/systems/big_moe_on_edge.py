@@ -1,4 +1,4 @@
-"""BigMoeOnEdge: one list of experts in RAM, streamed past the page cache, computed on the CPU."""
+"""BigMoeOnEdge: one list of experts in RAM, streamed with direct I/O, computed on the CPU."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ FLOOR_MIB, LEAST_MIB = 1536, 1500
 
 @dataclass(frozen=True, kw_only=True)
 class BigMoeOnEdge(System):
-    """The CPU computes, and the experts used last of all layers together are in a RAM cache of so many bytes.
+    """The CPU computes, and a RAM cache of a given size holds the last used experts of all layers together.
 
-    A cache that is smaller than what one token uses in all layers, by a layer or more, hits nothing: the layer that is
-    needed next is the one whose experts are thrown out.
+    A cache that is a layer or more smaller than what one token uses in all layers hits nothing: it always evicts the
+    experts of the layer that is needed next.
 
-    cache_mib: size of the cache; 0: what RAM leaves beside 1536 MiB, dense weights and context, at least 1500. The
+    cache_mib: size of the cache; 0: the RAM left beside 1536 MiB, dense weights and context, at least 1500. The
         engine's own `auto` ignores dense weights, and so asks for more than there is.
-    top_k: experts of a token; 0: the model's.
+    top_k: experts per token; 0: the model's.
     """
 
     name: ClassVar[str] = "big-moe-on-edge"

@@ -1,4 +1,4 @@
-"""A trace for a model that none was recorded of: the bundled one whose model is most alike, in the model's shape."""
+"""A trace for a model without a recording: the bundled trace of the most similar model, in the model's shape."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.synth_like import alike
 
-# How far the logarithm of a trace's misses is from that of a trace made in its shape after another model's: standard
-# deviation over the pairs of bundled traces, an LRU bank with an eighth, a quarter and half of the experts.
+# How far the log misses of a trace are from those of a trace made in its shape from another model's trace: standard
+# deviation over the pairs of bundled traces, with LRU banks of an eighth, a quarter and half of the experts.
 MISSES_SD = 0.6
 TOKENS = 512
-# Traces of models with fewer layers are of small models, whose tokens return to the same experts more than those of
-# large ones. Published hit rates of Qwen3.5-35B-A3B and Kimi-K2.5 (data/published), 10 rows, lie 3 points on average
-# from those of a trace made after gpt-oss-120b, and 14 points from those of one made after the small prose-256.
+# Models with fewer layers are small models, whose tokens return to the same experts more than in large ones. Published
+# hit rates of Qwen3.5-35B-A3B and Kimi-K2.5 (data/published), 10 rows, differ by 3 points on average from a trace made
+# from gpt-oss-120b, and by 14 points from one made from the small prose-256.
 LEAST_LAYERS = 12
 
 
 def bundled(model: ModelGeometry) -> tuple[Workload, str] | None:
-    """The bundled trace of this very model, and the note that says so; None if there is none."""
+    """The bundled trace of this very model, and a note that says so; None if there is none."""
     own = next((name for name, entry in catalog().items() if entry.model == model.name.partition(":")[0]), None)
     if own is None:
         return None
@@ -32,9 +32,9 @@ def bundled(model: ModelGeometry) -> tuple[Workload, str] | None:
 
 
 def borrow(model: ModelGeometry) -> tuple[Workload, str]:
-    """A made trace of the model, and the note that says what it is made from.
+    """A synthetic trace of the model, and a note on what it was made from.
 
-    Experts are as popular, and return in the next token as often, as in the bundled trace of the nearest shape.
+    Experts are as popular, and recur in the next token as often, as in the bundled trace with the nearest shape.
     """
     source = nearest(model)
     shape = find_shape(model)
@@ -48,9 +48,9 @@ def borrow(model: ModelGeometry) -> tuple[Workload, str]:
 
 
 def nearest(model: ModelGeometry) -> RoutingTrace:
-    """The bundled trace of a large model whose experts and top-k are most alike the model's; of equal ones the longer.
+    """The bundled trace of a large model whose experts and top-k are most like the model's; among equals the longest.
 
-    Of a model of few layers, the small ones are alike, too.
+    For a model with few layers, small models count too.
     """
     experts = max(layer.n_experts for layer in model.layers.values())
 

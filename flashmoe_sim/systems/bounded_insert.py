@@ -1,4 +1,4 @@
-"""A cache on the GPU that takes in only a few experts at a time, beside the CPU."""
+"""A cache on the GPU that installs only a few experts at a time, beside the CPU."""
 
 from __future__ import annotations
 
@@ -34,13 +34,15 @@ from flashmoe_sim.systems.ways import HitsThenMisses
 
 @dataclass(frozen=True, kw_only=True)
 class BoundedInsert(System):
-    """Every layer has slots on the GPU for the experts used last, and takes in a few a token; the CPU computes misses.
+    """Every layer has slots on the GPU for the last used experts, and installs a few per token; the CPU computes
+    misses.
 
-    Only calls of one token use the slots; prompts take llama.cpp's ordinary way. Here the CPU computes misses after the
-    GPU's hits, as the scheduler runs one after the other. The engine uploads between two tokens, here the call waits.
+    Only calls of one token use the slots; prompts take llama.cpp's ordinary path. The CPU computes misses after the
+    GPU's hits, since the scheduler runs one after the other. The engine uploads between two tokens; here the call
+    waits.
 
-    slots: in each layer; 0: as many as the GPU has room for. The engine has no cache unless slots are given.
-    inserts: most experts that a layer takes in for a token.
+    slots: per layer; 0: as many as the GPU has room for. The engine has no cache unless slots are given.
+    inserts: the most experts that a layer installs per token.
     """
 
     name: ClassVar[str] = "bounded-insert"
@@ -73,7 +75,7 @@ class BoundedInsert(System):
         return Plan(setup, HitsThenMisses(), self.adapted(case.machine))
 
     def replay(self, workload: Workload, setup: Setup) -> Replay:
-        """Calls of several tokens are not looked up."""
+        """Replay without lookups for calls of several tokens."""
         return replay_in_parts(workload, setup, [np.flatnonzero(workload.trace.n_tokens <= 1)])
 
     def memory(self, case: Case) -> tuple[Share, ...]:

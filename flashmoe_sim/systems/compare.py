@@ -43,15 +43,16 @@ GROUPS = {
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """One system in a comparison; what is not known, or not there because it cannot run, is None.
+    """One system in a comparison; None for anything unknown, or missing because the system cannot run.
 
-    system: with the setting that was chosen. why_not: why it cannot run, or empty.
-    hit_rate: without a bank, that of the page cache.
-    gpu_bytes, ram_bytes: what it keeps in each, mapped files not counted. miss_bytes_per_token: bytes of the experts
-    that were not where they are computed; storage_bytes_per_token: of them, those read from storage.
-    page_cache_bytes: RAM that is left for the page cache; None if the RAM is not known.
-    aliased_share: references computed with another expert than the routed one; None unless the engine can alias slots.
-    ms_per_token: by GROUPS. hindsight: whether it chose its experts by the very trace that it is replayed on.
+    system: with the chosen setting. why_not: why it cannot run, or empty.
+    hit_rate: of the bank, or without a bank of the page cache.
+    gpu_bytes, ram_bytes: what it keeps in each, without mapped files. miss_bytes_per_token: bytes of the experts that
+    were not where they are computed; storage_bytes_per_token: the part of these read from storage.
+    page_cache_bytes: RAM left for the page cache; None if the RAM is unknown.
+    aliased_share: share of references computed with another expert than the routed one; None unless the engine can
+        alias slots.
+    ms_per_token: by GROUPS. hindsight: whether it chose its experts by the very trace on which it is replayed.
     """
 
     system: System
@@ -109,11 +110,11 @@ def compare(
     hit_rate: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Compared]:
-    """Each system on a case, the fastest first, then those that cannot run there.
+    """Each system on a case, the fastest first, then systems that cannot run.
 
-    A system is sized by its own rule; with `best`, it is the smallest of its sizes within 3 % of the fastest one.
-    workload: of the case's model; None if there is a hit rate, which then holds for every system that can miss.
-    borrowed: whether the trace is another model's, so that misses are uncertain by MISSES_SD.
+    A system is sized by its own rule; with `best`, it gets its smallest size within 3 % of the fastest.
+    workload: of the case's model; None if there is a hit rate, which then applies to every system that can miss.
+    borrowed: whether the trace comes from another model, so that misses are uncertain by MISSES_SD.
     Raises BadInput if neither a workload nor a hit rate is given.
     """
     if (workload is None) == (hit_rate is None):
@@ -129,9 +130,9 @@ def compare(
 def case_of(
     model: ModelGeometry, machine: Machine, *, workload: Workload | None, kv_bytes: int = 0, context: int = 0
 ) -> Case:
-    """The case of a model on a machine; a trace may tell the dense weights that the model does not.
+    """The case of a model on a machine; the trace may record the dense weights if the model does not.
 
-    Raises BadInput if neither does, unless the machine was fitted on this model, with its dense weights in its layers.
+    Raises BadInput if neither does, unless the machine was fitted on this model, including its dense weights.
     """
     if model.dense_bytes is None and workload is not None and workload.trace.dense_bytes is not None:
         model = replace(model, dense_bytes=sum(workload.trace.dense_bytes.values()))
@@ -178,11 +179,11 @@ def at_setting(
     prompt_tokens: int = 0,
     replays: dict[tuple[System, Setup], tuple[Workload, Replay]] | None = None,
 ) -> Compared:
-    """A system with its settings as they are, on a case; see `compare`.
+    """A system with its given settings on a case; see `compare`.
 
-    interval: whether to work out those of the speeds. prompt_tokens: of a prompt before the decoded tokens, see
-    `systems.prompt`; 0: the trace as it is, and no interval of its prompt speed.
-    replays: of this workload, which serve any machine; new ones are added.
+    interval: whether to compute the intervals of the speeds. prompt_tokens: of a prompt before the decoded tokens, see
+    `systems.prompt`; 0: the trace as it is, without an interval of its prompt speed.
+    replays: replays of this workload, valid for any machine; new ones are added.
     """
     try:
         system.check(case)
@@ -259,7 +260,7 @@ def at_setting(
 
 
 def _replayed(workload: Workload, case: Case, system: System, prompt_tokens: int) -> tuple[Workload, Replay]:
-    """What a system replays, and its replay; the second half alone if its profile is of the first."""
+    """The workload that a system replays, and the replay; only the second half if its profile is from the first."""
     if system.learns_first_half:
         first, second = _halves(workload)
         with TemporaryDirectory() as folder:

@@ -15,7 +15,7 @@ from flashmoe_sim.timeline.models.mapped import Mapped
 
 @dataclass(frozen=True, kw_only=True)
 class Cpu(System):
-    """The CPU computes everything from the mapped file; what RAM does not hold is read again, page by page."""
+    """The CPU computes everything from the mapped file; whatever RAM does not hold is read again, page by page."""
 
     name: ClassVar[str] = "cpu"
     title: ClassVar[str] = "llama.cpp on the CPU, mapped"

@@ -1,4 +1,4 @@
-"""Crow: slots on the GPU, a tier in pinned RAM behind them, the SSD behind that."""
+"""Crow: slots on the GPU, backed by a tier in pinned RAM, backed by the SSD."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ HALF_OF_RAM = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Crow(System):
-    """Slots of each layer on the GPU hold the experts used last, a tier in pinned RAM serves misses, then the SSD.
+    """Each layer's slots on the GPU hold the last used experts; a tier in pinned RAM serves misses, then the SSD.
 
-    The engine empties its tier by CLOCK or in the order of arrival; here the expert read longest ago goes, and the tier
-    is full when the run begins. Without a tier, misses are read past the page cache.
+    The engine evicts from its tier by CLOCK or in the order of arrival; here the expert read longest ago is evicted,
+    and the tier is full when the run begins. Without a tier, misses are read with direct I/O.
 
-    slots: in each layer; 0: as many as the GPU has room for, as its authors choose them.
-    tier_gib: size of the tier; 0: none; -1: half of the RAM. The published setting has 32 of 63 GiB.
+    slots: per layer; 0: as many as the GPU has room for, which is its authors' choice.
+    tier_gib: size of the tier; 0: none; -1: half of the RAM. The published setting uses 32 of 63 GiB.
     """
 
     name: ClassVar[str] = "crow"
@@ -75,7 +75,7 @@ class Crow(System):
         return self if self.slots else replace(self, slots=slots_that_fit(case, gpu_left(case)))
 
     def tier(self, case: Case) -> int:
-        """GiB of the tier."""
+        """The tier's size in GiB."""
         if self.tier_gib != HALF_OF_RAM or case.machine.memory is None:
             return max(self.tier_gib, 0)
         return int(case.machine.memory.ram_gib.value // 2)
@@ -102,7 +102,7 @@ class Crow(System):
 
 
 def _with_ram(machine: Machine, gib: int) -> Machine:
-    """The machine with so much RAM for the tier, which takes the place of the page cache."""
+    """The machine with this much RAM for the tier, which replaces the page cache."""
     if machine.memory is None:
         return machine
     beside = replace(machine.memory.reserve_gib, value=machine.memory.ram_gib.value - gib)

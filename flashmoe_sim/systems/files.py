@@ -1,4 +1,4 @@
-"""What a command line needs beside it: the files that it names, written, and what its other words stand for."""
+"""What a command line needs: the files that it names, and the meaning of its other placeholders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flashmoe_sim.systems.base import Case, Launch, System
 
 MOST_VARIABLES = 2
 SUFFIXES = (".json", ".csv", ".env")
-# The words of command lines that stand for something a person has or makes.
+# The placeholders of command lines, for things that the user has or makes.
 PLACEHOLDERS = {
     "MODEL.gguf": "the model's GGUF file, the first one of a split model; give it as --model to have it here",
     "SIDECAR": "the folder that `sim model make-sidecar MODEL.gguf --out SIDECAR` writes",
@@ -37,7 +37,7 @@ PLACEHOLDERS = {
 
 
 def placeholders(launch: Launch) -> dict[str, str]:
-    """The words of a command line that stand for something, and what it is or how to get it."""
+    """The placeholders in a command line, and what they are or how to get them."""
     return {word: PLACEHOLDERS[word] for word in launch.words if word in PLACEHOLDERS}
 
 
@@ -51,8 +51,8 @@ def with_files(
 ) -> tuple[Launch, dict[Path, bytes]]:
     """A system's command line with the names of the files that it needs, and the content of each file.
 
-    Files are named STEM.json, STEM.csv and, with more variables than two, STEM.env. workload: of this very model, as a
-    profile counts its experts by number; None if the trace was made after another model's.
+    Files are named STEM.json, STEM.csv and, with more than two variables, STEM.env. workload: of this very model, since
+    a profile counts experts by number; None if the trace was made from another model's.
     """
     launch = system.launch(case)
     named = {} if workload is None else system.files(workload)

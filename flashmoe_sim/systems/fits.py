@@ -1,4 +1,4 @@
-"""Whether anything can run on a machine at all, and what would be needed if not."""
+"""Whether anything can run on a machine at all, and what is needed if not."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def why_none_fits(case: Case, system: System) -> str:
 
 
 def check_any_fits(case: Case, systems: Sequence[System]) -> None:
-    """Raises BadInput if none of the systems can run at any of its sizes."""
+    """Raise BadInput if none of the systems can run at any of its sizes."""
     reasons = [(system, why_none_fits(case, system)) for system in systems]
     if all(reason for _, reason in reasons):
         raise nothing_runs(case, reasons)
 
 
 def nothing_runs(case: Case, reasons: Sequence[tuple[System, str]]) -> BadInput:
-    """The error if no system runs: why each one does not, and what the one that needs least would need."""
+    """The error if no system runs: why each one does not, and what the least demanding one needs."""
     said = "; ".join(f"{system.spec}: {reason}" for system, reason in reasons[:NAMED])
     more = f"; and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
     needs = min((least for system, _ in reasons if (least := _least_bytes(system, case))), default=0)
@@ -55,7 +55,7 @@ def _why_not(case: Case, system: System) -> str:
 
 
 def _least_bytes(system: System, case: Case) -> int | None:
-    """What the smallest size of a system keeps, if only memory is in its way."""
+    """The memory of a system's smallest size, if memory is all that it lacks."""
     try:
         if system.why_not(case):
             return None
@@ -67,5 +67,5 @@ def _least_bytes(system: System, case: Case) -> int | None:
 
 
 def _memory_bytes(case: Case) -> int:
-    """All that a model can take of the machine; none if its RAM is not known."""
+    """All the memory that a model can use on the machine; None if its RAM is unknown."""
     return case.ram_bytes + (case.gpu_bytes if case.budget.gpu == "own" else 0)

@@ -19,9 +19,9 @@ MOST_EXPERTS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class FlashMoe(System):
-    """Every expert of every call is read, all of a call at once, and the system's page cache is the only cache.
+    """Every expert of every call is read, all of a call at once; the operating system's page cache is the only cache.
 
-    top_k: experts of a token, at most 8.
+    top_k: experts per token, at most 8.
     """
 
     name: ClassVar[str] = "flash-moe"

@@ -1,4 +1,4 @@
-"""A hot set on the GPU that a profile chooses."""
+"""A hot set on the GPU, chosen by a profile."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 AUTO = -1
 RESERVE_BYTES = 1024 * MIB
-REVISIONS = {"head": "random", "may": "none"}  # what takes the room that the profile leaves
+REVISIONS = {"head": "random", "may": "none"}  # what fills the room that the profile leaves
 NEVER = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class HotCache(System):
-    """The experts that a profile scores best are also on the GPU; the CPU computes misses in parallel.
+    """The experts with the best scores in a profile are also on the GPU; the CPU computes misses in parallel.
 
-    Prompts of 256 tokens and more are copied to the GPU by the program; here the CPU computes their misses. A GPU that
-    CUDA does not program computes hits before the CPU computes misses, not beside.
-    max_mib: size of the cache; -1: the GPU memory beside weights and context, less 1024 MiB. That is the program's
+    For prompts of 256 tokens and more, the program copies experts to the GPU; here the CPU computes their misses.
+    Without CUDA, the GPU computes hits before the CPU computes misses, not at the same time.
+    max_mib: size of the cache; -1: the GPU memory left beside weights and context, less 1024 MiB. That is the program's
         automatic rule; its default, 0, is off.
     weighting: how experts are scored: flat, balanced, pressure, smooth or time.
-    layer_curve: the strength of the layers' weights, 0 to 1. Flat and balanced have none.
+    layer_curve: the strength of the layers' weights, 0 to 1; not used by flat and balanced.
     update_rate: share of the hot set that may be exchanged after each request; 0: none.
-    profile: what is scored: `half` (the first half of the trace; the second is timed), `all` (the whole trace, by
+    profile: what is scored: `half` (the first half of the trace; the second is timed), `all` (the whole trace, in
         hindsight), or a profile in JSON. The program or `sim trace profile` writes such a profile.
-    revision: `head` (04c100386 of June 2026) or `may`, which leaves room empty that the profile does not fill.
+    revision: `head` (04c100386 of June 2026) or `may`, which leaves room that the profile does not fill empty.
     """
 
     name: ClassVar[str] = "hot-cache"
@@ -157,7 +157,7 @@ class HotCache(System):
         return replace(self, profile=str(file))
 
     def memory(self, case: Case) -> tuple[Share, ...]:
-        everything = case.model.routed_bytes + case.slot_bytes  # with the empty slot of every layer
+        everything = case.model.routed_bytes + case.slot_bytes  # with every layer's empty slot
         return (
             Share("hot experts", "gpu", min(self.max_mib * MIB, everything)),
             *gpu_weights(case),

@@ -1,6 +1,6 @@
 """The command line and the models of the fork with a hot cache.
 
-Beside `hot_cache.py`, because a program that starts the fork reads its flags before it imports a system.
+Separate from `hot_cache.py`, because a program that starts the fork reads its flags before it imports a system.
 """
 
 from __future__ import annotations

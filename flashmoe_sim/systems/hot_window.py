@@ -26,19 +26,19 @@ from flashmoe_sim.systems.base import (
 )
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 
-MAP_BYTES = 8  # of an expert: its slot, and its place in the routing, on the GPU
+MAP_BYTES = 8  # per expert: its slot, and its place in the routing, on the GPU
 ID_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class HotWindow(System):
-    """The experts used most in the last window of decodes are also on the GPU; the CPU computes misses in parallel.
+    """The most used experts of the last window of decodes are also on the GPU; the CPU computes misses in parallel.
 
-    Long prompts that pass the hot set by are copied to the GPU by the program; here the CPU computes them.
-    slots: hot experts of each layer; 0: as many as the GPU has room for. The program itself has no such rule, and
-        without its flag the hot set is off.
+    For long prompts, which bypass the hot set, the program copies experts to the GPU; here the CPU computes them.
+    slots: hot experts per layer; 0: as many as the GPU has room for. The program itself has no such rule, and without
+        its flag the hot set is off.
     interval: decodes after which the hot set changes.
-    bypass_tokens: calls of more tokens bypass the hot set; 0: none do.
+    bypass_tokens: calls of more tokens bypass the hot set; 0: no call does.
     """
 
     name: ClassVar[str] = "hot-window"

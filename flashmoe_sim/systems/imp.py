@@ -1,4 +1,4 @@
-"""imp: slots of each layer on the GPU before experts in RAM, passed over by calls too large for them."""
+"""imp: each layer's slots on the GPU in front of experts in RAM, bypassed by calls too large for them."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ MOST_PERCENT = 90
 
 @dataclass(frozen=True, kw_only=True)
 class Imp(System):
-    """Slots of each layer on the GPU hold the experts used last, and misses are copied to the GPU from RAM.
+    """Each layer's slots on the GPU hold the last used experts, and misses are copied to the GPU from RAM.
 
-    A call that asks for more experts than a layer has slots passes the slots over: it uploads all and leaves none.
+    A call that requests more experts than a layer has slots bypasses the slots: it uploads all experts and keeps none.
 
-    slots: experts of each layer; 0: what `percent` of the free GPU memory holds. The engine counts three slots an
-        expert, one for each projection.
+    slots: experts per layer; 0: what `percent` of the free GPU memory holds. The engine counts three slots per expert,
+        one for each projection.
     percent: share of the free GPU memory, in per cent.
     pinned: whether experts are copied into pinned RAM at load. Otherwise they are copied from the mapped file.
     """
@@ -80,11 +80,11 @@ class Imp(System):
         return Plan(setup, UploadedFromRam() if self.pinned else CopiedFromFile(), self.adapted(case.machine))
 
     def adapted(self, machine: Machine) -> Machine:
-        """Pinned RAM has no page faults."""
+        """Without page faults if RAM is pinned."""
         return machine if self.pinned else super().adapted(machine)
 
     def replay(self, workload: Workload, setup: Setup) -> Replay:
-        """Calls that the slots of a layer cannot hold are not looked up."""
+        """Replay without lookups for calls that exceed a layer's slots."""
         fits = np.ones(workload.trace.calls, np.bool_)
         for pool in workload.layer_pools:
             fits[pool.call] = pool.requests <= (setup.bank.slots or 0)

@@ -1,4 +1,4 @@
-"""ktransformers: a share of all experts on the GPU, the others on the CPU beside it."""
+"""ktransformers: a share of all experts on the GPU, the others on the CPU."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 @dataclass(frozen=True)
 class ByNumber(PinningPolicy):
-    """Hold experts by their numbers: as many of each layer, or whole layers from the first on."""
+    """Hold experts by their numbers: equally many of each layer, or whole layers from the first on."""
 
     name: ClassVar[str] = "by-number"
 
@@ -59,13 +59,13 @@ STRATEGIES = ("uniform", "frequency", "front-loading")
 class KTransformers(System):
     """The GPU holds a fixed share of the experts, and the CPU computes misses in parallel.
 
-    Several GPUs share out every tensor; here they compute at the speed of one.
-    The engine's `random` placement and its dynamic one, which places again during long prompts, are left out.
+    Several GPUs divide every tensor; here they compute at the speed of one. The engine's `random` placement and its
+    dynamic one, which changes during long prompts, are left out.
 
-    experts: experts of each layer on the GPU, on average; 0: as many as it has room for. The engine needs a number.
+    experts: experts per layer on the GPU, on average; 0: as many as it has room for. The engine needs a number.
     strategy: `uniform` (the first of each layer), `frequency` (the most requested of a profile) or `front-loading`
         (from the first layer on). The engine does not explain the choice of `uniform`.
-    profile: of `frequency`, as for `static-profile`.
+    profile: for `frequency`, as for `static-profile`.
     """
 
     name: ClassVar[str] = "ktransformers"

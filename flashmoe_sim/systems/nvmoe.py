@@ -30,13 +30,14 @@ STEP_MIB = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Nvmoe(System):
-    """The experts used last of all layers together are in GPU memory; misses are read from a pack past the page cache.
+    """The last used experts of all layers together are in GPU memory; misses are read from a pack with direct I/O.
 
-    Experts of the call at hand are never evicted. The engine keeps one list for each size and format of experts; here
-    one list holds all. Its reads ahead by the next layer's router, 4 to 7 % of speed where it reads most, are left out.
+    Experts of the current call are never evicted. The engine keeps one list for each size and format of experts; here
+    one list holds all. Its reads ahead by the next layer's router, worth 4 to 7 % of speed when it reads most, are left
+    out.
 
-    cache_mib: size of the cache; 0: all experts, or what the GPU has room for, in steps of 256. It must hold every
-        expert of the largest layer.
+    cache_mib: size of the cache; 0: all experts, or as many as the GPU has room for, in steps of 256. It must hold
+        every expert of the largest layer.
     """
 
     name: ClassVar[str] = "nvmoe"

@@ -18,8 +18,8 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 
 def replay_in_parts(workload: Workload, setup: Setup, parts: Sequence[NDArray[np.int64]]) -> Replay:
-    """The recorded replay of a workload whose bank is emptied before each part; banks are in slots, and nothing is
-    read ahead.
+    """The recorded replay of a workload whose bank is emptied before each part; banks are in slots, and nothing is read
+    ahead.
 
     parts: the calls of each part, ascending, i64. Calls that are in no part miss everything and install nothing.
     """
@@ -57,7 +57,7 @@ STREAM_NAMES = ("requests", "hits", "misses", "cold", "evictions", "aliased", "b
 
 
 def references(trace: RoutingTrace, calls: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where the references of some calls stand in a trace, i64."""
+    """The places of some calls' references in a trace, i64."""
     length = np.diff(trace.offset)[calls]
     ahead = trace.offset[calls] - (np.cumsum(length) - length)
     found: NDArray[np.int64] = np.arange(int(length.sum())) + np.repeat(ahead, length)
@@ -65,7 +65,7 @@ def references(trace: RoutingTrace, calls: NDArray[np.int64]) -> NDArray[np.int6
 
 
 def only(trace: RoutingTrace, calls: NDArray[np.int64]) -> RoutingTrace:
-    """A trace of some of the calls, without what was recorded beside the routing."""
+    """A trace of some of the calls, with only the routing."""
     return trace.with_(
         layer=trace.layer[calls],
         n_tokens=trace.n_tokens[calls],

@@ -39,7 +39,7 @@ MIN_BATCH = 32
 
 @dataclass(frozen=True)
 class TheseLayers(PlacedPolicy):
-    """As `placed`, with the layers named. rows: of the model's layers with experts, counted from 0."""
+    """Like `placed`, with the layers named. rows: of the model's layers with experts, counted from 0."""
 
     rows: tuple[int, ...] = ()
 
@@ -51,15 +51,15 @@ class TheseLayers(PlacedPolicy):
 class Placed(System):
     """Some layers keep their experts on the GPU, and the CPU computes the experts of the other layers; nothing moves.
 
-    Several GPUs take whole layers one after another, and --n-cpu-moe does not move the cuts between them, so that it
-    empties the first GPU. The dense weights count as equal in all layers here, the output as one layer more.
+    Several GPUs get whole layers in order, and --n-cpu-moe does not move the cuts between them, so that it empties the
+    first GPU. Here all layers count the same dense weights, and the output counts as one more layer.
 
     cpu_layers: layers whose experts are on the CPU, from layer 0 on; -1: as few as `--fit`, the default, needs.
         `--n-cpu-moe` counts layers without experts too. `--fit` fills the GPU from the low layers on.
     ot: an argument of `-ot` that decides instead, such as exps=CPU.
     ts: shares of the layers for several GPUs, as in `-ts`, such as 3/1; empty: the engine's default. Shares are of the
-        number of layers, whatever they weigh. The default is equal for equal GPUs, or if that does not fit, a cut that
-        does. With -1 for cpu_layers, --fit cuts.
+        number of layers, whatever their size. The default is equal shares for equal GPUs or, if they do not fit, shares
+        that do. With -1 for cpu_layers, --fit decides.
     """
 
     name: ClassVar[str] = "placed"
@@ -101,7 +101,7 @@ class Placed(System):
 
     @staticmethod
     def _that_do_not_fit(case: Case, order: Sequence[int]) -> list[int]:
-        """The layers from the first on that does not fit, when the GPU takes them in this order."""
+        """The layers left over, from the first that does not fit, when the GPU is filled in this order."""
         left = gpu_left(case)
         if left < 0:
             raise no_room("experts on the GPU", left)
@@ -112,13 +112,13 @@ class Placed(System):
         return []
 
     def sizes(self, case: Case) -> Sequence[int]:
-        """The fewest layers that leave the others room on the GPU, and all."""
+        """From the fewest layers that leave the others room on the GPU up to all layers."""
         numbers = sorted(case.model.layers)
         off = self._that_do_not_fit(case, numbers[::-1])
         return sorted({self._first_that_fits(case, max(off, default=-1) + 1, numbers[-1] + 1), numbers[-1] + 1})
 
     def _first_that_fits(self, case: Case, least: int, most: int) -> int:
-        """The first number of layers on the CPU, from one that leaves all GPUs together room, that leaves each room."""
+        """The least number of layers on the CPU with which every GPU has room, and not only all GPUs together."""
         each = range(least, most)
         return next((layers for layers in each if replace(self, cpu_layers=layers).overflow(case) is None), most)
 
@@ -127,7 +127,7 @@ class Placed(System):
         return self
 
     def shares(self, case: Case) -> tuple[float, ...]:
-        """The share of each GPU: as given, else equal, or else a cut that fits, if one is found."""
+        """The share of each GPU: as given, else equal, else shares that fit, if any are found."""
         if self.ts:
             return parse_shares(self.ts, case.machine.gpus)
         equal = (1.0,) * case.machine.gpus
@@ -136,13 +136,13 @@ class Placed(System):
         return tuple(self.fitting(case) or equal)
 
     def fitting(self, case: Case) -> list[int] | None:
-        """The layers of each GPU that leave the fullest as empty as can be, or None if it overflows even so."""
+        """The layers of each GPU that minimise the load of the fullest, or None if even that overflows."""
         given = self if self.ts else replace(self, ts=written((1.0,) * case.machine.gpus))
         found = evened(*given.loads(case))
         return found if replace(self, ts=written(found)).overflow(case) is None else None
 
     def overflow(self, case: Case) -> tuple[int, int] | None:
-        """The first GPU that does not hold its layers, and the bytes of them; None if each holds its own."""
+        """The first GPU that cannot hold its layers, and their bytes; None if each can."""
         sizes, held = self.loads(case)
         for gpu, size in zip(gpu_of_layers(self.shares(case), len(sizes) - 1), sizes, strict=True):
             held[gpu] += size
@@ -150,7 +150,7 @@ class Placed(System):
         return next(((gpu, size) for gpu, size in enumerate(held) if size > room), None)
 
     def loads(self, case: Case) -> tuple[list[int], list[int]]:
-        """Bytes of each layer and of the output that go where the cuts say, and what each GPU holds beside them."""
+        """Bytes of each layer and of the output that the cuts distribute, and what each GPU holds beside them."""
         at = dict.fromkeys(self.on_cpu(case), "CPU")
         return loads(case, overridden(case.model, self.ot, gpus=case.machine.gpus) if self.ot else at)
 
@@ -172,7 +172,7 @@ class Placed(System):
         return Plan(Setup(bank, policy, "atomic"), PrefillCopy(self.copy_from_tokens(case)), self.adapted(case.machine))
 
     def copy_from_tokens(self, case: Case) -> int:
-        """Tokens of a micro-batch from which the experts it uses are copied to the GPU."""
+        """Tokens of a micro-batch from which its experts are copied to the GPU."""
         return MIN_BATCH
 
     def memory(self, case: Case) -> tuple[Share, ...]:

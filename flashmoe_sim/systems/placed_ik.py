@@ -15,10 +15,10 @@ from flashmoe_sim.systems.split import gpu_of_layers, shared_out
 class PlacedIk(Placed):
     """As `placed`, in ik_llama.cpp: its --n-cpu-moe counts layers with experts from the last one on.
 
-    Of several GPUs each gives up its last layers, as many as its share of all layers comes to.
+    With several GPUs, each gives up its last layers, in proportion to its share of all layers.
 
     cpu_layers: layers whose experts are on the CPU, from the last on; -1: as few as leave the others room. The engine's
-        `--n-cpu-moe` counts so since August 2026, and its --fit is off by default.
+        `--n-cpu-moe` has counted this way since August 2026, and its --fit is off by default.
     ot: an argument of `-ot` that decides instead.
     ts: as for `placed`.
     """
@@ -42,7 +42,7 @@ class PlacedIk(Placed):
         for number in reversed(range(numbers[-1] + 1)):
             if left[gpu_of[number]]:
                 left[gpu_of[number]] -= 1
-                off.append(number)  # a layer without experts counts, too
+                off.append(number)  # a layer without experts counts too
         return [number for number in numbers if number in off]
 
     def sizes(self, case: Case) -> Sequence[int]:
@@ -56,5 +56,5 @@ class PlacedIk(Placed):
         return self._first_that_fits(case, len(self._that_do_not_fit(case, layers)), len(layers))
 
     def copy_from_tokens(self, case: Case) -> int:
-        """Tokens x used experts must also reach 32 x experts."""
+        """Tokens from which copying starts: tokens x used experts must also reach 32 x experts."""
         return max(MIN_BATCH, -(-MIN_BATCH * case.n_experts // max(case.model.top_k, 1)))

@@ -1,4 +1,4 @@
-"""The first layer's slots, seeded once a token with the experts that the last layer just used."""
+"""The first layer's slots, seeded once per token with the experts that the last layer just used."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class _Seed:
 
 @dataclass
 class _Slots:
-    """The slots of the first layer. held: its experts, the one used longest ago first, with the seed of those that were
-    seeded and not used since."""
+    """The slots of the first layer. held: its experts, least recently used first, with the seed if an expert was seeded
+    and not used since."""
 
     slots: int
     held: dict[int, _Seed | None] = field(default_factory=dict)
 
     def install(self, expert: int, seed: _Seed | None = None) -> bool:
-        """Put a missing expert into a slot; returns whether that threw another one out."""
+        """Put a missing expert into a slot; return whether that evicted another one."""
         evicts = len(self.held) == self.slots
         if evicts:
             del self.held[next(iter(self.held))]
@@ -45,7 +45,7 @@ class _Slots:
         return evicts
 
     def look_up(self, call: int, experts: Sequence[int]) -> tuple[list[bool], int]:
-        """Which of a call's experts are hits, one after another, and how many others were thrown out."""
+        """Which of a call's experts are hits, one after another, and how many others were evicted."""
         hits, evictions = [], 0
         for expert in experts:
             hits.append(expert in self.held)
@@ -59,10 +59,10 @@ class _Slots:
 
 
 def preseeded(workload: Workload, replayed: Replay, parts: Sequence[NDArray[np.int64]]) -> Replay:
-    """The replay of an LRU bank whose first layer is seeded before each of its calls but the first of a part.
+    """The replay of an LRU bank whose first layer is seeded before each of its calls, except a part's first call.
 
-    What the routed call before it used and the layer does not have is copied into its slots; an expert that it has
-    keeps its age. Nothing is seeded unless the experts of the first layer are like those of the last one.
+    Experts that the routed call before it used and the layer lacks are copied into its slots; an expert that it has
+    keeps its age. Nothing is seeded unless the experts of the first layer are like those of the last layer.
     workload: each call's distinct experts, in the order in which they are looked up. parts: as for `replay_in_parts`.
     """
     trace, stream = workload.trace, replayed.stream
@@ -105,7 +105,7 @@ def _with_seeds(
     seeds: Sequence[_Seed],
     asked: Sequence[int],
 ) -> Replay:
-    """A replay with other columns of its stream, and what was copied ahead. asked: experts each time."""
+    """A replay with these columns in its stream, and with the copies ahead. asked: experts each time."""
     trace, stream = workload.trace, replayed.stream
     assert stream is not None
     ahead = ReadAhead(
@@ -140,7 +140,7 @@ def _with_seeds(
 
 
 def _alike(workload: Workload) -> bool:
-    """Whether the experts of the first layer and of the last are as many and as large, family by family."""
+    """Whether the first and the last layer have equally many and equally large experts, family by family."""
     first, last = workload.trace.layers[0], workload.trace.layers[-1]
     if workload.geometry is not None and workload.geometry.layers[first] != workload.geometry.layers[last]:
         return False

@@ -1,4 +1,4 @@
-"""The prompt that a system reads in a comparison, and how sure its speed is."""
+"""The prompt that a system reads in a comparison, and the uncertainty of its speed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from flashmoe_sim.timeline.work import some_calls
 from flashmoe_sim.trace.prompt import Prompted, with_prompt
 from flashmoe_sim.trace.routing import PHASE_PROMPT
 
-# How many times as many experts a micro-batch of a recorded prompt uses as one of decoded tokens of the same trace:
-# 90 % of the cases of the bundled traces with both, of 4 to 128 tokens, each trace weighing the same.
+# The experts used by a micro-batch of a recorded prompt over those used by one of decoded tokens of the same trace: 90
+# % of the cases in the bundled traces with both, of 4 to 128 tokens, with equal weight for each trace.
 # The middle is 1.4.
 MADE_MISSES = (1.0, 2.4)
 
 
 @lru_cache(maxsize=4)
 def prompted(workload: Workload, tokens: int) -> tuple[Workload, Prompted]:
-    """The workload with one prompt of so many tokens before its decoded ones; see `trace.prompt.with_prompt`."""
+    """The workload with one prompt of `tokens` tokens before its decoded ones; see `trace.prompt.with_prompt`."""
     made = with_prompt(workload.trace, tokens)
     return prepare(made.trace, workload.geometry), made
 
@@ -32,7 +32,7 @@ def prompted(workload: Workload, tokens: int) -> tuple[Workload, Prompted]:
 def prompt_interval(
     timed: Timed, workload: Workload, setup: Setup, machine: Machine, conditions: Conditions
 ) -> tuple[float, float]:
-    """The 90 % interval of timed.timing.prompt_tok_s, if just such a prompt is read."""
+    """The 90 % interval of timed.timing.prompt_tok_s for this very prompt."""
     timing = timed.timing
     assert timing.prompt_tok_s is not None
     some = some_calls(timed.work, timed.work.phase == PHASE_PROMPT)

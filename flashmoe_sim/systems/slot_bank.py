@@ -46,7 +46,7 @@ from flashmoe_sim.trace.microbatch import in_micro_batches
 from flashmoe_sim.trace.prompt import MICRO_BATCH
 
 MOST_RESIDENT_BANK = 32 * GIB
-# How misses are installed: the execution model, and the one of a bank in RAM.
+# How misses are installed: the execution model, and the one for a bank in RAM.
 EXECUTIONS: dict[str, tuple[type[ExecutionModel], type[ExecutionModel]]] = {
     "default": (SplitInstall, SplitInstallInRam),
     "async": (UploadedBeside, SplitInstallInRam),
@@ -58,22 +58,22 @@ PREFETCHES = ("none", *PREFETCH)
 
 @dataclass(frozen=True, kw_only=True)
 class SlotBank(System):
-    """Every layer has a bank of slots for the experts used last; a miss is read from a sidecar file into a slot.
+    """Every layer has a bank of slots for the last used experts; a miss is read from a sidecar file into a slot.
 
-    The bank of a GPU that CUDA, ROCm or Vulkan programs is in RAM, where the CPU computes the experts: the engine maps
-    it there, and only Metal computes from such a mapping. For gemma4 alone it goes without, with slots on the GPU.
+    With CUDA, ROCm or Vulkan the bank is in RAM, and the CPU computes the experts: the engine maps the bank, and only
+    Metal computes from such a mapping. Only for gemma4 it does not map it, and the slots are on the GPU.
 
     mode: a value of `--moe-mode`. `resident-slot-bank` reads the sidecar into RAM at load, and copies misses from
-        there. `resident-bank` has all experts of the sidecar resident, at most 32 GiB; `resident`, alias `stock`, all
+        there. `resident-bank` keeps all experts of the sidecar resident, at most 32 GiB; `resident`, alias `stock`, all
         of the model's file. The oracle modes are the ceilings `all-hit` and `oracle-prefetch` of `sim ceilings`.
-    slots: in each layer; 0: as many as a token routes, the engine's default.
+    slots: per layer; 0: as many as a token routes, the engine's default.
     top_k: experts of a token; 0: the model's.
-    io_split: most chunks in which a tensor family of an expert is read.
+    io_split: the most chunks in which a tensor family of an expert is read.
     prefetch: none, temporal, predict-prev or predict-top1.
     install: `default`, `async`, `batched` or `futures`. `default` reads and uploads one tensor family of one miss after
-        another; `async` reads the next one during an upload, and needs a GPU with a memory of its own; `batched` reads
+        another; `async` reads the next one during an upload, and needs a GPU with its own memory; `batched` reads
         all misses of a call at once; `futures` uploads each family as it arrives, and needs io_split=1.
-    host_bank: whether the bank is in RAM even if the engine would have it on the GPU.
+    host_bank: whether the bank is in RAM even if the engine would put it on the GPU.
     ubatch: tokens of a prompt that are routed together; 0: 1 with slots and 512 without. The slots must hold all
         experts that these tokens use, or the program stops. Its authors run it with 1.
     """
@@ -122,11 +122,11 @@ class SlotBank(System):
 
     @property
     def has_slots(self) -> bool:
-        """Whether the mode has slots, or every expert is resident."""
+        """Whether the mode has slots; otherwise every expert is resident."""
         return self.mode in MODES_WITH_SLOTS
 
     def in_ram(self, case: Case) -> bool:
-        """Whether the slots are in RAM, and the CPU computes their experts beside a GPU."""
+        """Whether the slots are in RAM, with the CPU computing their experts beside a GPU."""
         machine = case.machine
         if machine.gpu is None or not self.has_slots:
             return False
@@ -155,7 +155,7 @@ class SlotBank(System):
         return super().why_not(case)
 
     def sizes(self, case: Case) -> Sequence[int]:
-        """From as many slots as a micro-batch can use experts, so that no prompt stops the program."""
+        """Sizes with at least as many slots as a micro-batch can use experts, so that no prompt stops the program."""
         used = self.micro_batch * (self.top_k or case.model.top_k or 1)
         return ladder(min(used, case.n_experts), case.n_experts) if self.has_slots else ()
 

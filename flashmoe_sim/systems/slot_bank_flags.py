@@ -1,6 +1,6 @@
 """The command line, the environment and the models of the Flash-MoE fork.
 
-Beside `slot_bank.py`, because a program that starts the fork reads its flags before it imports a system.
+Separate from `slot_bank.py`, because a program that starts the fork reads its flags before it imports a system.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ INSTALLS: dict[str, dict[str, str]] = {
     "futures": _PARALLEL,
 }
 STREAMED = ("deepseek2", "gemma4", "glm-dsa", "mistral4", "qwen35moe", "qwen3next")  # it refuses to stream others
-ON_GPU = ("gemma4",)  # models whose bank is allocated as any other weights, and so on the GPU
+ON_GPU = ("gemma4",)  # models whose bank is allocated like any other weights, and so on the GPU
 
 
 def bank_flags(mode: str, *, sidecar: str, slots: int, top_k: int) -> list[str]:
-    """The flags of a mode. sidecar: empty for none. slots: of each layer, 0 for none. top_k: 0 for the model's own."""
+    """The flags of a mode. sidecar: empty for none. slots: per layer, 0 for none. top_k: 0 for the model's own."""
     words = ["--moe-mode", mode]
     words += ["--moe-sidecar", sidecar] if sidecar else []
     words += ["--moe-slot-bank", str(slots)] if slots else []

@@ -1,4 +1,4 @@
-"""Slots that the router's numbers are rewritten to, in memory that CPU and GPU share."""
+"""Slots in memory shared by CPU and GPU; the router's expert numbers are rewritten to slot numbers."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ BESIDE_FILE_MIB = 8192
 
 @dataclass(frozen=True, kw_only=True)
 class SlotRemap(System):
-    """Every layer has slots for the experts used last, and the router's numbers are rewritten to slot numbers.
+    """Every layer has slots for the last used experts, and the router's expert numbers are rewritten to slot numbers.
 
     The experts of a call are looked up in the order of their numbers, each miss is copied at once, and nothing protects
-    an expert that the same call needs later. The slots are emptied at each switch between prompt and generation. A miss
-    that RAM holds is copied twice here, as reading the mapped file costs about a copy.
+    an expert that the same call needs later. The slots are emptied at each switch between prompt and generation. Here a
+    miss in RAM is copied twice, since reading the mapped file costs about a copy.
 
-    slots: in each layer; the engine takes at least 8 and at most 256.
-    pool_layers: layers that have slots at a time; 0: all. With fewer than the model has, nothing is ever hit: the layer
-        needed next is the one that was evicted.
+    slots: per layer; the engine accepts 8 to 256.
+    pool_layers: layers that have slots at a time; 0: all. With fewer layers than the model has, nothing is ever hit:
+        the layer needed next is always the one that was evicted.
     preseed: whether the last layer's experts are copied into the first layer's slots before its next call (patch 0022).
-        Of all layers, only the first follows a part of the graph without experts. Here the call waits.
-    gtt_mb: MiB that the GPU may take. A model whose file leaves 8192 MiB of them free is not cached: all of it is on
-        the GPU.
+        Only the first layer follows a part of the graph without experts. Here the call waits.
+    gtt_mb: MiB that the GPU may use. A model whose file leaves 8192 MiB of them free is not cached: all of it is on the
+        GPU.
     """
 
     name: ClassVar[str] = "slot-remap"
@@ -104,7 +104,7 @@ class SlotRemap(System):
         return prepare(trace.with_(expert=expert, weight=None, slot=None, resident=None), workload.geometry)
 
     def replay(self, workload: Workload, setup: Setup) -> Replay:
-        """One request for each distinct expert of a call, and empty slots at the beginning of each phase."""
+        """Replay one request per distinct expert of a call, with empty slots at the beginning of each phase."""
         trace = workload.trace
         first = _first_of_each(trace)
         upto = np.concatenate([[0], np.cumsum(first)])
@@ -155,7 +155,7 @@ def phases_of(trace: RoutingTrace) -> list[NDArray[np.int64]]:
 
 
 def _first_of_each(trace: RoutingTrace) -> NDArray[np.bool_]:
-    """Which references are the first to their expert in a call whose experts are in order, bool [references]."""
+    """Which references are the first to their expert in a call, given sorted experts, bool [references]."""
     first = np.ones(trace.refs, np.bool_)
     first[1:] = trace.expert[1:] != trace.expert[:-1]
     first[trace.offset[:-1][trace.has_refs]] = True

@@ -1,4 +1,4 @@
-"""How llama.cpp shares the layers of a model out over several GPUs."""
+"""How llama.cpp distributes the layers of a model over several GPUs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from flashmoe_sim.systems.base import Case, gpu_weights
 
 
 def parse_shares(text: str, gpus: int) -> tuple[float, ...]:
-    """The share of each GPU from an argument of `-ts`, such as 3,1 or 3/1; GPUs that it does not name have none.
+    """The share of each GPU from an argument of `-ts`, such as 3,1 or 3/1; GPUs that it does not name get none.
 
-    Raises BadInput for what is no number from 0, for more shares than GPUs, and where all are 0.
+    Raises BadInput for anything but numbers from 0, for more shares than GPUs, and if all are 0.
     """
     words = re.split("[,/]+", text)
     try:
@@ -35,9 +35,9 @@ def written(shares: Sequence[float], between: str = "/") -> str:
 
 
 def gpu_of_layers(shares: Sequence[float], layers: int) -> list[int]:
-    """The GPU of each layer of a model that is offloaded as a whole and, last, of its output.
+    """The GPU of each layer, then of the output, for a model that is fully offloaded.
 
-    The shares are of the number of layers, the output counted as one more, whatever the layers weigh.
+    The shares are of the number of layers, with the output as one more, whatever their size.
     Source: llama.cpp 0eca4d490, src/llama-model.cpp:1250-1290, whose numbers are 32-bit floats.
     """
     upto = np.cumsum(np.array(shares, np.float32), dtype=np.float32)
@@ -47,7 +47,7 @@ def gpu_of_layers(shares: Sequence[float], layers: int) -> list[int]:
 
 
 def loads(case: Case, at: Mapping[int, str]) -> tuple[list[int], list[int]]:
-    """Bytes of each layer and, last, of the output that go where the cuts say, and what each GPU holds beside them.
+    """Bytes of each layer, then of the output, that the cuts distribute, and what each GPU holds beside them.
 
     at: where the experts of a layer are, CPU or a GPU such as CUDA1; on the GPU of their layer if it does not say.
     Dense weights count as equal in all layers and the output, the context as equal in all layers.
@@ -67,14 +67,15 @@ def loads(case: Case, at: Mapping[int, str]) -> tuple[list[int], list[int]]:
 
 
 def besides(case: Case) -> int:
-    """Bytes that every GPU holds, whatever layers it has."""
+    """Bytes that every GPU holds beside its layers."""
     return sum(share.size_bytes for share in gpu_weights(case) if share.what not in ("dense weights", "context"))
 
 
 def evened(sizes: Sequence[int], taken: Sequence[int]) -> list[int]:
-    """How many of the layers, in their order, each GPU takes, so that the fullest GPU is as empty as can be.
+    """How many of the layers, in order, each GPU gets, so that the load of the fullest GPU is minimal.
 
-    sizes: bytes of each layer. taken: bytes that each GPU holds besides. As `-ts` these numbers give the same cut.
+    sizes: bytes of each layer. taken: other bytes that each GPU holds. Given to `-ts`, these numbers yield the same
+        cut.
     """
 
     def filled(most: int) -> list[int]:
@@ -92,7 +93,7 @@ def evened(sizes: Sequence[int], taken: Sequence[int]) -> list[int]:
 
 
 def shared_out(number: int, counts: Sequence[int]) -> list[int]:
-    """So many of the layers shared out over GPUs that have `counts` of them each, as ik_llama.cpp rounds.
+    """`number` of the layers distributed over GPUs that have `counts` of them each, with ik_llama.cpp's rounding.
 
     Source: ik_llama.cpp 00a9fd32c, src/llama-load-tensors.cpp, split mode layer.
     """

@@ -1,4 +1,4 @@
-"""The experts that a profile uses most, on the GPU for good, beside the CPU."""
+"""The most used experts of a profile, permanently on the GPU, beside the CPU."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ MOST_IN_LINE = 256  # experts
 
 @dataclass(frozen=True, kw_only=True)
 class StaticProfile(System):
-    """The GPU holds the experts of each layer that a profile uses most, and the CPU computes misses in parallel.
+    """The GPU holds the most used experts of each layer in a profile, and the CPU computes misses in parallel.
 
-    Prompts are computed by the same two lanes here; the engine copies the CPU's experts of a large batch to the GPU, so
-    its prompts are faster.
+    Here the same two lanes compute prompts; the engine copies the CPU's experts to the GPU for a large batch, so its
+    prompts are faster.
 
-    slots: experts of each layer on the GPU; 0: as many as it has room for. The engine needs a number.
+    slots: experts per layer on the GPU; 0: as many as it has room for. The engine needs a number.
     profile: where uses are counted: `half` (the first half of the trace; the second is timed), `all` (the whole trace,
-        by hindsight), `first-N` (its first N steps), or the file of another trace.
+        in hindsight), `first-N` (its first N steps), or the file of another trace.
     """
 
     name: ClassVar[str] = "static-profile"
@@ -107,9 +107,9 @@ class StaticProfile(System):
 
 
 def profile_csv(pools: Sequence[Pool]) -> bytes:
-    """The experts that each call asks for, in lines of step, layer and experts, as llama-moe-trace writes them.
+    """The experts that each call requests, in lines of step, layer and experts, in the format of llama-moe-trace.
 
-    The engine counts every expert in a line, so its counts are requests, as `static` counts them.
+    The engine counts every expert in a line, so its counts are requests, as for `static`.
     Source: thecodacus/llama.cpp ac743f81f, src/llama-model.cpp:1675; it reads lines in pieces of 4095 bytes.
     """
     lines = []
@@ -123,14 +123,14 @@ def profile_csv(pools: Sequence[Pool]) -> bytes:
 
 
 def profile_of(trace: RoutingTrace, profile: str) -> str:
-    """What the policy `static` calls a system's profile."""
+    """A system's profile in the words of the policy `static`."""
     if profile == HALF:
         return f"first-{max(len(np.unique(trace.steps)) // 2, 1)}"
     return "" if profile == ALL else profile
 
 
 def written_profile(trace: RoutingTrace, profile: str, folder: Path) -> str | None:
-    """A file of the trace there, which takes the place of a profile; None for a profile that is of no trace at hand."""
+    """A file with the trace, to use as the profile; None for a profile that does not come from a given trace."""
     if profile not in (HALF, ALL):
         return None
     file = folder / "profile.parquet"

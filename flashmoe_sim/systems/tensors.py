@@ -42,11 +42,11 @@ def on_cpu(model: ModelGeometry, overrides: str, *, gpus: int = 1) -> set[int]:
 def overridden(model: ModelGeometry, overrides: str, *, gpus: int = 1) -> dict[int, str]:
     """Where an argument of `-ot` puts the experts of each layer: CPU, CUDA0, CUDA1 ..., or empty if it does not say.
 
-    Commas part the overrides and the first `=` its pattern from the buffer; the first pattern found in a name decides,
-    and a tensor that none is found in stays on the GPU of its layer, which is CUDA0 if there is one only.
-    Raises BadInput for a pattern that is none, a buffer that the machine does not have, and a layer that is split.
+    Commas separate the overrides, and the first `=` separates pattern and buffer; the first pattern found in a name
+    decides, and a tensor that matches none stays on the GPU of its layer, which is CUDA0 if there is only one.
+    Raises BadInput for an invalid pattern, a buffer that the machine does not have, and a layer that is split.
     Source: llama.cpp 0eca4d490, common/arg.cpp:248 and src/llama-model-loader.cpp:1161. Patterns are ECMAScript's there
-    and Python's here, which read the ones people write alike.
+    and Python's here; the ones people write mean the same in both.
     """
     rules, cards = [], [f"CUDA{gpu}" for gpu in range(gpus)]
     for override in overrides.split(","):
@@ -55,7 +55,7 @@ def overridden(model: ModelGeometry, overrides: str, *, gpus: int = 1) -> dict[i
             raise BadInput(f"-ot {override!r}: expected a pattern, = and CPU or {' or '.join(cards)}")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)  # of what a later Python may read otherwise
+                warnings.simplefilter("ignore", FutureWarning)  # about syntax that a later Python may read differently
                 rules.append((re.compile(pattern, re.ASCII), buffer))
         except (re.error, OverflowError, RecursionError) as error:
             raise BadInput(f"-ot {override!r}: is no pattern ({error}); write one such as exps=CPU") from None

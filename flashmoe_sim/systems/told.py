@@ -1,4 +1,4 @@
-"""From what a person asks of `sim compare`, in words or as objects, to a comparison."""
+"""From the arguments of `sim compare`, as words or objects, to a comparison."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ OneSystem = str | System
 
 @dataclass(frozen=True, eq=False)
 class Told:
-    """What a person asked of a model on a machine.
+    """The resolved arguments about a model on a machine.
 
-    workload: None if there is no trace, and none was to be borrowed. notes: what a person should know of the trace and
-    the machine. borrowed: the note on a trace that was made after another model's, or empty.
+    workload: None if there is no trace and none was to be borrowed. notes: what the user should know about the trace
+    and the machine. borrowed: the note on a trace that was made from another model's, or empty.
     """
 
     case: Case
@@ -41,7 +41,7 @@ class Told:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What was compared on what; notes and borrowed as in `Told`."""
+    """The compared systems and their case; notes and borrowed as in `Told`."""
 
     case: Case
     rows: list[Compared]
@@ -50,11 +50,11 @@ class Comparison:
 
 
 class AskedMemory(TypedDict, total=False):
-    """What is asked of a machine's memory, as keywords.
+    """Keywords on the use of a machine's memory.
 
-    Sizes have their unit (`2GiB`), or are bytes. dense: weights outside the routed experts. context: tokens, which take
-    what the model gives unless kv is given; without both, DEFAULT_CONTEXT. kv_type: of keys and values. reserve: what
-    the system and other programs take of the RAM. buffers: compute buffers.
+    Sizes have their unit (`2GiB`), or are bytes. dense: weights outside the routed experts. context: tokens, whose
+    bytes follow from the model unless kv is given; without both, DEFAULT_CONTEXT. kv_type: of keys and values. reserve:
+    RAM used by the system and other programs. buffers: compute buffers.
     """
 
     dense: str | int | None
@@ -80,12 +80,12 @@ def told(
     reserve: str | int | None = None,
     buffers: str | int | None = None,
 ) -> Told:
-    """Words become values; without a workload, the bundled trace of the model is taken, or one is made after the most
-    alike, if it may be borrowed.
+    """Words become values; without a workload, use the model's bundled trace or, if borrowing is allowed, a trace made
+    from the most similar one.
 
     systems: names with settings, objects, or `all`. must_fit: whether to refuse before a trace is borrowed if nothing
     fits. Other keywords as in AskedMemory.
-    Raises BadInput for words that mean nothing, for no model at all, and if nothing fits.
+    Raises BadInput for unknown words, without any model, and if nothing fits.
     """
     chosen = parse_systems(systems)
     of = workload.geometry if workload is not None else model
@@ -129,7 +129,7 @@ def compare_as_told(
 ) -> Comparison:
     """Compare systems on a workload, or on a model alone with a hit rate or a borrowed trace; see `told`.
 
-    Raises BadInput for words that mean nothing, for no model at all, and for a trace without all layers of its model.
+    Raises BadInput for unknown words, without any model, and for a trace that lacks layers of its model.
     """
     if hit_rate is not None and not 0 <= hit_rate <= 1:
         raise BadInput(f"--hit-rate {hit_rate:g}; expected 0 to 1")
@@ -158,7 +158,7 @@ def compare_as_told(
 def _context(
     model: ModelGeometry, tokens: int | None, kv: str | int | None, kv_type: str | None
 ) -> tuple[Context, list[str]]:
-    """What is asked of the context, or DEFAULT_CONTEXT, and what a person should know about it."""
+    """The given context, or DEFAULT_CONTEXT, and what the user should know about it."""
     asked = Context.asked(tokens, kv, kv_type)
     if kv is not None or tokens == 0:
         return asked, []
@@ -174,7 +174,7 @@ def _context(
 def parse_systems(given: OneSystem | Iterable[OneSystem]) -> list[System]:
     """Systems from `slot-bank:slots=64,all-gpu`, `all`, or objects; each once.
 
-    Raises BadInput for a name that is not known, and for none.
+    Raises BadInput for an unknown name, and if there is none.
     """
     words = given.split(",") if isinstance(given, str) else [given] if isinstance(given, System) else list(given)
     found: dict[System, None] = {}

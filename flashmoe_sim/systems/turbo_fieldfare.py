@@ -1,4 +1,4 @@
-"""TurboFieldfare: a few slots of each layer on Apple silicon, the least used expert goes first."""
+"""TurboFieldfare: a few slots per layer on Apple silicon; the least frequently used expert is evicted."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ SLOTS_FOR_BATCHES = 16
 
 @dataclass(frozen=True, kw_only=True)
 class TurboFieldfare(System):
-    """Every layer has a few slots, the expert used least often goes first, and misses are read straight into slots.
+    """Every layer has a few slots, the least frequently used expert is evicted, and misses are read straight into
+    slots.
 
-    Of equally used experts the one used longest ago goes. The engine does not say whether an expert that comes back
-    keeps its count; here it does.
+    Among equally used experts, the one used longest ago is evicted. The engine does not say whether an expert that
+    comes back keeps its count; here it does.
 
-    slots: in each layer: 8, 16, 24 or 32.
+    slots: per layer: 8, 16, 24 or 32.
     """
 
     name: ClassVar[str] = "turbofieldfare"

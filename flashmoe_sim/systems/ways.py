@@ -21,7 +21,7 @@ from flashmoe_sim.timeline.storage import read_family
 
 @dataclass(frozen=True)
 class CopiedFromFile(PrefillCopy):
-    """Every miss is copied from the mapped file and computed on the GPU; what RAM does not hold is read first."""
+    """Every miss is copied from the mapped file and computed on the GPU; misses that are not in RAM are read first."""
 
     host_calls: ClassVar[Literal["all", "missing", "none"]] = "all"
 
@@ -30,7 +30,7 @@ class CopiedFromFile(PrefillCopy):
 
 @dataclass(frozen=True)
 class UploadedFromRam(CopiedFromFile):
-    """As CopiedFromFile, from pinned RAM."""
+    """Like CopiedFromFile, from pinned RAM."""
 
     def link_rate(self, link: Link) -> Quantity:
         return link.pinned_gb_s
@@ -38,7 +38,7 @@ class UploadedFromRam(CopiedFromFile):
 
 @dataclass(frozen=True)
 class CopiedFromPack(SplitInstall):
-    """As split-install, but a miss is copied from RAM, which holds every expert, before it is uploaded."""
+    """Like split-install, but a miss is copied from RAM, which holds every expert, before it is uploaded."""
 
     from_ram: ClassVar[bool] = True
 
@@ -63,7 +63,7 @@ def serve_uploading_beside(sim: Any, call: Call, parts: Any) -> float:
 
 @dataclass(frozen=True)
 class UploadedBeside(SplitInstall):
-    """As split-install, but the next read begins while a tensor family is uploaded; the call waits for all uploads."""
+    """Like split-install, but reads go on while a tensor family is uploaded; the call waits for all uploads."""
 
     serve: ClassVar[Any] = serve_uploading_beside
 
@@ -84,29 +84,29 @@ class BankInRam(ExecutionModel):
 
 @dataclass(frozen=True)
 class SplitInstallInRam(BankInRam, SplitInstall):
-    """As split-install."""
+    """Like split-install."""
 
 
 @dataclass(frozen=True)
 class ParallelInstallInRam(BankInRam, ParallelInstall):
-    """As parallel-install."""
+    """Like parallel-install."""
 
 
 @dataclass(frozen=True)
 class CopiedFromPackInRam(BankInRam, CopiedFromPack):
-    """As CopiedFromPack."""
+    """Like CopiedFromPack."""
 
 
 @dataclass(frozen=True)
 class HitsThenMisses(PrefillCopy):
-    """As prefill-copy, but every call stops for the host, which computes what is missing or finds nothing to do."""
+    """Like prefill-copy, but every call stops for the host, which computes misses or finds nothing to do."""
 
     host_calls: ClassVar[Literal["all", "missing", "none"]] = "all"
 
 
 @dataclass(frozen=True)
 class ReadIntoSlots(OverlapPrefetch):
-    """Misses are read straight into slots that the GPU sees, beside the computing of hits."""
+    """Misses are read straight into slots that the GPU sees, while hits are computed."""
 
     def copies(self, machine: Machine) -> bool:
         return False

@@ -1,1 +1,1 @@
-"""Stage 2: how long it takes. Work x costs x execution model give a Timeline, and its Timing."""
+"""Stage 2: how long it takes. Work x costs x execution model become a Timeline and its Timing."""

@@ -1,7 +1,7 @@
-"""What becomes of experts read ahead after a call, as `after` of an execution model: see models/base.py.
+"""What happens to experts read ahead after a call: an execution model's `after`, see models/base.py.
 
-What the next call must wait for is read as one batch right after its call, over all lanes even where misses are read
-one after another. The output of a step follows it.
+Experts that the next call must wait for are read as one batch right after their call, over all lanes even if misses are
+read one after another. The output of a step follows them.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def read_and_upload(sim: Any, number: int, time: float) -> float:
 
 @inlined
 def read_beside(sim: Any, number: int, time: float) -> float:
-    """They are read and uploaded beside the calls that follow."""
+    """They are read and uploaded during the calls that follow."""
     issue(sim, number, time, False)
     return time
 
 
 @inlined
 def upload_beside(sim: Any, number: int, time: float) -> float:
-    """As `read_beside`, but what RAM holds is uploaded from where it lies, without a read."""
+    """Like `read_beside`, but experts in RAM are uploaded directly, without a read."""
     issue(sim, number, time, True)
     return time

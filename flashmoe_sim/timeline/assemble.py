@@ -27,15 +27,15 @@ from flashmoe_sim.trace.routing import PHASE_UNKNOWN
 
 
 class DoesNotFit(BadInput):
-    """A bank, the dense weights and the context are more than a machine's memory."""
+    """The bank, dense weights and context do not fit the machine's memory."""
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """How a model runs on a machine, beside what stage 1 knows.
+    """How a model runs on a machine, as far as stage 1 does not need to know.
 
-    dense_bytes: weights outside the routed experts; None for what the model or the trace tells.
-    kv_bytes: memory of the context. direct_io: reads go past the page cache. hot: the storage is hot.
+    dense_bytes: weights outside the routed experts; None to use the model's or the trace's.
+    kv_bytes: memory of the context. direct_io: reads bypass the page cache. hot: the storage is throttled.
     """
 
     execution: ExecutionModel = field(default_factory=SplitInstall)
@@ -47,10 +47,10 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Weights:
-    """What the layers of a model weigh, in the order of the costs' rows.
+    """The sizes of a model's layers, in the order of the costs' rows.
 
-    dense_bytes: what every token streams of each layer beside routed experts; None where that is not known.
-    routed_bytes: of all experts of the model.
+    dense_bytes: bytes of each layer that every token streams beside routed experts; None if unknown.
+    routed_bytes: bytes of all experts of the model.
     """
 
     name: str
@@ -64,9 +64,9 @@ class Weights:
 
 
 def work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, loaded: bool = False) -> Work:
-    """What a recorded replay asks of a machine whose page cache has this many bytes.
+    """The work of a recorded replay on a machine whose page cache has this many bytes.
 
-    loaded: every expert was read into RAM before the run, as far as it holds them.
+    loaded: every expert that fits in RAM was read into it before the run.
     """
     assert replay.stream is not None
     trace, stream = workload.trace, replay.stream
@@ -96,15 +96,16 @@ def work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, loaded
 
 
 def costs_of(workload: Workload, setup: Setup, machine: Machine, conditions: Conditions) -> Costs:
-    """What each kind of work takes on `machine`, for the layers of the workload; see `price`."""
+    """The seconds of each kind of work on `machine`, for the layers of the workload; see `price`."""
     return price(weights_of(workload, conditions), machine, conditions, io_split=setup.io_split)
 
 
 def weights_of(workload: Workload, conditions: Conditions) -> Weights:
-    """What the layers of the workload weigh, by the conditions, the model or the trace.
+    """The sizes of the workload's layers, from the conditions, the model or the trace.
 
-    Raises BadInput if nothing says what an expert weighs, and for a trace without all layers of its model: seconds of a
-    token need them all. Only the last may be missing, as one that drafts tokens is in a model's file and never routed.
+    Raises BadInput if the size of an expert is unknown, or if the trace lacks layers of its model: the seconds of a
+    token need them all. Only the last may be missing, since a layer that drafts tokens is in the model's file and never
+    routed.
     """
     trace, layers = workload.trace, workload.layer_geometry
     if layers is None:
@@ -125,20 +126,20 @@ def weights_of(workload: Workload, conditions: Conditions) -> Weights:
 
 
 def weigh(geometry: ModelGeometry, layers: tuple[LayerGeometry, ...], conditions: Conditions) -> Weights:
-    """Layers of a model with its dense bytes, or the conditions' own, shared equally."""
+    """The sizes of a model's layers; the dense bytes of the conditions, else of the model, are shared equally."""
     total = geometry.dense_bytes if conditions.dense_bytes is None else conditions.dense_bytes
     each = None if total is None else (total / len(layers),) * len(layers)
     return Weights(geometry.name, layers, each, geometry.routed_bytes)
 
 
 def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_split: int) -> Costs:
-    """What each kind of work takes on `machine`, for the layers of a model.
+    """The seconds of each kind of work on `machine`, for the layers of a model.
 
     A model that is resident through the ordinary loader has no slots for the host to resolve.
-    If storage and GPU share one memory and reads run under compute, the bytes that are read slow what is computed
-    meanwhile by as long as the memory takes for them, and are read no faster than that.
-    Raises BadInput if the machine lacks what the execution model or computing needs, or the model's dense bytes are not
-    known.
+    If storage and GPU share one memory and reads overlap with compute, the bytes read slow the computing by the time
+    that the memory needs for them, and are read no faster than that.
+    Raises BadInput if the machine lacks what the execution model or computing needs, or the model's dense bytes are
+    unknown.
     """
     layers, execution = weights.layers, conditions.execution
     unit = machine.gpu or machine.cpu
@@ -163,7 +164,7 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     if execution.experts_on_cpu:
         assert machine.cpu is not None
         expert_s = _streamed(machine.cpu, expert_bytes)
-    least_s, memory_s = 0.0, np.zeros(len(layers))  # of a byte, of an expert
+    least_s, memory_s = 0.0, np.zeros(len(layers))  # per byte, per expert
     if machine.unified and execution.beside_compute and machine.memory is not None:
         least_s = 1 / (machine.memory.bandwidth_gb_s.value * 1e9)
         memory_s = expert_bytes * least_s
@@ -206,15 +207,15 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         hit_call_s=call_s * (execution.host_calls == "all"),
         install_s=machine.host.install_us.value * 1e-6,
         resume_s=0.0 if machine.host.resume_us is None else machine.host.resume_us.value * 1e-6,
-        merge_s=0.0,  # in host.call_us, as the systems with two lanes report both together
+        merge_s=0.0,  # included in host.call_us, since the systems with two lanes report both together
         step_s=0.0,
     )
 
 
 def _check_fitted(weights: Weights, machine: Machine) -> None:
-    """Raise BadInput unless layer_us of `machine` holds what computing this model takes.
+    """Raise BadInput unless layer_us of `machine` includes the time to compute this model.
 
-    Only a machine that was fitted on runs of the model has it there; on any other, computing would take no time.
+    Only a machine fitted on runs of the model includes it; on any other, computing would take no time.
     """
     section = "gpu" if machine.gpu is not None else "cpu"
     if machine.anchors is None:
@@ -230,9 +231,9 @@ def _check_fitted(weights: Weights, machine: Machine) -> None:
 
 
 def page_cache_bytes(workload: Workload, setup: Setup, replay: Replay, machine: Machine, conditions: Conditions) -> int:
-    """What the page cache of the machine can hold beside the bank of a replay; see `room_for_pages`.
+    """Bytes that the machine's page cache can hold beside the bank of a replay; see `room_for_pages`.
 
-    With every expert resident, they take the place of the bank.
+    If every expert is resident, the experts take the place of the bank.
     """
     weights = weights_of(workload, conditions)
     assert workload.geometry is not None
@@ -249,10 +250,10 @@ def page_cache_bytes(workload: Workload, setup: Setup, replay: Replay, machine: 
 def room_for_pages(weights: Weights, machine: Machine, conditions: Conditions, *, bank: str, bank_bytes: int) -> int:
     """Bytes that the page cache of a machine can hold beside a bank, the dense weights and the context.
 
-    With a GPU of its own memory, that holds the bank, the dense weights and the context; or only the last two if the
-    CPU computes the experts. bank: in a person's words.
-    A machine whose memory is not known has no page cache: what it served is in the rate of its reads.
-    Raises DoesNotFit where they do not fit.
+    A GPU with its own memory holds the bank, the dense weights and the context; only the last two if the CPU computes
+    the experts. bank: the bank's text, for messages.
+    A machine whose memory is unknown has no page cache: what it served is part of the read rate.
+    Raises DoesNotFit if they do not fit.
     """
     if machine.memory is None:
         return 0
@@ -270,7 +271,7 @@ def room_for_pages(weights: Weights, machine: Machine, conditions: Conditions, *
 
 
 def _largest_bank(weights: Weights, room: float, bank: str) -> str:
-    """What to do instead of a bank that does not fit; in slots if the bank is, else in whole MiB."""
+    """Advice for a bank that does not fit; in slots if the bank is in slots, else in whole MiB."""
     largest = f"{max(int(room) >> 20, 0)}MiB"
     if bank.isdigit():
         sizes = range(1, int(bank))
@@ -286,7 +287,7 @@ def _largest_bank(weights: Weights, room: float, bank: str) -> str:
 
 
 def _families(layers: tuple[LayerGeometry, ...], *, io_split: int) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """Bytes and reads of every family of an expert, both [rows, families]; 0 where a layer has fewer families."""
+    """Bytes and reads of every tensor family of an expert, both [rows, families]; 0 if a layer has fewer families."""
     shape = len(layers), max((len(layer.family_bytes) for layer in layers), default=0)
     size_bytes, reads = np.zeros(shape), np.zeros(shape, np.int32)
     for row, layer in enumerate(layers):
@@ -296,13 +297,13 @@ def _families(layers: tuple[LayerGeometry, ...], *, io_split: int) -> tuple[NDAr
 
 
 def _by_size(size_bytes: NDArray[np.float64], seconds: Callable[[int], list[float]]) -> NDArray[np.float64]:
-    """Seconds of a read of each size at every depth, f64 [*sizes, lanes]; layers have few sizes between them."""
+    """Seconds of a read of each size at every depth, f64 [*sizes, lanes]; all layers together have few sizes."""
     sizes, place = np.unique(np.maximum(np.rint(size_bytes), 1).astype(np.int64), return_inverse=True)
     return np.array([seconds(size) for size in sizes.tolist()])[place.reshape(size_bytes.shape)]
 
 
 def _streamed(unit: Compute, size_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Seconds to stream weights through a unit; 0 where its time per call has them in it."""
+    """Seconds to stream weights through a unit; 0 if its time per call includes them."""
     if unit.weights_gb_s is None:
         return np.zeros(len(size_bytes))
     return size_bytes / (unit.weights_gb_s.value * 1e9)
@@ -313,7 +314,7 @@ def _copy_s(machine: Machine, size_bytes: float) -> float:
 
 
 def _fill_s(machine: Machine, execution: ExecutionModel, chunk_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """By how much a read takes longer where it fills a slot for the first time; only where the bank is in RAM."""
+    """How much longer a read takes if it fills a slot for the first time; only if the bank is in RAM."""
     rate = machine.host.first_touch_gb_s
     in_ram = execution.experts_on_cpu or not own_memory(machine)
     if rate is None or not in_ram or not execution.has_bank or execution.in_place:
@@ -322,9 +323,9 @@ def _fill_s(machine: Machine, execution: ExecutionModel, chunk_bytes: NDArray[np
 
 
 def _upload_s(machine: Machine, execution: ExecutionModel, size_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Seconds to bring a tensor family of an expert to where it is computed; one without bytes takes none.
+    """Seconds to bring a tensor family of an expert to where it is computed; 0 if it has no bytes.
 
-    Over the link, or copied within the memory where the model does that.
+    Over the link, or copied within the memory if the model does that.
     """
     if execution.experts_on_cpu:
         return np.zeros(size_bytes.shape)

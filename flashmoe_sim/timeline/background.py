@@ -1,9 +1,9 @@
-"""Reads and uploads ahead of need: storage and link have time for them while no call waits for either.
+"""Reads and uploads ahead of need: storage and link work on them while no call waits for either.
 
-What a call waits for breaks off what runs in the background, which later goes on where it was. So a faster part never
-makes a call wait longer. Experts are read one after another, and uploaded one after another, in the order in which they
-were issued. Everything here is evaluated as late as possible: what happens before a time is worked out once something
-else happens at that time.
+What a call waits for interrupts what runs in the background, which resumes later. So a faster part never makes a call
+wait longer. Experts are read one after another, and uploaded one after another, in the order in which they were issued.
+Everything here is evaluated as late as possible: what happens before a moment is computed only once something else
+happens at that moment.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from flashmoe_sim.timeline.storage import depth_of, rounds_of
 def issue(sim: Any, call: int, time: float, in_place: bool) -> None:
     """Enter the experts issued after `call` into the queues at `time`, as one batch in the order they have.
 
-    The batch takes storage as long as a batch that a call waits for would, and each expert its share of that.
-    in_place: what RAM holds is uploaded from where it lies, without a read.
+    The batch takes as long as one that a call waits for, and each expert its share of that time.
+    in_place: experts in RAM are uploaded directly, without a read.
     """
     state, lanes = sim.state[0], len(sim.lane_free)
     begin = state.issued
@@ -70,7 +70,7 @@ def keep_reading(sim: Any, i: int, begin: float, end: float) -> None:
 
 @inlined
 def read_before(sim: Any, until: float, breaking_off: bool) -> None:
-    """Read in the background what has been read by then; perhaps break off what is under way."""
+    """Do the background reads until then; if `breaking_off`, interrupt the one under way."""
     state = sim.state[0]
     while state.read < state.issued:
         expert = sim.ahead[state.read]
@@ -92,7 +92,7 @@ def read_before(sim: Any, until: float, breaking_off: bool) -> None:
 
 @inlined
 def upload_before(sim: Any, until: float, breaking_off: bool) -> None:
-    """Upload in the background what has been uploaded by then; perhaps break off what is under way."""
+    """Do the background uploads until then; if `breaking_off`, interrupt the one under way."""
     state = sim.state[0]
     while state.uploaded < state.read:
         expert = sim.ahead[state.uploaded]
@@ -113,7 +113,7 @@ def upload_before(sim: Any, until: float, breaking_off: bool) -> None:
 
 @inlined
 def use_link(sim: Any, begin: float, end: float, kind: int, call: int) -> float:
-    """Upload from `begin` to `end`; returns the end."""
+    """Upload from `begin` to `end`; return the end."""
     sim.busy[ON_LINK] += end - begin
     note(sim, ON_LINK, 0, kind, call, begin, end)
     sim.state[0].link_free = end
@@ -122,10 +122,10 @@ def use_link(sim: Any, begin: float, end: float, kind: int, call: int) -> float:
 
 @inlined
 def claim(sim: Any, call: int, time: float, reads: bool) -> int:
-    """Find the experts read ahead that `call` uses and that are not usable by `time`: items 0, 1, …; returns how many.
+    """Find the experts read ahead that `call` uses and that are not usable by `time`, items 0, 1, …; return how many.
 
-    What is left of their reads goes before all others, one after another. An item is due when its upload can start,
-    never before `time`. reads: whether the call itself reads then.
+    The rest of their reads goes before all others, one after another. An item is due when its upload can start, never
+    before `time`. reads: whether the call itself then reads.
     """
     read_before(sim, time, reads)
     upload_before(sim, time, False)
@@ -154,7 +154,7 @@ def claim(sim: Any, call: int, time: float, reads: bool) -> int:
 
 @inlined
 def upload_now(sim: Any, time: float, seconds: float, call: int) -> float:
-    """Upload what a call waits for, and that is there from `time` on; returns the end."""
+    """Upload something that a call waits for and that is available from `time` on; return the end."""
     begin = max(sim.state[0].link_free, time)
     read_before(sim, begin, False)
     upload_before(sim, begin, True)
@@ -164,7 +164,7 @@ def upload_now(sim: Any, time: float, seconds: float, call: int) -> float:
 
 @inlined
 def upload_items(sim: Any, n: int, upload_s: float, call: int) -> float:
-    """Upload the first `n` items in the order of their arrival; returns when the last has been, -inf where n is 0."""
+    """Upload the first `n` items in the order of their arrival; return when the last is done, -inf if n is 0."""
     sort_items(sim, n)
     last = -np.inf
     for k in range(n):

@@ -1,7 +1,7 @@
 """Steps of a routed call that execution models share.
 
-Each function adds the time that passes to the parts of the call, f64 [N_PARTS], and returns when it is over. Parts are
-differences of the clock, so that they add up to the time passed whatever the clock shows.
+Each function adds the time that passes to the parts of the call, f64 [N_PARTS], and returns the time of its end. Parts
+are differences of the clock, so that they add up to the time passed whatever the clock shows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from flashmoe_sim.timeline.state import note, work_on
 
 @inlined
 def compute(sim: Any, call: Any, parts: Any, begin: float, n: int) -> float:
-    """n experts on the unit that computes."""
+    """Compute n experts on the computing unit."""
     if n == 0:
         return begin
     end: float = work_on(sim, ON_COMPUTE, IS_EXPERTS, call.number, begin, n * call.expert_s)
@@ -40,7 +40,7 @@ def compute(sim: Any, call: Any, parts: Any, begin: float, n: int) -> float:
 
 @inlined
 def compute_all(sim: Any, call: Any, parts: Any, begin: float) -> float:
-    """All experts of a call; one that waited for misses goes on first."""
+    """Compute all experts of a call; a call that waited for misses resumes first."""
     if call.misses > 0:
         resumed = work_on(sim, ON_HOST, IS_RESUME, call.number, begin, sim.state[0].resume_s)
         parts[HOST] += resumed - begin
@@ -51,7 +51,7 @@ def compute_all(sim: Any, call: Any, parts: Any, begin: float) -> float:
 
 @inlined
 def install(sim: Any, call: Any, parts: Any, begin: float, n: int) -> float:
-    """n installs on the host."""
+    """Do n installs on the host."""
     if n == 0:
         return begin
     end: float = work_on(sim, ON_HOST, IS_INSTALL, call.number, begin, n * sim.state[0].install_s)
@@ -61,7 +61,7 @@ def install(sim: Any, call: Any, parts: Any, begin: float, n: int) -> float:
 
 @inlined
 def upload(sim: Any, call: Any, parts: Any, begin: float, n: int, upload_s: float) -> float:
-    """n experts over the link, which is free."""
+    """Upload n experts over the link, which is free."""
     if n == 0 or upload_s == 0.0:
         return begin
     end: float = use_link(sim, begin, begin + n * upload_s, IS_UPLOAD, call.number)
@@ -71,7 +71,7 @@ def upload(sim: Any, call: Any, parts: Any, begin: float, n: int, upload_s: floa
 
 @inlined
 def read_one_by_one(sim: Any, call: Any, parts: Any, begin: float, upload_s: float) -> float:
-    """Each miss in turn: its chunks one after another on lane 0, its upload where that takes time, its install."""
+    """Serve each miss in turn: its chunks one after another on lane 0, its upload if that takes time, its install."""
     clock = begin
     for i in range(call.misses):
         is_warm = int(i >= call.misses - call.warm)

@@ -1,4 +1,4 @@
-"""What everything costs on one machine: the numbers that the timeline adds up."""
+"""The costs of all work on one machine: the numbers that the timeline adds up."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from numpy.typing import NDArray
 class Costs:
     """Seconds of each kind of work, by row: the place of a layer in `RoutingTrace.layers`.
 
-    dense_s: f64 [rows], everything of a routed call but its experts, one token, on the unit that computes.
-    expert_s: f64 [rows], one expert, one token, on the GPU (or on the CPU where there is no GPU).
+    dense_s: f64 [rows], everything in a routed call but its experts, one token, on the computing unit.
+    expert_s: f64 [rows], one expert, one token, on the GPU (or on the CPU if there is no GPU).
     cold_expert_s: f64 [rows], one expert, one token, on the CPU lane of `hot-cold` and `prefill-copy`.
-    knee_tokens, cold_knee_tokens: tokens of a batch up to which computing it takes no longer than one token does.
+    knee_tokens, cold_knee_tokens: the largest batch, in tokens, that takes no longer than one token.
     chunks: i32 [rows], reads per expert, at least 1.
-    chunk_s: f64 [rows, lanes], service time of one read from storage when 1, 2, … lanes reads are in flight.
-    warm_chunk_s: f64 [rows, lanes], the same, served by the page cache; 0 if an expert in RAM is used where it lies.
-    fill_s: f64 [rows], by how much a read takes longer where it fills a slot for the first time.
-    upload_s: f64 [rows], copying one expert over the link; 0 where there is no link.
-    memory_s: f64 [rows], by how much an expert's bytes slow computing that they are read beside; 0 where they do not.
+    chunk_s: f64 [rows, lanes], service time of one read from storage with 1, 2, … `lanes` reads in flight.
+    warm_chunk_s: f64 [rows, lanes], the same from the page cache; 0 if an expert in RAM is used in place.
+    fill_s: f64 [rows], how much longer a read takes if it fills a slot for the first time.
+    upload_s: f64 [rows], copying one expert over the link; 0 if there is no link.
+    memory_s: f64 [rows], how much reading an expert's bytes slows computing at the same time; 0 if it does not.
     family_chunks: i32 [rows, families], reads of each tensor family of an expert, which add up to `chunks`; 0 for a
         family that a layer does not have.
     family_chunk_s, family_warm_chunk_s: f64 [rows, families, lanes]; family_fill_s, family_upload_s: f64 [rows,
-        families]; as `chunk_s`, `warm_chunk_s`, `fill_s` and `upload_s`, of one family.
-    call_s, hit_call_s: the host thread, per routed call with a miss, and without one. install_s: per install.
-    resume_s: per routed call that waited for reads, before it computes.
+        families]; like `chunk_s`, `warm_chunk_s`, `fill_s` and `upload_s`, for one family.
+    call_s, hit_call_s: the host thread, per routed call with and without a miss. install_s: per install.
+    resume_s: before computing, per routed call that waited for reads.
     merge_s: joining the two lanes of `hot-cold`.
     step_s: once per step, after its last call (output layer, sampling).
     """

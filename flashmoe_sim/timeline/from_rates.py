@@ -1,4 +1,4 @@
-"""Seconds where only a rate is known: work is made that misses as often, and runs on a machine like a replay's."""
+"""Seconds from a known hit or miss rate: synthetic work misses at that rate, and runs on a machine like a replay."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ STEPS = 512
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """What a rate comes to on a machine.
+    """The predicted speed of a rate on a machine.
 
-    top_k, misses_per_call: of the routed calls that were made.
-    page_cache_share: of the misses, those in the page cache, which serves them or is where they are computed; None if
-        every expert is resident.
+    top_k, misses_per_call: of the synthetic routed calls.
+    page_cache_share: share of the misses that are in the page cache, which serves them or in which they are computed;
+        None if every expert is resident.
     tok_s_lo, tok_s_hi: the 90 % interval of tok_s.
     """
 
@@ -82,12 +82,12 @@ def made_work(
     steps: int = STEPS,
     seed: int = 1,
 ) -> Work:
-    """Decoded tokens one by one, each with a routed call in each layer, that miss as often as a table says.
+    """Synthetic decoding, token by token, with a routed call in each layer; it misses as often as a table says.
 
-    All requests are equally likely to miss: the misses of a call are binomial, given that those of all calls together
-    come to what misses_per_call says. page_cache_share: likewise, of the misses, those that the page cache serves.
-    None of them counts as installed, which only takes time where the CPU computes misses: its systems do not install
-    what they miss.
+    All requests are equally likely to miss: the misses of a call are binomial, with the total over all calls fixed by
+    misses_per_call. page_cache_share: likewise for the misses that the page cache serves.
+    No miss counts as installed. Installs take time only if the CPU computes misses, and such systems do not install
+    misses.
     """
     calls = steps * layers
     draws = np.random.default_rng(seed)
@@ -124,10 +124,10 @@ def predict(
     top_k: int | None = None,
     io_split: int = 4,
 ) -> list[Predicted]:
-    """How fast each rate decodes on a machine.
+    """The decode speed of each rate on a machine.
 
-    bank, top_k: of the rates that do not tell; without any, a bank that takes no memory, and the model's experts a
-    token. What serves the misses beside the bank is `page_cache_share`'s guess.
+    bank, top_k: for rates without their own; by default a bank that takes no memory, and the model's experts per token.
+    The page cache's share of the misses is an estimate, see `page_cache_share`.
     Raises DoesNotFit if a bank does not fit the machine, BadInput if a call cannot miss that often or the model routes
     fewer experts.
     """
@@ -148,11 +148,11 @@ def predict(
 def page_cache_share(
     geometry: ModelGeometry, weights: Weights, machine: Machine, conditions: Conditions, bank: Bank | None, where: str
 ) -> float:
-    """The share of the misses that the page cache serves, where nothing but a rate is known.
+    """An estimate of the share of misses that the page cache serves, if only a rate is known.
 
-    As if every expert outside the bank were as likely to miss as any other, and the page cache held as many of them as
-    fit beside the bank: min(1, its bytes / bytes of the experts outside the bank). Real misses favour what was read
-    lately, so the truth is above that; until the page cache has filled it is below.
+    It assumes that all experts outside the bank are equally likely to miss, and that the page cache holds as many of
+    them as fit beside the bank: min(1, its bytes / bytes of the experts outside the bank). Real misses favour recently
+    read experts, so the true share is higher; until the page cache has filled it is lower.
     """
     if bank is not None and bank.by_layer:
         raise BadInput(f"{where}: a hit rate covers all layers, so slots by layer mean nothing; give the bank in bytes")
@@ -201,5 +201,5 @@ def _predict(
 
 
 def _draw(draws: np.random.Generator, of: NDArray[np.int64], total: int) -> NDArray[np.int64]:
-    """`total` of the things in these bins, each equally likely: how many of each bin."""
+    """Draw `total` items from these bins, all items equally likely; return the number from each bin."""
     return draws.multivariate_hypergeometric(of, total, method="marginals")

@@ -1,4 +1,4 @@
-"""How sure a predicted speed is: the machine's intervals, the luck of the trace, and how far two runs differ."""
+"""The uncertainty of a predicted speed: the machine's intervals, the trace's chance, and how much two runs differ."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flashmoe_sim.machines.machine import Machine
 
 BLOCK_STEPS = 16
 RESAMPLES = 400
-SD_90 = 1.645  # standard deviations from the middle to either end of a 90 % interval
+SD_90 = 1.645  # standard deviations from the centre to either end of a 90 % interval
 SIZES = ("memory.ram_gib", "memory.reserve_gib", "gpu.memory_gib")  # settings of a machine, not measurements
 
 
@@ -25,14 +25,14 @@ def speed_interval(
     *,
     seed: int = 1,
 ) -> tuple[float, float]:
-    """The 90 % interval of the speed that a run will have, tokens a second.
+    """The 90 % interval of a run's speed, in tokens a second.
 
     speed_on: the speed predicted on a machine, in any unit; called with each quantity at the ends of its interval, one
         at a time.
-    step_s: f64 [steps], seconds of the decoded steps, resampled in blocks of 16 steps, so that what neighbouring steps
-        have in common stays together. seed: of the resampling.
-    A run differs from what is predicted as the runs of a fit do, by SPEED_SD. Each cause moves the logarithm of the
-    speed by so much, up and down apart; as the causes are independent, their squares add up.
+    step_s: f64 [steps], seconds of the decoded steps, resampled in blocks of 16 steps, to preserve the correlation of
+        neighbouring steps. seed: of the resampling.
+    A run differs from its prediction like the runs of a fit, by SPEED_SD. Each cause shifts the logarithm of the speed,
+    by separate amounts up and down; since the causes are independent, the squares add up.
 
     Source: one-at-a-time propagation of uncertainty (JCGM 100:2008, 5.1.2); moving-block bootstrap (Kuensch 1989,
     Annals of Statistics 17, 3).
@@ -51,9 +51,9 @@ def gain_interval(
 ) -> tuple[float, float]:
     """The 90 % interval of the ratio of two speeds on one machine, over the same steps.
 
-    Both err together: a machine's quantity changes both speeds, and the same steps are resampled. By how much two runs
-    of one setup differ is not in it.
-    ratio_on: as speed_on. before_s, after_s: f64 [steps], seconds of the decoded steps of the two.
+    The errors of the two are correlated: a machine's quantity changes both speeds, and the same steps are resampled.
+    The difference between two runs of one setup is not included.
+    ratio_on: like speed_on. before_s, after_s: f64 [steps], seconds of each one's decoded steps.
     """
     below, above = _trace_luck(_resampled(after_s, seed=1) / _resampled(before_s, seed=1))
     return _around(ratio, ratio_on, machine, below * below, above * above)
@@ -62,7 +62,7 @@ def gain_interval(
 def _around(
     value: float, value_on: Callable[[Machine], float], machine: Machine, below: float, above: float
 ) -> tuple[float, float]:
-    """The interval of a value with these squares of its logarithm, and with those of the machine's quantities."""
+    """The interval of a value from these squared deviations of its logarithm and those of the machine's quantities."""
     here = math.log(value_on(machine))
     squares = [below, above]
     for path, quantity in machine.quantities():
@@ -75,7 +75,7 @@ def _around(
 
 
 def _trace_luck(times: NDArray[np.float64]) -> tuple[float, float]:
-    """How far the logarithm of a speed goes, down and up, in 90 % of the resamplings of its times."""
+    """How far the logarithm of a speed deviates, down and up, in 90 % of the resamplings of its times."""
     slow, fast = np.quantile(times[1:], [0.95, 0.05])
     return float(np.log(times[0] / slow)), float(np.log(times[0] / fast))
 

@@ -2,14 +2,13 @@
 
 Where the order of events is not obvious, these rules hold:
 
-- A batch is read in the order it has; its misses are from storage before the page cache, and those that fill slots for
-  the first time before the others; experts read ahead are as they were issued. All its
-  chunks from one tier have the service time of their depth: the lanes, or fewer so that every round has as many. What
-  two tiers have in flight together does not slow either.
-- A call first waits for the late ones of the experts read ahead that it uses. Their reads go before its own.
+- A batch is read in order: misses from storage before misses from the page cache, and first fills before the others;
+  experts read ahead in the order in which they were issued. All its chunks from one tier have the service time of their
+  depth: the number of lanes, or fewer to even out the rounds. Reads in flight from two tiers do not slow each other.
+- A call first waits for late prefetches that it uses. Their reads go before its own.
 - The link uploads what a call waits for in the order of arrival, late experts first on a tie, then in the order of the
-  batch. Reads and uploads in the background have the time that is left; see background.py.
-- The output and the joining of two lanes keep the unit busy that computes.
+  batch. Reads and uploads in the background get the remaining time; see background.py.
+- The output and the joining of two lanes occupy the computing unit.
 - A call without tokens takes no time, as if its layer had no call in the step: other architectures record none there.
 """
 
@@ -24,7 +23,7 @@ from flashmoe_sim.timeline.models.base import Call
 from flashmoe_sim.timeline.names import AHEAD, DENSE, HOST, IS_DENSE, IS_OUTPUT, IS_RESOLVE, ON_COMPUTE, ON_HOST, OUTPUT
 from flashmoe_sim.timeline.state import work_on
 
-serve: Any = None  # of the execution model, in the loop that is compiled for it
+serve: Any = None  # the execution model's, in the loop compiled for it
 after: Any = None
 
 
@@ -47,9 +46,9 @@ def _run(
     """Run every routed call.
 
     work: a named tuple of the columns of `Work` that are of calls. threshold, in_background: of the execution model.
-    end: f64 [calls], set to when all that belongs to a call was done: its experts, then the reads ahead after it that
-    the next call waits for, then the output where it was the last of its step. The next call begins then.
-    parts: f64 [calls, N_PARTS], zeros, to which what passed is added; reads ahead before the first call are its part.
+    end: f64 [calls], set to the time when everything in a call is done: its experts, then the reads ahead after it that
+    the next call waits for, then the output if it was the last call of its step. The next call begins then.
+    parts: f64 [calls, N_PARTS], zeros, to which the time is added; reads ahead before the first call belong to it.
     """
     if len(end) == 0:
         return

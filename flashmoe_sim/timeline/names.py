@@ -1,6 +1,6 @@
 """What a timeline is made of: the parts of a call's time, the resources, and the kinds of spans.
 
-Numbers that are handed to kernels are numpy's, since numba compiles a copy for each Python constant it is called with.
+Numbers that are passed to kernels are numpy's, since numba compiles a copy for each Python constant.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ PART_WORDS = {
     "output": "output layer",
 }
 
-# The parts in which the unit that computes waits for something else.
+# The parts in which the computing unit waits for something else.
 STALLS = ("host", "cold_lane", "read", "upload", "late", "ahead")
 
-# `compute` is the GPU, or the CPU where there is no GPU; the cold lane is the CPU beside a GPU.
+# `compute` is the GPU, or the CPU if there is no GPU; the cold lane is the CPU beside a GPU.
 RESOURCES = ("compute", "cold_lane", "storage", "link", "host")
 N_RESOURCES = len(RESOURCES)
 ON_COMPUTE, ON_COLD_LANE, ON_STORAGE, ON_LINK, ON_HOST = (np.int64(n) for n in range(N_RESOURCES))

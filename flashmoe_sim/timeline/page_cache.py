@@ -15,9 +15,9 @@ from flashmoe_sim.residency.workload import Workload
 
 @dataclass(frozen=True, eq=False)
 class WarmReads:
-    """Which reads the page cache serves.
+    """The reads that the page cache serves.
 
-    warm: i32 [calls], how many of a call's misses. ahead_warm: u8 [reads ahead], 1 where it is.
+    warm: i32 [calls], how many of a call's misses it serves. ahead_warm: u8 [reads ahead], 1 if it serves the read.
     """
 
     warm: NDArray[np.int32]
@@ -27,14 +27,14 @@ class WarmReads:
 def warm_reads(workload: Workload, replay: Replay, *, capacity_bytes: int, loaded: bool = False) -> WarmReads:
     """Serve the reads of a recorded replay from a page cache of `capacity_bytes`.
 
-    It starts empty; or, if `loaded`, as reading every expert once leaves it, in the order of layers and of numbers.
+    It starts empty or, if `loaded`, as it is after every expert was read once, in order of layer and number.
 
-    It holds whole experts, the least recently read goes first, and a read of an expert that it does not hold brings
-    it in. An expert larger than it is never held. A call's misses are read in the order of their first reference, and
-    what is read ahead after the call follows.
+    It holds whole experts and evicts the least recently read; reading an expert that it does not hold brings it in. An
+    expert larger than the cache is never held. A call's misses are read in the order of their first reference, then the
+    experts read ahead after the call.
 
-    Source: Linux keeps pages on an active and an inactive list (mm/vmscan.c), macOS likewise; whole experts in one
-    LRU list stand for both, as an expert's pages are read together.
+    Source: Linux keeps pages on an active and an inactive list (mm/vmscan.c), and so does macOS; one LRU list of whole
+    experts stands for both, since an expert's pages are read together.
     """
     assert replay.hit is not None
     assert replay.stream is not None
@@ -79,8 +79,8 @@ def _serve(
 ) -> None:
     """base: i64 [calls], the key of a call's expert 0. ahead_turn: i64 [calls + 2], reads ahead before each call.
 
-    first_held: the keys from here on are held at the start, the first of them read first.
-    The list of what is held is a ring through `older` and `newer` with one more place, `keys`, at its ends.
+    first_held: the keys from here on are held at the start, read in ascending order. The list of held keys is a ring
+    through `older` and `newer`, with one extra place, `keys`, at its ends.
     """
     keys = len(size)
     newer, older = np.full(keys + 1, -1, np.int64), np.full(keys + 1, -1, np.int64)

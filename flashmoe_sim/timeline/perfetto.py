@@ -2,8 +2,8 @@
 
 The file is an object with `traceEvents`, an array of objects, as the Trace Event Format describes: complete events
 (`X`) with `ts` and `dur` in microseconds, counters (`C`), and names of processes and threads (`M`). Times are rounded
-to eighths of a microsecond, which binary fractions and whole nanoseconds both hold exactly: what is nested or adjacent
-in time stays so in every reader.
+to eighths of a microsecond, which are exact in binary fractions and in nanoseconds, so that nested or adjacent spans
+stay so in every reader.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def write_perfetto(
     steps: range | None = None,
     force: bool = False,
 ) -> None:
-    """Write a recorded timeline to `path`, compressed where the name ends in .gz.
+    """Write a recorded timeline to `path`, compressed if the name ends in .gz.
 
     layers: the layer number of each row, for names. steps: the numbers of the steps to write; all if None.
-    Raises BadInput where there is no such step, or the file exists without `force` or cannot be written; ValueError for
+    Raises BadInput if there is no such step, or the file exists without `force` or cannot be written; ValueError for
     a timeline without spans.
     """
     if timeline.spans is None:
@@ -88,7 +88,7 @@ def _events(work: Work, timeline: Timeline, calls: NDArray[np.intp], layers: lis
 def _step(
     work: Work, calls: NDArray[np.intp], begins: NDArray[np.int64], ends: NDArray[np.int64], layers: list[int]
 ) -> Iterator[Event]:
-    """A step with its routed calls in it, and the counters that hold while it lasts."""
+    """A step with its routed calls, and its counters."""
     requests, misses = int(work.requests[calls].sum()), int(work.misses[calls].sum())
     tokens = int(work.n_tokens[calls].max())
     number = int(work.step[calls[0]])
@@ -106,7 +106,7 @@ def _step(
 
 
 def _spans(timeline: Timeline, begin: int, end: int, work: Work, layers: list[int]) -> Iterator[Event]:
-    """What the resources did in this time, on a track for each lane of each, and the names of the tracks."""
+    """What the resources did in this time, on one track per lane, and the names of the tracks."""
     assert timeline.spans is not None
     begins, ends = _ticks(timeline.spans["begin"]), _ticks(timeline.spans["end"])
     inside = np.flatnonzero((ends > begins) & (ends > begin) & (begins < end))

@@ -15,19 +15,19 @@ from flashmoe_sim.policies.bank import Bank, parse_bank
 
 BANKS, SHARES = ("bank", "slots"), ("hit_pct", "hit_rate")
 RATES = ("misses_per_call", *SHARES)
-ROUNDED = 0.0051  # by which a hit rate in per cent and one from 0 to 1 may differ
+ROUNDED = 0.0051  # the most by which a hit rate in per cent and one from 0 to 1 may differ
 SPEEDS = ("tok_s", "decode_tok_s")
 SPEED_ENDS = ("tok_s_lo", "tok_s_hi")
 
 
 @dataclass(frozen=True)
 class Rate:
-    """How often a bank misses, and what else a row tells of its run; None where it does not.
+    """How often a bank misses, and what else a row records about its run; None if it does not.
 
     where: the row, for messages. hit_rate: 0 to 1. misses_per_call: distinct experts of a routed call that miss.
-    At least one of the two is there; if both are, misses_per_call is used. in_percent: hit_rate was a number without
-    its sign in a column hit_pct.
-    tok_s, tok_s_lo, tok_s_hi: the measured speed, or the two ends of it.
+    At least one of the two is given; if both are, misses_per_call is used. in_percent: hit_rate was a number without a
+    % sign in a column hit_pct.
+    tok_s, tok_s_lo, tok_s_hi: the measured speed, or the ends of its range.
     """
 
     where: str
@@ -41,9 +41,9 @@ class Rate:
     in_percent: bool = False
 
     def misses(self, top_k: int) -> float:
-        """Misses of a routed call that asks for `top_k` experts.
+        """Misses of a routed call that requests `top_k` experts.
 
-        Raises BadInput where more would miss than are asked for.
+        Raises BadInput if more would miss than are requested.
         """
         if self.misses_per_call is None:
             assert self.hit_rate is not None
@@ -57,7 +57,7 @@ class Rate:
 
     @property
     def measured_tok_s(self) -> float | None:
-        """The measured speed, or the middle of its ends."""
+        """The measured speed, or the middle of its range."""
         if self.tok_s is None and self.tok_s_lo is not None and self.tok_s_hi is not None:
             return (self.tok_s_lo + self.tok_s_hi) / 2
         return self.tok_s
@@ -84,9 +84,9 @@ def parse_hit_rates(text: str) -> list[Rate]:
 def read_rates(path: str | Path) -> list[Rate]:
     """The rows of a published table with one of the columns `misses_per_call`, `hit_pct` and `hit_rate`.
 
-    It may also have `topk`, `bank` or `slots` (slots of each layer, or bytes such as 8GiB), and the measured `tok_s` or
-    `decode_tok_s`, or both `tok_s_lo` and `tok_s_hi`; an empty cell of these is not known. Other columns are not read.
-    Raises BadInput, naming the line, for what cannot be read.
+    It may also have `topk`, `bank` or `slots` (slots per layer, or bytes such as 8GiB), and the measured `tok_s` or
+    `decode_tok_s`, or both `tok_s_lo` and `tok_s_hi`; an empty cell means unknown. Other columns are ignored. Raises
+    BadInput, naming the line, if a value cannot be read.
     """
     file = Path(path)
     columns, rows = read_table(file)
@@ -130,7 +130,7 @@ def _rate(row: Row, where: str) -> Rate:
 
 
 def percent_or_share(rates: Iterable[Rate]) -> str:
-    """A note on rates that a column hit_pct gives as at most 1 %, which may be meant as 0 to 1; else nothing."""
+    """A note if all rates in a column hit_pct are at most 1 %, which may be meant as 0 to 1; else nothing."""
     shares = [rate.hit_rate for rate in rates if rate.in_percent and rate.hit_rate]
     if not shares or max(shares) > 0.01:
         return ""

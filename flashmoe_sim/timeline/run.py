@@ -19,13 +19,13 @@ from flashmoe_sim.timeline.work import OF_READS_AHEAD, Work
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """When every routed call ended, and what the time went into.
+    """When every routed call ended, and where the time went.
 
-    end: f64 [calls], seconds since the start, with what follows a call before the next one begins: reads ahead that
-        are waited for, and the output after the last call of a step.
-    parts: f64 [calls, N_PARTS], seconds by names.PARTS; those of a call add up to the time since the end of the last.
-    busy: f64 [N_RESOURCES], seconds by names.RESOURCES within the run; of the storage, the mean over its lanes.
-    spans: what each resource did, state.SPAN [spans], where it was recorded.
+    end: f64 [calls], seconds since the start, including what follows a call before the next one begins: reads ahead
+        that it must wait for, and the output after the last call of a step.
+    parts: f64 [calls, N_PARTS], seconds by names.PARTS; a call's parts add up to the time since the previous end.
+    busy: f64 [N_RESOURCES], seconds by names.RESOURCES within the run; for the storage, the mean over its lanes.
+    spans: what each resource did, state.SPAN [spans], if it was recorded.
     """
 
     end: NDArray[np.float64]
@@ -39,16 +39,16 @@ class Timeline:
 
 
 def simulate(work: Work, costs: Costs, execution: ExecutionModel, *, record: bool = False) -> Timeline:
-    """Run `work` on a machine that takes `costs`, in the order of `execution`.
+    """Run `work` at these `costs`, in the order of `execution`.
 
     record: keep the spans of every resource, for the timeline file.
-    Raises ValueError for work and costs that do not fit together, SimError where the books do not balance.
+    Raises ValueError if work and costs do not fit together, SimError if the books do not balance.
     """
     _check_work(work, costs)
     if not execution.reads_ahead:
         work = replace(work, **{name: getattr(work, name)[:0] for name in OF_READS_AHEAD})
     room = 0
-    if record:  # counts first, since how often lanes and uploads are used is known only at the end
+    if record:  # first only count: how often lanes and uploads are used is known at the end
         sim = new_simulation(work, costs, room=0, recording=True)
         _run(sim, work, costs, execution)
         room = int(sim.state["spans"][0])
@@ -62,7 +62,7 @@ def simulate(work: Work, costs: Costs, execution: ExecutionModel, *, record: boo
 
 
 class _Calls(NamedTuple):
-    """The columns of `Work` that the loop takes."""
+    """The columns of `Work` that the loop reads."""
 
     row: NDArray[np.int32]
     step: NDArray[np.int32]
@@ -80,7 +80,7 @@ def _run(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     calls, model = len(work.row), type(execution)
     end, parts = np.zeros(calls), np.zeros((calls, N_PARTS))
-    loop_of(model.name, model.serve, model.after)(  # of the class: an instance would bind its kernels, each anew
+    loop_of(model.name, model.serve, model.after)(  # the class's: an instance would bind its kernels again each time
         sim,
         _Calls(*(np.ascontiguousarray(getattr(work, name), np.int32) for name in _Calls._fields)),
         execution.threshold,

@@ -1,7 +1,7 @@
-"""What the loop of the timeline works on: one bundle of arrays that its functions read and write.
+"""The state of the timeline's loop: one bundle of arrays that its functions read and write.
 
-Columns that are used together are records of one array: handing many arrays from function to function takes long to
-compile, and the fields of a record lie side by side.
+Columns that are used together are records of one array: passing many arrays from function to function is slow to
+compile, and the fields of a record are adjacent in memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.names import N_RESOURCES
 from flashmoe_sim.timeline.work import Work
 
-# What one row of the model costs; as in `Costs`.
+# The costs of one row of the model; as in `Costs`.
 ROW = np.dtype(
     [(name, np.float64) for name in ("dense_s", "expert_s", "cold_expert_s", "upload_s", "fill_s", "memory_s")]
     + [("chunks", np.int64)]
@@ -25,10 +25,9 @@ ROW = np.dtype(
 # One tensor family of a row; as in `Costs`. read_s, warm_s: of one of its reads, all of them in flight.
 FAMILY = np.dtype([(name, np.float64) for name in ("read_s", "warm_s", "fill_s", "upload_s")] + [("chunks", np.int64)])
 
-# An expert read ahead, and how far it has come: the first four as in `Work`; when it was issued; the service time of
-# one of its reads, and how many are in flight with it; how long storage and link still have to work for it; when it had
-# been read and uploaded, inf until that is known; and whether a call waits for it, so that it is no longer in the
-# background.
+# An expert read ahead and its progress: the first four as in `Work`; when it was issued; the service time of one of its
+# reads, and how many are in flight with it; how long storage and link still have to work for it; when it was read and
+# uploaded, inf until that is known; and whether a call waits for it, so that it is no longer in the background.
 AHEAD = np.dtype(
     [
         ("after", np.int64),
@@ -46,11 +45,11 @@ AHEAD = np.dtype(
     ]
 )
 
-# An expert that a call waits for, or one chunk of it where chunks are uploaded as they arrive: its place among those
-# read ahead, or -1 for a miss; when it has been read and uploaded; and when the next thing can be done with it.
+# An expert that a call waits for, or one of its chunks if chunks are uploaded as they arrive: its place among the
+# experts read ahead, or -1 for a miss; when it is read and uploaded; and when it is ready for what comes next.
 ITEM = np.dtype([("ahead", np.int64), ("arrived", np.float64), ("uploaded", np.float64), ("due", np.float64)])
 
-# What a resource did. `call`: for what is read ahead the call after which it was issued, -1 before the first.
+# What a resource did. `call`: for an expert read ahead the call after which it was issued, -1 before the first.
 SPAN = np.dtype(
     [
         ("resource", np.uint8),
@@ -62,9 +61,9 @@ SPAN = np.dtype(
     ]
 )
 
-# How many of the experts read ahead have been issued, and of those how many have been read, and uploaded, or are a
-# call's; how many of `Simulation.by_use` have been met; how many spans there were, found they a place or not; whether
-# spans are recorded; when storage and link are free; and the costs of no row.
+# How many of the experts read ahead are issued, and of those how many are read, and uploaded, or claimed by a call; how
+# many of `Simulation.by_use` have been reached; how many spans there were, recorded or not; whether spans are recorded;
+# when storage and link are free; and the costs that depend on no row.
 STATE = np.dtype(
     [(name, np.int64) for name in ("issued", "read", "uploaded", "used", "spans", "recording")]
     + [
@@ -75,13 +74,13 @@ STATE = np.dtype(
 
 
 class Simulation(NamedTuple):
-    """Everything that the functions of the loop share.
+    """Everything that the loop's functions share.
 
     rows: ROW [rows]. families: FAMILY [rows, families]. read_s: f64 [2, rows, lanes], `Costs.chunk_s` and
         `warm_chunk_s`.
     lane_free: f64 [lanes], when each lane of the storage is free. busy: f64 [N_RESOURCES], summed over lanes.
     ahead: AHEAD [ahead].
-    by_use, use: i64 [used], those that are used, ordered by the call that uses them, and that call.
+    by_use, use: i64 [used], the experts of `ahead` that are used, ordered by the call that uses them, and that call.
     items: ITEM [most of any call], late experts first, then misses, cold before warm. order: i64, a permutation of
         them.
     spans: SPAN [room]. state: STATE [1].
@@ -147,12 +146,12 @@ def _depths(chunks: NDArray[np.int32], lanes: int) -> NDArray[np.int64]:
 
 @inlined
 def note(sim: Any, resource: int, lane: int, kind: int, call: int, begin: float, end: float) -> None:
-    """Record a span where spans are recorded."""
+    """Record a span if spans are recorded."""
     if sim.state[0].recording:
         _keep(sim, resource, lane, kind, call, begin, end)
 
 
-@jit  # not inlined, since there are many places that record, and most runs do not
+@jit  # not inlined: many places record, and most runs do not
 def _keep(sim: Any, resource: int, lane: int, kind: int, call: int, begin: float, end: float) -> None:
     n = sim.state[0].spans
     sim.state[0].spans = n + 1
@@ -168,7 +167,7 @@ def _keep(sim: Any, resource: int, lane: int, kind: int, call: int, begin: float
 
 @inlined
 def sort_items(sim: Any, n: int) -> None:
-    """Order the first `n` items by when they are due, and those due together by number."""
+    """Order the first `n` items by when they are due, and items due together by number."""
     for k in range(n):
         place = k
         while place > 0 and sim.items[sim.order[place - 1]].due > sim.items[k].due:
@@ -179,7 +178,7 @@ def sort_items(sim: Any, n: int) -> None:
 
 @inlined
 def work_on(sim: Any, resource: int, kind: int, call: int, begin: float, seconds: float) -> float:
-    """Keep a resource that has one lane busy from `begin` on; returns the end."""
+    """Keep a resource with one lane busy from `begin` on; return the end."""
     sim.busy[resource] += seconds
     note(sim, resource, 0, kind, call, begin, begin + seconds)
     return begin + seconds

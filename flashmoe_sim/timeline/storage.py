@@ -11,7 +11,7 @@ from flashmoe_sim.timeline.state import note
 
 @inlined
 def earliest_lane(sim: Any, time: float) -> int:
-    """The lane on which a read that is there from `time` on starts first, the lowest number on a tie."""
+    """The lane on which a read that is ready at `time` starts first, the lowest number on a tie."""
     best, start = 0, max(sim.lane_free[0], time)
     for lane in range(1, len(sim.lane_free)):
         if start <= time:
@@ -23,7 +23,7 @@ def earliest_lane(sim: Any, time: float) -> int:
 
 @inlined
 def read_on(sim: Any, lane: int, time: float, service_s: float, kind: int, call: int) -> float:
-    """Read one chunk that is there from `time` on; returns when it has been read."""
+    """Read one chunk that is ready at `time`; return when it has been read."""
     begin = max(sim.lane_free[lane], time)
     end: float = begin + service_s
     sim.lane_free[lane] = end
@@ -34,14 +34,14 @@ def read_on(sim: Any, lane: int, time: float, service_s: float, kind: int, call:
 
 @inlined
 def depth_of(chunks: int, lanes: int) -> int:
-    """How many of a batch's chunks share the bandwidth: as many as lanes, but evened out over the rounds it takes."""
+    """How many of a batch's chunks share the bandwidth: the number of lanes, evened out over the rounds it takes."""
     rounds = rounds_of(chunks, lanes)
     return (chunks + rounds - 1) // max(rounds, 1) if chunks > 0 else 1
 
 
 @inlined
 def rounds_of(chunks: int, lanes: int) -> int:
-    """How often all lanes have to read for as many chunks."""
+    """How many rounds all lanes need for that many chunks."""
     return (chunks + lanes - 1) // lanes
 
 
@@ -51,8 +51,8 @@ def read_batch(
 ) -> float:
     """Read the misses of a call as one batch, as items of `chunks` reads from `first` on.
 
-    The last `warm` of them are from the page cache, and the first `fills` fill slots for the first time. Each chunk in
-    turn starts on the lane that is free first. Returns when all have arrived.
+    The last `warm` of them come from the page cache, and the first `fills` fill slots for the first time. Each chunk in
+    turn starts on the lane that is free first. Returns the time when all have arrived.
     """
     lanes = len(sim.lane_free)
     if misses == 0:
@@ -101,9 +101,9 @@ def all_free(sim: Any, time: float) -> bool:
 
 @inlined
 def read_rounds(sim: Any, first: int, misses: int, chunks: int, service_s: float, time: float) -> float:
-    """`read_batch` where all lanes are free and all chunks take the same time: they go round by round.
+    """`read_batch` if all lanes are free and all chunks take the same time: they are read in rounds.
 
-    Service times are added in the order in which the lanes add them, so that every time is the same to the last bit.
+    Service times are added in the same order as by the lanes, so that every time is equal to the last bit.
     """
     lanes = len(sim.lane_free)
     placed, before = 0, time
@@ -123,7 +123,7 @@ def read_rounds(sim: Any, first: int, misses: int, chunks: int, service_s: float
 
 @inlined
 def read_family(sim: Any, row: int, f: int, is_warm: bool, fills: bool, time: float, kind: int, call: int) -> float:
-    """Read one tensor family of an expert, all its chunks at once, while all lanes are free; returns the end."""
+    """Read one tensor family of an expert, all its chunks at once, while all lanes are free; return the end."""
     family, lanes = sim.families[row, f], len(sim.lane_free)
     service_s = family.warm_s if is_warm else family.read_s
     if fills:

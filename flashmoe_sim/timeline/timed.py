@@ -1,4 +1,4 @@
-"""How fast a replay runs on a machine: the public face of stage 2."""
+"""The speed of a replay on a machine: the public face of stage 2."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ INTERVAL_STEPS = 512
 class Timed:
     """A replay in seconds.
 
-    tok_s_lo, tok_s_hi: the 90 % interval of timing.tok_s; None where it was not asked for.
-    storage_bytes, page_cache_bytes: read from each tier, ahead of time too; what is used where it lies is not read.
+    tok_s_lo, tok_s_hi: the 90 % interval of timing.tok_s; None if it was not requested.
+    storage_bytes, page_cache_bytes: read from each tier, including reads ahead, but not experts used in place.
     """
 
     timing: Timing
@@ -70,8 +70,8 @@ def time_replay(
 ) -> Timed:
     """Run a recorded replay on a machine; one replay serves any number of machines.
 
-    interval: also work out the interval of the speed, from the last 512 steps. record: keep every resource's spans.
-    must_fit: whether the experts of `resident` need room, which a ceiling does not.
+    interval: also compute the interval of the speed, from the last 512 steps. record: keep every resource's spans.
+    must_fit: whether the experts of `resident` must fit in memory; for a ceiling they need not.
     Raises BadInput if the model does not fit the machine, the machine lacks what the execution model needs, or a policy
     keeps a bank that the execution model does not have.
     """
@@ -119,5 +119,5 @@ def interval_of(
 
 
 def last_steps(work: Work, steps: int) -> Work:
-    """The last so many steps, with what was read ahead in them."""
+    """The last `steps` steps, with what was read ahead in them."""
     return some_calls(work, work.step >= np.unique(work.step)[-steps:][0])

@@ -1,4 +1,4 @@
-"""What a timeline means for a person: tokens a second, how long steps take, and what they wait for."""
+"""A timeline's summary for people: tokens a second, how long steps take, and what they wait for."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ COLD_SHARE = 0.95
 
 @dataclass(frozen=True, eq=False)
 class Timing:
-    """Speed and its causes; of the decoded steps, or of all where no phase is known.
+    """Speed and its causes, over the decoded steps, or all steps if no phase is known.
 
-    step: i32 [steps], the number of each step. phase: u8 [steps], of its first call. tokens: i64 [steps], the most that
-        any of its calls had. step_s: f64 [steps]. decode_step_s: f64, seconds of the decoded ones.
-    tok_s: tokens a second; like every speed that of the steps whose tokens are known, None where there are none, or
-        they take no time. tok_s_p50: the median over these steps of their tokens a second.
-    warm_up_steps: the first steps, up to that by which 95 % of all installs into empty slots are done, but at most half
-        of them. warm_up_tok_s, steady_tok_s: the speed of these, and of the rest.
-    step_ms_p50, step_ms_p95, step_ms_p99: quantiles of a step, between neighbours in proportion; None without steps.
+    step: i32 [steps], the number of each step. phase: u8 [steps], of its first call. tokens: i64 [steps], the most of
+        any of its calls. step_s: f64 [steps]. decode_step_s: f64, seconds of the decoded steps.
+    tok_s: tokens a second; like every speed, over the steps whose tokens are known; None if there are none, or they
+        take no time. tok_s_p50: the median of these steps' tokens a second.
+    warm_up_steps: the number of first steps in which 95 % of all installs into empty slots are done, but at most half
+        of all steps. warm_up_tok_s, steady_tok_s: the speed of these steps and of the rest.
+    step_ms_p50, step_ms_p95, step_ms_p99: quantiles of a step's time, interpolated linearly; None without steps.
     prompt_tok_s: tokens a second of the prompt.
-    busy_share: of each of names.RESOURCES, of the whole run.
-    part_ms_per_token: of each of names.PARTS, which add up to 1000 / tok_s; empty where no tokens are known.
+    busy_share: each resource's busy share of the whole run, by names.RESOURCES.
+    part_ms_per_token: by names.PARTS, adding up to 1000 / tok_s; empty if no tokens are known.
     """
 
     step: NDArray[np.int32]
@@ -52,7 +52,7 @@ class Timing:
 
     @property
     def stall_ms_per_token(self) -> dict[str, float]:
-        """Of `part_ms_per_token`, those in which the unit that computes waits, by cause."""
+        """The entries of `part_ms_per_token` in which the computing unit waits, by cause."""
         return {name: ms for name, ms in self.part_ms_per_token.items() if name in STALLS}
 
     def as_json(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class Timing:
 
 
 def timing_of(timeline: Timeline, work: Work) -> Timing:
-    """Read speed and causes off a timeline."""
+    """Speed and causes from a timeline."""
     first = np.flatnonzero(np.diff(work.step, prepend=work.step[:1] - 1))
     step, phase = work.step[first], work.phase[first]
     tokens = _by_step(np.maximum, work.n_tokens, first).astype(np.int64)
@@ -122,7 +122,7 @@ def _speed(tokens: NDArray[np.int64], step_s: NDArray[np.float64], steps: NDArra
 
 
 def _warm_up(cold: NDArray[Any], decode: NDArray[np.intp]) -> int:
-    """How many decoded steps the warm-up takes; cold: installs into empty slots of each step, prompts included."""
+    """How many decoded steps the warm-up takes; cold: installs into empty slots in each step, prompts included."""
     so_far = np.cumsum(cold)
     if not len(cold) or not so_far[-1]:
         return 0

@@ -1,4 +1,4 @@
-"""What stage 2 takes of stage 1."""
+"""The work that stage 1 hands to stage 2."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from flashmoe_sim.trace.routing import PHASE_DECODE
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What every routed call asks of a machine, in order; all i32 [calls] but where said.
+    """The work of every routed call, in order; all i32 [calls] unless noted.
 
     row: the place of the call's layer in `RoutingTrace.layers`.
     step: never decreases; the calls of a step are consecutive.
-    n_tokens: tokens of the call; 0 where the recording does not tell.
-    refs, requests, misses: references, distinct experts, and those of them that were not resident.
+    n_tokens: tokens of the call; 0 if not recorded.
+    refs, requests, misses: references, distinct experts, and distinct experts that were not resident.
     warm: how many of the misses the page cache serves.
-    cold: how many of the misses were installed where nothing was displaced: the first of them.
+    cold: how many of the misses were installed without an eviction: the first of them.
     installs: how many of the misses were installed; the others were served without a slot.
     phase: u8 [calls], as in trace/routing.py.
     ahead_after: i64 [ahead], ascending: the routed call after which each expert read ahead was issued, -1: before the
         first.
-    ahead_row: i32 [ahead]. ahead_warm: u8 [ahead], 1 where the page cache serves it. ahead_cold: u8 [ahead], 1 where
+    ahead_row: i32 [ahead]. ahead_warm: u8 [ahead], 1 if the page cache serves it. ahead_cold: u8 [ahead], 1 if
         nothing was displaced.
-    ahead_used: i64 [ahead], the routed call whose hit first uses it, after `ahead_after` and of the same row; -1 where
+    ahead_used: i64 [ahead], the routed call whose hit first uses it, after `ahead_after` and of the same row; -1 if
         there is none.
     """
 
@@ -52,9 +52,9 @@ OF_READS_AHEAD = ("ahead_after", "ahead_row", "ahead_warm", "ahead_cold", "ahead
 
 
 def some_calls(work: Work, kept: NDArray[np.bool_]) -> Work:
-    """The calls of whole steps, bool [calls], with what was read ahead after them.
+    """The `kept` calls, bool [calls], which are whole steps, with what was read ahead after them.
 
-    What was read ahead before the first call stays if that does. An expert whose use is left out counts as never used.
+    Reads ahead before the first call are kept if that call is. An expert whose use is left out counts as never used.
     """
     place = np.cumsum(kept) - 1
     before_all = work.ahead_after < 0
@@ -72,7 +72,7 @@ def some_calls(work: Work, kept: NDArray[np.bool_]) -> Work:
 
 
 def decoded(work: Work) -> Work:
-    """The calls of decoded steps, or of all where there are none; of these, where any tokens are known, those."""
+    """The calls of decoded steps, or all if there are none; of these, if any have known tokens, only those."""
     decode = work.phase == PHASE_DECODE
     if decode.any():
         work = some_calls(work, decode)
@@ -81,7 +81,7 @@ def decoded(work: Work) -> Work:
 
 
 def tokens_of(work: Work) -> int:
-    """Tokens of all steps: of each, the most that one of its calls has."""
+    """Tokens of all steps: for each step, the most of any of its calls."""
     return int(_by_step(work)[0].sum())
 
 

@@ -1,4 +1,4 @@
-"""The columns of a trace that is being read, as they grow."""
+"""The growing columns of a trace that is being read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from flashmoe_sim.trace.chunk import Chunk
 
 
 class _Column:
-    """An array that grows by a quarter at a time; large ones are moved by the system without a second copy."""
+    """An array that grows by a quarter at a time; the system moves large ones without a second copy."""
 
     def __init__(self, dtype: type[np.generic]) -> None:
         self._values: NDArray[Any] = np.empty(0, dtype)
@@ -46,7 +46,7 @@ class _Column:
         self._used = 0
 
     def take(self) -> NDArray[Any]:
-        """The values so far, which are handed over."""
+        """Hand over the values so far."""
         self._values.resize(self._used, refcheck=False)
         values = self._values
         self.clear()
@@ -54,7 +54,7 @@ class _Column:
 
 
 class _Optional:
-    """A column that only counts when every call has it."""
+    """A column that is kept only if every call has it."""
 
     def __init__(self, name: str, key: int, dtype: type[np.generic]) -> None:
         self.name = name
@@ -63,7 +63,7 @@ class _Optional:
         self._column = _Column(dtype)
 
     def extend(self, keys: NDArray[np.int64], values: NDArray[Any] | None, *, calls_before: int) -> None:
-        """Take over the values of the calls whose keys are given, unless a call up to here lacked them."""
+        """Add the values of the calls whose keys are given, unless a call so far lacked them."""
         having = int(np.count_nonzero(keys >> self._key & 1))
         if values is not None and self.calls == calls_before and having == len(keys):
             self._column.extend(values)
@@ -72,7 +72,7 @@ class _Optional:
         self.calls += having
 
     def take(self, calls: int) -> NDArray[Any] | None:
-        """The values so far, which are handed over; None unless each of the `calls` up to here had its own."""
+        """Hand over the values so far; None unless each of the `calls` so far had its own."""
         values = self._column.take()
         return values if self.calls == calls else None
 
@@ -135,7 +135,7 @@ class Columns:
         self.refs += len(expert)
 
     def _follow_seq(self, table: NDArray[np.int64]) -> None:
-        """Remember the first place where `seq` is not one more than before, looking only at lines that have it."""
+        """Remember the first place where `seq` does not go up by one, among the lines that have it."""
         having = table[table[:, KEYS] >> SEQ & 1 == 1]
         if not len(having) or self._seq_note:
             self._seqs += len(having)
@@ -158,12 +158,12 @@ class Columns:
         self._take()
 
     def take(self, head: Chunk) -> Chunk:
-        """The calls since the last time, which are handed over, of a trace whose head was read before."""
+        """Hand over the calls since the last time, of a trace whose head was read before."""
         arrays = self._take()
         return replace(head, **{name: values for name, values in arrays.items() if getattr(head, name) is not None})
 
     def finish(self, *, format: str, name: str, notes: tuple[str, ...]) -> Chunk:
-        """All that was not taken yet, as a chunk that says what holds for all calls up to now."""
+        """The calls not taken yet, as a chunk whose other fields hold for all calls so far."""
         optional = (self._slot, self._weight, self._sequence, self._step)
         partial = [column for column in optional if 0 < column.calls < self.calls]
         notes += tuple(

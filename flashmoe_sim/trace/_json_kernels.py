@@ -23,10 +23,10 @@ from flashmoe_sim.trace._json_tokens import (
     text,
 )
 
-# The keys that are understood. The first seven are also the columns of a row of the table of calls.
+# The known keys. The first seven are also the columns of the table of calls.
 KEY_NAMES = ("seq", "layer", "n_expert_used", "n_tokens", "phase", "sequence", "step", "experts", "slots", "weights")
 SEQ, LAYER, N_EXPERT_USED, N_TOKENS, PHASE, SEQUENCE, STEP, EXPERTS, SLOTS, WEIGHTS = range(10)
-# Two more columns: the line number, and which keys the line has (bit 1 << key).
+# Two more columns: the line number, and the line's keys (bit 1 << key).
 LINE, KEYS = 7, 8
 COLUMNS = 9
 
@@ -34,7 +34,7 @@ REQUIRED = 1 << LAYER | 1 << EXPERTS
 COUNTS = 1 << N_EXPERT_USED | 1 << N_TOKENS
 # The number of steps is one more than the last step, and fits 32 bits too.
 LARGEST = np.array([2**63 - 1, 2**15 - 1, 2**31 - 1, 2**31 - 1, 2, 2**31 - 1, 2**31 - 2])
-# The shortest line is {"layer":0,"experts":[0]} with its newline, and an id takes two bytes.
+# The shortest line is {"layer":0,"experts":[0]} and a newline; an id takes at least two bytes.
 SHORTEST_LINE, SHORTEST_ID = 26, 2
 
 _SEQ = np.frombuffer(b'{"seq":', np.uint8)
@@ -51,7 +51,7 @@ _KEY_LENGTH = np.array([len(name) for name in KEY_NAMES])
 
 @jit
 def _labelled(data: NDArray[np.uint8], at: int, label: NDArray[np.uint8]) -> tuple[int, int]:
-    """An integer right after `label`: (value, position after it or -1)."""
+    """Read an integer right after `label`: (value, position after it or -1)."""
     at = literal(data, at, label)
     if at < 0:
         return 0, -1
@@ -61,7 +61,7 @@ def _labelled(data: NDArray[np.uint8], at: int, label: NDArray[np.uint8]) -> tup
 
 @jit
 def _fits(layer: int, n_expert_used: int, n_tokens: int) -> bool:
-    """Whether the numbers of a call, none of them negative, are in range."""
+    """Whether the numbers of a call, which are not negative, are in range."""
     small = layer <= LARGEST[LAYER] and n_expert_used <= LARGEST[N_EXPERT_USED] and n_tokens <= LARGEST[N_TOKENS]
     return bool(small and n_expert_used >= 1)
 
@@ -75,7 +75,7 @@ def _exact_line(
     slot: NDArray[np.int16],
     ref: int,
 ) -> int:
-    """A line exactly as the runtime writes it, with slots or without: the position of its newline, or -1."""
+    """Read a line exactly as the runtime writes it, with or without slots: the position of its newline, or -1."""
     seq, at = _labelled(data, at, _SEQ)
     if at < 0:
         return -1
@@ -116,7 +116,7 @@ def _exact_line(
 
 @jit
 def _known_key(data: NDArray[np.uint8], start: int, length: int) -> int:
-    """The number of the key that `length` bytes at `start` spell, or -1."""
+    """The number of the key spelled by `length` bytes at `start`, or -1."""
     for key in range(len(_KEY_LENGTH)):
         if _KEY_LENGTH[key] == length:
             differs = 0
@@ -129,7 +129,7 @@ def _known_key(data: NDArray[np.uint8], start: int, length: int) -> int:
 
 @jit
 def _phase(data: NDArray[np.uint8], at: int) -> tuple[int, int]:
-    """A phase, as a number or a word: (value, position after it or -1)."""
+    """Read a phase, a number or a word: (value, position after it or -1)."""
     if data[at] != QUOTE:
         value, at = integer(data, at)
         return value, at
@@ -148,11 +148,11 @@ def _any_line(
     slot: NDArray[np.int16],
     ref: int,
 ) -> int:
-    """An object with its keys in any order: the position of its newline, or -1.
+    """Read an object with its keys in any order: the position of its newline, or -1.
 
-    Of n_expert_used and n_tokens the missing one follows from the number of experts; without both it is one token.
-    Refuses what is rare and long to describe, too: escapes, bytes above 126, unknown lists, objects and words, weights,
-    and a key that occurs twice.
+    If n_expert_used or n_tokens is missing, it follows from the number of experts; without both, the line is one token.
+    It also refuses what is rare and takes much code: escapes, bytes above 126, unknown lists, objects and words,
+    weights, and a key that occurs twice.
     """
     at = space(data, at)
     if data[at] != OPEN_OBJECT:
@@ -224,7 +224,7 @@ def parse_lines(
     lines: newlines before `at` in the whole stream.
     table: i64 [calls, COLUMNS]; expert, slot: i16 [references]. Filled from `call` and `ref` on; large enough for the
         shortest lines and ids.
-    Returns the new (at, lines, call, ref); at < end where the line at `at` is refused.
+    Returns the new (at, lines, call, ref); at < end if the line at `at` is refused.
     """
     while at < end:
         row = table[call]

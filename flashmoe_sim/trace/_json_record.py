@@ -1,4 +1,4 @@
-"""One line of the patched runtime's trace, read without hurry: what the kernels refuse ends here."""
+"""The slow reader for one line of the patched runtime's trace: it gets the lines that the kernels refuse."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 
 
 class BadRecord(Exception):
-    """A line is no routed call: says what was found and what was expected."""
+    """A line is not a routed call: says what was found and what was expected."""
 
 
 class NotJson(BadRecord):
-    """A line is not even JSON, as the last line of a file that is still being written."""
+    """A line is not even JSON, such as the last line of a file that is still being written."""
 
 
 def read_record(line: bytes) -> dict[str, Any]:
-    """The understood keys of a line with their checked values: integers, and lists of integers or of floats (weights).
+    """The known keys of a line with their checked values: integers, and lists of integers or of floats (weights).
 
-    Optional keys whose value is null are left out.
+    Optional keys with the value null are left out.
 
-    Raises NotJson for a line that is not one JSON value, BadRecord for one that is no routed call.
+    Raises NotJson if the line is not one JSON value, BadRecord if it is not a routed call.
     """
     value = _json(line)
     if strict_json.repeats_a_key(line, value):
@@ -76,7 +76,7 @@ def _json(line: bytes) -> Any:
 
 
 def _refuse_twice(line: bytes) -> None:
-    """Raise BadRecord for a key twice that is understood, also if it is written with escapes; others are ignored."""
+    """Raise BadRecord if a known key occurs twice, even if written with escapes; other keys are ignored."""
     try:
         pairs = json.loads(line, object_pairs_hook=list)
     except RecursionError:
@@ -101,9 +101,10 @@ def _check_number(name: str, value: Any, smallest: int, largest: int) -> None:
 
 
 def counts_of(record: dict[str, Any]) -> tuple[int, int]:
-    """n_expert_used and n_tokens of a record; a missing one follows from the number of experts, without both one token.
+    """n_expert_used and n_tokens of a record; one follows from the other and the number of experts, else it is one
+    token.
 
-    Raises BadRecord if the experts do not divide.
+    Raises BadRecord if the experts do not divide evenly.
     """
     used, tokens, experts = record.get("n_expert_used"), record.get("n_tokens"), len(record["experts"])
     if used and tokens is not None:

@@ -2,7 +2,7 @@
 
 Every kernel reads a writable u8 array whose last newline is followed by at least `PADDING` more bytes. No step needs a
 bounds check: whatever is wrong with a line, its newline stops the scan. A position of -1 means that the piece is
-refused; that is no error yet, since a slower reader may accept the line.
+refused; that is not an error yet, since a slower reader may accept the line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONGEST_NUMBER = 40
 
 @jit
 def literal(data: NDArray[np.uint8], at: int, text: NDArray[np.uint8]) -> int:
-    """The position after `text`, or -1 where `data` says something else."""
+    """The position after `text`, or -1 if `data` has something else there."""
     differs = 0
     for i in range(len(text)):
         differs |= data[at + i] ^ text[i]
@@ -54,7 +54,7 @@ def text(data: NDArray[np.uint8], at: int) -> int:
 
 @jit
 def integer(data: NDArray[np.uint8], at: int) -> tuple[int, int]:
-    """An integer of at most 18 digits without a sign: (value, position after it or -1)."""
+    """Read an integer of at most 18 digits without a sign: (value, position after it or -1)."""
     value = 0
     start = at
     while ZERO <= data[at] <= ZERO + 9:
@@ -80,7 +80,7 @@ def digits(data: NDArray[np.uint8], at: int) -> int:
 def number(data: NDArray[np.uint8], at: int) -> int:
     """The position after a JSON number of any kind, or -1.
 
-    Refuses numbers so long that they may overflow a double: orjson calls those an error, and must be asked.
+    Refuses numbers so long that they may overflow a double: orjson rejects those, so it must decide.
     """
     begin = at
     start = at + (data[at] == MINUS)
@@ -102,7 +102,7 @@ def number(data: NDArray[np.uint8], at: int) -> int:
 
 @jit
 def ids(data: NDArray[np.uint8], at: int, out: NDArray[np.int16], start: int, lowest: int) -> tuple[int, int]:
-    """A list of integers from `lowest` to LARGEST_ID into `out[start:]`: (how many, position after it or -1)."""
+    """Read a list of integers from `lowest` to LARGEST_ID into `out[start:]`: (count, position after it or -1)."""
     if data[at] != OPEN_LIST:
         return 0, -1
     after = space(data, at + 1)
@@ -131,10 +131,10 @@ def ids(data: NDArray[np.uint8], at: int, out: NDArray[np.int16], start: int, lo
 
 @jit
 def short_ids(data: NDArray[np.uint8], at: int, out: NDArray[np.int16], start: int, count: int) -> int:
-    """`count` ids of one to three digits, a comma and nothing else between them: the position after them, or -1.
+    """Read `count` ids of one to three digits with only commas between them: the position after them, or -1.
 
-    Branches only on what all good lines do alike, so the processor never guesses how many digits an id has; `|` and `&`
-    instead of `or` and `and` keep it to one branch an id (a tenth faster).
+    Branches only on what is the same in all good lines, so the processor never predicts how many digits an id has; `|`
+    and `&` instead of `or` and `and` keep it to one branch per id (10 % faster).
     """
     if count == 0:
         return at

@@ -1,4 +1,4 @@
-"""Kernels that look at rows of expert ids, as engines return them for one request."""
+"""Kernels for rows of expert ids, as engines return them for one request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flashmoe_sim._jit import jit
 
 @jit
 def find_repeats(ids: NDArray[Any], last_row: NDArray[np.int64], repeats: NDArray[np.uint8]) -> None:
-    """Mark the rows (u8 [rows]) in which an id stands twice; negative ids are passed over.
+    """Mark the rows (u8 [rows]) in which an id occurs twice; negative ids are ignored.
 
     ids: [rows, k]. last_row: i64 [ids], filled with -1.
     """
@@ -28,11 +28,11 @@ def find_repeats(ids: NDArray[Any], last_row: NDArray[np.int64], repeats: NDArra
 
 
 def mark_repeats(ids: NDArray[Any], largest: int, repeats: NDArray[np.uint8]) -> None:
-    """Mark the rows (u8 [rows]) in which an id stands twice, as `find_repeats`; eight bytes a row are faster.
+    """Mark the rows (u8 [rows]) in which an id occurs twice, like `find_repeats`; rows of eight bytes are faster.
 
     ids: [rows, k], none above `largest`.
     """
-    if ids.dtype == np.uint8 and ids.shape[1] == 8:  # what most models use
+    if ids.dtype == np.uint8 and ids.shape[1] == 8:  # the case of most models
         find_equal_bytes(ids.view(np.uint64)[:, 0], repeats)
     else:
         find_repeats(ids, np.full(largest + 1, -1), repeats)
@@ -40,10 +40,10 @@ def mark_repeats(ids: NDArray[Any], largest: int, repeats: NDArray[np.uint8]) ->
 
 @jit
 def find_equal_bytes(words: NDArray[np.uint64], repeats: NDArray[np.uint8]) -> None:
-    """Mark the words (u64 [rows]) in which a byte stands twice.
+    """Mark the words (u64 [rows]) in which a byte occurs twice.
 
-    A byte of `differ` is zero if two are equal, one of them rotated to the place of the other; taking 1 from each byte
-    then borrows into its highest bit. The processor does this for several rows at once.
+    A byte of `differ` is zero if the byte equals the one rotated into its place; subtracting 1 from each byte then
+    borrows into its highest bit. The processor does this for several rows at once.
     """
     units, highest = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
     for row in range(len(words)):
@@ -64,7 +64,7 @@ def lay_out_into(
 ) -> None:
     """Put the chosen rows and layers of values [rows, layers, k] in the order of calls: step by step, layer by layer.
 
-    tokens: i32 [steps], how many rows each step has. What a token has in a layer is moved as a few large words.
+    tokens: i32 [steps], how many rows each step has. A token's values in a layer are moved as a few large words.
     """
     alike = values.itemsize == out.itemsize
     laid = out.view(values.dtype) if alike else np.empty(len(out), values.dtype)
@@ -87,7 +87,7 @@ def lay_out(
 ) -> None:
     """Put the chosen rows and layers in the order of calls: step by step, layer by layer.
 
-    values: flat, of rows with the layers and ranks of `shape`. tokens: i32 [steps], how many rows each step has.
+    values: flat; `shape` has the layers and ranks of a row. tokens: i32 [steps], how many rows each step has.
     """
     k = np.uint64(shape[1])  # unsigned: no test for < 0
     width = np.uint64(shape[0]) * k
@@ -108,8 +108,8 @@ def lay_out(
 def decode_base64(text: NDArray[np.uint8], values: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
     """Decode whole groups of four letters into three bytes each.
 
-    values: u8 [letters], made here: 0 to 63 of each letter, 255 if it is none of base64. Two loops without tables or
-    branches are twice as fast as one with a table, since the processor takes 64 letters at once.
+    values: u8 [letters], scratch: 0 to 63 for each letter, 255 if it is not base64. Two loops without tables or
+    branches are twice as fast as one with a table, since the processor handles 64 letters at once.
     """
     for at in range(len(text)):
         letter = text[at]

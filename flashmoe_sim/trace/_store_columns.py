@@ -1,4 +1,4 @@
-"""The columns of a store: to and from Arrow's memory, checked, and their checksum from chunk after chunk."""
+"""The columns of a store: to and from Arrow's memory, with checks, and a checksum built chunk by chunk."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def columns_of(trace: RoutingTrace) -> dict[str, Any]:
 
 
 def arrays_of(table: Any, names: list[str]) -> dict[str, Any]:
-    """The arrays of a table; KeyError, TypeError or ValueError if its columns are not a store's."""
+    """The arrays of a table; raises KeyError, TypeError or ValueError if its columns are not a store's."""
     if odd := [name for name in names if name not in (*PER_CALL, *PER_REFERENCE) or names.count(name) > 1]:
         raise ValueError(f"a column {odd[0]!r} that no store has")
     if missing := [name for name in REQUIRED if name not in names]:
@@ -51,12 +51,12 @@ def arrays_of(table: Any, names: list[str]) -> dict[str, Any]:
 
 
 def arrays_of_calls(table: Any, names: list[str]) -> dict[str, NDArray[Any]]:
-    """Those of its columns that have one number for each call."""
+    """The arrays of the columns with one number per call."""
     return {name: _values(name, table.column(name), PER_CALL[name].dtype) for name in PER_CALL if name in names}
 
 
 class Checksum:
-    """A checksum of everything that is stored: the metadata, and each column with its name, from chunk after chunk."""
+    """A checksum of everything stored: the metadata, and each column with its name, built chunk by chunk."""
 
     def __init__(self, head: RoutingTrace) -> None:
         self.calls = self.refs = 0
@@ -65,7 +65,7 @@ class Checksum:
         self._columns = {name: (0, 0) for name in names if getattr(head, name) is not None}  # checksum and bytes
 
     def add(self, chunk: RoutingTrace) -> None:
-        """Take the next calls."""
+        """Add the next calls."""
         self._offset = zlib.crc32((chunk.offset[1:] + self.refs).data, self._offset)
         for name, (check, size) in self._columns.items():
             data = np.ascontiguousarray(getattr(chunk, name)).data
@@ -74,7 +74,7 @@ class Checksum:
         self.refs += chunk.refs
 
     def of(self, about: Mapping[str, Any]) -> str:
-        """The checksum of what was added with its metadata."""
+        """The checksum of everything added, with this metadata."""
         check = zlib.crc32(json.dumps(about, sort_keys=True).encode())
         columns = {"offset": (self._offset, 8 * (self.calls + 1)), **self._columns}
         for name, column in columns.items():
@@ -82,7 +82,7 @@ class Checksum:
         return f"{check:08x}"
 
     def compare(self, about: dict[str, Any]) -> None:
-        """ValueError if what was added is not what the metadata says."""
+        """Raise ValueError if what was added differs from the metadata."""
         for what, number in {"calls": self.calls, "refs": self.refs}.items():
             if about[what] != number:
                 raise ValueError(f"{number} {what}, expected {about[what]}")
@@ -97,13 +97,13 @@ def _exact(name: str, values: NDArray[Any], dtype: Any) -> NDArray[Any]:
 
 
 def _values(name: str, column: Any, dtype: Any) -> NDArray[Any]:
-    """A column of numbers as an array of our own; ValueError if it has another type, or nulls."""
+    """A column of numbers, copied into an array; raises ValueError if it has another type, or nulls."""
     _check_type(name, column, column.type, dtype)
     return np.array(column.to_numpy())
 
 
 def _flat(name: str, column: Any, dtype: Any) -> NDArray[Any]:
-    """The values of a list column as one array of our own; ValueError if they have another type, or nulls."""
+    """The values of a list column, copied into one array; raises ValueError if they have another type, or nulls."""
     found = [chunk.flatten() for chunk in column.chunks]
     for values in found:
         _check_type(name, values, values.type, dtype)
@@ -118,7 +118,7 @@ def _check_type(name: str, values: Any, found: Any, dtype: Any) -> None:
 
 
 def _offsets(name: str, column: Any) -> NDArray[np.int64]:
-    """Where each list of a column begins in its values, and how many there are; i64 [lists + 1]."""
+    """Where each list of a column begins in its values, then the number of values; i64 [lists + 1]."""
     import pyarrow as pa
 
     if not (pa.types.is_large_list(column.type) or pa.types.is_list(column.type)) or column.null_count:

@@ -1,7 +1,8 @@
 """Files of arrays with the experts of every token: `.npy`, or one of `.npz` or `.safetensors`. No pickle is loaded.
 
-What an array does not say, hints say: the order of its axes, which tokens are the prompt, and the layers' numbers. So
-are read vLLM's and TensorRT-LLM's Python outputs, those of transformers, stacked, and what training code keeps.
+Hints supply what an array does not record: the order of its axes, which tokens are the prompt, and the layers' numbers.
+This covers the Python outputs of vLLM and TensorRT-LLM, stacked outputs of transformers, and arrays saved by training
+code.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MOST_LISTED = 8
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a `.npy` file, an archive of such files, or of safetensors."""
+    """Whether a file that begins with these bytes is a `.npy` file, an archive of such files, or a safetensors file."""
     return head.startswith(NPY_MAGIC) or first_member(head).endswith(".npy") or safetensors.sniff(head)
 
 
@@ -42,7 +43,8 @@ def read(
 ) -> RoutingTrace:
     """Read a trace; see `trace_of_requests`.
 
-    Raises BadInput for an array of other axes or of no whole numbers, and unless hints say which tokens are the prompt.
+    Raises BadInput for an array with other axes or without whole numbers, and if no hint says which tokens are the
+    prompt.
     """
     hints = hints or Hints()
     with open_bytes(path) as stream:
@@ -84,7 +86,7 @@ def _arrays(path: Path, content: bytes, hints: Hints) -> tuple[NDArray[Any], NDA
 
 
 def _held(path: Path, content: bytes) -> tuple[list[str], Callable[[str], NDArray[Any]]]:
-    """The names of the arrays in a file, and what reads one of them."""
+    """The names of the arrays in a file, and a function that reads one of them."""
     if content.startswith(MAGIC):
         archive = Archive(content, str(path))
         names = [name.removesuffix(".npy") for name in archive.names if name.endswith(".npy")]

@@ -10,11 +10,11 @@ import orjson
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.files import regular_file_bytes, unreadable
 
-FIELDS = ("arrival_time", "created")  # of vLLM's request metrics, and of its answers over HTTP
+FIELDS = ("arrival_time", "created")  # in vLLM's request metrics, and in its HTTP responses
 
 
 def read_arrivals(path: Path) -> list[float]:
-    """Seconds, from any moment, at which each request arrived: a line for each, blank ones passed over.
+    """When each request arrived, in seconds from any moment: one line per request, blank lines are skipped.
 
     A line is a number, or a JSON object with one in the first of FIELDS that it has.
     Raises BadInput, naming the line, for anything else.

@@ -1,4 +1,4 @@
-"""Requests as a server batches them: first come, first served, each step with the next token of all that run."""
+"""Requests as a server batches them: first come, first served; each step has the next token of all running requests."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def batched(
 ) -> RoutingTrace:
     """The requests of all parts under continuous batching: at most `concurrency` run at once.
 
-    A request is a sequence of a part, or a whole part without sequences. It is admitted when it has arrived and fewer
-    than `concurrency` run, in order of arrival, then of the parts. Each step has the next step of every request that
-    runs, in order of admission, as one call per layer (see `join_calls`). A step in which nothing runs is left out.
-    prefill_chunk: most tokens of prompts in a step, over all requests; the first admitted takes them first, and who
-        gets none waits in its seat. By default prompts have the steps they were recorded in, and so does a prompt with
-        calls of unknown tokens, always.
-    arrivals_s: of each request, counted from the first of them; by default all wait at the start.
-    step_s: seconds of a step, by which arrivals are counted.
-    Raises BadInput as `union`, and for parameters out of range, or arrivals that are not as many as requests.
-    Source: vLLM 0.33.0, v1/core/sched/scheduler.py: what runs, then what waits, as far as a step's tokens go; vLLM
-    counts decoded tokens among them.
+    A request is a sequence of a part, or a whole part if it has no sequences. It is admitted when it has arrived and
+    fewer than `concurrency` run, in order of arrival, then of the parts. Each step has the next step of every running
+    request, in order of admission, as one call per layer (see `join_calls`). A step in which nothing runs is left out.
+    prefill_chunk: the most prompt tokens in a step, over all requests; the first admitted gets them first, and one that
+        gets none waits but stays admitted. By default prompts keep their recorded steps; a prompt with calls of unknown
+        tokens always does.
+    arrivals_s: of each request, relative to the first; by default all wait at the start.
+    step_s: seconds of a step, which turn arrivals into steps.
+    Raises BadInput like `union`, for parameters out of range, and if there are not as many arrivals as requests.
+    Source: vLLM 0.33.0, v1/core/sched/scheduler.py: running requests first, then waiting ones, up to a step's token
+    budget, in which vLLM includes decoded tokens.
     """
     if concurrency < 1:
         raise BadInput(f"concurrency {concurrency}; expected at least 1 request")
@@ -76,7 +76,7 @@ def batched(
 
 
 def _in_steps(arrivals_s: Sequence[float], step_s: float, requests: int) -> NDArray[np.int64]:
-    """The first step, from 0, that each request can be in."""
+    """The first step, counted from 0, that each request can join."""
     if not 0 < step_s < np.inf:
         raise BadInput(f"{step_s * 1000:g} ms a step; arrivals need the time that a step takes")
     if len(arrivals_s) != requests:
@@ -91,17 +91,17 @@ def _in_steps(arrivals_s: Sequence[float], step_s: float, requests: int) -> NDAr
 
 
 def _tokens_of_prompts(trace: RoutingTrace, first: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which steps, beginning at call `first`, are one token of a prompt; bool [steps]."""
+    """Which steps are one token of a prompt, bool [steps]; first: the first call of each step."""
     token = ~trace.has_refs | (trace.n_tokens == 1)
     return np.logical_and.reduceat(token & (phases_of(trace) == PHASE_PROMPT), first)
 
 
 @jit
 def _admit(offset: Any, shares: Any, arrival: Any, concurrency: int, chunk: int, step: Any) -> None:
-    """Write the step, from 0, in which each unit of work is done.
+    """Write the step, counted from 0, in which each unit of work is done.
 
-    offset: i64 [requests + 1], where each request's units begin. shares: bool [units], those of which a step can have
-    several, `chunk` over all requests. arrival: i64 [requests], in steps, ascending. step: i64 [units].
+    offset: i64 [requests + 1], where each request's units begin. shares: bool [units], the units of which a step can
+    have several, up to `chunk` over all requests. arrival: i64 [requests], in steps, ascending. step: i64 [units].
     """
     requests = len(offset) - 1
     at = offset[:-1].copy()

@@ -18,8 +18,8 @@ _PACKAGE = Path(__file__).parents[1]
 class BundledTrace:
     """A trace of the catalogue.
 
-    model: a manifest or the name of a model; None where the trace itself tells what an expert costs.
-    dense_bytes: all weights outside the routed experts; None where the trace or the model tells.
+    model: a manifest or the name of a model; None if the trace itself records expert sizes. dense_bytes: all weights
+    outside the routed experts; None if the trace or the model records them.
     """
 
     name: str
@@ -32,7 +32,7 @@ class BundledTrace:
 
 
 def bundled_folder() -> Path:
-    """The folder with `traces/`, `notebooks/` and recorded runs in `data/`: in the package, or the checkout."""
+    """The folder with `traces/`, `notebooks/` and the recorded runs in `data/`: in the package, or the checkout."""
     return next(place for place in (_PACKAGE / "_bundled", _PACKAGE.parent) if place.is_dir())
 
 
@@ -59,7 +59,7 @@ def catalog() -> dict[str, BundledTrace]:
 
 
 def find_trace(trace: str | Path) -> tuple[Path, BundledTrace | None]:
-    """The file that is meant: a path, stdin for `-`, or the file of a name from the catalogue with its entry.
+    """The trace's file: a path, stdin for `-`, or a bundled trace's file with its catalogue entry.
 
     Raises BadInput for a bare name that is neither.
     """

@@ -1,4 +1,4 @@
-"""Turning rows and pairs into routed calls: what the readers of several formats share."""
+"""Rows and pairs become routed calls: shared by the readers of several formats."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ID_MAX = 32767
 
 
 def run_starts(*columns: NDArray[Any]) -> NDArray[np.int64]:
-    """The rows at which any of the columns changes, i64, beginning with row 0; empty for no rows."""
+    """The rows at which any of the columns changes, i64, beginning with row 0; empty if there are no rows."""
     if not len(columns[0]):
         return np.zeros(0, dtype=np.int64)
     begins = np.zeros(len(columns[0]), dtype=np.bool_)
@@ -34,7 +34,7 @@ def ranges(begin: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.in
 
 
 def uniform_top_k(offset: NDArray[np.int64], n_tokens: NDArray[np.int32]) -> int:
-    """Experts per token where every call of known tokens has the same number, else 0."""
+    """Experts per token if all calls with known tokens have the same number, else 0."""
     length = np.diff(offset)
     known = n_tokens > 0
     if not known.any() or (length[known] % n_tokens[known]).any():
@@ -46,7 +46,7 @@ def uniform_top_k(offset: NDArray[np.int64], n_tokens: NDArray[np.int32]) -> int
 def pair_array(pairs: Any) -> NDArray[np.int16]:
     """A JSON list of [layer, expert] pairs as i16 [pairs, 2].
 
-    Raises ValueError, saying which pair, for anything but whole numbers in 0..32767.
+    Raises ValueError, naming the pair, for anything but whole numbers 0..32767.
     """
     if not isinstance(pairs, list) or not pairs:
         raise ValueError("not a list of [layer, expert] pairs")

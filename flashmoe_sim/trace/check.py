@@ -1,7 +1,7 @@
-"""The door: what every trace must be before a compiled kernel counts with its numbers.
+"""The gate: checks that every trace must pass before a compiled kernel uses its numbers.
 
-Kernels do not test bounds, so an expert number that its layer does not have would be written beside an array. Readers,
-the store above all, and traces that are made by hand all pass here.
+Kernels do not test bounds, so an expert number that its layer does not have would be written outside an array. Traces
+from readers, above all the store, and traces made by hand all pass through here.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace
 
 MOST = (1 << 31) - 1
 MOST_BYTES = 1 << 50
-MOST_NAME = 1 << 16  # a merged trace names what it is made of
+MOST_NAME = 1 << 16  # a merged trace names its parts
 MOST_NOTE = 1 << 20
 
 
 class Bounds(NamedTuple):
-    """The dtype of a column, and the least and the largest whole number in it; a float may be any finite number."""
+    """The dtype of a column, and its least and largest whole number; a float may be any finite number."""
 
     dtype: type[np.generic]
     low: int = 0
@@ -50,9 +50,10 @@ BY_LAYER = {"n_experts": Bounds(np.int64, 1, ID_MAX + 1), "expert_bytes": Bounds
 
 
 def check_trace(trace: RoutingTrace, *, where: str) -> None:
-    """Raise BadInput if an array or a number of a trace is not what RoutingTrace says, or outside the trace's bounds.
+    """Raise BadInput if an array or a number of a trace is not as RoutingTrace defines it, or out of the trace's
+    bounds.
 
-    where: the file, or the name of a trace that is in no file.
+    where: the file, or the trace's name if it has none.
     """
     try:
         _check_arrays(trace)
@@ -98,7 +99,7 @@ def _check_kind(name: str, values: Any, dtype: type[np.generic], *, length: int)
 
 
 def _check_range(name: str, values: NDArray[Any], bounds: Bounds) -> None:
-    if values.dtype.kind == "i" and bounds.low == 0:  # a negative number is a large one: one look, not two
+    if values.dtype.kind == "i" and bounds.low == 0:  # as unsigned, a negative number is large: one test, not two
         least, most = 0, values.view(values.dtype.str.replace("i", "u")).max()
     else:
         least, most = values.min(), values.max()
@@ -112,7 +113,7 @@ def _check_range(name: str, values: NDArray[Any], bounds: Bounds) -> None:
 
 
 def _check_rest(trace: RoutingTrace) -> None:
-    """What is no array: numbers by layer, top_k, names and notes."""
+    """Check everything but the arrays: numbers by layer, top_k, names and notes."""
     for name, bounds in BY_LAYER.items():
         by_layer = getattr(trace, name)
         if by_layer is None and name != "n_experts":
@@ -164,7 +165,7 @@ def _check_experts(trace: RoutingTrace) -> None:
 
 
 def _check_top_k(trace: RoutingTrace) -> None:
-    """Calls whose tokens are known use at most top_k experts a token; fewer are for `lint`."""
+    """Check that calls with known tokens use at most top_k experts per token; fewer are left to `lint`."""
     if not trace.top_k:
         return
     tokens, length = trace.n_tokens.astype(np.int64), np.diff(trace.offset)

@@ -1,4 +1,4 @@
-"""A long trace in chunks: consecutive calls of it, each a trace that knows what holds for the whole."""
+"""A long trace in chunks: consecutive calls, with the properties of the whole trace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_STEPS = (1 << 31) - 1
 
 @dataclass(frozen=True, eq=False)
 class Chunk(RoutingTrace):
-    """Consecutive calls of a longer trace. What is not an array is the whole trace's.
+    """Consecutive calls of a longer trace. All fields that are not arrays are the whole trace's.
 
     all_layers: the layers of the whole trace, ascending; a chunk may have calls of only some.
     """
@@ -34,9 +34,9 @@ class Chunk(RoutingTrace):
 
 @dataclass(frozen=True, eq=False)
 class LongTrace:
-    """A trace that is read chunk by chunk, as often as it is asked for.
+    """A trace that is read chunk by chunk, any number of times.
 
-    head: a chunk without calls, for what holds for all of them.
+    head: a chunk without calls, with what holds for all calls.
     read: reads it from the beginning; the chunks may differ in length.
     """
 
@@ -53,7 +53,7 @@ class Last(NamedTuple):
 
 
 def steps_after(chunk: RoutingTrace, last: Last) -> NDArray[np.int32]:
-    """The step of each call of a chunk, i32 [calls], as the whole trace has it.
+    """The step of each call of a chunk, i32 [calls], numbered as in the whole trace.
 
     Raises BadInput for more steps than a trace can have.
     """
@@ -70,7 +70,7 @@ def steps_after(chunk: RoutingTrace, last: Last) -> NDArray[np.int32]:
 
 
 def whole(chunk: Chunk) -> RoutingTrace:
-    """A chunk that has all calls of its trace as an ordinary trace."""
+    """An ordinary trace from a chunk that has all calls of its trace."""
     return RoutingTrace(**{item.name: getattr(chunk, item.name) for item in fields(RoutingTrace)})
 
 
@@ -89,9 +89,9 @@ def cut_up(trace: RoutingTrace, calls: list[int]) -> LongTrace:
 
 
 def only_layers(trace: LongTrace, layers: Collection[int]) -> LongTrace:
-    """The calls of some layers, in the steps that they have in the whole trace, whose head stays.
+    """The calls of some layers, in their steps of the whole trace, whose head is kept.
 
-    What one machine of several counts, if every layer has its own bank and nothing is predicted.
+    One of several machines counts them, if every layer has its own bank and nothing is predicted.
     """
     return LongTrace(trace.head, lambda: _of_layers(trace, np.array(sorted(layers), np.int16)))
 
@@ -111,7 +111,7 @@ def _of_layers(trace: LongTrace, layers: NDArray[np.int16]) -> Iterator[Chunk]:
 
 
 def joined(some: Chunk, more: Chunk) -> Chunk:
-    """Two chunks, one after the other, as one."""
+    """Two consecutive chunks as one."""
     arrays: dict[str, Any] = {"offset": np.concatenate([some.offset, some.offset[-1] + more.offset[1:]])}
     for name in (*PER_CALL, *PER_REFERENCE):
         if getattr(some, name) is not None:
@@ -120,7 +120,7 @@ def joined(some: Chunk, more: Chunk) -> Chunk:
 
 
 def regrouped(chunks: Iterator[Chunk], *, calls: int, refs: int) -> Iterator[Chunk]:
-    """The same calls in chunks as long as `calls` and `refs` allow, one call at least, however they came."""
+    """The same calls in chunks as long as `calls` and `refs` allow, but at least one call each."""
     rest: Chunk | None = None
     for chunk in chunks:
         rest = chunk if rest is None else joined(rest, chunk)
@@ -138,7 +138,7 @@ def regrouped(chunks: Iterator[Chunk], *, calls: int, refs: int) -> Iterator[Chu
 
 
 def part_of(trace: RoutingTrace, begin: int, end: int) -> Chunk:
-    """The calls from `begin` to before `end`, without a copy of what belongs to references."""
+    """The calls from `begin` to `end` (exclusive); arrays of references are not copied."""
     own = {item.name: getattr(trace, item.name) for item in fields(RoutingTrace)}
     first, last = (int(trace.offset[call]) for call in (begin, end))
     for name in PER_CALL:

@@ -1,4 +1,4 @@
-"""Kernels that count what a trace holds, call by call."""
+"""Kernels that count over a trace, call by call."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def count_reuse(
     histogram: NDArray[np.int64],
     now: int,
 ) -> int:
-    """Add every repeated request of a layer to the histogram of reuse distances; returns the first uses.
+    """Add every repeated request of a layer to the histogram of reuse distances; return the number of first uses.
 
-    The distance of a request is how many other experts of the layer were used more recently at the moment its call
-    begins; the experts of one call are ordered by their first reference. A bank of C slots under LRU holds exactly the
-    requests of distance < C, where residency is looked up for a whole call.
+    The distance of a request is the number of other experts in the layer that were used more recently when its call
+    begins; the experts of one call are ordered by their first reference. If residency is looked up for a whole call, an
+    LRU bank of C slots holds exactly the requests with distance < C.
 
     stamp, last_call: i64 [experts], filled with -1; requested: i16 [experts], scratch. histogram: i64 [experts].
-    now: the layer's requests before these calls; if there are any, `stamp` is as it was after them.
+    now: the layer's requests before these calls; if there are any, `stamp` is as they left it.
     """
     first_uses = 0
     for call in range(len(offset) - 1):
@@ -86,12 +86,12 @@ def count_overlap(
     last_token: NDArray[np.int64],
     state: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Distinct experts of a layer's tokens that the layer's previous token also used, and how many were compared.
+    """Count distinct experts of a layer's tokens that the layer's previous token also used, and how many were compared.
 
-    A call whose tokens are unknown is passed over, and the token after it has no previous one. A call without tokens
-    changes nothing.
-    last_token: i64 [experts], filled with -1. state: i64 [2], zeros: tokens so far, and whether the next follows one;
-    both go on with the layer's next calls.
+    A call with unknown tokens is skipped, and the token after it has no previous one. A call without tokens changes
+    nothing.
+    last_token: i64 [experts], filled with -1. state: i64 [2], zeros: tokens so far, and whether the next token follows
+    one; both carry over to the layer's next calls.
     """
     shared, compared, token = 0, 0, state[0]
     follows = state[1] != 0
@@ -153,7 +153,7 @@ def count_repeats(
     last_token: NDArray[np.int64],
     repeats: NDArray[np.int32],
 ) -> None:
-    """Per call, the references that name an expert again within one token; calls of unknown tokens are passed over.
+    """Per call, the references that name an expert again within one token; calls with unknown tokens are skipped.
 
     last_token: i64 [experts], filled with -1.
     """

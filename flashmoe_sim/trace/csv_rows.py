@@ -1,4 +1,4 @@
-"""Columns of a CSV body as arrays: strict, with line numbers, and fast where every line is in order."""
+"""Columns of a CSV body as arrays: strict, with line numbers, and fast if every line is well formed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Column:
 
     @property
     def dtype(self) -> type[np.generic]:
-        """The smallest that holds every value."""
+        """The smallest dtype that holds every value."""
         if self.real:
             return np.float32
         return np.int16 if self.high <= ID_MAX else np.int32 if self.high < 1 << 31 else np.int64
@@ -70,11 +70,11 @@ def read_rows(
     columns: Sequence[Column],
     lenient: bool,
 ) -> Rows:
-    """The wanted columns of a body whose fields are named by `header`.
+    """The requested columns of a body whose fields are named by `header`.
 
-    blocks: the body, each block of whole lines; the last line of the last can be torn.
-    A whole block is tried at once; if anything in it is unusual it is read line by line, so that the line can be
-    named. Fields are not quoted. Empty lines are skipped.
+    blocks: the body in blocks of whole lines; only the very last line can be torn. A block is parsed at once; if
+    anything in it is unusual, it is read line by line, so that the line can be named. Fields are not quoted. Empty
+    lines are skipped.
     Raises BadInput with the line number for a malformed line, unless lenient or it is a torn last line.
     """
     skipped = Skipped(path, lenient=lenient)
@@ -99,7 +99,7 @@ def read_rows(
 
 
 def _at_once(body: bytes, *, header: Sequence[str], columns: Sequence[Column]) -> dict[str, NDArray[Any]] | None:
-    """The columns, or None where a line is not as it should be."""
+    """The columns, or None if a line is malformed."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import csv

@@ -22,12 +22,13 @@ def cut(
     layers: Collection[int] | None = None,
     steps: tuple[int | None, int | None] | None = None,
 ) -> RoutingTrace:
-    """The part of a trace that is asked for; what was done is added to the name and the notes.
+    """A part of a trace; the cuts are added to its name and notes.
 
-    top_k: keep the first ranks of every token; recorded slots and residency are dropped, as they describe another run.
-    layers: keep these. steps: keep those in [begin, end), None being the trace's own; they are counted from 0 again.
-    Phases that follow from the whole trace are kept as if recorded.
-    Raises BadInput where ranks or tokens were not recorded, K exceeds a token's experts, a layer is not in the trace,
+    top_k: keep the first ranks of every token; recorded slots and residency are dropped, since they describe another
+        run.
+    layers: keep these. steps: keep [begin, end), None for the trace's own end; they are numbered from 0 again. Phases
+    inferred from the whole trace are kept as if recorded.
+    Raises BadInput if ranks or tokens were not recorded, K exceeds a token's experts, a layer is not in the trace,
     or nothing is left.
     """
     if layers is not None or steps is not None:
@@ -114,7 +115,7 @@ def _select(trace: RoutingTrace, *, calls: NDArray[np.bool_], references: NDArra
 
 
 def _of_layers(trace: RoutingTrace, layers: Collection[int] | None) -> dict[str, dict[int, int] | None]:
-    """What is known by layer, of these layers only."""
+    """The fields that are keyed by layer, for these layers only."""
     known = {name: getattr(trace, name) for name in ("n_experts", "expert_bytes", "dense_bytes")}
     return {
         name: values and {layer: value for layer, value in values.items() if layers is None or layer in layers}

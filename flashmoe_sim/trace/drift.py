@@ -1,4 +1,4 @@
-"""Whether the experts that are hot early are hot later."""
+"""Whether the experts that are hot early stay hot."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from flashmoe_sim.trace.statistics import experts_of
 
 @dataclass(frozen=True, eq=False)
 class Drift:
-    """How hot sets change from window to window of equally many steps.
+    """How hot sets change between windows of equal numbers of steps.
 
-    first_step, last_step: i64 [windows], the steps that each has, counted from 0.
+    first_step, last_step: i64 [windows], the steps of each window, counted from 0.
     of_first, of_previous: f64 [windows], the share of each window's hot set that was hot in the first window, and in
-        the window before; 1 for the first window itself. chance: of two sets of this size drawn by chance.
+        the window before; 1 for the first window itself. chance: the expected share for two random sets of this size.
     """
 
     first_step: NDArray[np.int64]
@@ -34,8 +34,8 @@ class Drift:
 def hot_set_drift(trace: RoutingTrace, *, windows: int = 20) -> Drift:
     """Compare the hot sets of windows: the tenth of each layer's experts, rounded up, that a window requests most.
 
-    Of experts requested equally often those with the lower number are hot; one that is never requested is not.
-    Raises BadInput for fewer than 2 windows, and for a trace of fewer steps than 2.
+    Among experts requested equally often, those with lower numbers are hot; one that is never requested is not.
+    Raises BadInput for fewer than 2 windows, and for a trace with fewer than 2 steps.
     """
     steps, step = np.unique(trace.steps, return_inverse=True)
     if windows < 2:

@@ -1,4 +1,4 @@
-"""Reading on in a trace of the patched runtime while it is written."""
+"""Following a trace of the patched runtime while it is written."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from flashmoe_sim.trace.chunk import Chunk
 from flashmoe_sim.trace.runtime_jsonl import CALLS_PER_CHUNK, CHUNK_BYTES, JsonlParser
 from flashmoe_sim.trace.source import GZIP_MAGIC, ZSTD_MAGIC
 
-TAIL_BYTES = 64  # what was read last, to know the file by
+TAIL_BYTES = 64  # the last bytes read, by which the file is recognised
 
 
 class Follower:
-    """Reads what is new in a trace each time it looks; of what it read it keeps nothing but its place.
+    """Reads what is new in a trace at each look; it keeps only its place.
 
-    there: whether there was a file at the last look. event: what had happened to it since the one before, else empty.
-    beginnings: how often it was begun at its first byte, by `look`.
+    there: whether there was a file at the last look. event: what had happened to it since the look before, else empty.
+    beginnings: how often `look` started at its first byte.
     read_bytes: how much of it was read.
     """
 
@@ -36,10 +36,11 @@ class Follower:
         self._tail = b""
 
     def look(self) -> Iterator[Chunk]:
-        """The calls written since the last look, as chunks that say what holds for all calls up to their end.
+        """The calls written since the last look, as chunks whose other fields hold for all calls up to their end.
 
-        A last line without its newline counts if it is complete, as in a reading of the whole file.
-        Raises BadInput for a malformed line (unless lenient), a compressed file, and what is no file or cannot be read.
+        A last line without its newline counts if it is complete, as when the whole file is read.
+        Raises BadInput for a malformed line (unless lenient), a compressed file, and a path that is not a file or
+        cannot be read.
         """
         self.event = ""
         try:
@@ -68,7 +69,7 @@ class Follower:
     def again(self, head: Chunk) -> Iterator[Chunk]:
         """All calls up to the last look, from the first on. head: what holds for all of them.
 
-        A file that was cut or replaced since then gives other calls; the next `look` notices.
+        If the file was cut or replaced since then, the calls are others; the next `look` notices.
         """
         parser, left_bytes = JsonlParser(self.path, lenient=self._lenient), self.read_bytes
         with self.path.open("rb") as stream:
@@ -81,7 +82,7 @@ class Follower:
         yield parser.take(head)
 
     def _find_place(self, stream: IO[bytes]) -> None:
-        """Go to where the last look ended, or to the first byte of a file that is not the one it read."""
+        """Go to where the last look ended, or to the first byte if it is another file."""
         now = os.fstat(stream.fileno())
         file = (now.st_dev, now.st_ino)
         if self._file is None:

@@ -24,7 +24,7 @@ from flashmoe_sim.trace.lines import BOM, trace_name
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 
-MAX_DOCUMENT_BYTES = 256 << 20  # parsed, a pair takes ten times its text
+MAX_DOCUMENT_BYTES = 256 << 20  # a parsed pair takes ten times its text
 REPEATS = 3
 _BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{")
 _TRACE_KEY = re.compile(
@@ -34,18 +34,18 @@ _RUNTIME_KEYS = (re.compile(rb'"layer"\s*:'), re.compile(rb'"experts"\s*:'))
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is in this format; a runtime's record may have a key `trace`, too."""
+    """Whether a file that begins with these bytes is in this format; a runtime's record may also have a key `trace`."""
     if _BEGINNING.match(head) is None or _TRACE_KEY.search(head) is None:
         return False
     return not all(key.search(head) for key in _RUNTIME_KEYS)
 
 
 def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
-    """Read a trace: repeated accesses collapsed, passes of the model as steps, prompts told from decoded tokens.
+    """Read a trace: repeated accesses are collapsed, passes of the model become steps, prompts are told from decoding.
 
     A pass is a prompt when any of its calls has more experts than the most common call. lenient changes nothing: one
     document has no lines to skip.
-    Raises BadInput for a document that is cut short or whose fields are missing or out of range.
+    Raises BadInput for a document that is cut short, and for fields that are missing or out of range.
     """
     del lenient
     document = _document(path, progress)
@@ -119,7 +119,7 @@ def _whole(path: Path, document: dict[str, Any], key: str, *, most: int) -> int:
 def _collapse(
     offset: NDArray[np.int64], *, layer: NDArray[np.int16], expert: NDArray[np.int16]
 ) -> tuple[NDArray[np.int64], NDArray[np.int16], bool]:
-    """Keep every third call where all calls come in equal threes; otherwise change nothing."""
+    """Keep every third call if all calls come in equal threes; otherwise change nothing."""
     length = np.diff(offset)
     if len(length) % REPEATS:
         return offset, expert, False
@@ -139,7 +139,7 @@ def _collapse(
 
 
 def _passes(layer: NDArray[np.int16]) -> NDArray[np.int32]:
-    """The pass of each call, i32: a new one begins when a layer comes again. Layers need not be in numeric order."""
+    """The pass of each call, i32: a new one begins when a layer recurs. Layers need not be in numeric order."""
     step = np.zeros(len(layer), dtype=np.int32)
     seen: set[int] = set()
     number = 0

@@ -1,4 +1,4 @@
-"""Reading a hit curve as it is published: bank sizes and hit rates, in a CSV file or written out."""
+"""Reading a published hit curve: bank sizes and hit rates, from a CSV file or written out."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MAX_BYTES, MOST_ROWS = 2**20, 10_000
 
 
 def read_hit_points(given: str | Path) -> dict[int, float]:
-    """Slots of a bank to the hit rate in it, 0 to 1, ascending by slots.
+    """The hit rate, 0 to 1, by slots of a bank, in ascending order.
 
     given: `16:0.588,32:72.8%`, or a table with a column `bank` or `slots`, and one `hit_pct` or `hit_rate`.
-    Raises BadInput for what cannot be read, and for a curve that LRU cannot have: one that falls.
+    Raises BadInput if it cannot be read, and for a curve that falls, which is impossible under LRU.
     """
     text = str(given)
     points = _written_out(text) if isinstance(given, str) and WRITTEN_OUT.match(text) else _of_file(Path(given))

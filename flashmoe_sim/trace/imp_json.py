@@ -1,7 +1,7 @@
-"""What imp writes with `diagnostics.moe_expert_trace`: one JSON document of decoded tokens, a record a token and layer.
+"""The output of imp's `diagnostics.moe_expert_trace`: a JSON document of decoded tokens, a record per token and layer.
 
-`{"top_k":2,"trace":[[1,3,0],[2,1,2]]}`: a record is a layer and its experts, in the order they were computed; or all
-numbers stand in one list, which `top_k` parts. Source: kekzl/imp tools/analysis/expert_cache_sim.py@6e67989.
+`{"top_k":2,"trace":[[1,3,0],[2,1,2]]}`: a record is a layer and its experts, in the order in which they were computed;
+or all numbers are in one list, which `top_k` divides. Source: kekzl/imp tools/analysis/expert_cache_sim.py@6e67989.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KEY = re.compile(rb'"(?:trace|entries|data)"\s*:\s*' + _RECORDS)
 def sniff(head: bytes) -> bool:
     """Whether a file that begins with these bytes is a list of records, or has one under a key of KEYS."""
     found = _BEGINNING.match(head)
-    if found is None or b'"experts"' in head:  # a runtime's record may have any key beside
+    if found is None or b'"experts"' in head:  # a runtime's record may have any other key
         return False
     return not found[0].endswith(b"{") or _KEY.search(head) is not None
 
@@ -48,8 +48,9 @@ def read(
 ) -> RoutingTrace:
     """Read a trace: a call for every record, a step for every token. lenient changes nothing: there are no lines.
 
-    Records of one layer in a row are one call: tokens of several sequences.
-    Raises BadInput, naming the record, for mixed top-k, an expert twice, and a list that nothing parts into records.
+    Consecutive records of one layer are one call: tokens of several sequences.
+    Raises BadInput, naming the record, for mixed top-k, a repeated expert, and a list that cannot be divided into
+    records.
     """
     del lenient
     with open_bytes(path) as stream:

@@ -1,4 +1,4 @@
-"""Decoding steps together: routed calls of one layer become one call that has all their tokens."""
+"""Decoding steps together: routed calls of one layer become one call with all their tokens."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ LAST_STEP = np.iinfo(np.int32).max
 
 
 def join_calls(trace: RoutingTrace, calls: NDArray[np.int64], steps: NDArray[np.int64]) -> RoutingTrace:
-    """The trace in which each of `calls` happens at its new step, with the calls of one layer and step as one call.
+    """The trace with each of `calls` at its new step, and with the calls of one layer and step joined into one.
 
-    A step of several passes over the layers keeps them apart: first passes are joined with first passes.
-    Tokens of a joined call stand in the order of `calls`, and are unknown (0) where those of one of its calls are, or
-    where they differ in width. Its phase is unknown where its tokens differ in it; where nothing tells, it is unknown
-    throughout. Sequences are dropped where two of them meet in a call, recorded slots and residency always: they
-    describe the recorded run.
-    calls: i64 [n], numbers of calls, each step's in their order; repeats are decoded again. steps: i64 [n], from 0.
-    Raises BadInput for a step that no i32 holds.
+    If a step has several passes over the layers, they stay apart: first passes are joined with first passes. Tokens of
+    a joined call are in the order of `calls`; their number is unknown (0) if it is unknown for one of the calls, or if
+    tokens differ in width. Its phase is unknown if its tokens differ in phase; if no phase is known, all are unknown.
+    Sequences are dropped if two of them meet in a call, recorded slots and residency always: they describe the recorded
+    run.
+    calls: i64 [n], numbers of calls, in order within each step; repeats are decoded again. steps: i64 [n], from 0.
+    Raises BadInput for a step that does not fit an i32.
     """
     if steps.max(initial=0) > LAST_STEP:
         raise BadInput(f"{trace.name or 'trace'}: has {steps.max() + 1:,} steps; expected at most {LAST_STEP + 1:,}")
@@ -58,13 +58,13 @@ def join_calls(trace: RoutingTrace, calls: NDArray[np.int64], steps: NDArray[np.
 
 
 def phases_of(trace: RoutingTrace) -> NDArray[np.uint8]:
-    """The phase of each call, u8 [calls], recorded or inferred; PHASE_UNKNOWN where nothing tells."""
+    """The phase of each call, u8 [calls], recorded or inferred; PHASE_UNKNOWN if neither."""
     phases = find_phases(trace)
     return np.full(trace.calls, PHASE_UNKNOWN, np.uint8) if phases is None else phases.of_calls(trace)
 
 
 def _passes(trace: RoutingTrace) -> NDArray[np.int64]:
-    """Which pass over the layers of its step each call is in, i64 [calls]; one begins where the layer does not rise."""
+    """The pass of each call within its step, i64 [calls]; a pass begins when the layer number does not increase."""
     first = run_starts(trace.steps)
     begins = np.zeros(trace.calls, np.int64)
     begins[1:] = trace.layer[1:] <= trace.layer[:-1]

@@ -1,4 +1,4 @@
-"""What the calls of one layer come to, counted a part of the trace at a time."""
+"""Counts over one layer's calls, added a part of the trace at a time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from flashmoe_sim.trace.routing import LayerView
 class LayerCounts:
     """One layer after some of its calls.
 
-    unions: i64 [experts + 1], calls by their distinct experts. requests: i64 [experts], calls that ask for each.
-    reuse: i64 [experts], requests by reuse distance, but for `first_uses`.
-    shared, compared: as `count_overlap` counts them. tokens: of all calls.
+    unions: i64 [experts + 1], calls by their distinct experts. requests: i64 [experts], calls that request each.
+    reuse: i64 [experts], requests by reuse distance, except `first_uses`.
+    shared, compared: as counted by `count_overlap`. tokens: of all calls.
     """
 
     def __init__(self, layer: int, n_experts: int) -> None:
@@ -24,7 +24,7 @@ class LayerCounts:
         self._stamp, self._last_token, self._token = fresh(n_experts), fresh(n_experts), np.zeros(2, np.int64)
 
     def add(self, view: LayerView, n_tokens: NDArray[np.int32]) -> None:
-        """Take the next calls of the layer. n_tokens: i32 [calls]."""
+        """Add the next calls of the layer. n_tokens: i32 [calls]."""
         earlier, union = int(self.requests.sum()), np.zeros(len(view.call), np.int32)
         scratch = np.zeros(self.n_experts, np.int16)
         count_requests(view.offset, view.expert, fresh(self.n_experts), fresh(self.n_experts), union, self.requests)
@@ -39,5 +39,5 @@ class LayerCounts:
 
 
 def fresh(size: int) -> NDArray[np.int64]:
-    """What the counting kernels take for what they have not seen, i64 [size]."""
+    """What the counting kernels expect before they have seen anything, i64 [size]."""
     return np.full(size, -1, dtype=np.int64)

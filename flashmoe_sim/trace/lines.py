@@ -17,9 +17,9 @@ BOM = b"\xef\xbb\xbf"
 def numbered_lines(
     stream: IO[bytes], *, path: Path, progress: Callable[[int], None] | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Every line with its number from 1; only the last can lack its newline. A byte order mark is left out.
+    """Every line with its number, from 1; only the last can lack its newline. A byte order mark is left out.
 
-    progress: called about once a MiB with the bytes read since the last call.
+    progress: called about once per MiB with the bytes read since the last call.
     Raises BadInput for a line longer than MAX_LINE_BYTES.
     """
     number = read = 0
@@ -41,7 +41,7 @@ def numbered_lines(
 def line_blocks(
     stream: IO[bytes], *, path: Path, first_line: int, progress: Callable[[int], None] | None = None
 ) -> Iterator[bytes]:
-    """What is left of the stream, in blocks of whole lines of about a MiB; only the last can lack its newline.
+    """The rest of the stream in blocks of whole lines of about a MiB; only the last line can lack its newline.
 
     Raises BadInput for a line longer than MAX_LINE_BYTES, counted from `first_line`.
     """
@@ -65,9 +65,9 @@ def _too_long(path: Path, number: int) -> BadInput:
 
 
 def trace_name(path: Path) -> str:
-    """The file's name without the endings of compression and format; its folder's for a `trace`, as runs record it.
+    """The file's name without its suffixes; for a recorded run's `trace`, the folder's name.
 
-    Bytes of it that are not UTF-8 become U+FFFD.
+    Bytes that are not UTF-8 become U+FFFD.
     """
     name = Path(path.stem).stem if path.suffix in {".gz", ".zst", ".zstd"} else path.stem
     name = path.absolute().parent.name or name if name == "trace" else name
@@ -87,7 +87,7 @@ def malformed(path: Path, number: int, found: str) -> BadInput:
 
 
 class Skipped:
-    """Counts what a lenient reader leaves out, or raises when it may leave nothing out."""
+    """Counts what a lenient reader leaves out; a strict one raises."""
 
     def __init__(self, path: Path, *, lenient: bool) -> None:
         self.path = path
@@ -96,7 +96,7 @@ class Skipped:
         self.first = ""
 
     def line(self, number: int, found: str) -> None:
-        """Raise BadInput, or count the line when lenient."""
+        """Raise BadInput, or count the line if lenient."""
         if not self.lenient:
             raise malformed(self.path, number, found)
         if not self.count:

@@ -1,4 +1,4 @@
-"""What a person should know about a trace before trusting numbers made from it."""
+"""What a user should know about a trace before trusting numbers made from it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SEVERITIES = ("error", "warning", "info")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was found. count: how often; call, step, layer: where first, or None for the whole trace.
+    """One finding. count: how often; call, step, layer: where it first occurs, or None for the whole trace.
 
-    message says what was found, advice what to do about it.
+    message: what was found. advice: what to do about it.
     """
 
     severity: str
@@ -36,10 +36,10 @@ class Finding:
 
 
 def lint(trace: RoutingTrace, *, n_experts: Mapping[int, int] | int | None = None) -> tuple[Finding, ...]:
-    """Everything worth saying about a trace: errors first, then warnings, then information.
+    """All findings in a trace: errors first, then warnings, then information.
 
-    n_experts: the experts of each layer (or of every layer) of the model that the trace should fit; the trace's own
-    where it records them and none are given.
+    n_experts: the experts of each layer, or of all layers, of the model that the trace should fit; by default the
+    trace's own, if it records them.
     """
     if not trace.calls:
         return (Finding("error", "no-calls", 1, "the trace has no routed calls", "record it again"),)
@@ -60,7 +60,7 @@ def lint(trace: RoutingTrace, *, n_experts: Mapping[int, int] | int | None = Non
 def _at(
     trace: RoutingTrace, severity: str, code: str, calls: NDArray[np.bool_], count: int, message: str, advice: str
 ) -> Finding:
-    """A finding located at the first of the calls (bool [calls])."""
+    """A finding at the first of the calls (bool [calls])."""
     call = int(np.flatnonzero(calls)[0])
     return Finding(severity, code, count, message, advice, call, int(trace.steps[call]), int(trace.layer[call]))
 

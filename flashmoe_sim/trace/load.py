@@ -1,4 +1,4 @@
-"""The table of trace formats, and reading a trace whose format is found by its content."""
+"""The table of trace formats, and reading a trace, whose format is detected from its content."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RUN, TRACES_OF_RUN = "run.json", ("trace.jsonl.gz", "trace.jsonl")
 
 
 class Read(Protocol):
-    """Reads a whole file of one format. more: `hints`, if the format takes them."""
+    """Reads a whole file of one format. more: `hints`, if the format accepts them."""
 
     def __call__(
         self, path: Path, /, *, lenient: bool = False, progress: Callable[[int], None] | None = None, **more: Any
@@ -41,10 +41,9 @@ class ReadChunks(Protocol):
 
 @dataclass(frozen=True)
 class TraceFormat:
-    """One format: its name, what it is, and the module that holds `sniff` and `read`, imported when first needed.
+    """One format: its name, its description, and the module with `sniff` and `read`, imported when first needed.
 
-    takes_hints: whether `read` takes what a person says of a file of this format.
-    The module may hold `read_chunks`, too.
+    takes_hints: whether `read` accepts hints from the user about a file. The module may also have `read_chunks`.
     """
 
     name: str
@@ -65,7 +64,7 @@ class TraceFormat:
         return cast("ReadChunks | None", getattr(importlib.import_module(self.module), "read_chunks", None))
 
 
-# Tried in this order; the one that compiles kernels is last, so that the others need not wait for it.
+# Tried in this order; the format that compiles kernels is last, so that the others need not wait for it.
 # To add a format: one file with `sniff` and `read`, and one line here.
 FORMATS: dict[str, TraceFormat] = {
     entry.name: entry
@@ -103,8 +102,8 @@ def load_trace(
     lenient: skip malformed lines and count them in the notes; read cut-off compressed data up to the cut.
     format: a name in FORMATS, if the content alone should not decide.
     progress: called after each part with its size, in bytes after decompression.
-    hints: what the file does not say itself, for formats that take it.
-    Raises BadInput for a file that is missing, empty, of no known format, or malformed.
+    hints: what the file does not record itself, for formats that accept hints.
+    Raises BadInput for a file that is missing, empty, of an unknown format, or malformed.
     """
     _check_format(format)
     folder = _run_folder(path)
@@ -126,10 +125,10 @@ def open_long(
     progress: Callable[[int], None] | None = None,
     hints: Hints | None = None,
 ) -> Iterator[LongTrace]:
-    """Read a trace in chunks; within the block as often as wanted. The arguments are those of `load_trace`.
+    """Read a trace in chunks; within the block, it can be read any number of times. Arguments are as for `load_trace`.
 
-    A format without `read_chunks` is one chunk, and takes the memory of the whole trace.
-    Raises what `load_trace` raises, for the content of a call only when it is read.
+    A format without `read_chunks` is read as one chunk, in the memory of the whole trace. Raises what `load_trace`
+    raises; for a call's content only when it is read.
     """
     _check_format(format)
     folder = _run_folder(path)
@@ -162,7 +161,7 @@ AnyTrace = TypeVar("AnyTrace", bound=RoutingTrace)
 
 
 def _named(trace: AnyTrace, folder: Path | None, bundled: BundledTrace | None, how: Reading) -> AnyTrace:
-    """The trace with what its place says of it, and how it was read."""
+    """The trace with what its file's place says about it, and how it was read."""
     if how.cut_off:
         trace = replace(trace, notes=(*trace.notes, "its compressed data is cut off: read up to the cut"))
     if folder is not None:
@@ -175,7 +174,7 @@ def _named(trace: AnyTrace, folder: Path | None, bundled: BundledTrace | None, h
 
 
 def _run_folder(path: str | Path) -> Path | None:
-    """The path where it is the folder of a recorded run."""
+    """The path if it is the folder of a recorded run."""
     folder = Path(path)
     try:
         return folder if (folder / RUN).is_file() else None
@@ -210,7 +209,7 @@ def find_format(path: Path) -> TraceFormat:
 
 
 def _describe(head: bytes) -> str:
-    """What the content looks like to a person."""
+    """A description of the content for the user."""
     nul = len(head) - len(head.lstrip(b"\0"))
     if nul:
         return f"begins with {'only' if nul == len(head) else nul} NUL bytes: a binary file"

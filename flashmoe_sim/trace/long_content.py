@@ -1,4 +1,4 @@
-"""The content of a trace that is read in chunks: its ids, and that it stays what it was."""
+"""The content of a trace that is read in chunks: its ids, and checks that it does not change."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from flashmoe_sim.trace.routing import RECORDED, RoutingTrace
 
 @dataclass(frozen=True, eq=False)
 class ReadHead(Chunk):
-    """The head of a long trace that was read to its end: its ids are those of the whole trace.
+    """The head of a long trace that was read to its end, with the ids of the whole trace.
 
-    parts: the arrays of the whole trace, as hashes. longest_refs: references of the longest chunk.
+    parts: hashes of the whole trace's arrays. longest_refs: references of the longest chunk.
     """
 
     parts: Mapping[str, ArrayParts] = field(default_factory=dict, kw_only=True)
@@ -53,7 +53,7 @@ class ReadHead(Chunk):
 
 
 class Content:
-    """Hashes a long trace while somebody reads it to the end, once, as `trace`."""
+    """Hashes a long trace while it is read once to the end, as `trace`."""
 
     def __init__(self, trace: LongTrace) -> None:
         self.trace = LongTrace(trace.head, lambda: self._hashed(trace))
@@ -65,13 +65,13 @@ class Content:
 
     @property
     def head(self) -> ReadHead:
-        """The head of the whole trace, once it was read."""
+        """The head of the whole trace, after it was read."""
         own = {item.name: getattr(self.trace.head, item.name) for item in fields(Chunk)}
         return ReadHead(**own, parts=self._parts, longest_refs=self._longest_refs)
 
     @property
     def content_id(self) -> str:
-        """`RoutingTrace.content_id` of the whole trace, once it was read."""
+        """`RoutingTrace.content_id` of the whole trace, after it was read."""
         return self.head.content_id
 
     def _hashed(self, trace: LongTrace) -> Iterator[Chunk]:
@@ -90,7 +90,7 @@ class Content:
 
 
 def unchanged(trace: LongTrace, head: ReadHead) -> LongTrace:
-    """The same long trace; a reading to its end raises BadInput if its arrays are no more those that `head` is of."""
+    """The same long trace; reading it to the end raises BadInput if its arrays no longer match `head`."""
 
     def read() -> Iterator[Chunk]:
         content = Content(trace)

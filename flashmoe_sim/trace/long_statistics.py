@@ -17,7 +17,7 @@ NO_STEPS = "steps: left out, since their numbers do not ascend"
 
 
 def inspect_chunks(trace: LongTrace, *, banks: Sequence[int] = ()) -> tuple[TraceStatistics, list[str]]:
-    """What `inspect` finds, and a line for each statistic that is None because it needs the whole trace.
+    """The statistics of `inspect`, and a line for each that is None because it needs the whole trace.
 
     Raises what `inspect` raises.
     """

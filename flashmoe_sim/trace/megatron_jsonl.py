@@ -1,9 +1,9 @@
-"""What Megatron-LM writes with `--moe-routing-trace-path`: an object per layer, step and rank, in a file per rank.
+"""The output of Megatron-LM's `--moe-routing-trace-path`: an object per layer, step and rank, in a file per rank.
 
 `{"step":0,"stage":"pre_dispatch","block":"decoder","layer":3,"rank":0,"num_tokens":2,"topk":2,"top_indices":[[4,9],[9,1]]}`
 
-A step is a pass over the model; ids of a token ascend unless a graph-safe sink wrote them. Files of several ranks, put
-one after another, are joined step by step. Source: megatron/core/transformer/moe/router_trace.py@059f0f5.
+A step is a pass over the model; a token's ids ascend unless a graph-safe sink wrote them. Concatenated files of several
+ranks are joined step by step. Source: megatron/core/transformer/moe/router_trace.py@059f0f5.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
-    """Read a trace: a call for every step and layer, with the tokens of all ranks in their order.
+    """Read a trace: a call for every step and layer, with the tokens of all ranks in order.
 
     Records of multi-token prediction (block `mtp`) are left out. Steps are counted from 0 in ascending order.
     Raises BadInput with the line number for a malformed line, unless lenient.
@@ -121,7 +121,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
 
 
 def _all_alike(keys: list[tuple[int, int, int, int]], experts: array[int], width: array[int]) -> bool:
-    """Whether all ranks hold the same ids for every step and layer, as tensor-parallel ranks do."""
+    """Whether all ranks have the same ids for every step and layer, as in tensor parallelism."""
     content: dict[int, list[Any]] = {}
     at = 0
     for (step, layer, rank, _), length in zip(keys, width, strict=True):
@@ -132,11 +132,11 @@ def _all_alike(keys: list[tuple[int, int, int, int]], experts: array[int], width
 
 
 class _NotJson(ValueError):
-    """The line is not even JSON, as a torn one is not."""
+    """The line is not even JSON, such as a torn line."""
 
 
 def _record(line: bytes) -> Record | None:
-    """One line, None for one of multi-token prediction; ValueError says what is wrong with it."""
+    """Read one line; None for multi-token prediction. Raises ValueError, saying what is wrong with it."""
     import orjson
 
     try:

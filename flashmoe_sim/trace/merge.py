@@ -22,12 +22,12 @@ Steps = list[NDArray[np.int64]]
 
 
 def union(parts: Sequence[RoutingTrace], *, stagger: int = 0) -> RoutingTrace:
-    """All parts decoded together, as a server does with concurrent conversations: step i is step i of every part.
+    """All parts decoded together, as a server decodes concurrent conversations: step i is step i of every part.
 
     A step has one call per layer, with the tokens of the parts' calls in the order of the parts (see `join_calls`).
-    A part that has ended drops out.
-    stagger: each part begins this many steps further into its trace than the one before, and goes round at its end:
-        copies of one trace are then never at the same place, and all are there all the time.
+    A part drops out at its end.
+    stagger: each part begins this many steps further into its trace than the one before, and wraps around at its end:
+        copies of one trace are then never at the same place, and all parts run throughout.
     Raises BadInput for parts of different models.
     """
     if not 0 <= stagger <= LAST_STEP:
@@ -44,15 +44,15 @@ def union(parts: Sequence[RoutingTrace], *, stagger: int = 0) -> RoutingTrace:
 
 
 def concat(parts: Sequence[RoutingTrace]) -> RoutingTrace:
-    """One part after another; every part is at least one sequence of its own. Raises as `union`."""
+    """One part after another; every part is at least one sequence of its own. Raises what `union` raises."""
     steps = _steps(parts)
     return _merged(parts, _in_turns(steps, max(_counts(steps))), what="concatenation", how="")
 
 
 def interleave(parts: Sequence[RoutingTrace], *, every: int) -> RoutingTrace:
-    """`every` steps of each part in turn, as a server that switches between conversations; those that end drop out.
+    """`every` steps of each part in turn, like a server that switches conversations; a part drops out at its end.
 
-    Every part is at least one sequence of its own. Raises as `union`.
+    Every part is at least one sequence of its own. Raises what `union` raises.
     """
     if not 1 <= every <= LAST_STEP:
         raise BadInput(f"turns of {every} steps; expected 1 to {LAST_STEP}")
@@ -62,7 +62,7 @@ def interleave(parts: Sequence[RoutingTrace], *, every: int) -> RoutingTrace:
 
 
 def _steps(parts: Sequence[RoutingTrace]) -> Steps:
-    """For every part the step of each call, from 0."""
+    """For every part the step of each call, counted from 0."""
     if not parts:
         raise BadInput("no traces; give at least one to merge")
     for part in parts:
@@ -83,7 +83,7 @@ def _in_turns(steps: Steps, every: int) -> Steps:
 
 
 def _merged(parts: Sequence[RoutingTrace], new: Steps, *, what: str, how: str) -> RoutingTrace:
-    """The parts with each call at its new step."""
+    """The merged parts, with each call at its new step."""
     trace = stacked(parts)
     return described(join_calls(trace, np.arange(trace.calls), np.concatenate(new)), parts, what=what, how=how)
 
@@ -98,9 +98,9 @@ def described(merged: RoutingTrace, parts: Sequence[RoutingTrace], *, what: str,
 
 
 def stacked(parts: Sequence[RoutingTrace]) -> RoutingTrace:
-    """The calls of all parts in one trace, with steps and sequences that count on from part to part.
+    """The calls of all parts in one trace, with steps and sequences numbered on from part to part.
 
-    Phases are as recorded or inferred for each part. Raises as `union`.
+    Phases are as recorded or inferred for each part. Raises what `union` raises.
     """
     steps = _steps(parts)
 
@@ -129,9 +129,10 @@ def stacked(parts: Sequence[RoutingTrace]) -> RoutingTrace:
 
 
 def _one_model(parts: Sequence[RoutingTrace]) -> dict[str, Any]:
-    """What the parts together say of their model; BadInput, naming two of them, if they contradict each other.
+    """What the parts together record about their model; raises BadInput, naming two parts, if they contradict each
+    other.
 
-    Experts that were only inferred from the ids give way to those recorded, else the largest number counts.
+    Recorded numbers of experts override numbers inferred from the ids; among inferred ones, the largest counts.
     """
     first = parts[0]
     for part in parts[1:]:
@@ -167,7 +168,7 @@ def _one_model(parts: Sequence[RoutingTrace]) -> dict[str, Any]:
 
 
 def _same(parts: Sequence[RoutingTrace], field: str, what: str) -> None:
-    """Raise BadInput where what `field` says of a layer is not the same in all parts."""
+    """Raise BadInput if a layer's `field` is not the same in all parts."""
     for part in parts[1:]:
         for layer in part.layers:
             one, other = getattr(parts[0], field)[layer], getattr(part, field)[layer]
@@ -181,7 +182,7 @@ def _differ(one: RoutingTrace, other: RoutingTrace, found: str) -> BadInput:
 
 
 def _listed(parts: Sequence[RoutingTrace]) -> str:
-    """The parts' names in their order, those in a row counted: 2 x a, b."""
+    """The parts' names in order, with repeats in a row counted: 2 x a, b."""
     runs = [(name, len(list(run))) for name, run in groupby(part.name or "trace" for part in parts)]
     return ", ".join(f"{count} x {name}" if count > 1 else name for name, count in runs)
 
@@ -192,7 +193,7 @@ def notes_of(parts: Sequence[RoutingTrace]) -> list[str]:
 
 
 def _warm_ups(parts: Sequence[RoutingTrace]) -> list[str]:
-    """A note where parts begin with the decode that a runtime makes while loading, which is left in."""
+    """A note if parts begin with the decode that a runtime makes while loading, which is kept."""
     steps = [phases.warm_up_steps for phases in map(find_phases, parts) if phases and phases.warm_up_steps]
     if not steps:
         return []

@@ -14,10 +14,10 @@ from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 
 
 def in_micro_batches(trace: RoutingTrace, size: int) -> RoutingTrace:
-    """The trace with the tokens of each prompt in calls of `size`, whatever calls they were recorded in.
+    """The trace with the tokens of each prompt in calls of `size` tokens, whatever their recorded calls.
 
-    The prompt's last call may be smaller. A layer with fewer tokens than others computed the last ones. Decoding stays
-    as it is, and so does a trace whose phases are not known, and a prompt with calls of unknown tokens.
+    The prompt's last call may be smaller. A layer with fewer tokens than others is assumed to have computed the last
+    ones. Decoding does not change, nor does a trace with unknown phases or a prompt with calls of unknown tokens.
     Raises BadInput for a size below 1.
     """
     if size < 1:
@@ -28,7 +28,7 @@ def in_micro_batches(trace: RoutingTrace, size: int) -> RoutingTrace:
     first = run_starts(single.steps)
     prompt = (phases_of(single) == PHASE_PROMPT)[first] & (np.maximum.reduceat(single.n_tokens, first) <= 1)
     sequence = np.zeros(len(first), np.int32) if single.sequence is None else single.sequence[first]
-    begins = run_starts(prompt, sequence)  # of each prompt, and of what is between two
+    begins = run_starts(prompt, sequence)  # of each prompt, and of what lies between two
     place = np.arange(len(first)) - np.repeat(begins, np.diff(with_end(begins, len(first))))
     opens = ~prompt | (place % size == 0)
     if single is trace and opens.all():
@@ -38,7 +38,7 @@ def in_micro_batches(trace: RoutingTrace, size: int) -> RoutingTrace:
 
 
 def by_token(trace: RoutingTrace) -> RoutingTrace:
-    """The trace with each token of a prompt as a step of its own; prompts with calls of unknown tokens stay."""
+    """The trace with each prompt token as its own step; prompts with calls of unknown tokens do not change."""
     passes = run_starts(trace.steps, np.cumsum(np.diff(trace.layer, prepend=trace.layer[:1]) <= 0))
     number = np.repeat(np.arange(len(passes)), np.diff(with_end(passes, trace.calls)))
     length, tokens = np.diff(trace.offset), trace.n_tokens

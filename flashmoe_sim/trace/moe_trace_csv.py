@@ -1,12 +1,12 @@
-"""CSV of the tracers for llama.cpp that number tokens.
+"""CSV from tracers for llama.cpp that number tokens.
 
 With the header `phase,token,layer,rank,expert`, a row per expert (Cartaz/llama.cpp-vulkan-moe); or without a header,
 `position,layer,id0,id1,…`, a row per token and layer, where tokens of the prompt have negative positions
-(tools/moe-trace of thecodacus/llama.cpp, 380d831). Tokens of a batch stand together, layer after layer, so the first
-batch shows how many tokens a pass took.
+(tools/moe-trace of thecodacus/llama.cpp, 380d831). Tokens of a batch are consecutive, layer after layer, so the first
+batch shows how many tokens a pass had.
 
-Tools of this kind took the strided view of the top-k experts for a contiguous one: all ids after the first token of a
-batch are then wrong. Such a file shows it: the first tokens of a batch name every expert once.
+Some of these tools read the strided view of the top-k experts as contiguous: all ids after the first token of a batch
+are then wrong. Such a file can be recognised: the first tokens of a batch name every expert once.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _columns(header: list[str]) -> list[Column]:
 
 
 def _batch(layer: NDArray[np.int64], position: NDArray[np.int64], prompt: NDArray[np.bool_]) -> int | None:
-    """The most tokens of a prompt that stand together in one layer; None without a prompt."""
+    """The most consecutive prompt tokens in one layer; None without a prompt."""
     starts = run_starts(layer, prompt)
     edges = np.append(starts, len(layer))
     most = 0
@@ -113,7 +113,7 @@ def _batch(layer: NDArray[np.int64], position: NDArray[np.int64], prompt: NDArra
 
 
 def _misread(requests: list[Request], chunk: int | None) -> tuple[str, ...]:
-    """A note if the first batch of a prompt names each expert once before any twice, in every layer."""
+    """A note if, in every layer, the first batch of a prompt names each expert once before any twice."""
     for request in requests:
         ids = request.expert[: min(request.prompt, chunk or 0)]
         experts = int(request.expert.max()) + 1

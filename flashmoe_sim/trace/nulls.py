@@ -1,6 +1,6 @@
-"""Null traces: what a trace would be without its order, or without its popular experts too.
+"""Null traces: a trace without its order, or also without its popular experts.
 
-The draws are the raw 64-bit outputs of PCG64, whose stream numpy keeps from version to version, so a seed means the
+The draws are the raw 64-bit outputs of PCG64, whose stream numpy keeps from version to version, so a seed yields the
 same null trace everywhere.
 """
 
@@ -17,10 +17,11 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 
 def uniform_null(trace: RoutingTrace, *, seed: int = 1) -> RoutingTrace:
-    """The same calls with other experts: in every call each distinct expert becomes another one, all equally likely.
+    """The same calls with other experts: in every call each distinct expert is replaced, all experts being equally
+    likely.
 
-    Calls, tokens, steps and the repeats within a call stay, so that a call asks for as many distinct experts as before
-    and a token for no expert twice. Which experts those are is independent from call to call.
+    Calls, tokens, steps and the repeats within a call stay, so that a call requests as many distinct experts as before
+    and a token none twice. The experts of different calls are independent.
     """
     draw = _draws(seed, trace.refs)
     layers = list(trace.layers)
@@ -32,9 +33,9 @@ def uniform_null(trace: RoutingTrace, *, seed: int = 1) -> RoutingTrace:
 
 
 def shuffled_null(trace: RoutingTrace, *, seed: int = 1) -> RoutingTrace:
-    """The same calls in another order: each layer's calls, with their tokens, put at its places in random order.
+    """The same calls in another order: each layer's calls, with their tokens, are shuffled among its places.
 
-    Every expert is asked for as often as before; what is lost is when.
+    Every expert is requested as often as before; only the order is lost.
     """
     draw = _draws(seed, trace.calls)
     source = np.empty(trace.calls, np.int64)
@@ -55,7 +56,7 @@ def _draws(seed: int, count: int) -> NDArray[np.uint64]:
 
 
 def _null(trace: RoutingTrace, kind: str, **changes: Any) -> RoutingTrace:
-    """The trace with these changes, and without what was recorded of the run that it no longer is."""
+    """The trace with these changes, and without the fields that describe the recorded run."""
     recorded = dict.fromkeys(("weight", "slot", "resident", "phase", "sequence"))
     notes = (*trace.notes, f"{kind} null trace: not a recording")
     return trace.with_(**recorded, **changes, step=trace.steps, name=f"{trace.name} ({kind})", notes=notes)
@@ -63,13 +64,13 @@ def _null(trace: RoutingTrace, kind: str, **changes: Any) -> RoutingTrace:
 
 @jit
 def _relabel(offset: Any, expert: Any, row: Any, n_experts: Any, draw: Any, out: Any) -> None:
-    """Set `out` to the experts of each call under a random injection of the call's own.
+    """Set `out` to the experts of each call under the call's own random injection.
 
     row: i64 [calls], the layer's place in n_experts, i64 [layers]. draw: u64 [references].
 
-    The injections are the beginnings of shuffles (Fisher and Yates) of one deck per layer, which need not be sorted
-    between calls. The place is the upper half of the draw times the number of places: no place is likelier than another
-    by more than 2^-32.
+    The injections are the first steps of Fisher-Yates shuffles of one deck per layer, which need not be sorted between
+    calls. The place is the upper half of the draw times the number of places: no place is likelier than another by more
+    than 2^-32.
     """
     most = n_experts.max()
     deck = np.empty((len(n_experts), most), np.int64)

@@ -1,4 +1,4 @@
-"""The profile JSON of a hot expert cache, of what a trace uses."""
+"""The profile JSON of a hot expert cache, written from a trace."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def write_perf_profile(trace: RoutingTrace, path: Path, *, force: bool = False) 
 
 
 def perf_profile(trace: RoutingTrace) -> bytes:
-    """What `--moe-layer-perf-out` writes of the same calls without a hot cache, less the times, in JSON.
+    """The JSON that `--moe-layer-perf-out` writes for these calls without a hot cache, except the times.
 
-    Counts are references, and all are in the cold lane; a call counts if it has a token. What `--moe-hot-cache` reads,
-    and `hot-profile:profile=FILE`.
+    Counts are references, all in the cold lane; a call counts if it has a token. `--moe-hot-cache` and
+    `hot-profile:profile=FILE` read it.
     Raises BadInput if the trace has no reference.
     Source: llama-moe-hot-cache-perf-json.cpp of the fork adrianhoehne/llama.cpp, commit 04c100386.
     """
@@ -54,7 +54,7 @@ def perf_profile(trace: RoutingTrace) -> bytes:
 
 
 def _layer(trace: RoutingTrace, number: int) -> dict[str, Any]:
-    """What a profile says of one layer; the slots of the system are references here."""
+    """A profile's entry for one layer; the system's slots are references here."""
     of_layer = trace.layer == number
     calls = int(np.count_nonzero(of_layer & trace.has_refs))
     of_refs = np.repeat(of_layer, np.diff(trace.offset))

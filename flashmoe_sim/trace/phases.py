@@ -1,4 +1,4 @@
-"""Which steps are prompt and which are decode, if the recording did not say."""
+"""Which steps are prompt and which are decode, if that was not recorded."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN
 class Phases:
     """The phase of each step, u8 [steps], in the order of the steps' first calls.
 
-    recorded: whether the trace said so; otherwise it follows from the rule in `find_phases`.
-    warm_up_steps: how many first steps are the decode a runtime makes while loading; 0 if there are none or unknown.
+    recorded: whether the trace records them; otherwise they follow from the rule in `find_phases`. warm_up_steps: how
+    many of the first steps are the decode that a runtime makes while loading; 0 if none or unknown.
     """
 
     number: NDArray[np.int32]
@@ -25,7 +25,7 @@ class Phases:
 
     @property
     def prompt_ends(self) -> tuple[int, ...]:
-        """The last step of every prompt that decoded tokens follow; steps of unknown phase are passed over."""
+        """The last step of every prompt that is followed by decoded tokens; steps of unknown phase are skipped."""
         known = self.phase != PHASE_UNKNOWN
         phase, number = self.phase[known], self.number[known]
         return tuple(number[:-1][(phase[:-1] == PHASE_PROMPT) & (phase[1:] == PHASE_DECODE)].tolist())
@@ -38,11 +38,11 @@ class Phases:
 
 
 def find_phases(trace: RoutingTrace) -> Phases | None:
-    """The phases as recorded, else as they follow from what the last layer computed; None where nothing tells.
+    """The phases as recorded, else inferred from what the last layer computed; None if neither is possible.
 
-    During a prompt the last layer computes only the rows that are output: it has no call, or one without tokens, as the
-    architecture has it. A step without the last layer, or with more than one token in a call, is therefore a prompt; so
-    is the whole step that ends a run of steps without the last layer, since it holds the prompt's last token. A lone
+    During a prompt the last layer computes only the output rows: depending on the architecture it has no call, or one
+    without tokens. A step without the last layer, or with more than one token in a call, is therefore a prompt; so is
+    the complete step that ends a run of steps without the last layer, since it has the prompt's last token. A single
     step without the last layer at the end of the trace may merely be cut short: its phase is unknown.
     """
     if not trace.calls:
@@ -67,7 +67,7 @@ def find_phases(trace: RoutingTrace) -> Phases | None:
 def _warm_up(
     trace: RoutingTrace, step: NDArray[np.intp], lacks_last: NDArray[np.bool_], prompt: NDArray[np.bool_]
 ) -> int:
-    """Two tokens and one output row before more prompt: one step of two tokens, or two steps of one."""
+    """The warm-up steps: two tokens and one output row before more prompt, as one step of two or two of one."""
     if trace.format not in ("", "runtime-jsonl"):
         return 0
     tokens = trace.n_tokens[trace.layer == trace.layers[0]]

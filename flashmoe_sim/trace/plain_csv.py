@@ -1,9 +1,9 @@
 """Plain CSV: one row per reference, columns named by the header in any order.
 
 Required: `layer`, `expert`. Optional: `step` or `token`, `seq` or `call`, `rank`, `weight`, `slot`, `phase` (prompt or
-decode), `sequence`, `n_tokens`. Rows stand in the order they happened. Consecutive rows with the same sequence, phase,
-step, call and layer are one routed call; without a step or call column a call therefore begins where the layer changes.
-Other columns are not read.
+decode), `sequence`, `n_tokens`. Rows are in the order in which they happened. Consecutive rows with the same sequence,
+phase, step, call and layer are one routed call; without a step or call column a call therefore begins when the layer
+changes. Other columns are ignored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COLUMNS = {
     for column in (
         Column("layer"),
         Column("expert"),
-        Column("step", high=MOST - 1),  # the number of steps is one more
+        Column("step", high=MOST - 1),  # the number of steps is one higher
         Column("call", high=MOST),
         Column("rank"),
         Column("weight", real=True),
@@ -66,27 +66,28 @@ def read(
     progress: Callable[[int], None] | None = None,
     hints: Hints | None = None,
 ) -> RoutingTrace:
-    """Read a trace. Steps are counted from 0 in the order they stand.
+    """Read a trace. Steps are numbered from 0 in the order of the rows.
 
-    n_tokens is the column where there is one, else the number of first ranks in the call, else what the hints' top-k
-    says. With layer and expert alone, and all calls multiples of the most common one, that is one token. Else it is 1;
-    0 (unknown) where an expert occurs twice in a call whose ranks were not recorded.
+    n_tokens comes from the column if there is one, else from the number of first ranks in the call, else from the
+    hints' top-k. If there are only layers and experts, and the length of every call is a multiple of the most common
+    length, that length is one token. Else it is 1, or 0 (unknown) if an expert occurs twice in a call whose ranks were
+    not recorded.
     Raises BadInput with the line number for a malformed row, unless lenient or it is a torn last line; for ranks of a
-    token that are not in order, values that change within a call, or steps that are not in the order they happened.
+    token that are not in order, values that change within a call, or steps that are out of order.
     """
     with open_bytes(path) as stream:
         header, first_line = _header(path, stream)
         columns = [COLUMNS[name] for name in header if name in COLUMNS]
         blocks = line_blocks(stream, path=path, first_line=first_line, progress=progress)
         rows = read_rows(blocks, path=path, first_line=first_line, header=header, columns=columns, lenient=lenient)
-    top_k = hints.top_k if hints and not hints.model else None  # a part of a model's experts may be recorded
+    top_k = hints.top_k if hints and not hints.model else None  # only part of a model's experts may be recorded
     return trace_of_rows(rows, header, path=path, top_k=top_k, format="plain-csv", name=trace_name(path))
 
 
 def trace_of_rows(
     rows: Rows, header: Sequence[str], *, path: Path, top_k: int | None, format: str, name: str
 ) -> RoutingTrace:
-    """The trace of rows with columns of COLUMNS; see `read`. header: all columns, also those not read."""
+    """The trace of rows with columns of COLUMNS; see `read`. header: all columns, including ignored ones."""
     value = rows.values
     keys = [value[name] for name in CALL_KEYS if name in value]
     starts = run_starts(*keys)
@@ -119,13 +120,13 @@ def trace_of_rows(
 
 
 def _names(line: bytes) -> list[str]:
-    """The columns of a header line, lower case, synonyms replaced."""
+    """The columns of a header line, in lower case, with synonyms replaced."""
     names = [name.strip().lower() for name in line.decode("utf-8-sig", "replace").strip().split(",")]
     return [SYNONYMS.get(name, name) for name in names]
 
 
 def _header(path: Path, stream: Any) -> tuple[list[str], int]:
-    """The columns' names and the number of the line after them; lines that begin with # are passed over."""
+    """The columns' names and the number of the line after them; lines that begin with # are skipped."""
     for number, line in numbered_lines(stream, path=path):
         if not line.strip() or line.startswith(b"#"):
             continue
@@ -173,9 +174,9 @@ def _tokens_of_calls(
 
 
 def _steps(path: Path, rows: Rows, starts: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Steps numbered from 0: one begins where the step, phase or sequence changes.
+    """Steps numbered from 0: one begins when the step, phase or sequence changes.
 
-    A file sorted by layer would look like as many steps as calls, so a step that goes back while the layer goes on is
+    A file sorted by layer would seem to have as many steps as calls, so a step that goes back within a layer is
     refused.
     """
     value = rows.values

@@ -1,4 +1,4 @@
-"""A trace with a prompt as long as one asks, made of its own tokens."""
+"""A trace with a prompt of a given length, made of its own tokens."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from flashmoe_sim.trace.join import join_calls, phases_of
 from flashmoe_sim.trace.microbatch import in_micro_batches
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 
-MICRO_BATCH = 512  # tokens of a prompt that engines of llama.cpp's kind route together, unless told otherwise
+MICRO_BATCH = 512  # prompt tokens that engines like llama.cpp route together by default
 
 
 @dataclass(frozen=True, eq=False)
 class Prompted:
-    """A trace whose first steps are a prompt, and whose others are decoded.
+    """A trace that begins with a prompt, followed by decoded steps.
 
-    tokens: of the prompt. recorded: how many of them were one; the others are decoded tokens.
-    asked: how many tokens it should have.
+    tokens: of the prompt. recorded: how many of them come from a recorded prompt; the others are decoded tokens. asked:
+    how many tokens were requested.
     """
 
     trace: RoutingTrace
@@ -32,17 +32,17 @@ class Prompted:
 
     @property
     def made(self) -> bool:
-        """Whether it is not a recorded prompt of the length that was asked for."""
+        """Whether it differs from a recorded prompt of the requested length."""
         return self.recorded < self.asked
 
 
 def with_prompt(trace: RoutingTrace, tokens: int) -> Prompted:
     """The trace with one prompt before its decoded tokens, in micro-batches of 512.
 
-    The prompt has the first tokens of the recorded ones, then decoded tokens in their order, which are decoded again
-    after it. A trace with fewer tokens than asked gives as many whole micro-batches as it has, or all it has if it has
-    no whole one. Calls of unknown tokens are left out of prompts.
-    Raises BadInput if no call has a known number of tokens, and for a prompt below 1.
+    The prompt has the first recorded prompt tokens, then decoded tokens in order, which are decoded again after it. If
+    the trace has fewer tokens than requested, the prompt has as many whole micro-batches as there are, or all tokens if
+    there is no whole one. Calls of unknown tokens are left out of prompts.
+    Raises BadInput if no call has a known number of tokens, and for a prompt of less than 1.
     """
     if tokens < 1:
         raise BadInput(f"a prompt of {tokens} tokens; expected 1 or more")
@@ -73,7 +73,7 @@ def _calls(trace: RoutingTrace, kept: NDArray[np.bool_]) -> RoutingTrace:
 
 
 def _by_token(trace: RoutingTrace) -> RoutingTrace:
-    """Each known token as a step of its own, in one text."""
+    """Each known token as its own step, in one text."""
     if not trace.calls:
         return trace
     every = np.full(trace.calls, PHASE_PROMPT, np.uint8)
@@ -89,7 +89,7 @@ def _first(trace: RoutingTrace, steps: int) -> RoutingTrace:
 
 
 def _stacked(parts: Sequence[RoutingTrace]) -> RoutingTrace:
-    """The calls of one part after another, with steps that count on; what is not routing is dropped."""
+    """The calls of one part after another, with steps numbered on; only routing is kept."""
     steps, begin, references = [], 0, 0
     offsets = []
     for part in parts:

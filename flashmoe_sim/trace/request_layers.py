@@ -1,4 +1,4 @@
-"""Which of the model's layers an array of routing has, and whether its ids are of that model."""
+"""Which of the model's layers a routing array has, and whether its ids belong to the model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def layer_numbers(count: int, *, moe_only: bool, hints: Hints, where: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """The model's number of each layer of an array, -1 for one to leave out; and what was assumed."""
+    """The model's number of each layer of an array, -1 for a layer to leave out; and notes on what was assumed."""
     known = hints.moe_layers or (tuple(sorted(hints.model)) if hints.model else None)
     every = np.arange(count)
     if count > ID_MAX + 1:
@@ -40,7 +40,7 @@ def layer_numbers(count: int, *, moe_only: bool, hints: Hints, where: str) -> tu
 
 
 def check_layers(layers: NDArray[np.int64], hints: Hints, *, where: str) -> None:
-    """Raise BadInput if a layer with routing is not one of the model's."""
+    """Raise BadInput if a layer with routing is not a routed layer of the model."""
     if hints.model and (other := sorted(set(layers.tolist()) - set(hints.model))):
         raise BadInput(
             f"{where}: layers {shown_layers(other)} are routed, but the model routes in {shown_layers(hints.model)}; "
@@ -49,7 +49,7 @@ def check_layers(layers: NDArray[np.int64], hints: Hints, *, where: str) -> None
 
 
 def check_ids(trace: RoutingTrace, name: str) -> None:
-    """Raise BadInput, naming the first, for an id that its layer does not have."""
+    """Raise BadInput for an id that its layer does not have, naming the first."""
     experts = np.array([trace.n_experts[layer] for layer in trace.layers])
     if int(trace.expert.max()) < experts.min():
         return

@@ -1,9 +1,9 @@
-"""Requests as engines return them, experts by token and layer, turned into the routed calls an engine made of them.
+"""Requests as engines return them, experts by token and layer, turned into the engine's routed calls.
 
-An engine returns one array a request: `[rows, layers, k]`, a row for every token that it fed to the model, which is all
-but the last one generated. What a row means follows from its place, so rows are counted strictly: a shift by one token
-would give a trace without any error in it. Which tokens shared a pass is not recorded. A prompt is taken to be read in
-chunks, a generated token to be decoded alone, and requests to be served one after another; notes say so.
+An engine returns one array per request: `[rows, layers, k]`, a row for every token that it fed to the model, which is
+all but the last one generated. The meaning of a row follows from its place, so rows are counted strictly: a shift by
+one token could not be noticed later. Which tokens shared a pass is not recorded. We assume that a prompt is read in
+chunks, a generated token is decoded alone, and requests are served one after another; notes say so.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ PREFILL_CHUNK = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Hints:
-    """What a person says of a file that the file does not say itself.
+    """What the user says about a file that the file does not record itself.
 
-    prefill_chunk: tokens of a prompt that one pass reads; None for PREFILL_CHUNK, as llama.cpp does.
-    moe_layers: the model's layer numbers that the layers of an array are, or those of them that route.
+    prefill_chunk: prompt tokens that one pass reads; None for PREFILL_CHUNK, llama.cpp's default. moe_layers: the
+    model's layer numbers of an array's layers, or of its routed layers.
     model: experts of each routed layer of the model, by layer number.
-    n_layers, top_k: sizes of an array that is sent without its shape.
-    prompt_tokens: tokens of the prompt, for arrays alone. phase: "prompt" or "decode" if all tokens are that.
-    start: tokens before the first row. missing: an id that stands for no routing, beside all negative ones.
-    axes: what the axes of an array are, of request, token, layer and k. array, weights_array: names in an archive.
+    n_layers, top_k: sizes of an array sent without its shape.
+    prompt_tokens: tokens of the prompt, only for arrays. phase: "prompt" or "decode" if all tokens have that phase.
+    start: tokens before the first row. missing: an id that means no routing, beside all negative ones. axes: the axes
+    of an array in order: request, token, layer, k. array, weights_array: names in an archive.
     """
 
     prefill_chunk: int | None = None
@@ -56,12 +56,11 @@ class Request:
 
     expert: integers [rows, layers, k]; row i is token `start + i` of prompt and answer. Negative: no routing.
     prompt, generated: tokens of the prompt and of the answer; generated None if unknown.
-    start: tokens before the first row; None if unknown: the last row is then the last token fed.
-    cached: tokens at the beginning that were not computed: their rows are left out.
-    moe_only: whether the layers of the array are the model's routed layers alone, not all of its layers.
-    counted: whether the number of layers follows from the number of tokens.
+    start: tokens before the first row; if None (unknown), the last row is assumed to be the last token fed. cached:
+    tokens at the beginning that were not computed: their rows are left out. moe_only: whether the array has only the
+    model's routed layers, not all layers. counted: whether the number of layers was derived from the number of tokens.
     weight: f32 [rows, layers, k], gate weights. where: how messages name the request.
-    arrival_s: when it came in, on any clock; None if unknown.
+    arrival_s: when it arrived, on any clock; None if unknown.
     """
 
     expert: NDArray[Any]
@@ -83,7 +82,7 @@ class Request:
     def first(self) -> int:
         """The place of the first row among the tokens of the request.
 
-        Raises BadInput if the rows are not those of the tokens fed.
+        Raises BadInput if the rows do not match the tokens fed.
         """
         if self.generated is None:
             start = self.start or 0
@@ -93,7 +92,7 @@ class Request:
                     "tokens; the recording is incomplete, or this is the number of another request"
                 )
             return start
-        fed = self.prompt + self.generated - 1  # of a prompt alone, too: the last token is fed, but not recorded
+        fed = self.prompt + self.generated - 1  # also for a prompt alone: the last token is fed, but not recorded
         start = fed - self.rows if self.start is None else self.start
         if start + self.rows != fed or not 0 <= start <= self.prompt:
             raise BadInput(
@@ -117,7 +116,7 @@ def trace_of_requests(
 
     lenient: leave out tokens without routing, and count them in the notes.
     Raises BadInput if the requests differ in layers or experts per token, rows do not add up, a token has no routing,
-    or an id is beyond the model.
+    or the model lacks an id.
     """
     from flashmoe_sim.trace._row_kernels import lay_out_into
 
@@ -199,7 +198,7 @@ def _one_shape(requests: Sequence[Request]) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False)
 class _Steps:
-    """tokens: i32 [steps], of each pass over the model; by_request: the same, an array for each request.
+    """tokens: i32 [steps], tokens of each pass over the model; by_request: the same, an array per request.
 
     phase: u8 [steps]. sequence: i32 [steps], the request.
     """

@@ -1,4 +1,4 @@
-"""Route CSV: a preamble with the bytes of each layer, then one row per routed expert with its observed residency.
+"""Route CSV: a preamble with each layer's expert bytes, then one row per routed expert with its observed residency.
 
 `# route_trace v1`, then `turn,phase,step,layer,slot,expert,weight,residency,expert_bytes`. `slot` is the router rank,
 not a slot of a bank. `expert_bytes` is what the row loaded: the layer's expert bytes, or 0. A prompt is written layer
@@ -54,7 +54,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
 
     A torn last line, and a last token that is not complete, are dropped and noted.
     Raises BadInput with the line number for any other malformed row, a token without all its ranks, an id outside what
-    the preamble says, or a row whose bytes are not those of its layer; unless lenient.
+    the preamble says, or a row whose bytes differ from its layer's; unless lenient.
     """
     with open_bytes(path) as stream:
         lines = numbered_lines(stream, path=path)
@@ -105,7 +105,7 @@ class _Preamble(NamedTuple):
 
 
 def _preamble(path: Path, lines: Iterator[tuple[int, bytes]]) -> tuple[_Preamble, int]:
-    """What the lines before the rows say, and the number of the first row's line."""
+    """The preamble's values, and the line number of the first row."""
     general: dict[str, int] = {}
     expert_bytes: dict[int, int] = {}
     dense_bytes: dict[int, int] = {}
@@ -150,7 +150,7 @@ def _preamble(path: Path, lines: Iterator[tuple[int, bytes]]) -> tuple[_Preamble
 def _whole_tokens(
     rows: Rows, preamble: _Preamble, *, path: Path, lenient: bool
 ) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
-    """Which rows belong to tokens that are complete and agree with the preamble, and what was left out."""
+    """Which rows belong to complete tokens that agree with the preamble, and notes on what was left out."""
     value, count = rows.values, len(rows.line)
     wrong = np.zeros(count, dtype=np.bool_)
     size = np.full(ID_MAX + 1, -1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Which tokens and layers of recorded requests hold routing: zeros, repeats and negative ids that are none."""
+"""Which tokens and layers of recorded requests have routing, rather than zeros, repeats or negative ids."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROUTED, REPEATED, MISSING = 0, 1, 2
 
 @dataclass(frozen=True, eq=False)
 class RoutedRows:
-    """layers: i64, the places of the layers that route. rows: for every request, i64, the rows that were computed."""
+    """layers: i64, the places of the routed layers. rows: for every request, i64, the computed rows."""
 
     layers: NDArray[np.int64]
     rows: list[NDArray[np.int64]]
@@ -37,14 +37,13 @@ def routed_rows(
     missing: int | None,
     lenient: bool,
 ) -> RoutedRows:
-    """What to keep of the requests, whose first rows are the tokens `firsts`.
+    """The parts of the requests to keep; firsts: the token of each request's first row.
 
-    A router never chooses an expert twice, so k ids with a repeat are no routing (of one expert a token, only a layer
-    that is always 0 can be told). A layer whose every token has the same such ids is not routed and left out. Negative
-    rows at the beginning of a prompt are cached tokens. Any other token without routing is refused, or left out if
-    lenient.
-    numbers: the model's number of each layer, -1 for one to leave out.
-    Raises BadInput for such a token, and if no layer holds routing.
+    A router never chooses an expert twice, so k ids with a repeat are not routing (with one expert per token, only a
+    layer that is always 0 can be recognised). A layer in which all tokens have the same such ids is not routed and left
+    out. Negative rows at the beginning of a prompt are cached tokens. Any other token without routing is refused, or
+    left out if lenient. numbers: the model's number of each layer, -1 for a layer to leave out.
+    Raises BadInput for such a token, and if no layer has routing.
     """
     states = [_states(request, missing) for request in requests]
     held = np.zeros(len(numbers), np.bool_)
@@ -76,7 +75,7 @@ def routed_rows(
 def _states(request: Request, missing: int | None) -> NDArray[np.uint8]:
     """Whether the ids of each row and layer are ROUTED, REPEATED or MISSING, u8 [rows, layers].
 
-    Raises BadInput for an id that no trace holds.
+    Raises BadInput for an id that is out of range for a trace.
     """
     from flashmoe_sim.trace._row_kernels import mark_repeats
 
@@ -129,7 +128,7 @@ class _Kept:
     def rows(
         self, request: Request, first: int, state: NDArray[np.uint8], numbers: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """The rows of a request that were computed and hold routing, i64."""
+        """The rows of a request that were computed and have routing, i64."""
         begin = min(max(request.cached - first, 0), len(state))
         if not state.any():
             self.cached += begin

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.content import hash_of
 
 PHASE_UNKNOWN, PHASE_PROMPT, PHASE_DECODE = 0, 1, 2
-RECORDED = ("weight", "slot", "resident")  # beside the routing, and read by no stage
+RECORDED = ("weight", "slot", "resident")  # recorded beside the routing, read by no stage
 NOT_CONTENT = ("name", "format", "notes", "n_experts_known", *RECORDED)
 
 
@@ -33,25 +33,25 @@ class LayerView(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RoutingTrace:
-    """Routed calls in the order they happened, as flat arrays.
+    """Routed calls in the order in which they happened, as flat arrays.
 
     layer: i16 [calls], the model's own layer number.
-    n_tokens: i32 [calls], tokens of the call; 0 for a call without references, and where the recording does not say.
+    n_tokens: i32 [calls], tokens of the call; 0 for a call without references, and if not recorded.
     offset: i64 [calls + 1], where each call's references start in `expert`.
-    expert: i16 [references], token-major, in router-rank order where the recording kept it.
+    expert: i16 [references], token-major, in router-rank order if the recording kept it.
     n_experts: experts of each layer, keyed by layer number.
-    n_experts_known: False where `n_experts` is only the smallest power of two that holds every id seen.
-    top_k: experts a token uses; 0 where it varies.
+    n_experts_known: False if `n_experts` is only the smallest power of two that holds every id seen.
+    top_k: experts per token; 0 if it varies.
     weight: f32 [references], gate weights.
     slot: i16 [references], the slots that the recording engine assigned.
-    resident: u8 [references], 1 where the recording engine found the expert resident.
+    resident: u8 [references], 1 if the recording engine found the expert resident.
     phase: u8 [calls], one of PHASE_UNKNOWN, PHASE_PROMPT, PHASE_DECODE.
-    sequence: i32 [calls], which text a call belongs to.
-    step: i32 [calls], the decode of the model a call belongs to; derived from the layer numbers where not recorded.
-    expert_bytes: bytes of one expert of each layer, if the recording says.
-    dense_bytes: bytes of the dense weights of each layer, if the recording says.
-    format, name: how the trace was stored and what to call it.
-    notes: what a person should know about how it was read.
+    sequence: i32 [calls], the text that a call belongs to.
+    step: i32 [calls], the pass over the model that a call belongs to; derived from the layer numbers if not recorded.
+    expert_bytes: bytes of one expert of each layer, if recorded. dense_bytes: bytes of the dense weights of each layer,
+    if recorded.
+    format, name: how the trace was stored, and its name for display. notes: what the user should know about how it was
+    read.
     """
 
     layer: NDArray[np.int16]
@@ -79,7 +79,7 @@ class RoutingTrace:
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """The arrays of RECORDED, or what stands for them in a hash."""
+        """The arrays of RECORDED, or their stand-ins in a hash."""
         return {name: getattr(self, name) for name in RECORDED}
 
     @property
@@ -88,7 +88,7 @@ class RoutingTrace:
 
     @cached_property
     def has_refs(self) -> NDArray[np.bool_]:
-        """Which calls ask for experts, bool [calls]: all but those without tokens."""
+        """Which calls request experts, bool [calls]: all but calls without tokens."""
         return np.diff(self.offset) > 0
 
     @cached_property
@@ -103,7 +103,7 @@ class RoutingTrace:
 
     @cached_property
     def tokens(self) -> int:
-        """Tokens of the workload: the most that any one layer saw (the last layer can see fewer)."""
+        """Tokens of the workload: the most in any layer (the last layer can have fewer)."""
         return int(np.bincount(self.layer, weights=self.n_tokens).max(initial=0))
 
     @cached_property
@@ -130,12 +130,12 @@ class RoutingTrace:
 
     @cached_property
     def content_id(self) -> str:
-        """A hash of every field but NOT_CONTENT: the same routing has one id, whatever its name or format."""
+        """A hash of every field but NOT_CONTENT: the same routing has the same id, whatever its name or format."""
         return hash_of([self.routing_id, self.dense_bytes])
 
     @cached_property
     def routing_id(self) -> str:
-        """`content_id` without the dense bytes, which only seconds depend on.
+        """`content_id` without the dense bytes, which affect only seconds.
 
         Recorded steps count like the same steps derived from the layer numbers.
         """

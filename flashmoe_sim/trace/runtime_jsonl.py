@@ -1,13 +1,13 @@
-"""The trace of the patched runtime (`--moe-trace`): one JSON object a line, one line a routed call.
+"""The trace of the patched runtime (`--moe-trace`): one JSON object per line, one line per routed call.
 
 {"seq":0,"layer":3,"n_expert_used":8,"n_tokens":1,"experts":[...],"slots":[...]}
 
-`experts` and `slots` have n_expert_used x n_tokens entries, token-major. Only `layer` and `experts` must be there. A
-missing n_expert_used or n_tokens follows from the number of experts; without both a line is one token. A call without
+`experts` and `slots` have n_expert_used x n_tokens entries, token-major. Only `layer` and `experts` are required. A
+missing n_expert_used or n_tokens follows from the number of experts; without both, a line is one token. A call without
 tokens has n_tokens 0 and empty lists: most architectures write one for the last layer of a micro-batch that outputs no
-row. `phase` (0, 1, 2, "prompt" or "decode"), `sequence`, `step` and `weights` (a number a reference) are understood;
+row. `phase` (0, 1, 2, "prompt" or "decode"), `sequence`, `step` and `weights` (one number per reference) are read too;
 any other key is ignored. A key may be written with escapes (`"\\u006cayer"` is `layer`), and must not occur twice; a
-text with half a character (a lone surrogate, `"\\ud800"`) is refused, also under an ignored key.
+text with half a character (a lone surrogate, `"\\ud800"`) is refused, even under an ignored key.
 
 Lines are parsed by compiled kernels, fastest in the runtime's own layout. A line with `weights`, escapes or nested
 unknown values goes through orjson, at a tenth of the speed.
@@ -59,8 +59,8 @@ _REPAIR = "fix or delete the line, or skip such lines with --lenient"
 def sniff(head: bytes) -> bool:
     """Whether content that begins with `head` (up to 64 KiB) is a trace of this format.
 
-    The first line that is not blank must be an object with `layer` and `experts`; of a line longer than `head`, the
-    keys seen so far must not say otherwise.
+    The first line that is not blank must be an object with `layer` and `experts`; if the line is longer than `head`,
+    the keys seen so far must not contradict that.
     """
     line, newline, _ = head.removeprefix(_BOM).lstrip().partition(b"\n")
     if not line.startswith(b"{"):
@@ -76,7 +76,7 @@ def sniff(head: bytes) -> bool:
 def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
     """Read a whole trace file, compressed or not.
 
-    lenient: skip malformed lines and count them in the notes, instead of stopping at the first.
+    lenient: skip malformed lines and count them in the notes instead of stopping at the first.
     progress: called after each chunk with its size, in bytes after decompression.
 
     An incomplete last line is dropped with a note.
@@ -93,7 +93,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
 
 
 def read_chunks(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> LongTrace:
-    """Read a trace file twice: once to know what holds for all of it, and again for each reading of its calls.
+    """Read a trace file once for what holds for all of it, and again each time its calls are read.
 
     Raises what `read` raises; reading it again raises BadInput if it has changed.
     """
@@ -129,8 +129,8 @@ class JsonlParser:
     path: names the trace and its errors; it is not opened.
     offset: bytes of the decompressed stream up to the end of the last whole line.
     lines: newlines up to there.
-    A file that grows is read on by a new parser: given `offset` and `lines` of the last one, it expects the bytes from
-    `offset` on and returns a trace of the new calls only.
+    To follow a growing file, use a new parser: given `offset` and `lines` of the last one, it expects the bytes from
+    `offset` on and returns a trace of only the new calls.
     """
 
     def __init__(
@@ -162,26 +162,26 @@ class JsonlParser:
 
     @property
     def waiting(self) -> int:
-        """Routed calls that were not taken yet."""
+        """Routed calls that have not been taken yet."""
         return self._columns.calls - self._taken
 
     def take(self, head: Chunk) -> Chunk:
-        """The calls since the last time; afterwards `finish_chunk` gives only those that follow."""
+        """The calls since the last time; afterwards `finish_chunk` returns only later ones."""
         self._taken = self._columns.calls
         return self._columns.take(head)
 
     def forget(self) -> None:
-        """Drop the calls so far, of which only what holds for the whole trace is wanted."""
+        """Drop the calls so far, and keep only what holds for the whole trace."""
         self._taken = self._columns.calls
         self._columns.forget()
 
     def take_so_far(self) -> Chunk:
-        """As `take`, with what holds for all calls up to now: no call to come is known."""
+        """Like `take`, with what holds for all calls so far, since no later call is known."""
         self._taken = self._columns.calls
         return self._columns.finish(format=FORMAT, name=trace_name(self._path), notes=())
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes of the stream, cut anywhere.
+        """Parse the next bytes of the stream, cut anywhere.
 
         Raises BadInput for a malformed line (unless lenient) and for a line longer than LONGEST_LINE.
         """
@@ -189,14 +189,14 @@ class JsonlParser:
             self._feed_chunk(data[start : start + self._chunk_bytes])
 
     def finish(self) -> RoutingTrace:
-        """The trace of everything fed. A last line without a newline counts if it is complete. Ends the parser.
+        """The trace of everything fed; a last line without a newline counts if it is complete. Ends the parser.
 
-        Raises BadInput for a malformed last line (unless lenient), and where there is not one routed call.
+        Raises BadInput for a malformed last line (unless lenient), and if there is no routed call.
         """
         return whole(self.finish_chunk())
 
     def finish_chunk(self) -> Chunk:
-        """As `finish`, but of the calls only those that were not taken."""
+        """Like `finish`, but with only the calls that were not taken."""
         notes: tuple[str, ...] = ()
         torn = bytes(self._buffer[: self._used])
         if not self.take_last_line() and self._without_bom(torn).strip():
@@ -216,7 +216,7 @@ class JsonlParser:
         return self._columns.finish(format=FORMAT, name=trace_name(self._path), notes=notes)
 
     def take_last_line(self) -> bool:
-        """Take a last line that lacks nothing but its newline, if there is one: whether there was. More can be fed."""
+        """Take a last line that lacks only its newline; return whether there was one. More can be fed afterwards."""
         torn = bytes(self._buffer[: self._used])
         if not self._is_complete(torn):
             return False
@@ -228,7 +228,7 @@ class JsonlParser:
         return True
 
     def _is_complete(self, line: bytes) -> bool:
-        """Whether a last line without newline has an object, or is so wrong that it must be reported."""
+        """Whether a last line without a newline is an object, or is wrong in a way that must be reported."""
         line = self._without_bom(line)
         if not line.strip():
             return False
@@ -244,7 +244,7 @@ class JsonlParser:
         return head if self.offset else head.removeprefix(_BOM)
 
     def _reserve(self, size: int) -> None:
-        """Make room for `size` bytes of lines and for all that the kernels can find in them."""
+        """Make room for `size` bytes of lines and for everything that the kernels can find in them."""
         buffer = bytearray(size + PADDING)
         buffer[: self._used] = self._buffer[: self._used]
         self._buffer = buffer
@@ -306,7 +306,7 @@ class JsonlParser:
             self._skipped_lines.append(self.lines)
 
     def _store(self, record: dict[str, Any], call: int, ref: int) -> int:
-        """Put a record where the kernels would have put it: how many references it has."""
+        """Store a record where the kernels would have; return its number of references."""
         row = self._table[call]
         row[LINE] = self.lines
         row[KEYS] = sum(1 << key for key, name in enumerate(KEY_NAMES) if name in record)

@@ -1,4 +1,4 @@
-"""Safetensors files: a header of JSON that says where the numbers of each tensor lie, then the numbers.
+"""Safetensors files: a JSON header with the place of each tensor's numbers, then the numbers.
 
 Source: the format's page, huggingface.co/docs/safetensors.
 """
@@ -29,7 +29,7 @@ def sniff(head: bytes) -> bool:
 
 
 class Tensors:
-    """The tensors of a file that is in memory. Raises ValueError for a header that is none."""
+    """The tensors of a file that is in memory. Raises ValueError for an invalid header."""
 
     def __init__(self, content: bytes) -> None:
         size = int.from_bytes(content[:8], "little")
@@ -46,7 +46,7 @@ class Tensors:
         return list(self._header)
 
     def read(self, name: str) -> NDArray[Any]:
-        """One of `names`; bf16 becomes f32. Raises ValueError if its dtype, shape and bytes do not fit together."""
+        """Read one of `names`, bf16 as f32. Raises ValueError if its dtype, shape and bytes do not fit together."""
         entry: Any = self._header[name]
         entry = entry if isinstance(entry, dict) else {}
         kind, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")

@@ -1,8 +1,8 @@
-"""Responses of vLLM and SGLang with the experts of every token: one response, a list of them, or one a line.
+"""Responses of vLLM and SGLang with the experts of every token: one response, a list, or one per line.
 
-vLLM: `routed_experts` of a choice is base64 of a `.npy` file, `[tokens fed, layers, k]`; in 0.21 nested lists of the
-routed layers alone, the prompt apart in `prompt_routed_experts`. SGLang: base64 of bare integers in `meta_info`,
-`sglext` or `sgl_ext`, of the response or a choice, without layers and k. `{"data": …, "shape": …}` holds base64, too.
+vLLM: `routed_experts` of a choice is base64 of a `.npy` file, `[tokens fed, layers, k]`; in 0.21 nested lists of only
+the routed layers, with the prompt separate in `prompt_routed_experts`. SGLang: base64 of bare integers in `meta_info`,
+`sglext` or `sgl_ext`, of the response or a choice, without layers and k. `{"data": …, "shape": …}` also holds base64.
 Lines of OpenAI's batch output hold a response in `response.body`.
 
 Source: vllm docs/training/routed_experts; sglang state_capturer/routed_experts_wire.py@a6463a1.
@@ -32,7 +32,7 @@ _KEYS = re.compile(rb'"(?:routed_experts|prompt_routed_experts|choices|meta_info
 
 @dataclass(frozen=True)
 class Document:
-    """The value of a JSON document, the texts that were cut out of it, and what is wrong with it."""
+    """The value of a JSON document, the texts cut out of it, and its error."""
 
     value: Any
     arrays: Sequence[memoryview] = ()
@@ -40,7 +40,7 @@ class Document:
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is an object, or a list of objects, with a key of responses."""
+    """Whether a file that begins with these bytes is an object, or a list of objects, with a response's key."""
     return _BEGINNING.match(head) is not None and _KEYS.search(head) is not None
 
 
@@ -53,7 +53,7 @@ def read(
 ) -> RoutingTrace:
     """Read a trace; see `trace_of_requests`. lenient also leaves out responses without routing.
 
-    Raises BadInput, naming the response, for one that is cut short, has no routing or is malformed.
+    Raises BadInput, naming the response, if one is cut short, has no routing or is malformed.
     """
     skipped = Skipped(path, lenient=lenient)
     requests: list[Request] = []
@@ -76,9 +76,9 @@ def read(
 
 
 def _documents(stream: IO[bytes], progress: Callable[[int], None] | None) -> Iterator[tuple[int, Document]]:
-    """The document of every line that is not blank; the whole stream as one if its first such line is not JSON.
+    """One document per non-blank line; the whole stream as one if its first such line is not JSON.
 
-    A document's arrays are good until the next one.
+    A document's arrays are valid until the next one.
     """
     lines = _lines(stream, progress)
     for place, (number, text, begin, end) in enumerate(lines):
@@ -92,9 +92,9 @@ def _documents(stream: IO[bytes], progress: Callable[[int], None] | None) -> Ite
 
 
 def _lines(stream: IO[bytes], progress: Callable[[int], None] | None) -> Iterator[tuple[int, bytearray, int, int]]:
-    """Lines that are not blank: number from 1, and where they begin and end in a text that is used again for others.
+    """Non-blank lines: their number, from 1, and where they begin and end in a buffer that is reused.
 
-    New memory for every line would cost more than all that is done with it.
+    New memory for every line would cost more than all the work on it.
     """
     buffer, begin, used, number = bytearray(1 << 20), 0, 0, 0
     read = -1
@@ -121,8 +121,9 @@ def _lines(stream: IO[bytes], progress: Callable[[int], None] | None) -> Iterato
 def _document(text: bytes | bytearray, begin: int, end: int) -> Document:
     """The JSON in a part of a text, without the texts under the key `routed_experts`.
 
-    They are nearly all of a response, and finding where they end is much faster than parsing them. `"#0"`, `"#1"`, …
-    stand for them. Such a text has no escaped quotes. A key inside of another text has a backslash before its last one.
+    These texts are nearly all of a response, and finding where they end is much faster than parsing them. `"#0"`,
+    `"#1"`, … stand for them. Such a text has no escaped quotes. A key inside another text has a backslash before its
+    last quote.
     """
     import orjson
 

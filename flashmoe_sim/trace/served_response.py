@@ -16,7 +16,7 @@ from flashmoe_sim.trace.requests import Hints, Request
 from flashmoe_sim.trace.wire import NPY_MAGIC, from_base64, npy_array, small_ids
 
 KEY, PROMPT_KEY = "routed_experts", "prompt_routed_experts"
-EXTRAS = ("meta_info", "sglext", "sgl_ext")  # where SGLang puts it
+EXTRAS = ("meta_info", "sglext", "sgl_ext")  # where SGLang puts the routing
 DTYPES = ("int32", "uint16", "uint8", "int16", "int64")
 WITHOUT = (
     "the server was started without the flag (vLLM and SGLang: --enable-return-routed-experts), or the request was "
@@ -29,7 +29,7 @@ class BadResponse(ValueError):
 
 
 class Counts(NamedTuple):
-    """Tokens of a request: of the prompt, generated, before the first row, and cached. None: unknown."""
+    """Tokens of a request: in the prompt, generated, before the first row, and cached. None: unknown."""
 
     prompt: int | None
     generated: int | None
@@ -38,7 +38,7 @@ class Counts(NamedTuple):
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """How many rows there can be, the likeliest first: cached tokens have rows in SGLang, but need not."""
+        """The possible numbers of rows, the likeliest first: in SGLang cached tokens have rows, but need not."""
         if self.prompt is None or self.generated is None:
             return ()
         fed = self.prompt + self.generated - 1
@@ -52,8 +52,8 @@ def requests_of(
 ) -> list[Request]:
     """The requests in one response, one for each choice.
 
-    Of several choices the first one has the prompt; the others share it.
-    arrays: texts that were cut out of the response; `#0` stands for the first one of them.
+    The first choice has the prompt; the others share it.
+    arrays: texts cut out of the response; `#0` stands for the first.
     Raises BadResponse if there is no routing in it, or it is malformed.
     """
     return _Response(response, arrays, where, hints or Hints()).requests()
@@ -64,7 +64,7 @@ class _Response:
 
     def __init__(self, response: Mapping[str, Any], arrays: Sequence[memoryview], where: str, hints: Hints) -> None:
         self.response, self.arrays, self.where, self.hints = response, arrays, where, hints
-        self.counted = False  # whether the number of layers follows from the number of tokens
+        self.counted = False  # whether the number of layers was derived from the number of tokens
 
     def requests(self) -> list[Request]:
         choices = self.response.get("choices")
@@ -142,7 +142,7 @@ class _Response:
         *,
         ids: tuple[str, Sequence[Mapping[str, Any]]] | None = None,
     ) -> int | None:
-        """A number of tokens in the first place that says it; else how many ids are listed."""
+        """A number of tokens from the first place that has it; else the number of listed ids."""
         for place in places:
             value = place.get(key)
             if value is not None:
@@ -185,7 +185,7 @@ class _Response:
 
 
 def _decoded(text: bytes | memoryview) -> NDArray[np.uint8]:
-    """The bytes of base64, whose slashes some writers of JSON escape. Raises ValueError as `from_base64`."""
+    """The bytes of base64, in which some JSON writers escape slashes. Raises ValueError like `from_base64`."""
     try:
         return from_base64(text)
     except ValueError:
@@ -195,7 +195,7 @@ def _decoded(text: bytes | memoryview) -> NDArray[np.uint8]:
 
 
 def _shape(size: int, given: Any, counts: Counts, hints: Hints, where: str) -> tuple[int, int, int]:
-    """Rows, layers and k of so many ids; as given, else as the hints and the rows say."""
+    """Rows, layers and k of `size` ids: as given, else from the hints and the rows."""
     if given is not None:
         if (
             not isinstance(given, list)
@@ -229,7 +229,7 @@ def _shape(size: int, given: Any, counts: Counts, hints: Hints, where: str) -> t
 
 
 def _split(before: int, after: int, *, prompt: int | None, generated: int | None) -> tuple[int, int]:
-    """The prompt's and generated tokens of vLLM 0.21, which has a row for each, or for all but the last."""
+    """The prompt and generated tokens of vLLM 0.21, which has a row for each, or for all but the last."""
     if (prompt is not None and prompt != before) or (generated is not None and after > generated):
         raise BadResponse(
             f"{before:,} rows of {PROMPT_KEY} and {after:,} of {KEY}, but {prompt or 0:,} prompt tokens and "

@@ -1,7 +1,7 @@
-"""What SGLang's expert distribution recorder writes in mode `per_token`: the real passes of a server, in a `.pt` file.
+"""The output of SGLang's expert distribution recorder in mode `per_token`: a server's real passes, in a `.pt` file.
 
-A record is a pass: `topk_ids_of_layer` int32 [layers, tokens, 8], -1 where a model uses fewer, where a layer does not
-route and in padding. Ids are of physical experts, which `last_physical_to_logical_map` [layers, physical] maps to the
+A record is a pass: `topk_ids_of_layer` int32 [layers, tokens, 8], -1 if a model uses fewer experts, in layers without
+routing and in padding. Ids are physical experts, which `last_physical_to_logical_map` [layers, physical] maps to the
 model's. torch is not needed, and no pickle is run (see `tensors`).
 
 Source: sglang srt/eplb/expert_distribution.py@dd780ab.
@@ -46,7 +46,7 @@ def sniff(head: bytes) -> bool:
 def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
     """Read a trace: a step for every pass, a call for every layer with routing. lenient changes nothing.
 
-    Raises BadInput for another file of torch, one with counts alone, tokens of unequal numbers of experts, and
+    Raises BadInput for any other file of torch, a file with only counts, tokens with different numbers of experts, and
     ids that the map does not have.
     """
     del lenient
@@ -54,7 +54,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
 
 
 def read_ranks(paths: Sequence[Path], *, progress: Callable[[int], None] | None = None) -> RoutingTrace:
-    """Read the files of several ranks as one trace, joined pass by pass: the same ids count once. Raises as `read`."""
+    """Read the files of several ranks as one trace, joined pass by pass: equal ids count once. Raises like `read`."""
     ranks = [_recording(one, _document(one, progress)) for one in paths]
     path, mapping = paths[0], ranks[0][1]
     records = _joined([record for found, _ in ranks for record in found], path)
@@ -117,7 +117,7 @@ def _document(path: Path, progress: Callable[[int], None] | None) -> Any:
 
 
 def _joined(records: list[Pass], path: Path) -> list[tuple[NDArray[Any], int]]:
-    """The ids and the phase of every pass in their order, the tokens of all ranks together."""
+    """The ids and the phase of every pass in order, with the tokens of all ranks."""
     if len({record.ids.shape[0] for record in records}) > 1:
         raise BadInput(f"{path}: records have different numbers of layers; give files of one model")
     passes: dict[int, dict[bytes, Pass]] = {}

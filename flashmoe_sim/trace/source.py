@@ -1,4 +1,4 @@
-"""Reading bytes from a trace file, whatever it is compressed with."""
+"""Reading bytes from a trace file, compressed or not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flashmoe_sim.io.errors import BadInput
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-# Traces compress 4 to 12 times, one that repeats a single token about 100 times; 1 MB of zeros is 1 KB of gzip.
+# Traces compress by 4 to 12 times, a trace that repeats one token by about 100 times; 1 MB of zeros is 1 KB of gzip.
 SMALL_BYTES = 64 << 20
 MOST_RATIO = 100
 
@@ -33,7 +33,7 @@ STDIN = Path("/dev/stdin")
 
 @dataclass
 class Reading:
-    """How one file is being read. cut_off: whether a lenient reading found its compressed data cut off."""
+    """How a file is being read. cut_off: whether a lenient reader found its compressed data cut off."""
 
     lenient: bool
     pipe: IO[bytes] | None = None
@@ -45,9 +45,10 @@ _readings: dict[Path, Reading] = {}
 
 @contextmanager
 def reading(path: Path, *, lenient: bool) -> Iterator[Reading]:
-    """Within it a pipe can be opened again, and if lenient, compressed data is read up to where it is cut off.
+    """Within this block a pipe can be opened again, and, if lenient, cut-off compressed data is read up to the cut.
 
-    A pipe's content goes into a temporary file first. Raises BadInput for a terminal, and a file that cannot be read.
+    A pipe's content is copied to a temporary file first. Raises BadInput for a terminal, and a file that cannot be
+    read.
     """
     how = Reading(lenient)
     if path == STDIN and os.isatty(0):
@@ -67,7 +68,7 @@ def reading(path: Path, *, lenient: bool) -> Iterator[Reading]:
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
-    """The file's content as a binary stream, decompressed where it begins like gzip or zstd.
+    """The file's content as a binary stream, decompressed if it begins like gzip or zstd.
 
     Raises BadInput for a file that is missing, is a directory, cannot be read, or whose compression is broken, and if
     it decompresses to more than `most_bytes`.
@@ -93,7 +94,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
             elif magic == ZSTD_MAGIC:
                 import pyarrow
 
-                # not zstandard's own reader, which takes a frame that is cut short for the end
+                # not zstandard's own reader, which treats a frame that is cut short as the end
                 with pyarrow.CompressedInputStream(raw, "zstd") as stream:
                     yield _limited(stream, raw, path)
             else:
@@ -117,7 +118,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _limited(stream: Any, raw: IO[bytes], path: Path) -> IO[bytes]:
-    """A decompressed stream that ends in BadInput if it has more bytes than a trace of its compressed size."""
+    """A decompressed stream that raises BadInput if it has more bytes than a trace of its compressed size can have."""
     return io.BufferedReader(_Limited(stream, most_bytes(os.fstat(raw.fileno()).st_size), path))
 
 
@@ -152,7 +153,7 @@ def _cut_off(path: Path, kind: str) -> BadInput:
 
 
 class _UpToCut(io.RawIOBase):
-    """Decompressed data, one compressed part after another, up to where the last one is cut off."""
+    """Decompressed data, one compressed part after another, up to the cut in the last one."""
 
     def __init__(self, raw: IO[bytes], decompressor: Callable[[], Any], how: Reading) -> None:
         self._raw, self._decompressor, self._how = raw, decompressor, how

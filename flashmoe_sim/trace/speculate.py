@@ -22,17 +22,17 @@ def speculate(
 ) -> RoutingTrace:
     """The trace as it would be if a draft model proposed `draft` tokens before every decode step.
 
-    A step then has the calls of a token and of the drafted ones after it; how many of those are accepted decides at
-    which token the next step begins. Each is accepted with probability `accept` unless one before it was rejected.
-    What a rejected token routed to is not in the trace, so another stands for it. `n_tokens` counts it like any.
-    Steps of the prompt, and those with a call of several or unknown tokens, are left alone; no token is drafted beyond
-    them, or beyond the end of a sequence.
+    A step then has the calls of a token and of the drafted tokens after it; the next step begins after the accepted
+    ones. Each is accepted with probability `accept` unless one before it was rejected. The routing of a rejected token
+    is not in the trace, so another token stands in for it. It counts in `n_tokens` like any other. Steps of the prompt,
+    and steps with a call of several or unknown tokens, do not change; no token is drafted beyond them, or beyond the
+    end of a sequence.
     accept: in [0, 1].
-    rejected: what stands for a rejected token. `random`: a decode step drawn from the whole trace, too unlike its
-        neighbours; `next`: the true token at its place, a perfect prefetch of the next step's experts. Misses of a real
-        run should lie between the two.
-    seed: of the draws. Which tokens are accepted does not depend on `rejected`, nor on the draws for it.
-    Raises BadInput for a trace without calls, parameters out of range, and where no step can be drafted for.
+    rejected: what stands in for a rejected token. `random`: a decode step drawn from the whole trace, too unlike its
+        neighbours; `next`: the true token at its place, a perfect prefetch of the next step's experts. The misses of a
+        real run should lie between the two.
+    seed: of the draws. Which tokens are accepted does not depend on `rejected` or its draws.
+    Raises BadInput for a trace without calls, for parameters out of range, and if no step can have drafted tokens.
     Source: Leviathan, Kalman and Matias, Fast Inference from Transformers via Speculative Decoding, section 2 and 3.1.
     """
     if not 0 <= draft <= MOST_DRAFTED:
@@ -82,9 +82,9 @@ def speculate(
 
 
 def _room(trace: RoutingTrace, first: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each step how many tokens can be drafted in it: the single-token decode steps that follow it; i64 [steps].
+    """For each step, how many tokens can be drafted in it: the single-token decode steps that follow it; i64 [steps].
 
-    -1 for a step that is not of that kind. first: i64 [steps], the first call of each step.
+    -1 for a step that is not a single-token decode step. first: i64 [steps], the first call of each step.
     """
     single = np.logical_and.reduceat((trace.n_tokens == 1) & (phases_of(trace) != PHASE_PROMPT), first)
     sequence = np.zeros(len(first), np.int32) if trace.sequence is None else trace.sequence[first]
@@ -96,7 +96,7 @@ def _room(trace: RoutingTrace, first: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @jit
 def _walk(room: Any, accepted: Any, draft: int, begin: Any, tokens: Any) -> int:
-    """Write the first step that each new step covers, and how many of them, i64 [steps]; returns the new steps."""
+    """Write each new step's first old step and number of old steps, i64 [steps]; return the number of new steps."""
     count = at = 0
     while at < len(room):
         drafted = max(min(draft, room[at]), 0)

@@ -1,4 +1,4 @@
-"""What a trace is like: how wide its calls are, how skewed, how soon experts come back."""
+"""Statistics of a trace: the width of its calls, the skew of its experts, how soon they recur."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class UnionSizes:
 
 @dataclass(frozen=True)
 class ReuseDistances:
-    """Reuse distances of repeated requests (see `count_reuse`): a bank of C slots under LRU holds those below C.
+    """Reuse distances of repeated requests (see `count_reuse`): an LRU bank of C slots hits those below C.
 
-    The quantiles are None where nothing was requested twice. first_uses: requests that have no distance.
+    The quantiles are None if nothing was requested twice. first_uses: requests that have no distance.
     """
 
     p50: int | None
@@ -49,7 +49,7 @@ class LayerStatistics:
 
     top_decile_share: share of the requests that go to the most requested 10 % of the layer's experts (rounded up).
     normalised_entropy: of the requests over the layer's experts; 1 is uniform.
-    overlap: share of a token's experts that the layer's previous token used too; None without consecutive tokens.
+    overlap: share of a token's experts that the layer's previous token also used; None without consecutive tokens.
     """
 
     layer: int
@@ -67,7 +67,7 @@ class LayerStatistics:
 
 @dataclass(frozen=True)
 class BankUse:
-    """The regime of a bank size: union / slots over the calls with tokens, and calls whose union exceeds the slots."""
+    """The load on a bank size: union / slots over the calls with tokens, and calls whose union exceeds the slots."""
 
     slots: int
     union_over_slots_p50: float
@@ -81,9 +81,9 @@ class TraceStatistics(InNotebook):
     """A whole trace; shares and entropy are means over the layers, weighted by requests.
 
     steps: None if they were not counted.
-    aliased_refs: distinct experts of a call whose slot belongs to another one; None where no slots were recorded.
-    prompt_share: share of the tokens that are prompt; None where nothing tells.
-    phases_recorded: whether the recording named the phases, or they were inferred.
+    aliased_refs: distinct experts of a call whose slot belongs to another one; None if no slots were recorded.
+    prompt_share: share of the tokens that are prompt; None if unknown. phases_recorded: whether the phases were
+    recorded rather than inferred.
     """
 
     calls: int
@@ -112,7 +112,7 @@ class TraceStatistics(InNotebook):
         )
 
     def table(self) -> polars.DataFrame:
-        """A row for each layer, with the unions and reuse distances as `union_max` and so on."""
+        """A row per layer, with the unions and reuse distances as `union_max` and so on."""
         import polars
 
         return polars.DataFrame([_flat(asdict(layer)) for layer in self.layers])
@@ -126,7 +126,7 @@ def _flat(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def inspect(trace: RoutingTrace, *, banks: Sequence[int] = ()) -> TraceStatistics:
-    """Statistics of a trace, exact; `banks` are bank sizes in slots to compare the unions with.
+    """Exact statistics of a trace; banks: bank sizes in slots to compare the unions with.
 
     Raises BadInput for a trace without calls or a bank smaller than 1.
     """
@@ -145,7 +145,7 @@ def inspect(trace: RoutingTrace, *, banks: Sequence[int] = ()) -> TraceStatistic
 
 
 def count_layers(trace: RoutingTrace) -> list[LayerCounts]:
-    """What every layer of a trace comes to."""
+    """The counts of every layer of a trace."""
     layers = []
     for view in trace.by_layer:
         layers.append(LayerCounts(view.layer, experts_of(trace, view)))
@@ -176,7 +176,7 @@ def summary(
     phases_recorded: bool,
     banks: Sequence[int],
 ) -> TraceStatistics:
-    """The statistics of a trace from what was counted of its layers; of the trace itself only what is no array."""
+    """The statistics of a trace from its layers' counts; of the trace itself only the fields that are not arrays."""
     layers = [_layer_statistics(one) for one in counted]
     unions, reuse = np.zeros((2, max(one.n_experts for one in counted) + 1), np.int64)
     for one in counted:
@@ -240,7 +240,7 @@ def normalised_entropy(requests: NDArray[np.int64]) -> float:
 def aliased_by_call(trace: RoutingTrace) -> NDArray[np.int32]:
     """Per call, the distinct experts whose slot already belongs to another distinct expert of the call, i32 [calls].
 
-    Each is computed with the other's weights. All zero where no slots were recorded.
+    Each is computed with the other's weights. All zero if no slots were recorded.
     """
     aliased = np.zeros(trace.calls, dtype=np.int32)
     if trace.slot is not None and trace.refs:
@@ -271,7 +271,7 @@ def _union_sizes(calls: NDArray[np.int64]) -> UnionSizes:
 
 
 def _quantile(histogram: NDArray[np.int64], percent: int) -> int:
-    """The smallest value that at least this share of the counted ones does not exceed."""
+    """The smallest value that at least this share of the counted values does not exceed."""
     upto = np.cumsum(histogram)
     return int(np.searchsorted(upto, -(-percent * int(upto[-1]) // 100)))
 
@@ -293,7 +293,7 @@ def _bank_use(calls: NDArray[np.int64], slots: int) -> BankUse:
 
 
 def _prompt_share(trace: RoutingTrace) -> tuple[float | None, bool]:
-    """Share of prompt tokens in the layer that saw the most tokens; None where phases or prompt tokens are unknown."""
+    """Share of prompt tokens in the layer that saw the most tokens; None if phases or prompt tokens are unknown."""
     phases = find_phases(trace)
     if phases is None:
         return None, False

@@ -35,7 +35,7 @@ def sniff(head: bytes) -> bool:
 def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
     """Read a trace: a call for every layer of a step. lenient changes nothing: one document has no lines to skip.
 
-    Raises BadInput, naming step and layer, for what is not lists of expert ids, and for mixed top-k.
+    Raises BadInput, naming step and layer, for anything but lists of expert ids, and for mixed top-k.
     """
     del lenient
     with open_bytes(path) as stream:
@@ -92,7 +92,7 @@ def _layer(key: str, where: str) -> int:
 
 
 def _append(experts: array[int], tokens: Any, width: int, *, where: str) -> int:
-    """Add the ids of a call, and return how many each token has; BadInput for anything else."""
+    """Add the ids of a call, and return how many each token has; raises BadInput for anything else."""
     try:
         widths = {len(token) for token in tokens}
         ids = list(chain.from_iterable(tokens))

@@ -1,10 +1,10 @@
 """The Parquet store: a trace that reads back exactly as it was written.
 
-One row per routed call; what belongs to references (`expert`, `weight`, `slot`, `resident`) is a list in the row. Other
-tools can then open the file and see calls, and the lists' values lie flat in Arrow's memory, so reading is one copy per
+One row per routed call; values per reference (`expert`, `weight`, `slot`, `resident`) are a list in the row. Other
+tools can then open the file and see calls, and the lists' values are flat in Arrow's memory, so reading is one copy per
 column and never a Python object per call. Flat columns would read faster (10 million references: 0.03 s, against 0.15 s
-for the lists), but calls and references differ in number, and a file with columns of two lengths is one that nothing
-else can make sense of. Everything that is not an array is JSON in the file's metadata.
+for the lists), but calls and references differ in number, and no other tool can read a file with columns of two
+lengths. Everything that is not an array is JSON in the file's metadata.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAGIC = b"PAR1"
 METADATA_KEY = b"flashmoe_sim.trace"
 NOTE_CODES = "note_codes"
 CALLS_PER_ROW_GROUP, REFS_PER_ROW_GROUP = 1 << 18, 1 << 22
-VALUE_BYTES = 8  # at most, of a value in memory
+VALUE_BYTES = 8  # the most that a value takes in memory
 PLAIN = ("n_experts_known", "top_k", "format", "name")
 
 
@@ -48,13 +48,13 @@ def sniff(head: bytes) -> bool:
 def write_store(trace: RoutingTrace, path: Path, *, force: bool = False) -> None:
     """Write a trace as one zstd-compressed Parquet file, all at once.
 
-    Raises BadInput where the file exists without force or cannot be written.
+    Raises BadInput if the file exists without force or cannot be written.
     """
     write_chunks(cut_up(trace, []), path, force=force)
 
 
 class Written(NamedTuple):
-    """What a store holds."""
+    """What was written to a store."""
 
     calls: int
     refs: int
@@ -62,7 +62,7 @@ class Written(NamedTuple):
 
 
 def write_chunks(trace: LongTrace, path: Path, *, force: bool = False) -> Written:
-    """Write a long trace as it is read; the file is the one `write_store` writes.
+    """Write a long trace while it is read; the file is the same as from `write_store`.
 
     Raises what `write_store` raises.
     """
@@ -98,8 +98,8 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     with open_bytes(path) as stream:
         content = stream.read()
     try:
-        # One thread: Arrow's own threads abort the process when it ends while they start, as it can on bad input. The
-        # file's own metadata is not looked at: Arrow aborts if that is damaged.
+        # One thread: Arrow's own threads abort the process if it ends while they start, which bad input can cause. The
+        # file's own metadata is not read: Arrow aborts if that is damaged.
         file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)
         _refuse_bomb(path, file.metadata, len(content))
         table = file.read(use_threads=False)
@@ -122,13 +122,13 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
 
 
 def read_chunks(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> LongTrace:
-    """A store as a long trace; that its checksum is right is known when all of it was read. lenient changes nothing.
+    """A store as a long trace; its checksum is verified when all of it was read. lenient changes nothing.
 
-    Raises what `read` raises, for what is wrong with a column only when it is read.
+    Raises what `read` raises; for a damaged column only when it is read.
     """
     del lenient
     with _parquet(path) as file:
-        # An old store may have layers in n_experts that no call is of.
+        # An old store may have layers in n_experts without calls.
         seen = np.zeros(ID_MAX + 1, np.bool_)
         try:
             empty = file.read_row_groups([], use_threads=False)
@@ -174,7 +174,7 @@ def _parquet(path: Path) -> Iterator[Any]:
 
 
 def _refuse_bomb(path: Path, metadata: Any, size: int) -> None:
-    """Raise BadInput for more values than a trace in so many bytes has: a value that repeats takes nearly none."""
+    """Raise BadInput for more values than a trace of that many bytes can have: repeated values take nearly none."""
     columns = [metadata.row_group(group).column(at) for group in range(metadata.num_row_groups)
                for at in range(metadata.num_columns)]  # fmt: skip
     values = sum(column.num_values for column in columns)
@@ -185,7 +185,7 @@ def _refuse_bomb(path: Path, metadata: Any, size: int) -> None:
 
 
 def _batches(file: Any, calls: int, columns: list[str] | None = None) -> Iterator[Any]:
-    """Tables of at most so many calls, none of which is of two row groups."""
+    """Tables of at most `calls` calls, each within one row group."""
     import pyarrow as pa
 
     for group in range(file.num_row_groups):
@@ -203,7 +203,7 @@ def _damaged_store(path: Path, error: Exception) -> BadInput:
 
 
 def _known(described: bytes | None, path: Path) -> dict[str, Any]:
-    """What the metadata says; KeyError, TypeError or ValueError if it is damaged."""
+    """The metadata's values; raises KeyError, TypeError or ValueError if it is damaged."""
     if described is None:
         raise BadInput(f"{path}: a Parquet file, but not a trace store; name its columns: sim trace import --columns")
     about = strict_json.loads(described)

@@ -1,4 +1,4 @@
-"""Traces made from what is known of a workload: a hit curve, another trace, or nothing."""
+"""Traces made from what is known about a workload: a hit curve, another trace, or nothing."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def synthesize(
     curve_tokens: int | None = None,
     seed: int = 1,
 ) -> tuple[RoutingTrace, CurveFit | LikeFit | None]:
-    """A trace by one of three ways, and how near it came to what was asked; None for a null model, which asks nothing.
+    """A trace made in one of three ways, and how close it came to its targets; None for a null model, which has none.
 
-    curve: see `from_curve`. like: see `alike`; with `null`, the trace whose null it is, call for call.
-    null: `uniform`, every expert as likely as any other in every token, or `shuffled`, a trace without its order.
-    shape: what is routed, where no trace says it, or instead of what the trace to imitate routes.
-    tokens, prompt: each token one call in every layer.
-    Raises BadInput for a combination that says too little or too much.
+    curve: see `from_curve`. like: see `alike`; with `null`, the trace to make a null trace from, call for call.
+    null: `uniform`, every expert equally likely in every token, or `shuffled`, a trace without its order.
+    shape: layers and experts, if there is no trace to imitate, or in place of that trace's.
+    tokens, prompt: each token is one call in every layer.
+    Raises BadInput if the arguments leave something open or contradict each other.
     """
     if (curve is not None) + (null is not None or like is not None) != 1:
         raise BadInput("give one of a hit curve, a trace to imitate and a null model")

@@ -21,9 +21,10 @@ SHORTER = 0.8
 
 @dataclass(frozen=True)
 class CurveFit:
-    """The hit rates asked for and those of the trace, at each of `banks`, in slots of a layer.
+    """The requested hit rates and the trace's, at each of `banks`, in slots per layer.
 
-    fitted: over the first `curve_tokens` tokens, to which the asked ones belong. made: over the whole trace.
+    fitted: over the first `curve_tokens` tokens, for which the requested ones were measured. made: over the whole
+        trace.
     """
 
     banks: tuple[int, ...]
@@ -42,20 +43,20 @@ def from_curve(
     curve_tokens: int | None = None,
     seed: int = 1,
 ) -> tuple[RoutingTrace, CurveFit]:
-    """A trace whose LRU hit curve goes through the given points, in each layer on its own.
+    """A trace whose LRU hit curve goes through the given points, in each layer separately.
 
-    Every expert of a token is drawn by its place in the layer's list of most recent use: a bank of C slots hits places
-    below C. Between two of the banks the places have probabilities in proportion to 1 / (place + top_k), which lies
-    within 3 points of all bundled traces between powers of two from 16 on. Beyond the last bank all experts are alike,
-    those not used before included. What a bank of all experts misses is first uses, and so it is where a curve has
-    stopped rising: then beyond the last bank there are only experts not used before, as long as there are any.
-    A token's experts are distinct, a bank begins empty and a band of places may not be filled yet, so the probabilities
-    of the bands are corrected, round by round, until the trace they make has the curve.
-    curve: slots of a layer to hit rate under the contract `atomic`, ascending, as `check_hit_points` returns it.
-    curve_tokens: how many tokens, prompt included, the curve was measured over; by default those of the trace.
-    Raises BadInput for banks that top_k or the experts rule out, and where the curve is missed by over half a point
-        (in a very short trace, one request).
-    Source: Mattson et al. 1970 (stack distances); the calls of several experts and the correction are our own.
+    Every expert of a token is drawn by its place in the layer's list ordered by last use: a bank of C slots hits places
+    below C. Between two banks, the probabilities of places are proportional to 1 / (place + top_k), which is within 3
+    points of all bundled traces between powers of two from 16 on. Beyond the last bank all experts are equally likely,
+    including those not used before. A bank of all experts misses only first uses, and so does one at which the curve
+    has stopped rising: beyond such a last bank, only experts not used before are drawn, as long as there are any. Since
+    a token's experts are distinct, a bank begins empty and a band of places may not be filled yet, the probabilities of
+    the bands are corrected, round by round, until the trace has the curve.
+    curve: hit rate under the contract `atomic` by slots per layer, ascending, as from `check_hit_points`.
+    curve_tokens: how many tokens, prompt included, the curve was measured over; by default the trace's number.
+    Raises BadInput for banks that top_k or the experts rule out, and if the curve is missed by over half a point
+        (in a very short trace, by one request).
+    Source: Mattson et al. 1970 (stack distances); calls of several experts and the correction are our own.
     """
     check_size(shape, tokens=tokens, prompt=prompt, seed=seed)
     run = tokens + prompt if curve_tokens is None else curve_tokens
@@ -80,7 +81,7 @@ def from_curve(
 
 
 def _check(shape: Shape, banks: tuple[int, ...], asked: NDArray[np.float64], tokens: int) -> None:
-    """Raises BadInput for what no trace of so many tokens can have."""
+    """Raise BadInput for a curve that no trace of that many tokens can have."""
     largest = max(shape.n_experts.values())
     if banks[0] < shape.top_k:
         raise BadInput(f"curve: a bank of {banks[0]} slots does not hold a token's {shape.top_k} experts; leave it out")
@@ -89,7 +90,7 @@ def _check(shape: Shape, banks: tuple[int, ...], asked: NDArray[np.float64], tok
     requests = tokens * shape.top_k
     missed = 1 - float(asked[-1])
     rises = np.flatnonzero(np.diff(asked, prepend=0.0) > 0)
-    # a hit beyond a bank's size takes more experts than the bank holds, and each is missed at its first use
+    # a hit beyond a bank's size needs more experts than the bank holds, and each is missed at its first use
     least = max(shape.top_k, 1 + (0, *banks)[rises[-1]]) if len(rises) else shape.top_k
     if missed + TOLERANCE < least / requests:
         raise BadInput(
@@ -107,14 +108,14 @@ def _check(shape: Shape, banks: tuple[int, ...], asked: NDArray[np.float64], tok
 
 
 def _only_first_uses(banks: tuple[int, ...], asked: NDArray[np.float64], n_experts: int) -> bool:
-    """Whether nothing is missed in the last bank but first uses: it holds all experts, or has stopped rising."""
+    """Whether the last bank misses only first uses: it holds all experts, or the curve has stopped rising."""
     return banks[-1] >= n_experts or (len(banks) > 1 and asked[-1] == asked[-2])
 
 
 def _fit(
     shape: Shape, banks: tuple[int, ...], asked: NDArray[np.float64], tokens: int, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The probabilities of the bands and of the tail, f64 [banks + 1], and the hit rates they make, f64 [banks]."""
+    """The probabilities of the bands and of the tail, f64 [banks + 1], and the resulting hit rates, f64 [banks]."""
     wanted = np.diff(asked, prepend=0.0, append=1.0)
     share = best = wanted
     closest, fitted, step = np.inf, asked, 1.0
@@ -124,7 +125,7 @@ def _fit(
         if (off := float(abs(rates - asked).max())) < closest:
             closest, best, fitted = off, share, rates
         else:
-            step *= SHORTER  # in a short trace a few draws decide, and whole steps would go back and forth
+            step *= SHORTER  # in a short trace a few draws decide, and full steps would oscillate
         if off <= CLOSE_ENOUGH:
             break
         made = np.diff(rates, prepend=0.0, append=1.0)
@@ -147,7 +148,7 @@ def _layers(
     tokens: int,
     seed: int,
 ) -> Iterator[tuple[NDArray[np.int16], NDArray[np.int16]]]:
-    """The experts and their depths, i16 [tokens, top_k] each, of each layer."""
+    """The experts and their depths in each layer, i16 [tokens, top_k] each."""
     for layer, n_experts in sorted(shape.n_experts.items()):
         edge = np.minimum((0, *banks), n_experts).astype(np.int64)
         new_first = _only_first_uses(banks, asked, n_experts)

@@ -1,4 +1,4 @@
-"""Kernels that draw the experts of one layer, token by token, from random fractions they are given."""
+"""Kernels that draw the experts of one layer, token by token, from given random fractions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flashmoe_sim._jit import inlined, jit
 
 @inlined
 def _pick(weight: Any, taken: Any, begin: int, end: int, fraction: float) -> int:
-    """One of the places begin..end-1 that are not taken, by weight; -1 where there is none."""
+    """Draw one of the places begin..end-1 that are not taken, by weight; -1 if there is none."""
     total = 0.0
     for place in range(begin, end):
         if not taken[place]:
@@ -31,14 +31,14 @@ def _pick(weight: Any, taken: Any, begin: int, end: int, fraction: float) -> int
 def draw_by_depth(
     edge: Any, upto: Any, tail: int, new_first: bool, weight: Any, draw: Any, stack: Any, expert: Any, depth: Any
 ) -> None:
-    """Draw every token's experts by their place in the list of most recent use, as it was before the token.
+    """Draw every token's experts by their place in the list ordered by last use, as it was before the token.
 
-    edge: i64 [bands + 1], where each band of places begins, and the end. upto: f64 [bands], the probability of the
-    bands up to each; the rest is the tail's. A band has only the places of experts used before, drawn by `weight`, f64
-    [experts]; where it has none left, the tail is drawn from instead: all alike, the experts not used before and,
-    unless new_first, those at place `tail` and beyond. Where nothing is new any more, new_first makes no difference.
-    draw: f64 [tokens, top_k, 2], which band and which place. stack: i16 [experts], the list, at first of experts that
-    have not been used, in random order; changed.
+    edge: i64 [bands + 1], where each band of places begins, and the end. upto: f64 [bands], cumulative probabilities of
+    the bands; the rest is the tail's. A band has only the places of experts used before, drawn by `weight`, f64
+    [experts]; if it has none left, the tail is used instead: with equal probability, the experts not used before and,
+    unless new_first, those at place `tail` and beyond. If no expert is new any more, new_first makes no difference.
+    draw: f64 [tokens, top_k, 2], which band and which place. stack: i16 [experts], the list, at first unused experts in
+    random order; updated.
     expert: i16 [tokens, top_k]. depth: i16 [tokens, top_k], the place of each, -1 for a first use.
     """
     experts, top_k = len(stack), expert.shape[1]
@@ -81,8 +81,8 @@ def draw_by_depth(
 def draw_alike(weight: Any, keep: float, draw: Any, expert: Any) -> None:
     """Draw every token's experts: each of the last token's with probability `keep`, the rest by weight.
 
-    weight: f64 [experts], of which at least top_k are above 0. draw: f64 [tokens, 2, top_k], which are kept and which
-    drawn. expert: i16 [tokens, top_k], the kept ones first.
+    weight: f64 [experts], at least top_k of them above 0. draw: f64 [tokens, 2, top_k], which experts are kept and
+    which are drawn. expert: i16 [tokens, top_k], the kept ones first.
     """
     top_k = expert.shape[1]
     upto = np.zeros(len(weight) + 1, np.float64)
@@ -103,7 +103,7 @@ def draw_alike(weight: Any, keep: float, draw: Any, expert: Any) -> None:
 
 @inlined
 def _insert(held: Any, n: int, place: int) -> None:
-    """Put one more place among the first n of `held`, which ascend."""
+    """Insert a place into the first n of `held`, which ascend."""
     at = n
     while at > 0 and held[at - 1] > place:
         held[at] = held[at - 1]
@@ -113,7 +113,7 @@ def _insert(held: Any, n: int, place: int) -> None:
 
 @inlined
 def _pick_besides(weight: Any, upto: Any, held: Any, fraction: float) -> int:
-    """One of the places that are not held, by weight. upto: f64 [places + 1], the weights before each place."""
+    """Draw one of the places that are not held, by weight. upto: f64 [places + 1], the weights before each place."""
     total = upto[-1]
     for place in held:
         total -= weight[place]

@@ -1,4 +1,4 @@
-"""A trace with the popularity and the token overlap of another one."""
+"""A trace with the expert popularity and the token overlap of another one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FITTED_TOKENS = 2048
 
 @dataclass(frozen=True)
 class Skew:
-    """What the trace that is made shares with the other: as in `sim trace inspect`, over all tokens of all layers."""
+    """What the new trace has in common with the other: as in `sim trace inspect`, over all tokens of all layers."""
 
     top_decile_share: float
     normalised_entropy: float
@@ -31,7 +31,7 @@ class Skew:
 
 @dataclass(frozen=True)
 class LikeFit:
-    """Skew and overlap of the trace that was measured, and of the one that was made."""
+    """Skew and overlap of the measured trace, and of the new one."""
 
     asked: Skew
     made: Skew
@@ -45,19 +45,18 @@ def alike(
     prompt: int = 0,
     seed: int = 1,
 ) -> tuple[RoutingTrace, LikeFit]:
-    """A trace of any length in which each layer's experts are as popular as in another trace, and return as soon.
+    """A trace of any length in which each layer's experts are as popular as in another trace, and recur as soon.
 
     Each expert of a token is kept for the next with one probability; the others are drawn by weight, without repeats.
-    Probability and weights are corrected, round by round, until a run of at least 2,048 tokens has the overlap and the
-    counts that were measured; less overlap than the popularity alone would give cannot be had. Nothing else is alike:
-    what a token asked for two tokens ago is forgotten, popularity is the same from beginning to end, layers know
-    nothing of each other, and ranks mean nothing. An expert that does not occur stays out, and in a short trace chance
-    looks like popularity.
-    shape: of another model, whose layers take after the layers at the same depth, with experts in other places, as
-        popular at the same share of them; by default the trace's own.
-    tokens: after the prompt; by default as many as the other trace has, prompt and all.
+    Probability and weights are corrected, round by round, until a run of at least 2,048 tokens has the measured overlap
+    and counts; the overlap cannot be less than popularity alone would cause. Nothing else is imitated: requests of two
+    tokens ago have no influence, popularity is constant, layers are independent, and ranks mean nothing. An expert that
+    does not occur stays out, and in a short trace chance looks like popularity.
+    shape: of another model, whose layers imitate the layers at the same relative depth, with experts in a new random
+        order that are as popular at the same relative rank; by default the trace's own.
+    tokens: after the prompt; by default as many as the other trace has, including its prompt.
     Calls of unknown tokens are not measured.
-    Raises BadInput where the top-k varies or a layer has no two tokens in a row.
+    Raises BadInput if the top-k varies or a layer has no two tokens in a row.
     """
     if not trace.calls or not trace.top_k:
         raise BadInput(f"{trace.name or 'trace'}: has no top-k that all tokens share; cut it with --topk first")
@@ -89,7 +88,7 @@ def alike(
 def _in_shape(
     shape: Shape, counts: list[NDArray[np.int64]], overlaps: list[float], *, seed: int
 ) -> tuple[list[NDArray[np.int64]], list[float]]:
-    """Counts and overlaps for the layers of a shape: those of the layer at the same depth, over its own experts."""
+    """Counts and overlaps for a shape's layers: from the layer at the same relative depth, over its own experts."""
     layers = sorted(shape.n_experts)
     last, own = max(len(layers) - 1, 1), len(counts) - 1
     found, shares = [], []
@@ -97,7 +96,7 @@ def _in_shape(
         source, experts = round(depth * own / last), shape.n_experts[layer]
         ranked = np.sort(counts[source])[::-1]
         places, known = ((np.arange(size) + 0.5) / size for size in (experts, len(ranked)))
-        # Every expert of a token is another one, so the most popular is in every token at most.
+        # A token's experts are distinct, so the most popular is at most in every token.
         wanted = np.minimum(np.interp(places, known, ranked), ranked.sum() * experts / len(ranked) / shape.top_k)
         place = np.argsort(layer_draws(seed, layer, experts), kind="stable")
         found.append(np.maximum(np.rint(wanted * 1000), 1).astype(np.int64)[place])
@@ -106,7 +105,7 @@ def _in_shape(
 
 
 def _fit(count: NDArray[np.int64], overlap: float, draw: NDArray[np.float64]) -> NDArray[np.int16]:
-    """One layer's experts, i16 [tokens, top_k], with the popularity of `count`, i64 [experts], and the overlap.
+    """One layer's experts, i16 [tokens, top_k], with the popularity `count`, i64 [experts], and the overlap.
 
     draw: f64 [tokens, 2, top_k].
     """
@@ -117,7 +116,7 @@ def _fit(count: NDArray[np.int64], overlap: float, draw: NDArray[np.float64]) ->
     for _ in range(ROUNDS):
         draw_alike(weight, keep, draw, expert)
         made = np.bincount(expert.reshape(-1), minlength=len(count))
-        # In proportion to the difference: a ratio would err on the side of the rare, whose counts chance changes most.
+        # In proportion to the difference: a ratio would be biased by rare experts, whose counts vary most by chance.
         weight = weight * np.maximum(1 + (wanted - made) / (wanted + SLACK), 0.2)
         weight /= weight.max()
         keep = min(max(keep + overlap - _overlap(expert, len(count)), 0.0), 1.0)
@@ -126,7 +125,7 @@ def _fit(count: NDArray[np.int64], overlap: float, draw: NDArray[np.float64]) ->
 
 
 def _overlap(expert: NDArray[np.int16], n_experts: int) -> float:
-    """Share of each token's experts that the token before it has too. expert: i16 [tokens, top_k]."""
+    """Share of each token's experts that the token before it also has. expert: i16 [tokens, top_k]."""
     tokens, top_k = expert.shape
     last_token = np.full(n_experts, -1, np.int64)
     shared, compared = count_overlap(
@@ -136,7 +135,7 @@ def _overlap(expert: NDArray[np.int16], n_experts: int) -> float:
 
 
 def _measure(trace: RoutingTrace) -> tuple[list[NDArray[np.int64]], list[float]]:
-    """Tokens that use each expert, i64 [experts], and the overlap, of each layer; calls of unknown tokens left out."""
+    """For each layer, tokens that use each expert, i64 [experts], and the overlap, without calls of unknown tokens."""
     counts, overlaps = [], []
     for view in trace.by_layer:
         tokens, length = trace.n_tokens[view.call], np.diff(view.offset)

@@ -1,4 +1,4 @@
-"""The model that a made trace is of, and putting the drawn experts of its layers together as a trace."""
+"""The model of a synthetic trace, and the assembly of its layers' drawn experts into a trace."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MOST_REFS = 1 << 28
 
 @dataclass(frozen=True)
 class Shape:
-    """What is routed: the experts of each layer by layer number, and how many of them a token uses.
+    """The experts of each layer by layer number, and how many of them a token uses.
 
-    n_experts_known: False where `n_experts` was inferred, as in `RoutingTrace`.
-    Raises BadInput for a top-k that a layer cannot give, and for more layers or experts than ids.
+    n_experts_known: False if `n_experts` was inferred, as in `RoutingTrace`.
+    Raises BadInput for a top-k larger than a layer, and for more layers or experts than ids.
     """
 
     name: str
@@ -40,12 +40,12 @@ class Shape:
 
 
 def plain_shape(*, layers: int, n_experts: int, top_k: int) -> Shape:
-    """A model of which nothing else is known: layers numbered from 0, all alike."""
+    """A model of which nothing else is known: equal layers, numbered from 0."""
     return Shape(f"{layers} x {n_experts} experts, top-{top_k}", dict.fromkeys(range(layers), n_experts), top_k)
 
 
 def check_size(shape: Shape, *, tokens: int, prompt: int, seed: int) -> None:
-    """Raises BadInput for numbers of tokens that make no trace, or one too large, and for a negative seed."""
+    """Raise BadInput for too few or too many tokens, and for a negative seed."""
     if tokens < 1 or prompt < 0:
         raise BadInput(f"{tokens} tokens after a prompt of {prompt}; expected at least 1, and a prompt of 0 or more")
     if seed < 0:
@@ -58,7 +58,7 @@ def check_size(shape: Shape, *, tokens: int, prompt: int, seed: int) -> None:
 def assemble(
     shape: Shape, experts: Sequence[NDArray[np.int16]], *, prompt: int, name: str, notes: Sequence[str]
 ) -> RoutingTrace:
-    """A trace of one call for each token and layer, the first `prompt` tokens marked as prompt.
+    """A trace with one call per token and layer, and the first `prompt` tokens marked as prompt.
 
     experts: by layer in ascending order, i16 [tokens, top_k].
     """

@@ -1,8 +1,8 @@
-"""Any table with routing in it: CSV, JSON lines or Parquet, whose columns a person names.
+"""Any table with routing: CSV, JSON lines or Parquet, whose columns the user names.
 
-A column of times puts the rows in their order first. With a column for the token's position the rows are put together
-as requests, in whatever order they stand; without, they stand in the order they happened, and are the rows of a plain
-CSV. A column of lists has all experts of a token.
+If there is a column of times, the rows are sorted by it first. With a column for the token's position, rows in any
+order are assembled into requests; without one, rows must be in the order in which they happened, as in a plain CSV. A
+column of lists has all experts of a token.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def read_table(
 ) -> RoutingTrace:
     """Read one trace from tables with the same columns, in this order.
 
-    Raises BadInput, naming file and row, for a column that is not there, a value that is no number of its kind, and for
-    what `trace_of_requests` and plain CSV refuse.
+    Raises BadInput, naming file and row, for a missing column, a value that is not a number of its kind, and for what
+    `trace_of_requests` and plain CSV refuse.
     """
     hints = hints or Hints()
     parts = [values_of(path, read_frame(path, columns, progress), columns) for path in paths]
@@ -70,7 +70,7 @@ def read_table(
 
 
 def _by_time(value: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The rows in the order of their times, as they stand where these are equal; requests in the order they began."""
+    """The rows by time, in their given order if times are equal; requests in the order in which they began."""
     order = np.argsort(value.pop("time"), kind="stable")
     value = {name: values[order] for name, values in value.items()}
     if "request" in value:
@@ -82,7 +82,7 @@ def _by_time(value: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
 
 
 def _in_rows(value: dict[str, NDArray[Any]], columns: Columns) -> Rows:
-    """A row for every expert, with the columns of a plain CSV."""
+    """One row per expert, with the columns of a plain CSV."""
     count, width = value["expert"].shape
     flat = {name: np.repeat(values, width) for name, values in value.items() if name not in LISTS}
     flat |= {name: value[name].reshape(-1) for name in LISTS if name in value}

@@ -30,12 +30,12 @@ CALL_BY = ("step,layer", "run")
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Which columns of a table are what.
+    """The meaning of a table's columns.
 
-    columns: the table's column for each of FIELDS; for experts and weights also a beginning, `id*` for id0, id1, ….
-    where: a column and the text it must have, for rows to read. header: whether the first line of a CSV has names; else
-    they are 0, 1, 2, …. call_by: of CALL_BY; in a `run` the rows of a layer that stand together are one call.
-    layer_from_name: a pattern whose group is the layer's number in a file's name.
+    columns: the table's column for each of FIELDS; for experts and weights also a prefix, `id*` for id0, id1, …. where:
+    a column and the text that it must have in the rows to read. header: whether the first line of a CSV has names; else
+    they are 0, 1, 2, …. call_by: one of CALL_BY; with `run`, consecutive rows of a layer are one call. layer_from_name:
+    a pattern whose group is the layer's number in a file's name.
     """
 
     columns: Mapping[str, str]
@@ -58,7 +58,7 @@ class Columns:
 
 
 def read_frame(path: Path, columns: Columns, progress: Callable[[int], None] | None) -> pl.DataFrame:
-    """The columns that are asked for, of the rows that are."""
+    """The requested columns of the requested rows."""
     import polars as pl
 
     with open_bytes(path) as stream:
@@ -119,7 +119,7 @@ def _column(path: Path, frame: pl.DataFrame, name: str) -> pl.Series:
 
 
 def values_of(path: Path, frame: pl.DataFrame, columns: Columns) -> dict[str, NDArray[Any]]:
-    """Each field as an array: i64 [rows], of experts [rows, width], of weights f32 likewise, of times f64 [rows]."""
+    """Each field as an array: i64 [rows]; experts [rows, width], weights likewise in f32, times f64 [rows]."""
     value: dict[str, NDArray[Any]] = {}
     for field, name in columns.columns.items():
         if field in LISTS:
@@ -145,7 +145,7 @@ def values_of(path: Path, frame: pl.DataFrame, columns: Columns) -> dict[str, ND
 
 
 def _lists(path: Path, frame: pl.DataFrame, field: str, name: str) -> NDArray[Any]:
-    """[rows, width] of a column of lists, of columns with one beginning, or of one column."""
+    """[rows, width] from a column of lists, columns with a common prefix, or one column."""
     import polars as pl
 
     if name.endswith("*"):
@@ -211,7 +211,7 @@ def _phases(path: Path, series: pl.Series) -> NDArray[np.int64]:
 
 
 def _times(path: Path, series: pl.Series) -> NDArray[np.float64]:
-    """Numbers of any unit, or Parquet's dates, f64 [rows]: their order is all that counts."""
+    """Numbers of any unit, or Parquet's dates, f64 [rows]: only their order matters."""
     import polars as pl
 
     numbers = series.to_physical() if series.dtype.is_temporal() else series
@@ -223,7 +223,7 @@ def _times(path: Path, series: pl.Series) -> NDArray[np.float64]:
 
 
 def _requests(series: pl.Series) -> NDArray[np.int64]:
-    """The number of each request, in the order they first stand."""
+    """The number of each request, in the order of first occurrence."""
     import polars as pl
 
     names = series.cast(pl.String).fill_null("")

@@ -1,8 +1,8 @@
-"""Tensors in files of `torch.save`, read without torch and without a pickle being run.
+"""Tensors in files of `torch.save`, read without torch and without running a pickle.
 
 The file is a zip of one pickle, which describes the object, and raw storages. The pickle is interpreted here, opcode by
-opcode, with plain containers, numbers and texts, and the one function that rebuilds a tensor; there is nothing else
-that it could call, so no content of a file can do more than be refused.
+opcode, with plain containers, numbers and texts, and the one function that rebuilds a tensor. It can call nothing else,
+so the worst that a file can do is be refused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MARK = object()
 
 
 class NotTensors(ValueError):
-    """The pickle holds what is neither a tensor nor a plain value."""
+    """The pickle has something other than tensors and plain values."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class _Storage:
 def load_tensors(archive: Archive, pickle_name: str) -> Any:
     """The object in a file of `torch.save`: dictionaries, lists, tuples, numbers, texts, and arrays for tensors.
 
-    Raises NotTensors for any other content, also a tensor that reaches beyond its storage.
+    Raises NotTensors for any other content, including a tensor that reaches beyond its storage.
     """
     folder = pickle_name.removesuffix("data.pkl")
     order = "<"
@@ -100,7 +100,7 @@ def load_tensors(archive: Archive, pickle_name: str) -> Any:
 
 
 def _interpret(content: bytes, rebuild: Callable[[Any], NDArray[Any]]) -> Any:
-    """What the opcodes put together. Raises NotTensors for one that plain values and tensors do not need."""
+    """The value that the opcodes build. Raises NotTensors for an opcode that plain values and tensors do not need."""
     stack: list[Any] = []
     memo: dict[int, Any] = {}
 
@@ -177,7 +177,7 @@ def _key(key: Any) -> str | int:
 
 
 def _storage(described: Any) -> _Storage:
-    """What a storage's persistent id says: ("storage", its type, key, device, numbers)."""
+    """The parts of a storage's persistent id: ("storage", its type, key, device, numbers)."""
     kind, of, key = described[:3]
     if kind != "storage" or not isinstance(of, _Global) or of.module != "torch" or of.name not in STORAGES:
         raise NotTensors(f"a storage of {shown(of, 60)}, which is not read")

@@ -31,10 +31,10 @@ def sniff(head: bytes) -> bool:
 def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
     """Read a trace: one call per layer of a line, one step per line, every token decoded.
 
-    A last line without its newline that is not complete is dropped and noted.
+    An incomplete last line without its newline is dropped and noted.
     Raises BadInput with the line number for any other malformed line, unless lenient.
     """
-    flat, width = array("h"), array("q")  # of all tokens: arrays of their own would take more than their pairs
+    flat, width = array("h"), array("q")  # of all tokens: an array per token would take more memory than its pairs
     skipped = Skipped(path, lenient=lenient)
     torn: tuple[str, ...] = ()
     with open_bytes(path) as stream:
@@ -76,11 +76,11 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
 
 
 class _NotJson(ValueError):
-    """The line is not even JSON, as a torn one is not."""
+    """The line is not even JSON, such as a torn line."""
 
 
 def _token(line: bytes) -> NDArray[np.int16]:
-    """The pairs of one line, i16 [pairs, 2]; ValueError says what is wrong with it."""
+    """The pairs of one line, i16 [pairs, 2]; raises ValueError, saying what is wrong with it."""
     import orjson
 
     try:

@@ -1,4 +1,4 @@
-"""Rows that say which token and layer they belong to, in any order, put together as the requests of a recording."""
+"""Rows with a token and a layer, in any order, assembled into the requests of a recording."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.requests import Hints, Request
 
-MOST_SPARSE, MORE_CELLS = 8, 1 << 16  # cells for each row: of a prompt, some engines compute the last layer once
+MOST_SPARSE, MORE_CELLS = 8, 1 << 16  # cells per row: some engines compute a prompt's last layer once
 
 
 class TokenRows(NamedTuple):
     """Rows of routing: request, position and layer i64 [rows]; expert i64 [rows, width], weight f32 the same or None.
 
-    position: the token's number in its request. rank: i64 [rows], the order of a token's rows; None: as they stand.
+    position: the token's number in its request. rank: i64 [rows], the order of a token's rows; None: as given.
     """
 
     request: NDArray[np.int64]
@@ -41,9 +41,8 @@ def requests_of_rows(
 ) -> tuple[tuple[int, ...], list[Request]]:
     """The layer numbers and the requests.
 
-    prompt: bool [rows], which tokens are of a prompt; decoded tokens may be counted on from it, or from 0 again. None:
-    hints say it.
-    Raises BadInput as `token_arrays`, and if nothing says which tokens are the prompt.
+    prompt: bool [rows], which tokens belong to a prompt; decoded tokens may be numbered on from it, or from 0 again.
+    None: from the hints. Raises BadInput like `token_arrays`, and if nothing says which tokens are the prompt.
     """
     prompts: NDArray[np.int64] | None = None
     if prompt is not None:
@@ -68,7 +67,7 @@ def requests_of_rows(
 
 
 def prompt_length(tokens: int, start: int, hints: Hints, where: str) -> int:
-    """The tokens of a prompt as hints say: of so many tokens, the first `start` of which have no rows."""
+    """The tokens of a prompt by the hints; tokens: of the request, the first `start` of which have no rows."""
     if hints.prompt_tokens is None and hints.phase is None:
         raise BadInput(
             f"{where}: {tokens:,} tokens, but nothing says which of them are the prompt; give --prompt-tokens P or "
@@ -84,7 +83,7 @@ def prompt_length(tokens: int, start: int, hints: Hints, where: str) -> int:
 def token_arrays(rows: TokenRows, *, where: str) -> tuple[tuple[int, ...], list[TokenArrays]]:
     """The layer numbers and the requests in ascending order.
 
-    Raises BadInput if tokens have different numbers of experts, or tokens of a request are missing in all layers.
+    Raises BadInput if tokens have different numbers of experts, or are missing in all layers.
     """
     layers, place = np.unique(rows.layer, return_inverse=True)
     keys = [place, rows.position, rows.request]
@@ -132,7 +131,7 @@ def token_arrays(rows: TokenRows, *, where: str) -> tuple[tuple[int, ...], list[
 def _counted_from_0(
     request: NDArray[np.int64], position: NDArray[np.int64], prompt: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Positions from the prompt's first token on, even if decoded tokens are counted from 0; and prompts' lengths."""
+    """Positions from the prompt's first token on, even if decoded tokens count from 0; and the prompts' lengths."""
     count, most = int(request[-1]) + 1, np.iinfo(np.int64).max
     first, end, decoded = np.full(count, most), np.zeros(count, np.int64), np.full(count, most)
     np.minimum.at(first, request[prompt], position[prompt])

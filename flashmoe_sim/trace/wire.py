@@ -1,4 +1,4 @@
-"""Arrays as engines send and store them: base64, and NumPy's file format, both bounded by the bytes that are there."""
+"""Arrays as engines send and store them: base64, and NumPy's file format; neither is read beyond its bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flashmoe_sim.trace.calls import ID_MAX
 
 NPY_MAGIC = b"\x93NUMPY"
 _LARGEST = 63  # value of a letter of base64
-_TAIL = 8  # letters that the standard library decodes: they hold the padding
+_TAIL = 8  # letters that the standard library decodes, since they have the padding
 _USUAL = re.compile(
     rb"\x93NUMPY\x01\0(?s:(..))\{'descr': '([<>|][iu][1248])', 'fortran_order': (True|False), "
     rb"'shape': \(((?:[0-9]{1,18}, ?)+[0-9]{0,18})\), \} *\n"
@@ -24,7 +24,7 @@ _READ_HEADER = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_ar
 
 
 def from_base64(text: bytes | memoryview) -> NDArray[np.uint8]:
-    """The bytes that base64 stands for, u8. Raises ValueError for anything else, line ends included."""
+    """Decode base64 into bytes, u8. Raises ValueError for anything else, including line ends."""
     from flashmoe_sim.trace._row_kernels import decode_base64
 
     if len(text) % 4:
@@ -46,8 +46,8 @@ def from_base64(text: bytes | memoryview) -> NDArray[np.uint8]:
 def npy_array(content: NDArray[np.uint8]) -> NDArray[Any]:
     """The array in the bytes of a `.npy` file, without a copy; whole or real numbers in any byte order.
 
-    Raises ValueError for what is no such file, for objects (which are pickles, and never loaded), and if the shape and
-    the bytes do not fit together.
+    Raises ValueError for any other file, for objects (which are pickles, and never loaded), and if the shape does not
+    fit the bytes.
     """
     header = content[: 1 << 16].tobytes()
     usual = _USUAL.match(header)
@@ -76,7 +76,7 @@ def npy_array(content: NDArray[np.uint8]) -> NDArray[Any]:
 def small_ids(ids: NDArray[Any]) -> NDArray[Any]:
     """Expert ids in C order: u8 if they fit, else u16 or i16.
 
-    Raises ValueError for no integers, and an id that no trace holds.
+    Raises ValueError for anything but integers, and for an id that is out of range for a trace.
     """
     if ids.dtype.kind not in "iu":
         raise ValueError(f"an array of {ids.dtype}; expected whole numbers")

@@ -1,4 +1,4 @@
-"""Writing the patched runtime's trace layout, byte for byte as its `--moe-trace` does."""
+"""Writing the patched runtime's trace layout, byte for byte like its `--moe-trace`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CALLS_PER_BLOCK = 4096
 
 
 def write_jsonl(trace: RoutingTrace, path: Path, *, force: bool = False) -> None:
-    """Write one JSON object per call; compressed where the name ends in .gz or .zst. Slots are left out if unknown.
+    """Write one JSON object per call; compressed if the name ends in .gz or .zst. Slots are left out if unknown.
 
     Raises BadInput if a call's tokens are unknown or do not divide its references, the file exists without force, or
     it cannot be written.
@@ -37,7 +37,7 @@ def write_jsonl(trace: RoutingTrace, path: Path, *, force: bool = False) -> None
 
 
 def lost_in_jsonl(trace: RoutingTrace) -> tuple[str, ...]:
-    """The fields that the runtime's layout has no place for and that this trace has."""
+    """The fields of this trace that have no place in the runtime's layout."""
     lost = [name for name in ("weight", "resident", "phase", "sequence", "expert_bytes", "dense_bytes")
             if getattr(trace, name) is not None]  # fmt: skip
     if trace.step is not None and not np.array_equal(trace.step, trace.with_(step=None).steps):
@@ -69,7 +69,7 @@ def _blocks(trace: RoutingTrace) -> Iterator[bytes]:
 
     expert, slot = np.ascontiguousarray(trace.expert), trace.slot
     used = np.diff(trace.offset) // np.maximum(trace.n_tokens, 1)
-    for view in trace.by_layer:  # a call without tokens has the width of its layer's others
+    for view in trace.by_layer:  # a call without tokens has the width of its layer's other calls
         used[view.call] = np.where(used[view.call] > 0, used[view.call], trace.top_k or max(used[view.call].max(), 1))
     lines: list[bytes] = []
     for call in range(trace.calls):

@@ -1,4 +1,4 @@
-"""Zip archives, bounded: no member is read that unpacks to much more than its size."""
+"""Zip archives with a limit: no member is read that unpacks to much more than its size."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Archive:
         return list(self._members)
 
     def read(self, name: str) -> bytes:
-        """A member's bytes; all that are read together are at most what a trace of this size may unpack to."""
+        """A member's bytes; all members read together may unpack to at most what a trace of this size may."""
         left = most_bytes(self._size) - self._unpacked
         try:
             with self._zip.open(self._members[name]) as stream:

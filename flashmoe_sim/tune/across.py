@@ -1,4 +1,4 @@
-"""How a choice made by one trace holds on another."""
+"""How well a choice made on one trace holds on another."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from flashmoe_sim.tune.search import pick
 
 @dataclass(frozen=True, eq=False)
 class Transfer:
-    """The setting that one trace leads to, on another trace.
+    """The setting chosen on one trace, applied to another.
 
     tuned_on, scored_on: names of the traces. chosen, own: the settings that they lead to; None if none can be timed.
-    seconds_more: what `chosen` takes more on the second than `own`, as a share; None if it does not run there.
-    with_profile: the same with the profile of the whole first trace too, where `own` has one of half the second; None
-        for a system that makes none of its trace.
+    seconds_more: how much longer `chosen` takes on the second trace than `own`, as a share; None if it does not run.
+    with_profile: the same, with the profile of the whole first trace, against `own` with a profile of half the second;
+        None for a system without a profile of its trace.
     why_not: why `chosen` does not run on the second trace, or empty.
     """
 
@@ -48,7 +48,7 @@ class Transfer:
 
     @property
     def sentence(self) -> str:
-        """What to tell a person."""
+        """A sentence for the user."""
         if self.chosen is None or self.own is None:
             return f"{self.tuned_on if self.chosen is None else self.scored_on}: leads to no choice"
         of = f"{self.chosen.spec}, the choice of {self.tuned_on},"
@@ -70,9 +70,10 @@ def across(
     objective: Objective,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Transfer]:
-    """Every ordered pair of traces of one model: what the choice of the first costs on the second.
+    """Every ordered pair of traces of one model: the cost on the second trace of the choice made on the first.
 
-    settings: of one system. Each is replayed on each trace once, and one more a pair for a system with a profile.
+    settings: of one system. Each is replayed on each trace once; a system with a profile needs one more replay per
+        pair.
     """
     scores = []
     for number, workload in enumerate(workloads):
@@ -89,7 +90,7 @@ def across(
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Settings on one trace; name: of the trace."""
+    """Settings compared on one trace; name: of the trace."""
 
     name: str
     each: Mapping[System, Compared]
@@ -98,7 +99,7 @@ class Scores:
         return pick(list(self.each.values()), objective)
 
     def seconds_more(self, chosen: System, objective: Objective) -> float | None:
-        """What a setting takes more than the one that this trace leads to, as a share; None if it cannot be timed."""
+        """How much longer a setting takes than the one this trace leads to, as a share; None if it cannot be timed."""
         own, seconds = self.pick(objective), objective.seconds(self.each[chosen])
         least = None if own is None else objective.seconds(own)
         return None if seconds is None or not least else seconds / least - 1
@@ -114,7 +115,7 @@ def _timed(workload: Workload, case: Case, system: System, objective: Objective)
 
 
 def transfer(tuned: Scores, on: Scores, objective: Objective) -> Transfer:
-    """What the choice of one trace costs on another, each with profiles of its own."""
+    """The cost on one trace of the choice made on another, each with its own profiles."""
     chosen, own = tuned.pick(objective), on.pick(objective)
     return Transfer(
         tuned.name,

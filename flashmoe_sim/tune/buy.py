@@ -1,4 +1,4 @@
-"""What to buy: the fewest changed parts of a machine that reach a wanted speed, and what each would bring."""
+"""What to buy: the fewest changed parts of a machine that reach a target speed, and the gain of each."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ MOST_CHANGES = 3
 class Advice:
     """What to buy.
 
-    target_tok_s: the wanted speed. present: the fastest system on the machine as it is. bought: the machines with the
-    fewest changed parts that reach the target, the least changed first; none smaller in every respect reaches it.
-    fastest: the fastest machine that was found if none reaches it. note: what was not changed, and why, or empty.
-    n_machines, evaluations: what was tried.
+    target_tok_s: the target speed. present: the fastest system on the machine as it is. bought: the machines with the
+    fewest changed parts that reach the target, the least changed first; none that is smaller in every respect does.
+    fastest: the fastest machine found, if none reaches the target. note: what was not changed, and why, or empty.
+    n_machines, evaluations: numbers of machines and settings tried.
     """
 
     target_tok_s: float
@@ -40,7 +40,7 @@ class Advice:
 
     @property
     def enough(self) -> bool:
-        """Whether nothing has to be bought."""
+        """Whether the machine needs no change."""
         return (self.present.tok_s or 0.0) >= self.target_tok_s
 
     @property
@@ -66,11 +66,11 @@ class Advice:
 
 @dataclass(frozen=True, eq=False)
 class NextBetter:
-    """What better parts would bring, one at a time.
+    """The gain of better parts, one at a time.
 
-    present: the fastest system on the machine as it is. rows: by kind of part, then by how much changes. useless: kinds
-    of which no better part is 3 % faster. note: what was not changed, and why, or empty. n_machines, evaluations: what
-    was tried.
+    present: the fastest system on the machine as it is. rows: by kind of part, then by the size of the change. useless:
+    kinds in which no better part gains 3 %. note: what was not changed, and why, or empty. n_machines, evaluations:
+    numbers of machines and settings tried.
     """
 
     present: Compared
@@ -93,9 +93,9 @@ def buy(
 ) -> Advice:
     """The fewest parts to change so that one of the systems decodes at the target.
 
-    parts: of the case's machine. Single changes are tried first, then pairs, then triples; of equally many, all are
-    found that no smaller change could take the place of, as long as no better machine is slower than a worse one.
-    Raises BadInput for a target that is no speed.
+    parts: of the case's machine. Single changes are tried first, then pairs, then triples; among equal numbers, all are
+    found that no smaller change could replace, as long as no better machine is slower than a worse one.
+    Raises BadInput for a target that is not a speed.
     """
     if not 0 < target_tok_s < math.inf:
         raise BadInput(f"{target_tok_s:g} tok/s; expected a speed above 0, such as 10")
@@ -120,10 +120,10 @@ def next_better(
     borrowed: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> NextBetter:
-    """What the next better parts of every kind would bring, one changed at a time.
+    """The gain of the next better parts of every kind, one changed at a time.
 
-    Cards are those with at least the memory of the present one that the same programs run on, and of one size of memory
-    the one that changes least. A part that is less than 3 % faster than a lesser one of its kind is left out.
+    Cards have at least the memory of the present one and run the same programs; for each memory size, the smallest
+    change is tried. A part that is less than 3 % faster than a lesser one of its kind is left out.
     """
     stock = Stock(Resizer(workload, case, systems, borrowed=borrowed), parts)
     present, options = stock.present(), stock.next_better()

@@ -1,4 +1,4 @@
-"""Floors and cliffs: sizes below or above which a system stops being what a person expects, one sentence each."""
+"""Floors and cliffs: sizes beyond which a system no longer behaves as expected, one sentence each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from flashmoe_sim.tune.search import Searched
 
 
 def cliffs(found: Recommendation) -> list[str]:
-    """What a person should know before another size, one sentence or two each."""
+    """What the user should know before choosing another size, one or two sentences each."""
     best = found.best
     plan = best.best.system.plan(found.case)
     said = [_profile(found), _too_large(found), _aliasing(best), _break_even(found)]
@@ -43,7 +43,7 @@ def largest_union(workload: Workload) -> tuple[int, int]:
 
 
 def _micro_batch(workload: Workload, case: Case, best: Compared) -> str:
-    """Slots of a layer against the experts that one call uses."""
+    """Slots per layer against the experts that one call uses."""
     slots = best.system.plan(case).setup.bank.slots
     if slots is None:
         return ""
@@ -87,7 +87,7 @@ def _too_large(found: Recommendation) -> str:
 
 
 def _profile(found: Recommendation) -> str:
-    """A system that depends on a profile against the fastest one that needs none."""
+    """A system that depends on a profile, against the fastest one without a profile."""
     if not _has_profile(found.best):
         return ""
     without = next((one.best for one in found.others if one.runs and not _has_profile(one)), None)
@@ -103,7 +103,7 @@ def _has_profile(one: Searched) -> bool:
 
 
 def _aliasing(best: Searched) -> str:
-    """Slots that two experts of a call share, and the size from which none do."""
+    """Slots shared by two experts of a call, and the size from which none are."""
     share = best.best.aliased_share
     if not share:
         return ""

@@ -23,29 +23,30 @@ from flashmoe_sim.tune.across import Scores, score
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.search import FINE, kept_bytes, pick
 
-# On eight stretches of the bundled traces for each of 46 to 60 pairs of a system and a machine, the chosen size took
-# over 10 % longer on the whole trace than the best: with 32 tokens in 49 % of the cases, with 64 in 35 %, 128 in 20 %,
-# 256 in 5 %, 512 in 1 %. No choice of the largest size that fits did: large banks do not fill in a short trace, which
-# therefore errs towards small ones. `Convergence.settled` on other stretches: of settled choices below the largest, 7 %
-# lost over 10 % with 256 tokens and 3 % with 512; of those not settled, 20 % and 7 %, and 58 % with 64 tokens.
+# How often the chosen size took over 10 % longer on the whole trace than the best size, over eight stretches of the
+# bundled traces for each of 46 to 60 pairs of a system and a machine: with 32 tokens 49 %, with 64 35 %, 128 20 %, 256
+# 5 %, 512 1 %. It never happened if the choice was the largest size that fits: large banks do not fill in a short
+# trace, so its errors favour small ones. `Convergence.settled` on other stretches: of settled choices below the
+# largest, 7 % lost over 10 % with 256 tokens and 3 % with 512; of unsettled ones, 20 % and 7 %, and 58 % with 64
+# tokens.
 LEAST_TOKENS = 64
 TRUSTED_TOKENS = 256
 PART_TOKENS = 32
 PARTS = (16, 8, 4, 2)
-# Of choices that still moved and took over 3 % longer, twice the tokens settled 9 of 20, four times 14 of 20. The
-# standard error of paired blocks said 16 to 64 tokens for them, because it cannot know of banks that have not filled.
+# Of 20 choices that still changed and took over 3 % longer, twice the tokens settled 9, four times the tokens 14. The
+# standard error of paired blocks suggested 16 to 64 tokens for them, because it ignores that banks have not filled.
 MORE = 4
 MOST_SIZES = 12
-SPEED_ERROR = math.expm1(SD_90 * SPEED_SD)  # what a run may differ from its prediction by
+SPEED_ERROR = math.expm1(SD_90 * SPEED_SD)  # how much a run may differ from its prediction
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
     """What the first tokens of a trace would have led to; None if nothing can be timed on them.
 
-    tokens: decoded ones. chosen: the setting. tok_s: its speed as predicted from the part alone.
-    seconds_more: what it takes more on the whole trace than the setting that the whole trace leads to, as a share;
-        down to -0.03, as the smallest of settings near the fastest is chosen.
+    tokens: decoded tokens. chosen: the setting. tok_s: its speed as predicted from this part alone.
+    seconds_more: how much longer it takes on the whole trace than the setting that the whole trace leads to, as a
+        share; as low as -0.03, since the smallest setting near the fastest is chosen.
     """
 
     tokens: int
@@ -69,10 +70,10 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Convergence:
-    """How the choice of a size follows from more and more of a trace.
+    """How the choice of a size develops over more and more of a trace.
 
-    parts: the first 1/16, 1/8, 1/4 and 1/2 of it, where that is 32 tokens or more, and all of it.
-    largest: whether the choice is the largest setting that runs, or within the step between sizes of it.
+    parts: the first 1/16, 1/8, 1/4 and 1/2 of it, if that is 32 tokens or more, and all of it.
+    largest: whether the choice is the largest setting that runs, or within one step of it.
     settings: how many there were to choose from.
     """
 
@@ -105,21 +106,21 @@ class Convergence:
 
     @property
     def speed_change(self) -> float | None:
-        """Speed as predicted from all over that from half, less 1; None if half is too short."""
+        """The speed predicted from all of the trace over that from half, less 1; None if half is too short."""
         half = self.parts[-2].tok_s if len(self.parts) > 1 else None
         return None if half is None or self.whole.tok_s is None else self.whole.tok_s / half - 1
 
     @property
     def speed_moves(self) -> bool:
-        """Whether the speed moved more since half of the trace than a run may differ from its prediction.
+        """Whether the speed changed more since half of the trace than a run may differ from its prediction.
 
-        If not, it holds for more of the same work only: other work can be half or twice as fast.
+        If not, it still holds only for more of the same work: other work can be half or twice as fast.
         """
         return self.speed_change is not None and abs(self.speed_change) > SPEED_ERROR
 
     @property
     def wanted_tokens(self) -> int | None:
-        """Tokens of a trace that would probably settle the choice; None if it is settled.
+        """How many tokens would probably settle the choice; None if it is settled.
 
         Four times as many, a rule of thumb: in seven of ten cases that was enough.
         """
@@ -127,7 +128,7 @@ class Convergence:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What to tell a person: of the choice, and of the speed if it still moves."""
+        """Sentences for the user: on the choice, and on the speed if it still changes."""
         assert self.whole.chosen is not None
         spec, tokens = self.whole.chosen.spec, self.whole.tokens
         said = []
@@ -163,7 +164,7 @@ class Convergence:
 
 
 def check_length(workload: Workload) -> None:
-    """Raise BadInput if a trace has too few decoded tokens to choose anything by it."""
+    """Raise BadInput if a trace has too few decoded tokens to base any choice on."""
     if (tokens := int(_decoded(workload.trace)[1].sum())) < LEAST_TOKENS:
         raise BadInput(
             f"{workload.trace.name or 'trace'}: has {tokens} decoded tokens; a recommendation needs "
@@ -180,10 +181,11 @@ def converged(
     objective: Objective,
     progress: Callable[[int, int], None] | None = None,
 ) -> Convergence:
-    """What parts of a trace would have led to, among settings that were tried on all of it.
+    """What parts of a trace would have led to, among the settings tried on all of it.
 
-    tried: settings of one system that ran, each on the whole trace, as `Searched.tried` has them; of more than 12, the
-        choice, the fastest and others evenly spread are used. Replays each of them on less than one trace in all.
+    tried: settings of one system that ran, each on the whole trace, as in `Searched.tried`; if there are more than 12,
+        the choice, the fastest and others evenly spread are used. The replays of each setting add up to less than one
+        trace.
     """
     best = pick(tried, objective)
     assert best is not None
@@ -193,7 +195,7 @@ def converged(
     steps, tokens = _decoded(workload.trace)
     so_far, total = np.cumsum(tokens), int(tokens.sum())
     within = {int(np.searchsorted(so_far, total // part)) for part in PARTS if total // part >= PART_TOKENS}
-    lasts = sorted(last for last in within if so_far[last] < total)  # a step of many tokens may be all there is
+    lasts = sorted(last for last in within if so_far[last] < total)  # one step of many tokens may be the whole trace
     ends = [int(steps[last]) + 1 for last in lasts]
     parts = []
     for number, (last, end) in enumerate(zip(lasts, ends, strict=True)):
@@ -224,7 +226,7 @@ def _some(tried: Sequence[Compared], always: Sequence[Compared]) -> list[Compare
 
 
 def _decoded(trace: RoutingTrace) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The steps of a trace, and the decoded tokens of each: none of a prompt, and all where no phase is known."""
+    """The steps of a trace, and the decoded tokens of each: none of a prompt, and all if no phase is known."""
     steps, first = np.unique(trace.steps, return_index=True)
     tokens = np.maximum.reduceat(trace.n_tokens, first).astype(np.int64) if len(first) else np.zeros(0, np.int64)
     if (phases := find_phases(trace)) is not None:
@@ -237,6 +239,6 @@ def _cut(workload: Workload, end: int) -> Workload:
 
 
 def _round(tokens: int) -> int:
-    """To halves of its first digit."""
+    """Round to halves of the first digit."""
     unit: int = max(10 ** (len(str(tokens)) - 1) // 2, 1)
     return round(tokens / unit) * unit

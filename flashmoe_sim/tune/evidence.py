@@ -1,4 +1,4 @@
-"""What a recommendation rests on: trace, contract, machine, and how far such predictions were off."""
+"""What a recommendation is based on: trace, contract, machine, and the errors of such predictions."""
 
 from __future__ import annotations
 
@@ -107,5 +107,5 @@ def _checked(name: str, machine: Machine) -> str:
 
 @cache
 def checked() -> dict[str, Any]:
-    """Errors of the last check of each system, as `./dev report` writes them."""
+    """Errors of the last check of each system, written by `./dev report`."""
     return tomllib.loads(resources.files("flashmoe_sim.tune").joinpath("checked.toml").read_text())

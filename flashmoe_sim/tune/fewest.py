@@ -1,4 +1,4 @@
-"""Which machines are at least as good as which, and the least of those that suffice."""
+"""Which machines are at least as good as which others, and the least that suffice."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.machines.machine import Machine
 
-# What does not make a machine faster or slower at decoding, or is counted with RAM.
+# Quantities that do not affect decode speed, or are counted with RAM.
 LEFT_OUT = ("gpu.knee_tokens", "cpu.knee_tokens", "memory.reserve_gib")
 
 
 def at_least(machines: Sequence[Machine]) -> NDArray[np.bool_]:
-    """[i, j]: whether machine i has no quantity worse than machine j, of the same kinds of parts."""
+    """[i, j]: whether machine i has no worse quantity than machine j, and the same kinds of parts."""
     values = [_quantities(machine) for machine in machines]
     kinds = [(machine.unified, machine.api, tuple(found)) for machine, found in zip(machines, values, strict=True)]
     kind = np.array([kinds.index(one) for one in kinds])
@@ -26,7 +26,7 @@ def at_least(machines: Sequence[Machine]) -> NDArray[np.bool_]:
 
 
 def _quantities(machine: Machine) -> dict[str, float]:
-    """By path, the larger the better."""
+    """Quantities by path, such that larger is better."""
     found = {
         path: -quantity.value if path.endswith("_us") else quantity.value
         for path, quantity in machine.quantities()
@@ -43,9 +43,10 @@ def least(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[int]:
-    """The items that are enough while none that they are at least as good as is, in their order; asks few items.
+    """The least items that are enough, in their order: none that they are at least as good as is enough. Tests few
+    items.
 
-    better: as `at_least` says. Exact if what is at least as good as something enough is enough, too.
+    better: as from `at_least`. Exact if everything at least as good as an item that is enough is also enough.
     """
     left, found = np.ones(len(better), np.bool_), []
 

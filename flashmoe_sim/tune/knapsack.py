@@ -1,12 +1,11 @@
-"""One size for every layer, of least cost within a budget: the multiple-choice knapsack, solved exactly.
+"""One size for every layer, at the least cost within a budget: the multiple-choice knapsack, solved exactly.
 
-Layers whose experts weigh the same share a dynamic program over slots: what any number of slots for the first layers
-costs at least, one layer after another. A curve of misses need not be convex, so taking the best next slot again and
-again would not do.
+Layers with equally large experts share a dynamic program over slots: the least cost of any number of slots for the
+first layers, layer by layer. A miss curve need not be convex, so greedily taking the best next slot would not be exact.
 
-Groups of different weight are put together by the price of a byte (Lagrange). At any price, the sum of each group's
+Groups with experts of different size are combined by a price per byte (Lagrange). At any price, the sum of each group's
 cheapest choice, less the price of the budget, is at most the optimum; a choice that costs its group more than the
-difference between that bound and a choice known to fit cannot be part of the optimum. The few that are left are all
+difference between that bound and a choice known to fit cannot be part of the optimum. The few remaining choices are all
 tried.
 
 Source: Bellman 1957 (dynamic programming); Everett 1963, Operations Research 11, 3 (prices); Pisinger 1995, European
@@ -26,7 +25,7 @@ from flashmoe_sim._jit import jit
 
 MOST_TRIED = 2**22
 HALVINGS = 100
-ROUNDING = 1e-9  # of sums of costs, whose parts are added in different orders
+ROUNDING = 1e-9  # of cost sums, whose terms are added in different orders
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,9 @@ class Choice:
 
 @jit
 def add_layer(before: Any, cost: Any, after: Any) -> None:
-    """The least cost of a number of slots for some layers and one more: a convolution in which sums are minima.
+    """The least cost of a number of slots for some layers and one more: a min-plus convolution.
 
-    before, after: f64 [slots + 1], without and with the layer. cost: f64, of the layer, by slots.
+    before, after: f64 [slots + 1], without and with the layer. cost: f64, the layer's, by slots.
     """
     after[:] = np.inf
     for slots in range(len(cost)):
@@ -59,7 +58,7 @@ def add_layer(before: Any, cost: Any, after: Any) -> None:
 
 
 class _Group:
-    """Layers whose experts weigh the same. least: f64, the least cost by slots of all of them; it never rises."""
+    """Layers with equally large experts. least: f64, their least total cost by slots; it never rises."""
 
     def __init__(self, costs: Sequence[NDArray[np.float64]], expert_bytes: int, budget_bytes: int) -> None:
         self.expert_bytes = expert_bytes
@@ -73,7 +72,7 @@ class _Group:
         self.least = np.minimum.accumulate(self.so_far[-1])
 
     def slots(self, total: int) -> list[int]:
-        """The slots of each layer, of at most `total`."""
+        """The slots of each layer, at most `total` together."""
         left, found = int(np.argmax(self.least == self.least[total])), []
         for cost, before, after in zip(self.costs[::-1], self.so_far[-2::-1], self.so_far[:0:-1], strict=True):
             first, last = max(left - len(before) + 1, 0), min(left, len(cost) - 1)
@@ -84,7 +83,7 @@ class _Group:
 
 
 def _worth_having(cost: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The costs, infinite where fewer slots cost no more."""
+    """The costs, infinite if fewer slots cost no more."""
     best_before = np.minimum.accumulate(np.append(np.inf, cost[:-1]))
     return np.where(cost < best_before, cost, np.inf)
 
@@ -92,7 +91,7 @@ def _worth_having(cost: NDArray[np.float64]) -> NDArray[np.float64]:
 def cheapest(costs: Sequence[NDArray[np.float64]], expert_bytes: Sequence[int], budget_bytes: int) -> Choice | None:
     """The sizes of least cost whose bytes are at most the budget; None if no sizes are.
 
-    costs: of each layer, f64 by slots from 0; infinite for a size that it cannot have.
+    costs: of each layer, f64 by slots from 0; infinite for a size that is not allowed.
     """
     sizes = sorted(set(expert_bytes))
     members = [[place for place, one in enumerate(expert_bytes) if one == size] for size in sizes]
@@ -112,7 +111,7 @@ def cheapest(costs: Sequence[NDArray[np.float64]], expert_bytes: Sequence[int], 
 
 
 def _together(groups: Sequence[_Group], budget_bytes: int) -> tuple[list[int], float] | None:
-    """The slots of each group, and by how much they may miss the optimum; None if nothing fits."""
+    """The slots of each group, and how far they may be from the optimum; None if nothing fits."""
     starts = [int(np.argmax(group.least < np.inf)) for group in groups]
     fits = all(group.least[start] < np.inf for group, start in zip(groups, starts, strict=True))
     if not fits or _bytes(groups, starts) > budget_bytes:
@@ -134,7 +133,7 @@ def _together(groups: Sequence[_Group], budget_bytes: int) -> tuple[list[int], f
 
 
 def _priced(groups: Sequence[_Group], starts: list[int], budget_bytes: int) -> tuple[list[int], float]:
-    """A choice that fits, and the price of a byte at which it is nearly the cheapest."""
+    """A choice that fits, and the price per byte at which it is nearly the cheapest."""
 
     def at(price: float) -> list[int]:
         return [
@@ -150,7 +149,7 @@ def _priced(groups: Sequence[_Group], starts: list[int], budget_bytes: int) -> t
         middle = (low + high) / 2
         low, high = (middle, high) if _bytes(groups, at(middle)) > budget_bytes else (low, middle)
     totals = at(high)
-    for place, group in enumerate(groups):  # the rest of the budget
+    for place, group in enumerate(groups):  # spend the rest of the budget
         room = budget_bytes - _bytes(groups, totals)
         totals[place] = min(totals[place] + room // group.expert_bytes, len(group.least) - 1)
     return totals, high
@@ -159,9 +158,9 @@ def _priced(groups: Sequence[_Group], starts: list[int], budget_bytes: int) -> t
 def _try_all(
     groups: Sequence[_Group], over: Sequence[NDArray[np.float64]], slack: float, budget_bytes: int
 ) -> list[int] | None:
-    """The best of the choices that are together at most `slack` over; the last group takes what the others leave.
+    """The best of the choices that exceed the cheapest by at most `slack`; the last group takes what the others leave.
 
-    over: f64, by slots of a group, what they cost above its cheapest. None if there are too many.
+    over: f64, by slots of a group, their cost above its cheapest choice. None if there are too many.
     """
     taken, cost, sums, parts = np.zeros(1, np.int64), np.zeros(1), np.zeros(1), np.zeros((1, 0), np.int64)
     for group, own in zip(groups[:-1], over[:-1], strict=True):

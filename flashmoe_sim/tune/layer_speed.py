@@ -1,4 +1,4 @@
-"""Slots by layer in seconds: both banks on one machine, and how sure their difference is."""
+"""Slots by layer in seconds: both banks on one machine, and the uncertainty of their difference."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from flashmoe_sim.timeline.work import decoded
 
 @dataclass(frozen=True, eq=False)
 class LayerSpeed:
-    """The bank asked for and that by layer on a machine.
+    """The given bank and the bank by layer on a machine.
 
-    gain: the speed by layer over that of the bank asked for, less 1; gain_lo, gain_hi: its 90 % interval. The two
-        speeds err together, so it is narrower than theirs. None if no speed is known.
+    gain: the speed by layer over the speed with the given bank, less 1; gain_lo, gain_hi: its 90 % interval. The errors
+        of the two speeds are correlated, so it is narrower than theirs. None if no speed is known.
     """
 
     machine: str
@@ -32,7 +32,7 @@ class LayerSpeed:
     gain_hi: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Speeds and gain, as `sim allocate --json` prints them."""
+        """Speeds and gain, as printed by `sim allocate --json`."""
         speeds = {
             f"{prefix}{name}": value
             for prefix, timed in (("asked_", self.asked), ("", self.best))
@@ -48,7 +48,7 @@ class LayerSpeed:
 def time_layers(
     workload: Workload, setups: tuple[Setup, Setup], machine: Machine, conditions: Conditions
 ) -> LayerSpeed:
-    """Replay the bank asked for and that by layer, and run both on a machine.
+    """Replay the given bank and the bank by layer, and run both on a machine.
 
     Raises BadInput if a bank does not fit the machine, or the machine lacks what the execution model needs.
     """

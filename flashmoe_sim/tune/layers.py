@@ -1,8 +1,8 @@
 """How many slots each layer should get: the fewest bytes missed in the same memory.
 
-No engine in `systems/` has an option for slots by layer: slot banks take one number for all, hot caches and the global
-LRUs share their bytes out by rules of their own, and placements move whole layers. What is gained here is what a patch
-of such an engine would gain.
+No engine in `systems/` has an option for slots by layer: slot banks take one number for all, hot caches and global LRUs
+distribute their bytes by their own rules, and placements move whole layers. The gain found here is what a patch to such
+an engine would gain.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class LayerBanks(InNotebook):
-    """Slots by layer, beside the bank that was asked for, in the same memory.
+    """Slots by layer, compared with the given bank, in the same memory.
 
-    setup: what was asked for. layers: their numbers; every tuple has an entry for each. expert_bytes: None if they are
-        not known; then a miss counts as one, whatever its layer.
-    slots, misses: of the best bank by layer. asked_slots, asked_misses: of the bank asked for.
-    gap: how many bytes fewer another choice may miss; 0 if this is the optimum.
-    every_size: whether all sizes were counted; if not, sizes between the counted ones were not chosen.
-    held_out: the share of the misses' bytes in the trace's second half that slots chosen on its first half avoid;
+    setup: with the given bank. layers: their numbers; every tuple has an entry for each. expert_bytes: None if unknown;
+        then a miss counts as one, whatever its layer.
+    slots, misses: of the best bank by layer. asked_slots, asked_misses: of the given bank.
+    gap: how many fewer bytes another choice may miss; 0 if this is the optimum.
+    every_size: whether all sizes were counted; if not, sizes between the counted ones were not considered.
+    held_out: the share of the missed bytes in the trace's second half that slots chosen on its first half avoid;
         negative if they miss more. None if the halves do not have the same layers, or a bank does not hold their calls.
     speed: both banks in seconds; None without a machine.
     """
@@ -68,7 +68,7 @@ class LayerBanks(InNotebook):
 
     @property
     def avoided(self) -> float:
-        """The share of the bytes missed that slots by layer avoid, on the trace that they were chosen for."""
+        """The share of the missed bytes that slots by layer avoid, on the trace for which they were chosen."""
         return _avoided(self.asked_misses, self.misses, self.expert_bytes)
 
     @property
@@ -77,7 +77,7 @@ class LayerBanks(InNotebook):
         return f"{self.trace}: {self.setup.policy.spec}, {asked}. Slots by layer miss {self.avoided:.1%} fewer bytes"
 
     def as_rows(self) -> list[dict[str, Any]]:
-        """schema.ALLOCATED, a row for every layer."""
+        """schema.ALLOCATED, one row per layer."""
         sizes = self.expert_bytes or (None,) * len(self.layers)
         columns = (self.layers, sizes, self.asked_slots, self.slots, self.asked_misses, self.misses)
         names = [column.name for column in ALLOCATED]
@@ -87,7 +87,7 @@ class LayerBanks(InNotebook):
         return frame(self.as_rows(), ALLOCATED)
 
     def to_dict(self) -> dict[str, Any]:
-        """Both banks and what they miss, as `sim allocate --json` prints it."""
+        """Both banks and their misses, as printed by `sim allocate --json`."""
         return {
             "bank": str(self.bank),
             "asked_bytes": _weight(self.asked_slots, self.expert_bytes),
@@ -113,15 +113,15 @@ def allocate(
     machine: Machine | None = None,
     conditions: Conditions | None = None,
 ) -> LayerBanks:
-    """Share the memory of the bank of `setup` out by layer, so that its policy misses the fewest bytes.
+    """Distribute the memory of `setup`'s bank over the layers so that its policy misses the fewest bytes.
 
-    least: slots that every layer keeps; by default what a token asks for, or fewer if the bank asked for has fewer.
-        Under the contracts of fixed slots every layer also keeps room for its largest call.
+    least: slots that every layer keeps; by default the experts per token, or fewer if the given bank has fewer. Under
+        the contracts with fixed slots every layer also keeps room for its largest call.
     machine, conditions: for both banks in seconds.
-    What a layer misses depends on its own slots alone, so a replay of the bank found misses exactly what is said here.
-    The bank asked for is among the choices, so nothing is lost on this trace.
-    Raises BadInput for a setup whose layers depend on each other, for a bank that does not fit the workload or the
-    machine, and for one that does not hold the least slots.
+    A layer's misses depend only on its own slots, so a replay of the resulting bank has exactly these misses. The given
+    bank is among the choices, so nothing is lost on this trace.
+    Raises BadInput for a setup whose layers depend on each other, and for a bank that does not fit the workload or the
+    machine, or does not hold the least slots.
     """
     found = replace(_best(workload, setup, least), held_out=_held_out(workload, setup, least))
     if machine is None or conditions is None:
@@ -164,7 +164,7 @@ def _best(workload: Workload, setup: Setup, least: int | None) -> LayerBanks:
 
 
 def _held_out(workload: Workload, setup: Setup, least: int | None) -> float | None:
-    """What slots chosen on the first half of the steps avoid in the second, from an empty bank."""
+    """What slots chosen on the first half of the steps avoid in the second half, from an empty bank."""
     half = (int(workload.trace.steps[-1]) + 1) // 2
     try:
         first, second = (

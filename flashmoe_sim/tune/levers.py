@@ -1,4 +1,4 @@
-"""What each single change of a machine would bring, with the system sized again for the changed machine."""
+"""The gain of each single change of a machine, with the system sized again for the changed machine."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from flashmoe_sim.tune.resize import Resizer
 
 RAM_GIB = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 GPU_GIB = (8, 12, 16, 24, 32, 48, 80, 96, 141, 192)
-# A size is another one if it is a tenth larger at least: 121 GiB that a system leaves of 128 are 128.
+# A size counts as different if it is at least a tenth larger: the 121 GiB that a system leaves of 128 are 128.
 LARGER = 1.1
-# Changes of ceilings.hardware that one purchase makes together.
+# Changes of ceilings.hardware that one purchase combines.
 FASTER = {
     "storage": ("twice storage.read_gb_s",),
     "the link to the GPU": ("twice link.pinned_gb_s", "twice link.pageable_gb_s"),
@@ -47,7 +47,7 @@ class Lever:
 
     @property
     def gain(self) -> float:
-        """Of the speed, 0.1 for 10 %; infinite if nothing runs before."""
+        """The gain in speed, 0.1 for 10 %; infinite if nothing runs before."""
         if self.after.tok_s is None:
             return 0.0
         return self.after.tok_s / self.before.tok_s - 1 if self.before.tok_s else float("inf")
@@ -72,7 +72,7 @@ def levers(
     borrowed: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Lever]:
-    """What every change of `changed_machines` brings, the largest gain first.
+    """The gain of every change of `changed_machines`, the largest first.
 
     systems: candidates, such as the recommended one; their sizes are chosen again, their other settings stay.
     Raises BadInput if none of them runs on the machine as it is.
@@ -93,7 +93,7 @@ def levers(
 
 
 def changed_machines(machine: Machine) -> dict[str, Machine]:
-    """A machine with each single change that it has the quantities for, by the change in words.
+    """The machine with each single change that it has the quantities for, by the change in words.
 
     Sizes are the next usual ones and twice the present one; rates are twice the present ones. On a machine whose GPU
     shares the RAM, memory of another size is shared in the same proportion, and faster memory is faster for both.
@@ -140,7 +140,7 @@ def _faster(machine: Machine) -> dict[str, Machine]:
         if what == "RAM":
             factors |= dict.fromkeys(("memory.bandwidth_gb_s", *(["gpu.weights_gb_s"] if shared else [])), TWICE)
         factors = {path: factor for path, factor in factors.items() if path in quantities}
-        if not factors or (what == "the GPU's memory" and shared):  # which is the RAM
+        if not factors or (what == "the GPU's memory" and shared):  # shared memory is RAM
             continue
         rate = quantities.get(RATES.get(what, ""))
         said = "" if rate is None else f" ({three(TWICE * rate.value)} GB/s instead of {three(rate.value)})"
@@ -153,7 +153,7 @@ def _gib(size: float) -> str:
 
 
 def scaled(machine: Machine, factors: Mapping[str, float]) -> Machine:
-    """The machine with some quantities times a factor, their intervals too."""
+    """The machine with some quantities, and their intervals, times a factor."""
     for path, factor in factors.items():
         section, _, key = path.partition(".")
         part = getattr(machine, section)

@@ -1,4 +1,4 @@
-"""One model on many machines, and many models on one machine: the best system of each pair."""
+"""One model on many machines, and many models on one machine: the best system for each pair."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flashmoe_sim.tune.resize import Resizer
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """A model on a machine. found: the fastest system with its interval; if none runs, one and why not."""
+    """A model on a machine. found: the fastest system with its interval; if none runs, one of them and why not."""
 
     model: str
     machine: str
@@ -33,14 +33,14 @@ ROW = ("system", "setting", "why_not", "gpu_bytes", "ram_bytes", "tok_s", "tok_s
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The cells in their given order, and how many settings were timed for them."""
+    """The cells in the given order, and how many settings were timed for them."""
 
     cells: tuple[Cell, ...]
     evaluations: int
 
     @property
     def fastest(self) -> list[Cell]:
-        """The fastest first, then those where nothing runs."""
+        """The fastest cells first, then those where nothing runs."""
         return sorted(self.cells, key=lambda cell: -(cell.found.tok_s or 0.0))
 
 
@@ -65,7 +65,7 @@ def over_machines(
 def over_models(
     cases: Iterable[Case], systems: Sequence[System], *, progress: Callable[[int, int], None] | None = None
 ) -> Cells:
-    """Each model of the cases on its machine, by its bundled trace, or a borrowed one."""
+    """Each case's model on its machine, with its bundled trace or a borrowed one."""
     cells, evaluations, cases = [], 0, list(cases)
     for number, case in enumerate(cases):
         if progress is not None:

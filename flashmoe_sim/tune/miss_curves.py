@@ -1,4 +1,4 @@
-"""What each layer misses at every size of its bank."""
+"""Each layer's misses at every size of its bank."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ STEPS_A_DOUBLING = 8  # sizes that are replayed for a policy without a one-pass 
 
 
 def miss_curves(workload: Workload, setup: Setup, asked: Sequence[int]) -> tuple[list[NDArray[np.float64]], bool]:
-    """What each layer misses at every size, f64 by slots, and whether every size was counted.
+    """Each layer's misses at every size, f64 by slots, and whether every size was counted.
 
-    A size is infinite if it cannot hold the layer's largest call, or was not counted. One pass counts every size, if
-    the policy allows one, or for LRU those that hold the largest call. Replays count others: those of `asked`, and a
-    ladder of 8 for each doubling.
-    asked: slots of each layer in the bank of `setup`. Raises BadInput if that cannot hold a call.
+    A size has infinite misses if it cannot hold the layer's largest call, or was not counted. One pass counts every
+    size if the policy allows it, or for LRU the sizes that hold the largest call. Otherwise replays count the sizes of
+    `asked`, and a ladder of 8 per doubling.
+    asked: slots of each layer in the bank of `setup`. Raises BadInput if that bank cannot hold a call.
     """
     curves = [np.full(n + 1, np.inf) for n in workload.n_experts]
     wanted = set(ladder(max(workload.n_experts))) | set(asked)
@@ -56,13 +56,13 @@ def miss_curves(workload: Workload, setup: Setup, asked: Sequence[int]) -> tuple
 
 
 def ladder(most: int) -> list[int]:
-    """Sizes from 1 to `most`: up to 8 every one, from there 8 for each doubling, and the last."""
+    """Sizes from 1 to `most`: every one up to 8, then 8 per doubling, and the last."""
     steps = {size: 1 << max(0, size.bit_length() - STEPS_A_DOUBLING.bit_length()) for size in range(1, most + 1)}
     return [size for size, step in steps.items() if size % step == 0 or size == most]
 
 
 def _replayed(workload: Workload, setup: Setup, sizes: Sequence[int]) -> dict[int, Counts]:
-    """The counts of banks of so many slots of each layer, without those that cannot hold the largest call."""
+    """The counts of banks with these slots per layer, without banks that cannot hold the largest call."""
     setups = {replace(setup, bank=Bank(slots=size)): size for size in sizes}
     found: dict[int, Counts] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -1,4 +1,4 @@
-"""What a person waits for: the reading of a prompt, the tokens of an answer, or both."""
+"""What the user waits for: the reading of a prompt, the tokens of an answer, or both."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ ANSWER_TOKENS = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """Seconds to make few.
+    """Seconds to minimise.
 
-    goal: `decode`, of a token; `prompt`, of a prompt; `both`, of a prompt and an answer.
+    goal: the seconds of a token (`decode`), of a prompt (`prompt`), or of a prompt and an answer (`both`).
     prompt_tokens: of the prompt. answer_tokens: of the answer.
     """
 

@@ -1,4 +1,4 @@
-"""A recommendation: what to run on a machine, how large, what else to set, and what it rests on."""
+"""A recommendation: what to run on a machine, how large, what else to set, and the evidence."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ TOP_K = "top_k"
 
 @dataclass(frozen=True, eq=False)
 class Sizes:
-    """Sizes of a system that a person should know, each with its interval.
+    """Sizes of a system that the user should know, each with its interval.
 
-    smallest: that runs at all. knee: the smallest with nine tenths of the best speed. chosen: the recommended one.
-    fastest: the largest that still helps. refused: a larger size, and why it cannot be; None if there is none.
+    smallest: the smallest that runs. knee: the smallest with nine tenths of the best speed. chosen: the recommended
+    one.
+    fastest: the largest that still helps. refused: a larger size, and why it is impossible; None if there is none.
     """
 
     smallest: Compared
@@ -53,12 +54,13 @@ class Sizes:
 class Recommendation(InNotebook):
     """What to run.
 
-    best: the system. main_line: the fastest that needs no fork of llama.cpp; None if `best` does not, or none runs.
-    sizes: of `best`; None if it has no size to choose. fewer: `best` with fewer experts a token: that changes the text.
-    levers: what single changes of the machine bring. by_layer: slots shared out by layer in the memory of `best`; None
-    if it has no slots, or they depend on each other. enough: whether the trace is; None if it is borrowed.
-    transfers: the choice of every given trace on every other one.
-    bought: what to buy, if it was asked. notes: what a person should know of the trace and the machine.
+    best: the system. main_line: the fastest that needs no fork of llama.cpp; None if `best` needs none, or none runs.
+    sizes: of `best`; None if it has no size to choose. fewer: `best` with fewer experts per token, which changes the
+    text.
+    levers: the gains of single changes of the machine. by_layer: slots by layer in the memory of `best`; None if it has
+        no slots, or its layers depend on each other. enough: whether the trace is long enough; None if it is borrowed.
+    transfers: the choice made on every given trace, applied to every other one.
+    bought: what to buy, if requested. notes: what the user should know about the trace and the machine.
     borrowed: whether the trace is another model's.
     """
 
@@ -97,14 +99,14 @@ class Recommendation(InNotebook):
 
     @property
     def rivals(self) -> tuple[Searched, ...]:
-        """Other systems that could be as fast: their intervals reach that of `best`."""
+        """Other systems that could be as fast: their intervals overlap with the interval of `best`."""
         lo = self.best.best.tok_s_lo or 0.0
         return tuple(one for one in self.others if (one.best.tok_s_hi or 0.0) >= lo)
 
 
 @dataclass(frozen=True)
 class Purchase:
-    """What may be bought: other parts than those of the machine; target_tok_s: the speed wanted, None for any gain."""
+    """What may be bought: parts other than the machine's; target_tok_s: the target speed, None for any gain."""
 
     parts: Parts
     target_tok_s: float | None = None
@@ -138,10 +140,10 @@ def recommend(
 ) -> Recommendation:
     """Choose a system and its settings for a case by the seconds of a workload.
 
-    borrowed: whether the trace is another model's, so that misses are less sure. others: traces of other work with the
-    same model, to say how the choice holds on them. purchase: to say what to buy.
-    Raises BadInput if no system can run there, saying what the least needs, if the trace is too short, and if the
-    objective has a prompt and no call of the trace says its tokens.
+    borrowed: whether the trace is another model's, so that misses are less certain. others: traces of other work with
+    the same model, to test the choice on them. purchase: for advice on what to buy.
+    Raises BadInput if no system can run, saying what the least demanding one needs, if the trace is too short, and if
+    the objective has a prompt and no call of the trace has known tokens.
     """
     check_length(workload)
     weights_of(workload, Conditions(dense_bytes=case.dense_bytes))  # refuses a trace of another model
@@ -151,7 +153,7 @@ def recommend(
             raise BadInput(f"{other.trace.name}: is given twice; give traces of other work")
     objective = objective or Objective()
     if objective.prompt_tokens:
-        prompted(workload, objective.prompt_tokens)  # refuses a trace that no prompt can be made of
+        prompted(workload, objective.prompt_tokens)  # refuses a trace from which no prompt can be made
     found = search(workload, case, systems, objective=objective, borrowed=borrowed, progress=progress)
     ran = [one for one in found.systems if one.runs]
     if not ran:
@@ -198,7 +200,7 @@ def _refuse_another_model(workload: Workload, other: Workload) -> None:
 
 
 def _by_layer(workload: Workload, case: Case, system: System) -> LayerBanks | None:
-    """Slots shared out by layer; None if the system has none for each layer, or they depend on each other."""
+    """Slots by layer; None if the system has no slots per layer, or its layers depend on each other."""
     plan = system.plan(case)
     if plan.setup.bank.slots is None or plan.setup.policy.by_routing or not plan.execution.has_bank:
         return None
@@ -210,9 +212,9 @@ def _by_layer(workload: Workload, case: Case, system: System) -> LayerBanks | No
 
 
 def neighbours(found: Recommendation) -> list[Compared]:
-    """The recommended setting, then the nearest sizes on both sides that a run can tell from it, with their intervals.
+    """The recommended setting, then the nearest sizes on both sides that a run can distinguish from it, with intervals.
 
-    Apart by APART, or else the two next smaller ones; fewer if there are none.
+    They differ by APART; otherwise the next two smaller sizes, as far as there are any.
     """
     best, size = found.best.best, found.best.best.system.size
     if len(found.best.tried) < 2:
@@ -248,7 +250,7 @@ def _sizes(
 
 
 def _fewer(system: System, case: Case, timed: Callable[[Compared], Compared]) -> tuple[Compared, ...]:
-    """With three quarters and half of the model's experts a token, of those that can be replayed.
+    """The system with three quarters and half of the model's experts per token, as far as they can be replayed.
 
     A machine that was fitted without the rate of its weights does not say what fewer experts save.
     """

@@ -1,4 +1,4 @@
-"""Systems whose size is chosen again on each of many machines, from replays that all of them share."""
+"""Systems sized again for each of many machines, from replays that the machines share."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Compared, at_setting
 from flashmoe_sim.tune.search import FINE, WORTH, stretch
 
-# The replays of all sizes stay in memory, so a longer trace is cut.
+# The replays of all sizes are kept in memory, so a longer trace is cut.
 MOST_REFS = 200_000
 
 
 class Resizer:
     """Systems on changing machines, with one model and the first 200,000 references of one trace.
 
-    evaluations: settings that were timed on a machine.
+    evaluations: number of settings timed on a machine.
     """
 
     def __init__(self, workload: Workload, case: Case, systems: Sequence[System], *, borrowed: bool = False) -> None:
@@ -33,9 +33,8 @@ class Resizer:
     def fastest(self, machine: Machine) -> Compared:
         """The fastest system at its fastest size, without an interval; if none runs, the first one and why not.
 
-        Every system is tried with the most memory that it can take and as its own rule has it, and at the size that it
-        was given with; of systems at least half as fast as the fastest, the other sizes are tried, too, and beyond the
-        largest of the fastest one.
+        Every system is tried at its largest size, at the size of its own rule and at its given size. For systems at
+        least half as fast as the fastest, the other sizes are tried too, and for the fastest also larger ones.
         """
         case = replace(self.case, machine=machine)
         tried = {system.unsized: self._ends(system.unsized, case) for system in self.systems}
@@ -52,7 +51,7 @@ class Resizer:
         )
 
     def _beyond(self, found: Compared, case: Case) -> Compared:
-        """The fastest of a setting and larger ones up to the size that does not fit, by halving what is between."""
+        """The fastest of a setting and larger ones up to the size that does not fit, by bisection."""
         size = found.system.size
         if found.tok_s is None or not size:
             return found
@@ -70,11 +69,11 @@ class Resizer:
         return best
 
     def sure(self, found: Compared, machine: Machine) -> Compared:
-        """With its interval."""
+        """The setting with its interval."""
         return self._at(found.system, replace(self.case, machine=machine), interval=True)
 
     def _ends(self, system: System, case: Case) -> list[Compared]:
-        """As the system's own rule has it, and the largest size that runs; if neither runs, why not."""
+        """The size of the system's own rule, and the largest size that runs; if neither runs, why not."""
         try:
             if reason := system.why_not(case):
                 return [Compared(system, reason)]
@@ -94,7 +93,7 @@ class Resizer:
 
 
 def _sizes(system: System, case: Case) -> list[System]:
-    """The system at each of its sizes, by the memory that they take if larger values take more."""
+    """The system at each of its sizes, in the order of the memory that they use."""
     if system.size_given:
         return []
     try:

@@ -12,7 +12,7 @@ def speed(one: Compared) -> str:
 
 
 def prompt_speed(one: Compared) -> str:
-    """The same of the prompt."""
+    """The same for the prompt."""
     return _said(one.prompt_tok_s, one.prompt_tok_s_lo, one.prompt_tok_s_hi)
 
 

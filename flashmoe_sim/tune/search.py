@@ -1,4 +1,4 @@
-"""The search: every system at every size worth trying, then the settings that change the speed and not the text."""
+"""The search: every system at every size worth trying, then the settings that change the speed but not the text."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from flashmoe_sim.tune.objective import Objective
 
 # Systems slower than this share of the fastest one are not searched further than their sizes.
 WORTH = 0.5
-# Sizes are tried on so many references at most, and those that could be chosen on the whole trace.
+# Sizes are tried on at most this many references, and those that could be chosen on the whole trace.
 COARSE_REFS = 2_000_000
-FINE = 1 / 16  # the step between sizes, as a share of the size, where the search for one ends
+FINE = 1 / 16  # the step between sizes, as a share of the size, at which the search for a size ends
 
 
 @dataclass(frozen=True, eq=False)
 class Searched:
-    """What was tried of one system.
+    """What was tried for one system.
 
     best: at its best setting, with its interval; if it cannot run, why. tried: its sizes that ran, with the other
-    settings of `best`, ascending by the memory that they take. others: `best` with one of its choices made differently.
+    settings of `best`, in ascending order of memory. others: `best` with one of its choices made differently.
     """
 
     best: Compared
@@ -50,14 +50,15 @@ class Found:
 
 
 def kept_bytes(found: Compared) -> int:
-    """What a system keeps in both memories."""
+    """The bytes that a system keeps in both memories."""
     return (found.gpu_bytes or 0) + (found.ram_bytes or 0)
 
 
 def pick(tried: Sequence[Compared], objective: Objective) -> Compared | None:
-    """Of the settings within 3 % of the fastest, one without slot aliasing that takes least memory; None if none runs.
+    """Of the settings within 3 % of the fastest, the one without slot aliasing that uses least memory; None if none
+    runs.
 
-    3 % is what the seconds of two settings on one machine are sure to, so that those nearer are the same.
+    The ratio of two settings' seconds on one machine is only certain to 3 %, so nearer ones count as equal.
     """
     timed = [(seconds, one) for one in tried if (seconds := objective.seconds(one)) is not None]
     if not timed:
@@ -78,9 +79,9 @@ def search(
 ) -> Found:
     """Find the best setting of each system on a case.
 
-    Every size of every system is replayed, and with every value of `System.prompt_choices` if the prompt counts; of
-    systems at least half as fast as the fastest, sizes between those and each value of `System.choices` are, too, one
-    setting after another until none gains 3 %. A long trace is tried on a stretch of it first.
+    Every size of every system is replayed, with every value of `System.prompt_choices` if the prompt counts. For
+    systems at least half as fast as the fastest, sizes in between and each value of `System.choices` are replayed too,
+    one setting after another, until none gains 3 %. For a long trace, a stretch of it is used first.
     borrowed: whether the trace is another model's.
     """
     searcher = _Searcher(workload, case, objective or Objective(), borrowed=borrowed)
@@ -102,7 +103,7 @@ def search(
 
 
 class _Searcher:
-    """One search: what was replayed already, on the stretch or on the whole trace."""
+    """One search, with its replays so far, on the stretch or on the whole trace."""
 
     def __init__(self, workload: Workload, case: Case, objective: Objective, *, borrowed: bool) -> None:
         self.case, self.objective, self.borrowed = case, objective, borrowed
@@ -123,7 +124,7 @@ class _Searcher:
         return self.known[key]
 
     def sizes_of(self, system: System) -> Searched:
-        """The system at each of its sizes, on the stretch, with the best of its choices for prompts if those count."""
+        """The system at each of its sizes, on the stretch, with its best prompt choices if prompts count."""
         try:
             if reason := system.why_not(self.case):
                 return Searched(Compared(system, reason))
@@ -139,7 +140,7 @@ class _Searcher:
         return next((one for one in found if one.best is best), found[0])
 
     def _prompt_choices(self, system: System) -> Mapping[str, tuple[Any, ...]]:
-        """Those that a person left to be chosen, if the prompt counts."""
+        """The prompt choices that the user left open, if the prompt counts."""
         if not self.objective.prompt_tokens:
             return {}
         default = {item.name: item.default for item in fields(system)}
@@ -147,7 +148,7 @@ class _Searcher:
         return {name: values for name, values in system.prompt_choices.items() if name not in given}
 
     def refined(self, coarse: Searched, asked: System) -> Searched:
-        """With sizes between those tried, and with the system's other choices, on the whole trace."""
+        """Refine with sizes between those tried, and with the system's other choices, on the whole trace."""
         found = self._searched([self.at(one.system, self.whole) for one in coarse.tried])
         if asked.size and not asked.size_given:
             found = self._between(found)
@@ -162,7 +163,7 @@ class _Searcher:
             found = self._searched([self.at(one, self.whole) for one in self._allowed(settings) or settings])
 
     def _between(self, found: Searched) -> Searched:
-        """Halves what lies between the best size and the next smaller one, and beyond the largest if it is fastest."""
+        """Bisect between the best size and the next smaller one; go beyond the largest size if it is the fastest."""
         system = found.best.system
         fits = [getattr(one.system, system.size) for one in found.tried]
         refused = [size for size in system.sizes(self.case) if size > max(fits)]
@@ -176,7 +177,7 @@ class _Searcher:
         return found
 
     def _gap(self, found: Searched, refused: int | None) -> tuple[int, int] | None:
-        """Two sizes with better ones between them, perhaps; None if none are left to try."""
+        """Two sizes that may have better ones between them; None if none are left to try."""
         size = found.best.system.size
         by_size = {getattr(one.system, size): one for one in found.tried}
         sizes = sorted(by_size)
@@ -187,7 +188,7 @@ class _Searcher:
         return next((gap for gap in gaps if gap[1] - gap[0] > max(1, FINE * gap[1])), None)
 
     def _allowed(self, settings: Sequence[System]) -> list[System]:
-        """Those that are not smaller than the smallest size worth trying, which may follow from other settings."""
+        """The settings that are not below the smallest size worth trying, which may depend on other settings."""
 
         def least(system: System) -> int:
             return min(system.sizes(self.case), default=0)
@@ -195,13 +196,13 @@ class _Searcher:
         return [one for one in settings if not one.size or getattr(one, one.size) >= least(one)]
 
     def _others(self, system: System, choices: Mapping[str, tuple[Any, ...]]) -> list[Compared]:
-        """The system with each one of these choices made differently, of those that run."""
+        """The system with each one of these choices made differently, as far as it runs."""
         found = []
         for name, values in choices.items():
             for value in values:
                 try:
                     other = replace(system, **{name: value})
-                except BadInput:  # does not go with the other settings
+                except BadInput:  # incompatible with the other settings
                     continue
                 if name in system.prompt_choices and not self._allowed([other]):
                     continue
@@ -227,7 +228,7 @@ class _Searcher:
 
 
 def stretch(workload: Workload, most_refs: int) -> Workload:
-    """The first steps of the workload with at most so many references, or all of it."""
+    """The first steps of the workload with at most `most_refs` references, or all of it."""
     trace = workload.trace
     if trace.refs <= most_refs:
         return workload

@@ -1,4 +1,4 @@
-"""Parts of the catalogue that could take the place of a machine's own, one kind of part at a time."""
+"""Catalogue parts that could replace a machine's own, one kind of part at a time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from flashmoe_sim.machines.parts import KINDS, Part, Parts, catalogue, parse_par
 from flashmoe_sim.tune.levers import RAM_GIB
 
 RAM = "ram"
-# What may be changed, in the order in which it is shown.
+# The parts that may be changed, in the order in which they are shown.
 CHANGED = ("gpu", RAM, "memory", "storage", "link", "cpu", "chip")
-# GiB that a channel takes at most: two modules of 8, 32 and 64 GiB, without registers.
+# The most GiB per channel: two unregistered modules of 8, 32 and 64 GiB.
 CHANNEL_GIB = {"ddr3": 16, "ddr4": 64, "ddr5": 128}
 DRIVES = ("nvme", "sata")
 _MEMORY = re.compile(r"([a-z0-9]+)-\d+x(\d+)")
@@ -24,7 +24,7 @@ _MEMORY = re.compile(r"([a-z0-9]+)-\d+x(\d+)")
 class Change:
     """Another part of one kind.
 
-    name: of the part, empty for another size of RAM. ram_gib: for `ram` and for `chip`, which is another computer.
+    name: of the part, empty for another size of RAM. ram_gib: for `ram`, and for `chip`, which is another computer.
     """
 
     kind: str
@@ -33,7 +33,7 @@ class Change:
     n_gpus: int = 1
 
     def made(self, parts: Parts) -> Parts:
-        """The parts after it."""
+        """The parts after this change."""
         by_kind = dict(parts.by_kind)
         if self.name:
             by_kind[self.kind] = catalogue()[self.name]
@@ -42,7 +42,7 @@ class Change:
         return Parts(ordered, self.ram_gib or parts.ram_gib, n_gpus)
 
     def said(self, parts: Parts) -> str:
-        """In words, such as `64 GiB of RAM instead of 32`."""
+        """The change in words, such as `64 GiB of RAM instead of 32`."""
         if self.kind == RAM:
             return f"{self.ram_gib:g} GiB of RAM instead of {parts.ram_gib:g}"
         part, old, after = catalogue()[self.name], parts.by_kind.get(self.kind), self.made(parts)
@@ -54,7 +54,7 @@ class Change:
 
 
 def parts_of(machine: str) -> Parts:
-    """The parts of a machine that is written as parts. Raises BadInput for a preset or a file, which has none."""
+    """The parts of a machine that is described as parts. Raises BadInput for a preset or a file, which has none."""
     if "+" not in machine:
         raise BadInput(
             f"{shown(machine)}: is described as a whole, so no part of it can be exchanged; write the machine as "
@@ -66,9 +66,9 @@ def parts_of(machine: str) -> Parts:
 
 
 def changes(parts: Parts) -> dict[str, list[Change]]:
-    """By kind, what could be changed of the parts that are named; a machine without a GPU may be given one.
+    """Possible changes of the named parts, by kind; a machine without a GPU may get one.
 
-    What is soldered in stays: all but the storage of a laptop or a phone with LPDDR memory, and a laptop's GPU.
+    Soldered parts stay: all but the storage of a laptop or a phone with LPDDR memory, and a laptop's GPU.
     """
     kinds = parts.by_kind
     if (chip := kinds.get("chip")) is not None:
@@ -88,7 +88,7 @@ def changes(parts: Parts) -> dict[str, list[Change]]:
 
 
 def note_on(parts: Parts) -> str:
-    """What is not changed because it is not named or soldered in, and what to do; empty if all is named."""
+    """What is not changed because it is unnamed or soldered in, and what to do; empty if everything is named."""
     kinds = parts.by_kind
     if (chip := kinds.get("chip")) is not None and chip.system == "macos":
         return "a Mac's memory and SSD are soldered in, so each change is another Mac"
@@ -102,7 +102,7 @@ def note_on(parts: Parts) -> str:
 
 
 def machine_of(parts: Parts, before: Parts) -> Machine | None:
-    """The machine of changed parts; None if they do not go together."""
+    """The machine with changed parts; None if they are incompatible."""
     if not _go_together(parts, before):
         return None
     try:
@@ -112,7 +112,7 @@ def machine_of(parts: Parts, before: Parts) -> Machine | None:
 
 
 def _cards(parts: Parts) -> list[Change]:
-    """One more of the present card, or other cards with more memory or more bandwidth."""
+    """One more of the present card, or other cards with more memory or bandwidth."""
     gpu, found = parts.by_kind.get("gpu"), []
     for part in catalogue().values():
         if part.kind != "gpu" or not part.api or _no_card(part):
@@ -125,7 +125,7 @@ def _cards(parts: Parts) -> list[Change]:
 
 
 def _computers(chip: Part, parts: Parts) -> list[Change]:
-    """Computers with the same kind of system, in each size that they are sold with."""
+    """Computers with the same kind of system, in each memory size in which they are sold."""
     return [
         Change("chip", part.name, ram_gib=size)
         for part in catalogue().values()
@@ -143,7 +143,7 @@ def _drives(parts: Parts) -> list[Change]:
 
 
 def _others(kind: str, own: Part) -> list[Part]:
-    """Other parts of a kind; of processors, one for each memory and link that they have."""
+    """Other parts of a kind; for processors, one for each combination of memory and link."""
     found: dict[object, Part] = {}
     for part in catalogue().values():
         if part.kind != kind or part == own:
@@ -156,7 +156,7 @@ def _others(kind: str, own: Part) -> list[Part]:
 
 
 def _go_together(parts: Parts, before: Parts) -> bool:
-    """Whether processor, memory and its size go together; parts that were together before always do."""
+    """Whether processor, memory and its size are compatible; parts that were combined before always are."""
     memory, cpu = _memory_of(parts), parts.by_kind.get("cpu")
     own = _memory_of(before)
     if memory is None:
@@ -198,5 +198,5 @@ def _in_a_laptop(gpu: Part) -> bool:
 
 
 def _no_card(gpu: Part) -> bool:
-    """Whether it is soldered in, or a module for a server's own socket."""
+    """Whether the GPU is soldered in, or a module for a server's own socket."""
     return _in_a_laptop(gpu) or gpu.title.endswith(("(SXM)", "(OAM)"))

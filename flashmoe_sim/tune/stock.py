@@ -1,4 +1,4 @@
-"""Machines with parts of the catalogue instead of their own, and the fastest system on each."""
+"""Machines with some parts replaced from the catalogue, and the fastest system on each."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from flashmoe_sim.tune.fewest import at_least, least
 from flashmoe_sim.tune.resize import Resizer
 from flashmoe_sim.tune.shop import Change, changes, machine_of
 
-# A kind of part has so many next better ones at most: of cards and computers all, one of each size.
+# The most next better parts of a kind; for cards and computers, one of each size instead.
 OPTIONS = 6
-# Two of them are worth telling apart if one is a tenth more than the other.
+# Two of them are worth distinguishing if one is at least a tenth better.
 APART = math.log2(1.1)
 SIZES = (
     "gpu.memory_gib",
@@ -36,7 +36,7 @@ SIZES = (
 class Bought:
     """A machine with some parts changed, and the fastest system on it with its interval.
 
-    changes: each in words. doublings: how often all sizes and rates together were doubled, by which options are ranked.
+    changes: each in words. doublings: the number of doublings of all sizes and rates together, which ranks options.
     """
 
     changes: tuple[str, ...]
@@ -59,9 +59,9 @@ class Bought:
 
 
 class Stock:
-    """The machines that changes of one machine's parts make; each is timed once.
+    """The machines that result from changing one machine's parts; each is timed once.
 
-    now: the machine as it is. options: what can be changed, by kind. tried: the fastest system with some changes.
+    now: the machine as it is. options: possible changes, by kind. tried: the fastest system for each set of changes.
     """
 
     def __init__(self, resizer: Resizer, parts: Parts) -> None:
@@ -75,7 +75,7 @@ class Stock:
         return self._sure(self.resizer.fastest(self.now), self.now)
 
     def sets(self, number: int, options: dict[str, list[Change]]) -> list[tuple[Change, ...]]:
-        """Sets of so many changes that go together and make the machine better in some respect."""
+        """Sets of `number` compatible changes that make the machine better in some respect."""
         found = [one for kinds in combinations(options, number) for one in product(*map(options.__getitem__, kinds))]
         made = {one: machine for one in found if (machine := machine_of(self.parts_with(one), self.parts)) is not None}
         no_better = at_least([self.now, *made.values()])[0]
@@ -84,10 +84,10 @@ class Stock:
         return list(better)
 
     def next_better(self) -> dict[str, list[Change]]:
-        """The next options of each kind, those that change least first.
+        """The next options of each kind, the smallest changes first.
 
-        Of cards with the memory of the present one or more that the same programs run on, the least of each size; of
-        other computers with at least as much RAM, the least with each chip; of others, those a tenth apart.
+        For cards with at least the present memory that run the same programs, the least of each size; for other
+        computers with at least as much RAM, the least with each chip; for other parts, those a tenth apart.
         """
         changed = sorted((one for (one,) in self.sets(1, self.options)), key=self._doublings_of)
         found: dict[str, list[Change]] = {kind: [] for kind in self.options}
@@ -107,7 +107,7 @@ class Stock:
         return {kind: kept for kind, kept in found.items() if kept}
 
     def _size(self, one: Change) -> object:
-        """Of a card, its memory; of another computer, its chip; None if it is less than the present one."""
+        """A card's memory, or another computer's chip; None if it is less than the present one."""
         if one.kind == "chip":
             own = self.parts.by_kind["chip"].name == one.name
             return None if (one.ram_gib or 0) < (self.parts.ram_gib or 0) else (one.name, own and one.ram_gib)
@@ -121,9 +121,9 @@ class Stock:
     def least_reaching(
         self, sets: Sequence[tuple[Change, ...]], target_tok_s: float, progress: Callable[[int, int], None] | None
     ) -> list[Bought]:
-        """The least of the sets of changes that reach the target, the least changed first.
+        """The smallest sets of changes that reach the target, the least changed first.
 
-        None of what was tried before may reach it.
+        No set tried before may reach it.
         """
         better = at_least([self.machines[one] for one in (*self.tried, *sets)])
         hopeless = np.any(better[: len(self.tried), len(self.tried) :], axis=0)
@@ -133,7 +133,7 @@ class Stock:
         return sorted((self.bought(left[item]) for item in found), key=lambda one: one.doublings)
 
     def fastest(self) -> Bought | None:
-        """The fastest of what was tried."""
+        """The fastest of all sets tried."""
         most = max(self.tried, key=self.speed, default=())
         return self.bought(most) if most and self.speed(most) else None
 
@@ -171,7 +171,7 @@ class Stock:
         return self._doublings(self.machines[one,])
 
     def _doublings(self, machine: Machine) -> float:
-        """A first card counts from the smallest card of all."""
+        """For a first card, they are counted from the smallest card in the catalogue."""
         cards = [part for part in catalogue().values() if part.kind == "gpu"]
         old = {
             "gpu.memory_gib": min(card.numbers["memory_gib"].value for card in cards),

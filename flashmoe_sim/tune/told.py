@@ -1,4 +1,4 @@
-"""From what a person asks of `sim recommend`, in words or as objects, to a recommendation, or to one for each pair."""
+"""From the arguments of `sim recommend`, as words or objects, to a recommendation, or to one for each pair."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def recommend_as_told(
 ) -> Recommendation:
     """Recommend for a workload, or for a model alone with a borrowed trace; see `systems.told.told`.
 
-    Raises BadInput for words that mean nothing, for no model at all, for a trace without all layers of its model, and
-    if nothing can run there.
+    Raises BadInput for unknown words, without any model, for a trace that lacks layers of its model, and if nothing can
+    run.
     """
     on = told(workload=workload, model=model, machine=machine, systems=systems, **memory)
     assert on.workload is not None
@@ -58,8 +58,8 @@ def recommend_for_each(
 ) -> Cells:
     """The fastest system for one model on each of the machines, or for each of the models on one machine.
 
-    workload: of the one model, or None; traces are borrowed where there is none.
-    Raises BadInput for several models on several machines, and for words that mean nothing.
+    workload: of the one model, or None; traces are borrowed if there is none.
+    Raises BadInput for several models on several machines, and for unknown words.
     """
     if len(models) > 1 and len(machines) > 1:
         raise BadInput("several models on several machines; give one model, or one machine")

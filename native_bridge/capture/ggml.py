@@ -52,7 +52,7 @@ class Ggml:
         Of a view all bytes from its first value to its last are fetched, in one piece: a transfer from a GPU costs more
         than what lies between the rows.
 
-        Raises SimError for another type, or where the struct is not laid out as it is known here.
+        Raises SimError for another type, or if the struct is not laid out as it is known here.
         """
         head = TensorHead.from_address(tensor)
         n_bytes = int(self._n_bytes(tensor))

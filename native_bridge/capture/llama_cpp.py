@@ -32,10 +32,10 @@ class LlamaCpp:
     path: the GGUF file, or any one of the files a model is split into.
     ubatch: tokens of a micro-batch at most.
     threads: 0 for as many as there are cores.
-    gpu_layers: layers on the GPU, -1 for all, where the library was built for one.
+    gpu_layers: layers on the GPU, -1 for all, if the library was built for one.
     weights: whether gate weights are recorded.
 
-    Raises BadInput where the file is no mixture-of-experts model (which its header tells), or the library is missing or
+    Raises BadInput if the file is no mixture-of-experts model (which its header tells), or the library is missing or
     cannot load it.
     """
 

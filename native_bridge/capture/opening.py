@@ -11,7 +11,7 @@ from native_bridge.capture.session import Engine
 def open_model(path: Path, *, ubatch: int, threads: int, gpu_layers: int, weights: bool) -> Engine:
     """The model of a GGUF file or of a folder of the transformers library, loaded; a context manager.
 
-    Raises BadInput for a path that is neither, a model without routed experts, and where the library is missing.
+    Raises BadInput for a path that is neither, a model without routed experts, and if the library is missing.
     """
     if not path.is_dir():
         from native_bridge.capture.llama_cpp import LlamaCpp

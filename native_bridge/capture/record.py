@@ -31,7 +31,7 @@ class RoutedCall(NamedTuple):
     """One router evaluation of one layer.
 
     experts: i32 [n_tokens, n_expert_used], in router-rank order.
-    weights: f32, likewise: what the experts' outputs are multiplied with; None where not asked for.
+    weights: f32, likewise: what the experts' outputs are multiplied with; None if not requested.
     """
 
     layer: int
@@ -42,7 +42,7 @@ class RoutedCall(NamedTuple):
 class TraceWriter:
     """Writes routed calls in the runtime's layout, without `slots` and with `phase`, `step` and perhaps `weights`.
 
-    path: plain, or compressed where its name ends in .gz or .zst. It appears, or is replaced, with the first calls.
+    path: plain, or compressed if its name ends in .gz or .zst. It appears, or is replaced, with the first calls.
     origin: how the trace was made, any JSON; a key of the first record.
 
     A plain file has every step once it is added, a compressed one at most a second later.
@@ -83,7 +83,7 @@ class TraceWriter:
     def add(self, calls: Sequence[RoutedCall], *, phase: int) -> None:
         """Write the routed calls of one step.
 
-        Raises BadInput where the disk is full or the file may not grow; what was written before stays.
+        Raises BadInput if the disk is full or the file may not grow; what was written before stays.
         """
         for call in calls:
             self._lines.append(self._line(call, phase))

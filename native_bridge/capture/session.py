@@ -23,7 +23,7 @@ class Engine(Protocol):
     library: what runs it, with its version.
     architecture: as the model's file names it.
     n_experts: experts of each layer that has routed ones, keyed by layer number.
-    trained_context: tokens it was trained with; 0 where it does not tell.
+    trained_context: tokens it was trained with; 0 if it does not tell.
     """
 
     @property

@@ -34,7 +34,7 @@ class Transformers:
     Ranks are in the order in which the model hands its experts over, which is that of the router's scores except where
     an architecture asks torch for unsorted ones.
 
-    Raises BadInput where the library is missing, it cannot load the folder, or the model has no routed experts.
+    Raises BadInput if the library is missing, it cannot load the folder, or the model has no routed experts.
     """
 
     def __init__(self, folder: Path, *, threads: int = 0, weights: bool = True) -> None:

@@ -35,8 +35,8 @@ class CountCheck:
 
     slots, calls: references whose slots, and routed calls whose routing, were compared. counters: numbers of the log.
     differences: of the slots the first, of the counters all. aliased: references whose slot belonged to another expert
-    of the call; None where nothing was replayed. tokens: that the run generated; None if its calls do not say. unlike:
-    why it could not be compared, or empty. same_text_as: the run that wrote the same, where nothing is routed.
+    of the call; None if nothing was replayed. tokens: that the run generated; None if its calls do not say. unlike:
+    why it could not be compared, or empty. same_text_as: the run that wrote the same, if nothing is routed.
     rounded: how its text differs from another's if a GPU computed either.
     """
 

@@ -27,7 +27,7 @@ def without_repeat(name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class RunFolder:
-    """A run, what its log printed, all that run.json tells, and the geometry of its model where that is known."""
+    """A run, what its log printed, all that run.json tells, and the geometry of its model if that is known."""
 
     run: Run
     lines: Lines
@@ -105,7 +105,7 @@ class RunFolders:
     def replayed_by(self, of: RunFolder) -> RunFolder:
         """The run whose trace was replayed.
 
-        Raises BadInput where run.json does not tell, or the run is neither beside it nor given, or has no trace.
+        Raises BadInput if run.json does not tell, or the run is neither beside it nor given, or has no trace.
         """
         named = of.run.replay_of
         if named is None:
@@ -120,7 +120,7 @@ class RunFolders:
         return found
 
     def twin_of(self, of: RunFolder) -> RunFolder | None:
-        """A run with a trace that routes the same calls through the same slots; None where there is none."""
+        """A run with a trace that routes the same calls through the same slots; None if there is none."""
         for one in self.others(of):
             same = one.routing == of.routing and one.run.bank == of.run.bank
             whole = one.run.trace is not None and not one.failure
@@ -165,7 +165,7 @@ def _open(place: Path, model: str | None) -> RunFolder:
 
 
 def _readable(parent: Path, model: str | None) -> Iterator[RunFolder]:
-    """The runs in a folder, without what is not one: nobody asked for them."""
+    """The runs in a folder, without what is not one: nobody requested them."""
     for path in sorted(parent.glob("*/run.json")):
         try:
             yield _open(path.parent, model)

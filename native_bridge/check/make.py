@@ -49,7 +49,7 @@ def made_runs(
     runtime: a llama-cli; None for the one that FLASHMOE_RUNTIME names. model: a GGUF file; by default that which ships.
     sidecar: its folder; by default one is written beside the runs. threads: that compute; by default the physical
     cores. gpu_layers: as the runtime's `-ngl`. tell: called with a line before the runs.
-    Raises BadInput for what cannot run, and SimError where a run fails.
+    Raises BadInput for what cannot run, and SimError if a run fails.
     """
     described = find_runtime(runtime)
     engine = ENGINES[described.engine]

@@ -20,7 +20,7 @@ NUMBERS = (".layer_us", ".read_gb_s", ".call_us", ".resume_us", ".first_touch_gb
 def write_page(check: Check, out: Path, *, command: str, force: bool = False) -> None:
     """Write the page, without the path of the user's home. command: what makes it again.
 
-    Raises BadInput where `out` exists without force, or cannot be written, and without the extra `report`.
+    Raises BadInput if `out` exists without force, or cannot be written, and without the extra `report`.
     """
     made = [
         _answer(check),

@@ -77,7 +77,7 @@ class Check:
         return [of for of in self.settings if of[0].seconds.tok_s is not None]
 
     def in_short(self) -> list[str]:
-        """One sentence on counts and, where any speed was predicted, one on seconds."""
+        """One sentence on counts and, if any speed was predicted, one on seconds."""
         exact = [one for one in self.runs if one.verdict == "exact"]
         routed = [one for one in self.runs if one.counts.compared or one.counts.unlike]
         lines = [

@@ -36,12 +36,12 @@ WITHOUT_SLOTS = 1.31  # times as fast as all hits, at most: `stock` of 14 sets o
 
 @dataclass(frozen=True)
 class Seconds:
-    """A speed, tokens a second, beside the one measured; None, and why, where nothing predicts it.
+    """A speed, tokens a second, beside the one measured; None, and why, if nothing predicts it.
 
     measured_tok_s, measured_install_s: the median of the run and its repeats. tok_s_lo, tok_s_hi: the 90 % interval of
     tok_s. anchors: the runs that the machine was fitted on, each with its repeats.
-    install_s: of all installs that routed calls waited for; None where there were none.
-    bytes_read: from the sidecar, reads ahead included; None where it is not known.
+    install_s: of all installs that routed calls waited for; None if there were none.
+    bytes_read: from the sidecar, reads ahead included; None if it is not known.
     """
 
     measured_tok_s: float
@@ -56,7 +56,7 @@ class Seconds:
 
     @property
     def error(self) -> float | None:
-        """Relative, of the speed; positive where it was predicted too fast."""
+        """Relative, of the speed; positive if it was predicted too fast."""
         return None if self.tok_s is None else self.tok_s / self.measured_tok_s - 1
 
     @property
@@ -77,7 +77,7 @@ class Seconds:
 class Machines:
     """The machines fitted so far, by the folders of their anchors.
 
-    among: the runs to choose anchors from. anchors: those to use for all; chosen for each run where there are none.
+    among: the runs to choose anchors from. anchors: those to use for all; chosen for each run if there are none.
     differing: folders whose counts differ, which tell nothing.
     """
 
@@ -87,7 +87,7 @@ class Machines:
     fitted: dict[tuple[Path, ...], Machine] = field(default_factory=dict)
 
     def anchors_for(self, folder: RunFolder) -> list[RunFolder]:
-        """Raises BadInput, saying what is missing, where nothing may predict the run."""
+        """Raises BadInput, saying what is missing, if nothing may predict the run."""
         if not self.anchors:
             others = self._like(folder)
             chosen = choose_anchors([one for one in others if not is_repeat(one, folder)], than=f"{folder.name} itself")
@@ -113,7 +113,7 @@ class Machines:
         ]
 
     def fitted_on(self, anchors: Sequence[RunFolder]) -> Machine:
-        """Raises BadInput where the anchors do not tell a machine."""
+        """Raises BadInput if the anchors do not tell a machine."""
         key = tuple(anchor.place for anchor in anchors)
         if key not in self.fitted:
             model = self.among.model
@@ -125,8 +125,8 @@ class Machines:
 def choose_anchors(runs: Sequence[RunFolder], *, than: str = "") -> list[RunFolder]:
     """The runs that tell most of a machine: the one that misses most, and one whose experts are all resident.
 
-    A second streamed run follows where it tells what slots take that are filled for the first time.
-    than: the run that is not among them, for the message. Raises BadInput where either of the two is missing.
+    A second streamed run follows if it tells what slots take that are filled for the first time.
+    than: the run that is not among them, for the message. Raises BadInput if either of the two is missing.
     """
     beside = f" beside {than}" * bool(than)
     streamed = [
@@ -151,7 +151,7 @@ def choose_anchors(runs: Sequence[RunFolder], *, than: str = "") -> list[RunFold
 
 
 def _all_hit_order(one: RunFolder) -> tuple[int, int]:
-    """Where an all-hit run stands among those that could be an anchor, the best first."""
+    """If an all-hit run stands among those that could be an anchor, the best first."""
     return ALL_HIT.index(one.run.does.kind), list(one.run.engine.modes).index(one.run.mode)
 
 

@@ -59,7 +59,7 @@ def fit(
 ) -> None:
     """Fit a machine on ANCHORS, and write it to a file for --machine.
 
-    ANCHORS are folders of runs of the patched runtime on one machine: run.json, log.txt and, where the run streamed,
+    ANCHORS are folders of runs of the patched runtime on one machine: run.json, log.txt and, if the run streamed,
     trace.jsonl.gz. At least two; best a streamed one (slot-bank) and an all-hit one (oracle-all-hit or stock). Do
     not fit on the run that you want to predict.
 
@@ -68,8 +68,8 @@ def fit(
 
     Runs must be of one kind, all with a cold page cache or all with a warm one; files among the folders are left out.
 
-    Fitted are layer_us and read_gb_s; resume_us where one run streams and one does not; first_touch_gb_s where an
-    all-hit run tells how long its bank took to fill; and pinned_gb_s where there are uploads. --parameter adds
+    Fitted are layer_us and read_gb_s; resume_us if one run streams and one does not; first_touch_gb_s where an
+    all-hit run tells how long its bank took to fill; and pinned_gb_s if there are uploads. --parameter adds
     request_us (needs runs of two --moe-cache-io-split) or weights_gb_s (of two --moe-topk).
 
     \b

@@ -114,7 +114,7 @@ def capture(
     whatever bank is to be studied. It is written while the model runs: what is there after an interruption is usable.
 
     --server asks a server of vLLM or SGLang that returns routed experts (docs/guides/capture.md has its flags), one
-    prompt after another. Each answer is kept as it came; the same command goes on where it was stopped.
+    prompt after another. Each answer is kept as it came; the same command goes on if it was stopped.
 
     \b
     Examples:  sim trace capture --model model.gguf --prompt-file text.txt \\

@@ -28,7 +28,7 @@ class Mode:
 
     kind: all experts `resident` and no slots; `streamed` into slots from files, or `copied` into them from RAM; the
     replay of a trace whose experts are all in slots before it (`all-hit`) or are read ahead of it (`prefetched`).
-    sidecar: whether it needs one. offered: whether a run in it can be asked for; of the others there are recorded runs.
+    sidecar: whether it needs one. offered: whether a run in it can be requested; of the others there are recorded runs.
     """
 
     kind: Kind
@@ -100,7 +100,7 @@ class Runtime:
 class RunRequest:
     """One run of an engine.
 
-    bank: slots a layer; every expert where a mode has no bank of its own. ubatch: tokens of a micro-batch.
+    bank: slots a layer; every expert if a mode has no bank of its own. ubatch: tokens of a micro-batch.
     top_k: experts a token, 0 for the model's own. prefetch: a name in the engine's `prefetches`. io_split: chunks a
     read is cut into, None for the engine's default. n_predict: tokens to generate. gpu_layers: as the runtime's `-ngl`,
     None for its default. prompt_file: where the prompt was read from. extra: further flags of the engine, as given.
@@ -127,7 +127,7 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. state: ok, warning or missing; what to do is empty where nothing is."""
+    """One thing that was looked at. state: ok, warning or missing; what to do is empty if nothing is."""
 
     state: str
     name: str

@@ -16,7 +16,7 @@ Lines = dict[str, dict[str, str]]
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """lines: the counters, as the log prints them. slot: i32 [references], or None where the mode keeps no tables.
+    """lines: the counters, as the log prints them. slot: i32 [references], or None if the mode keeps no tables.
 
     workload, replayed: what was replayed, for the seconds; replayed is None in the modes that only hit.
     shown_layers: most layers that have a line in a log. unknown: lines that nothing predicts without a model.

@@ -33,7 +33,7 @@ class Program:
     def find(self, given: str | None) -> Path:
         """The one given, else the one that the variable names, else the one on the PATH, as an absolute path.
 
-        Raises BadInput where there is none, or it is not a program.
+        Raises BadInput if there is none, or it is not a program.
         """
         if given is not None:
             return self._at(given, "--runtime")
@@ -46,7 +46,7 @@ class Program:
     def describe(self, path: Path) -> Description:
         """What the program tells of itself with --version, --list-devices and --help.
 
-        Raises BadInput where it hangs, crashes, or answers unlike llama.cpp.
+        Raises BadInput if it hangs, crashes, or answers unlike llama.cpp.
         """
         told = self._answer(path, "--version")
         if (version := _VERSION.search(told)) is None:

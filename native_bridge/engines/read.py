@@ -1,4 +1,4 @@
-"""Reading the folder of a run: its flags, its log and, where it wrote one, its trace."""
+"""Reading the folder of a run: its flags, its log and, if it wrote one, its trace."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def read_run(folder: str | Path, *, failed_too: bool = False) -> Run:
 
 
 def find_run_model(runs: Sequence[Run], given: str | None) -> ModelGeometry | None:
-    """The model given, else that of a run's manifest.json, else what its run.json names; None where there is none.
+    """The model given, else that of a run's manifest.json, else what its run.json names; None if there is none.
 
-    Raises BadInput where the runs are of models whose experts differ.
+    Raises BadInput if the runs are of models whose experts differ.
     """
     if given is not None:
         return load_model(given)

@@ -18,7 +18,7 @@ class Exhausted:
 
 @dataclass(frozen=True)
 class Overflow:
-    """A routed call of this layer asked for more distinct experts than its bank has slots."""
+    """A routed call of this layer requested more distinct experts than its bank has slots."""
 
     layer: int
     slots: int
@@ -32,7 +32,7 @@ class Routed:
     reads: reads from the sidecar (sidecar_reads) and copies from packed RAM (packed_copies). source_ms: over all
     reading threads; what a call waited for is install_ms, which upload_ms is part of. source: where installs come from,
     in the runtime's words (`pread-slot-bank`, `resident-packed`, `oracle-all-hit`, `oracle-prefetch`). hit_percent: of
-    the requests, rounded to 0.1. misses_a_call: rounded to 0.01. The switches at the end are None where the log does
+    the requests, rounded to 0.1. misses_a_call: rounded to 0.01. The switches at the end are None if the log does
     not tell.
     """
 
@@ -155,7 +155,7 @@ class Overlap:
 class Prime:
     """What was installed before the run: by a replay of a trace, or by a bank as large as the layer.
 
-    bytes_read: rounded to 0.01 GiB. source_ms: over all reading threads. packed_copies: 0 where the log does not tell.
+    bytes_read: rounded to 0.01 GiB. source_ms: over all reading threads. packed_copies: 0 if the log does not tell.
     """
 
     installs: int
@@ -182,7 +182,7 @@ class Device:
 
     name: what the maker calls it. id: what the runtime calls it (`CUDA0`, `Vulkan1`, `Metal`). memory_mib: a CUDA
     device's own, or what Metal recommends as the most to use. free_mib: when the model was loaded. unified: whether it
-    has the host's memory. Each is None where no line tells.
+    has the host's memory. Each is None if no line tells.
     """
 
     id: str
@@ -194,7 +194,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Perf:
-    """llama.cpp's own timings, milliseconds; None where the line is not there or is not a number.
+    """llama.cpp's own timings, milliseconds; None if the line is not there or is not a number.
 
     prompt_tokens: those decoded in batches of several. decode_runs: decodes of one token.
     """
@@ -225,7 +225,7 @@ class Profile:
     """The table of `--perf`. Its token is the routed calls over the routed layers: prompt and output alike.
 
     gib_a_token: rounded to 0.01 GiB. hit_percent: of the requests. replay_hit_percent: of Metal's own cache of
-    commands, not of experts. Each is None where the line is not there.
+    commands, not of experts. Each is None if the line is not there.
     """
 
     rows: tuple[ProfileRow, ...] = ()
@@ -264,7 +264,7 @@ class Placement:
     """What the log says of it; the runtime says most of it only with `-lv 3`.
 
     follows_layers: whether the build puts the bank where the layers are (else the host); None if no line says.
-    mapped: the buffer types that memory was reserved for. They are what was asked for, not what was got.
+    mapped: the buffer types that memory was reserved for. They are what was requested, not what was got.
     bank_contexts: buffers of slots. They are allocated after all others and are the last of the kind `model`.
     async_uploads: devices with asynchronous uploads. memory: at the end of the run. routed_on: by backend, the matrix
     products of routed experts that it computed; only with LLAMA_FLASH_MOE_BACKEND_TRACE.
@@ -288,7 +288,7 @@ class Placement:
 
     @property
     def bank_in_host(self) -> bool | None:
-        """Whether all slots are in the memory of the host, where the CPU computes them; None if no line says."""
+        """Whether all slots are in the memory of the host, if the CPU computes them; None if no line says."""
         if self.bank:
             return all(place.startswith("CPU") or place.endswith("_Host") for place in self.bank)
         return True if self.follows_layers is False else None
@@ -310,14 +310,14 @@ class RunLog:
 
     routed: None in the modes that route nothing through slots.
 
-    prompt_tok_s, decode_tok_s: 0 where a run failed. settings: as printed, empty in the mode `stock`. backend: a GPU's,
-    in lower case; empty where no line names one. families: by name (`gate_up`, `gate`, `up`, `down`), empty where
+    prompt_tok_s, decode_tok_s: 0 if a run failed. settings: as printed, empty in the mode `stock`. backend: a GPU's,
+    in lower case; empty if no line names one. families: by name (`gate_up`, `gate`, `up`, `down`), empty if
     nothing was installed. prefetch: of `--moe-prefetch-temporal`, and the reads of `oracle-prefetch`; predict: of
     `--moe-predict-…`, which overlap judges. prime: of `oracle-all-hit`; resident_prime: of a bank from packed RAM that
     holds the layer. repairs: records that `oracle-prefetch` had to make resident again. perf and profile: of `--perf`.
     build, system_info: as printed. gpu_layers: on the GPU, of how many. placement: where its memory is. metal_kernels:
     how often Metal took each path of a routed matrix product. unread: lines about Flash-MoE that were not
-    understood. failure: what went wrong, in the runtime's words where it has any; None for a run that ended well.
+    understood. failure: what went wrong, in the runtime's words if it has any; None for a run that ended well.
     overflow: where it was a bank too small. exhausted: where it was a trace that ended before its replay did.
     reads_ahead: its prefetch mode, by the engine's name, or empty. bypass: the flag that left its routed experts out,
     or empty. lanes: of an engine that counts the uses of each expert, by layer.

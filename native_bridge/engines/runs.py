@@ -55,7 +55,7 @@ class Run:
     def install_error(self) -> float | None:
         """Standard error of the time an install took, from its spread over the layers of the log; relative.
 
-        None where fewer than two layers installed anything.
+        None if fewer than two layers installed anything.
         """
         each = [line.install_ms / line.misses for line in self.log.layers if line.misses]
         if len(each) < 2:
@@ -65,7 +65,7 @@ class Run:
 
     @property
     def install_bytes(self) -> tuple[float, float] | None:
-        """Least and most bytes of an install that the rounded numbers of the log allow; None where it installed none.
+        """Least and most bytes of an install that the rounded numbers of the log allow; None if it installed none.
 
         By the lines of its layers, else by what it installed before the run.
         """

@@ -118,7 +118,7 @@ def interval(estimate: Estimate) -> str:
 
 
 def _memory(found: Probed, source: str) -> Memory | None:
-    """None where there was no time to measure it."""
+    """None if there was no time to measure it."""
     memory, facts = found.memory, found.facts
     if memory.together is None or memory.from_cache is None:
         return None
@@ -148,7 +148,7 @@ def _memory(found: Probed, source: str) -> Memory | None:
 
 
 def _first_touch(found: Probed, source: str) -> Quantity | None:
-    """None where there was no time to measure it, and where the bank is not in RAM."""
+    """None if there was no time to measure it, and if the bank is not in RAM."""
     if found.memory.first_touch is None or (found.gpu is not None and not _is_unified(found)):
         return None
     return found.memory.first_touch.quantity(

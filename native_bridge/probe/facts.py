@@ -18,7 +18,7 @@ CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/
 class Facts:
     """cores: those that this process may use. ram_bytes: what it may use, of which available_bytes are free now.
 
-    ram_limited: a control group holds it to less than the machine has. device: with the model where the system tells.
+    ram_limited: a control group holds it to less than the machine has. device: with the model if the system tells.
     """
 
     processor: str
@@ -76,7 +76,7 @@ def _mounted(folder: Path) -> tuple[str, str]:
 
 
 def _model(device: str) -> str:
-    """The model of a block device of Linux, in brackets; nothing where the system does not tell."""
+    """The model of a block device of Linux, in brackets; nothing if the system does not tell."""
     name = Path(device).resolve().name
     for folder in (Path("/sys/class/block") / name, (Path("/sys/class/block") / name).resolve().parent):
         with suppress(OSError):

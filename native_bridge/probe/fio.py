@@ -16,9 +16,9 @@ PATIENCE_S = 5.0
 
 
 def fio_version() -> str | None:
-    """The version of the fio on PATH; None where there is none.
+    """The version of the fio on PATH; None if there is none.
 
-    Raises SimError where there is one that does not say its version.
+    Raises SimError if there is one that does not say its version.
     """
     if shutil.which("fio") is None:
         return None
@@ -34,7 +34,7 @@ def fio_version() -> str | None:
 def fio_reads(path: Path, *, size_bytes: int, depth: int, seconds: float) -> FioReads:
     """Random direct reads of a file for some seconds, with `depth` threads that read one after another.
 
-    As the runtime's reading pool does it, on every system. Raises SimError where fio fails.
+    As the runtime's reading pool does it, on every system. Raises SimError if fio fails.
     """
     arguments = [
         "fio",

@@ -123,7 +123,7 @@ def open_gpu() -> Gpu:
 
 
 def measure_link(gpu: Gpu, *, until: float, tell: Callable[[str], None]) -> LinkFound | None:
-    """Copies of 4 and 64 MiB, pinned and pageable, in five interleaved rounds; None where there was no time for one.
+    """Copies of 4 and 64 MiB, pinned and pageable, in five interleaved rounds; None if there was no time for one.
 
     The rate is that of the bytes by which the larger copy is larger, and what a copy takes beside its bytes is the rest
     of the smaller one. until: the end, of time.monotonic.

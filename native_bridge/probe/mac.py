@@ -20,7 +20,7 @@ PROFILER = ("system_profiler", "-json", "SPHardwareDataType", "SPDisplaysDataTyp
 
 @dataclass(frozen=True)
 class MacFacts:
-    """What is known; None where the system does not tell.
+    """What is known; None if the system does not tell.
 
     chip: such as `Apple M5 Pro`. model: such as `Mac17,6`. wired_limit_mib: of memory that the GPU may take, where one
     was set.
@@ -57,7 +57,7 @@ def parse_mac(sysctl: str, profiler: str) -> MacFacts:
 
 
 def _first(profiler: str, kind: str) -> dict[str, Any]:
-    """The first entry of a kind; empty where there is none, or what was printed is no JSON."""
+    """The first entry of a kind; empty if there is none, or what was printed is no JSON."""
     with suppress(ValueError, LookupError, TypeError):
         entry = json.loads(profiler)[kind][0]
         return entry if isinstance(entry, dict) else {}
@@ -69,7 +69,7 @@ def _integer(text: object) -> int | None:
 
 
 def known_bandwidth(facts: MacFacts) -> tuple[str, Quantity] | None:
-    """The preset of the same chip with as many GPU cores, and its memory's bandwidth; None where there is none."""
+    """The preset of the same chip with as many GPU cores, and its memory's bandwidth; None if there is none."""
     if facts.gpu_cores is None:
         return None
     for name in PRESETS:

@@ -85,7 +85,7 @@ def measure_memory(
 
 
 def _pairs(most_bytes: int, threads: int, *, until: float) -> list[Pair]:
-    """Buffers to copy from and to, in memory, at least one pair for each thread; none where there is no time."""
+    """Buffers to copy from and to, in memory, at least one pair for each thread; none if there is no time."""
     step_bytes = max(min(STEP_BYTES, most_bytes // threads), 1)
     pairs: list[Pair] = []
     while time.monotonic() < until and len(pairs) * step_bytes < most_bytes:

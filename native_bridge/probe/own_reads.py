@@ -82,7 +82,7 @@ def keep_out_of_cache(descriptor: int) -> None:
 
 
 def drop_pages(descriptor: int) -> None:
-    """Ask the system to forget what it holds of a file; Linux does so where nothing is unwritten."""
+    """Ask the system to forget what it holds of a file; Linux does so if nothing is unwritten."""
     if sys.platform == "linux":
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -94,8 +94,8 @@ def read_for(
 
     Each read starts at a multiple of its size; no place twice before all were read. Where reads go through the page
     cache and `dropped`, the file's pages are dropped first, and it ends where every place was read.
-    Returns the bytes read and the seconds it took, of at least one read of each thread where there are places enough.
-    Raises BadInput where the file cannot be read.
+    Returns the bytes read and the seconds it took, of at least one read of each thread if there are places enough.
+    Raises BadInput if the file cannot be read.
     """
     places = np.random.default_rng(seed).permutation(reading.size_bytes // size_bytes) * size_bytes
     once = reading.access == "buffered" and dropped
@@ -118,7 +118,7 @@ def cached_share(past: Reading, cached: Reading, *, until: float) -> float | Non
     """Share of small reads past the page cache that are as quick as from it, and so came from it or from memory.
 
     Of 4 KiB each, one in flight: a device takes many times as long for one as memory does. As quick is within twice the
-    median time of the same reads, repeated, through the cache. None where there was no time.
+    median time of the same reads, repeated, through the cache. None if there was no time.
     """
     pages = past.size_bytes // PAGE_BYTES
     places = np.random.default_rng(1).permutation(pages)[:CHECKED_READS] * PAGE_BYTES

@@ -52,8 +52,8 @@ def probe(
     sizes: bytes of the reads. seconds: after which it ends; a read or write that hangs is waited for. most_bytes: that
     are written to `folder`, where nothing is left. use_gpu: None for where there is one. tell: called with what is
     being done.
-    Raises BadInput where the folder or the bytes do not do, or `use_gpu` and there is no device that can be copied to;
-    SimError where fio fails.
+    Raises BadInput if the folder or the bytes do not do, or `use_gpu` and there is no device that can be copied to;
+    SimError if fio fails.
     """
     if sys.platform not in ("linux", "darwin"):
         raise BadInput(f"a probe reads past the page cache as Linux and macOS do; this is {sys.platform}")

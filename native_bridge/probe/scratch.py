@@ -26,7 +26,7 @@ PREFIX = ".flashmoe-probe-"
 def scratch(folder: Path) -> Iterator[Path]:
     """A hidden folder in `folder`, removed with all that is in it at the end, on any error, Ctrl-C or SIGTERM.
 
-    Raises BadInput where `folder` is missing, is no folder, or cannot be written in.
+    Raises BadInput if `folder` is missing, is no folder, or cannot be written in.
     """
     if not folder.exists():
         raise BadInput(f"{folder}: no such folder; give one on the disk that experts will be read from")
@@ -51,7 +51,7 @@ def leftovers(folder: Path) -> list[Path]:
 def file_bytes(folder: Path, *, least_bytes: int, most_bytes: int) -> int:
     """How large a file to write: what is allowed, but at most half of what is free.
 
-    Raises BadInput where that is less than `least_bytes`.
+    Raises BadInput if that is less than `least_bytes`.
     """
     if most_bytes < least_bytes:
         raise BadInput(f"--max-bytes {size(most_bytes)}: too few; these reads need a file of {size(least_bytes)}")
@@ -70,7 +70,7 @@ def write_file(
     """Write a file that no device can compress; returns its bytes and how many a second reached the device.
 
     It ends early at `until` (of time.monotonic) if it has `least_bytes` by then, and else when it has them. Every
-    32 MiB are forced out, so that no more than those are left to wait for. Raises BadInput where they do not fit, or
+    32 MiB are forced out, so that no more than those are left to wait for. Raises BadInput if they do not fit, or
     less than `least_bytes` were written at `latest`.
     """
     random = np.random.default_rng()

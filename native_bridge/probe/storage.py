@@ -47,7 +47,7 @@ class StorageFound:
     """What was measured of storage.
 
     how: by what. access: how the page cache was kept out. cached_share: of small reads, those as quick as from the page
-    cache; None where there was no time to see. request_us: what a read of the smallest size takes beyond its bytes.
+    cache; None if there was no time to see. request_us: what a read of the smallest size takes beyond its bytes.
     """
 
     points: tuple[Point, ...]
@@ -72,7 +72,7 @@ class StorageFound:
 def sizes_of(model: ModelGeometry) -> tuple[int, ...]:
     """The reads that an expert of a model takes: each tensor family whole, and in the chunks of io-split 4; and 4 MiB.
 
-    Rounded up to pages, as direct reads have to be; where there are many, those of the first layers.
+    Rounded up to pages, as direct reads have to be; if there are many, those of the first layers.
     """
     found: dict[int, None] = {}
     for layer in model.layers.values():
@@ -98,7 +98,7 @@ def measure_storage(path: Path, sizes: Sequence[int], *, fio: str | None, until:
     """Read a file at every size and depth in five rounds, each round over all of them in another order.
 
     fio: its version, to read with it; else this process reads. until: the end, of time.monotonic; what was not measured
-    by then is left out, and a note says so. Raises BadInput where nothing was, and SimError where fio fails.
+    by then is left out, and a note says so. Raises BadInput if nothing was, and SimError if fio fails.
     """
     grid = list(product(sizes, DEPTHS))
     found: dict[tuple[int, int], list[float]] = {point: [] for point in grid}

@@ -11,7 +11,7 @@ def bytes_in_threads(work: Callable[[int], Iterator[int]], threads: int, *, unti
     """Bytes done by all threads, and the seconds they took.
 
     work: of a thread's number; does a piece and yields its bytes, again and again. until: when it ends, of
-    time.monotonic, or where all work is done; the piece in hand is done first, so that each thread does one at least.
+    time.monotonic, or if all work is done; the piece in hand is done first, so that each thread does one at least.
     Raises what a thread raised, after all have ended.
     """
     done_bytes, stop = [0] * threads, threading.Event()

@@ -96,7 +96,7 @@ def fitted(machine: Machine, paths: tuple[str, ...], measured_tok_s: Mapping[Tab
     """The machine whose quantities at `paths` give as many runs the speeds that were measured.
 
     Newton's method; a token's time is nearly linear in times and in the reciprocals of rates. Raises ArithmeticError
-    where no quantities above zero do.
+    if no quantities above zero do.
     """
     quantities = dict(machine.quantities())
     runs, target = list(measured_tok_s), np.array([1 / tok_s for tok_s in measured_tok_s.values()])
@@ -216,7 +216,7 @@ def predicted(  # a row of the report
     note: str = "",
     quantity: str = "tok/s",
 ) -> Prediction:
-    """A prediction; without an interval where nothing was fitted."""
+    """A prediction; without an interval if nothing was fitted."""
     slow, fast = measured if isinstance(measured, tuple) else (None, None)
     middle = sum(measured) / 2 if isinstance(measured, tuple) else measured
     tok_s, lo, hi = value if isinstance(value, Speed) else (value, None, None)

@@ -45,7 +45,7 @@ def mean_expert_bytes() -> float:
 
 
 def first_uses() -> int:
-    """Installs of experts that no call had asked for before: all those of a bank from which nothing is evicted.
+    """Installs of experts that no call had requested before: all those of a bank from which nothing is evicted.
 
     The two largest banks install the same, so nothing was evicted from the smaller of them.
     """

@@ -43,7 +43,7 @@ TOP_K = 8  # of the runs without routes
 class Recorded:
     """One run's own clocks, f64 [tokens] each; those that a run does not have are zero.
 
-    wall_ms is the sum of compute_ms and io_ms where nothing overlaps, else of compute_ms, stall_ms and bookkeeping_ms.
+    wall_ms is the sum of compute_ms and io_ms if nothing overlaps, else of compute_ms, stall_ms and bookkeeping_ms.
     """
 
     wall_ms: NDArray[np.float64]

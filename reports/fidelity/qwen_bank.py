@@ -53,7 +53,7 @@ def layers() -> int:
 def misses_after_the_first_pass(row: dict[str, str], top_k: int) -> float:
     """Misses of a routed call but the first of each layer, which finds an empty bank and misses all it asks for.
 
-    What all calls ask for follows from the hit rate; what the first ones do is what the others, with one token each,
+    What all calls request follows from the hit rate; what the first ones do is what the others, with one token each,
     leave of it.
     """
     requests = installs(row) / (1 - float(row["hit_pct"]) / 100) / layers()

@@ -57,7 +57,7 @@ def speeds(row: dict[str, str]) -> tuple[float, float]:
 
 
 def miss_ms(row: dict[str, str], beside_ms: float) -> tuple[float, float]:
-    """The least and the most that a miss can take, where all else of a token takes `beside_ms`."""
+    """The least and the most that a miss can take, if all else of a token takes `beside_ms`."""
     slow, fast = speeds(row)
     return tuple((1e3 / tok_s - beside_ms) / misses_per_token(row) for tok_s in (fast, slow))  # type: ignore[return-value]
 

@@ -34,7 +34,7 @@ def said(found: Sequence[Choice]) -> str:
 
 
 def section(rows: Sequence[Judged]) -> str:
-    """How choosing does, why it fails where it does, and which series are left out."""
+    """How choosing does, why it fails if it does, and which series are left out."""
     found = sorted(choices(rows), key=lambda one: (-one.loss, one.series))
     mixed = choices(rows, mixed=True)
     worse = max(mixed, key=lambda one: one.loss - _loss(found, one.series))

@@ -183,7 +183,7 @@ def _memory_part(bandwidth: Quantity) -> Part:
 
 
 def _stand_in(row: FieldRow, gpu: Part | None, cpu: Part | None, notes: list[str], ram_gib: float) -> Part | None:
-    """The CPU; one like it where no GPU computes and the name is not known."""
+    """The CPU; one like it if no GPU computes and the name is not known."""
     if cpu is not None or gpu is not None:
         return cpu
     if not row.cpu or "silicon" in row.cpu.lower():

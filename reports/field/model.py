@@ -87,7 +87,7 @@ def told_expert_bytes(row: FieldRow) -> float | None:
 
 
 def _quantised(row: FieldRow, name: str, entry: NamedModel) -> ModelGeometry:
-    """The named model in the row's quantisation; in its default one where only sizes are told, or nothing at all."""
+    """The named model in the row's quantisation; in its default one if only sizes are told, or nothing at all."""
     known = tuple(entry.quants)
     if not row.quant:
         default = named_model(name)

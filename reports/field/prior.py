@@ -1,4 +1,4 @@
-"""How often a cache hits that holds a share of the experts, where no one says: one curve for each way to fill it.
+"""How often a cache hits that holds a share of the experts, if no one says: one curve for each way to fill it.
 
 The odds of a hit are the odds of being resident to a power, times a constant: logit(hit) = level + slope logit(share).
 The curve is fitted on bundled traces and published hit rates, each model as much as any other.

@@ -141,7 +141,7 @@ def _placed(told: Told) -> Way:
 
 
 def _layers_off(told: Told, case: Case) -> float:
-    """Layers on the CPU where the flags say how many are on the GPU, or that the engine fits them."""
+    """Layers on the CPU if the flags say how many are on the GPU, or that the engine fits them."""
     if (on := _NGL.search(told.row.flags)) and int(on[1]) < told.layers:
         return told.layers - int(on[1])
     machine = told.machine

@@ -230,7 +230,7 @@ def ahead_table(results: pl.DataFrame) -> str:
 
 
 def _ahead(results: pl.DataFrame) -> list[dict[str, Any]]:
-    """Of every predictor: means over the traces, and what is saved and read on those where it reads enough to tell."""
+    """Of every predictor: means over the traces, and what is saved and read on those if it reads enough to tell."""
     policies = _question(results, "policies")
     without = {row["trace"]: row["misses"] for row in policies if row["policy"] == "lru" and row["share"] == MIDDLE}
     found = []

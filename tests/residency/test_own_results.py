@@ -82,7 +82,7 @@ def test_what_can_be(workload: Workload) -> None:
         ([only(0)], "pinned returned a list of 1; expected a list of 2 masks"),
         ([only(0), only(0, n=3)], r"an array bool \[3\]; expected masks bool \[experts\], here bool \[4\]"),
         ([only(0), np.zeros(4)], r"an array float64 \[4\]; expected masks"),
-        ([only(0, 1), only(0)], "3 experts altogether; expected at most 2"),
+        ([only(0, 1), only(0)], "3 experts in total; expected at most 2"),
     ],
 )
 def test_pins_that_cannot_be(workload: Workload, given: Any, says: str) -> None:
@@ -101,7 +101,7 @@ def test_pins_that_cannot_be(workload: Workload, given: Any, says: str) -> None:
         ([(0, only(n=8)), (0, only(n=8))], "a stretch from call 0"),
         ([(None, only(n=8))], "a stretch from call None"),
         ([(0, only(n=4))], r"an array bool \[4\]; expected residents bool \[keys\], here bool \[8\]"),
-        ([(0, only(0, 1, 2, n=8))], "3 experts altogether; expected at most 2"),
+        ([(0, only(0, 1, 2, n=8))], "3 experts in total; expected at most 2"),
     ],
 )
 def test_residents_that_cannot_be(workload: Workload, given: Any, says: str) -> None:

@@ -1,6 +1,6 @@
-"""The figures of reports, notebooks and papers: Vega-Lite charts, as values that a notebook shows and `save` writes.
+"""The figures of reports, notebooks and papers: Vega-Lite charts that notebooks show and `save` writes.
 
-Needs the extra `report`. `style.styled` sets theme and width of any of them afterwards.
+Needs the extra `report`. `style.styled` can change the theme and width of any figure.
 """
 
 from flashmoe_sim.report.figures.compared import systems

@@ -23,10 +23,10 @@ TOP = 8  # pixels between the axis and the first row
 
 
 def systems(table: polars.DataFrame) -> Chart:
-    """Decode speed of each system with its 90 % interval, the fastest on top, coloured by what its misses wait for.
+    """Decode speed of each system with its 90 % interval, the fastest on top, coloured by what misses wait for.
 
-    table: schema.COMPARED, as `compare` returns it. Read are setting, why_not, tok_s, tok_s_lo, tok_s_hi, read_ms,
-        upload_ms, cpu_ms, gpu_bytes, ram_bytes and hit_rate. What cannot run is listed below with the reason.
+    table: schema.COMPARED, as returned by `compare`. It reads setting, why_not, tok_s, tok_s_lo, tok_s_hi, read_ms,
+        upload_ms, cpu_ms, gpu_bytes, ram_bytes and hit_rate. Systems that cannot run are listed below with the reason.
     Raises BadInput without rows.
     """
     altair = altair_module()

@@ -24,16 +24,16 @@ MOST_TRACES = 4
 HIT_RATE = "hit rate, %"
 TENS = 10
 ROOM = 5  # points of hit rate below the lowest line
-LEAST_START = 40  # an axis starts at 0 unless every line is above this
+LEAST_START = 40  # an axis starts at 0 unless all lines are above this
 
 
 def hit_curves(rows: polars.DataFrame) -> Chart:
-    """Hit rate against the bank, a line for each policy and predictor, under the best that any policy could do.
+    """Hit rate against the bank, with a line per policy and predictor, below the best possible.
 
-    rows: schema.RESULT_COLUMNS, as `sweep` and `curve` return them. Read are trace, trace_id, policy, contract,
-        prefetch, scope, bank, hit_rate, resident_bytes and best_hit_rate. Rows that differ in machine alone are drawn
-        once. Up to 4 traces have a panel each; the title says how many are left out.
-    Raises BadInput without rows, and for banks that are partly in slots and partly in bytes.
+    rows: schema.RESULT_COLUMNS, as returned by `sweep` and `curve`. It reads trace, trace_id, policy, contract,
+        prefetch, scope, bank, hit_rate, resident_bytes and best_hit_rate. Rows that differ only in the machine are
+        drawn once. Up to 4 traces get a panel each; the title says how many are left out.
+    Raises BadInput without rows, and if some banks are in slots and others in bytes.
     """
     altair = altair_module()
     alike = ("trace_id", "trace", "policy", "prefetch", "contract", "bank")
@@ -59,7 +59,7 @@ def hit_curves(rows: polars.DataFrame) -> Chart:
         subtitle += f" Grey: {names.others} others."
     description = f"Hit rate against the bank. {subtitle}"
     if toggled is not None:
-        panels[0] = panels[0].add_params(toggled)  # it holds for all panels; altair warns if each has it
+        panels[0] = panels[0].add_params(toggled)  # one for all panels; altair warns if each has it
     if len(panels) == 1:
         return titled(panels[0], f"Hit rate against the bank: {of[0]}", subtitle, description)
     title = "Hit rate against the bank"
@@ -90,13 +90,13 @@ def _panel(rows: list[Row], names: Named, toggled: Any, low: float) -> Any:
 
 
 def _ceiling(rows: list[Row]) -> dict[str, float]:
-    """The best hit rate of each bank, where it is known."""
+    """The best hit rate of each bank, if it is known."""
     best = {row["bank"]: row["best_hit_rate"] for row in rows if row["best_hit_rate"] is not None}
     return best or {row["bank"]: row["hit_rate"] for row in rows if line_of(row)[:2] == ("min", "none")}
 
 
 def _best_layers(rows: list[Row], axis: Axis, y: Any) -> list[Any]:
-    """The ceiling, and what lies above it shaded."""
+    """The ceiling, with the region above it shaded."""
     import altair
 
     best = [{"x": axis.of[bank], "y": 100 * rate, "top": 100} for bank, rate in _ceiling(rows).items()]

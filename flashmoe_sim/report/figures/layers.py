@@ -20,9 +20,9 @@ TITLE = "misses, % of a layer's requests"
 def misses_by_layer(rows: polars.DataFrame) -> Chart:
     """The share of each layer's requests that miss, by layer and bank: a heat map, or bars for one bank.
 
-    rows: schema.LAYER_COLUMNS of one trace and policy, as `replay(..., by="layer")` returns them, of one or several
-        banks. Read are trace, policy, bank, layer, requests, misses and misses_per_token; others may be missing. Of
-        more than 24 banks, 24 are shown.
+    rows: schema.LAYER_COLUMNS of one trace and policy, as returned by `replay(..., by="layer")`, for one or several
+        banks. It reads trace, policy, bank, layer, requests, misses and misses_per_token; others may be missing. If
+        there are more than 24 banks, 24 are shown.
     Raises BadInput without rows, and for several traces or policies.
     """
     altair_module()

@@ -1,4 +1,4 @@
-"""Lines against the bank, one for each policy and predictor: what hit rates and speeds share."""
+"""Lines against the bank, one per policy and predictor: shared by hit rates and speeds."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ MOST_COLOURED = 8
 BEST_COLOURED = 5
 MOST_MARKERS = 20  # of a line
 MOST_TICKS = 24
-LOGARITHMIC = 8  # if the largest bank is so many times the smallest
+LOGARITHMIC = 8  # if the largest bank is at least this many times the smallest
 LEAST_POWERS = 3
 LETTER_PIXELS = 16
 
 
 @dataclass(frozen=True)
 class Named:
-    """Lines with their names. coloured: the names with a colour of their own, in order; others: how many have none."""
+    """Lines with their names. coloured: the names with their own colour, in order; others: how many have none."""
 
     of: dict[tuple[str, ...], str]
     coloured: tuple[str, ...]
@@ -45,12 +45,12 @@ class Named:
 
 
 def line_of(row: Row) -> tuple[str, ...]:
-    """What makes a line: the policy, the predictor and the contract."""
+    """The key of a line: the policy, the predictor and the contract."""
     return row["policy"], row["prefetch"], row["contract"]
 
 
 def named(rows: Sequence[Row], worth: str) -> Named:
-    """Name every line; of more than 8, the 5 best by `worth` that do not know the future and lru have colours."""
+    """Name every line; if there are more than 8, lru and the 5 best by `worth` without hindsight have colours."""
     of_line: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         of_line.setdefault(line_of(row), []).append(row)
@@ -111,14 +111,14 @@ class Axis:
         )
 
     def ticks(self) -> dict[str, float]:
-        """The banks with a tick: all; of many the powers of two, or as many as fit, evenly apart on the axis."""
+        """The banks with a tick: all; if there are many, powers of two, or as many as fit, evenly spaced."""
         powers = {bank: place for bank, place in self.spaced(len(self.of)).items() if math.log2(place).is_integer()}
         if len(self.of) > MOST_TICKS and self.logarithmic and len(powers) >= LEAST_POWERS:
             return powers
         return self.spaced(MOST_TICKS)
 
     def spaced(self, most: int) -> dict[str, float]:
-        """The banks in ascending order; of more than `most` as many, evenly apart on the axis, both ends among them."""
+        """The banks in ascending order, at most `most` of them, evenly spaced on the axis and including both ends."""
         banks = sorted(self.of, key=self.of.__getitem__)
         if len(banks) > most:
             place = math.log if self.logarithmic else float
@@ -149,7 +149,7 @@ def bank_axis(rows: Sequence[Row]) -> Axis:
 
 
 def points(rows: Sequence[Row], names: Named, axis: Axis, value: str, scale: float, **more: str) -> list[Row]:
-    """A row for each point of a line: line, x, y, bank, memory, and the columns of `more` under its names, scaled."""
+    """One row per point of a line: line, x, y, bank, memory, and the columns of `more` under its names, scaled."""
     return [
         {
             "line": names.of[line_of(row)],
@@ -185,9 +185,9 @@ def line_layers(
 ) -> list[Any]:
     """The layers of lines: grey ones, coloured ones, their markers, and names at their ends if there are few.
 
-    said: what the values are called. toggled: the selection of lines in the legend; None if they are to be named at
-        their ends, where there is room for a few. low, top: the values at the ends of the y axis.
-    rules: texts and values of what else is named there.
+    said: the name of the values. toggled: the selection of lines in the legend; None to name lines at their ends, if
+        there is room for a few. low, top: the values at the ends of the y axis.
+    rules: texts and values of other names there.
     """
     import altair
 
@@ -240,7 +240,7 @@ def _last_points(data: list[Row]) -> list[tuple[str, float]]:
 def _end_labels(
     ends: list[tuple[str, float]], lines: int, axis: Axis, y: Any, colour: Any, shape: Any, *, low: float, top: float
 ) -> list[Any]:
-    """Names right of the figure, moved so that none covers another; the first `lines` of them with their markers."""
+    """Names right of the figure, moved so that none overlap; the first `lines` of them have markers."""
     import altair
 
     heights = spread([value for _, value in ends], LETTER_PIXELS * (top - low) / HEIGHT, low, top)

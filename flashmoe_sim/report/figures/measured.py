@@ -19,9 +19,9 @@ TICKS = [digit * 10.0**power for power in range(-4, 6) for digit in (1, 2, 5)]
 def predicted_measured(rows: polars.DataFrame) -> Chart:
     """Predicted against measured decode speed with 90 % intervals, the diagonal, and a band of a factor of 2.
 
-    rows: columns measured_tok_s and tok_s; if there, tok_s_lo and tok_s_hi (the interval), source (what a point is
-        called) and group (its colour), as schema.PREDICTED has them but for group. Rows without either speed, or with
-        one that is not positive, are left out.
+    rows: columns measured_tok_s and tok_s; optionally tok_s_lo and tok_s_hi (the interval), source (a point's name) and
+        group (its colour), all but group as in schema.PREDICTED. Rows without both speeds, or with one that is not
+        positive, are left out.
     Raises BadInput if no row has both speeds, or a column is missing.
     """
     altair = altair_module()

@@ -14,10 +14,10 @@ KINDS = COMPUTES, WAITS, HITS = "computing", "waiting", "all hits"
 
 
 def waterfall(found: Ceilings) -> Chart:
-    """The parts of a token's time, one after another up to the whole, and the time with all hits below.
+    """The parts of a token's time, adding up to the whole, and below the time with all hits.
 
-    found: of it, `part_ms_per_token` (those of timeline.names.PARTS that take any time, in ms) and the row all-hit.
-    Raises BadInput if no part takes any time.
+    found: reads `part_ms_per_token` (the timeline.names.PARTS that take time, in ms) and the row all-hit.
+    Raises BadInput if no part takes time.
     """
     altair = altair_module()
     total = sum(found.part_ms_per_token.values())

@@ -10,10 +10,10 @@ from flashmoe_sim.report.figures.style import INSTALL, PALETTES, Chart
 
 
 def save(chart: Chart, path: str | Path) -> Path:
-    """Write a figure as PNG, SVG or PDF, by the end of the path; no browser is needed.
+    """Write a figure as PNG, SVG or PDF, by the path's suffix; no browser is needed.
 
-    A PNG has twice the pixels and a ground in the theme's colour; the others are transparent.
-    Raises BadInput for another ending, and without the extra `report`.
+    A PNG has twice the pixels and a background in the theme's colour; the others are transparent.
+    Raises BadInput for any other suffix, and without the extra `report`.
     """
     try:
         import vl_convert

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 RULES = (ALL_HIT, ORACLE, "min", FLOOR)
 SPEED = "tokens a second"
 ROOM = 1.06
-BEYOND = 2.5  # ceilings at more times the fastest line than this are only named
+BEYOND = 2.5  # ceilings above this many times the fastest line are only named
 MOST_BANDS = 3
 
 
 def speeds(rows: polars.DataFrame, *, ceilings: Ceilings | None = None) -> Chart:
-    """Decode speed against the bank with its 90 % interval, a line for each policy and predictor.
+    """Decode speed against the bank with its 90 % interval, a line per policy and predictor.
 
-    rows: schema.RESULT_COLUMNS of one trace and one machine. Read are trace, machine, policy, contract, prefetch,
+    rows: schema.RESULT_COLUMNS of one trace and one machine. It reads trace, machine, policy, contract, prefetch,
         scope, bank, tok_s, tok_s_lo, tok_s_hi and resident_bytes; rows without a speed are left out.
     ceilings: all-hit, oracle-prefetch, min and the bandwidth floor of one bank, as rules.
     Raises BadInput if no row has a speed, and for several traces or machines.

@@ -1,4 +1,4 @@
-"""How every figure looks: colours, fonts, light and dark, and the text of others in it."""
+"""The style of all figures: colours, fonts, light and dark themes, and foreign texts."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ INSTALL = "pip install '.[report]'"
 FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
 HEIGHT = 300
 WIDTH = 640
-NARROW = 480  # panels and entries of legends stand below each other
-PHONE = 320  # what a title must fit whose width is not known
+NARROW = 480  # below this width, panels and legend entries are stacked
+PHONE = 320  # the width that a title must fit if the real one is unknown
 SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right", "triangle-left")
 DASHES: tuple[list[int], ...] = ([1, 0], [6, 2], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3], [10, 4], [6, 2, 2, 2, 2, 2])
 MOST_LETTERS = 28  # of a name in a figure
 
 
 class Palette(NamedTuple):
-    """lines: the colours of Okabe and Ito, in the dark some of them lighter. quiet: text beside the point.
+    """lines: the colours of Okabe and Ito, some of them lighter in the dark theme. quiet: for secondary text.
 
-    paper: behind a PNG, which vl-convert draws with wrong colours where it is translucent on a transparent ground.
+    paper: the background of a PNG; vl-convert draws translucent marks on a transparent one with wrong colours.
     """
 
     paper: str
@@ -71,9 +71,9 @@ def altair_module() -> Any:
 
 
 def styled(chart: Chart, *, theme: Theme = "light", width: int | Literal["container"] = WIDTH) -> Chart:
-    """The chart in a theme, as wide as asked: pixels of all panels together, or `container` as wide as its element.
+    """The chart in a theme, with a width: pixels of all panels together, or `container` for the width of its element.
 
-    A page that switches themes embeds `chart.to_dict()` without its `config`, and gives vega-embed `config(theme)`.
+    A page that switches themes embeds `chart.to_dict()` without its `config`, and passes `config(theme)` to vega-embed.
     Raises BadInput for panels of several traces in a container: give pixels, or make a chart for each trace.
     """
     import altair
@@ -106,7 +106,7 @@ def _wrapped(text: str | list[str], letters: float) -> list[str]:
 
 
 def config(theme: Theme) -> dict[str, Any]:
-    """The Vega-Lite configuration of a theme: all colours but those of heat maps, on a transparent background."""
+    """The Vega-Lite configuration of a theme: all colours except heat maps, on a transparent background."""
     _, text, quiet, grid, other, lines = PALETTES[theme]
     ruled = {"color": text, "strokeWidth": 1.2, "strokeDash": [5, 3]}
     return {
@@ -169,7 +169,7 @@ def config(theme: Theme) -> dict[str, Any]:
 
 
 def titled(chart: Chart, title: str, subtitle: str, description: str) -> Chart:
-    """The chart with its texts, in the light theme; description: what a screen reader says, with the main number."""
+    """The chart with its texts, in the light theme; description: for screen readers, with the main number."""
     import altair
 
     named = altair.TitleParams(text=cleaned(title), subtitle=cleaned(subtitle))
@@ -184,17 +184,17 @@ def values(rows: Iterable[Row]) -> Any:
 
 
 def cleaned(text: str) -> str:
-    """The text in one line, without characters that are not to be seen."""
+    """The text in one line, without invisible characters."""
     return " ".join(UNPRINTABLE.sub("", text.replace("\n", " ").replace("\t", " ")).split())
 
 
 def label(text: str, letters: int = MOST_LETTERS) -> str:
-    """A name of somebody else's as a figure shows it."""
+    """A foreign name in the form a figure shows it."""
     return shortened(cleaned(text), letters) or "-"
 
 
 def labels(texts: Sequence[str], letters: int = MOST_LETTERS) -> dict[str, str]:
-    """The label of each text; texts that look alike when shortened get numbers."""
+    """The label of each text; texts that become equal when shortened get numbers."""
     found: dict[str, str] = {}
     for text in dict.fromkeys(texts):
         name, number = label(text, letters), 1
@@ -206,9 +206,9 @@ def labels(texts: Sequence[str], letters: int = MOST_LETTERS) -> dict[str, str]:
 
 
 def spread(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """The places moved as little as it takes to be `gap` apart and from `low` to `high`, in the same order.
+    """The places, moved as little as possible to be `gap` apart and within `low` to `high`, in the same order.
 
-    If there is no room for so many, they are as far apart as there is.
+    If there is too little room, they are as far apart as possible.
     """
     order = sorted(range(len(places)), key=lambda one: places[one])
     gap = min(gap, (high - low) / max(len(places) - 1, 1))

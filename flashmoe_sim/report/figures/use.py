@@ -1,4 +1,4 @@
-"""Which experts are used: by rank, over time, and how soon again."""
+"""The use of experts: by rank, over time, and how soon they recur."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ HOT = "share of the hot set, %"
 
 
 def popularity(trace: RoutingTrace | Workload) -> Chart:
-    """Share of the requests that go to the most requested experts, by how many: a faint line a layer, and their mean.
+    """Share of the requests that go to the most requested experts, by their number: a faint line per layer, and the
+    mean.
 
-    The mean counts each layer by its requests. Up to 32 ranks of each layer are drawn, the tenth part among them.
+    The mean weights each layer by its requests. Up to 32 ranks per layer are drawn, including the top tenth.
     Raises BadInput for a trace without calls.
     """
     altair = altair_module()
@@ -65,7 +66,8 @@ def popularity(trace: RoutingTrace | Workload) -> Chart:
 def drift(trace: RoutingTrace | Workload, *, windows: int = 20) -> Chart:
     """How much of each part's hot set was hot in the first part, and in the part before.
 
-    The hot set is the tenth of each layer's experts that the part requests most. windows: parts of equally many steps.
+    The hot set is the tenth of each layer's experts that the part requests most. windows: number of parts, with equal
+    numbers of steps.
     Raises BadInput for fewer than 2 windows, and for a trace of fewer than 2 steps.
     """
     altair = altair_module()
@@ -109,10 +111,10 @@ def drift(trace: RoutingTrace | Workload, *, windows: int = 20) -> Chart:
 
 
 def reuse_distances(trace: RoutingTrace | Workload) -> Chart:
-    """How many slots each request would need to hit under LRU, and the hit rate that as many slots have.
+    """How many slots each request needs to hit under LRU, and the hit rate with that many slots.
 
-    A request needs one slot more than its LRU stack distance: the bars are shares of all requests by octaves of it, the
-    line is their sum, which is the hit rate under `atomic` in a bank of so many slots for each layer.
+    A request needs one slot more than its LRU stack distance: the bars are shares of all requests by octaves of it; the
+    line is their sum, the hit rate under `atomic` in a bank of that many slots per layer.
     Raises BadInput for a trace without calls.
     """
     altair = altair_module()

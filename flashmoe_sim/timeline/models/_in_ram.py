@@ -1,4 +1,4 @@
-"""What the two models share in which the CPU computes misses in RAM, beside a GPU."""
+"""What is common to the models in which the CPU computes misses in RAM, beside a GPU."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from flashmoe_sim.timeline.work import Work
 
 @inlined
 def wait_for_items(sim: Any, call: Call, parts: Any, late: int, arrived: float, uploaded: float) -> float:
-    """Wait for the first `late` items, then for the misses behind them: read by `arrived`, there from `uploaded` on."""
+    """Wait for the first `late` items, then for the misses after them, read by `arrived` and usable from `uploaded`."""
     late_end = call.ready
     for item in range(late):
         late_end = max(late_end, sim.items[item].uploaded)
@@ -46,12 +46,12 @@ def wait_for_items(sim: Any, call: Call, parts: Any, late: int, arrived: float, 
 
 @inlined
 def two_lanes(sim: Any, call: Call, parts: Any, begin: float, late: int, side_by_side_from: int, hot: int) -> float:
-    """Hits on the GPU and misses on the CPU: side by side if both have work and the call is large enough.
+    """Compute hits on the GPU and misses on the CPU: in parallel if both have work and the call is large enough.
 
-    What the CPU computes and RAM does not hold is read first, as one batch of items from `late` on, and the cold lane
-    begins when all of it is there. Misses that the call installs are uploaded from then on, beside the two lanes, and
-    the call waits for them.
-    side_by_side_from: requests of a call from which its lanes run side by side. hot: experts that the GPU computes.
+    Experts for the CPU that are not in RAM are read first, as one batch of items from `late` on, and the cold lane
+    begins when all have arrived. Misses that the call installs are uploaded from then on, during the two lanes, and the
+    call waits for them.
+    side_by_side_from: requests of a call from which its lanes run in parallel. hot: experts that the GPU computes.
     """
     hot_end: float = compute(sim, call, parts, begin, hot)
     if call.misses == 0:
@@ -86,7 +86,7 @@ def two_lanes(sim: Any, call: Call, parts: Any, begin: float, late: int, side_by
 
 @dataclass(frozen=True)
 class InRam(ExecutionModel):
-    """Misses lie in RAM, and what is read ahead is only uploaded."""
+    """Misses are in RAM, and experts read ahead are only uploaded."""
 
     in_place: ClassVar[bool] = True
     in_background: ClassVar[bool] = True
@@ -105,6 +105,6 @@ class InRam(ExecutionModel):
             )
 
     def brought_in(self, work: Work) -> NDArray[np.int32]:
-        """Those that are read into RAM, uploaded into a slot, or both."""
+        """The misses that are read into RAM, uploaded into a slot, or both."""
         brought: NDArray[np.int32] = np.maximum(work.misses - work.warm, work.installs)
         return brought

@@ -1,4 +1,4 @@
-"""What an execution model says of itself: in which order a system reads, uploads and computes the experts of a call."""
+"""What an execution model declares: in which order a system reads, uploads and computes the experts of a call."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from flashmoe_sim.timeline.work import Work
 
 
 class Call(NamedTuple):
-    """One routed call, as the kernels of a model see it.
+    """One routed call, as a model's kernels see it.
 
-    number, row, n_tokens, requests, misses, warm, fills, installs: as in `Work`, whose `cold` are the first fills.
-    ready: when its slots are known. expert_s, cold_expert_s: one of its experts, for its tokens, on the unit that
-    computes and on the CPU beside a GPU. threshold: of the model.
+    number, row, n_tokens, requests, misses, warm, fills, installs: as in `Work`; `fills` is its `cold`.
+    ready: when its slots are known. expert_s, cold_expert_s: seconds of one expert for its tokens, on the computing
+    unit and on the CPU beside a GPU. threshold: of the model.
     """
 
     number: int
@@ -41,20 +41,20 @@ class ExecutionModel:
     """One order of events. The first paragraph of a model's docstring is its entry in docs/background/seconds.md.
 
     describes: the system that works this way.
-    reads: whether a miss may be read; with every expert resident there is none.
-    has_bank: whether what is read goes on into a slot; otherwise it is computed where it was read to.
-    in_place: whether misses that RAM holds are used where they lie, so that only the others are read, from storage.
+    reads: whether a miss may be read; False if every expert is resident.
+    has_bank: whether a read expert goes into a slot; otherwise it is computed where it was read to.
+    in_place: whether misses in RAM are used in place, so that only the others are read, from storage.
     from_ram: whether every expert was read into RAM before the run, and a miss is copied from there.
-    experts_on_cpu: whether the bank is in RAM and the CPU computes its experts, beside a GPU that computes the rest.
+    experts_on_cpu: whether the bank is in RAM and the CPU computes its experts, while a GPU computes the rest.
     by_family: whether an expert is read one tensor family after another.
-    beside_compute: whether experts are computed while others are read, which slows both where they share a memory.
-    host_calls: the routed calls that the GPU stops for, until the host has done its part: `all`, those that are
+    beside_compute: whether experts are computed while others are read, which slows both if they share a memory.
+    host_calls: the routed calls at which the GPU stops until the host has done its part: `all`, those that are
         `missing` an expert, or `none`.
-    reads_ahead: whether experts are read ahead at all. in_background: whether the calls that follow go on meanwhile.
-    serve: serve(sim, call, parts) serves one `Call`: returns when its experts have been computed, and adds the time
-        that passed to `parts`, f64 [N_PARTS].
-    after: after(sim, number, time) reads the experts ahead that were issued after a call; returns when the next call
-        may begin.
+    reads_ahead: whether experts are read ahead at all. in_background: whether following calls go on meanwhile.
+    serve: serve(sim, call, parts) serves one `Call`: it returns the time when its experts are computed, and adds the
+        time that passed to `parts`, f64 [N_PARTS].
+    after: after(sim, number, time) reads ahead the experts that were issued after a call; it returns the time when the
+        next call may begin.
     Both are kernels, inlined into the loop of kernel.py.
     """
 
@@ -75,7 +75,7 @@ class ExecutionModel:
 
     @property
     def meaning(self) -> str:
-        """One sentence."""
+        """The model in one sentence."""
         return " ".join((getdoc(type(self)) or "").partition("\n\n")[0].split())
 
     @property
@@ -84,16 +84,16 @@ class ExecutionModel:
         return 0
 
     def check(self, machine: Machine, *, direct_io: bool) -> None:
-        """Raise BadInput if the machine lacks what the model needs, or reads go past a page cache that it uses."""
+        """Raise BadInput if the machine lacks what the model needs, or if reads bypass a page cache that it uses."""
 
     def link_rate(self, link: Link) -> Quantity:
-        """How fast experts are uploaded over a link: from pinned buffers."""
+        """The rate of uploads over a link: from pinned buffers."""
         return link.pinned_gb_s
 
     def copies(self, machine: Machine) -> bool:
-        """Whether an expert is copied within the memory before it is computed, where there is no link.
+        """Whether an expert is copied within the memory before it is computed, on a machine without a link.
 
-        A GPU that shares the memory has it copied into its bank. A CPU computes where the expert was read to.
+        For a GPU that shares the memory, it is copied into the bank. A CPU computes it where it was read to.
         """
         return self.has_bank and machine.gpu is not None
 

@@ -47,7 +47,7 @@ def serve(sim: Any, call: Call, parts: Any) -> float:
 def compute_beside_reads(
     sim: Any, call: Call, parts: Any, begin: float, seconds: float, first: float, last: float, share: float
 ) -> float:
-    """Computing that loses a share of its speed to the reads of the call, which go from `first` to `last`."""
+    """Compute for `seconds`, slowed by a share while the call's reads go on, from `first` to `last`."""
     end: float = begin + seconds
     if share > 0.0 and begin < last and end > first:
         beside = max(begin, first)
@@ -64,12 +64,11 @@ def compute_beside_reads(
 def compute_as_usable(
     sim: Any, call: Call, parts: Any, items: int, hits_end: float, first: float, last: float, share: float
 ) -> float:
-    """The first `items` items: each is computed once it is usable, after the hits; see `compute_beside_reads`.
+    """Compute the first `items` items, each once it is usable, after the hits; see `compute_beside_reads`.
 
-    The host installs one miss at a time, in the order in which their uploads ended; a late expert needs no install. Of
-    the time that the unit waits for a miss, what passes until it has arrived is `read`, then until it is uploaded
-    `upload`, and the rest `host`; all that it waits for a late expert is `late`. Where both are usable at the same time
-    the late one goes first.
+    The host installs one miss at a time, in the order in which uploads ended; a late expert needs no install. While the
+    unit waits for a miss, the time until it has arrived is `read`, then until it is uploaded `upload`, and the rest
+    `host`; all waiting for a late expert is `late`. If both are usable at the same time, the late one goes first.
     """
     memory_s = sim.rows[call.row].memory_s
     sort_items(sim, items)
@@ -102,9 +101,9 @@ def compute_as_usable(
 class OverlapPrefetch(ExecutionModel):
     """Hits are computed while misses are read, and misses as they arrive. Prefetches run behind demand reads.
 
-    If reads run beside computing in one memory, an expert's bytes slow it by `memory_s`: the call's own misses while
-    they are read, in proportion to the time; an expert read ahead in the call that uses it, whenever it was read. One
-    that is never used has only what computing leaves of the memory.
+    If reads and computing share one memory, an expert's bytes slow computing by `memory_s`: the call's own misses while
+    they are read, in proportion to the time; an expert read ahead slows the call that uses it, whenever it was read. An
+    expert that is never used gets only the bandwidth that computing leaves.
     """
 
     name: ClassVar[str] = "overlap-prefetch"

@@ -46,9 +46,9 @@ def serve(sim: Any, call: Call, parts: Any) -> float:
 class PrefillCopy(InRam):
     """Calls of many tokens copy missing experts to the GPU. Smaller calls compute them in RAM after the hits.
 
-    Copies are from mapped files, not from pinned buffers. A call that misses nothing does not stop for the host, as in
-    a layer whose experts are all on the GPU.
-    copy_from_tokens: tokens of a call from which the experts that it misses are copied to the GPU.
+    Copies are from mapped files, not from pinned buffers. A call without misses does not stop for the host, for example
+    in a layer whose experts are all on the GPU.
+    copy_from_tokens: tokens of a call from which its misses are copied to the GPU.
     """
 
     name: ClassVar[str] = "prefill-copy"

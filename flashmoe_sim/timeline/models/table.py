@@ -30,7 +30,7 @@ EXECUTION_MODELS: LazyTable[type[ExecutionModel]] = LazyTable(
 
 
 def parse_execution(name: str) -> ExecutionModel:
-    """The execution model of this name; raises BadInput for one that there is not."""
+    """The execution model of this name; raises BadInput if there is none."""
     if name not in EXECUTION_MODELS:
         raise unknown_name("execution model", name, EXECUTION_MODELS)
     return EXECUTION_MODELS[name]()

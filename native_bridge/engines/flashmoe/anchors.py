@@ -32,7 +32,7 @@ def anchors_of(runs: Sequence[Run], model: ModelGeometry | None) -> list[Anchor]
     """The runs as anchors.
 
     model: that all of them ran; without it, bytes and reads of an install are what the log tells.
-    Raises BadInput for a run of another model, one that does not tell its misses, and where nothing tells how many
+    Raises BadInput for a run of another model, one that does not tell its misses, and if nothing tells how many
     layers or experts of a token there are.
     """
     names = [run.folder.name for run in runs]
@@ -87,7 +87,7 @@ def _anchor(run: Run, model: ModelGeometry | None, *, name: str) -> Anchor:
 
 
 def _primed(run: Run, model: ModelGeometry | None) -> Installs | None:
-    """What filled the bank of an all-hit run; None where nothing did, or it went on into the memory of a GPU."""
+    """What filled the bank of an all-hit run; None if nothing did, or it went on into the memory of a GPU."""
     prime, routed = run.log.prime, run.log.routed
     if prime is None or routed is None or not prime.installs or prime.upload_ms or not prime.install_ms:
         return None

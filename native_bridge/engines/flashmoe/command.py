@@ -45,7 +45,7 @@ def check_request(
     replay: Path | None,
     sidecar_follows: bool = False,
 ) -> None:
-    """Raise BadInput where the request is not one that the runtime can do with this model.
+    """Raise BadInput if the request is not one that the runtime can do with this model.
 
     sidecar_follows: the sidecar is written only when all requests are known to be good.
     """

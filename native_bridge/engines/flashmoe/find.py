@@ -16,7 +16,7 @@ PROGRAM = Program("llama-cli", VARIABLE, GET_ONE)
 def find_program(given: str | None) -> Path:
     """The runtime given, else the one FLASHMOE_RUNTIME names, else llama-cli on the PATH, as an absolute path.
 
-    Raises BadInput where there is none, or it is not a program.
+    Raises BadInput if there is none, or it is not a program.
     """
     return PROGRAM.find(given)
 
@@ -24,7 +24,7 @@ def find_program(given: str | None) -> Path:
 def describe(path: Path) -> Runtime:
     """What the program tells of itself with --version, --list-devices and --help.
 
-    Raises BadInput where it hangs, crashes, or answers unlike llama-cli. One that is not patched has no `modes`.
+    Raises BadInput if it hangs, crashes, or answers unlike llama-cli. One that is not patched has no `modes`.
     """
     said = PROGRAM.describe(path)
     choices = said.flags.get("--moe-mode")

@@ -29,7 +29,7 @@ class OraclePrefetch:
     """A replay that makes each routed call resident while the one before it runs.
 
     slot: i32 [references of the calls replayed]. primes, requests: how often a call was made resident, repairs
-    included, and how many distinct experts that asked for. repairs: calls that had to be made resident again.
+    included, and how many distinct experts that requested. repairs: calls that had to be made resident again.
     misses, filled: by layer number, experts installed and slots that hold one at the end.
     """
 
@@ -44,7 +44,7 @@ class OraclePrefetch:
 def oracle_all_hit(trace: RoutingTrace, *, slots: int) -> AllHit:
     """Assign the slots of every layer in the order of first use.
 
-    slots: of a layer. Raises BadInput where a layer uses more experts than that, naming the one that needs most.
+    slots: of a layer. Raises BadInput if a layer uses more experts than that, naming the one that needs most.
     """
     slot = np.empty(trace.refs, np.int32)
     installs = {}
@@ -74,7 +74,7 @@ def oracle_prefetch(
     slots: of a layer. protect: reserve the residents of a call before any victim is chosen, as the contract `protected`
     does; else the rule of `runtime`, under which a call throws out experts of its own, which a repair brings back.
     calls: stop after as many, as a run that generated less than the trace has.
-    Raises BadInput where a call finds no slot: the runtime then stops.
+    Raises BadInput if a call finds no slot: the runtime then stops.
 
     Source: the mode of the patched llama.cpp (Flash-MoE fork).
     """

@@ -71,7 +71,7 @@ def predict_slot_bank(
     """The modes `slot-bank` and, from_ram, `resident-slot-bank`.
 
     reads_ahead: a setting in PREFETCH, or empty. failing: layer and references of a call after those of the trace
-    that finds no slot: the runtime counts it before it fails. Raises BadInput where the bank cannot hold a call, as
+    that finds no slot: the runtime counts it before it fails. Raises BadInput if the bank cannot hold a call, as
     `replay` does.
     """
     workload = prepare(trace, model)

@@ -103,7 +103,7 @@ def _overlap(one: Overlap) -> dict[str, str]:
 class Counted:
     """What one layer did: the routed calls, or what was made resident ahead of them.
 
-    filled: slots that hold an expert at the end. geometry: None where no model is known.
+    filled: slots that hold an expert at the end. geometry: None if no model is known.
     """
 
     layer: int

@@ -31,7 +31,7 @@ _PROFILE = "log_perf_profile_table: "
 _LAYER = re.compile(r"(?:layer-residency )?layer(?:=| (?=\d))")  # with a space in the lines of debugging
 _KIND = re.compile(r"([\w -]+?)(?: summary| breakdown)? [\w/-]+=")
 
-# The settings it prints, which are known again where a line of its output came between them.
+# The settings it prints, which are known again if a line of its output came between them.
 _SETTINGS = {
     "mode",
     "sidecar",
@@ -100,7 +100,7 @@ _NEEDED = ("routed", "residency", "oracle-all-hit prime")
 
 @dataclass
 class Lines:
-    """What was found so far; where a line is there twice, the last one holds.
+    """What was found so far; if a line is there twice, the last one holds.
 
     found: place and line, by kind. values: what was read of lines that a fit can do without, by RunLog's names. faults:
     messages of damaged lines that it cannot. failure: the first certain one; complaint: one that may be the model's.

@@ -36,7 +36,7 @@ _METAL_KERNELS = re.compile(r"ggml_metal_op_mul_mat_id_log_stats: mul_mat_id ((?
 
 @dataclass(frozen=True)
 class LlamaCpp:
-    """All of it. gpu_layers: layers on the GPU, of how many; None where no line tells.
+    """All of it. gpu_layers: layers on the GPU, of how many; None if no line tells.
 
     metal_kernels: how often Metal took each path of a routed matrix product, by the runtime's names.
     """

@@ -41,7 +41,7 @@ def bare(line: str) -> str:
 
 
 class Fields:
-    """The `key=value` of one line. Where a key is there twice, the last one holds.
+    """The `key=value` of one line. If a key is there twice, the last one holds.
 
     Each raises BadInput, naming the line, for a value that is not what it asks for; unknown keys do not matter.
     """
@@ -66,5 +66,5 @@ class Fields:
         return int(value)
 
     def switch(self, key: str) -> bool | None:
-        """None where the log does not tell."""
+        """None if the log does not tell."""
         return {"on": True, "off": False}.get(self.values.get(key, ""))
