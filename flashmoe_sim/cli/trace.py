@@ -78,8 +78,8 @@ def inspect(trace: str, banks: str, all_layers: bool, in_chunks: bool, lenient: 
         identity = {"trace": loaded.name, "format": loaded.format, "content_id": content.content_id}
     else:
         loaded, left_out = read_trace(trace, lenient=lenient), []
-        with working("counting"):
-            statistics, identity = describe(loaded, banks=sizes), _identity(loaded)
+        with working("counting") as progress:
+            statistics, identity = describe(loaded, banks=sizes, progress=progress), _identity(loaded)
     for line in left_out:
         message(line)
     if as_json:
@@ -109,8 +109,8 @@ def lint(trace: str, model: str | None, lenient: bool, as_json: bool) -> None:
 
         n_experts = {number: layer.n_experts for number, layer in load_model(model).layers.items()}
     loaded = read_trace(trace, lenient=lenient, notes=False)
-    with working("checking"):
-        findings = check(loaded, n_experts=n_experts)
+    with working("checking") as progress:
+        findings = check(loaded, n_experts=n_experts, progress=progress)
     if as_json:
         print_json({**_identity(loaded), "findings": [asdict(finding) for finding in findings]})
     else:

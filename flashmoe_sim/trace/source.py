@@ -33,11 +33,28 @@ STDIN = Path("/dev/stdin")
 
 @dataclass
 class Reading:
-    """How one file is being read. cut_off: whether a lenient reading found its compressed data cut off."""
+    """How one file is being read.
+
+    cut_off: whether a lenient reading found its compressed data cut off.
+    packed_bytes: how much of a compressed file was read, over all readings.
+    """
 
     lenient: bool
     pipe: IO[bytes] | None = None
     cut_off: bool = False
+    packed_bytes: int = 0
+
+    def in_file(self, progress: Callable[[int], None]) -> Callable[[int], None]:
+        """The progress for a reader, which counts decompressed bytes, of one that counts the bytes of the file."""
+        told = self.packed_bytes
+
+        def advance(count_bytes: int) -> None:
+            nonlocal told
+            if self.packed_bytes:
+                count_bytes, told = self.packed_bytes - told, self.packed_bytes
+            progress(count_bytes)
+
+        return advance
 
 
 _readings: dict[Path, Reading] = {}
@@ -79,15 +96,15 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
             raw.seek(0)
             if magic[:2] == GZIP_MAGIC:
                 if how.lenient:
-                    yield _limited(_UpToCut(raw, lambda: zlib.decompressobj(wbits=31), how), raw, path)
+                    yield _limited(_UpToCut(raw, lambda: zlib.decompressobj(wbits=31), how), raw, path, how)
                     return
                 with gzip.open(raw) as stream:
-                    yield _limited(stream, raw, path)
+                    yield _limited(stream, raw, path, how)
             elif magic == ZSTD_MAGIC and how.lenient:
                 import zstandard
 
                 try:
-                    yield _limited(_UpToCut(raw, zstandard.ZstdDecompressor().decompressobj, how), raw, path)
+                    yield _limited(_UpToCut(raw, zstandard.ZstdDecompressor().decompressobj, how), raw, path, how)
                 except zstandard.ZstdError as error:
                     raise BadInput(f"{path}: broken zstd data ({error}); copy or record the file again") from None
             elif magic == ZSTD_MAGIC:
@@ -95,7 +112,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
                 # not zstandard's own reader, which takes a frame that is cut short for the end
                 with pyarrow.CompressedInputStream(raw, "zstd") as stream:
-                    yield _limited(stream, raw, path)
+                    yield _limited(stream, raw, path, how)
             else:
                 yield raw
     except FileNotFoundError:
@@ -116,15 +133,15 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         raise BadInput(f"{path}: {error.strerror or error}; the file cannot be read") from None
 
 
-def _limited(stream: Any, raw: IO[bytes], path: Path) -> IO[bytes]:
+def _limited(stream: Any, raw: IO[bytes], path: Path, how: Reading) -> IO[bytes]:
     """A decompressed stream that ends in BadInput if it has more bytes than a trace of its compressed size."""
-    return io.BufferedReader(_Limited(stream, most_bytes(os.fstat(raw.fileno()).st_size), path))
+    return io.BufferedReader(_Limited(stream, raw, path, how))
 
 
 class _Limited(io.RawIOBase):
-    def __init__(self, stream: Any, most: int, path: Path) -> None:
-        self._stream, self._most, self._path = stream, most, path
-        self._read = 0
+    def __init__(self, stream: Any, raw: IO[bytes], path: Path, how: Reading) -> None:
+        self._stream, self._raw, self._path, self._how = stream, raw, path, how
+        self._most, self._read, self._at = most_bytes(os.fstat(raw.fileno()).st_size), 0, 0
 
     def readable(self) -> bool:
         return True
@@ -132,6 +149,8 @@ class _Limited(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         count: int = self._stream.readinto(buffer)
         self._read += count
+        before, self._at = self._at, self._raw.tell()
+        self._how.packed_bytes += self._at - before
         if self._read > self._most:
             raise BadInput(
                 f"{self._path}: decompresses to more than {self._most >> 20:,} MiB, over {MOST_RATIO} times its size: "
