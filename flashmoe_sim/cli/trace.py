@@ -45,7 +45,8 @@ def catalog(as_json: bool) -> None:
 
     shapes = {name: _shape(read_trace(name, notes=False)) for name in bundled()}
     if as_json:
-        print_json([{**asdict(entry), "path": str(entry.path), **shapes[name]} for name, entry in bundled().items()])
+        entries = [{**asdict(entry), "path": str(entry.path), **shapes[name]} for name, entry in bundled().items()]
+        print_json({"traces": entries})
         return
     rows = [
         (name, *(_number(size) for size in shapes[name].values()), f"{entry.what} ({entry.licence}; {entry.origin})")

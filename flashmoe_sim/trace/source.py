@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.trace.lines import BOM
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -131,6 +133,24 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
                 raise _cut_off(path, "zstd") from None
             raise BadInput(f"{path}: broken zstd data ({error}); copy or record the file again") from None
         raise BadInput(f"{path}: {error.strerror or error}; the file cannot be read") from None
+
+
+def read_json(path: Path, *, progress: Callable[[int], None] | None = None, most_bytes: int = -1) -> Any:
+    """What a file with one JSON document holds.
+
+    most_bytes: of the decompressed document; -1: no limit.
+    Raises BadInput as `open_bytes`, for a document that is larger, and for one that is cut short or not JSON.
+    """
+    with open_bytes(path) as stream:
+        text = stream.read(most_bytes if most_bytes < 0 else most_bytes + 1).removeprefix(BOM)
+    if 0 <= most_bytes < len(text):
+        raise BadInput(f"{path}: a JSON document of more than {most_bytes >> 20} MiB is not read; cut it")
+    if progress:
+        progress(len(text))
+    try:
+        return strict_json.loads(text)
+    except ValueError as error:
+        raise BadInput(f"{path}: not a complete JSON document ({error}); record or copy it again") from None
 
 
 def _limited(stream: Any, raw: IO[bytes], path: Path, how: Reading) -> IO[bytes]:
