@@ -15,6 +15,7 @@ and `figures` draws them: `figures.hit_curves(table)`.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -51,16 +52,19 @@ from flashmoe_sim.schema import COMPARED, LAYER_COLUMNS, PREDICTED, SAMPLED, fra
 from flashmoe_sim.sweep.collect import sweep as run_sweep
 from flashmoe_sim.sweep.ledger import Ledger
 from flashmoe_sim.sweep.left_out import LeftOut, reasons
+from flashmoe_sim.sweep.long import check_in_chunks, read_head, sweep_in_chunks
 from flashmoe_sim.sweep.plan import plan, plan_setup, plan_sweep, plan_workloads
 from flashmoe_sim.sweep.predictions import HitRates, predict_as_told
 from flashmoe_sim.sweep.row import result_row, seconds
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.sweep.workers import run_on
-from flashmoe_sim.systems.told import OneSystem, compare_as_told
+from flashmoe_sim.systems.told import AskedMemory, OneSystem, compare_as_told
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.bundled import bundled_folder, catalog
+from flashmoe_sim.trace.chunk import LongTrace
 from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
 from flashmoe_sim.trace.load import load_trace as read_trace
+from flashmoe_sim.trace.load import open_long
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.statistics import TraceStatistics
 from flashmoe_sim.trace.statistics import inspect as run_inspect
@@ -111,11 +115,13 @@ def _asking(asked: Any = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
     def spelled_out(function: Callable[P, T]) -> Callable[P, T]:
         written = signature(function)
+        shared = {} if asked is AskedMemory else OPTIONS  # what memory means there is in the docstring of `compare`
         found = {name: one for name, one in written.parameters.items() if one.kind is not one.VAR_KEYWORD}
         for name, annotation in get_type_hints(asked, localns=NAMED).items() if asked else ():
-            default = Parameter.empty if OPTIONS[name].default is MISSING else OPTIONS[name].default
+            default = shared[name].default if name in shared else None
+            default = Parameter.empty if default is MISSING else default
             found[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        options = [found.pop(name) for name in OPTIONS if name in found]
+        options = [found.pop(name) for name in shared if name in found]
         spelled = written.replace(parameters=sorted([*options, *found.values()], key=lambda one: one.kind))
 
         @wraps(function)
@@ -268,6 +274,7 @@ def sweep(
     out: str | Path | None = None,
     threads: int | None = None,
     cluster: str | None = None,
+    in_chunks: bool = False,
     **asked: Unpack[AskedSeveral],
 ) -> polars.DataFrame:
     """Replay traces against banks of many sizes under many policies, on all cores: a row for each, with the optimum.
@@ -284,27 +291,39 @@ def sweep(
     bank_step: of a range: auto, 16, x2. top_k: cut every trace to this many experts per token, or to each of several.
     out: a folder whose ledger stores each row as soon as it is known; known rows are not computed again; `sim sweep
         --out` writes its tables. threads: default: the number of cores. cluster: `tcp://HOST:PORT` of a
-    dask scheduler, or `local:N` for N processes; docs/guides/sweeps.md explains.
+    dask scheduler, or `local:N` for N processes; docs/guides/sweeps.md explains. in_chunks: read each trace, a file, in
+        chunks, for traces larger than memory; without `top_k`, `machine` and `cluster`.
     Warns about banks that do not fit a trace, and returns the rows of the others.
     Raises BadInput, before anything runs, for unreadable files or impossible combinations, and if no bank fits any
     trace.
     """
+    if in_chunks:
+        check_in_chunks(machine=machine, cluster=cluster, top_k=top_k)
     workers = run_on(threads=threads, cluster=cluster)
-    setups, conditions = plan_sweep(Question(machine=machine, **asked), bank_step=bank_step)
-    several = [traces] if isinstance(traces, Trace) else list(traces)
-    workloads = plan_workloads([load_trace(trace, model=model) for trace in several], several, top_ks=top_k)
     left_out: list[LeftOut] = []
+    question = Question(machine=machine, **asked)
+    setups, conditions = plan_sweep(question, bank_step=bank_step, in_chunks=in_chunks, left_out=left_out)
+    several = [traces] if isinstance(traces, Trace) else list(traces)
     with ExitStack() as stack:
+        longs, workloads = {}, []
+        if in_chunks:
+            longs = _read_heads(several, model, stack)
+        else:
+            workloads = plan_workloads([load_trace(trace, model=model) for trace in several], several, top_ks=top_k)
         ledger = None if out is None else stack.enter_context(Ledger(Path(out)))
-        rows = run_sweep(
-            workloads,
-            setups,
-            machines=_machines(machine),
-            conditions=conditions,
-            workers=workers,
-            ledger=ledger,
-            left_out=left_out,
-        )
+        if in_chunks:
+            cores = threads or os.cpu_count() or 1
+            rows = sweep_in_chunks(longs, setups, threads=cores, left_out=left_out, ledger=ledger)
+        else:
+            rows = run_sweep(
+                workloads,
+                setups,
+                machines=_machines(machine),
+                conditions=conditions,
+                workers=workers,
+                ledger=ledger,
+                left_out=left_out,
+            )
     for note in () if ledger is None else ledger.notes:
         warnings.warn(note, stacklevel=3)
     for reason in reasons(left_out):
@@ -349,6 +368,7 @@ def curve(
     )
 
 
+@_asking(AskedMemory)
 def recommend(
     trace: Trace | None = None,
     *,
@@ -359,12 +379,7 @@ def recommend(
     also: Iterable[Trace] = (),
     buy: bool = False,
     target: float | None = None,
-    dense: str | int | None = None,
-    context: int | None = None,
-    kv: str | int | None = None,
-    kv_type: str | None = None,
-    reserve: str | int | None = None,
-    buffers: str | int | None = None,
+    **memory: Unpack[AskedMemory],
 ) -> Recommendation:
     """Recommend an engine and its settings for a model on a machine, like `sim recommend`.
 
@@ -389,15 +404,10 @@ def recommend(
         objective=objective,
         others=[load_trace(other, model=model) for other in also],
         purchase=Purchase(parts_of(runs_on.name), target) if buy else None,
-        dense=dense,
-        context=context,
-        kv=kv,
-        kv_type=kv_type,
-        reserve=reserve,
-        buffers=buffers,
+        **memory,
     )
     if found.borrowed:
-        warnings.warn(found.notes[0], stacklevel=2)
+        warnings.warn(found.notes[0], stacklevel=3)
     return found
 
 
@@ -429,6 +439,7 @@ def allocate(
     return run_allocate(workload, setup, least=least, machine=runs_on, conditions=conditions)
 
 
+@_asking(AskedMemory)
 def compare(
     trace: Trace | None = None,
     *,
@@ -437,12 +448,7 @@ def compare(
     systems: OneSystem | Iterable[OneSystem] = "all",
     best: bool = False,
     hit_rate: float | None = None,
-    dense: str | int | None = None,
-    context: int | None = None,
-    kv: str | int | None = None,
-    kv_type: str | None = None,
-    reserve: str | int | None = None,
-    buffers: str | int | None = None,
+    **memory: Unpack[AskedMemory],
 ) -> polars.DataFrame:
     """Compare real systems on a machine, like `sim compare`: a row of docs/reference/columns.md for each.
 
@@ -468,15 +474,10 @@ def compare(
         systems=systems,
         best=best,
         hit_rate=hit_rate,
-        dense=dense,
-        context=context,
-        kv=kv,
-        kv_type=kv_type,
-        reserve=reserve,
-        buffers=buffers,
+        **memory,
     )
     if told.borrowed:
-        warnings.warn(told.borrowed, stacklevel=2)
+        warnings.warn(told.borrowed, stacklevel=3)
     return frame([row.as_row() for row in told.rows], COMPARED)
 
 
@@ -561,6 +562,19 @@ def predict(
     for note in told.notes:
         warnings.warn(note, stacklevel=3)
     return frame([row.as_row() for row in told.rows], PREDICTED)
+
+
+def _read_heads(traces: Sequence[Trace], model: Model | None, stack: ExitStack) -> dict[Workload, LongTrace]:
+    """Each trace read once in chunks, to be read again while the stack is open."""
+    read = []
+    for trace in traces:
+        if not isinstance(trace, str | Path):
+            raise BadInput("in_chunks reads files; give the path of a trace or the name of a bundled one")
+        geometry = model if isinstance(model, ModelGeometry) else find_geometry(trace, model)
+        long = stack.enter_context(open_long(trace, hints=hints_of(geometry)))
+        read.append((read_head(long, geometry), long))
+    workloads = plan_workloads([workload for workload, _ in read], traces)
+    return dict(zip(workloads, (long for _, long in read), strict=True))
 
 
 def _machine(given: OneMachine) -> Machine:

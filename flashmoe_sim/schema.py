@@ -275,7 +275,8 @@ HEAD = """\
 `results.parquet`, `results.csv`, the rows of `sim sweep --json` and the tables of `flashmoe_sim.api` have the first
 three groups, in this order. `sim replay --json` has *Counts* in `counts`, and in `layers` for each `layer`. An unknown
 value is null: bytes without a model, timing without a machine. `sim sweep --json` also has `identity` (what names a
-row), `warnings`, and `left_out`: setups without a row, with the reason.
+row), `warnings`, and `left_out`: setups without a row, with the reason. All `--json` prints an object with `version`; a
+list is under its name, such as `policies`.
 """
 
 

@@ -119,7 +119,9 @@ def test_what_functions_take_beside_a_question_is_that_of_the_command_line(verb:
         assert parameter.kind is parameter.KEYWORD_ONLY
         assert parameter.default == (parameter.empty if option.required else said[option.name]), name
     assert list(known) in (
-        ["traces", "out", "asked"],
+        ["traces", "out", "in_chunks", "asked"],
+        ["trace", "memory"],
+        ["trace", "objective", "memory"],
         ["trace"],
         ["trace", "asked"],
         ["trace", "objective"],

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from flashmoe_sim.ceilings.gap import Gap, gap_to_min
 from flashmoe_sim.ceilings.larger import LargerBank, larger_bank
 from flashmoe_sim.ceilings.lookahead import Lookahead, half_gap
 from flashmoe_sim.ceilings.nulls import Nulls, nulls_of
 from flashmoe_sim.ceilings.regime import Cliff, Regime, cliff_of, regime_of
+from flashmoe_sim.ceilings.search import most_tries
 from flashmoe_sim.ceilings.split import MissSplit, split_misses
 from flashmoe_sim.ceilings.stationarity import Stationarity, stationarity_of
 from flashmoe_sim.ceilings.verdict import Verdict, verdict_of
@@ -77,24 +82,54 @@ class Diagnosis(InNotebook):
         return asdict(self)
 
 
-def diagnose(workload: Workload, setup: Setup, *, seed: int = 1) -> Diagnosis:
+class _Replays:
+    """Counts the replays of a diagnosis part by part, of at most so many in each."""
+
+    def __init__(self, parts: Sequence[int], progress: Callable[[int, int], None] | None) -> None:
+        self._done, self._total, self._ends = 0, sum(parts), accumulate(parts)
+        self._progress = progress
+
+    def one(self) -> None:
+        self._tell(self._done + 1)
+
+    def part(self) -> None:
+        """A part is over, however many it took."""
+        self._tell(next(self._ends))
+
+    def _tell(self, done: int) -> None:
+        self._done = done
+        if self._progress:
+            self._progress(done, self._total)
+
+
+def diagnose(
+    workload: Workload, setup: Setup, *, seed: int = 1, progress: Callable[[int, int], None] | None = None
+) -> Diagnosis:
     """Explain what `setup` misses on the workload, and what would help.
 
     A pooled policy has one bank for all layers, whatever the scope.
-    seed: of the null traces.
+    seed: of the null traces. progress: called with the replays done and the most there can be.
     Raises BadInput for a setup with a predictor, or with a bank that does not fit the model or hold the largest call.
     """
     if not isinstance(setup.prefetch, NoPrefetch):
         raise BadInput(f"predictor {setup.prefetch.name}: a diagnosis is of a policy alone; leave the predictor out")
     if setup.policy.pooled:
         setup = replace(setup, scope="global")
+    searches = (most_tries(max(workload.n_experts)), most_tries(len(np.unique(workload.trace.steps))))
+    replays = _Replays((1, 2, *searches, 2, 4), progress)
     own = replay(workload, setup, record=not isinstance(setup.policy, EvictingPolicy))
+    replays.part()
     total = own.counts.total()
     gap = gap_to_min(workload, own)
+    replays.part()
     split = split_misses(workload, own, gap)
     cliff = cliff_of(workload, setup)
-    larger = larger_bank(workload, own)
-    lookahead = half_gap(workload, setup, gap)
+    larger = larger_bank(workload, own, replayed=replays.one)
+    replays.part()
+    lookahead = half_gap(workload, setup, gap, replayed=replays.one)
+    replays.part()
+    nulls = nulls_of(workload, setup, hit_rate=total["hit_rate"], seed=seed)
+    replays.part()
     return Diagnosis(
         trace=workload.trace.name,
         policy=setup.policy.spec,
@@ -108,7 +143,7 @@ def diagnose(workload: Workload, setup: Setup, *, seed: int = 1) -> Diagnosis:
         verdict=verdict_of(setup, total, split, gap, cliff, larger, lookahead),
         regime=regime_of(workload, setup),
         cliff=cliff,
-        nulls=nulls_of(workload, setup, hit_rate=total["hit_rate"], seed=seed),
+        nulls=nulls,
         stationarity=stationarity_of(workload, setup),
         split=split,
         gap=gap,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -34,13 +35,18 @@ class LargerBank:
     unaliased: str | None
 
 
-def larger_bank(workload: Workload, own: Replay) -> LargerBank:
-    """Look for banks larger than `own`'s, up to one that holds every expert."""
+def larger_bank(workload: Workload, own: Replay, *, replayed: Callable[[], None] = lambda: None) -> LargerBank:
+    """Look for banks larger than `own`'s, up to one that holds every expert.
+
+    replayed: called after each replay.
+    """
     banks = _larger_banks(workload, own.setup)
 
     @cache
     def counted(place: int) -> dict[str, int]:
-        return replay(workload, replace(own.setup, bank=banks[place])).counts.total()
+        total = replay(workload, replace(own.setup, bank=banks[place])).counts.total()
+        replayed()
+        return total
 
     now = own.counts.total()
     most = len(banks) - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,8 +30,13 @@ class Lookahead:
     contract: str
 
 
-def half_gap(workload: Workload, setup: Setup, gap: Gap) -> Lookahead | None:
-    """The lookahead that closes half the gap; None if there is no gap, or it is unknown."""
+def half_gap(
+    workload: Workload, setup: Setup, gap: Gap, *, replayed: Callable[[], None] = lambda: None
+) -> Lookahead | None:
+    """The lookahead that closes half the gap; None if there is no gap, or it is unknown.
+
+    replayed: called after each replay.
+    """
     if gap.forced is None or gap.policy <= gap.forced:
         return None
     target = (gap.policy + gap.forced) / 2
@@ -38,6 +44,7 @@ def half_gap(workload: Workload, setup: Setup, gap: Gap) -> Lookahead | None:
 
     def enough(steps: int) -> bool:
         counted[steps] = misses(workload, comparable_setup(setup, parse_policy(f"lookahead:steps={steps}")))
+        replayed()
         return counted[steps] <= target
 
     steps = smallest(enough, len(np.unique(workload.trace.steps)))

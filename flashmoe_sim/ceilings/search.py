@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
+def most_tries(most: int) -> int:
+    """How often `smallest` asks, at most, up to about `most`."""
+    return 2 * most.bit_length() + 1
+
+
 def smallest(enough: Callable[[int], bool], most: int) -> int | None:
     """The smallest of 0..most that is enough, by doubling and then bisection; None if `most` is not.
 

@@ -51,8 +51,8 @@ def command(trace: str, least: int | None, model: str | None, lenient: bool, as_
     runs_on = None if asked["machine"] is None else load_machine(asked["machine"])
     workload = load_workload(trace, model, lenient=lenient)
     conditions = conditions_of(workload.geometry)
-    with working("allocating"):
-        found = allocate(workload, setup, least=least, machine=runs_on, conditions=conditions)
+    with working("allocating") as progress:
+        found = allocate(workload, setup, least=least, machine=runs_on, conditions=conditions, progress=progress)
     if as_json:
         who = Task(workload, setup) if runs_on is None else Task(workload, setup, runs_on, conditions)
         print_json({"identity": who.identity(), **found.to_dict()})

@@ -54,18 +54,17 @@ def stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def print_json(document: dict[str, Any] | list[Any], *, on_one_line: bool = False) -> None:
+def print_json(document: dict[str, Any], *, on_one_line: bool = False) -> None:
     """One JSON document on stdout, with keys in the given order; unprintable characters become JSON escapes.
 
-    An object ends with the program's version. A list has no place for it.
+    The program's version comes last.
     """
     import orjson
 
     from flashmoe_sim.io.version import version
 
-    if isinstance(document, dict):
-        assert "version" not in document
-        document = document | {"version": version()}
+    assert "version" not in document
+    document = document | {"version": version()}
     options = orjson.OPT_SERIALIZE_NUMPY | (0 if on_one_line else orjson.OPT_INDENT_2)
     try:
         text = orjson.dumps(document, option=options).decode()

@@ -126,8 +126,8 @@ def _sampled(workload: Workload, policy: Policy, contract: str, *, share: float,
     from flashmoe_sim.residency.sample import sampled_curve
     from flashmoe_sim.trace.cut import shown_layers
 
-    with replaying():
-        found = sampled_curve(workload, policy, contract=contract, share=share, seed=seed)
+    with replaying() as progress:
+        found = sampled_curve(workload, policy, contract=contract, share=share, seed=seed, progress=progress)
     name, of = workload.trace.name, len(workload.trace.layers)
     if as_json:
         sample = {"kind": "layers", "share": share, "layers": found.layers, "of": of, "seed": seed}

@@ -48,8 +48,8 @@ def command(
 
     setup, _ = plan(Question(**asked))
     workload = load_workload(trace or next(iter(catalog())), model, lenient=lenient)
-    with working("diagnosing"):
-        found = diagnose(workload, setup)
+    with working("diagnosing") as progress:
+        found = diagnose(workload, setup, progress=progress)
     if as_json:
         print_json({"identity": Task(workload, setup).identity(), "diagnosis": found.to_dict()})
         return

@@ -35,7 +35,7 @@ def list_(as_json: bool) -> None:
 
     machines = [load_machine(name) for name in PRESETS]
     if as_json:
-        print_json([asdict(machine) for machine in machines])
+        print_json({"machines": [asdict(machine) for machine in machines]})
         return
     rows = [
         (

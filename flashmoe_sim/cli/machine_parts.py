@@ -32,7 +32,7 @@ def parts(word: str | None, as_json: bool) -> None:
 
     found = matching(word) if word else list(catalogue().values())
     if as_json:
-        print_json([_document(part) for part in found])
+        print_json({"parts": [_document(part) for part in found]})
         return
     rows = [(part.name, part.kind, part.title, _number(part, "memory_gib"), _rate(part)) for part in found]
     columns = [("part", "left"), ("kind", "left"), ("what", "left"), ("GiB", "right"), ("GB/s", "right")]

@@ -61,23 +61,22 @@ def list_models(as_json: bool) -> None:
     """List the models known by name, each in its default quantization."""
     rows = [(name, entry, named_model(name)) for name, entry in named_models().items()]
     if as_json:
-        print_json(
-            [
-                {
-                    "name": name,
-                    "default_quant": entry.default,
-                    "quants": sorted(entry.quants),
-                    "moe_layers": len(model.layers),
-                    "n_experts": entry.experts,
-                    "top_k": model.top_k,
-                    "routed_bytes": model.routed_bytes,
-                    "estimated": _is_estimated(model),
-                    "source": model.source,
-                    "notes": model.notes,
-                }
-                for name, entry, model in rows
-            ]
-        )
+        listed = [
+            {
+                "name": name,
+                "default_quant": entry.default,
+                "quants": sorted(entry.quants),
+                "moe_layers": len(model.layers),
+                "n_experts": entry.experts,
+                "top_k": model.top_k,
+                "routed_bytes": model.routed_bytes,
+                "estimated": _is_estimated(model),
+                "source": model.source,
+                "notes": model.notes,
+            }
+            for name, entry, model in rows
+        ]
+        print_json({"models": listed})
         return
     columns = [
         ("model", "left"),

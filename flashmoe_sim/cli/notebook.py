@@ -50,7 +50,7 @@ def command(name: str | None, folder: Path, *, listed: bool, no_open: bool, forc
     known = notebooks(shipped)
     if listed:
         if as_json:
-            print_json([asdict(one) for one in known])
+            print_json({"notebooks": [asdict(one) for one in known]})
         else:
             print_table((("notebook", "left"), ("what it asks", "left")), [(one.name, one.question) for one in known])
         return

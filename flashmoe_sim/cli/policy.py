@@ -23,7 +23,7 @@ def list_(as_json: bool) -> None:
 
     described = [describe(policy) for policy in POLICIES.values()]
     if as_json:
-        print_json(described)
+        print_json({"policies": described})
         return
     rows = [(one["name"], shown_contracts(one["contracts"]), one["summary"]) for one in described]
     print_table((("policy", "left"), ("contracts", "left"), ("what it does", "left")), rows)

@@ -97,7 +97,7 @@ def list_(as_json: bool) -> None:
 
     described = [describe(predictor) for predictor in PREFETCHERS.values()]
     if as_json:
-        print_json(described)
+        print_json({"predictors": described})
         return
     rows = [(one["name"] + "*" * one["hindsight"], one["lead"] or "-", one["summary"]) for one in described]
     columns = (("predictor", "left"), ("lead", "left"), ("what it does", "left"))

@@ -6,8 +6,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from threading import Lock, Timer
+from time import monotonic
 from typing import Any
 
 from flashmoe_sim.io.printable import printable
@@ -88,7 +90,7 @@ class _Bar:
 
     def __init__(self, what: str) -> None:
         self._what, self._done, self._total = what, 0, 0
-        self._lock, self._ended = Lock(), False
+        self._lock, self._ended, self._begun = Lock(), False, monotonic()
         self._shown: Any = None
         self._timer = Timer(SHOWN_AFTER_S, self._show)
         self._timer.daemon = True
@@ -108,7 +110,19 @@ class _Bar:
 
     def _show(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.text import Text
+
+        begun = self._begun
+
+        class Left(TimeRemainingColumn):
+            """At the average speed until the bar has seen two parts done, from which rich takes the speed."""
+
+            def render(self, task: Task) -> Text:
+                if task.speed is not None or not task.completed or not task.total:
+                    return super().render(task)
+                left_s = (monotonic() - begun) * (task.total - task.completed) / task.completed
+                return Text(str(timedelta(seconds=int(left_s))), style="progress.remaining")
 
         with self._lock:
             if self._ended:
@@ -118,7 +132,7 @@ class _Bar:
                 BarColumn(),
                 TimeElapsedColumn(),
                 TextColumn("left:"),
-                TimeRemainingColumn(),
+                Left(),
                 console=Console(stderr=True),
                 transient=True,
                 refresh_per_second=5,

@@ -87,13 +87,13 @@ def command(
     from flashmoe_sim.sweep.collect import Plan, plan_tasks, sweep
     from flashmoe_sim.sweep.ledger import Ledger
     from flashmoe_sim.sweep.left_out import reasons
-    from flashmoe_sim.sweep.long import LongPlan, sweep_in_chunks
+    from flashmoe_sim.sweep.long import LongPlan, check_in_chunks, sweep_in_chunks
     from flashmoe_sim.sweep.plan import plan_sweep, plan_workloads
     from flashmoe_sim.sweep.workers import Lost, run_on
     from flashmoe_sim.trace.bundled import catalog
 
     if in_chunks:
-        _refuse_in_chunks(asked["machine"], address, top_ks)
+        check_in_chunks(machine=asked["machine"], cluster=address, top_k=top_ks)
     if dry_run and address is not None:
         raise BadInput("--dry-run estimates for threads of this machine; give --threads N in place of --cluster")
     workers, cores = run_on(threads=threads, cluster=address), threads or os.cpu_count() or 1
@@ -178,15 +178,6 @@ def command(
         finally:  # even if the reader of the table stops, results are written
             if out is not None and ledger is not None:
                 _export(ledger, rows, out)
-
-
-def _refuse_in_chunks(machine: str | None, address: str | None, top_ks: str | None) -> None:
-    if machine:
-        raise BadInput("--in-chunks only counts; leave out --machine, or sweep the whole trace")
-    if address is not None:
-        raise BadInput("--in-chunks reads a trace in one process; leave out --cluster, or sweep the whole trace")
-    if top_ks is not None:
-        raise BadInput("--in-chunks with --topk: a trace is cut to fewer experts in memory; leave one of them out")
 
 
 def _export(ledger: Ledger, rows: list[dict[str, Any]], out: Path) -> None:

@@ -21,7 +21,7 @@ def list_(as_json: bool) -> None:
 
     described = [describe_system(kind) for kind in SYSTEMS.values()]
     if as_json:
-        print_json(described)
+        print_json({"systems": described})
         return
     rows = [(one["name"], one["keeps"], one["misses"]) for one in described]
     print_table((("system", "left"), ("keeps", "left"), ("misses", "left")), rows)

@@ -45,7 +45,8 @@ def catalog(as_json: bool) -> None:
 
     shapes = {name: _shape(read_trace(name, notes=False)) for name in bundled()}
     if as_json:
-        print_json([{**asdict(entry), "path": str(entry.path), **shapes[name]} for name, entry in bundled().items()])
+        entries = [{**asdict(entry), "path": str(entry.path), **shapes[name]} for name, entry in bundled().items()]
+        print_json({"traces": entries})
         return
     rows = [
         (name, *(_number(size) for size in shapes[name].values()), f"{entry.what} ({entry.licence}; {entry.origin})")
@@ -78,8 +79,8 @@ def inspect(trace: str, banks: str, all_layers: bool, in_chunks: bool, lenient: 
         identity = {"trace": loaded.name, "format": loaded.format, "content_id": content.content_id}
     else:
         loaded, left_out = read_trace(trace, lenient=lenient), []
-        with working("counting"):
-            statistics, identity = describe(loaded, banks=sizes), _identity(loaded)
+        with working("counting") as progress:
+            statistics, identity = describe(loaded, banks=sizes, progress=progress), _identity(loaded)
     for line in left_out:
         message(line)
     if as_json:
@@ -109,8 +110,8 @@ def lint(trace: str, model: str | None, lenient: bool, as_json: bool) -> None:
 
         n_experts = {number: layer.n_experts for number, layer in load_model(model).layers.items()}
     loaded = read_trace(trace, lenient=lenient, notes=False)
-    with working("checking"):
-        findings = check(loaded, n_experts=n_experts)
+    with working("checking") as progress:
+        findings = check(loaded, n_experts=n_experts, progress=progress)
     if as_json:
         print_json({**_identity(loaded), "findings": [asdict(finding) for finding in findings]})
     else:

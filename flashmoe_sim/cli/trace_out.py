@@ -39,8 +39,8 @@ def trace_writer(out: Path, to: str | None, *, force: bool) -> Callable[[Routing
     refuse_existing(out, force=force)
 
     def write(trace: RoutingTrace) -> dict[str, Any]:
-        with working(f"writing {out.name}"):
-            (write_store if chosen == "parquet" else write_jsonl)(trace, out, force=force)
+        with working(f"writing {out.name}") as progress:
+            (write_store if chosen == "parquet" else write_jsonl)(trace, out, force=force, progress=progress)
         lost = lost_in_jsonl(trace) if chosen == "jsonl" else ()
         sizes = {"calls": trace.calls, "refs": trace.refs, "tokens": trace.tokens, "bytes": out.stat().st_size}
         return {"out": str(out), "format": chosen, **sizes, "not_kept": list(lost)}

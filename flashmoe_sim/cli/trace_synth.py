@@ -93,7 +93,7 @@ def synth(
         most = max(points.values())
         message(f"{curve}: hits {most:.2%} at most; a column hit_pct is in per cent, a column hit_rate is 0 to 1")
     source = None if like is None else read_trace(like, lenient=lenient)
-    with working("making a trace"):
+    with working("making a trace") as progress:
         made, fit = synthesize(
             curve=points,
             like=source,
@@ -103,6 +103,7 @@ def synth(
             prompt=prompt,
             curve_tokens=curve_tokens,
             seed=seed,
+            progress=progress,
         )
     written: dict[str, Any] = {**write(made), "notes": list(made.notes)}
     report_written(written if fit is None else {**written, "fit": asdict(fit)}, as_json=as_json)

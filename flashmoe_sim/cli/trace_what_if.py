@@ -117,7 +117,7 @@ def merge(
     if len({trace.name for trace in read.values()}) < len(read):
         read = {name: trace.with_(name=name) for name, trace in read.items()}
     parts = [read[name] for name in traces]
-    with working("merging"):
+    with working("merging") as progress:
         if concurrency is not None:
             if len(parts) == 1 and (parts[0].sequence is None or len(set(parts[0].sequence.tolist())) == 1):
                 raise BadInput(f"{traces[0]}: a single request; give a trace of several sequences, or more traces")
@@ -127,11 +127,14 @@ def merge(
                 prefill_chunk=prefill_chunk,
                 arrivals_s=arrivals_s,
                 step_s=(step_ms or 0) / 1000,
+                progress=progress,
             )
         elif how == "union":
-            merged = union(parts, stagger=stagger or 0)
+            merged = union(parts, stagger=stagger or 0, progress=progress)
         else:
-            merged = concat(parts) if every is None else interleave(parts, every=every)
+            merged = (
+                concat(parts, progress=progress) if every is None else interleave(parts, every=every, progress=progress)
+            )
     report_written(write(merged), as_json=as_json)
     _say_what_was_done(out, merged, notes_of(parts))
 

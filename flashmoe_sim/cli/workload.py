@@ -14,7 +14,7 @@ from flashmoe_sim.io.errors import BadInput
 if TYPE_CHECKING:
     from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.residency.workload import Workload
-    from flashmoe_sim.trace.chunk import LongTrace
+    from flashmoe_sim.trace.chunk import Chunk, LongTrace
     from flashmoe_sim.trace.requests import Hints
     from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -80,19 +80,32 @@ def read_trace(trace: str, *, lenient: bool = False, notes: bool = True, hints: 
 @contextmanager
 def read_long(trace: str, *, lenient: bool = False) -> Iterator[LongTrace]:
     """The trace named by TRACE, to be read in chunks in the block, with progress; the reader's notes go to stderr."""
-    from contextlib import ExitStack
-
-    from flashmoe_sim.cli.progress import reading, working
+    from flashmoe_sim.cli.progress import reading
     from flashmoe_sim.trace.bundled import find_trace
+    from flashmoe_sim.trace.chunk import LongTrace
     from flashmoe_sim.trace.load import open_long
 
+    path = find_trace(trace)[0]
+    bars: list[Callable[[int], None]] = []  # one, of the reading that goes on
+
+    def progress(count_bytes: int) -> None:
+        for bar in bars:
+            bar(count_bytes)
+
     with ExitStack() as stack:
-        with reading(find_trace(trace)[0]) as progress:
-            long = stack.enter_context(open_long(trace, lenient=lenient, progress=progress))
+        shown = stack.enter_context(ExitStack())
+
+        def read() -> Iterator[Chunk]:
+            shown.close()
+            bars[:] = [shown.enter_context(reading(path))]
+            yield from long.read()
+
+        bars.append(shown.enter_context(reading(path)))
+        long = stack.enter_context(open_long(trace, lenient=lenient, progress=progress))
+        shown.close()
         for note in long.head.notes:
             message(f"{trace}: {note}")
-        stack.enter_context(working(f"reading {long.head.name} in chunks"))
-        yield long
+        yield LongTrace(long.head, read)
 
 
 def load_workload(trace: str, model: str | None, *, lenient: bool = False) -> Workload:

@@ -11,6 +11,7 @@ Source: the difference estimator over strata of a finite population (Cochran, Sa
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -46,11 +47,18 @@ class SampledCurve:
 
 
 def sampled_curve(
-    workload: Workload, policy: Policy, *, contract: str = "atomic", share: float, seed: int = 1
+    workload: Workload,
+    policy: Policy,
+    *,
+    contract: str = "atomic",
+    share: float,
+    seed: int = 1,
+    progress: Callable[[int, int], None] | None = None,
 ) -> SampledCurve:
     """The hit rate of a policy in banks of round sizes, from the largest call up, from a sample of the layers.
 
     share: of the layers, above 0 and up to 1; at least two are replayed. With all of them the rates are exact.
+    progress: called with the passes done and all.
     Raises BadInput for any other share, a negative seed, a policy that does not evict, and a policy whose exact curve
         is faster.
     """
@@ -65,7 +73,7 @@ def sampled_curve(
     asking = np.flatnonzero(requests)
     places, weight = pick(len(asking), share, seed=seed)
     picked = asking[places]
-    hits = _hits(workload, policy, contract, sizes, picked)
+    hits = _hits(workload, policy, contract, sizes, picked, progress)
     more, half = estimate((hits - lru[picked]).T, requests[picked], weight)
     total, tokens = int(requests.sum()), workload.trace.tokens
     replayed = tuple(workload.trace.layers[row] for row in picked.tolist())
@@ -133,15 +141,23 @@ def estimate(
 
 
 def _hits(
-    workload: Workload, policy: Policy, contract: str, sizes: list[int], picked: NDArray[np.int64]
+    workload: Workload,
+    policy: Policy,
+    contract: str,
+    sizes: list[int],
+    picked: NDArray[np.int64],
+    progress: Callable[[int, int], None] | None,
 ) -> NDArray[np.int64]:
     """Exact hits in the picked layers, i64 [picked, sizes], counted on all cores."""
     layers = [workload.trace.layers[row] for row in picked.tolist()]
     part = prepare(cut(workload.trace, layers=layers), workload.geometry)
     setups = [Setup(Bank(slots=min(slots, max(part.n_experts))), policy, contract) for slots in sizes]
     counted: dict[Setup, Counts] = {}
+    jobs = plan_jobs(part, setups)
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        for found in threads.map(lambda job: job(), plan_jobs(part, setups)):
+        for number, found in enumerate(threads.map(lambda job: job(), jobs)):
+            if progress:
+                progress(number + 1, len(jobs))
             for setup, counts in found.items():
                 counted[setup] = counted[setup].joined(counts) if setup in counted else counts
     return np.array([counted[setup].table[:, tally.HITS] for setup in setups]).T

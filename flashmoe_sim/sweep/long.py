@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from flashmoe_sim.ceilings.optimum import ceiling_setup
 from flashmoe_sim.geometry.model import ModelGeometry
@@ -29,6 +30,16 @@ from flashmoe_sim.sweep.row import row_of
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.trace.chunk import Chunk, LongTrace
 from flashmoe_sim.trace.long_content import Content, ReadHead, unchanged
+
+
+def check_in_chunks(*, machine: Any, cluster: str | None, top_k: Any) -> None:
+    """Raise BadInput for what a sweep in chunks cannot do."""
+    if machine:
+        raise BadInput("--in-chunks only counts; leave out --machine, or sweep the whole trace")
+    if cluster is not None:
+        raise BadInput("--in-chunks reads a trace in one process; leave out --cluster, or sweep the whole trace")
+    if top_k is not None:
+        raise BadInput("--in-chunks with --topk: a trace is cut to fewer experts in memory; leave one of them out")
 
 
 def read_head(trace: LongTrace, geometry: ModelGeometry | None = None) -> Workload:

@@ -12,7 +12,7 @@ from flashmoe_sim._jit import jit
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import run_starts, with_end
 from flashmoe_sim.trace.join import LAST_STEP, join_calls, phases_of
-from flashmoe_sim.trace.merge import described, stacked
+from flashmoe_sim.trace.merge import Progress, described, stacked
 from flashmoe_sim.trace.microbatch import by_token
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 
@@ -24,6 +24,7 @@ def batched(
     prefill_chunk: int | None = None,
     arrivals_s: Sequence[float] | None = None,
     step_s: float = 0.0,
+    progress: Progress | None = None,
 ) -> RoutingTrace:
     """The requests of all parts under continuous batching: at most `concurrency` run at once.
 
@@ -44,6 +45,8 @@ def batched(
     if prefill_chunk is not None and prefill_chunk < 1:
         raise BadInput(f"prefill chunks of {prefill_chunk} tokens; expected at least 1")
     trace = stacked(parts)
+    if progress:
+        progress(1, 3)
     assert trace.sequence is not None
     _, first_call, request = np.unique(trace.sequence, return_index=True, return_inverse=True)
     requests = len(first_call)
@@ -57,6 +60,8 @@ def batched(
     trace = join_calls(trace, calls, np.repeat(np.arange(len(begins)), np.diff(with_end(begins, trace.calls))))
     if prefill_chunk is not None:
         trace = by_token(trace)
+    if progress:
+        progress(2, 3)
     first = run_starts(trace.steps)
     assert trace.sequence is not None
     offset = with_end(run_starts(trace.sequence[first]), len(first))

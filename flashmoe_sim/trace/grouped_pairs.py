@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import ID_MAX, pair_array, with_end
-from flashmoe_sim.trace.lines import BOM, trace_name
+from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
-from flashmoe_sim.trace.source import open_bytes
+from flashmoe_sim.trace.source import read_json
 
 MAX_DOCUMENT_BYTES = 256 << 20  # a parsed pair takes ten times its text
 REPEATS = 3
@@ -92,16 +91,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
 
 
 def _document(path: Path, progress: Callable[[int], None] | None) -> dict[str, Any]:
-    with open_bytes(path) as stream:
-        text = stream.read(MAX_DOCUMENT_BYTES + 1).removeprefix(BOM)
-    if len(text) > MAX_DOCUMENT_BYTES:
-        raise BadInput(f"{path}: a JSON document of more than {MAX_DOCUMENT_BYTES >> 20} MiB is not read; cut it")
-    if progress:
-        progress(len(text))
-    try:
-        document = strict_json.loads(text)
-    except ValueError as error:
-        raise BadInput(f"{path}: not a complete JSON document ({error}); record or copy it again") from None
+    document = read_json(path, progress=progress, most_bytes=MAX_DOCUMENT_BYTES)
     if not isinstance(document, dict) or "trace" not in document:
         raise BadInput(f'{path}: no "trace" in the document; expected {{"trace": [[layer, expert], ...], ...}}')
     return document

@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.calls import ID_MAX, run_starts
-from flashmoe_sim.trace.lines import BOM, trace_name
+from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.requests import Hints
 from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace, infer_n_experts
-from flashmoe_sim.trace.source import open_bytes
+from flashmoe_sim.trace.source import read_json
 
 FORMAT = "imp-json"
 KEYS = ("trace", "entries", "data")
@@ -53,14 +52,7 @@ def read(
     records.
     """
     del lenient
-    with open_bytes(path) as stream:
-        text = stream.read().removeprefix(BOM)
-    if progress:
-        progress(len(text))
-    try:
-        document = strict_json.loads(text)
-    except ValueError as error:
-        raise BadInput(f"{path}: not a complete JSON document ({error}); record or copy it again") from None
+    document = read_json(path, progress=progress)
     top_k = (hints and hints.top_k) or None
     if isinstance(document, dict):
         top_k = top_k or document.get("top_k")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,25 +35,36 @@ class Finding:
     layer: int | None = None
 
 
-def lint(trace: RoutingTrace, *, n_experts: Mapping[int, int] | int | None = None) -> tuple[Finding, ...]:
+def lint(
+    trace: RoutingTrace,
+    *,
+    n_experts: Mapping[int, int] | int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Finding, ...]:
     """All findings in a trace: errors first, then warnings, then information.
 
     n_experts: the experts of each layer, or of all layers, of the model that the trace should fit; by default the
     trace's own, if it records them.
+    progress: called after each check with how many are done, and of how many.
     """
     if not trace.calls:
         return (Finding("error", "no-calls", 1, "the trace has no routed calls", "record it again"),)
     phases = find_phases(trace)
-    findings = [
-        *_ids(trace, n_experts),
-        *_shapes(trace),
-        *_reader(trace),
-        *_slots(trace),
-        *_missing_layers(trace, phases),
-        *_unequal_layers(trace),
-        *_prompt(phases),
-        *_smallest_bank(trace),
-    ]
+    checks = (
+        _ids(trace, n_experts),
+        _shapes(trace),
+        _reader(trace),
+        _slots(trace),
+        _missing_layers(trace, phases),
+        _unequal_layers(trace),
+        _prompt(phases),
+        _smallest_bank(trace),
+    )
+    findings: list[Finding] = []
+    for number, check in enumerate(checks):
+        findings += check
+        if progress:
+            progress(number + 1, len(checks))
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 

@@ -101,7 +101,7 @@ def load_trace(
     path: a file, a pipe, `-` for stdin, the folder of a recorded run, or a name from the catalogue of bundled traces.
     lenient: skip malformed lines and count them in the notes; read cut-off compressed data up to the cut.
     format: a name in FORMATS, if the content alone should not decide.
-    progress: called after each part with its size, in bytes after decompression.
+    progress: called after each part with its size, in bytes of the file.
     hints: what the file does not record itself, for formats that accept hints.
     Raises BadInput for a file that is missing, empty, of an unknown format, or malformed.
     """
@@ -111,7 +111,7 @@ def load_trace(
     with reading(path, lenient=lenient) as how:
         chosen = FORMATS[format] if format else find_format(path)
         more = {"hints": hints} if chosen.takes_hints else {}
-        trace = chosen.read(path, lenient=lenient, progress=progress, **more)
+        trace = chosen.read(path, lenient=lenient, progress=progress and how.in_file(progress), **more)
     check_trace(trace, where=str(path))
     return _named(trace, folder, bundled, how)
 
@@ -135,6 +135,7 @@ def open_long(
     path, bundled = find_trace(path if folder is None else _trace_of(folder))
     with reading(path, lenient=lenient) as how:
         chosen = FORMATS[format] if format else find_format(path)
+        progress = progress and how.in_file(progress)
         if chosen.read_chunks is None:
             more = {"hints": hints} if chosen.takes_hints else {}
             whole = chosen.read(path, lenient=lenient, progress=progress, **more)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -19,15 +19,17 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 NAMED_PARTS = 3
 Steps = list[NDArray[np.int64]]
+Progress = Callable[[int, int], None]
 
 
-def union(parts: Sequence[RoutingTrace], *, stagger: int = 0) -> RoutingTrace:
+def union(parts: Sequence[RoutingTrace], *, stagger: int = 0, progress: Progress | None = None) -> RoutingTrace:
     """All parts decoded together, as a server decodes concurrent conversations: step i is step i of every part.
 
     A step has one call per layer, with the tokens of the parts' calls in the order of the parts (see `join_calls`).
     A part drops out at its end.
     stagger: each part begins this many steps further into its trace than the one before, and wraps around at its end:
         copies of one trace are then never at the same place, and all parts run throughout.
+    progress: called with the passes over the calls that are done, and all.
     Raises BadInput for parts of different models.
     """
     if not 0 <= stagger <= LAST_STEP:
@@ -40,16 +42,16 @@ def union(parts: Sequence[RoutingTrace], *, stagger: int = 0) -> RoutingTrace:
         if stagger
         else ""
     )
-    return _merged(parts, shifted, what="union", how=how)
+    return _merged(parts, shifted, what="union", how=how, progress=progress)
 
 
-def concat(parts: Sequence[RoutingTrace]) -> RoutingTrace:
+def concat(parts: Sequence[RoutingTrace], *, progress: Progress | None = None) -> RoutingTrace:
     """One part after another; every part is at least one sequence of its own. Raises what `union` raises."""
     steps = _steps(parts)
-    return _merged(parts, _in_turns(steps, max(_counts(steps))), what="concatenation", how="")
+    return _merged(parts, _in_turns(steps, max(_counts(steps))), what="concatenation", how="", progress=progress)
 
 
-def interleave(parts: Sequence[RoutingTrace], *, every: int) -> RoutingTrace:
+def interleave(parts: Sequence[RoutingTrace], *, every: int, progress: Progress | None = None) -> RoutingTrace:
     """`every` steps of each part in turn, like a server that switches conversations; a part drops out at its end.
 
     Every part is at least one sequence of its own. Raises what `union` raises.
@@ -58,7 +60,7 @@ def interleave(parts: Sequence[RoutingTrace], *, every: int) -> RoutingTrace:
         raise BadInput(f"turns of {every} steps; expected 1 to {LAST_STEP}")
     steps = _steps(parts)
     how = f", {every:,} step{'s' if every > 1 else ''} of each in turn"
-    return _merged(parts, _in_turns(steps, every), what="interleaving", how=how)
+    return _merged(parts, _in_turns(steps, every), what="interleaving", how=how, progress=progress)
 
 
 def _steps(parts: Sequence[RoutingTrace]) -> Steps:
@@ -82,9 +84,13 @@ def _in_turns(steps: Steps, every: int) -> Steps:
     return [begin[step // every, number] + step % every for number, step in enumerate(steps)]
 
 
-def _merged(parts: Sequence[RoutingTrace], new: Steps, *, what: str, how: str) -> RoutingTrace:
+def _merged(
+    parts: Sequence[RoutingTrace], new: Steps, *, what: str, how: str, progress: Progress | None
+) -> RoutingTrace:
     """The merged parts, with each call at its new step."""
     trace = stacked(parts)
+    if progress:
+        progress(1, 2)
     return described(join_calls(trace, np.arange(trace.calls), np.concatenate(new)), parts, what=what, how=how)
 
 

@@ -106,16 +106,20 @@ def read_chunks(path: Path, *, lenient: bool = False, progress: Callable[[int], 
                 progress(len(data))
     head = parser.finish_chunk()
     head = part_of(head, 0, 0)
-    return LongTrace(head, partial(_read_again, path, head, parser.calls, lenient))
+    return LongTrace(head, partial(_read_again, path, head, parser.calls, lenient, progress))
 
 
-def _read_again(path: Path, head: Chunk, calls: int, lenient: bool) -> Iterator[Chunk]:
+def _read_again(
+    path: Path, head: Chunk, calls: int, lenient: bool, progress: Callable[[int], None] | None
+) -> Iterator[Chunk]:
     parser = JsonlParser(path, lenient=lenient)
     with open_bytes(path) as stream:
         while data := stream.read(CHUNK_BYTES):
             parser.feed(data)
             if parser.waiting >= CALLS_PER_CHUNK:
                 yield parser.take(head)
+            if progress:
+                progress(len(data))
     again = parser.finish_chunk()
     if parser.calls != calls or not part_of(again, 0, 0).equals(head):
         raise BadInput(f"{path}: changed while it was read ({calls:,} calls, then {parser.calls:,}); read it again")

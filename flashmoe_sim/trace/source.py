@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.trace.lines import BOM
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -33,11 +35,28 @@ STDIN = Path("/dev/stdin")
 
 @dataclass
 class Reading:
-    """How a file is being read. cut_off: whether a lenient reader found its compressed data cut off."""
+    """How a file is being read.
+
+    cut_off: whether a lenient reader found its compressed data cut off.
+    packed_bytes: how much of a compressed file was read, over all readings.
+    """
 
     lenient: bool
     pipe: IO[bytes] | None = None
     cut_off: bool = False
+    packed_bytes: int = 0
+
+    def in_file(self, progress: Callable[[int], None]) -> Callable[[int], None]:
+        """The progress for a reader, which counts decompressed bytes, of one that counts the bytes of the file."""
+        told = self.packed_bytes
+
+        def advance(count_bytes: int) -> None:
+            nonlocal told
+            if self.packed_bytes:
+                count_bytes, told = self.packed_bytes - told, self.packed_bytes
+            progress(count_bytes)
+
+        return advance
 
 
 _readings: dict[Path, Reading] = {}
@@ -80,15 +99,15 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
             raw.seek(0)
             if magic[:2] == GZIP_MAGIC:
                 if how.lenient:
-                    yield _limited(_UpToCut(raw, lambda: zlib.decompressobj(wbits=31), how), raw, path)
+                    yield _limited(_UpToCut(raw, lambda: zlib.decompressobj(wbits=31), how), raw, path, how)
                     return
                 with gzip.open(raw) as stream:
-                    yield _limited(stream, raw, path)
+                    yield _limited(stream, raw, path, how)
             elif magic == ZSTD_MAGIC and how.lenient:
                 import zstandard
 
                 try:
-                    yield _limited(_UpToCut(raw, zstandard.ZstdDecompressor().decompressobj, how), raw, path)
+                    yield _limited(_UpToCut(raw, zstandard.ZstdDecompressor().decompressobj, how), raw, path, how)
                 except zstandard.ZstdError as error:
                     raise BadInput(f"{path}: broken zstd data ({error}); copy or record the file again") from None
             elif magic == ZSTD_MAGIC:
@@ -96,7 +115,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
                 # not zstandard's own reader, which treats a frame that is cut short as the end
                 with pyarrow.CompressedInputStream(raw, "zstd") as stream:
-                    yield _limited(stream, raw, path)
+                    yield _limited(stream, raw, path, how)
             else:
                 yield raw
     except FileNotFoundError:
@@ -117,15 +136,33 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         raise BadInput(f"{path}: {error.strerror or error}; the file cannot be read") from None
 
 
-def _limited(stream: Any, raw: IO[bytes], path: Path) -> IO[bytes]:
+def read_json(path: Path, *, progress: Callable[[int], None] | None = None, most_bytes: int = -1) -> Any:
+    """The content of a file with one JSON document.
+
+    most_bytes: of the decompressed document; -1: no limit.
+    Raises BadInput like `open_bytes`, and for a document that is larger, cut short or not JSON.
+    """
+    with open_bytes(path) as stream:
+        text = stream.read(most_bytes if most_bytes < 0 else most_bytes + 1).removeprefix(BOM)
+    if 0 <= most_bytes < len(text):
+        raise BadInput(f"{path}: a JSON document of more than {most_bytes >> 20} MiB is not read; cut it")
+    if progress:
+        progress(len(text))
+    try:
+        return strict_json.loads(text)
+    except ValueError as error:
+        raise BadInput(f"{path}: not a complete JSON document ({error}); record or copy it again") from None
+
+
+def _limited(stream: Any, raw: IO[bytes], path: Path, how: Reading) -> IO[bytes]:
     """A decompressed stream that raises BadInput if it has more bytes than a trace of its compressed size can have."""
-    return io.BufferedReader(_Limited(stream, most_bytes(os.fstat(raw.fileno()).st_size), path))
+    return io.BufferedReader(_Limited(stream, raw, path, how))
 
 
 class _Limited(io.RawIOBase):
-    def __init__(self, stream: Any, most: int, path: Path) -> None:
-        self._stream, self._most, self._path = stream, most, path
-        self._read = 0
+    def __init__(self, stream: Any, raw: IO[bytes], path: Path, how: Reading) -> None:
+        self._stream, self._raw, self._path, self._how = stream, raw, path, how
+        self._most, self._read, self._at = most_bytes(os.fstat(raw.fileno()).st_size), 0, 0
 
     def readable(self) -> bool:
         return True
@@ -133,6 +170,8 @@ class _Limited(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         count: int = self._stream.readinto(buffer)
         self._read += count
+        before, self._at = self._at, self._raw.tell()
+        self._how.packed_bytes += self._at - before
         if self._read > self._most:
             raise BadInput(
                 f"{self._path}: decompresses to more than {self._most >> 20:,} MiB, over {MOST_RATIO} times its size: "

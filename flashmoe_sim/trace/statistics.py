@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -125,13 +125,16 @@ def _flat(fields: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def inspect(trace: RoutingTrace, *, banks: Sequence[int] = ()) -> TraceStatistics:
+def inspect(
+    trace: RoutingTrace, *, banks: Sequence[int] = (), progress: Callable[[int, int], None] | None = None
+) -> TraceStatistics:
     """Exact statistics of a trace; banks: bank sizes in slots to compare the unions with.
 
+    progress: called after each layer with how many are done, and of how many.
     Raises BadInput for a trace without calls or a bank smaller than 1.
     """
     check_asked(trace.name, trace.calls, banks)
-    layers = count_layers(trace)
+    layers = count_layers(trace, progress)
     prompt_share, recorded = _prompt_share(trace)
     return summary(
         trace,
@@ -144,12 +147,14 @@ def inspect(trace: RoutingTrace, *, banks: Sequence[int] = ()) -> TraceStatistic
     )
 
 
-def count_layers(trace: RoutingTrace) -> list[LayerCounts]:
+def count_layers(trace: RoutingTrace, progress: Callable[[int, int], None] | None = None) -> list[LayerCounts]:
     """The counts of every layer of a trace."""
     layers = []
     for view in trace.by_layer:
         layers.append(LayerCounts(view.layer, experts_of(trace, view)))
         layers[-1].add(view, trace.n_tokens[view.call])
+        if progress:
+            progress(len(layers), len(trace.layers))
     return layers
 
 

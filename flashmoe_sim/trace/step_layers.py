@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.calls import ID_MAX, uniform_top_k
 from flashmoe_sim.trace.cut import shown_layers
-from flashmoe_sim.trace.lines import BOM, trace_name
+from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, infer_n_experts
-from flashmoe_sim.trace.source import open_bytes
+from flashmoe_sim.trace.source import read_json
 
 FORMAT = "step-layers"
 _BEGINNING = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[\s*\{\s*"[0-9]+"\s*:\s*(?:\[\s*\[|null)')
@@ -38,14 +37,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     Raises BadInput, naming step and layer, for anything but lists of expert ids, and for mixed top-k.
     """
     del lenient
-    with open_bytes(path) as stream:
-        text = stream.read().removeprefix(BOM)
-    if progress:
-        progress(len(text))
-    try:
-        steps = strict_json.loads(text)
-    except ValueError as error:
-        raise BadInput(f"{path}: not a complete JSON document ({error}); record or copy it again") from None
+    steps = read_json(path, progress=progress)
     calls: list[tuple[int, int, int]] = []  # step, layer, tokens
     experts = array("h")
     unrouted: set[int] = set()

@@ -45,12 +45,20 @@ def sniff(head: bytes) -> bool:
     return head.startswith(MAGIC)
 
 
-def write_store(trace: RoutingTrace, path: Path, *, force: bool = False) -> None:
+def write_store(
+    trace: RoutingTrace, path: Path, *, force: bool = False, progress: Callable[[int, int], None] | None = None
+) -> None:
     """Write a trace as one zstd-compressed Parquet file, all at once.
 
+    progress: called with the calls written and all.
     Raises BadInput if the file exists without force or cannot be written.
     """
-    write_chunks(cut_up(trace, []), path, force=force)
+
+    def written(calls: int) -> None:
+        if progress:
+            progress(calls, trace.calls)
+
+    write_chunks(cut_up(trace, []), path, force=force, progress=written)
 
 
 class Written(NamedTuple):
@@ -61,9 +69,12 @@ class Written(NamedTuple):
     tokens: int
 
 
-def write_chunks(trace: LongTrace, path: Path, *, force: bool = False) -> Written:
+def write_chunks(
+    trace: LongTrace, path: Path, *, force: bool = False, progress: Callable[[int], None] | None = None
+) -> Written:
     """Write a long trace while it is read; the file is the same as from `write_store`.
 
+    progress: called with the calls written.
     Raises what `write_store` raises.
     """
     import pyarrow as pa
@@ -80,6 +91,8 @@ def write_chunks(trace: LongTrace, path: Path, *, force: bool = False) -> Writte
             checksum.add(chunk)
             tokens += np.bincount(chunk.layer, chunk.n_tokens, len(tokens)).astype(np.int64)
             writer.write_table(pa.Table.from_arrays([*columns_of(chunk).values()], schema=schema))
+            if progress:
+                progress(checksum.calls)
         about = _described(head, checksum.calls, checksum.refs)
         about[CHECKSUM] = checksum.of(about)
         writer.add_key_value_metadata({METADATA_KEY: json.dumps(about, sort_keys=True).encode()})
@@ -102,13 +115,16 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
         # file's own metadata is not read: Arrow aborts if that is damaged.
         file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)
         _refuse_bomb(path, file.metadata, len(content))
-        table = file.read(use_threads=False)
+        parts = [file.read_row_groups([], use_threads=False)]
+        for group in range(file.num_row_groups):
+            parts.append(file.read_row_group(group, use_threads=False))
+            if progress:
+                progress(len(content) // file.num_row_groups)
+        table = pa.concat_tables(parts)
         described = (table.schema.metadata or {}).get(METADATA_KEY)
         names = table.column_names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _damaged_file(path, error) from None
-    if progress:
-        progress(len(content))
     try:
         about = _known(described, path)
         fields, notes = _plain_fields(about), _notes(about)
@@ -155,7 +171,7 @@ def _read_on(
                 checksum.add(chunk)
                 yield chunk
                 if progress:
-                    progress(table.nbytes)
+                    progress(path.stat().st_size * chunk.calls // about["calls"])
             checksum.compare(about)
         except (KeyError, TypeError, ValueError) as error:
             raise _damaged_store(path, error) from None

@@ -26,6 +26,7 @@ def synthesize(
     prompt: int = 0,
     curve_tokens: int | None = None,
     seed: int = 1,
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[RoutingTrace, CurveFit | LikeFit | None]:
     """A trace made in one of three ways, and how close it came to its targets; None for a null model, which has none.
 
@@ -33,6 +34,7 @@ def synthesize(
     null: `uniform`, every expert equally likely in every token, or `shuffled`, a trace without its order.
     shape: layers and experts, if there is no trace to imitate, or in place of that trace's.
     tokens, prompt: each token is one call in every layer.
+    progress: called with the layers drawn and all, as often as they will probably be drawn; not for a null model.
     Raises BadInput if the arguments leave something open or contradict each other.
     """
     if (curve is not None) + (null is not None or like is not None) != 1:
@@ -41,7 +43,7 @@ def synthesize(
         raise BadInput("tokens of the curve without a curve; give the curve, or leave them out")
     if like is not None:
         if null is None:
-            return alike(like, shape=shape, tokens=tokens, prompt=prompt, seed=seed)
+            return alike(like, shape=shape, tokens=tokens, prompt=prompt, seed=seed, progress=progress)
         if shape is not None:
             raise BadInput(
                 "a null model of a trace has the trace's experts; leave out the model, layers, experts, top-k"
@@ -56,7 +58,9 @@ def synthesize(
     if tokens is None:
         raise BadInput("the number of tokens is unknown; give it")
     if curve is not None:
-        return from_curve(curve, shape, tokens=tokens, prompt=prompt, curve_tokens=curve_tokens, seed=seed)
+        return from_curve(
+            curve, shape, tokens=tokens, prompt=prompt, curve_tokens=curve_tokens, seed=seed, progress=progress
+        )
     check_size(shape, tokens=tokens, prompt=prompt, seed=seed)
     same = np.tile(np.arange(shape.top_k, dtype=np.int16), (tokens + prompt, 1))
     every = assemble(shape, [same] * len(shape.n_experts), prompt=prompt, name=shape.name, notes=())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,10 @@ from flashmoe_sim.trace.synth_shape import Shape, assemble, check_size, layer_dr
 TOLERANCE = 0.005
 CLOSE_ENOUGH = 0.0005
 MOST_ROUNDS = 60
+USUAL_ROUNDS = 2
 SHORTER = 0.8
+
+Layer = tuple[NDArray[np.int16], NDArray[np.int16]]
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ def from_curve(
     prompt: int = 0,
     curve_tokens: int | None = None,
     seed: int = 1,
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[RoutingTrace, CurveFit]:
     """A trace whose LRU hit curve goes through the given points, in each layer separately.
 
@@ -54,6 +58,7 @@ def from_curve(
     the bands are corrected, round by round, until the trace has the curve.
     curve: hit rate under the contract `atomic` by slots per layer, ascending, as from `check_hit_points`.
     curve_tokens: how many tokens, prompt included, the curve was measured over; by default the trace's number.
+    progress: called with the layers drawn and all, if the fit takes no more rounds than usual.
     Raises BadInput for banks that top_k or the experts rule out, and if the curve is missed by over half a point
         (in a very short trace, by one request).
     Source: Mattson et al. 1970 (stack distances); calls of several experts and the correction are our own.
@@ -64,8 +69,9 @@ def from_curve(
     banks = tuple(curve)
     asked = np.array([curve[slots] for slots in banks])
     _check(shape, banks, asked, run)
-    share, fitted = _fit(shape, banks, asked, run, seed)
-    layers = list(_layers(shape, banks, asked, share, tokens + prompt, seed))
+    drawn = _Drawn(len(shape.n_experts), progress)
+    share, fitted = _fit(shape, banks, asked, run, seed, drawn)
+    layers = list(drawn.each(_layers(shape, banks, asked, share, tokens + prompt, seed)))
     made = _hit_rates([depth for _, depth in layers], banks)
     fit = CurveFit(banks, tuple(asked.tolist()), tuple(fitted.tolist()), tuple(made.tolist()), run)
     points = ", ".join(
@@ -78,6 +84,21 @@ def from_curve(
     )
     name = f"{shape.name} from a hit curve"
     return assemble(shape, [expert for expert, _ in layers], prompt=prompt, name=name, notes=notes), fit
+
+
+class _Drawn:
+    """Counts the layers drawn in the rounds of the fit and then once more."""
+
+    def __init__(self, layers: int, progress: Callable[[int, int], None] | None) -> None:
+        self._layers, self._progress, self._done = layers, progress, 0
+
+    def each(self, drawn: Iterator[Layer]) -> Iterator[Layer]:
+        for layer in drawn:
+            yield layer
+            self._done += 1
+            if self._progress:
+                rounds = max(USUAL_ROUNDS + 1, -(-self._done // self._layers))
+                self._progress(self._done, rounds * self._layers)
 
 
 def _check(shape: Shape, banks: tuple[int, ...], asked: NDArray[np.float64], tokens: int) -> None:
@@ -113,7 +134,7 @@ def _only_first_uses(banks: tuple[int, ...], asked: NDArray[np.float64], n_exper
 
 
 def _fit(
-    shape: Shape, banks: tuple[int, ...], asked: NDArray[np.float64], tokens: int, seed: int
+    shape: Shape, banks: tuple[int, ...], asked: NDArray[np.float64], tokens: int, seed: int, drawn: _Drawn
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The probabilities of the bands and of the tail, f64 [banks + 1], and the resulting hit rates, f64 [banks]."""
     wanted = np.diff(asked, prepend=0.0, append=1.0)
@@ -121,7 +142,8 @@ def _fit(
     closest, fitted, step = np.inf, asked, 1.0
     least = 0.5 / (tokens * shape.top_k * len(shape.n_experts))
     for _ in range(MOST_ROUNDS):
-        rates = _hit_rates([depth for _, depth in _layers(shape, banks, asked, share, tokens, seed)], banks)
+        layers = drawn.each(_layers(shape, banks, asked, share, tokens, seed))
+        rates = _hit_rates([depth for _, depth in layers], banks)
         if (off := float(abs(rates - asked).max())) < closest:
             closest, best, fitted = off, share, rates
         else:
@@ -147,7 +169,7 @@ def _layers(
     share: NDArray[np.float64],
     tokens: int,
     seed: int,
-) -> Iterator[tuple[NDArray[np.int16], NDArray[np.int16]]]:
+) -> Iterator[Layer]:
     """The experts and their depths in each layer, i16 [tokens, top_k] each."""
     for layer, n_experts in sorted(shape.n_experts.items()):
         edge = np.minimum((0, *banks), n_experts).astype(np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +44,7 @@ def alike(
     tokens: int | None = None,
     prompt: int = 0,
     seed: int = 1,
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[RoutingTrace, LikeFit]:
     """A trace of any length in which each layer's experts are as popular as in another trace, and recur as soon.
 
@@ -56,6 +57,7 @@ def alike(
         order that are as popular at the same relative rank; by default the trace's own.
     tokens: after the prompt; by default as many as the other trace has, including its prompt.
     Calls of unknown tokens are not measured.
+    progress: called with the layers drawn and all.
     Raises BadInput if the top-k varies or a layer has no two tokens in a row.
     """
     if not trace.calls or not trace.top_k:
@@ -73,6 +75,8 @@ def alike(
         draw = layer_draws(seed, layer, max(tokens + prompt, FITTED_TOKENS) * 2 * shape.top_k)
         expert = _fit(count, overlap, draw.reshape(-1, 2, shape.top_k))
         experts.append(expert[: tokens + prompt])
+        if progress:
+            progress(len(experts), len(counts))
     made = assemble(shape, experts, prompt=prompt, name=f"like {trace.name}", notes=())
     fit = LikeFit(_skew(counts, overlaps), _skew(*_measure(made)))
     asked, got = fit.asked, fit.made

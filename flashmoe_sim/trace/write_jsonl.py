@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
@@ -17,9 +17,12 @@ from flashmoe_sim.trace.routing import RoutingTrace
 CALLS_PER_BLOCK = 4096
 
 
-def write_jsonl(trace: RoutingTrace, path: Path, *, force: bool = False) -> None:
+def write_jsonl(
+    trace: RoutingTrace, path: Path, *, force: bool = False, progress: Callable[[int, int], None] | None = None
+) -> None:
     """Write one JSON object per call; compressed if the name ends in .gz or .zst. Slots are left out if unknown.
 
+    progress: called with the calls written and all.
     Raises BadInput if a call's tokens are unknown or do not divide its references, the file exists without force, or
     it cannot be written.
     """
@@ -32,8 +35,10 @@ def write_jsonl(trace: RoutingTrace, path: Path, *, force: bool = False) -> None
             "the runtime's layout needs the tokens of every call: convert to parquet instead"
         )
     with atomic_writer(path, force=force) as stream, _compressed(stream, path.suffix) as out:
-        for block in _blocks(trace):
+        for calls, block in _blocks(trace):
             out.write(block)
+            if progress:
+                progress(calls, trace.calls)
 
 
 def lost_in_jsonl(trace: RoutingTrace) -> tuple[str, ...]:
@@ -61,7 +66,8 @@ def _compressed(stream: IO[bytes], suffix: str) -> Iterator[IO[bytes]]:
         yield stream
 
 
-def _blocks(trace: RoutingTrace) -> Iterator[bytes]:
+def _blocks(trace: RoutingTrace) -> Iterator[tuple[int, bytes]]:
+    """Lines of the file, and how many calls are written with them."""
     import orjson
 
     def listed(values: np.ndarray[tuple[int], np.dtype[np.int16]]) -> bytes:
@@ -80,6 +86,6 @@ def _blocks(trace: RoutingTrace) -> Iterator[bytes]:
         )
         lines.append(b"}\n" if slot is None else b',"slots":%b}\n' % listed(np.ascontiguousarray(slot[begin:end])))
         if len(lines) >= 2 * CALLS_PER_BLOCK:
-            yield b"".join(lines)
+            yield call + 1, b"".join(lines)
             lines.clear()
-    yield b"".join(lines)
+    yield trace.calls, b"".join(lines)

@@ -7,7 +7,7 @@ an engine would gain.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +112,7 @@ def allocate(
     least: int | None = None,
     machine: Machine | None = None,
     conditions: Conditions | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> LayerBanks:
     """Distribute the memory of `setup`'s bank over the layers so that its policy misses the fewest bytes.
 
@@ -120,24 +121,34 @@ def allocate(
     machine, conditions: for both banks in seconds.
     A layer's misses depend only on its own slots, so a replay of the resulting bank has exactly these misses. The given
     bank is among the choices, so nothing is lost on this trace.
+    progress: called with how much of the replays is done, and of how much.
     Raises BadInput for a setup whose layers depend on each other, and for a bank that does not fit the workload or the
     machine, or does not hold the least slots.
     """
-    found = replace(_best(workload, setup, least), held_out=_held_out(workload, setup, least))
+    halves = [None, None] if progress is None else [_share(progress, 0, 2), _share(progress, 2, 1)]
+    found = _best(workload, setup, least, halves[0])
+    found = replace(found, held_out=_held_out(workload, setup, least, halves[1]))
     if machine is None or conditions is None:
         return found
     best = replace(setup, bank=found.bank)
     return replace(found, speed=time_layers(workload, (setup, best), machine, conditions))
 
 
-def _best(workload: Workload, setup: Setup, least: int | None) -> LayerBanks:
+def _share(progress: Callable[[int, int], None], begin: int, parts: int) -> Callable[[int, int], None]:
+    """Progress of some of the three parts: the whole trace is two, its first half is one."""
+    return lambda done, total: progress(begin * total + parts * done, 3 * total)
+
+
+def _best(
+    workload: Workload, setup: Setup, least: int | None, progress: Callable[[int, int], None] | None
+) -> LayerBanks:
     _refuse(setup)
     sizes = workload.expert_bytes
     weights = sizes or (1,) * len(workload.n_experts)
     capacities(workload, setup)
     asked = _asked_slots(workload, setup.bank)
     budget = setup.bank.budget_bytes or sum(n * size for n, size in zip(asked, weights, strict=True))
-    curves, every_size = miss_curves(workload, setup, asked)
+    curves, every_size = miss_curves(workload, setup, asked, progress)
     if least is None:
         top_k = workload.trace.top_k or (workload.geometry.top_k if workload.geometry else 0)
         least = min(top_k or 1, *asked)
@@ -163,14 +174,16 @@ def _best(workload: Workload, setup: Setup, least: int | None) -> LayerBanks:
     )
 
 
-def _held_out(workload: Workload, setup: Setup, least: int | None) -> float | None:
+def _held_out(
+    workload: Workload, setup: Setup, least: int | None, progress: Callable[[int, int], None] | None
+) -> float | None:
     """What slots chosen on the first half of the steps avoid in the second half, from an empty bank."""
     half = (int(workload.trace.steps[-1]) + 1) // 2
     try:
         first, second = (
             prepare(cut(workload.trace, steps=part), workload.geometry) for part in ((0, half), (half, None))
         )
-        banks = _best(first, setup, least)
+        banks = _best(first, setup, least, progress)
         before, after = (
             replay(second, replace(setup, bank=bank)).counts.table[:, tally.MISSES].tolist()
             for bank in (setup.bank, banks.bank)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -22,13 +22,16 @@ from flashmoe_sim.residency.workload import Workload
 STEPS_A_DOUBLING = 8  # sizes that are replayed for a policy without a one-pass curve
 
 
-def miss_curves(workload: Workload, setup: Setup, asked: Sequence[int]) -> tuple[list[NDArray[np.float64]], bool]:
+def miss_curves(
+    workload: Workload, setup: Setup, asked: Sequence[int], progress: Callable[[int, int], None] | None = None
+) -> tuple[list[NDArray[np.float64]], bool]:
     """Each layer's misses at every size, f64 by slots, and whether every size was counted.
 
     A size has infinite misses if it cannot hold the layer's largest call, or was not counted. One pass counts every
     size if the policy allows it, or for LRU the sizes that hold the largest call. Otherwise replays count the sizes of
     `asked`, and a ladder of 8 per doubling.
     asked: slots of each layer in the bank of `setup`. Raises BadInput if that bank cannot hold a call.
+    progress: called with the replays done and all.
     """
     curves = [np.full(n + 1, np.inf) for n in workload.n_experts]
     wanted = set(ladder(max(workload.n_experts))) | set(asked)
@@ -44,7 +47,7 @@ def miss_curves(workload: Workload, setup: Setup, asked: Sequence[int]) -> tuple
         below = range(1, max(smallest) if setup.contract == "atomic" else 1)
         wanted &= set(below)
         exact = wanted == set(below)
-    for size, counts in _replayed(workload, setup, sorted(wanted)).items():
+    for size, counts in _replayed(workload, setup, sorted(wanted), progress).items():
         for curve, misses in zip(curves, counts.table[:, tally.MISSES], strict=True):
             place = min(size, len(curve) - 1)
             curve[place] = min(curve[place], misses)
@@ -61,12 +64,17 @@ def ladder(most: int) -> list[int]:
     return [size for size, step in steps.items() if size % step == 0 or size == most]
 
 
-def _replayed(workload: Workload, setup: Setup, sizes: Sequence[int]) -> dict[int, Counts]:
+def _replayed(
+    workload: Workload, setup: Setup, sizes: Sequence[int], progress: Callable[[int, int], None] | None
+) -> dict[int, Counts]:
     """The counts of banks with these slots per layer, without banks that cannot hold the largest call."""
     setups = {replace(setup, bank=Bank(slots=size)): size for size in sizes}
     found: dict[int, Counts] = {}
+    jobs = plan_jobs(workload, list(setups), refused={})
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for part in pool.map(lambda job: job(), plan_jobs(workload, list(setups), refused={})):
+        for number, part in enumerate(pool.map(lambda job: job(), jobs)):
+            if progress:
+                progress(number + 1, len(jobs))
             for one, counts in part.items():
                 size = setups[one]
                 found[size] = found[size].joined(counts) if size in found else counts

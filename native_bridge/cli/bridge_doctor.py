@@ -34,7 +34,7 @@ def doctor(runtime: str | None, model: Path | None, sidecar: Path | None, bank: 
 
     findings = examine(runtime=runtime, model=model, sidecar=sidecar, bank=bank)
     if as_json:
-        print_json([asdict(finding) for finding in findings])
+        print_json({"findings": [asdict(finding) for finding in findings]})
     else:
         rows = [(one.state, one.name, one.found, one.to_do) for one in findings]
         print_table([("", "left"), ("what", "left"), ("found", "left"), ("to do", "left")], rows)

@@ -178,7 +178,7 @@ def run(
             outcomes.append((one, outcome))
     failed = [outcome for _, outcome in outcomes if isinstance(outcome, SimError)]
     if as_json:
-        print_json([document_of(one, outcome) for one, outcome in outcomes])
+        print_json({"runs": [document_of(one, outcome) for one, outcome in outcomes]})
     elif len(failed) < len(outcomes):
         print_runs(outcomes, f"{geometry.name}, {cache} page cache")
     for error in failed[1:]:

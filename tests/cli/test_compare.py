@@ -99,7 +99,7 @@ def test_one_line_for_what_cannot_be(capsys: pytest.CaptureFixture[str], argumen
 
 
 def test_systems_are_listed_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    assert [one["name"] for one in document(capsys, "system", "list")] == list(SYSTEMS)
+    assert [one["name"] for one in document(capsys, "system", "list")["systems"]] == list(SYSTEMS)
     assert main(["system", "list"]) == 0
     for name in SYSTEMS:
         assert main(["system", "show", name]) == 0

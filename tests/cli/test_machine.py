@@ -37,7 +37,7 @@ def test_list_names_every_preset_and_fits_80_columns(capsys: pytest.CaptureFixtu
 
 
 def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
-    listed = json.loads(run(capsys, "list", "--json"))
+    listed = json.loads(run(capsys, "list", "--json"))["machines"]
     assert [entry["name"] for entry in listed] == list(PRESETS)
     for entry in listed:
         for path, quantity in load_machine(entry["name"]).quantities():

@@ -31,7 +31,7 @@ def test_parts_lists_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
     listed = [line.split()[0] for line in out.splitlines() if line and not line.startswith(" ")]
     assert set(catalogue()) <= set(listed)
     assert max(map(len, out.splitlines())) <= 80
-    document = json.loads(run(capsys, "machine", "parts", "--json"))
+    document = json.loads(run(capsys, "machine", "parts", "--json"))["parts"]
     assert [entry["name"] for entry in document] == list(catalogue())
     assert document[0]["numbers"]["memory_gib"]["source"] == "NVIDIA's specification"
 
@@ -51,7 +51,7 @@ def test_parts_with_a_word(capsys: pytest.CaptureFixture[str], word: str, lines:
 
 
 def test_parts_of_a_kind(capsys: pytest.CaptureFixture[str]) -> None:
-    document = json.loads(run(capsys, "machine", "parts", "link", "--json"))
+    document = json.loads(run(capsys, "machine", "parts", "link", "--json"))["parts"]
     assert {entry["kind"] for entry in document} == {"link"}
     assert len(document) >= 12
 

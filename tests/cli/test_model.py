@@ -32,7 +32,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = {row["name"]: row for row in json.loads(run(capsys, "list", "--json"))}
+    rows = {row["name"]: row for row in json.loads(run(capsys, "list", "--json"))["models"]}
     assert list(rows) == list(named_models())
     assert rows["gpt-oss-120b"]["routed_bytes"] == 36 * 128 * 13_219_200
     assert (rows["glm-5.1"]["estimated"], rows["gpt-oss-120b"]["estimated"]) == (True, False)

@@ -27,7 +27,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 def test_each_notebook_begins_with_its_question(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["notebook", "--list", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
+    listed = json.loads(capsys.readouterr().out)["notebooks"]
     assert [one["name"] for one in listed] == NAMES
     assert all(one["question"].endswith("?") for one in listed)
     assert main(["notebook", "--list"]) == 0

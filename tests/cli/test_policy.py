@@ -34,7 +34,7 @@ def test_list_names_every_policy_and_fits_80_columns(capsys: pytest.CaptureFixtu
 
 
 def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
-    listed = json.loads(run(capsys, "list", "--json"))
+    listed = json.loads(run(capsys, "list", "--json"))["policies"]
     assert [entry["name"] for entry in listed] == list(POLICIES)
     for entry in listed:
         policy = POLICIES[entry["name"]]

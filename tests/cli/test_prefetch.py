@@ -37,7 +37,7 @@ def test_list_names_every_predictor_and_fits_80_columns(capsys: pytest.CaptureFi
 
 
 def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
-    listed = document(capsys, "list")
+    listed = document(capsys, "list")["predictors"]
     assert [entry["name"] for entry in listed] == list(PREFETCHERS)
     for entry in listed:
         kind = PREFETCHERS[entry["name"]]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.cli import progress
+from flashmoe_sim.cli.main import main
 
 
 class Terminal(io.StringIO):
@@ -67,3 +68,42 @@ def test_nothing_without_a_terminal(capsys: pytest.CaptureFixture[str], monkeypa
     with progress.working("it") as update:
         update(1, 2)
     assert (capsys.readouterr().err, made) == ("", [])
+
+
+def test_one_part_done_is_enough_for_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, terminal = bars(monkeypatch), on_terminal(monkeypatch)
+    with progress.working("merging") as update:
+        update(1, 3)
+        made[0]._begun -= 90
+        made[0]._show()
+    assert "0:03:00" in terminal.getvalue()
+
+
+def test_each_verb_that_can_take_long_counts_its_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every bar ends with all of its work done: none shows the elapsed time alone."""
+    made, _ = bars(monkeypatch), on_terminal(monkeypatch)
+    jsonl, packed, stored = (str(tmp_path / name) for name in ("t.jsonl", "t.jsonl.gz", "t.parquet"))
+    synth = ["trace", "synth", "--layers", "2", "--experts", "8", "--topk", "2", "--tokens", "40"]
+    for words in (
+        [*synth, "--curve", "4:0.7", "--out", jsonl],
+        ["trace", "convert", jsonl, packed],
+        ["trace", "convert", packed, stored],
+        ["trace", "inspect", stored],
+        ["trace", "inspect", "--in-chunks", jsonl],
+        ["trace", "lint", packed],
+        ["trace", "merge", stored, jsonl, "--how", "concat", "--out", str(tmp_path / "m.parquet")],
+        ["trace", "merge", stored, jsonl, "--concurrency", "2", "--out", str(tmp_path / "n.parquet")],
+        ["trace", "synth", "--like", stored, "--out", str(tmp_path / "like.parquet")],
+        ["diagnose", stored, "--bank", "4", "--contract", "atomic"],
+        ["allocate", stored, "--bank", "4", "--policy", "lru", "--contract", "atomic"],
+        ["curve", "--in-chunks", jsonl],
+    ):
+        made.clear()
+        assert main(words) == 0, words
+        assert made, words
+        for bar in made:
+            assert bar._total, (words, bar._what)
+            assert bar._done >= 0.5 * bar._total, (words, bar._what)
+    capsys.readouterr()

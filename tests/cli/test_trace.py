@@ -44,7 +44,7 @@ def test_the_catalogue_has_the_size_of_each_trace(capsys: pytest.CaptureFixture[
     (row,) = [line.split() for line in out.splitlines() if line.startswith("python-256 ")]
     assert row[1:5] == ["1,026", "6", "256", "8"]
     assert main(["trace", "catalog", "--json"]) == 0
-    first, *_ = json.loads(capsys.readouterr().out)
+    first, *_ = json.loads(capsys.readouterr().out)["traces"]
     assert [first[key] for key in ("name", "tokens", "layers", "experts", "top_k")] == ["python-256", 1026, 6, 256, 8]
 
 

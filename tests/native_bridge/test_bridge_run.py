@@ -122,7 +122,7 @@ def test_a_text_that_ended_early(stand_in: Runtime, tmp_path: Path, capsys: pyte
 def test_json(stand_in: Runtime, sidecar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = ("--model", MODEL, "--sidecar", sidecar, "--out", tmp_path)
     assert run(*where, "--bank", "24,60", "--json") == 1
-    good, bad = json.loads(capsys.readouterr().out)
+    good, bad = json.loads(capsys.readouterr().out)["runs"]
     assert good["folder"] == str(tmp_path / "slot-bank24")
     assert good["hit_rate"] == pytest.approx(1 - 8509 / 26992)
     assert good["failed"] is None

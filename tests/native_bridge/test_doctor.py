@@ -43,7 +43,7 @@ def test_without_a_runtime(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     monkeypatch.setenv("PATH", "/nowhere")
     assert main(["bridge", "doctor", "--json"]) == 1
     printed = capsys.readouterr()
-    first = json.loads(printed.out)[0]
+    first = json.loads(printed.out)["findings"][0]
     assert first["state"] == "missing"
     assert first["found"] == "no llama-cli on the PATH"
     assert first["to_do"].startswith("build the Flash-MoE fork of llama.cpp")

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from flashmoe_sim import api
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
@@ -235,3 +236,13 @@ def test_what_chunks_cannot_serve(store: str, capsys: pytest.CaptureFixture[str]
     left_out = {one["policy"]: one["reason"] for one in json.loads(capsys.readouterr().out)["left_out"]}
     assert {"lookahead", "static", "static:global", "hot-window", "hot-profile"} == left_out.keys()
     assert all("replay the whole trace, or a part (`sim trace cut`)" in reason for reason in left_out.values())
+
+
+def test_from_python_too(store: str) -> None:
+    whole, in_chunks = (
+        api.sweep(store, bank="4,8", policy="lru,min", contract="atomic", in_chunks=given) for given in (False, True)
+    )
+    assert in_chunks.equals(whole)
+    assert in_chunks.height == 4
+    with pytest.raises(BadInput, match="in_chunks reads files; give the path"):
+        api.sweep(api.load_trace(store), bank=4, in_chunks=True)

@@ -110,7 +110,7 @@ def test_the_command_line_runs_it_and_the_doctor_knows_it(
 ) -> None:
     asked = ["--runtime", str(server), "--mode", "cpu-moe", "--cache", "as-is", "--tokens", "5", "--json"]
     assert main(["bridge", "run", *asked, "--out", str(tmp_path / "runs")]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["decode_tok_s"] == 12.5
+    assert json.loads(capsys.readouterr().out)["runs"][0]["decode_tok_s"] == 12.5
     main(["bridge", "doctor", "--runtime", str(server), "--json"])
     assert "the CPU alone" in capsys.readouterr().out
     assert main(["bridge", "check", str(tmp_path / "runs" / "cpu-moe")]) == 0
