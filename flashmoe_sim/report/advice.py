@@ -255,7 +255,7 @@ def _bought(found: Recommendation) -> Section:
             parts.append(f"{more} more that change more; --json has all.")
     if isinstance(bought, NextBetter) and bought.useless:
         parts.append(f"No better {_listed(bought.useless)} brings 3 %.")
-    parts.append(f"{bought.n_machines} machines were tried, in {bought.evaluations} replays or timings.")
+    parts.append(f"{bought.n_machines} machines were tried, in {bought.evaluations:,} replays or timings.")
     if bought.note:
         parts.append(_sentence(bought.note))
     return Section("What to buy", tuple(parts))
@@ -287,7 +287,7 @@ def _others(found: Recommendation) -> Section:
         return Section("Other systems", tuple(part for part in (_cannot(found),) if part))
     shown = ran[:OTHERS]
     rows = tuple((one.best.system.spec, *_row(found, one.best)) for one in shown)
-    heads = (("", "left"), ("GPU", "right"), ("RAM", "right"), *_prompt_head(found), ("tok/s", "right"))
+    heads = (("", "left"), ("GPU GiB", "right"), ("RAM GiB", "right"), *_prompt_head(found), ("tok/s", "right"))
     heads = (*heads, ("90 %", "right"))
     parts: list[str | Table | Command] = [Table(heads, rows)]
     if rivals := [one.best.system.name for one in found.rivals]:

@@ -8,6 +8,7 @@ from flashmoe_sim.policies.bank import brief_bank
 from flashmoe_sim.report.cells import count, percent
 from flashmoe_sim.report.figures import drift, misses_by_layer, popularity, reuse_distances
 from flashmoe_sim.report.material import Material
+from flashmoe_sim.report.of_rows import MOST_TRACES
 from flashmoe_sim.report.sections import Figure, Part, Section, Table
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import LAYER_COLUMNS, frame
@@ -41,41 +42,48 @@ def layers(found: Material) -> Section:
 
 
 def use(found: Material) -> Section:
-    """How skewed the use of experts is, and whether the same ones stay hot."""
-    workload = _first(found)
-    if workload is None:
-        return Section("", ())
-    trace = workload.trace
-    caption = (
-        f"{trace.name}: the share of the requests that the most requested experts get, by how many of them. The "
-        "further a line bends left, the more a small bank of the right experts holds; on the diagonal all are alike."
-    )
-    parts: list[Part] = [Figure("popularity", popularity(workload), caption, _popularity(workload))]
-    if len(np.unique(trace.steps)) > 1:
+    """How skewed the use of experts is, and whether the same ones stay hot; of each trace."""
+    parts: list[Part] = []
+    for end, workload in _shown(found):
+        trace = workload.trace
         caption = (
-            "How many of the experts that are hot in a part of the trace (the most requested tenth of each layer) were "
-            "hot in its first part, and in the part before. Where lines fall, a bank that was filled once goes stale."
+            f"{trace.name}: the share of the requests that the most requested experts get, by how many of them. The "
+            "further a line bends left, the more a small bank of the right experts holds; on the diagonal all are "
+            "alike."
         )
-        parts.append(Figure("drift", drift(workload), caption, _drift(workload)))
-    return Section("Which experts are used", tuple(parts))
+        parts.append(Figure(f"popularity{end}", popularity(workload), caption, _popularity(workload)))
+        if len(np.unique(trace.steps)) > 1:
+            caption = (
+                f"{trace.name}: how many of the experts that are hot in a part of the trace (the most requested tenth "
+                "of each layer) were hot in its first part, and in the part before. Where lines fall, a bank that was "
+                "filled once goes stale."
+            )
+            parts.append(Figure(f"drift{end}", drift(workload), caption, _drift(workload)))
+    return Section("Which experts are used", (*parts, *_left_out(found)))
 
 
 def reuse(found: Material) -> Section:
-    """How soon experts come back."""
-    workload = _first(found)
-    if workload is None:
-        return Section("", ())
-    caption = (
-        f"{workload.trace.name}: how many other experts of the layer are requested before an expert comes back. A bank "
-        "under LRU holds what comes back within its slots, so the line is its hit rate under the contract atomic."
-    )
-    return Section(
-        "How soon experts come back", (Figure("reuse-distances", reuse_distances(workload), caption, _reuse(workload)),)
-    )
+    """How soon experts come back, in each trace."""
+    parts: list[Part] = []
+    for end, workload in _shown(found):
+        caption = (
+            f"{workload.trace.name}: how many other experts of the layer are requested before an expert comes back. A "
+            "bank under LRU holds what comes back within its slots, so the line is its hit rate under the contract "
+            "atomic."
+        )
+        parts.append(Figure(f"reuse-distances{end}", reuse_distances(workload), caption, _reuse(workload)))
+    return Section("How soon experts come back", (*parts, *_left_out(found)))
 
 
-def _first(found: Material) -> Workload | None:
-    return next(iter(found.workloads.values()), None)
+def _shown(found: Material) -> list[tuple[str, Workload]]:
+    """The traces that have figures, each with the end of their names."""
+    shown = list(found.workloads.values())[:MOST_TRACES]
+    return [("" if len(shown) == 1 else f"-{number}", one) for number, one in enumerate(shown, start=1)]
+
+
+def _left_out(found: Material) -> list[str]:
+    names = [one.trace.name for one in found.workloads.values()][MOST_TRACES:]
+    return [f"Without a figure: {', '.join(names)}."] if names else []
 
 
 def _popularity(workload: Workload) -> Table:

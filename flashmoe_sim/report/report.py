@@ -40,8 +40,8 @@ def _answer(found: Material) -> Section:
     if found.advice is not None:
         first, *rest = advised(found.advice)[0].parts
         parts += [Verdict(str(first)), *rest]
-    parts.append(_in_short(found.rows))
     close = found.close
+    parts.append(_in_short(knee(found.rows) if close is None else close.row))
     if close is not None and close.diagnosis is not None:
         kind = close.diagnosis.verdict.kind.replace("-", " ")
         parts.append(f"Why it misses there ({kind}): {close.diagnosis.verdict.text}")
@@ -69,17 +69,17 @@ def _question(found: Material) -> str:
     )
 
 
-def _in_short(rows: Sequence[Row]) -> str:
+def _in_short(row: Row | None) -> str:
     """The bank that is looked at closely, in one sentence."""
-    row = knee(rows)
     if row is None:
         return "Every policy here knows the future: these are ceilings, not choices."
     what = "decode speed" if row["tok_s"] is not None else "hit rate"
     fast = "" if row["tok_s"] is None else f", {speed(row['tok_s'])} tok/s"
+    where = "" if row["machine"] is None else f" on {row['machine']}"
     optimum = row["best_hit_rate"]
     best = "" if optimum is None else f"; the best that starts empty hits {percent(optimum)} %"
     return (
-        f"On {row['trace']}, {row['policy']} reaches nine tenths of its best {what} with a bank of "
+        f"On {row['trace']}, {row['policy']} reaches nine tenths of its best {what}{where} with a bank of "
         f"{brief_bank(row['bank'])}: it hits {percent(row['hit_rate'])} %{fast}{best}."
     )
 

@@ -50,7 +50,10 @@ def line_of(row: Row) -> tuple[str, ...]:
 
 
 def named(rows: Sequence[Row], worth: str) -> Named:
-    """Name every line; of more than 8, the 5 best by `worth` that do not know the future and lru have colours."""
+    """Name every line; of more than 8, the 5 best by `worth` that do not know the future and lru have colours.
+
+    Lines that know the future take their colours last, so that the others have theirs in figures without them too.
+    """
     of_line: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         of_line.setdefault(line_of(row), []).append(row)
@@ -62,7 +65,7 @@ def named(rows: Sequence[Row], worth: str) -> Named:
         texts[policy, prefetch, contract] = text if contract == usual else f"{text} ({contract})"
     shown = labels(list(texts.values()))
     names = {line: shown[text] for line, text in texts.items()}
-    lines = list(of_line)
+    lines = sorted(of_line, key=lambda line: foresees(of_line[line][0]))
     if len(lines) > MOST_COLOURED:
         mean = {line: sum(row[worth] for row in some) / len(some) for line, some in of_line.items()}
         real = [line for line, some in of_line.items() if not foresees(some[0])]
@@ -165,10 +168,10 @@ def points(rows: Sequence[Row], names: Named, axis: Axis, value: str, scale: flo
 
 
 def toggled_by_legend() -> Any:
-    """The selection of lines by a click on their names in the legend."""
+    """The selection of lines by clicks on their names in the legend; without one, all are shown."""
     import altair
 
-    return altair.selection_point(name="shown", fields=["line"], bind="legend")
+    return altair.selection_point(name="shown", fields=["line"], bind="legend", toggle="true")
 
 
 def line_layers(

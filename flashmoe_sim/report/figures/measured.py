@@ -46,7 +46,7 @@ def predicted_measured(rows: polars.DataFrame) -> Chart:
     shapes = [SHAPES[(number + number // len(SHAPES)) % len(SHAPES)] for number in range(len(groups))]
     colour = altair.Color("group:N", scale=altair.Scale(domain=list(groups.values())), legend=legend)
     shape = altair.Shape("group:N", scale=altair.Scale(domain=list(groups.values()), range=shapes), legend=legend)
-    toggled = altair.selection_point(name="shown", fields=["group"], bind="legend")
+    toggled = altair.selection_point(name="shown", fields=["group"], bind="legend", toggle="true")
     seen = altair.when(toggled).then(altair.value(0.85)).otherwise(altair.value(0.06))
     thin = altair.when(toggled).then(altair.value(0.45)).otherwise(altair.value(0.04))
     tooltip = [altair.Tooltip("source:N", title="row"), altair.Tooltip("group:N")] if legend else []

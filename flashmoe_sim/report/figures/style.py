@@ -137,7 +137,7 @@ def config(theme: Theme) -> dict[str, Any]:
             "tickColor": quiet,
             "titlePadding": 8,
         },
-        "axisX": {"grid": False, "tickCount": 8, "labelOverlap": "greedy"},
+        "axisX": {"grid": False, "tickCount": 8, "labelOverlap": "greedy", "labelSeparation": 4},
         "axisY": {"domain": False, "ticks": False, "labelPadding": 8, "tickCount": 5},
         "legend": {
             "orient": "top",

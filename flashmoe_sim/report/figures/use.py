@@ -92,10 +92,10 @@ def drift(trace: RoutingTrace | Workload, *, windows: int = 20) -> Chart:
         altair.Tooltip("step:Q", format=".0f"),
         altair.Tooltip("share:Q", format=".1f"),
     ]
-    chance = altair.Chart(values([{"share": 100 * found.chance, "step": last, "text": "by chance"}]))
+    chance = altair.Chart(values([{"share": 100 * found.chance, "step": 0, "text": "by chance"}]))
     layers = [
         chance.mark_rule(style="ceiling").encode(y=y),
-        chance.mark_text(style="note", align="right", baseline="bottom", dy=-3).encode(x=x, y=y, text="text:N"),
+        chance.mark_text(style="note", align="left", baseline="bottom", dx=3, dy=-3).encode(x=x, y=y, text="text:N"),
         drawn.mark_line(),
         drawn.mark_point().encode(shape=shape, tooltip=tooltip),
     ]
