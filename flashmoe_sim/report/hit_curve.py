@@ -12,7 +12,7 @@ from flashmoe_sim.policies.bank import brief_bank, parse_bank
 from flashmoe_sim.report.plotted import PALETTE, SHADE, mark, plain
 from flashmoe_sim.sweep.summary import foresees
 
-GREY, BEST, UNNAMED = PALETTE.other, "optimum from an empty bank (min)", "_"
+GREY, BEST = PALETTE.other, "optimum from an empty bank (min)"
 MOST_TRACES = 8
 MOST_MACHINES = 3
 MOST_COLOURED = 8  # lines with a colour of their own; of more, only the best have one
@@ -48,7 +48,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     machines = list(dict.fromkeys(row["machine"] for row in rows))
     timed = [] if machines == [None] else machines[:MOST_MACHINES]
     shown = traces[:MOST_TRACES]
-    styles, banks = _styles(rows), _banks(rows)
+    styles, banks = _styles(rows if timed else _beside_best(rows)), _banks(rows)
     height = HEIGHTS_INCHES[min(len(shown), len(HEIGHTS_INCHES)) - 1]
     look = {"axes.titlelocation": "left", "axes.titlesize": "medium", "axes.titleweight": "bold"}
     with rc_context({"text.parse_math": False, **look}):  # a $ in a name is a $
@@ -78,7 +78,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
             panel.set_xlabel(meaning + (", in one bank" if rows[0]["scope"] == "global" else ""))
         lines = {line.get_label(): line for panel in panels.ravel() for line in panel.lines}
         labels = dict.fromkeys([*(style.label for style in styles.values() if style.colour != GREY), *lines])
-        named = {label: lines[label] for label in labels if label in lines and not label.startswith(UNNAMED)}
+        named = {label: lines[label] for label in labels if label in lines and not label.startswith("_")}
         figure.legend(named.values(), named.keys(), loc="outside right upper", frameon=False)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing")  # such letters are drawn as boxes
@@ -113,8 +113,7 @@ def _styles(rows: Sequence[Row]) -> dict[Key, Style]:
     others = len(of_line) - len(coloured)
     for key, some in of_line.items():
         if key not in coloured:
-            label = f"{others} others" if not any(style.colour == GREY for style in styles.values()) else UNNAMED
-            styles[key] = Style(label, GREY, "")
+            styles[key] = Style(f"{others} others", GREY, "")
             continue
         number = coloured.index(key)
         under = {row["contract"] for row in some}

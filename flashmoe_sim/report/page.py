@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 INSTALL = "pip install '.[report]'"
 MOST_BYTES = 2_900_000  # of a page: what a mail takes
-FEW_ROWS = 24  # of a table that is printed on paper in full
+FEW_ROWS = 24  # of a figure's table that is printed on paper in full
+MOST_ROWS = 60  # of another table that is open
 NAVIGATED = 4  # sections from which on a page has a list of contents
 WIDE = 680  # pixels of a figure on paper, and where no script runs
 
@@ -75,6 +76,7 @@ def _render(title: str, sections: Sequence[Section], drawn: Mapping[str, Drawn])
         drawn=drawn,
         navigated=len(sections) >= NAVIGATED,
         few_rows=FEW_ROWS,
+        most_rows=MOST_ROWS,
         themes=_themes() if drawn else "",
         scripts=[Markup(text) for text in scripts],  # noqa: S704  # the library and page.js, no text of a file
         hashes=[_hash(text) for text in scripts],

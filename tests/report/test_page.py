@@ -172,7 +172,7 @@ def test_names_in_a_legend_choose_lines(browser: Browser, tmp_path: Path) -> Non
     policies = [f"p{number}" for number in range(7)]
     rows = [
         {"trace": "t", "trace_id": "1", "policy": policy, "contract": "atomic", "prefetch": "none", "scope": "layer"}
-        | {"bank": bank, "hit_rate": 0.5, "resident_bytes": 1}
+        | {"bank": bank, "hit_rate": 0.5, "best_hit_rate": 0.6, "resident_bytes": 1}
         for policy in policies
         for bank in ("8", "16")
     ]

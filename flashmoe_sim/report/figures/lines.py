@@ -182,6 +182,7 @@ def line_layers(
     *,
     said: str,
     toggled: Any,
+    chooses: bool = True,
     low: float = 0.0,
     top: float,
     rules: Sequence[tuple[str, float]] = (),
@@ -189,7 +190,8 @@ def line_layers(
     """The layers of lines: grey ones, coloured ones, their markers, and names at their ends if there are few.
 
     said: what the values are called. toggled: the selection of lines in the legend; None if they are to be named at
-        their ends, where there is room for a few. low, top: the values at the ends of the y axis.
+        their ends, where there is room for a few. chooses: whether this panel holds the selection, as one of several
+        does; it must be in a layer with colours. low, top: the values at the ends of the y axis.
     rules: texts and values of what else is named there.
     """
     import altair
@@ -222,7 +224,8 @@ def line_layers(
         )
     drawn = altair.Chart(values(coloured)).encode(x=axis.x(), y=y, color=colour, opacity=faded)
     # a legend would draw its markers dashed
-    layers.append(drawn.mark_line().encode(strokeDash=dash) if at_ends else drawn.mark_line())
+    lines = drawn.mark_line().encode(strokeDash=dash) if at_ends else drawn.mark_line()
+    layers.append(lines if at_ends or not chooses else lines.add_params(toggled))
     seen = altair.Chart(values(row for row in coloured if row["x"] in marked))
     layers.append(seen.mark_point().encode(x=axis.x(), y=y, color=colour, shape=shape, opacity=faded, tooltip=tooltip))
     ends = _last_points(coloured) if at_ends else []

@@ -70,7 +70,6 @@ def speeds(rows: polars.DataFrame, *, ceilings: Ceilings | None = None) -> Chart
         far = [f"{row.name} at {three(row.tok_s)}" for row in rules if row not in drawn_rules]
         subtitle += f" Beyond the figure: {', '.join(far)}." if far else ""
     chart = altair.layer(*layers).properties(height=HEIGHT)
-    chart = chart if toggled is None else chart.add_params(toggled)
     return titled(chart, f"Decode speed on {label(best['machine'])}", subtitle, f"Decode speed. {subtitle}")
 
 
