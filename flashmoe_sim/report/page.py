@@ -26,6 +26,12 @@ FEW_ROWS = 24  # of a figure's table that is printed on paper in full
 MOST_ROWS = 60  # of another table that is open
 NAVIGATED = 4  # sections from which on a page has a list of contents
 WIDE = 680  # pixels of a figure on paper, and where no script runs
+PAPER_PADDING = {
+    "left": 8,
+    "top": 8,
+    "right": 36,
+    "bottom": 8,
+}  # right: for letters wider than those it was laid out in
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,7 @@ def _drawn(figure: Figure) -> Drawn:
 
     shown, paper = (styled(figure.chart, width=width).to_dict() for width in ("container", WIDE))
     shown.pop("config", None)
+    paper["padding"] = PAPER_PADDING
     title = shown.pop("title")
     paper.pop("title")
     head, says = (" ".join(text) if isinstance(text, list) else text for text in (title["text"], title["subtitle"]))

@@ -88,9 +88,9 @@ def drift(trace: RoutingTrace | Workload, *, windows: int = 20) -> Chart:
     shape = altair.Shape("what:N", scale=altair.Scale(domain=list(named), range=["circle", "square"]), legend=legend)
     drawn = altair.Chart(values(rows)).encode(x=x, y=y, color=colour)
     tooltip = [
-        altair.Tooltip("what:N"),
+        altair.Tooltip("what:N", title="experts"),
         altair.Tooltip("step:Q", format=".0f"),
-        altair.Tooltip("share:Q", format=".1f"),
+        altair.Tooltip("share:Q", title=HOT, format=".1f"),
     ]
     chance = altair.Chart(values([{"share": 100 * found.chance, "step": 0, "text": "by chance"}]))
     layers = [
