@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import GIB
-from flashmoe_sim.report.sections import Command, Section, Table
+from flashmoe_sim.report.sections import Command, Part, Section, Table, Verdict
 from flashmoe_sim.systems.base import Launch
 from flashmoe_sim.systems.compare import NEAR, Compared
 from flashmoe_sim.systems.files import placeholders
@@ -63,7 +63,7 @@ def _run(found: Recommendation) -> Section:
             f" It reads a prompt at {prompt_speed(best)}: a prompt of {goal.prompt_tokens:,} tokens {take} "
             f"{three(seconds)} s."
         )
-    parts: list[str | Table | Command] = [first, Command(best.launch.line), *_words(best.launch)]
+    parts: list[Part] = [Verdict(first), Command(best.launch.line), *_words(best.launch)]
     parts.append(f"It takes {memory(best)}{_mapped(found)}. The flags are from {best.system.version}.")
     files_gib = (found.case.model.routed_bytes + found.case.dense_bytes) / GIB
     parts.append(f"The model takes {files_gib:,.1f} GiB of storage.")

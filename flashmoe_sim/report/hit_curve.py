@@ -50,8 +50,10 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     shown = traces[:MOST_TRACES]
     styles, banks = _styles(rows if timed else _beside_best(rows)), _banks(rows)
     height = HEIGHTS_INCHES[min(len(shown), len(HEIGHTS_INCHES)) - 1]
-    look = {"axes.titlelocation": "left", "axes.titlesize": "medium", "axes.titleweight": "bold"}
-    with rc_context({"text.parse_math": False, **look}):  # a $ in a name is a $
+    with (
+        rc_context({"text.parse_math": False}),  # a $ in a name is a $
+        rc_context({"axes.titlelocation": "left", "axes.titlesize": "medium", "axes.titleweight": "bold"}),
+    ):
         figure = Figure(figsize=(PANEL_INCHES * (2 + len(timed)) + 2, height * len(shown)), layout="constrained")
         FigureCanvasAgg(figure)
         left_out = [("traces", shown, traces), ("machines", timed, machines)]

@@ -12,7 +12,7 @@ MARKERS = "osD^vP><"
 SHADE = "#eeeeee"
 
 
-def mark(number: int) -> dict[str, str]:
+def mark(number: int) -> dict[str, Any]:
     """Colour and marker of a line; of many lines, no two have both in common."""
     again = number // len(COLOURS)
     return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[(number + again) % len(MARKERS)]}

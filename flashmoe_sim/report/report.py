@@ -10,7 +10,7 @@ from flashmoe_sim.report.advice import sections as advised
 from flashmoe_sim.report.cells import count, percent, speed, table
 from flashmoe_sim.report.close import knee
 from flashmoe_sim.report.material import Material, Row
-from flashmoe_sim.report.sections import Command, Part, Section, Table, Verdict
+from flashmoe_sim.report.sections import Command, Part, Section, Table
 from flashmoe_sim.sweep.task import SEMANTICS
 from flashmoe_sim.tune.evidence import evidence
 
@@ -38,8 +38,7 @@ def sections(found: Material, *, command: str) -> list[Section]:
 def _answer(found: Material) -> Section:
     parts: list[Part] = [_question(found)]
     if found.advice is not None:
-        first, *rest = advised(found.advice)[0].parts
-        parts += [Verdict(str(first)), *rest]
+        parts += advised(found.advice)[0].parts
     close = found.close
     parts.append(_in_short(knee(found.rows) if close is None else close.row))
     if close is not None and close.diagnosis is not None:
