@@ -25,7 +25,7 @@ rule, ties and contracts.
 
 `--policy` takes names, separated by commas, or `all`. Parameters follow a name: `lfu:count=restart`. `mine:Gap` is the
 class `Gap` in your own `mine.py`; [CONTRIBUTING.md](../../CONTRIBUTING.md) shows how to write one.
-[why.md](../background/why.md) compares the policies. (future) marks those that know the future.
+[What to expect of a policy](../background/why.md) compares them. (future) marks those that know the future.
 
 Every policy that evicts also takes:
 
@@ -37,7 +37,7 @@ SYSTEMS_HEAD = """\
 `./dev docs` makes this page from the docstrings. `sim system show NAME` gives the rest, with the source of each cost.
 
 `sim compare` takes names, separated by commas, or `all`. Settings follow a name: `slot-bank:slots=64`.
-[compare.md](../guides/compare.md) explains the result.
+[Which engine is faster here?](../guides/compare.md) explains the result.
 
 """
 

@@ -257,7 +257,7 @@ def _saved(found: Recommendation, save: Path, *, force: bool) -> Recommendation:
 
 
 def _print(said: Sequence[Section]) -> None:
-    from flashmoe_sim.report.sections import Command, Table
+    from flashmoe_sim.report.sections import Command, Table, Verdict
 
     after_table = True  # which ends in an empty line
     for section in said:
@@ -270,5 +270,5 @@ def _print(said: Sequence[Section]) -> None:
             elif isinstance(part, Table):
                 print_table(part.columns, part.rows)
             else:
-                echo(wrapped(str(part)))
+                echo(wrapped(part.text if isinstance(part, Verdict) else str(part)))
         after_table = isinstance(section.parts[-1], Table)

@@ -280,7 +280,7 @@ def _print_layers(statistics: TraceStatistics, *, all_layers: bool) -> None:
     layers = statistics.layers
     size = 1 if all_layers else -(-len(layers) // LAYER_ROWS)
     rows = [_layers_row(layers[begin : begin + size]) for begin in range(0, len(layers), size)]
-    headings = ("calls", "used", "union", "most", "top 10%", "entropy", "reuse 50/90", "overlap")
+    headings = ("calls", "used", "union", "most", "top 10 %", "entropy", "reuse 50/90", "overlap")
     caption = "Rows are means over the layers of a range; --all-layers shows each." if size > 1 else ""
     print_table([("layer", "right"), *((heading, "right") for heading in headings)], rows, caption=caption)
 
@@ -301,7 +301,7 @@ def _layers_row(layers: tuple[LayerStatistics, ...]) -> tuple[str, ...]:
         rounded([layer.distinct for layer in layers]),
         rounded([layer.union.mean for layer in layers], 2),
         str(max(layer.union.max for layer in layers)),
-        rounded([100 * layer.top_decile_share for layer in layers], 1) + "%",
+        _percent(mean([layer.top_decile_share for layer in layers])),
         rounded([layer.normalised_entropy for layer in layers], 3),
         f"{rounded([layer.reuse.p50 for layer in layers])}/{rounded([layer.reuse.p90 for layer in layers])}",
         _percent(mean([layer.overlap for layer in layers])),

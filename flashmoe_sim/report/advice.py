@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import GIB
-from flashmoe_sim.report.sections import Command, Section, Table
+from flashmoe_sim.report.sections import Command, Part, Section, Table, Verdict
 from flashmoe_sim.systems.base import Launch
 from flashmoe_sim.systems.compare import NEAR, Compared
 from flashmoe_sim.systems.files import placeholders
@@ -63,7 +63,7 @@ def _run(found: Recommendation) -> Section:
             f" It reads a prompt at {prompt_speed(best)}: a prompt of {goal.prompt_tokens:,} tokens {take} "
             f"{three(seconds)} s."
         )
-    parts: list[str | Table | Command] = [first, Command(best.launch.line), *_words(best.launch)]
+    parts: list[Part] = [Verdict(first), Command(best.launch.line), *_words(best.launch)]
     parts.append(f"It takes {memory(best)}{_mapped(found)}. The flags are from {best.system.version}.")
     files_gib = (found.case.model.routed_bytes + found.case.dense_bytes) / GIB
     parts.append(f"The model takes {files_gib:,.1f} GiB of storage.")
@@ -255,7 +255,7 @@ def _bought(found: Recommendation) -> Section:
             parts.append(f"{more} more that change more; --json has all.")
     if isinstance(bought, NextBetter) and bought.useless:
         parts.append(f"No better {_listed(bought.useless)} brings 3 %.")
-    parts.append(f"{bought.n_machines} machines were tried, in {bought.evaluations} replays or timings.")
+    parts.append(f"{bought.n_machines} machines were tried, in {bought.evaluations:,} replays or timings.")
     if bought.note:
         parts.append(_sentence(bought.note))
     return Section("What to buy", tuple(parts))
@@ -287,7 +287,7 @@ def _others(found: Recommendation) -> Section:
         return Section("Other systems", tuple(part for part in (_cannot(found),) if part))
     shown = ran[:OTHERS]
     rows = tuple((one.best.system.spec, *_row(found, one.best)) for one in shown)
-    heads = (("", "left"), ("GPU", "right"), ("RAM", "right"), *_prompt_head(found), ("tok/s", "right"))
+    heads = (("", "left"), ("GPU GiB", "right"), ("RAM GiB", "right"), *_prompt_head(found), ("tok/s", "right"))
     heads = (*heads, ("90 %", "right"))
     parts: list[str | Table | Command] = [Table(heads, rows)]
     if rivals := [one.best.system.name for one in found.rivals]:

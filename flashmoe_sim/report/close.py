@@ -64,7 +64,7 @@ def look_closely(
     own = [row for row in rows if row["trace_id"] == workload.trace.content_id]
     row = knee([one for one in own if case is None or one["machine"] == case.machine.name] or own)
     if row is None:
-        return None, ["Why it misses: every row is of a policy that knows the future; add lru to --policy."]
+        return None, ["Why it misses: every row is of a policy that knows the future; add lru to `--policy`."]
     try:
         setup = _setup(row, row["bank"])
     except BadInput as error:

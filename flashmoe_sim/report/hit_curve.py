@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flashmoe_sim.policies.bank import brief_bank, parse_bank
+from flashmoe_sim.report.plotted import PALETTE, SHADE, mark, plain
 from flashmoe_sim.sweep.summary import foresees
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999", "#8c564b", "#17becf")
-MARKERS = "osD^vP*Xh"
-GREY, BEST, UNNAMED = "#c8c8c8", "optimum from an empty bank (min)", "_"
+GREY, BEST = PALETTE.other, "optimum from an empty bank (min)"
 MOST_TRACES = 8
 MOST_MACHINES = 3
 MOST_COLOURED = 8  # lines with their own colour; if there are more, only the best have one
@@ -49,9 +48,12 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     machines = list(dict.fromkeys(row["machine"] for row in rows))
     timed = [] if machines == [None] else machines[:MOST_MACHINES]
     shown = traces[:MOST_TRACES]
-    styles, banks = _styles(rows), _banks(rows)
+    styles, banks = _styles(rows if timed else _beside_best(rows)), _banks(rows)
     height = HEIGHTS_INCHES[min(len(shown), len(HEIGHTS_INCHES)) - 1]
-    with rc_context({"text.parse_math": False}):  # a $ in a name is a $
+    with (
+        rc_context({"text.parse_math": False}),  # a $ in a name is a $
+        rc_context({"axes.titlelocation": "left", "axes.titlesize": "medium", "axes.titleweight": "bold"}),
+    ):
         figure = Figure(figsize=(PANEL_INCHES * (2 + len(timed)) + 2, height * len(shown)), layout="constrained")
         FigureCanvasAgg(figure)
         left_out = [("traces", shown, traces), ("machines", timed, machines)]
@@ -70,16 +72,15 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         margin = 0.05 * max(len(banks) - 1, 1)
         for panel in panels.ravel():
             panel.set_xlim(-margin, len(banks) - 1 + margin)
-            panel.grid(color="#dddddd", linewidth=0.6)
-            panel.spines[["top", "right"]].set_visible(False)
+            plain(panel)
             every = -(-len(banks) // MOST_TICKS)
             panel.set_xticks(range(0, len(banks), every), [brief_bank(bank) for bank in banks[::every]])
         meaning = "bank, slots per layer" if parse_bank(banks[0]).in_slots else "bank, all layers"
         for panel in panels[-1]:
             panel.set_xlabel(meaning + (", in one bank" if rows[0]["scope"] == "global" else ""))
-        lines = {line.get_label(): line for panel in panels[:, 0] for line in panel.lines}
+        lines = {line.get_label(): line for panel in panels.ravel() for line in panel.lines}
         labels = dict.fromkeys([*(style.label for style in styles.values() if style.colour != GREY), *lines])
-        named = {label: lines[label] for label in labels if label in lines and label != UNNAMED}
+        named = {label: lines[label] for label in labels if label in lines and not label.startswith("_")}
         figure.legend(named.values(), named.keys(), loc="outside right upper", frameon=False)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing")  # missing letters are drawn as boxes
@@ -105,7 +106,7 @@ def _styles(rows: Sequence[Row]) -> dict[Key, Style]:
     for row in rows:
         of_line.setdefault(_key(row), []).append(row)
     usual = _usual_contract(rows)
-    coloured = list(of_line)
+    coloured = sorted(of_line, key=lambda key: foresees(of_line[key][0]))  # as in the page of a report
     if len(of_line) > MOST_COLOURED:
         worth = {key: _worth(some) for key, some in of_line.items() if not foresees(some[0])}
         best = sorted(worth, key=worth.__getitem__, reverse=True)[:BEST_COLOURED]
@@ -114,16 +115,13 @@ def _styles(rows: Sequence[Row]) -> dict[Key, Style]:
     others = len(of_line) - len(coloured)
     for key, some in of_line.items():
         if key not in coloured:
-            label = f"{others} others" if not any(style.colour == GREY for style in styles.values()) else UNNAMED
-            styles[key] = Style(label, GREY, "")
+            styles[key] = Style(f"{others} others", GREY, "")
             continue
         number = coloured.index(key)
         under = {row["contract"] for row in some}
         other = f" ({', '.join(under)})" if usual not in under else ""
         label = " + ".join(name for name in key if name != "none") + other
-        styles[key] = Style(
-            textwrap.fill(label, MOST_LETTERS), COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
-        )
+        styles[key] = Style(textwrap.fill(label, MOST_LETTERS), mark(number)["color"], mark(number)["marker"])
     return dict(sorted(styles.items(), key=lambda item: coloured.index(item[0]) if item[0] in coloured else -1))
 
 
@@ -139,8 +137,8 @@ def _worth(rows: Sequence[Row]) -> float:
 
 
 def _draw_hits(panel: Any, rows: Sequence[Row], styles: Mapping[Key, Style], banks: list[str], *, title: str) -> None:
-    _lines(panel, rows, styles, banks, lambda row: 100 * row["hit_rate"])
-    _best(panel, rows, banks, lambda row: _scaled(row["best_hit_rate"], 100))
+    _lines(panel, _beside_best(rows), styles, banks, lambda row: 100 * row["hit_rate"])
+    _best(panel, rows, banks, lambda row: _scaled(row["best_hit_rate"], 100), above=True)
     panel.set(title=textwrap.fill(title, MOST_LETTERS), ylabel="hit rate, %", ylim=(0, 102))
 
 
@@ -152,7 +150,8 @@ def _draw_reads(panel: Any, rows: Sequence[Row], styles: Mapping[Key, Style], ba
         panel.set(ylabel=f"experts read per token{ahead}")
     else:
         unit, scale = _unit(max(_per_token(row, "bytes_read", "prefetch_bytes") or 0 for row in rows))
-        _lines(panel, rows, styles, banks, lambda row: _scaled(_per_token(row, "bytes_read", "prefetch_bytes"), scale))
+        shown = _beside_best(rows)
+        _lines(panel, shown, styles, banks, lambda row: _scaled(_per_token(row, "bytes_read", "prefetch_bytes"), scale))
         _best(panel, rows, banks, lambda row: _scaled(row["best_bytes_per_token"], scale))
         panel.set(ylabel=f"{unit} read per token{ahead}")
     panel.set(title=f"contract {_usual_contract(rows)}", ylim=(0, None))
@@ -189,11 +188,20 @@ def _lines(panel: Any, rows: Sequence[Row], styles: Mapping[Key, Style], banks: 
             )
 
 
-def _best(panel: Any, rows: Sequence[Row], banks: list[str], value: Any) -> None:
+def _beside_best(rows: Sequence[Row]) -> list[Row]:
+    """The rows without those of min, where the best is drawn as a line of its own."""
+    known = any(row["best_hit_rate"] is not None for row in rows)
+    return [row for row in rows if not (known and _key(row) == ("min", "none"))]
+
+
+def _best(panel: Any, rows: Sequence[Row], banks: list[str], value: Any, *, above: bool = False) -> None:
+    """The best of each bank; above: what lies above it is shaded."""
     ceiling = {row["bank"]: point for row in rows if (point := value(row)) is not None}
     if ceiling:
         places = [banks.index(bank) for bank in ceiling]
-        panel.plot(places, list(ceiling.values()), color="black", linestyle="--", label=BEST)
+        panel.plot(places, list(ceiling.values()), color=PALETTE.text, linestyle="--", linewidth=1.2, label=BEST)
+        if above:
+            panel.fill_between(places, list(ceiling.values()), 100, color=SHADE, linewidth=0)
 
 
 def _per_token(row: Row, missed: str, ahead: str) -> float | None:

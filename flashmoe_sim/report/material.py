@@ -73,7 +73,7 @@ def gather(
         if any(value is not None for value in memory.values()):
             raise BadInput("what memory holds counts on a machine; give --machine too, see `sim machine list`")
         seconds = "Ceilings" if any(row["tok_s"] is not None for row in rows) else "Decode speeds"
-        wanting.append(f"{seconds}, the systems and what to run: add --machine, such as --machine rtx-4090.")
+        wanting.append(f"{seconds}, the systems and what to run: add `--machine`, such as `--machine rtx-4090`.")
     elif first is not None:
         if len({None if one.geometry is None else one.geometry.name for one in workloads}) > 1:
             raise BadInput("traces of several models on one machine; give those of one model")
@@ -113,10 +113,12 @@ def gather(
         except BadInput as error:
             wanting.append(f"What to run: {error}.")
     if machine is not None and not any(row["machine"] == machine.name for row in rows):
-        wanting.append(f"Decode speeds of these rows: sweep into the folder with --machine {machine.name}.")
+        wanting.append(f"Decode speeds of these rows: sweep into the folder with `--machine {machine.name}`.")
     compared: list[Row] = []
     if measured is None:
-        wanting.append("Predicted against measured: add --measured FILE, a table with measured speeds, and --machine.")
+        wanting.append(
+            "Predicted against measured: add `--measured FILE`, a table with measured speeds, and `--machine`."
+        )
     else:
         if on is None or first is None:
             raise BadInput("--measured is compared with predictions; give a trace or --model, and --machine")

@@ -32,6 +32,8 @@ def hits(found: Material) -> Section:
             f"{some[0]['trace']}: the share of requested experts that are in the bank already, against the bank "
             f"({_meaning(some)}). The dashed line is min, which knows every request to come: only experts that are "
             "loaded before the run or ahead of their use get above it. Memory is that of all banks together."
+            if number == 1
+            else f"{some[0]['trace']}, read as above."
         )
         parts.append(Figure(name, hit_curves(frame(some)), caption, table((*who(some), *HITS), some)))
     if more := traces[MOST_TRACES:]:

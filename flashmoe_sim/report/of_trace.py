@@ -8,13 +8,27 @@ from flashmoe_sim.policies.bank import brief_bank
 from flashmoe_sim.report.cells import count, percent
 from flashmoe_sim.report.figures import drift, misses_by_layer, popularity, reuse_distances
 from flashmoe_sim.report.material import Material
+from flashmoe_sim.report.of_rows import MOST_TRACES
 from flashmoe_sim.report.sections import Figure, Part, Section, Table
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import LAYER_COLUMNS, frame
 from flashmoe_sim.trace.drift import hot_set_drift
+from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.statistics import count_layers
 
 SHARES = (0.01, 0.05, 0.1, 0.25, 0.5)  # of the experts
+POPULARITY = (
+    "the share of the requests that the most requested experts get, by how many of them. The further a line bends "
+    "left, the more a small bank of the right experts holds; on the diagonal all are alike."
+)
+DRIFT = (
+    "how many of the experts that are hot in a part of the trace (the most requested tenth of each layer) were hot in "
+    "its first part, and in the part before. Where lines fall, a bank that was filled once goes stale."
+)
+REUSE = (
+    "how many other experts of the layer are requested before an expert comes back. A bank under LRU holds what comes "
+    "back within its slots, so the line is its hit rate under the contract atomic."
+)
 
 
 def layers(found: Material) -> Section:
@@ -41,41 +55,40 @@ def layers(found: Material) -> Section:
 
 
 def use(found: Material) -> Section:
-    """The skew of expert use, and whether the same experts stay hot."""
-    workload = _first(found)
-    if workload is None:
-        return Section("", ())
-    trace = workload.trace
-    caption = (
-        f"{trace.name}: the share of the requests that the most requested experts get, by how many of them. The "
-        "further a line bends left, the more a small bank of the right experts holds; on the diagonal all are alike."
-    )
-    parts: list[Part] = [Figure("popularity", popularity(workload), caption, _popularity(workload))]
-    if len(np.unique(trace.steps)) > 1:
-        caption = (
-            "How many of the experts that are hot in a part of the trace (the most requested tenth of each layer) were "
-            "hot in its first part, and in the part before. Where lines fall, a bank that was filled once goes stale."
-        )
-        parts.append(Figure("drift", drift(workload), caption, _drift(workload)))
-    return Section("Which experts are used", tuple(parts))
+    """For each trace, the skew of expert use, and whether the same experts stay hot."""
+    parts: list[Part] = []
+    for end, workload in _shown(found):
+        trace = workload.trace
+        numbers = _popularity(workload)
+        parts.append(Figure(f"popularity{end}", popularity(workload), _caption(trace, end, POPULARITY), numbers))
+        if len(np.unique(trace.steps)) > 1:
+            parts.append(Figure(f"drift{end}", drift(workload), _caption(trace, end, DRIFT), _drift(workload)))
+    return Section("Which experts are used", (*parts, *_left_out(found)))
 
 
 def reuse(found: Material) -> Section:
-    """How soon experts come back."""
-    workload = _first(found)
-    if workload is None:
-        return Section("", ())
-    caption = (
-        f"{workload.trace.name}: how many other experts of the layer are requested before an expert comes back. A bank "
-        "under LRU holds what comes back within its slots, so the line is its hit rate under the contract atomic."
-    )
-    return Section(
-        "How soon experts come back", (Figure("reuse-distances", reuse_distances(workload), caption, _reuse(workload)),)
-    )
+    """How soon experts come back, in each trace."""
+    parts: list[Part] = []
+    for end, workload in _shown(found):
+        caption, numbers = _caption(workload.trace, end, REUSE), _reuse(workload)
+        parts.append(Figure(f"reuse-distances{end}", reuse_distances(workload), caption, numbers))
+    return Section("How soon experts come back", (*parts, *_left_out(found)))
 
 
-def _first(found: Material) -> Workload | None:
-    return next(iter(found.workloads.values()), None)
+def _caption(trace: RoutingTrace, end: str, reading: str) -> str:
+    """How to read a figure, said once."""
+    return f"{trace.name}: {reading}" if end in ("", "-1") else f"{trace.name}, read as above."
+
+
+def _shown(found: Material) -> list[tuple[str, Workload]]:
+    """The traces that have figures, each with the end of their names."""
+    shown = list(found.workloads.values())[:MOST_TRACES]
+    return [("" if len(shown) == 1 else f"-{number}", one) for number, one in enumerate(shown, start=1)]
+
+
+def _left_out(found: Material) -> list[str]:
+    names = [one.trace.name for one in found.workloads.values()][MOST_TRACES:]
+    return [f"Without a figure: {', '.join(names)}."] if names else []
 
 
 def _popularity(workload: Workload) -> Table:

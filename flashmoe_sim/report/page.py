@@ -22,9 +22,16 @@ if TYPE_CHECKING:
 
 INSTALL = "pip install '.[report]'"
 MOST_BYTES = 2_900_000  # of a page, which must fit in an e-mail
-FEW_ROWS = 24  # of a table that is printed in full
+FEW_ROWS = 24  # of a figure's table that is printed in full
+MOST_ROWS = 60  # of another table that is open
 NAVIGATED = 4  # the least sections for a table of contents
 WIDE = 680  # pixels of a figure on paper, and without scripts
+PAPER_PADDING = {
+    "left": 8,
+    "top": 8,
+    "right": 36,
+    "bottom": 8,
+}  # right: for letters wider than those it was laid out in
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,7 @@ def _render(title: str, sections: Sequence[Section], drawn: Mapping[str, Drawn])
         drawn=drawn,
         navigated=len(sections) >= NAVIGATED,
         few_rows=FEW_ROWS,
+        most_rows=MOST_ROWS,
         themes=_themes() if drawn else "",
         scripts=[Markup(text) for text in scripts],  # noqa: S704  # the library and page.js, no text of a file
         hashes=[_hash(text) for text in scripts],
@@ -90,6 +98,7 @@ def _drawn(figure: Figure) -> Drawn:
 
     shown, paper = (styled(figure.chart, width=width).to_dict() for width in ("container", WIDE))
     shown.pop("config", None)
+    paper["padding"] = PAPER_PADDING
     title = shown.pop("title")
     paper.pop("title")
     head, says = (" ".join(text) if isinstance(text, list) else text for text in (title["text"], title["subtitle"]))

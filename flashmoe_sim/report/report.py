@@ -10,7 +10,7 @@ from flashmoe_sim.report.advice import sections as advised
 from flashmoe_sim.report.cells import count, percent, speed, table
 from flashmoe_sim.report.close import knee
 from flashmoe_sim.report.material import Material, Row
-from flashmoe_sim.report.sections import Command, Part, Section, Table, Verdict
+from flashmoe_sim.report.sections import Command, Part, Section, Table
 from flashmoe_sim.sweep.task import SEMANTICS
 from flashmoe_sim.tune.evidence import evidence
 
@@ -38,10 +38,9 @@ def sections(found: Material, *, command: str) -> list[Section]:
 def _answer(found: Material) -> Section:
     parts: list[Part] = [_question(found)]
     if found.advice is not None:
-        first, *rest = advised(found.advice)[0].parts
-        parts += [Verdict(str(first)), *rest]
-    parts.append(_in_short(found.rows))
+        parts += advised(found.advice)[0].parts
     close = found.close
+    parts.append(_in_short(knee(found.rows) if close is None else close.row))
     if close is not None and close.diagnosis is not None:
         kind = close.diagnosis.verdict.kind.replace("-", " ")
         parts.append(f"Why it misses there ({kind}): {close.diagnosis.verdict.text}")
@@ -69,17 +68,17 @@ def _question(found: Material) -> str:
     )
 
 
-def _in_short(rows: Sequence[Row]) -> str:
+def _in_short(row: Row | None) -> str:
     """The bank that is looked at closely, in one sentence."""
-    row = knee(rows)
     if row is None:
         return "Every policy here knows the future: these are ceilings, not choices."
     what = "decode speed" if row["tok_s"] is not None else "hit rate"
     fast = "" if row["tok_s"] is None else f", {speed(row['tok_s'])} tok/s"
+    where = "" if row["machine"] is None else f" on {row['machine']}"
     optimum = row["best_hit_rate"]
     best = "" if optimum is None else f"; the best that starts empty hits {percent(optimum)} %"
     return (
-        f"On {row['trace']}, {row['policy']} reaches nine tenths of its best {what} with a bank of "
+        f"On {row['trace']}, {row['policy']} reaches nine tenths of its best {what}{where} with a bank of "
         f"{brief_bank(row['bank'])}: it hits {percent(row['hit_rate'])} %{fast}{best}."
     )
 

@@ -130,7 +130,7 @@ def _machines(check: Check) -> Section:
         for number, (path, one) in enumerate(numbers):
             first = (", ".join(anchors), runs) if not number else ("", "")
             rows.append((first[0], path, f"{one.value:.4g}", f"{one.lo:.4g} to {one.hi:.4g}", first[1]))
-    columns = (("fitted on", "left"), ("number", "left"), ("value", "right"), ("90 %", "left"), ("predicts", "left"))
+    columns = (("fitted on", "left"), ("number", "left"), ("value", "right"), ("90 %", "right"), ("predicts", "left"))
     return _table("What the seconds were predicted from", rows, *columns)
 
 

@@ -9,12 +9,10 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from flashmoe_sim.report.hit_curve import COLOURS, MARKERS
+from flashmoe_sim.report.plotted import COLOURS, SHADE, mark, plain
 from reports.fidelity.page import SPEED
 from reports.fidelity.per_token import PerToken
 from reports.fidelity.prediction import Group
-
-GRID = "#dddddd"
 
 
 def draw(groups: Sequence[Group], shown: PerToken, folder: Path) -> None:
@@ -28,7 +26,7 @@ def errors(groups: Sequence[Group]) -> Figure:
     figure = Figure(figsize=(9, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
     panel = figure.add_subplot()
-    panel.axhspan(-10, 10, color="#f2f2f2", zorder=0)
+    panel.axhspan(-10, 10, color=SHADE, zorder=0)
     panel.axhline(0, color="black", linewidth=0.8)
     for number, group in enumerate(groups):
         speeds = [one for one in group.predictions if one.quantity == SPEED]
@@ -36,16 +34,15 @@ def errors(groups: Sequence[Group]) -> Figure:
             [one.measured for one in speeds],
             [100 * one.error for one in speeds],
             linestyle="none",
-            marker=MARKERS[number % len(MARKERS)],
-            color=COLOURS[number % len(COLOURS)],
             label=group.title,
+            **mark(number),
         )
     panel.set_xscale("log")
     ticks = (1, 2, 5, 10, 20, 50)
     panel.set_xticks(ticks, [str(tick) for tick in ticks])
     panel.minorticks_off()
     panel.set(xlabel="measured, tokens a second", ylabel="error of the predicted speed, %")
-    panel.grid(color=GRID)
+    plain(panel, grid="both")
     figure.legend(loc="outside right upper", frameon=False, fontsize=9)
     return figure
 
@@ -59,7 +56,8 @@ def phone(shown: PerToken) -> Figure:
     panel.plot(tokens, shown.measured_ms, color=COLOURS[1], linewidth=1.2, label="measured")
     panel.plot(tokens, shown.predicted_ms, color=COLOURS[0], linewidth=1.2, label="predicted")
     panel.set_ylim(0, 1.1 * float(np.quantile(shown.measured_ms, 0.99)))
-    panel.set(xlabel="token", ylabel="ms", title=f"{shown.name}, fitted on {shown.fitted_on}")
-    panel.grid(color=GRID)
+    panel.set(xlabel="token", ylabel="ms of a token")
+    panel.set_title(f"{shown.name}, fitted on {shown.fitted_on}", fontsize=11, fontweight="bold", loc="left")
+    plain(panel)
     panel.legend(frameon=False)
     return figure

@@ -10,11 +10,10 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from flashmoe_sim.report.hit_curve import COLOURS, MARKERS
+from flashmoe_sim.report.plotted import COLOURS, SHADE, mark, plain
 from reports.field.scores import Judged, grouped
 from reports.field.tune import engine_of
 
-GRID = "#dddddd"
 LEAST_ROWS = 3
 TICKS = (0.1, 1, 10, 100)
 OFF = (0.25, 0.5, 1, 2, 4)
@@ -32,7 +31,7 @@ def predicted(rows: Sequence[Judged]) -> Figure:
     FigureCanvasAgg(figure)
     panel = figure.add_subplot()
     ends = np.array([0.05, 500])
-    panel.fill_between(ends, ends / 2, ends * 2, color="#f2f2f2", zorder=0)
+    panel.fill_between(ends, ends / 2, ends * 2, color=SHADE, zorder=0)
     panel.plot(ends, ends, color="black", linewidth=0.8)
     for number, (strategy, group) in enumerate(grouped(rows, lambda row: row.strategy).items()):
         real = np.array([one.row.decode_tok_s for one in group])
@@ -44,19 +43,17 @@ def predicted(rows: Sequence[Judged]) -> Figure:
             ours,
             yerr=[ours - lo, hi - ours],
             linestyle="none",
-            marker=MARKERS[number % len(MARKERS)],
             markersize=5,
             elinewidth=0.5,
             alpha=0.75,
-            color=COLOURS[number % len(COLOURS)],
-            markerfacecolor="none" if number >= len(COLOURS) else None,
             label=f"{strategy} ({len(group)})",
+            **mark(number),
         )
     panel.set(xscale="log", yscale="log", xlim=ends, ylim=(0.03, 800))
     panel.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
     panel.set_yticks(TICKS, [f"{tick:g}" for tick in TICKS])
     panel.set(xlabel="measured, tokens a second", ylabel="predicted without the row's machine, tokens a second")
-    panel.grid(color=GRID)
+    plain(panel, grid="both")
     figure.legend(loc="outside right upper", frameon=False, fontsize=9)
     return figure
 
@@ -67,7 +64,7 @@ def engines(rows: Sequence[Judged]) -> Figure:
     figure = Figure(figsize=(9, 0.28 * len(groups) + 1.2), layout="constrained")
     FigureCanvasAgg(figure)
     panel = figure.add_subplot()
-    panel.axvspan(0.5, 2, color="#f2f2f2", zorder=0)
+    panel.axvspan(0.5, 2, color=SHADE, zorder=0)
     panel.axvline(1, color="black", linewidth=0.8)
     for place, group in enumerate(reversed(groups.values())):
         for kind, colour, size, shift in (
@@ -91,6 +88,6 @@ def engines(rows: Sequence[Judged]) -> Figure:
     panel.set(xscale="log", xlim=(1 / 13, 13), xlabel="predicted over measured speed; bars: medians")
     panel.set_xticks(OFF, [f"{tick:g}" for tick in OFF])
     panel.minorticks_off()
-    panel.grid(color=GRID, axis="x")
+    plain(panel, grid="x")
     figure.legend(loc="outside upper right", frameon=False, fontsize=9, ncols=2)
     return figure

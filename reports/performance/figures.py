@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from flashmoe_sim.report.hit_curve import COLOURS, MARKERS
+from flashmoe_sim.report.plotted import COLOURS, PALETTE, mark, plain
 from reports.performance.measure import CONTRACTS
 
 AXES = {"tokens": "tokens", "layers": "layers", "sizes": "bank sizes in one walk"}
@@ -29,14 +29,12 @@ def growth(results: dict[str, Any]) -> Figure:
         for number, contract in enumerate(CONTRACTS[:2]):
             rows = [row for row in results["rows"] if row["of"] == axis and row["contract"] == contract]
             amounts = [row["amount"] for row in rows]
-            panel.plot(
-                amounts, [row["ns"] for row in rows], label=contract, color=COLOURS[number], marker=MARKERS[number]
-            )
+            panel.plot(amounts, [row["ns"] for row in rows], label=contract, **mark(number))
         panel.set_xscale("log", base=2)
         panel.set_xticks(amounts, [_short(amount) for amount in amounts])
         panel.minorticks_off()
         panel.set_xlabel(label)
-        _plain(panel)
+        plain(panel)
     panels[0].set_ylim(bottom=0)
     panels[0].set_ylabel("ns a reference")
     panels[0].legend(frameon=False)
@@ -51,21 +49,15 @@ def peers(results: dict[str, Any]) -> Figure:
     panel = figure.subplots()
     ours = [" size" in row["amount"] for row in rows]
     rates = [1e3 / row["ns"] for row in rows]
-    bars = panel.barh(range(len(rows)), rates, color=[COLOURS[0] if one else "#999999" for one in ours])
+    bars = panel.barh(range(len(rows)), rates, color=[COLOURS[0] if one else PALETTE.other for one in ours])
     panel.bar_label(bars, [f"{rate:,.0f}" if rate > 100 else f"{rate:.1f}" for rate in rates], padding=4)
     panel.set_yticks(range(len(rows)), [row["amount"] for row in rows])
     panel.set_xscale("log")
     panel.set_xlabel("million references a second, one core")
     panel.margins(x=0.1)
-    _plain(panel)
+    plain(panel, grid="x")
     return figure
 
 
 def _short(amount: int) -> str:
     return f"{amount // 1000}k" if amount >= 1000 else str(amount)
-
-
-def _plain(panel: Any) -> None:
-    panel.grid(color="#dddddd", linewidth=0.6)
-    panel.set_axisbelow(True)
-    panel.spines[["top", "right"]].set_visible(False)

@@ -9,7 +9,7 @@ import polars as pl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from flashmoe_sim.report.hit_curve import COLOURS, MARKERS
+from flashmoe_sim.report.plotted import PALETTE, mark, plain
 from reports.policy_study.measure import FIRST_HALF, MIDDLE, SHARES, STEPS, lookahead
 from reports.policy_study.ranking import HINDSIGHT, ONLINE, against_lru, best_online, ranked
 
@@ -38,14 +38,14 @@ def curves(against: pl.DataFrame) -> Figure:
         for number, policy in enumerate(shown):
             of = against.filter((pl.col("trace") == trace) & (pl.col("policy") == policy))
             hits = [of.filter(pl.col("share") == share)["hit_rate"].item() * 100 for share in SHARES]
-            style = {"color": COLOURS[number - 1], "marker": MARKERS[number - 1], "markersize": 4}
+            style = mark(number - 1) | {"markersize": 4}
             if policy == "min":
-                style = {"color": "black", "linestyle": "--"}
+                style = {"color": PALETTE.text, "linestyle": "--", "linewidth": 1.2}
             panel.plot(range(len(SHARES)), hits, label=policy, **style)
-        panel.set_title(trace, fontsize=11)
+        panel.set_title(trace, fontsize=11, fontweight="bold", loc="left")
         panel.set_xticks(range(len(SHARES)), [f"1/{share}" for share in SHARES])
         panel.set_ylim(0, 102)
-    figure.set_layout_engine("constrained", wspace=0.04)
+    figure.set_layout_engine("constrained", wspace=0.07)
     figure.supylabel("hit rate, %", fontsize=11)
     figure.supxlabel("bank, share of each layer's experts", fontsize=11)
     handles, labels = panels.flat[0].get_legend_handles_labels()
@@ -93,12 +93,12 @@ def ahead(results: pl.DataFrame) -> Figure:
     for number, trace in enumerate(against["trace"].unique(maintain_order=True)):
         of = against.filter(pl.col("trace") == trace)
         hits = [of.filter(pl.col("policy") == policy)["hit_rate"].item() * 100 for policy in policies]
-        style = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)], "markersize": 4}
+        style = mark(number) | {"markersize": 4}
         left.plot(range(len(hits)), hits, label=trace, **style)
         right.plot(range(len(hits)), [100 * (hit - hits[0]) / (hits[-1] - hits[0]) for hit in hits], **style)
     left.set(ylabel="hit rate, %", ylim=(0, 102))
     right.set(ylabel="of the way from LRU to min:forced, %", ylim=(-4, 104))
-    right.axhline(50, color="#888888", linewidth=1, linestyle=":")
+    right.axhline(50, color=PALETTE.quiet, linewidth=1, linestyle=":")
     for panel in (left, right):
         panel.set_xticks(range(len(policies)), ["0\n(lru)", *map(str, STEPS), "all\n(min:forced)"])
         panel.set_xlabel("steps of the model that eviction sees ahead")
@@ -112,6 +112,5 @@ def _figure(width: float, height: float, *, rows: int, columns: int, sharey: boo
     FigureCanvasAgg(figure)
     panels = figure.subplots(rows, columns, squeeze=False, sharey=sharey)
     for panel in panels.flat:
-        panel.grid(color="#dddddd", linewidth=0.6)
-        panel.spines[["top", "right"]].set_visible(False)
+        plain(panel)
     return figure, panels

@@ -162,6 +162,46 @@ def test_every_table_of_numbers_is_reached_by_keyboard(browser: Browser, page: P
 
 
 @needs_browser
+def test_names_in_a_legend_choose_lines(browser: Browser, tmp_path: Path) -> None:
+    """By a click and by the keyboard; a second one takes the line away, and without any all are shown."""
+    from selenium.webdriver.common.keys import Keys
+
+    from flashmoe_sim.report.figures import hit_curves
+    from flashmoe_sim.report.figures.style import PALETTES
+
+    policies = [f"p{number}" for number in range(7)]
+    rows = [
+        {"trace": "t", "trace_id": "1", "policy": policy, "contract": "atomic", "prefetch": "none", "scope": "layer"}
+        | {"bank": bank, "hit_rate": 0.5, "best_hit_rate": 0.6, "resident_bytes": 1}
+        for policy in policies
+        for bank in ("8", "16")
+    ]
+    path = tmp_path / "page.html"
+    path.write_text(html("t", [Section("t", (Figure("hits", hit_curves(frame(rows)), "caption"),))]))
+    browser.open(path)
+    names = {name.text: name for name in browser.driver.find_elements("css selector", '[class*="_legend_labels"] text')}
+    assert list(names) == policies
+
+    def shown() -> list[str]:
+        lines = "[...document.querySelectorAll('.chart .mark-line path[opacity=\"1\"]')]"
+        strokes = browser.run(f"return {lines}.map(line => line.getAttribute('stroke'))")
+        return [policies[PALETTES["light"].lines.index(stroke)] for stroke in strokes]
+
+    assert shown() == policies
+    names["p2"].click()
+    assert shown() == ["p2"]
+    browser.run("arguments[0].focus()", names["p4"])
+    browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    assert shown() == ["p2", "p4"]
+    browser.driver.switch_to.active_element.send_keys(Keys.SPACE)
+    assert shown() == ["p2"]
+    names["p2"].click()
+    assert shown() == policies
+    assert browser.run("return document.querySelector('.hint').offsetHeight") > 0
+    assert browser.said() == []
+
+
+@needs_browser
 def test_figures_without_scripts(browser: Browser, page: Path) -> None:
     browser.open(page, scripts=False)
     shown = "return [...document.querySelectorAll('.still')].map(one => one.naturalWidth * one.offsetHeight > 0)"

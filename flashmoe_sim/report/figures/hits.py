@@ -52,14 +52,14 @@ def hit_curves(rows: polars.DataFrame) -> Chart:
     toggled = None if names.few and len(shown) == 1 else toggled_by_legend()
     lowest = 100 * min(row["hit_rate"] for row in drawn or known)
     low = 0.0 if lowest < LEAST_START else (lowest - ROOM) // TENS * TENS
-    panels = [_panel(some, names, toggled, low) for some in shown.values()]
+    panels = [  # one selection holds for all; altair warns if each panel has it
+        _panel(some, names, toggled, low, chooses=number == 0) for number, some in enumerate(shown.values())
+    ]
     first, of = next(iter(shown.values())), [label(name, 40) for _, name in shown]
     subtitle = _said(first)
     if names.others:
         subtitle += f" Grey: {names.others} others."
     description = f"Hit rate against the bank. {subtitle}"
-    if toggled is not None:
-        panels[0] = panels[0].add_params(toggled)  # one for all panels; altair warns if each has it
     if len(panels) == 1:
         return titled(panels[0], f"Hit rate against the bank: {of[0]}", subtitle, description)
     title = "Hit rate against the bank"
@@ -73,7 +73,7 @@ def hit_curves(rows: polars.DataFrame) -> Chart:
     return titled(together, title, f"{of[0]}: {subtitle[0].lower()}{subtitle[1:]}", description)
 
 
-def _panel(rows: list[Row], names: Named, toggled: Any, low: float) -> Any:
+def _panel(rows: list[Row], names: Named, toggled: Any, low: float, *, chooses: bool) -> Any:
     import altair
 
     axis = bank_axis(rows)
@@ -85,7 +85,7 @@ def _panel(rows: list[Row], names: Named, toggled: Any, low: float) -> Any:
     layers = _best_layers(rows, axis, y)
     if names.of:
         data = points([row for row in rows if line_of(row) in names.of], names, axis, "hit_rate", 100)
-        layers += line_layers(data, names, axis, y, said=HIT_RATE, toggled=toggled, low=low, top=100)
+        layers += line_layers(data, names, axis, y, said=HIT_RATE, toggled=toggled, chooses=chooses, low=low, top=100)
     return altair.layer(*layers).properties(height=HEIGHT)
 
 

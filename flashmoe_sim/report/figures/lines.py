@@ -50,7 +50,10 @@ def line_of(row: Row) -> tuple[str, ...]:
 
 
 def named(rows: Sequence[Row], worth: str) -> Named:
-    """Name every line; if there are more than 8, lru and the 5 best by `worth` without hindsight have colours."""
+    """Name every line; if there are more than 8, lru and the 5 best by `worth` without hindsight have colours.
+
+    Lines with hindsight get their colours last, so that the others keep theirs in figures without them.
+    """
     of_line: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         of_line.setdefault(line_of(row), []).append(row)
@@ -62,7 +65,7 @@ def named(rows: Sequence[Row], worth: str) -> Named:
         texts[policy, prefetch, contract] = text if contract == usual else f"{text} ({contract})"
     shown = labels(list(texts.values()))
     names = {line: shown[text] for line, text in texts.items()}
-    lines = list(of_line)
+    lines = sorted(of_line, key=lambda line: foresees(of_line[line][0]))
     if len(lines) > MOST_COLOURED:
         mean = {line: sum(row[worth] for row in some) / len(some) for line, some in of_line.items()}
         real = [line for line, some in of_line.items() if not foresees(some[0])]
@@ -165,10 +168,10 @@ def points(rows: Sequence[Row], names: Named, axis: Axis, value: str, scale: flo
 
 
 def toggled_by_legend() -> Any:
-    """The selection of lines by a click on their names in the legend."""
+    """The selection of lines by clicks on their names in the legend; without one, all are shown."""
     import altair
 
-    return altair.selection_point(name="shown", fields=["line"], bind="legend")
+    return altair.selection_point(name="shown", fields=["line"], bind="legend", toggle="true")
 
 
 def line_layers(
@@ -179,6 +182,7 @@ def line_layers(
     *,
     said: str,
     toggled: Any,
+    chooses: bool = True,
     low: float = 0.0,
     top: float,
     rules: Sequence[tuple[str, float]] = (),
@@ -186,7 +190,8 @@ def line_layers(
     """The layers of lines: grey ones, coloured ones, their markers, and names at their ends if there are few.
 
     said: the name of the values. toggled: the selection of lines in the legend; None to name lines at their ends, if
-        there is room for a few. low, top: the values at the ends of the y axis.
+        there is room for a few. chooses: whether this panel holds the selection, as one of several does; it must be in
+        a layer with colours. low, top: the values at the ends of the y axis.
     rules: texts and values of other names there.
     """
     import altair
@@ -219,7 +224,8 @@ def line_layers(
         )
     drawn = altair.Chart(values(coloured)).encode(x=axis.x(), y=y, color=colour, opacity=faded)
     # a legend would draw its markers dashed
-    layers.append(drawn.mark_line().encode(strokeDash=dash) if at_ends else drawn.mark_line())
+    lines = drawn.mark_line().encode(strokeDash=dash) if at_ends else drawn.mark_line()
+    layers.append(lines if at_ends or not chooses else lines.add_params(toggled))
     seen = altair.Chart(values(row for row in coloured if row["x"] in marked))
     layers.append(seen.mark_point().encode(x=axis.x(), y=y, color=colour, shape=shape, opacity=faded, tooltip=tooltip))
     ends = _last_points(coloured) if at_ends else []

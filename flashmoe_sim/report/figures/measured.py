@@ -46,11 +46,12 @@ def predicted_measured(rows: polars.DataFrame) -> Chart:
     shapes = [SHAPES[(number + number // len(SHAPES)) % len(SHAPES)] for number in range(len(groups))]
     colour = altair.Color("group:N", scale=altair.Scale(domain=list(groups.values())), legend=legend)
     shape = altair.Shape("group:N", scale=altair.Scale(domain=list(groups.values()), range=shapes), legend=legend)
-    toggled = altair.selection_point(name="shown", fields=["group"], bind="legend")
+    toggled = altair.selection_point(name="shown", fields=["group"], bind="legend", toggle="true")
     seen = altair.when(toggled).then(altair.value(0.85)).otherwise(altair.value(0.06))
     thin = altair.when(toggled).then(altair.value(0.45)).otherwise(altair.value(0.04))
     tooltip = [altair.Tooltip("source:N", title="row"), altair.Tooltip("group:N")] if legend else []
-    tooltip += [altair.Tooltip(f"{name}:Q", format=".3g") for name in ("measured", "predicted", "lo", "hi")]
+    said = {"measured": "measured, tok/s", "predicted": "predicted, tok/s", "lo": "90 % from", "hi": "90 % to"}
+    tooltip += [altair.Tooltip(f"{name}:Q", title=title, format=".3g") for name, title in said.items()]
     drawn = altair.Chart(values(data)).encode(x=x, color=colour)
     layers = [
         line.mark_area(style="shade", clip=True).encode(y=_axis("half", altair.Y, scale), y2="twice:Q"),

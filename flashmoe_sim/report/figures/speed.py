@@ -17,6 +17,7 @@ from flashmoe_sim.report.figures.lines import (
     toggled_by_legend,
 )
 from flashmoe_sim.report.figures.style import HEIGHT, Chart, Row, altair_module, label, titled, values
+from flashmoe_sim.sweep.summary import foresees
 
 if TYPE_CHECKING:
     import polars
@@ -57,7 +58,7 @@ def speeds(rows: polars.DataFrame, *, ceilings: Ceilings | None = None) -> Chart
         layers.append(marks.mark_rule(style="ceiling").encode(y=_y("y", top)))
     said = [(f"{row.name} {three(row.tok_s)}", row.tok_s) for row in drawn_rules]
     layers += line_layers(data, names, axis, _y("y", top), said=SPEED, toggled=toggled, top=top, rules=said)
-    best = max(known, key=lambda row: row["tok_s"])
+    best = max([row for row in known if not foresees(row)] or known, key=lambda row: row["tok_s"])
     subtitle = (
         f"{label(best['trace'], 40)}: {label(best['policy'])} reaches {three(best['tok_s'])} tok/s at a bank of "
         f"{label(best['bank'])}. {'Bands' if len(names.coloured) <= MOST_BANDS else 'Bars'}: 90 % intervals."
@@ -69,7 +70,6 @@ def speeds(rows: polars.DataFrame, *, ceilings: Ceilings | None = None) -> Chart
         far = [f"{row.name} at {three(row.tok_s)}" for row in rules if row not in drawn_rules]
         subtitle += f" Beyond the figure: {', '.join(far)}." if far else ""
     chart = altair.layer(*layers).properties(height=HEIGHT)
-    chart = chart if toggled is None else chart.add_params(toggled)
     return titled(chart, f"Decode speed on {label(best['machine'])}", subtitle, f"Decode speed. {subtitle}")
 
 

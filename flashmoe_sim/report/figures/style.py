@@ -28,9 +28,10 @@ MOST_LETTERS = 28  # of a name in a figure
 
 
 class Palette(NamedTuple):
-    """lines: the colours of Okabe and Ito, some of them lighter in the dark theme. quiet: for secondary text.
+    """lines: the colours of Okabe and Ito, some lighter in the dark theme; the first four differ for all readers.
 
-    paper: the background of a PNG; vl-convert draws translucent marks on a transparent one with wrong colours.
+    quiet: for secondary text. paper: the background of a PNG; vl-convert draws translucent marks on a transparent one
+    with wrong colours.
     """
 
     paper: str
@@ -48,7 +49,7 @@ PALETTES: dict[Theme, Palette] = {
         "#5c5c5c",
         "#e4e4e4",
         "#b4b4b4",
-        ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f5539", "#7a7a7a"),
+        ("#0072b2", "#d55e00", "#009e73", "#56b4e9", "#e69f00", "#cc79a7", "#7f5539", "#7a7a7a"),
     ),
     "dark": Palette(
         "#181818",
@@ -56,7 +57,7 @@ PALETTES: dict[Theme, Palette] = {
         "#b0b0b0",
         "#3a3a3a",
         "#6a6a6a",
-        ("#3d9be0", "#f27d2e", "#1fb78d", "#dd97bd", "#f0b429", "#8fd0f5", "#b98a68", "#a5a5a5"),
+        ("#3d9be0", "#f27d2e", "#1fb78d", "#a9dcf8", "#f0b429", "#dd97bd", "#b98a68", "#a5a5a5"),
     ),
 }
 
@@ -137,7 +138,7 @@ def config(theme: Theme) -> dict[str, Any]:
             "tickColor": quiet,
             "titlePadding": 8,
         },
-        "axisX": {"grid": False, "tickCount": 8, "labelOverlap": "greedy"},
+        "axisX": {"grid": False, "tickCount": 8, "labelOverlap": "greedy", "labelSeparation": 4},
         "axisY": {"domain": False, "ticks": False, "labelPadding": 8, "tickCount": 5},
         "legend": {
             "orient": "top",

@@ -90,14 +90,14 @@ def drift(trace: RoutingTrace | Workload, *, windows: int = 20) -> Chart:
     shape = altair.Shape("what:N", scale=altair.Scale(domain=list(named), range=["circle", "square"]), legend=legend)
     drawn = altair.Chart(values(rows)).encode(x=x, y=y, color=colour)
     tooltip = [
-        altair.Tooltip("what:N"),
+        altair.Tooltip("what:N", title="experts"),
         altair.Tooltip("step:Q", format=".0f"),
-        altair.Tooltip("share:Q", format=".1f"),
+        altair.Tooltip("share:Q", title=HOT, format=".1f"),
     ]
-    chance = altair.Chart(values([{"share": 100 * found.chance, "step": last, "text": "by chance"}]))
+    chance = altair.Chart(values([{"share": 100 * found.chance, "step": 0, "text": "by chance"}]))
     layers = [
         chance.mark_rule(style="ceiling").encode(y=y),
-        chance.mark_text(style="note", align="right", baseline="bottom", dy=-3).encode(x=x, y=y, text="text:N"),
+        chance.mark_text(style="note", align="left", baseline="bottom", dx=3, dy=-3).encode(x=x, y=y, text="text:N"),
         drawn.mark_line(),
         drawn.mark_point().encode(shape=shape, tooltip=tooltip),
     ]
