@@ -128,7 +128,9 @@ def _read(sources: tuple[str, ...], model: str | None, *, lenient: bool) -> tupl
     given = [name for name in ("bank", "policy", "contract") if _is_given(name)]
     if given:
         raise BadInput(f"--{given[0]} with the folder of results {folders[0]}: the page shows its rows; leave it out")
-    rows = read_results(folders[0])
+    rows, notes = read_results(folders[0])
+    for note in notes:
+        message(note)
     check_swept(rows, workloads)
     return rows, workloads or bundled_traces(rows, model)
 

@@ -30,6 +30,7 @@ def atomic_writer(path: Path, *, force: bool = False) -> Iterator[IO[bytes]]:
     refuse_existing(path, force=force)
     part = None
     try:
+        path.parent.stat()  # `none/../file` names nothing, though it resolves to a file
         target = path.resolve()
         _remove_left_over(target)
         part = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
@@ -59,6 +60,10 @@ def refuse_existing(path: Path, *, force: bool) -> None:
     """Raise BadInput if `path` exists without force, or is something that must not be replaced."""
     try:
         exists, regular = path.exists(), path.is_file()
+        if path.is_symlink():
+            path.stat()  # which a loop of links fails, without being there
+    except FileNotFoundError:
+        return
     except OSError as error:
         raise BadInput(f"{path}: cannot be written ({error.strerror or error})") from None
     if exists and not regular:

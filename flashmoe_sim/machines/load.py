@@ -102,6 +102,11 @@ def parse_machine(text: str, *, where: str) -> Machine:
         raise BadInput(f"{where}: [link] without [gpu]; a link leads into a GPU's memory; remove it or add [gpu]")
     parts = {section: _section(where, section, document[section]) for section in SECTIONS if section in document}
     gpu, memory = parts.get("gpu"), parts.get("memory")
+    if memory and memory.reserve_gib.value >= memory.ram_gib.value:
+        raise BadInput(
+            f"{where}: memory.reserve_gib is {memory.reserve_gib.value:g}, but memory.ram_gib only "
+            f"{memory.ram_gib.value:g}; give less than that"
+        )
     if unified and gpu and memory and gpu.memory_gib and gpu.memory_gib.value > memory.ram_gib.value:
         raise BadInput(
             f"{where}: gpu.memory_gib is {gpu.memory_gib.value:g}, but a unified machine shares memory.ram_gib "

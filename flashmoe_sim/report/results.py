@@ -22,19 +22,19 @@ def is_results(path: Path) -> bool:
     return any((path / name).is_file() for name in (ledger.FILE, TABLE))
 
 
-def read_results(folder: Path) -> list[Row]:
-    """The rows of the ledger, or of the table if there is no ledger.
+def read_results(folder: Path) -> tuple[list[Row], list[str]]:
+    """The rows of the ledger, or of the table if there is no ledger, and what of it is left out.
 
     Raises BadInput if it cannot be read, for columns of another version, and without rows.
     """
     if (folder / ledger.FILE).is_file():
-        with ledger.Ledger(folder) as kept:
-            rows = kept.rows()
+        with ledger.Ledger(folder, read_only=True) as kept:
+            rows, notes = kept.rows(), kept.notes
     else:
-        rows = _of_table(folder / TABLE)
+        rows, notes = _of_table(folder / TABLE), []
     if not rows:
         raise BadInput(f"{folder}: has no rows yet; run its `sim sweep` again, which goes on where it was")
-    return rows
+    return rows, notes
 
 
 def _of_table(path: Path) -> list[Row]:

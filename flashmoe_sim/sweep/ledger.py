@@ -35,6 +35,7 @@ INT64 = 1 << 63
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 TYPES: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int)}
 LEAD = len('{"crc":"01234567","row":')
+AGAIN = "the same sweep computes it again"
 SORTED_BY = ("trace", "contract", "scope", "policy", "prefetch", "machine", "bank_bytes", "bank_slots", "bank", "id")
 
 Row = dict[str, Any]
@@ -43,13 +44,14 @@ Row = dict[str, Any]
 class Ledger:
     """The rows of a folder, and the file that they are appended to. Several processes may share it.
 
-    notes: what was repaired. Close it with `close`, or use it as a context.
+    read_only: leave the file as it is. notes: what was repaired or, if read_only, left out. Close it with `close`, or
+    use it as a context.
     Raises BadInput for a ledger that cannot be read, or is of another version; SimError if two rows have the same id
     but different numbers, and if rows cannot be written.
     """
 
-    def __init__(self, folder: Path, *, force: bool = False) -> None:
-        self.folder, self.path, self.force = folder, folder / FILE, force
+    def __init__(self, folder: Path, *, force: bool = False, read_only: bool = False) -> None:
+        self.folder, self.path, self.force, self.read_only = folder, folder / FILE, force, read_only
         self.notes: list[str] = []
         self._rows: dict[tuple[Any, ...], Row] = {}
         self._by_id: dict[str, tuple[Row, str]] = {}
@@ -134,7 +136,7 @@ class Ledger:
     def close(self) -> None:
         """Flush everything to the disk, and release the file."""
         try:
-            if self._file >= 0:
+            if self._file >= 0 and not self.read_only:
                 os.fsync(self._file)
                 sync_folder(self.folder)
         except OSError as error:
@@ -151,7 +153,8 @@ class Ledger:
         self._file = self._folder = -1
 
     def _open(self) -> None:
-        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        how = os.O_RDONLY if self.read_only else os.O_RDWR | os.O_CREAT | os.O_APPEND
+        self._file = os.open(self.path, how, 0o666)
         self._folder = os.open(self.folder, os.O_RDONLY)
         # held while it is open: nobody empties it meanwhile
         if not _flock(self._file, (fcntl.LOCK_EX if self.force else fcntl.LOCK_SH) | fcntl.LOCK_NB):
@@ -179,7 +182,10 @@ class Ledger:
             raise kind(f"{self.path}: {error.strerror or error}; {advice}") from None
 
     def _read(self) -> None:
-        """Read what was added since the last time, drop the torn end that a killed process left, write a new header."""
+        """Read what was added since the last time.
+
+        Unless read_only, drop the torn end that a killed process left, and write a new header.
+        """
         size_bytes = os.fstat(self._file).st_size
         if size_bytes < self._end:
             raise SimError(f"{self.path}: was cut short by another program; run the same command again")
@@ -202,14 +208,17 @@ class Ledger:
                 damaged.append(number)
             else:
                 self._take(dict(zip(COLUMNS, found, strict=True)), f"line {number}")
-        if torn:
+        if torn and self.read_only:
+            self.notes.append(f"{self.path}: its last line is torn, so its row is left out; {AGAIN}")
+        elif torn:
             os.ftruncate(self._file, self._end + len(added) - len(torn))
             self.notes.append(f"{self.path}: its last line was torn and is dropped; its row is computed again")
         if damaged:
             which = f"line{'s' * (len(damaged) > 1)} {', '.join(map(str, damaged))}"
-            self.notes.append(f"{self.path}: {which} of it cannot be read; what was there is computed again")
+            then = f"what was there is left out; {AGAIN}" if self.read_only else "what was there is computed again"
+            self.notes.append(f"{self.path}: {which} of it cannot be read; {then}")
         self._end, self._line = self._end + len(added) - len(torn), self._line + len(lines)
-        if not self._line:
+        if not self._line and not self.read_only:
             self._end, self._line = self._write(_line(HEADER)), 1
 
     def _check_header(self, found: Any) -> None:

@@ -74,4 +74,6 @@ def write_together(files: Mapping[Path, bytes], *, force: bool = False) -> None:
     """
     with ExitStack() as stack:
         for path, content in files.items():
-            stack.enter_context(atomic_writer(path, force=force)).write(content)
+            stream = stack.enter_context(atomic_writer(path, force=force))
+            stream.write(content)
+            stream.flush()  # a full disk is met here, before any file has its name

@@ -19,6 +19,7 @@ from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace
 
 MOST = (1 << 31) - 1
 MOST_BYTES = 1 << 50
+MOST_EXPERTS = 1 << 22  # of all layers; a replay keeps some numbers for each, however short the trace
 MOST_NAME = 1 << 16  # a merged trace names its parts
 MOST_NOTE = 1 << 20
 
@@ -130,6 +131,10 @@ def _check_rest(trace: RoutingTrace) -> None:
                 )
         if missing := set(trace.layers) - set(by_layer):
             raise ValueError(f"{name} lacks layer {min(missing)}, which is routed")
+    if (experts := sum(trace.n_experts[layer] for layer in trace.layers)) > MOST_EXPERTS:
+        raise ValueError(
+            f"its {len(trace.layers):,} layers have {experts:,} experts together; expected at most {MOST_EXPERTS:,}"
+        )
     if not isinstance(trace.n_experts_known, bool):
         raise ValueError(f"n_experts_known is {shown(trace.n_experts_known, 40)}; expected true or false")
     if not _whole(trace.top_k, 0, ID_MAX + 1):

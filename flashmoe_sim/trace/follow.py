@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.trace.check import check_trace
 from flashmoe_sim.trace.chunk import Chunk
 from flashmoe_sim.trace.runtime_jsonl import CALLS_PER_CHUNK, CHUNK_BYTES, JsonlParser
 from flashmoe_sim.trace.source import GZIP_MAGIC, ZSTD_MAGIC
@@ -39,8 +40,8 @@ class Follower:
         """The calls written since the last look, as chunks whose other fields hold for all calls up to their end.
 
         A last line without its newline counts if it is complete, as when the whole file is read.
-        Raises BadInput for a malformed line (unless lenient), a compressed file, and a path that is not a file or
-        cannot be read.
+        Raises BadInput for a malformed line (unless lenient), more experts than a trace can have, a compressed file,
+        and a path that is not a file or cannot be read.
         """
         self.event = ""
         try:
@@ -61,10 +62,10 @@ class Follower:
                 self.read_bytes += len(data)
                 self._tail = (self._tail + data)[-TAIL_BYTES:]
                 if self._parser.waiting >= CALLS_PER_CHUNK:
-                    yield self._parser.take_so_far()
+                    yield self._take_so_far()
         self._parser.take_last_line()
         if self._parser.waiting:
-            yield self._parser.take_so_far()
+            yield self._take_so_far()
 
     def again(self, head: Chunk) -> Iterator[Chunk]:
         """All calls up to the last look, from the first on. head: what holds for all of them.
@@ -80,6 +81,11 @@ class Follower:
                     yield parser.take(head)
         parser.take_last_line()
         yield parser.take(head)
+
+    def _take_so_far(self) -> Chunk:
+        chunk = self._parser.take_so_far()
+        check_trace(chunk, where=str(self.path))
+        return chunk
 
     def _find_place(self, stream: IO[bytes]) -> None:
         """Go to where the last look ended, or to the first byte if it is another file."""

@@ -73,3 +73,15 @@ def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, said: str
     assert printed.err.count("\n") == 1
     assert Path("there.html").read_text() == "mine"
     assert not Path("r.html").exists()
+
+
+def test_what_is_left_out_of_a_ledger_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is replayed; the file stays as it is."""
+    assert main(["sweep", "python-256", "--bank", "64,128", "--contract", "atomic", "--out", "swept"]) == 0
+    ledger = Path("swept/ledger.ndjson")
+    ledger.write_bytes(ledger.read_bytes()[:-9])
+    torn = ledger.read_bytes()
+    capsys.readouterr()
+    assert main(["report", "swept", "prose-256", "--out", "r.html"]) == 2
+    assert "sim: swept/ledger.ndjson: its last line is torn, so its row is left out" in capsys.readouterr().err
+    assert ledger.read_bytes() == torn

@@ -128,3 +128,17 @@ def test_a_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     folder.rmdir()
     with pytest.raises(BadInput, match=r"o\.bin: cannot be written \(No such file or directory\)"):
         write(Path("o.bin"), b"1")
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_paths_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force: bool) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+    with pytest.raises(BadInput, match=r"loop: cannot be written \(Too many levels of symbolic links\)"):
+        write(Path("loop"), b"1", force=force)
+    with pytest.raises(BadInput, match=r"none/../o.bin: cannot be written \(No such file or directory\)"):
+        write(Path("none/../o.bin"), b"1", force=force)
+    assert os.listdir() == ["loop"]
+    Path("link").symlink_to("o.bin")
+    write(Path("link"), b"1", force=force)
+    assert Path("o.bin").read_bytes() == b"1"

@@ -135,6 +135,11 @@ WRONG = {
     "no condition": (', condition = "8 threads"', "", f"{BREAD}: condition is missing"),
     "quantity key": ("lo = 50", "low = 50", f"{BREAD}: unknown key 'low'; known: value, lo, hi, source, condition"),
     "estimated": ("estimated = true", "estimated = 1", "memory.reserve_gib: estimated is 1; expected true or false"),
+    "no RAM left": (
+        "reserve_gib = { value = 4",
+        "reserve_gib = { value = 64",
+        "memory.reserve_gib is 64, but memory.ram_gib only 64; give less than that",
+    ),
     "unified": ("unified = false", "unified = 0", "unified is 0; expected true or false"),
     "no GPUs": ("unified = false", "unified = false\ngpus = 0", "gpus is 0; expected the number of equal GPUs"),
     "several GPUs on one memory": (

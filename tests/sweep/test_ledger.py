@@ -72,6 +72,30 @@ def test_a_torn_tail_at_every_byte(tmp_path: Path, rows: int) -> None:
         assert (tmp_path / FILE).read_bytes() == whole
 
 
+def test_a_reader_needs_no_right_to_write_and_says_what_it_leaves_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [row(number) for number in range(3)]
+    write(tmp_path, *rows)
+    lines = (tmp_path / FILE).read_bytes().splitlines(keepends=True)
+    path = f"{tmp_path / FILE}: "
+    left_out = "is left out; the same sweep computes it again"
+    for content, kept, notes in (
+        (b"", [], []),
+        (b"".join(lines), rows, []),
+        (b"".join(lines)[:-3], rows[:2], [f"{path}its last line is torn, so its row {left_out}"]),
+        (lines[0] + b"\n" + lines[2], [rows[1]], [f"{path}line 2 of it cannot be read; what was there {left_out}"]),
+    ):
+        (tmp_path / FILE).write_bytes(content)
+        with monkeypatch.context() as patch:
+            for name in ("write", "ftruncate", "fsync"):
+                patch.setattr(os, name, None)
+            with Ledger(tmp_path, read_only=True) as ledger:
+                assert not fcntl.fcntl(ledger._file, fcntl.F_GETFL) & (os.O_WRONLY | os.O_RDWR)
+                assert (ledger.rows(), ledger.notes) == (kept, notes)
+        assert (tmp_path / FILE).read_bytes() == content
+
+
 def test_a_damaged_line_costs_its_own_row(tmp_path: Path) -> None:
     rows = [row(number) for number in range(4)]
     write(tmp_path, *rows)

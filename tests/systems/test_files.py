@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import subprocess
 from collections import Counter
 from dataclasses import replace
@@ -175,3 +176,15 @@ def test_what_the_words_of_ktransformers_stand_for() -> None:
     launch = KTransformers(experts=2, strategy="frequency").launch(case())
     words = ("MODEL", "CPU_WEIGHTS", "CORES", "NUMA_NODES", "ACTIVATION.pt")
     assert placeholders(launch) == {word: PLACEHOLDERS[word] for word in words}
+
+
+def test_a_full_disk_leaves_none_of_them(tmp_path: Path) -> None:
+    """The last file has room, the first has not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        with pytest.raises(BadInput, match=r"a\.csv: cannot be written \(File too large\)"):
+            write_together({tmp_path / "a.csv": b"a" * 50, tmp_path / "b.csv": b"b"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []

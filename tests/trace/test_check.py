@@ -51,6 +51,16 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"n_experts": {0: 5, 3: 1 << 20}},
         "n_experts of layer 3 is 1048576; expected a whole number 1 to 32768",
     ),
+    "n_experts altogether": (
+        {
+            "layer": np.arange(130, dtype=np.int16),
+            "n_tokens": np.ones(130, np.int32),
+            "offset": np.arange(131),
+            "expert": i16(*[0] * 130),
+            "n_experts": dict.fromkeys(range(130), 1 << 15),
+        },
+        "its 130 layers have 4,259,840 experts together; expected at most 4,194,304",
+    ),
     "n_experts list": ({"n_experts": [5, 8]}, "n_experts is [5, 8]; expected a number for each layer"),
     "top_k": ({"top_k": 1}, "top_k is 1, but call 0 has 2 references of 1 tokens"),
     "dense_bytes": ({"dense_bytes": {0: 1}}, "dense_bytes lacks layer 3"),

@@ -124,3 +124,12 @@ def test_a_line_goes_on_after_it_seemed_complete(tmp_path: Path) -> None:
     append(path, b"more\n")
     with pytest.raises(BadInput, match=r"t\.jsonl:1: "):
         list(follower.look())
+
+
+def test_more_experts_than_memory_is_for_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(
+        b"".join(LINES[-1].replace(b":0", b":%d" % layer).replace(b"[1]", b"[32767]") for layer in range(129))
+    )
+    with pytest.raises(BadInput, match=r"t\.jsonl: its 129 layers have 4,227,072 experts together; expected at most"):
+        list(Follower(path).look())
