@@ -56,7 +56,9 @@ Three commands that run on bundled data:
   sim recommend gpt-oss-120b --machine rtx-4090            what to run there
   sim ceilings gpt-oss-120b --bank 32 --machine m3-max-48  what holds it back
 
-Your own: sim sweep TRACE --model MODEL --bank 16..256
+Your own, as one page:
+  sim report TRACE --model MODEL --machine "rtx-3060 + 32GiB" --out report.html
+
 All verbs: sim --help; what one takes: sim VERB --help"""
 COMPLETING = "_SIM_COMPLETE"  # click's own: it is set while a shell asks what could come next
 
@@ -131,6 +133,9 @@ def main(arguments: Sequence[str] | None = None, *, command: click.Command = sim
         alone = error.ctx is not None and error.ctx.parent is None
         click.echo(START if alone else error.format_message(), err=True)
         return 2
+    except click.MissingParameter as error:
+        where = f"{error.ctx.command_path}: " if error.ctx else "sim: "
+        return _fail(f"{where}{error.format_message()}{_what_to_give(error.param)}", 2)
     except click.UsageError as error:
         where = f"{error.ctx.command_path}: " if error.ctx else "sim: "
         return _fail(f"{where}{error.format_message()}", 2)
@@ -150,6 +155,13 @@ def main(arguments: Sequence[str] | None = None, *, command: click.Command = sim
     except MemoryError:
         return _fail("sim: not enough memory; give fewer or shorter traces at once, or raise the limit", 2)
     return 0
+
+
+def _what_to_give(missing: click.Parameter | None) -> str:
+    """What the help says of a missing option."""
+    if not isinstance(missing, click.Option) or not missing.help:
+        return ""
+    return f" Give {missing.opts[0]} {missing.metavar or 'VALUE'}: {missing.help}"
 
 
 def _forget_stdout() -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.content import hash_of
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.geometry.named import is_name
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.outside import blaming
 from flashmoe_sim.policies.bank import Scope
@@ -171,7 +172,14 @@ def fit(trace: RoutingTrace, geometry: ModelGeometry | None) -> Workload:
 
 def find_geometry(trace: str | Path, model: str | Path | None) -> ModelGeometry | None:
     """What an expert of a trace costs: by the model given, else by that of the catalogue; None if neither has it."""
-    _, bundled = find_trace(trace)
+    try:
+        _, bundled = find_trace(trace)
+    except BadInput as error:
+        if not is_name(str(trace)):
+            raise
+        raise BadInput(
+            f"{trace}: is a model, not a trace; give --model {trace}, and a trace of it (sim recommend needs none)"
+        ) from error
     model = model or (bundled.model if bundled else None)
     return None if model is None else load_model(model)
 

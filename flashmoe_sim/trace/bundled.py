@@ -70,6 +70,6 @@ def find_trace(trace: str | Path) -> tuple[Path, BundledTrace | None]:
         return path, None
     known = catalog()
     if str(trace) not in known:
-        meant = did_you_mean(str(trace), known)
+        meant = did_you_mean(str(trace), [*known, *sorted(os.listdir())])
         raise BadInput(f"{trace}: no such file, nor a bundled trace; {meant}bundled traces: {', '.join(known)}")
     return known[str(trace)].path, known[str(trace)]

@@ -20,6 +20,7 @@ from flashmoe_sim.tune.objective import Objective
 WORTH = 0.5
 # Sizes are tried on so many references at most, and those that could be chosen on the whole trace.
 COARSE_REFS = 2_000_000
+MAIN_LINE = "llama.cpp"
 FINE = 1 / 16  # the step between sizes, as a share of the size, where the search for one ends
 
 
@@ -54,17 +55,22 @@ def kept_bytes(found: Compared) -> int:
     return (found.gpu_bytes or 0) + (found.ram_bytes or 0)
 
 
+def _cost(found: Compared) -> tuple[bool, int, bool]:
+    return bool(found.aliased_share), kept_bytes(found), found.system.engine != MAIN_LINE
+
+
 def pick(tried: Sequence[Compared], objective: Objective) -> Compared | None:
     """Of the settings within 3 % of the fastest, one without slot aliasing that takes least memory; None if none runs.
 
-    3 % is what the seconds of two settings on one machine are sure to, so that those nearer are the same.
+    3 % is what the seconds of two settings on one machine are sure to, so that those nearer are the same. If two take
+    the same memory, the one that needs no fork of llama.cpp.
     """
     timed = [(seconds, one) for one in tried if (seconds := objective.seconds(one)) is not None]
     if not timed:
         return None
     least = min(seconds for seconds, _ in timed)
     near = [(seconds, one) for seconds, one in timed if seconds * (1 - NEAR) <= least]
-    return min(near, key=lambda item: (bool(item[1].aliased_share), kept_bytes(item[1]), item[0]))[1]
+    return min(near, key=lambda item: (*_cost(item[1]), item[0]))[1]
 
 
 def search(
