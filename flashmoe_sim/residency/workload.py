@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,7 +27,7 @@ from flashmoe_sim.residency.ahead import Ahead, by_pool, nothing_ahead
 from flashmoe_sim.residency.own_results import check_predictions
 from flashmoe_sim.residency.pool import After, Pool, build_pools
 from flashmoe_sim.residency.profile import Profile, find_profile
-from flashmoe_sim.trace.bundled import find_trace
+from flashmoe_sim.trace.bundled import catalog, find_trace
 from flashmoe_sim.trace.check import check_trace, largest_experts
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -172,14 +173,11 @@ def fit(trace: RoutingTrace, geometry: ModelGeometry | None) -> Workload:
 
 def find_geometry(trace: str | Path, model: str | Path | None) -> ModelGeometry | None:
     """What an expert of a trace costs: by the model given, else by that of the catalogue; None if neither has it."""
-    try:
-        _, bundled = find_trace(trace)
-    except BadInput as error:
-        if not is_name(str(trace)):
-            raise
+    if not os.path.lexists(trace) and str(trace) not in catalog() and is_name(str(trace)):
         raise BadInput(
             f"{trace}: is a model, not a trace; give --model {trace}, and a trace of it (sim recommend needs none)"
-        ) from error
+        )
+    _, bundled = find_trace(trace)
     model = model or (bundled.model if bundled else None)
     return None if model is None else load_model(model)
 
