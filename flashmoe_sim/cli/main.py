@@ -133,12 +133,9 @@ def main(arguments: Sequence[str] | None = None, *, command: click.Command = sim
         alone = error.ctx is not None and error.ctx.parent is None
         click.echo(START if alone else error.format_message(), err=True)
         return 2
-    except click.MissingParameter as error:
-        where = f"{error.ctx.command_path}: " if error.ctx else "sim: "
-        return _fail(f"{where}{error.format_message()}{_what_to_give(error.param)}", 2)
     except click.UsageError as error:
         where = f"{error.ctx.command_path}: " if error.ctx else "sim: "
-        return _fail(f"{where}{error.format_message()}", 2)
+        return _fail(f"{where}{error.format_message()}{_what_to_give(error)}", 2)
     except click.ClickException as error:
         return _fail(f"sim: {error.format_message()}", 2)
     except SimError as error:
@@ -157,11 +154,12 @@ def main(arguments: Sequence[str] | None = None, *, command: click.Command = sim
     return 0
 
 
-def _what_to_give(missing: click.Parameter | None) -> str:
-    """What the help says of a missing option."""
-    if not isinstance(missing, click.Option) or not missing.help:
+def _what_to_give(error: click.UsageError) -> str:
+    """What the help says of an option, if it is missing."""
+    option = error.param if isinstance(error, click.MissingParameter) else None
+    if not isinstance(option, click.Option) or not option.help:
         return ""
-    return f" Give {missing.opts[0]} {missing.metavar or 'VALUE'}: {missing.help}"
+    return f" Give {option.opts[0]} {option.metavar or 'VALUE'}: {option.help}"
 
 
 def _forget_stdout() -> None:

@@ -48,10 +48,7 @@ def catalog(as_json: bool) -> None:
     if as_json:
         print_json([{**asdict(entry), "path": str(entry.path), **shapes[name]} for name, entry in bundled().items()])
         return
-    rows = [
-        (name, *(_number(size) for size in shapes[name].values()), entry.what)
-        for name, entry in bundled().items()
-    ]
+    rows = [(name, *(_number(size) for size in shapes[name].values()), entry.what) for name, entry in bundled().items()]
     sizes = [(heading, "right") for heading in ("tokens", "layers", "experts", "top-k")]
     print_table((("name", "left"), *sizes, ("what it is", "left")), rows, caption="--json adds licences and sources")
 

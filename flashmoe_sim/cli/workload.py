@@ -151,4 +151,5 @@ def _read_head(stack: ExitStack, trace: str, model: str | None, *, lenient: bool
         bars.append(bar)
         workload = read_head(long, geometry)
         bars.clear()
+    _say_partial(workload)
     return workload, long
