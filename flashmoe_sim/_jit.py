@@ -79,17 +79,27 @@ def _is_private(folder: Path) -> bool:
 class _KernelCache(_caching.FunctionCache):  # type: ignore[misc]
     """numba's cache, except that a damaged one is emptied, and a full disk only means that nothing is stored."""
 
+    compiles = False  # whether this process had to compile a kernel that no earlier run left
+
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
-            return super().load_overload(sig, target_context)
+            found = super().load_overload(sig, target_context)
         except Exception:  # unpickling foreign bytes can raise anything
             with suppress(OSError):
                 self.flush()
-            return None
+            found = None
+        if found is None:
+            _KernelCache.compiles = True
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         with suppress(OSError):
             super().save_overload(sig, data)
+
+
+def compiles() -> bool:
+    """Whether this process had to compile a kernel, which takes far longer than to load one."""
+    return _KernelCache.compiles or kernel_cache() is None
 
 
 def jit(function: Callable[..., Any]) -> Any:

@@ -56,7 +56,9 @@ Three commands that run on bundled data:
   sim recommend gpt-oss-120b --machine rtx-4090            what to run there
   sim ceilings gpt-oss-120b --bank 32 --machine m3-max-48  what holds it back
 
-Your own: sim sweep TRACE --model MODEL --bank 16..256
+Your own, as one page:
+  sim report TRACE --model MODEL --machine "rtx-3060 + 32GiB" --out report.html
+
 All verbs: sim --help; options of one: sim VERB --help"""
 COMPLETING = "_SIM_COMPLETE"  # click's own: it is set while a shell asks for completions
 
@@ -133,7 +135,7 @@ def main(arguments: Sequence[str] | None = None, *, command: click.Command = sim
         return 2
     except click.UsageError as error:
         where = f"{error.ctx.command_path}: " if error.ctx else "sim: "
-        return _fail(f"{where}{error.format_message()}", 2)
+        return _fail(f"{where}{error.format_message()}{_what_to_give(error)}", 2)
     except click.ClickException as error:
         return _fail(f"sim: {error.format_message()}", 2)
     except SimError as error:
@@ -150,6 +152,14 @@ def main(arguments: Sequence[str] | None = None, *, command: click.Command = sim
     except MemoryError:
         return _fail("sim: not enough memory; give fewer or shorter traces at once, or raise the limit", 2)
     return 0
+
+
+def _what_to_give(error: click.UsageError) -> str:
+    """What the help says of an option, if it is missing."""
+    option = error.param if isinstance(error, click.MissingParameter) else None
+    if not isinstance(option, click.Option) or not option.help:
+        return ""
+    return f" Give {option.opts[0]} {option.metavar or 'VALUE'}: {option.help}"
 
 
 def _forget_stdout() -> None:

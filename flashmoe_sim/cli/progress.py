@@ -15,6 +15,7 @@ from typing import Any
 from flashmoe_sim.io.printable import printable
 
 SHOWN_AFTER_S = 2.0
+BAR_WIDTH = 24  # so that the longest line fits 80 columns
 
 
 @contextmanager
@@ -110,7 +111,15 @@ class _Bar:
 
     def _show(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            ProgressColumn,
+            Task,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
         from rich.text import Text
 
         begun = self._begun
@@ -124,12 +133,17 @@ class _Bar:
                 left_s = (monotonic() - begun) * (task.total - task.completed) / task.completed
                 return Text(str(timedelta(seconds=int(left_s))), style="progress.remaining")
 
+        class Label(ProgressColumn):
+            def render(self, task: object) -> Text:
+                return Text(f"{what}, compiling first" if _compiles() else what)
+
+        what = printable(self._what)
         with self._lock:
             if self._ended:
                 return
             shown = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
+                Label(),
+                BarColumn(bar_width=BAR_WIDTH),
                 TimeElapsedColumn(),
                 TextColumn("left:"),
                 Left(),
@@ -137,6 +151,12 @@ class _Bar:
                 transient=True,
                 refresh_per_second=5,
             )
-            shown.add_task(printable(self._what), completed=self._done, total=self._total or None)
+            shown.add_task("", completed=self._done, total=self._total or None)
             shown.start()
             self._shown = shown
+
+
+def _compiles() -> bool:
+    """Whether a kernel had to be compiled; nothing imports the compiler for it."""
+    jit = sys.modules.get("flashmoe_sim._jit")
+    return jit is not None and jit.compiles()

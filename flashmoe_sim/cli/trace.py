@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,12 +49,14 @@ def catalog(as_json: bool) -> None:
         entries = [{**asdict(entry), "path": str(entry.path), **shapes[name]} for name, entry in bundled().items()]
         print_json({"traces": entries})
         return
-    rows = [
-        (name, *(_number(size) for size in shapes[name].values()), f"{entry.what} ({entry.licence}; {entry.origin})")
-        for name, entry in bundled().items()
-    ]
+    rows = [(name, *(_number(size) for size in shapes[name].values()), entry.what) for name, entry in bundled().items()]
     sizes = [(heading, "right") for heading in ("tokens", "layers", "experts", "top-k")]
-    print_table((("name", "left"), *sizes, ("what it is", "left")), rows)
+    print_table((("name", "left"), *sizes, ("what it is", "left")), rows, caption="--json adds licences and sources")
+
+
+_list = copy(catalog)  # every other table of names is called so
+_list.hidden = True
+command.add_command(_list, "list")
 
 
 @command.command(short_help="Width of calls, skew, reuse, overlap.")

@@ -114,7 +114,19 @@ def load_workload(trace: str, model: str | None, *, lenient: bool = False) -> Wo
     from flashmoe_sim.residency.workload import find_geometry, prepare
 
     geometry = find_geometry(trace, model)
-    return prepare(read_trace(trace, lenient=lenient, hints=hints_of(geometry)), geometry)
+    workload = prepare(read_trace(trace, lenient=lenient, hints=hints_of(geometry)), geometry)
+    _say_partial(workload)
+    return workload
+
+
+def _say_partial(workload: Workload) -> None:
+    """Say that bytes are not those of the whole model; its last layer may be one that drafts tokens."""
+    trace, geometry = workload.trace, workload.geometry
+    if geometry is not None and len(trace.layers) < len(geometry.layers) - 1:
+        message(
+            f"{trace.name}: has {len(trace.layers)} of the {len(geometry.layers)} MoE layers of {geometry.name}; "
+            "bytes are of these layers only; if this is another model's trace, give its own --model"
+        )
 
 
 @contextmanager
@@ -152,4 +164,5 @@ def _read_head(stack: ExitStack, trace: str, model: str | None, *, lenient: bool
         bars.append(bar)
         workload = read_head(long, geometry)
         bars.clear()
+    _say_partial(workload)
     return workload, long

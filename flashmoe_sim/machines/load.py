@@ -51,7 +51,7 @@ def load_machine(name_or_path: str | Path) -> Machine:
     try:
         if not path.exists():
             if isinstance(name_or_path, str) and not _looks_like_a_path(name_or_path):
-                raise unknown_name("machine", name_or_path, PRESETS)
+                raise BadInput(f"{unknown_name('machine', name_or_path, PRESETS)}; or parts: 'rtx-3060 + 32GiB'")
             raise BadInput(f"{path}: no such file; give a machine's TOML file, or a name from `sim machine list`")
         if not path.is_file():
             raise BadInput(f"{path}: is not a regular file; give a machine's TOML file")

@@ -170,6 +170,8 @@ def find_part(word: str) -> Part:
     names = _names()
     if (key := _plain(word)) in names:
         return catalogue()[names[key]]
+    if word.isdecimal():
+        raise BadInput(f"unknown part {shown(word)}; RAM has a unit: write {word}GiB")
     near = dict.fromkeys(names[found] for found in get_close_matches(key, names, n=2 * NEAREST, cutoff=0.6))
     nearest = " or ".join(map(repr, list(near)[:NEAREST]))
     raise BadInput(

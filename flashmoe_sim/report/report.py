@@ -62,8 +62,9 @@ def _question(found: Material) -> str:
     ends = brief_bank(banks[0]) + (f" to {brief_bank(banks[-1])}" if len(banks) > 1 else "")
     unit = " slots a layer" if parse_bank(banks[0]).in_slots else ""
     fast = "" if rows[0]["machine"] is None else f", and how fast is it on {_listed(rows, 'machine')}"
+    traces = f"trace{'s' * (len({row['trace'] for row in rows}) > 1)} {_listed(rows, 'trace')}"
     return (
-        f"The question: what do banks of {ends}{unit} hit on {_listed(rows, 'trace')} under {_listed(rows, 'policy')} "
+        f"The question: what do banks of {ends}{unit} hit on the {traces} under {_listed(rows, 'policy')} "
         f"(contract {_listed(rows, 'contract')}){fast}?"
     )
 
@@ -74,12 +75,13 @@ def _in_short(row: Row | None) -> str:
         return "Every policy here knows the future: these are ceilings, not choices."
     what = "decode speed" if row["tok_s"] is not None else "hit rate"
     fast = "" if row["tok_s"] is None else f", {speed(row['tok_s'])} tok/s"
+    engine = "" if row["tok_s"] is None else f" in a bank of its own ({row['execution']})"
     where = "" if row["machine"] is None else f" on {row['machine']}"
     optimum = row["best_hit_rate"]
     best = "" if optimum is None else f"; the best that starts empty hits {percent(optimum)} %"
     return (
-        f"On {row['trace']}, {row['policy']} reaches nine tenths of its best {what}{where} with a bank of "
-        f"{brief_bank(row['bank'])}: it hits {percent(row['hit_rate'])} %{fast}{best}."
+        f"On the trace {row['trace']}, {row['policy']}{engine} reaches nine tenths of its best {what}{where} "
+        f"with a bank of {brief_bank(row['bank'])}: it hits {percent(row['hit_rate'])} %{fast}{best}."
     )
 
 

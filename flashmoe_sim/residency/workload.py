@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.content import hash_of
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.geometry.named import is_name
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.outside import blaming
 from flashmoe_sim.policies.bank import Scope
@@ -25,7 +27,7 @@ from flashmoe_sim.residency.ahead import Ahead, by_pool, nothing_ahead
 from flashmoe_sim.residency.own_results import check_predictions
 from flashmoe_sim.residency.pool import After, Pool, build_pools
 from flashmoe_sim.residency.profile import Profile, find_profile
-from flashmoe_sim.trace.bundled import find_trace
+from flashmoe_sim.trace.bundled import catalog, find_trace
 from flashmoe_sim.trace.check import check_trace, largest_experts
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -171,6 +173,10 @@ def fit(trace: RoutingTrace, geometry: ModelGeometry | None) -> Workload:
 
 def find_geometry(trace: str | Path, model: str | Path | None) -> ModelGeometry | None:
     """The geometry of a trace: from the given model, else from the catalogue's; None if neither has one."""
+    if not os.path.lexists(trace) and str(trace) not in catalog() and is_name(str(trace)):
+        raise BadInput(
+            f"{trace}: is a model, not a trace; give --model {trace}, and a trace of it (sim recommend needs none)"
+        )
     _, bundled = find_trace(trace)
     model = model or (bundled.model if bundled else None)
     return None if model is None else load_model(model)

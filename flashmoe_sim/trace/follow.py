@@ -58,7 +58,7 @@ class Follower:
         with stream:
             self._find_place(stream)
             while data := stream.read(CHUNK_BYTES):
-                self._parser.feed(data)
+                self._feed(data)
                 self.read_bytes += len(data)
                 self._tail = (self._tail + data)[-TAIL_BYTES:]
                 if self._parser.waiting >= CALLS_PER_CHUNK:
@@ -66,6 +66,17 @@ class Follower:
         self._parser.take_last_line()
         if self._parser.waiting:
             yield self._take_so_far()
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self._parser.feed(data)
+        except BadInput as error:
+            if self._parser.lines > 1:
+                raise
+            raise BadInput(
+                f"{str(error).partition(';')[0]}; only the runtime's lines (--moe-trace) can be followed; `sim sweep` "
+                "reads other formats"
+            ) from None
 
     def again(self, head: Chunk) -> Iterator[Chunk]:
         """All calls up to the last look, from the first on. head: what holds for all of them.

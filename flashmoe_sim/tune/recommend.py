@@ -23,14 +23,13 @@ from flashmoe_sim.tune.layers import LayerBanks, allocate
 from flashmoe_sim.tune.levers import Lever, levers
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.said import speed
-from flashmoe_sim.tune.search import Found, Searched, pick, search
+from flashmoe_sim.tune.search import MAIN_LINE, Found, Searched, pick, search
 
 if TYPE_CHECKING:
     import polars
 
 KNEE = 0.9
 APART = 1.2
-MAIN_LINE = "llama.cpp"
 TOP_K = "top_k"
 
 

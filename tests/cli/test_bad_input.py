@@ -110,6 +110,8 @@ CASES = [
     trace("binary", "a binary file or not UTF-8", "known trace formats: parquet"),
     trace("folder", "is a directory", "give a trace file inside it"),
     trace("missing", "no such file, nor a bundled trace", "python-256"),
+    trace("goood", "no such file, nor a bundled trace; did you mean 'good'?"),
+    trace("qwen3.5-35b-a3b:q4_k_m", "is a model, not a trace; give --model qwen3.5-35b-a3b:q4_k_m"),
     trace("missing/trace.jsonl", "no such file"),
     trace("good/trace.jsonl", "Not a directory"),
     trace("x" * 300, "no such file, nor a bundled trace"),
@@ -169,7 +171,7 @@ CASES = [
     sweep("--bank 8..32 --bank-step no", "bank step 'no': expected auto, a number to add such as 16, or a factor"),
     sweep("--bank 8..32 --bank-step 0", "bank step '0'"),
     sweep("--bank 8..32 --bank-step x1", "bank step 'x1'"),
-    sweep("", "sim sweep: Missing option '--bank'"),
+    sweep("", "sim sweep: Missing option '--bank'. Give --bank SIZES: 16..256 (a range)"),
     Bad("replay good", ("sim replay: Missing option '--bank'",)),
     Bad("replay good --bank 8..16", ("bank '8..16'",)),
     # the setup

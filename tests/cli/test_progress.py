@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flashmoe_sim import _jit
 from flashmoe_sim.cli import progress
 from flashmoe_sim.cli.main import main
 
@@ -51,6 +52,16 @@ def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = len(text)
     made[0]._show()  # too late
     assert len(terminal.getvalue()) == shown
+
+
+def test_a_first_run_says_that_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kept in (True, False):
+        monkeypatch.setattr(_jit._KernelCache, "compiles", not kept)
+        monkeypatch.setattr(_jit, "kernel_cache", lambda: Path())
+        made, terminal = bars(monkeypatch), on_terminal(monkeypatch)
+        with progress.replaying():
+            made[0]._show()
+        assert ("replaying, compiling first" in terminal.getvalue()) is not kept
 
 
 def test_quick_work_shows_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

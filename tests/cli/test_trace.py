@@ -43,6 +43,8 @@ def test_the_catalogue_has_the_size_of_each_trace(capsys: pytest.CaptureFixture[
     assert max(map(len, out.splitlines())) <= 80
     (row,) = [line.split() for line in out.splitlines() if line.startswith("python-256 ")]
     assert row[1:5] == ["1,026", "6", "256", "8"]
+    assert main(["trace", "list"]) == 0
+    assert capsys.readouterr().out == out
     assert main(["trace", "catalog", "--json"]) == 0
     first, *_ = json.loads(capsys.readouterr().out)["traces"]
     assert [first[key] for key in ("name", "tokens", "layers", "experts", "top_k")] == ["python-256", 1026, 6, 256, 8]

@@ -261,6 +261,7 @@ def test_a_given_link_is_no_faster_than_the_card() -> None:
             "unknown part 'rtx-3061'; did you mean 'rtx-3060' or 'rtx-3060-laptop' or 'rtx-3060-ti'? "
             "`sim machine parts` lists all",
         ),
+        ("rtx-3060 + 64", "unknown part '64'; RAM has a unit: write 64GiB"),
         ("abacus + 64GiB", "unknown part 'abacus'; `sim machine parts` lists all"),
         (
             "m3-max + rtx-3060 + 64GiB",

@@ -111,6 +111,9 @@ def test_what_cannot_grow_is_refused(tmp_path: Path) -> None:
         list(Follower(packed).look())
     with pytest.raises(BadInput, match="is not a file"):
         list(Follower(tmp_path).look())
+    (tmp_path / "pairs").write_bytes(b"[[0, 1]]\n")
+    with pytest.raises(BadInput, match=r"pairs:1: found a list of 1, .*; only the runtime's lines .* can be followed"):
+        list(Follower(tmp_path / "pairs").look())
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadInput, match="is not a file"):
         list(Follower(tmp_path / "pipe").look())

@@ -12,6 +12,8 @@ from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import NEAR, Compared, at_setting
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.hot_cache import HotCache
+from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.told import parse_systems
 from flashmoe_sim.tune import search as module
@@ -38,6 +40,12 @@ def test_of_those_one_without_aliasing_is_preferred() -> None:
     assert pick(near, DECODE) is near[1]
     slow = replace(made(256, 60.0), aliased_share=0.01)
     assert pick([*near, slow], DECODE) is slow  # the others are not within 3 % of it
+
+
+def test_of_equal_ones_llama_cpp_itself_is_preferred() -> None:
+    fork, main_line = (Compared(each, gpu_bytes=8, ram_bytes=0, tok_s=50.0) for each in (PlacedIk(), Placed()))
+    assert pick([fork, main_line], DECODE) is main_line
+    assert pick([replace(fork, gpu_bytes=7), main_line], DECODE).system == PlacedIk()  # type: ignore[union-attr]
 
 
 def test_nothing_that_runs_is_picked_from_nothing() -> None:
