@@ -98,7 +98,7 @@ def print_summary(
         if any(row["wins"] is None for row in rows):
             caption += ", but for what knows the future (-)"
     caption += _left_out(left_out, rows)
-    names = ", ".join([*traces[:NAMED_TRACES], *(["..."] if len(traces) > NAMED_TRACES else [])])
+    names = "; ".join([*traces[:NAMED_TRACES], *(["..."] if len(traces) > NAMED_TRACES else [])])
     _print(columns, rows, title=f"{len(traces)} traces: {names}{_machine(rows)}", caption=caption)
 
 

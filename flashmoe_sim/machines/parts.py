@@ -26,7 +26,8 @@ FILES = {
 KINDS = ("gpu", "chip", "cpu", "memory", "link", "storage")
 TEXTS = ("memory", "pcie", "class", "system", "api")
 NEAREST = 3
-_SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) ?gi?b", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) ?gi?b(?: ram)?", re.IGNORECASE)
+_TERABYTES = re.compile(r"[\d.]+ ?ti?b\b", re.IGNORECASE)
 _SEVERAL = re.compile(r"(\d{1,3}) ?[x*\u00d7] ?(?=\S{3})", re.IGNORECASE)
 MOST_GPUS = 16
 _PLUS = re.compile(r"\s+\+\s*|\+(?=[^\s-])")  # not the plus in "Max+ 395"
@@ -137,6 +138,10 @@ def parse_parts(text: str) -> Parts:
             if not ram_gib:
                 raise BadInput(f"{word}: no RAM; give its size, such as 64GiB")
             continue
+        if _TERABYTES.match(word):
+            raise BadInput(
+                f"{shown(word)}: write RAM as 1024GiB; a drive by its kind, without its size, such as nvme-gen4"
+            )
         number, part = _counted(word)
         if part.kind == "gpu" and by_kind.get("gpu") == part:
             raise BadInput(f"{part.name} twice; write several cards as 2x {part.name}")

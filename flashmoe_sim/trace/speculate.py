@@ -74,6 +74,9 @@ def speculate(
             f" and accepted with probability {accept:g} (seed {seed}): {verified.sum():,} tokens computed for "
             f"{len(single):,}, {wrong.sum():,} rejected ones replaced by {STAND_INS[rejected]}"
         )
+        if (computed := int(verified.sum())) > len(single):
+            text = f"tok/s of the text are {len(single) / computed:.2f} of those shown"
+            note += f"; figures per token count rejected ones: {text}"
     return joined.with_(
         name=name,
         notes=(*trace.notes, note),

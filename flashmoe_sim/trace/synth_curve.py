@@ -78,9 +78,11 @@ def from_curve(
         f"{slots}: {percent(want)} ({percent(got)})"
         for slots, want, got in zip(banks, fit.asked, fit.fitted, strict=True)
     )
+    all_of_it = tokens + prompt
+    differ = f"large banks hit {'more' if all_of_it > run else 'less'}"
     notes = (
         f"synthetic, not a recording: drawn by LRU depth to hit in banks as asked (as made): {points}; seed {seed}",
-        *([] if run == tokens + prompt else [f"the curve belongs to a run of {run:,} tokens"]),
+        *([] if run == all_of_it else [f"the curve belongs to a run of {run:,} tokens; with {all_of_it:,}, {differ}"]),
     )
     name = f"{shape.name} from a hit curve"
     return assemble(shape, [expert for expert, _ in layers], prompt=prompt, name=name, notes=notes), fit

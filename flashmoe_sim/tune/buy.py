@@ -50,11 +50,11 @@ class Advice:
             sure = (present.tok_s_lo or 0.0) >= self.target_tok_s
             less = "" if sure else "; it may be less: the lower end of the interval is below it"
             return f"For {wanted} there is nothing to buy: the machine has {speed(present)}{less}."
-        now = f"it has {speed(present)} now" if present.tok_s else "no system runs on it now"
+        now = f"{present.system.spec} has {speed(present)} now" if present.tok_s else "no system runs on it now"
         if self.bought:
             number = len(self.bought[0].kinds)
-            one = "another computer" if self.bought[0].kinds == ("chip",) else "one other part"
-            what = f"{one} is" if number == 1 else f"{number} other parts are"
+            one = "another computer" if self.bought[0].kinds == ("chip",) else "one change"
+            what = f"{one} is" if number == 1 else f"{number} changes are"
             sure = any((each.found.tok_s_lo or 0.0) >= self.target_tok_s for each in self.bought)
             less = "" if sure else "; with none of them is the lower end of the interval that fast"
             return f"For {wanted} {what} enough; {now}{less}."

@@ -23,7 +23,7 @@ def evidence(found: Recommendation) -> list[str]:
     """One or two sentences each; notes of the trace and the machine last."""
     system = found.best.best.system
     plan = system.plan(found.case)
-    ran = sum(one.runs for one in found.found.systems)
+    ran, replayed = sum(one.runs for one in found.found.systems), found.found.evaluations
     return [
         _trace(found),
         *_prompt(found),
@@ -31,7 +31,8 @@ def evidence(found: Recommendation) -> list[str]:
         f"{plan.execution.name}.",
         *_machine(plan.machine),
         _checked(system.name, plan.machine),
-        f"{found.found.evaluations} settings of {ran} system{'s' * (ran > 1)} were replayed.",
+        f"{replayed} setting{'s' * (replayed > 1)} of {ran} system{'s' * (ran > 1)} "
+        f"{'were' if replayed > 1 else 'was'} replayed.",
         *(f"{note[:1].upper()}{note[1:]}." for note in found.notes if note not in found.case.machine.notes),
     ]
 

@@ -33,6 +33,11 @@ class Objective:
         if self.answer_tokens < 1:
             raise BadInput(f"an answer of {self.answer_tokens} tokens; expected 1 or more")
 
+    @property
+    def tokens(self) -> int:
+        """Of the prompt and the answer that the context must hold."""
+        return self.prompt_tokens + (self.answer_tokens if self.goal == "both" else 0)
+
     def seconds(self, found: Compared) -> float | None:
         """Seconds of a system in a comparison; None if it cannot run, or its prompt was not timed."""
         prompt_s = 0.0

@@ -47,6 +47,10 @@ class Change:
             return f"{self.ram_gib:g} GiB of RAM instead of {parts.ram_gib:g}"
         part, old, after = catalogue()[self.name], parts.by_kind.get(self.kind), self.made(parts)
         new = f"{after.times(part)}{part.title}"
+        if self.kind == "cpu":
+            ram = _memory_of(after)
+            same = ram is None or ram == _memory_of(parts)
+            new = f"{new} and its board" if same else f"{new}, its board and {ram.title},"
         if self.kind == "chip":
             assert old is not None
             return f"{new} with {self.ram_gib:g} GiB instead of {old.title} with {parts.ram_gib:g}"

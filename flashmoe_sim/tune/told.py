@@ -9,7 +9,7 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.told import ALL, AskedMemory, OneSystem, told
+from flashmoe_sim.systems.told import ALL, DEFAULT_CONTEXT, AskedMemory, OneSystem, told
 from flashmoe_sim.tune.many import Cells, over_machines, over_models
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.recommend import Purchase, Recommendation, recommend
@@ -32,6 +32,8 @@ def recommend_as_told(
     Raises BadInput for unknown words, without any model, for a trace that lacks layers of its model, and if nothing can
     run.
     """
+    if objective is not None:
+        memory["context"] = _held(objective, memory, workload.geometry if workload is not None else model)
     on = told(workload=workload, model=model, machine=machine, systems=systems, **memory)
     assert on.workload is not None
     return recommend(
@@ -45,6 +47,16 @@ def recommend_as_told(
         notes=on.notes,
         progress=progress,
     )
+
+
+def _held(objective: Objective, memory: AskedMemory, model: ModelGeometry | None) -> int | None:
+    """The context: as asked, or else what prompt and answer need if that is more than the default."""
+    asked = memory.get("context")
+    if asked and asked < objective.tokens:
+        raise BadInput(f"--context {asked}: prompt and answer have {objective.tokens:,} tokens; give at least as many")
+    if asked is not None or memory.get("kv") is not None or model is None or model.attention is None:
+        return asked
+    return objective.tokens if objective.tokens > DEFAULT_CONTEXT else None
 
 
 def recommend_for_each(

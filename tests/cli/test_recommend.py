@@ -73,11 +73,14 @@ def test_a_prompt_that_the_trace_does_not_have(capsys: pytest.CaptureFixture[str
     asked = ["recommend", "--model", "olmoe-1b-7b", "--machine", "rtx-3060", "--system", "placed,slot-bank"]
     asked += ["--objective", "both", "--prompt-tokens", "4000"]
     best = document(capsys, *asked)["best"]
+    assert "-c 4500" in best["command"]
     assert best["prompt_tok_s_lo"] < best["prompt_tok_s"] < best["prompt_tok_s_hi"]
     assert main(asked) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "a prompt of 4,000 tokens and an answer of 500 take" in said
     assert "The prompt consists of 512 decoded tokens." in said
+    assert main([*asked, "--context", "4096"]) == 2
+    assert "prompt and answer have 4,500 tokens; give at least as many" in capsys.readouterr().err
     assert "All 4,000 tokens are assumed to be as fast" in said
 
 

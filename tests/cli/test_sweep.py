@@ -490,7 +490,7 @@ def test_several_traces_have_a_summary(capsys: pytest.CaptureFixture[str]) -> No
     assert main(asked) == 0
     out = capsys.readouterr().out
     assert out.count("tokens, ") == 2
-    assert "2 traces: python-256, prose-256\n" in out
+    assert "2 traces: python-256; prose-256\n" in out
     assert [row[:2] for row in cells_of(out[out.index("2 traces") :], "wins")] == [
         ["16", "lru"],
         ["16", "min"],
@@ -505,7 +505,7 @@ def test_many_rows_of_several_traces_are_summed_up_only(capsys: pytest.CaptureFi
     assert main([*asked, "--policy", "lru,fifo,clock,random,demand"]) == 0
     printed = capsys.readouterr()
     assert "tokens, " not in printed.out
-    assert printed.out.startswith("2 traces: pairs, pairs (2)\n")
+    assert printed.out.startswith("2 traces: pairs; pairs (2)\n")
     assert "sim: 70 rows: too many to print; --out DIR or --json has them\n" in printed.err
 
 

@@ -49,7 +49,7 @@ def test_what_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert lines[1].startswith(
         f"sim: {out}: synthetic, not a recording: drawn by LRU depth to hit in banks as asked (as "
     )
-    assert lines[2] == f"sim: {out}: the curve belongs to a run of 400 tokens"
+    assert lines[2] == f"sim: {out}: the curve belongs to a run of 400 tokens; with 220, large banks hit less"
     assert len(lines) == 3
     assert main([*arguments, "--out", str(out)]) == 2
     assert "exists; give --force" in capsys.readouterr().err

@@ -112,7 +112,7 @@ def test_people_write_parts_otherwise(written: str, name: str) -> None:
 def test_parts_come_in_any_order() -> None:
     one = parse_parts("64GB+nvme-gen4+rtx-3060")
     assert one.names == ("rtx-3060", "nvme-gen4", "64GiB")
-    assert compose("64GB+nvme-gen4+rtx-3060") == compose("RTX 3060 + 64 GiB + gen4")
+    assert compose("64GB+nvme-gen4+rtx-3060") == compose("RTX 3060 + 64 GiB RAM + gen4")
 
 
 def test_the_example_composes(tmp_path: Path) -> None:
@@ -245,6 +245,14 @@ def test_a_given_link_is_no_faster_than_the_card() -> None:
         ("rtx-3060 + RTX 3090 + 64GiB", "rtx-3060 and rtx-3090: two parts of one kind, gpu; give one"),
         ("m3-max + m4-max + 64GiB", "m3-max and m4-max: two parts of one kind, chip; give one"),
         ("rtx-3060 + 32GiB + 64GB", "32GiB and 64GB: two sizes of RAM; give one"),
+        (
+            "rtx-3060 + 1TB",
+            "'1TB': write RAM as 1024GiB; a drive by its kind, without its size, such as nvme-gen4",
+        ),
+        (
+            "rtx-3060 + 64GiB + 2 TB NVMe",
+            "'2 TB NVMe': write RAM as 1024GiB; a drive by its kind, without its size, such as nvme-gen4",
+        ),
         ("rtx-3060 + 0GiB", "0GiB: no RAM; give its size, such as 64GiB"),
         ("2x rtx-3060 + 2x RTX 3090 + 64GiB", "rtx-3060 and rtx-3090: two parts of one kind, gpu; give one"),
         ("rtx-3090 + rtx-3090 + 64GiB", "rtx-3090 twice; write several cards as 2x rtx-3090"),

@@ -102,7 +102,7 @@ def test_a_card_that_holds_everything_is_one_change() -> None:
     assert one.changes == ("NVIDIA GeForce RTX 4060 Ti 16 GB instead of NVIDIA GeForce RTX 3050 8 GB",)
     assert (one.found.system, one.found.tok_s) == (AllGpu(), speed)
     assert one.as_row()["machine"].startswith("rtx-4060-ti-16gb + ryzen-5600")
-    assert "one other part is enough" in found.sentence
+    assert "one change is enough" in found.sentence
 
 
 @pytest.mark.usefixtures("tiny")
@@ -164,6 +164,11 @@ def test_what_can_be_changed() -> None:
     parts = parts_of("rtx-3090 + ryzen-5600 + 32GiB")
     assert second in changes(parts)["gpu"]
     assert second.said(parts) == "2x NVIDIA GeForce RTX 3090 instead of NVIDIA GeForce RTX 3090"
+    newer = Change("cpu", "ryzen-7600")
+    assert newer.said(parts) == "AMD Ryzen 5 7600, its board and DDR5-5200, 2 channels, instead of AMD Ryzen 5 5600"
+    same = parts_of("rtx-3090 + ryzen-5600 + ddr4-3200x2 + 32GiB")
+    server = Change("cpu", "epyc-7302")
+    assert server.said(same) == "AMD EPYC 7302 and its board instead of AMD Ryzen 5 5600"
     assert not [part.name for part in catalogue().values() if part.kind == "chip" and not part.sold_gib]
 
 
