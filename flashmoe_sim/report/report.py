@@ -75,7 +75,7 @@ def _in_short(row: Row | None) -> str:
         return "Every policy here knows the future: these are ceilings, not choices."
     what = "decode speed" if row["tok_s"] is not None else "hit rate"
     fast = "" if row["tok_s"] is None else f", {speed(row['tok_s'])} tok/s"
-    engine = "" if row["tok_s"] is None else f" in a bank of its own ({row['execution']})"
+    engine = "" if row["tok_s"] is None else f" in a slot bank ({row['execution']})"
     where = "" if row["machine"] is None else f" on {row['machine']}"
     optimum = row["best_hit_rate"]
     best = "" if optimum is None else f"; the best that starts empty hits {percent(optimum)} %"
