@@ -60,8 +60,11 @@ def _prompt(found: Recommendation) -> list[str]:
             f"The prompt consists of {before}{decoded:,} decoded tokens. In five traces prompts used {few:g} to "
             f"{many:g} times as many experts as decoded tokens; the interval of the prompt speed is wider for it."
         )
-    batches = "" if found.best.best.system.prompt_choices else f", in micro-batches of {MICRO_BATCH} tokens"
-    longer = "" if made.tokens >= asked else f" All {asked:,} tokens are assumed to be as fast{batches}."
+    system = found.best.best.system
+    execution = system.plan(found.case).execution
+    first = ", although the first ones fill the cache" if execution.reads and execution.has_bank else ""
+    batches = "" if system.prompt_choices else f", in micro-batches of {MICRO_BATCH} tokens"
+    longer = "" if made.tokens >= asked else f" All {asked:,} tokens are assumed to be as fast{batches}{first}."
     return [said + longer]
 
 

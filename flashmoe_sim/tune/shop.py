@@ -49,8 +49,7 @@ class Change:
         new = f"{after.times(part)}{part.title}"
         if self.kind == "cpu":
             ram = _memory_of(after)
-            same = ram is None or ram == _memory_of(parts)
-            new = f"{new} and its board" if same else f"{new}, its board and {ram.title},"
+            new += " and its board" if ram is None or ram == _memory_of(parts) else f", its board and {ram.title},"
         if self.kind == "chip":
             assert old is not None
             return f"{new} with {self.ram_gib:g} GiB instead of {old.title} with {parts.ram_gib:g}"

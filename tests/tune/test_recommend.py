@@ -147,6 +147,7 @@ def test_evidence_says_what_a_prompt_is_made_of(tokens: int, said: str) -> None:
     (prompt,) = [one for one in evidence(with_a_prompt(tokens, goal="both")) if one.startswith("The prompt consists")]
     assert said in prompt
     assert ("All 4,000 tokens are assumed to be as fast" in prompt) == (tokens == 4000)
+    assert ("although the first ones fill the cache" in prompt) == (tokens == 4000)
     assert not any("The prompt consists" in one for one in evidence(found()))
 
 
