@@ -26,12 +26,8 @@ FEW_ROWS = 24  # of a figure's table that is printed on paper in full
 MOST_ROWS = 60  # of another table that is open
 NAVIGATED = 4  # sections from which on a page has a list of contents
 WIDE = 680  # pixels of a figure on paper, and where no script runs
-PAPER_PADDING = {
-    "left": 8,
-    "top": 8,
-    "right": 36,
-    "bottom": 8,
-}  # right: for letters wider than those it was laid out in
+# Pixels around a figure on paper; on the right for letters that are wider there than those that it was laid out in.
+PAPER_PADDING = {"left": 8, "top": 8, "right": 36, "bottom": 8}
 
 
 @dataclass(frozen=True)
