@@ -26,12 +26,8 @@ FEW_ROWS = 24  # of a figure's table that is printed in full
 MOST_ROWS = 60  # of another table that is open
 NAVIGATED = 4  # the least sections for a table of contents
 WIDE = 680  # pixels of a figure on paper, and without scripts
-PAPER_PADDING = {
-    "left": 8,
-    "top": 8,
-    "right": 36,
-    "bottom": 8,
-}  # right: for letters wider than those it was laid out in
+# Pixels around a figure on paper; more on the right, for letters wider than in the layout.
+PAPER_PADDING = {"left": 8, "top": 8, "right": 36, "bottom": 8}
 
 
 @dataclass(frozen=True)

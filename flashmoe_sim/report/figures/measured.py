@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 HEIGHT = 420
 ROOM = 1.25
-TICKS = [digit * 10.0**power for power in range(-4, 6) for digit in (1, 2, 5)]
+LEAST_TICKS = 3
+DIGITS = ((1, 2, 5), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8))  # of ticks; the second if the first leaves too few
 
 
 def predicted_measured(rows: polars.DataFrame) -> Chart:
@@ -85,7 +86,10 @@ def _axis(name: str, channel: Any, scale: Any) -> Any:
 
     low, high = scale.domain
     said = "measured" if name == "measured" else "predicted"
-    ticks = [tick for tick in TICKS if low <= tick <= high]
+    few, more = ([digit * 10.0**power for power in range(-4, 6) for digit in digits] for digits in DIGITS)
+    ticks = [tick for tick in few if low <= tick <= high]
+    if len(ticks) < LEAST_TICKS:
+        ticks = [tick for tick in more if low <= tick <= high]
     axis = altair.Axis(
         title=f"{said}, tokens a second",
         values=ticks,
