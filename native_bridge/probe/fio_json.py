@@ -1,4 +1,4 @@
-"""What fio prints with --output-format=json, as far as reads are concerned."""
+"""fio's output with --output-format=json, as far as it concerns reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flashmoe_sim.io.errors import SimError
 
 
 class FioReads(NamedTuple):
-    """The reads of one group of jobs, all together."""
+    """The reads of one group of jobs together."""
 
     version: str
     read_bytes: int

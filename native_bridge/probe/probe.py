@@ -1,4 +1,4 @@
-"""The whole probe: which measurement when, within the seconds and bytes given."""
+"""The whole probe: the schedule of measurements within the given seconds and bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from native_bridge.probe.memory import MemoryFound, measure_memory
 from native_bridge.probe.scratch import file_bytes, leftovers, scratch, write_file
 from native_bridge.probe.storage import DEPTHS, StorageFound, Tell, measure_storage
 
-# Shares of the seconds after which each stage ends at the latest; one that ends early leaves its time to the next.
+# Shares of the seconds at which each stage ends at the latest; one that ends early leaves its time to the next.
 WRITTEN, LEAST_WRITTEN, STORAGE, MEMORY, LINK = 0.2, 0.5, 0.85, 0.92, 0.98
 
 
