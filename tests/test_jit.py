@@ -1,4 +1,4 @@
-"""Compiled kernels: never stale, kept where that is possible, and no trouble where it is not."""
+"""Compiled kernels: never stale, kept if that is possible, and no trouble if it is not."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_one_bank_for_all_layers() -> None:
 
 
 def test_a_request_is_a_reference_where_calls_are_sequential() -> None:
-    # 0 is chosen by the first half, and asked for three times in the second's one call of two tokens.
+    # 0 is chosen by the first half, and requested three times in the second's one call of two tokens.
     trace = trace_of([(0, [0], 1), (0, [0, 1, 0, 2, 0, 3], 3)], 4)
     for contract, profile in (("atomic", 1 / 4), ("sequential", 3 / 6)):
         found = halves(prepare(trace), 1, contract=contract)

@@ -67,7 +67,7 @@ def test_every_policy_evicts_pins_or_is_scheduled(name: str) -> None:
         assert REQUIRED_HOOKS <= set(kind.kernels) <= set(HOOKS)
         assert kind().stamp == "first"
     elif issubclass(kind, PinningPolicy):
-        # What is never asked for is not worth a slot.
+        # What is never requested is not worth a slot.
         unused = Candidates([np.zeros(4, np.int64)], [np.zeros(4, np.int64)], [2], [1], 2)
         (mask,) = kind().pinned(unused)
         assert mask.dtype == np.bool_

@@ -82,7 +82,7 @@ def test_a_setup_that_does_not_fit_is_refused_before_anything_runs(workloads: li
 
 
 def test_rows_of_machines_are_those_of_single_replays() -> None:
-    """One replay for all machines gives what each gives alone; where the model does not fit there is no speed."""
+    """One replay for all machines gives what each gives alone; if the model does not fit there is no speed."""
     workload = load_trace("gemma-4-26b-phone")
     setups = plan_setups("16,128", policy="lru", contract="atomic")
     conditions = Conditions(dense_bytes=2 << 30)

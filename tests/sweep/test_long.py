@@ -131,7 +131,7 @@ def test_if_nothing_fits_the_first_reason_is_the_error() -> None:
 
 @dataclass(frozen=True)
 class Pinned(PinningPolicy):
-    """Hold the experts asked for most."""
+    """Hold the experts requested most."""
 
     name: ClassVar[str] = "pinned"
 

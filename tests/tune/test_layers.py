@@ -39,7 +39,7 @@ def weight(numbers: tuple[int, ...], workload: Workload) -> int:
 
 
 def assert_promised(workload: Workload, setup: Setup, found: LayerBanks) -> None:
-    """Replays miss what it says, in no more memory, and not more than in the bank asked for."""
+    """Replays miss what it says, in no more memory, and not more than in the bank requested."""
     assert misses_of(workload, setup) == found.asked_misses
     assert misses_of(workload, replace(setup, bank=found.bank)) == found.misses
     assert weight(found.misses, workload) <= weight(found.asked_misses, workload)
@@ -128,7 +128,7 @@ def test_by_hand() -> None:
     assert (found.asked_misses, found.misses) == ((6, 1), (3, 1))
     assert (found.slots, str(found.bank)) == ((3, 1), "0:3+1:1")
     assert found.avoided == 1 - 4 / 7
-    assert found.held_out == 0  # in each half, the three are asked for once
+    assert found.held_out == 0  # in each half, the three are requested once
     assert [row["slots"] for row in found.as_rows()] == [3, 1]
 
 

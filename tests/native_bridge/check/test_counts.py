@@ -74,7 +74,7 @@ def test_the_overflow() -> None:
 
 
 def test_a_call_of_more_experts_than_slots() -> None:
-    """The runtime gets through it where two experts share a slot, and so does the simulator, slot for slot."""
+    """The runtime gets through it if two experts share a slot, and so does the simulator, slot for slot."""
     run = RECORDED / "prose-ub4-bank26"
     found = recorded("prose-ub4-bank26")
     assert found.passed, (found.unlike, *map(str, found.differences))

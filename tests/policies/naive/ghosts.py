@@ -61,7 +61,7 @@ class Arc(Told):
 
 
 def region(share: float, capacity: int) -> int:
-    """Slots of a share of the bank: at least one, and where there are two, not all."""
+    """Slots of a share of the bank: at least one, and if there are two, not all."""
     whole = int(share * capacity)
     return 1 if whole == 0 or capacity == 1 else min(whole, capacity - 1)
 

@@ -68,7 +68,7 @@ def test_without_a_model_the_log_tells_bytes_and_reads() -> None:
 
 
 def test_weights_that_a_token_streams(tmp_path: Path) -> None:
-    """Experts of all layers by the run's own top-k, and everything else; nothing where the model does not tell that."""
+    """Experts of all layers by the run's own top-k, and everything else; nothing if the model does not tell that."""
     runs = [read_run(TIMED / "warm-allhit"), read_run(copy("cold-allhit", tmp_path, topk=2))]
     dense = replace(MODEL, dense_bytes=10**8)
     assert [anchor.weight_bytes for anchor in anchors_of(runs, MODEL)] == [None, None]
