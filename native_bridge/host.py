@@ -69,7 +69,7 @@ def free_disk_bytes(folder: Path) -> int:
 
 
 def temperature_c() -> dict[str, float]:
-    """Highest temperature of CPU and GPU, in degrees Celsius, if the system tells."""
+    """Highest temperature of CPU and GPU, in degrees Celsius, if the system reports it."""
     psutil, found = system_facts(), {}
     sensors = psutil.sensors_temperatures() if hasattr(psutil, "sensors_temperatures") else {}
     cpu = [

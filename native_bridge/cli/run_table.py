@@ -46,7 +46,7 @@ def print_runs(outcomes: Sequence[tuple[Planned, Run | SimError]], title: str) -
 
 
 def tokens_of(run: Run) -> int | None:
-    """The number of generated tokens; None if its routed calls do not tell."""
+    """The number of generated tokens; None if its routed calls do not say."""
     tokens = json.loads((run.folder / FLAGS).read_bytes()).get("tokens")
     return tokens if isinstance(tokens, int) else None
 

@@ -155,7 +155,7 @@ class Overlap:
 class Prime:
     """The installs before the run: by a replay of a trace, or by a bank as large as the layer.
 
-    bytes_read: rounded to 0.01 GiB. source_ms: over all reading threads. packed_copies: 0 if the log does not tell.
+    bytes_read: rounded to 0.01 GiB. source_ms: over all reading threads. packed_copies: 0 if the log does not say.
     """
 
     installs: int

@@ -23,8 +23,8 @@ class FioReads(NamedTuple):
 def parse_fio(text: str) -> FioReads:
     """The first group of a fio report, which --group_reporting makes the sum of its jobs.
 
-    Lines before the document are notes of fio's. Raises SimError if there is no report, or it tells of an error or
-    of no reads.
+    Lines before the document are notes of fio's. Raises SimError if there is no report, or it reports an error or no
+    reads.
     """
     start = 0 if text.startswith("{") else text.find("\n{") + 1
     try:

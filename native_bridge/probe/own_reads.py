@@ -117,8 +117,8 @@ def read_for(
 def cached_share(past: Reading, cached: Reading, *, until: float) -> float | None:
     """The share of small direct reads that are as quick as from the page cache, and so came from it or from memory.
 
-    Of 4 KiB each, one in flight: a device takes many times as long for one as memory does. As quick is within twice the
-    median time of the same reads, repeated, through the cache. None if there was no time.
+    Of 4 KiB each, one in flight: a device takes many times as long for one as memory does. As quick means within twice
+    the median time of the same reads, repeated, through the cache. None if there was no time.
     """
     pages = past.size_bytes // PAGE_BYTES
     places = np.random.default_rng(1).permutation(pages)[:CHECKED_READS] * PAGE_BYTES

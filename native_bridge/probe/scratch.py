@@ -26,7 +26,7 @@ PREFIX = ".flashmoe-probe-"
 def scratch(folder: Path) -> Iterator[Path]:
     """A hidden folder in `folder`, removed with its content at the end, on any error, Ctrl-C or SIGTERM.
 
-    Raises BadInput if `folder` is missing, is no folder, or cannot be written in.
+    Raises BadInput if `folder` is missing, is not a folder, or cannot be written to.
     """
     if not folder.exists():
         raise BadInput(f"{folder}: no such folder; give one on the disk that experts will be read from")

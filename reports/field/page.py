@@ -32,7 +32,8 @@ HOW = """## How a row is predicted
 Machine, model and settings become a way of serving tokens: which layers or which share of the experts are resident, who
 computes the others, and what RAM serves of the reads. The timeline's execution models price it. If the row does not
 state its hit rate, it comes from a curve: the odds of a hit are the odds of being resident to a power, times a
-constant. It is fitted on bundled traces and on [published hit rates](../../data/published/hit_curves.csv), not on speeds.
+constant. It is
+fitted on bundled traces and on [published hit rates](../../data/published/hit_curves.csv), not on speeds.
 The interval combines the uncertainty of the machine and the curve with the errors of left-out rows of the engine.
 """
 LIMITS = """## What remains out of reach

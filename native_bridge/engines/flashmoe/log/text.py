@@ -66,5 +66,5 @@ class Fields:
         return int(value)
 
     def switch(self, key: str) -> bool | None:
-        """None if the log does not tell."""
+        """A switch, None if the log does not say."""
         return {"on": True, "off": False}.get(self.values.get(key, ""))
