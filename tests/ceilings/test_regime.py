@@ -108,7 +108,7 @@ def test_fixed_slots_of_a_bank_of_bytes() -> None:
 
 @pytest.mark.parametrize("contract", ["runtime", "protected", "atomic", "sequential"])
 def test_below_the_cliff_lru_hits_exactly_nothing(contract: str) -> None:
-    """Whatever the tokens ask for, as long as every step calls every layer; and from there on it can hit."""
+    """Whatever the tokens request, as long as every step calls every layer; above the cliff it can hit."""
     rng = np.random.default_rng(11)
     hits_at = 0
     for layers in (2, 3, 5):

@@ -26,7 +26,7 @@ def one(unions: list[list[int]], n_experts: int = 4) -> Workload:
 
 
 def test_other_experts_in_each_half() -> None:
-    # One slot. The first half asks for 0, the second for 1 twice: LRU misses it once, warm or not.
+    # One slot. The first half requests 0, the second requests 1 twice: LRU misses it once, warm or not.
     assert halves(one([[0], [0], [1], [1]]), 1) == Stationarity(
         policy="static",
         contract="atomic",

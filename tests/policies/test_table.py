@@ -160,7 +160,7 @@ def test_a_rule_is_inherited_without_its_decisions_only() -> None:
 
 @pytest.mark.parametrize("contract", ["protected", "atomic", "sequential"])
 def test_a_rule_has_the_counts_of_its_own_functions(contract: str) -> None:
-    """In the passes that sizes share, too."""
+    """Also in the passes that sizes share."""
     banks = [8, 16, 24]
     tables = [
         api.sweep("deepseek-v2-lite", bank=banks, policy=policy, contract=contract) for policy in (Renamed, Newest)

@@ -534,7 +534,7 @@ def replay(
 ) -> Result:
     """The twin of `flashmoe_sim.residency.replay.replay` for `slots` a layer or by layer, or `budget_bytes` for all.
 
-    Raises Overflow if a contract of fixed slots is given fewer of them than one call asks for.
+    Raises Overflow if a contract with fixed slots has fewer of them than one call requests.
     """
     layers = sorted({layer for layer, _, _ in calls})
     n_experts = {layer: n_experts[layer] for layer in layers}

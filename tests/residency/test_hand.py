@@ -161,7 +161,7 @@ def test_min_forced() -> None:
 
 
 def test_sequential_looks_up_every_reference() -> None:
-    # Two slots, references 0 1 | 2 0 | 0 2: 2 displaces 0 just before it is asked for, 0 displaces 1, then two hits.
+    # Two slots, references 0 1 | 2 0 | 0 2: 2 displaces 0 just before it is requested, 0 displaces 1, then two hits.
     trace = trace_of(one_layer([[0, 1], [2, 0], [0, 2]]), 3)
     assert some(run(trace, 2, "lru", "sequential"), *INSTALLS) == (6, 2, 4, 2, 2, 0)
     # Atomic finds 0 resident in the second call.

@@ -146,7 +146,7 @@ class OwnLru(Lru):
 
 
 def test_ids_of_own_policies_cover_what_was_recorded() -> None:
-    """A policy of the user's may read all of a trace, so that its id has all of it."""
+    """A user's policy may read all of a trace, so its id covers all of it."""
     trace = recorded(narrow(random_trace(7)), np.random.default_rng(1))
     ids = []
     for one in (trace, trace.with_(weight=trace.weight * 2)):

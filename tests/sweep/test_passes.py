@@ -129,7 +129,7 @@ def test_a_worker_with_another_workload_is_found_out() -> None:
 
 
 def test_what_is_worked_out_is_part_of_a_workload() -> None:
-    """Whatever a predictor of the user's may read has its place in the content."""
+    """Everything that a user's predictor may read is part of the content."""
     workload = some_workload(1)
     trace = workload.trace
     weighted = trace.with_(weight=np.ones(trace.refs, np.float32))

@@ -40,7 +40,7 @@ B = trace_of(
 
 
 def by_layer(*traces: RoutingTrace) -> Counter[tuple[int, int]]:
-    """How often each layer is asked for each expert, repeats included."""
+    """How often each layer requests each expert, repeats included."""
     return Counter(
         (view.layer, expert) for trace in traces for view in trace.by_layer for expert in view.expert.tolist()
     )

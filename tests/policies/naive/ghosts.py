@@ -1,4 +1,4 @@
-"""Twins of the policies that remember what they evicted, and of those that learn from it."""
+"""Twins of the policies that remember what they evicted, and of the policies that learn from it."""
 
 from __future__ import annotations
 
