@@ -1,1 +1,1 @@
-"""The real runtimes beside the simulator: find, describe and run them, read what they wrote, and compare."""
+"""The real runtimes: find, describe and run them, read their output, and compare it with the simulator."""

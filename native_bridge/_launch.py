@@ -2,7 +2,7 @@
 
 Arguments: the number of a pipe that closes when that process ends, the number of a pipe for errors, a file to write
 this process's id into first (a cgroup's `cgroup.procs`; empty for none), and the program with its arguments. It needs
-nothing but the standard library, so that `python -I -S` starts it in milliseconds.
+only the standard library, so that `python -I -S` starts it in milliseconds.
 """
 
 import os
@@ -16,10 +16,10 @@ def main() -> None:
         for number in (0, 1, 2, errors):
             os.close(number)
         os.read(alive, 1)
-        os.killpg(0, signal.SIGKILL)  # the program, what it started, and this process, which only waited
+        os.killpg(0, signal.SIGKILL)  # the program, its children, and this process, which only waited
     os.close(alive)
     os.set_inheritable(errors, False)
-    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and what is ignored stays so
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and children inherit that
         signal.signal(ignored, signal.SIG_DFL)
     try:
         if group:

@@ -1,4 +1,4 @@
-"""The page cache before a run: warm, cold, or left as it is; and the proof that cold was cold."""
+"""The page cache before a run: warm, cold, or unchanged; and the proof that cold was cold."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from native_bridge.engines.base import Engine, Mode, RunRequest
 from native_bridge.process import Finished
 
 STATES = ("as-is", "warm", "cold")
-SLACK_BYTES = 450 << 20  # for the program, its graph and its context, as the recorded cold runs had
+SLACK_BYTES = 450 << 20  # for the program, its graph and its context, as in the recorded cold runs
 WARM_SHARE, COLD_SHARE, FROM_DISK = 0.99, 0.01, 0.5
 
 
 class Cache:
-    """What is done to the page cache before a run, and what was found.
+    """The preparation of the page cache before a run, and its findings.
 
     state: warm (the source files are read first), cold (they are dropped, and the run is confined to the memory it
     needs, if the system allows it) or as-is.
@@ -36,9 +36,9 @@ class Cache:
     def before(
         self, request: RunRequest, mode: Mode, geometry: ModelGeometry, *, model: Path, sidecar: Path | None
     ) -> Iterator[Path | None]:
-        """Prepare the cache; gives the cgroup that the run belongs in, or None. mode: that of the request.
+        """Prepare the cache; return the cgroup for the run, or None. mode: the request's.
 
-        Raises BadInput if it cannot be made what it shall be: a run would silently be another.
+        Raises BadInput if the requested state is impossible, since the run would silently be a different one.
         """
         if self.state == "as-is":
             yield None
@@ -83,7 +83,7 @@ class Cache:
         wanted = self.found["source_bytes"]
         if engine.modes[request.mode].kind in ("streamed", "all-hit", "prefetched"):
             wanted = _installs(engine, request, log) * geometry.bank_bytes(1) // len(geometry.layers)
-        read = max(0, finished.read_bytes - self.found["dense_bytes_uncached"])  # of the model, which was not dropped
+        read = max(0, finished.read_bytes - self.found["dense_bytes_uncached"])  # the model was not dropped
         share = read / wanted if wanted else 0.0
         self.found |= {"wanted_bytes": wanted, "from_disk": round(share, 3)}
         if share >= FROM_DISK:
@@ -102,7 +102,7 @@ class Cache:
 
 
 def _installs(engine: Engine, request: RunRequest, log: str) -> int:
-    """Experts that were read from the sidecar, before the run, ahead and on demand."""
+    """Experts that were read from the sidecar: before the run, ahead and on demand."""
     read = engine.read_log(log, mode=request.mode, where=request.mode, extra=request.extra)
     counted = (read.routed, read.prefetch, read.predict)
     installs = sum(one.misses for one in counted if one is not None)
@@ -110,14 +110,14 @@ def _installs(engine: Engine, request: RunRequest, log: str) -> int:
 
 
 def source_files(mode: Mode, *, model: Path, sidecar: Path | None) -> list[Path]:
-    """The files that experts are read from: the sidecar's, or the model's if all are resident without one."""
+    """The files from which experts are read: the sidecar's, or the model's if all are resident without a sidecar."""
     if not mode.sidecar or sidecar is None:
         return model_files(model)
     return repacked_files(sidecar)
 
 
 def model_files(model: Path) -> list[Path]:
-    """The files of a model, given any one of them; the first is what the runtime takes."""
+    """The files of a model, given any one of them; the runtime is given the first."""
     return [file.path for file in read_files(model)]
 
 

@@ -1,4 +1,4 @@
-"""The runs that a machine is fitted on, chosen among recorded ones."""
+"""The runs on which a machine is fitted, chosen from recorded ones."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ REQUEST_US, WEIGHTS = "request_us", "weights_gb_s"
 def anchors_among(
     folders: Sequence[Path], *, model: str | None, cache: str | None, parameters: Sequence[str] = ()
 ) -> list[Path]:
-    """The folders of the recorded runs that tell most of their machine, with the repeats of each.
+    """The folders of the recorded runs that determine most of their machine, with the repeats of each.
 
-    cache: which state of the page cache, if the runs are of two. parameters: `request_us` needs a run with another
-    io-split, too, and `weights_gb_s` one with another top-k.
-    Raises BadInput if the runs are of two machines, models or cache states, or miss one that is needed.
+    cache: which state of the page cache, if the runs have two. parameters: `request_us` also needs a run with another
+    io-split, and `weights_gb_s` one with another top-k.
+    Raises BadInput if the runs have two machines, models or cache states, or lack a necessary run.
     """
     given = open_folders(folders, model=model).given
     runs = [one for one in given if not one.unfit and not reads_while_decoding(one)]
@@ -40,12 +40,12 @@ def anchors_among(
 
 
 def _of_native_top_k(runs: Sequence[RunFolder]) -> list[RunFolder]:
-    """Those with the model's own top-k, if there are any."""
+    """The runs with the model's own top-k, if there are any."""
     return [one for one in runs if not one.run.top_k] or list(runs)
 
 
 def _refuse_others(runs: Sequence[RunFolder], anchor: RunFolder, *, io_split_may_differ: bool) -> None:
-    """Of two machines, nobody would know which one was fitted."""
+    """Refuse runs of another machine: nobody would know which one was fitted."""
     for one in runs:
         same_k = one.run.top_k == anchor.run.top_k
         if same_k and not is_like(one, anchor, io_split_may_differ=io_split_may_differ):

@@ -33,8 +33,8 @@ def make_anchors(
 ) -> Made:
     """Make the runs of `calibration`, each `repeat` times in turns, and keep them in `place`.
 
-    tell: called with a line before the runs. Raises BadInput for what cannot run, such as a model whose experts do not
-    all fit into memory for the all-hit run, and SimError if a run fails.
+    tell: called with a line before the runs. Raises BadInput for impossible runs, such as an all-hit run of a model
+    whose experts do not fit into memory, and SimError if a run fails.
     """
     described = find_runtime(runtime)
     engine = ENGINES[described.engine]

@@ -1,4 +1,4 @@
-"""A cgroup that limits the memory of a child, page cache included, if we may make one."""
+"""A cgroup that limits the memory of a child, page cache included, if we may create one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ROOT = Path("/sys/fs/cgroup")
 def confined(limit_bytes: int) -> Iterator[Path | None]:
     """A cgroup that may hold this many bytes, for the time of the block; None if the system allows none.
 
-    Under cgroup v1 it is made within our own; under v2, where what a group with processes has cannot be divided, beside
-    our own, which takes a part of the tree that is ours, as a login session of systemd has.
+    Under cgroup v1 it is created within our own. Under v2 a group with processes cannot be divided, so it is created
+    beside our own, which requires that we own that part of the tree, as in a login session of systemd.
     """
     group = _make(limit_bytes)
     try:
@@ -27,7 +27,7 @@ def confined(limit_bytes: int) -> Iterator[Path | None]:
                 with suppress(OSError):
                     group.rmdir()
                     break
-                time.sleep(0.02)  # it is busy until the last process is gone
+                time.sleep(0.02)  # it is busy until the last process has exited
 
 
 def _make(limit_bytes: int) -> Path | None:
@@ -48,7 +48,7 @@ def _make(limit_bytes: int) -> Path | None:
 
 
 def _places() -> list[tuple[Path, str]]:
-    """Where a group may be made, and the name of the file with its limit."""
+    """Where a group may be created, and the name of the file with its limit."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a machine, a runtime, a model and its sidecar need to be run together, and what is missing."""
+"""What a machine, a runtime, a model and its sidecar need to run together, and what is missing."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ PROGRAM_BYTES = 450 << 20  # of the runtime itself, its graph and a short contex
 def examine(
     *, runtime: str | None = None, model: Path | None = None, sidecar: Path | None = None, bank: int | None = None
 ) -> list[Finding]:
-    """Everything that a run needs, looked at one by one; what cannot be looked at is a finding, too.
+    """Everything that a run needs, checked one by one; a check that cannot be made is a finding too.
 
-    model: a GGUF file, None for the small one that ships. bank: slots a layer that shall fit into memory.
+    model: a GGUF file, None for the small bundled one. bank: slots per layer that should fit into memory.
     """
     described = _described(runtime)
     found = None if isinstance(described, BadInput) else described

@@ -1,4 +1,4 @@
-"""The console script: imports the rest itself, so that Ctrl-C is one line from the first moment on."""
+"""The console script: it imports the rest itself, so that Ctrl-C is one line from the start."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ def fit_runs(
 ) -> Fitted:
     """Fit a machine on folders of recorded runs, with the engine of the first.
 
-    name: of the machine. command: that fits it again. model: that the runs ran; by default that of a manifest.json with
-    the runs or beside them. parameters: to fit beside those that need no further runs.
-    Raises BadInput for runs that cannot be used, are of different machines, or do not tell what is to be fitted.
+    name: of the machine. command: repeats the fit. model: of the runs; by default from a manifest.json with the runs or
+    beside them. parameters: to fit beside those that need no further runs.
+    Raises BadInput for runs that cannot be used, come from different machines, or do not identify the parameters.
     """
     check_parameters(parameters)
     runs = [read_run(folder) for folder in folders]

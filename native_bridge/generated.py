@@ -1,4 +1,4 @@
-"""How many tokens a run generated: no log says it, but its routed calls do."""
+"""How many tokens a run generated: no log says so, but its routed calls do."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _SHAPE = re.compile(rb'"layer":(\d+),"n_expert_used":(\d+),"n_tokens":(\d+)')
 def generated(trace: RoutingTrace) -> int | None:
     """Tokens that a run with this trace generated; None if its prompt cannot be found.
 
-    Each but the last was decoded: the end of the text, if that is what came, is counted, too.
+    Each but the last was decoded; an end-of-text token counts too.
     """
     phases = find_phases(trace)
     return None if phases is None else int((phases.phase == PHASE_DECODE).sum()) + 1
 
 
 def generated_by(trace: Path, calls: int | None) -> int | None:
-    """The same by the first `calls` lines of a trace file, all if None: without compiled kernels, and slow."""
+    """The same from the first `calls` lines of a trace file, all if None: without compiled kernels, and slow."""
     with trace.open("rb") as lines:
         found = [shape.groups() for line in islice(lines, calls) if (shape := _SHAPE.search(line))]
     shapes = np.array(found, np.int64).reshape(-1, 3)

@@ -1,4 +1,4 @@
-"""The machine we are on: memory, disk, processor, temperature, and what is odd about it."""
+"""This machine: memory, disk, processor, temperature, and oddities."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def system_facts() -> Any:
 
 
 def physical_cores() -> int:
-    """Cores without hyper-threading: as many threads compute by default."""
+    """Physical cores: the default number of threads."""
     return int(system_facts().cpu_count(logical=False) or 1)
 
 
 def machine_name() -> str:
-    """Processor, cores and memory in a line: what tells one machine from another in a run.json."""
+    """Processor, cores and memory in a line: identifies a machine in a run.json."""
     psutil = system_facts()
     cores = psutil.cpu_count(logical=True) or 1
     return f"{cpu_name()}, {cores} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB, {platform.system()}"
@@ -53,12 +53,12 @@ def cpu_name() -> str:
 
 
 def free_ram_bytes() -> int:
-    """Memory that programs can have without swapping."""
+    """Memory available to programs without swapping."""
     return int(system_facts().virtual_memory().available)
 
 
 def free_disk_bytes(folder: Path) -> int:
-    """Free bytes where this folder is, or will be. Raises BadInput where no parent of it can be reached."""
+    """Free bytes where this folder is, or will be. Raises BadInput if no parent of it can be reached."""
     place = folder.absolute()
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -69,7 +69,7 @@ def free_disk_bytes(folder: Path) -> int:
 
 
 def temperature_c() -> dict[str, float]:
-    """Highest temperature of CPU and GPU, in degrees Celsius, if the system tells."""
+    """Highest temperature of CPU and GPU, in degrees Celsius, if the system reports it."""
     psutil, found = system_facts(), {}
     sensors = psutil.sensors_temperatures() if hasattr(psutil, "sensors_temperatures") else {}
     cpu = [
@@ -89,7 +89,7 @@ def temperature_c() -> dict[str, float]:
 
 
 def amx_trap() -> bool:
-    """Whether the processor announces AMX and the system does not grant it, as some virtual machines do.
+    """Whether the processor announces AMX but the system does not grant it, as in some virtual machines.
 
     A program built for this very machine then dies of an illegal instruction. Source: the Linux kernel's
     Documentation/arch/x86/xstate.rst: AMX has to be requested with arch_prctl(ARCH_REQ_XCOMP_PERM).
@@ -106,7 +106,7 @@ def _amx_granted() -> bool:
 
 
 def _asked(arguments: list[str]) -> str:
-    """What a program of the system says; nothing if it cannot be asked."""
+    """The output of a system program; empty if it cannot be run."""
     try:
         answer = ask(arguments, timeout_s=10)
     except BadInput:

@@ -1,4 +1,4 @@
-"""What became of a run: the line that says why it failed, from how it ended and what it printed."""
+"""The outcome of a run: why it failed, from how it ended and what it printed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SHOWN = 200
 def failure(
     engine: Engine, request: RunRequest, finished: Finished, log: str, *, calls: int | None, model: ModelGeometry
 ) -> str | None:
-    """Why the run is of no use, or None if it went well.
+    """Why the run is unusable, or None if it went well.
 
-    calls: routed calls that its trace holds whole, None if it wrote none.
+    calls: complete routed calls in its trace, None if it wrote none.
     """
     if finished.timed_out:
         return f"it did not end within {finished.seconds:.0f} s and was ended; {_last(engine, log)}"
@@ -58,7 +58,7 @@ def _signal(number: int) -> str:
 
 
 def _last(engine: Engine, log: str) -> str:
-    """What it said of an error, else its last line."""
+    """Its error message, else its last line."""
     if said := engine.complaint(log):
         return f"it said: {_shown(said)}"
     lines = [line for line in log.splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""The page cache: read files into it, drop them from it, and see what of them is in it."""
+"""The page cache: read files into it, drop them from it, and see how much of them is in it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ CHUNK_BYTES = 8 << 20
 def resident_bytes(files: Iterable[Path]) -> int:
     """Bytes of these files that are in the page cache, in whole pages, by mincore(2).
 
-    Raises BadInput if a file cannot be read or the system does not tell.
+    Raises BadInput if a file cannot be read or the system does not support it.
     """
     return sum(_resident_pages(file) for file in files) * mmap.PAGESIZE
 
 
 def warm(files: Iterable[Path]) -> None:
-    """Read the files once, so that the page cache holds what fits. Raises BadInput if one cannot be read."""
+    """Read the files once, so that the page cache holds as much as fits. Raises BadInput if one cannot be read."""
     for file in files:
         try:
             with file.open("rb", buffering=0) as stream:
@@ -34,7 +34,7 @@ def warm(files: Iterable[Path]) -> None:
 
 
 def drop(files: Iterable[Path]) -> None:
-    """Ask the system to forget what the page cache holds of these files; what is not on disk yet is written first.
+    """Ask the system to drop these files from the page cache, after writing unwritten pages to disk.
 
     Raises BadInput if a file cannot be read, or the system has no such call.
     """
@@ -53,7 +53,7 @@ def drop(files: Iterable[Path]) -> None:
 
 
 def total_bytes(files: Iterable[Path]) -> int:
-    """What the files hold. Raises BadInput if one is missing."""
+    """The total size of the files. Raises BadInput if one is missing."""
     try:
         return sum(file.stat().st_size for file in files)
     except OSError as error:
@@ -74,7 +74,7 @@ def _resident_pages(file: Path) -> int:
         size = os.fstat(number).st_size
         if size == 0:
             return 0
-        # Mapped by hand: Python's own mapping cannot say where it is unless it may be written.
+        # Mapped by hand: Python's own mapping reveals its address only if it is writable.
         address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, number, 0)
         if address == ctypes.c_void_p(-1).value:
             raise BadInput(f"{file}: cannot be mapped ({os.strerror(ctypes.get_errno())})")

@@ -1,4 +1,4 @@
-"""Child processes: never a shell, a time limit, and nothing of them outlives us."""
+"""Child processes: never a shell, a time limit, and no child outlives us."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 LAUNCH = Path(__file__).with_name("_launch.py")
 MAX_ANSWER_BYTES = 1 << 20
-MAX_LINE_BYTES = 1 << 20  # what is held until its line ends
-KEPT_BYTES = 1 << 20  # of output that was too much
+MAX_LINE_BYTES = 1 << 20  # held until the line ends
+KEPT_BYTES = 1 << 20  # of excessive output
 TICK_S = 0.1
 
 
 class Terminated(SimError):
-    """SIGTERM came at a moment when something had to be ended in order."""
+    """SIGTERM came while something had to be ended in order."""
 
     exit_code = 128 + signal.SIGTERM
 
@@ -38,8 +38,8 @@ class Terminated(SimError):
 class Finished:
     """How a child ended. code: its exit code, or minus the number of the signal that ended it.
 
-    timed_out, flooded: it was ended because its time was up, or because it printed too much. read_bytes: what it read
-    from disk, page faults included; 0 if the system does not say.
+    timed_out, flooded: it was ended because its time was up, or because it printed too much. read_bytes: read from
+    disk, page faults included; 0 if unknown.
     """
 
     code: int
@@ -51,7 +51,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a short question brought: at most the first MAX_ANSWER_BYTES of each stream."""
+    """The output of a short command: at most the first MAX_ANSWER_BYTES of each stream."""
 
     code: int
     stdout: str
@@ -73,10 +73,10 @@ def run_child(
 ) -> Finished:
     """Run a program to its end, its stdout and stderr together in the file `output`, line by line.
 
-    It has a session and a process group of its own, which end with it, with an exception here (Ctrl-C and SIGTERM are
-    some), and with this process however that dies. environment: instead of ours. folder: where it works.
+    It has its own session and process group, which end with it, with an exception here (including Ctrl-C and SIGTERM),
+    and with this process however that dies. environment: instead of ours. folder: its working folder.
     watch: called about ten times a second with the seconds so far. cgroup: the one it is put into before it starts.
-    stdout: a file for a copy of its stdout alone. most_bytes: it is ended when it has printed more, and only the first
+    stdout: a file for a copy of only its stdout. most_bytes: it is ended when it has printed more, and only the first
     KEPT_BYTES stay.
     Raises BadInput if the program cannot be started, and SimError if a file cannot be written.
     """
@@ -103,7 +103,7 @@ def run_child(
 
 
 def ask(arguments: Sequence[str], *, timeout_s: float, environment: Mapping[str, str] | None = None) -> Answer:
-    """What a program prints when it is asked something short, such as its version.
+    """The output of a short command, such as a program's version.
 
     Raises BadInput if it cannot be started.
     """
@@ -177,7 +177,7 @@ class _Child:
         watch: Callable[[float], None] | None = None,
         enough: Callable[[], bool] = lambda: False,
     ) -> Finished:
-        """Give what it prints to the sinks, of stdout and stderr, until it ends, its time is up or that is enough."""
+        """Pass its output to the sinks, of stdout and stderr, until it ends, its time is up or there is enough."""
         open_sinks = {pipe.fileno(): sink for pipe, sink in zip(self._pipes(), sinks, strict=True)}
         timed_out = True
         try:
@@ -190,7 +190,7 @@ class _Child:
                         open_sinks[source](data)
                     else:
                         del open_sinks[source]
-                if enough() or (ended and not ready):  # what left its group may still hold the pipes
+                if enough() or (ended and not ready):  # a process that left its group may still hold the pipes
                     timed_out = False
                     break
                 if watch is not None:
@@ -206,9 +206,9 @@ class _Child:
         return self.process.stdout, self.process.stderr
 
     def _has_ended(self, *, wait: bool = False) -> bool:
-        """Whether it ended; what is left of its group then ends, too.
+        """Whether it ended; the rest of its group is then ended too.
 
-        The group can be named as long as the launcher's other half is in it, which waits for us to end.
+        The group's id stays valid as long as the launcher's other half is in it, which waits for us to end.
         """
         if self.ended is None:
             number, status, usage = os.wait4(self.process.pid, 0 if wait else os.WNOHANG)
@@ -238,7 +238,7 @@ class _Child:
 
 
 class _Lines:
-    """One of two streams that share a file: only whole lines are written, so that neither breaks the other's."""
+    """One of two streams that share a file: only whole lines are written, so that neither breaks the other's lines."""
 
     def __init__(self, number: int, copy: IO[bytes] | None) -> None:
         self.number = number
@@ -270,7 +270,7 @@ def _not_started(program: str, why: str) -> BadInput:
 
 @contextmanager
 def sigterm_raises() -> Iterator[None]:
-    """While it lasts SIGTERM raises Terminated, so that what was begun is ended in order."""
+    """In this block SIGTERM raises Terminated, so that everything is ended in order."""
 
     def terminated(number: int, frame: FrameType | None) -> None:
         raise Terminated("terminated; nothing that was started still runs, and nothing was left half-written")

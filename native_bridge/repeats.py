@@ -1,4 +1,4 @@
-"""Many runs of one model and prompt: every mode at every bank, some times over, one after the other."""
+"""Many runs of one model and prompt: every mode at every bank, with repeats, one after the other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from native_bridge.run_folder import FLAGS, refuse_folder
 
 @dataclass(frozen=True)
 class Planned:
-    """A run to be made, its folder, and the folder of the run that it replays. name: shared with its repeats."""
+    """A planned run, its folder, and the folder of the run that it replays. name: shared with its repeats."""
 
     name: str
     request: RunRequest
@@ -33,7 +33,7 @@ class Planned:
 
 
 def run_name(request: RunRequest, mode: Mode) -> str:
-    """The name of a run's folder among runs of one model and prompt. mode: that of the request."""
+    """The name of a run's folder among runs of one model and prompt. mode: the request's."""
     parts = [f"{request.mode}{request.bank}" if mode.traced else request.mode]
     parts += [f"bank{request.bank}"] if mode.kind == "prefetched" else []
     parts += [f"ub{request.ubatch}"] if request.ubatch > 1 else []
@@ -71,7 +71,7 @@ def plan(
     repeat: int = 1,
     replay: Path | None = None,
 ) -> list[Planned]:
-    """The runs in order: all requests once, then all again, so that a machine that slows down slows all alike.
+    """The runs in order: all requests once, then all again, so that a machine that slows down affects all equally.
 
     A mode that replays is given the streamed run of the same bank and repeat, or of the largest bank; or the folder
     given. modes: of the engine. Raises BadInput for a mode that is not among them.
@@ -111,7 +111,7 @@ def check_plan(
 ) -> ModelGeometry:
     """The model's geometry. Raises BadInput if any of the runs could not be started, before the first one is.
 
-    write_sidecar_to: a folder that gets the model's sidecar when all is checked, if there is none in it.
+    write_sidecar_to: a folder that gets the model's sidecar after all checks, if it has none.
     """
     geometry, engine = read_gguf(model), ENGINES[runtime.engine]
     ours = {one.folder for one in planned}
@@ -133,7 +133,7 @@ def check_plan(
 
 
 def what_is_there(one: Planned, *, runtime: Runtime, model: Path, sidecar: Path | None, cache: str) -> str | None:
-    """`run` or `failed`: what this very command left in the folder of a run; None for nothing, or anything else."""
+    """`run` or `failed`: what this very command left in a run's folder; None for nothing or anything else."""
     try:
         document = json.loads((one.folder / FLAGS).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -156,7 +156,7 @@ def what_is_there(one: Planned, *, runtime: Runtime, model: Path, sidecar: Path 
 
 
 def _check_replay(request: RunRequest, folder: Path) -> None:
-    """Refuse the replay of a run that routed something else: the runtime would end it in the middle."""
+    """Refuse the replay of a run with other routing: the runtime would stop in the middle."""
     run = read_run(folder)
     prompt = run.document.get("prompt")
     wanted = {"ubatch": request.ubatch, "topk": request.top_k, "prompt": request.prompt, "tokens": request.n_predict}
@@ -183,8 +183,8 @@ def run_all(
 ) -> Iterator[tuple[Planned, Run | SimError]]:
     """Each run, or why it failed, as soon as it is over; one that replays a failed run is not started.
 
-    Without force, runs that the same command has made are read, and its failed ones are made again. After one that
-    cannot be started, whose outcome is a BadInput, no other is.
+    Without force, existing runs of the same command are read, and its failed ones are made again. After a run that
+    cannot be started, whose outcome is a BadInput, no other is started.
     """
     failed: dict[Path, SimError] = {}
     for one in planned:

@@ -53,10 +53,10 @@ def run_once(
 ) -> Run:
     """Run the runtime once, and write run.json, log.txt, trace.jsonl.gz and text.txt into `folder`.
 
-    replay: the folder of the run that an oracle mode replays. cache: what is done to the page cache before the run.
+    replay: the folder of the run that an oracle mode replays. cache: prepares the page cache before the run.
     progress: called with the seconds and the routed calls so far. The folder appears when the run is over.
     Raises BadInput before anything is started if the request cannot be done or the folder exists without force.
-    Raises SimError if the run fails: its log, what there is of its trace and `failed` in run.json are in the folder.
+    Raises SimError if the run fails: its log, its partial trace and `failed` in run.json are in the folder.
     """
     engine = ENGINES[runtime.engine]
     geometry, model = read_gguf(model), model_files(model)[0]
@@ -112,13 +112,13 @@ def run_once(
 
 
 def _generated(work: Path, calls: int | None) -> int | None:
-    """Tokens that the run generated, by its own trace, or by as many calls of another as it replayed."""
+    """The number of generated tokens, from its own trace, or from the calls of another that it replayed."""
     trace = next((file for file in (work / TRACE, work / REPLAY) if file.exists()), None)
     return None if trace is None or calls is None else generated_by(trace, calls)
 
 
 def going_on(request: RunRequest, runtime: Runtime, model: Path) -> RunRequest:
-    """The request with the flags by which its text goes on to the last token: an oracle must not outlive its trace."""
+    """The request with flags that make its text go on to the last token: an oracle must not outlive its trace."""
     return replace(request, go_on=ENGINES[runtime.engine].go_on_flags(model))
 
 
@@ -130,7 +130,7 @@ def command_of(request: RunRequest, runtime: Runtime, *, model: Path, sidecar: P
 
 
 def settings_of_environment(engine: Engine, request: RunRequest) -> dict[str, str]:
-    """The variables that change what an engine does in a run, by name."""
+    """The variables that change an engine's behaviour in a run, by name."""
     variables = sorted(_environment(engine, request).items())
     return {key: value for key, value in variables if key.startswith(engine.switches)}
 
@@ -154,7 +154,7 @@ class _Watch:
 
 
 def _environment(engine: Engine, request: RunRequest) -> dict[str, str]:
-    """Ours, but for what would give the runtime flags that nobody sees, and the request's."""
+    """Our environment with the request's, without variables that would add hidden flags to the runtime."""
     ours = {key: value for key, value in os.environ.items() if not key.startswith(engine.dropped)}
     return ours | dict(request.environment)
 

@@ -1,4 +1,4 @@
-"""The folder of a run: made aside, and put into its place when the run is over."""
+"""The folder of a run: created under a temporary name, and moved into place after the run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OURS = frozenset((LOG, TRACE, f"{TRACE}.gz", TEXT, FLAGS))
 
 
 def refuse_folder(folder: Path, *, force: bool) -> None:
-    """Raise BadInput if the folder of a run exists without force, or holds what no run left."""
+    """Raise BadInput if the folder of a run exists without force, or has anything but a run."""
     if not str(folder).isprintable():
         raise BadInput(f"{str(folder)!r}: cannot be the name of a run's folder")
     try:
@@ -41,7 +41,7 @@ def refuse_folder(folder: Path, *, force: bool) -> None:
 
 @contextmanager
 def work_folder(folder: Path) -> Iterator[Path]:
-    """A hidden folder beside the run's, gone at the end unless it was renamed."""
+    """A hidden folder beside the run's, removed at the end unless it was renamed."""
     work = folder.absolute().with_name(f".{folder.name}.{os.getpid()}.part")
     try:
         for old in work.parent.glob(f".{glob.escape(folder.name)}.*.part"):
@@ -57,7 +57,7 @@ def work_folder(folder: Path) -> Iterator[Path]:
 
 
 def _is_alive(suffix: str) -> bool:
-    """Whether the process runs whose number ends the name of a folder that was left."""
+    """Whether the process that left a folder, and whose number ends its name, is still running."""
     try:
         os.kill(int(suffix[1:]), 0)
     except (ValueError, OverflowError, ProcessLookupError):
@@ -80,7 +80,7 @@ def unpack(replay: Path, target: Path) -> None:
 
 
 def whole_calls(trace: Path) -> int | None:
-    """The lines of the trace, of which one that was not finished is cut off."""
+    """The number of lines in the trace, after cutting off an incomplete one."""
     if not trace.exists():
         return None
     lines = whole = 0
@@ -94,7 +94,7 @@ def whole_calls(trace: Path) -> int | None:
 
 
 def finish(work: Path, document: dict[str, Any], prompt: str) -> None:
-    """The trace packed, the text apart, run.json last; on a full disk the trace stays as it is."""
+    """Compress the trace, separate the text, write run.json last; on a full disk the trace stays uncompressed."""
     text = _text((work / STDOUT).read_bytes() if (work / STDOUT).exists() else b"", prompt.encode())
     for name in (STDOUT, REPLAY):
         (work / name).unlink(missing_ok=True)
@@ -114,7 +114,7 @@ def finish(work: Path, document: dict[str, Any], prompt: str) -> None:
 
 
 def reserve(work: Path, document: dict[str, Any]) -> None:
-    """Write run.json with room for what is learnt later, so that it can be told even if the run fills the disk."""
+    """Write run.json with room for later facts, so that they can be stored even if the run fills the disk."""
     try:
         (work / FLAGS).write_bytes(_json(document) + b" " * SPARE_BYTES)
     except OSError as error:
@@ -128,14 +128,14 @@ def _json(document: dict[str, Any]) -> bytes:
 
 
 def _text(stdout: bytes, prompt: bytes) -> bytes | None:
-    """What was generated: after the echo of the prompt, up to the line of the speeds."""
+    """The generated text: after the echo of the prompt, up to the line of the speeds."""
     _, echo, rest = stdout.partition(b"\n> " + prompt + b"\n\n")
     text, speeds, _ = rest.rpartition(b"\n\n[ Prompt: ")
     return text if echo and speeds else None
 
 
 def put(work: Path, folder: Path) -> None:
-    """Give the finished folder its name; what was there was a run's, and may be overwritten."""
+    """Give the finished folder its name; an existing one is a run's, and may be overwritten."""
     try:
         if folder.exists():
             shutil.rmtree(folder)

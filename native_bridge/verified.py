@@ -1,4 +1,4 @@
-"""Predicted settings beside their measured speeds, and whether the prediction held."""
+"""Predicted settings, their measured speeds, and whether the prediction held."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from flashmoe_sim.systems.base import System
 
-CHANCE = 1 / 8  # that one of two equally fast settings wins as many rounds as make it clearly the faster one
+CHANCE = 1 / 8  # that one of two equally fast settings wins enough rounds to count as clearly faster
 
 
 class Claim(NamedTuple):
-    """A system with its settings, and the decode speed predicted of it: tokens a second, with a 90 % interval."""
+    """A system with its settings, and its predicted decode speed: tokens a second, with a 90 % interval."""
 
     system: System
     tok_s: float
@@ -45,7 +45,7 @@ class Measured:
 
     @property
     def speeds(self) -> list[float]:
-        """Of the runs that did not fail."""
+        """The speeds of the runs that did not fail."""
         return [each for each in self.tok_s if each is not None]
 
     @property
@@ -65,9 +65,9 @@ class Measured:
 
 
 def clearly_faster(one: Measured, other: Measured) -> bool:
-    """Whether one was faster in so many of their common rounds that two equal settings rarely come to that.
+    """Whether one was faster in more of their common rounds than two equal settings would be by chance.
 
-    Rounds are compared with each other, so that what slows a whole round down counts for neither.
+    Speeds are compared within rounds, so that anything that slows a whole round counts for neither.
     """
     rounds = [(a, b) for a, b in zip(one.tok_s, other.tok_s, strict=True) if a is not None and b is not None]
     won = sum(a > b for a, b in rounds)
@@ -77,7 +77,7 @@ def clearly_faster(one: Measured, other: Measured) -> bool:
 
 @dataclass(frozen=True)
 class Verified:
-    """The settings in the order given, the recommended one first. cache: the state of the page cache."""
+    """The settings in the given order, the recommended one first. cache: the state of the page cache."""
 
     settings: tuple[Measured, ...]
     model: str
@@ -90,7 +90,7 @@ class Verified:
 
     @property
     def fastest(self) -> Measured | None:
-        """The one with the highest median; None if every run failed."""
+        """The setting with the highest median; None if every run failed."""
         return max((one for one in self.settings if one.speeds), key=lambda one: median(one.speeds), default=None)
 
     @property
@@ -107,7 +107,7 @@ class Verified:
 
     @property
     def out_of_order(self) -> list[tuple[Measured, Measured]]:
-        """Pairs of which the first has the higher median, and the second the higher predicted speed."""
+        """Pairs in which the first has the higher median, and the second the higher predicted speed."""
         ran = sorted((one for one in self.settings if one.speeds), key=lambda one: one.claim.tok_s)
         return [
             (one, other)
@@ -117,7 +117,7 @@ class Verified:
 
     @property
     def contradicted(self) -> list[tuple[Measured, Measured]]:
-        """Of those out of order the pairs of which the first was clearly faster."""
+        """The pairs out of order in which the first was clearly faster."""
         return [(one, other) for one, other in self.out_of_order if clearly_faster(one, other)]
 
     @property
@@ -151,7 +151,7 @@ class Verified:
 
 
 def as_json(verified: Verified) -> dict[str, Any]:
-    """What `--json` says of it."""
+    """The result for `--json`."""
     fastest = verified.fastest
     return {
         "model": verified.model,

@@ -1,4 +1,4 @@
-"""Predicted settings run by the real runtime in turns, and judged."""
+"""Predicted settings, run by the real runtime in turns, and judged."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def verify(
 ) -> Verified:
     """Run the settings that were predicted, each once a round, and compare.
 
-    A round begins with another setting than the one before it, so that a machine that slows down slows all alike.
+    Each round begins with another setting than the one before, so that a machine that slows down affects all equally.
 
     claims: each a system with its decode speed and the ends of its 90 % interval, tokens a second (`Claim`); the
     recommended one first. runtime: a patched llama-cli; None for the one that FLASHMOE_RUNTIME names. model: the GGUF
     file. sidecar: its folder; by default one is written beside the runs. place: where the runs are kept; by default
-    nowhere. threads: that compute; by default the physical cores. gpu_layers: as the runtime's `-ngl`, for systems that
-    do not say it themselves. tell: called with a line before the runs. progress: as of `run_all`.
+    nowhere. threads: for computing; by default the physical cores. gpu_layers: like the runtime's `-ngl`, for systems
+    that do not set it. tell: called with a line before the runs. progress: as for `run_all`.
 
     A run that fails is in the result. Raises BadInput, before any run, for a system that the runtime cannot run.
     """
@@ -131,7 +131,7 @@ def _planned(
 
 
 def _measured(claim: Claim, outcomes: Sequence[Run | SimError], model: str) -> Measured:
-    """A setting by its runs, one a round, whose counts are compared with the simulator's."""
+    """A setting with its runs, one per round, whose counts are compared with the simulator's."""
     runs = [run for run in outcomes if isinstance(run, Run)]
     checked = []
     if runs:

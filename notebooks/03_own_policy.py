@@ -42,7 +42,7 @@ def lowest(state, slot_key, blocked, mark):
 
 
 class Fading(sim.EvictingPolicy):
-    """Evict the expert with the lowest count, if a use is worth half as much 100 uses of the layer later."""
+    """Evict the expert with the lowest count, where a use is worth half as much 100 uses of the layer later."""
 
     name = "fading"
     kernels = {"on_hit": count, "on_install": count, "choose_victim": lowest}

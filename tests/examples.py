@@ -1,6 +1,6 @@
 """Examples in the documentation, run again: `python -m tests.examples PAGE...` puts what they print into the pages.
 
-A block of `console` is commands, `$ sim …`, and what they print; where there are several, only the last one's output
+A block of `console` is commands, `$ sim …`, and what they print; if there are several, only the last one's output
 stands there; ` | head -20` and the like shorten it. They run in one folder of their own, in which the project's `data`
 is. What a block of `python` prints stands after it, between comments, as Markdown; the blocks of a page share their
 names. What goes to stderr is not shown.

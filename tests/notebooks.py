@@ -1,7 +1,7 @@
 """Notebooks, run: `python -m tests.notebooks` runs every `notebooks/*.py` and writes the .ipynb beside it.
 
 The text is the source; the .ipynb is what GitHub shows and JupyterLab opens. Its cells are numbered, not named at
-random, and nothing in it tells the machine or the time, so that it changes only where a result does.
+random, and nothing in it tells the machine or the time, so that it changes only if a result does.
 """
 
 from __future__ import annotations

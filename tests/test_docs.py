@@ -156,7 +156,7 @@ def test_every_bundled_trace_is_what_the_catalogue_says() -> None:
 
 
 def test_every_bundled_trace_runs_on_a_machine() -> None:
-    """All of them tell what a token streams outside the routed experts."""
+    """All of them record what a token streams outside the routed experts."""
     for name in catalog():
         geometry, trace = find_geometry(name, None), load_trace(name)
         assert trace.dense_bytes or (geometry and geometry.dense_bytes), name

@@ -75,7 +75,7 @@ def test_all_that_the_bridge_imports_is_a_dependency_or_an_extra() -> None:
 
 
 def dependencies(*, extras: bool) -> set[str]:
-    """What may be imported: the standard library, what is installed with the program, and what its extras add."""
+    """What may be imported: the standard library, the program's dependencies, and those of its extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     declared = project["dependencies"]
     if extras:

@@ -1,4 +1,4 @@
-"""Compiled kernels: never stale, kept where that is possible, and no trouble where it is not."""
+"""Compiled kernels: never stale, kept if that is possible, and no trouble if it is not."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_specialise_binds_kernels_by_name() -> None:
 
 
 def test_what_is_from_outside_is_not_kept_on_disk() -> None:
-    """Its file is none of the package's, so an edit there would not make the kernel another one."""
+    """Its file is outside the package, so an edit there would not change the kernel's folder."""
     inside = types.FunctionType(engine.__code__, {}, "engine")
     inside.__module__ = "flashmoe_sim.residency.atomic"
     kernel = _jit.specialise(inside, "engine_outside", step=outside(double))

@@ -1,1 +1,1 @@
-"""Recording what a model's routers choose, without the patched runtime: llama.cpp's and transformers' own models."""
+"""Recording the choices of a model's routers without the patched runtime, in llama.cpp and transformers."""

@@ -1,4 +1,4 @@
-"""The answers of a server, kept in a file as they come: a line each, and a trace at any moment."""
+"""The answers of a server, written to a file as they come: one line each, a valid trace at any moment."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from flashmoe_sim.trace.served_response import EXTRAS
 from flashmoe_sim.trace.served_response import KEY as ROUTING
 from native_bridge.capture.server import Asked
 
-KEY = "flashmoe_sim"  # of a line: what was asked
+KEY = "flashmoe_sim"  # in a line: the request
 NPY_BASE64 = "k05VTVBZ"  # how a .npy file begins
 
 
 class Answers:
-    """A file of answers in the format `served-json`, each with the hash of its prompt and what was asked.
+    """A file of answers in the format `served-json`, each with the hash of its prompt and the request.
 
-    path: written from the first answer on; an answer that a killed capture left half-written is dropped.
-    force: an old file is replaced with the first answer, instead of being gone on with.
-    Raises BadInput for a name without `.jsonl`, a file that is no such one, was asked otherwise, or cannot be written.
+    path: written from the first answer on; a half-written answer of a killed capture is dropped.
+    force: an old file is replaced with the first answer instead of being continued.
+    Raises BadInput for a name without `.jsonl`, a file that is not such a file, has other requests, or cannot be
+    written.
     """
 
     def __init__(self, path: Path, asked: Asked, *, force: bool = False) -> None:
@@ -50,7 +51,7 @@ class Answers:
             self.path.unlink(missing_ok=True)
 
     def _read(self) -> int:
-        """Count the answers that are there; where the last whole one ends, in bytes."""
+        """Count the existing answers; return where the last complete one ends, in bytes."""
         end = 0
         try:
             with self.path.open("rb") as stream:
@@ -82,9 +83,9 @@ class Answers:
         self.kept[prompt] += 1
 
     def add(self, prompt: str, response: dict[str, Any], *, shape: tuple[int, ...]) -> None:
-        """Write the answer to a prompt. shape: of its routing; SGLang does not send it, so it is put into the response.
+        """Write the answer to a prompt. shape: of its routing, which SGLang does not send; it is added to the response.
 
-        Raises BadInput if the disk is full or the file may not grow; what was written before stays.
+        Raises BadInput if the disk is full or the file may not grow; earlier content is kept.
         """
         made = {"prompt_sha256": hash_of_prompt(prompt), "asked": asdict(self.asked)}
         _put_shape(response, shape)
@@ -114,7 +115,7 @@ def hash_of_prompt(prompt: str) -> str:
 
 
 def _put_shape(response: dict[str, Any], shape: tuple[int, ...]) -> None:
-    """Put the shape beside integers that came as bare base64."""
+    """Add the shape to integers that came as bare base64."""
     choices = response.get("choices")
     places = [response, *(choices if isinstance(choices, list) else [])]
     for holder in [*places, *(place.get(name) for place in places for name in EXTRAS)]:

@@ -1,4 +1,4 @@
-"""Asking a server one prompt after another, and keeping what it answers."""
+"""Asking a server one prompt after another, and storing its answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from native_bridge.capture.server import Server
 
 @dataclass(frozen=True)
 class Asking:
-    """prompts: asked now. kept: those that were answered before."""
+    """prompts: to ask now. kept: the number answered before."""
 
     prompts: int
     kept: int
@@ -30,11 +30,11 @@ def ask_all(
     hints: Hints,
     progress: Callable[[int, int], None] | None = None,
 ) -> Asking:
-    """Ask what has no answer yet, in order; each answer is checked as a trace, and written before the next is asked.
+    """Ask all prompts without an answer, in order; each answer is checked as a trace, and written before the next.
 
-    progress: called after each with the prompts that have answers, and all.
-    Raises BadInput for an answer without routing, or with routing that cannot be, and as `Server.ask`; the message says
-    which prompt it was, and that the answers before it are kept.
+    progress: called after each with the number of answered prompts and the total.
+    Raises BadInput for an answer without routing or with impossible routing, and whenever `Server.ask` does; the
+    message names the prompt, and says that earlier answers are kept.
     """
     left, done = Counter(answers.kept), 0
     waiting = []

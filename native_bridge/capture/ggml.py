@@ -1,6 +1,6 @@
 """Values of ggml's tensors, by pointer.
 
-Only the head of the struct is read (type, buffer, ne, nb: ggml.h), and checked against ggml's own count of bytes.
+Only the beginning of the struct is read (type, buffer, ne, nb: ggml.h), and checked against ggml's own byte count.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TensorHead(ctypes.Structure):
 
 
 class Ggml:
-    """The functions of a loaded ggml library that are needed here, with their types."""
+    """The functions needed from a loaded ggml library, with their types."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._name = _function(library, "ggml_get_name", ctypes.c_void_p, ctypes.c_void_p)
@@ -49,10 +49,10 @@ class Ggml:
     def values(self, tensor: int) -> NDArray[Any]:
         """A copy of a computed tensor's values, wherever they are: [ne[3], ne[2], ne[1], ne[0]], i32 or f32.
 
-        Of a view all bytes from its first value to its last are fetched, in one piece: a transfer from a GPU costs more
-        than what lies between the rows.
+        For a view, all bytes from its first value to its last are fetched in one piece: another transfer from a GPU
+        would cost more than the bytes between the rows.
 
-        Raises SimError for another type, or if the struct is not laid out as it is known here.
+        Raises SimError for any other type, or if the struct has an unknown layout.
         """
         head = TensorHead.from_address(tensor)
         n_bytes = int(self._n_bytes(tensor))
@@ -76,7 +76,7 @@ def extent_bytes(ne: list[int], nb: list[int], item_bytes: int) -> int:
 
 
 def strided(raw: NDArray[np.uint8], ne: list[int], nb: list[int], dtype: type[np.generic]) -> NDArray[Any]:
-    """The values in bytes that begin with the first one; counts and strides with the fastest dimension first."""
+    """The values in bytes that begin with the first value; counts and strides have the fastest dimension first."""
     return np.ndarray(ne[::-1], dtype, buffer=raw.data, strides=nb[::-1]).copy()
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and the signal to end, at moments when a trace can be left whole."""
+"""Ctrl-C and SIGTERM, handled at moments when a trace is whole."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Handler = Callable[..., Any]
 
 @contextmanager
 def sigterm_is_ctrl_c() -> Iterator[None]:
-    """In the block, the signal to end raises KeyboardInterrupt, instead of ending the process in a write."""
+    """In the block, SIGTERM raises KeyboardInterrupt instead of ending the process in the middle of a write."""
 
     def end(*_: object) -> NoReturn:
         raise KeyboardInterrupt
@@ -26,9 +26,9 @@ def sigterm_is_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def interrupts_wait(stop: Callable[[BaseException], None]) -> Iterator[None]:
-    """In the block, both tell `stop` of a KeyboardInterrupt, and raise nothing.
+    """In the block, both pass a KeyboardInterrupt to `stop`, and raise nothing.
 
-    An exception could come up in a function that C called, and be lost.
+    An exception could occur in a function called from C, and be lost.
     """
     with _handled(ENDING, lambda *_: stop(KeyboardInterrupt())):
         yield
@@ -36,7 +36,7 @@ def interrupts_wait(stop: Callable[[BaseException], None]) -> Iterator[None]:
 
 @contextmanager
 def _handled(numbers: tuple[signal.Signals, ...], handler: Handler) -> Iterator[None]:
-    """With this handler for those of the signals that are not ignored; as it was in any thread but the main one."""
+    """Set this handler for those signals that are not ignored; outside the main thread, change nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

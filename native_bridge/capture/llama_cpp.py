@@ -29,14 +29,14 @@ _kept_for_c: list[object] = []  # C keeps no references to what it calls
 class LlamaCpp:
     """A model and one sequence of tokens; an `Engine`.
 
-    path: the GGUF file, or any one of the files a model is split into.
-    ubatch: tokens of a micro-batch at most.
-    threads: 0 for as many as there are cores.
+    path: the GGUF file, or any file of a split model.
+    ubatch: the most tokens in a micro-batch.
+    threads: 0 for the number of cores.
     gpu_layers: layers on the GPU, -1 for all, if the library was built for one.
     weights: whether gate weights are recorded.
 
-    Raises BadInput if the file is no mixture-of-experts model (which its header tells), or the library is missing or
-    cannot load it.
+    Raises BadInput if the file is not a mixture-of-experts model (by its header), or the library is missing or cannot
+    load it.
     """
 
     def __init__(
@@ -145,9 +145,9 @@ class LlamaCpp:
         return model
 
     def _see(self, tensor: int, ask: bool, _: int) -> bool:
-        """llama.cpp asks of each tensor whether its values are wanted, and shows those that are.
+        """llama.cpp asks for each tensor whether its values are wanted, and passes those that are.
 
-        An exception would be lost in C: it is kept, and the evaluation ends.
+        An exception would be lost in C: it is stored, and the evaluation ends.
         """
         try:
             if self._stopped:
@@ -171,18 +171,18 @@ class LlamaCpp:
         self._stopped = self._stopped or why
 
     def _reason(self) -> str:
-        """What llama.cpp said first of what went wrong."""
+        """llama.cpp's first error message."""
         return f" ({self._said[0]})" if self._said else ""
 
 
 def _first(path: Path) -> Path:
-    """Of a split model the file that llama.cpp wants to be given."""
+    """The file of a split model that llama.cpp expects."""
     return path.with_name(re.sub(r"-\d{5}(-of-\d{5}\.gguf)$", r"-00001\1", path.name))
 
 
 @cache
 def _library() -> tuple[Any, list[str]]:
-    """The library, and where it says what went wrong, instead of on stderr."""
+    """The library, and the list that collects its messages instead of stderr."""
     try:
         import llama_cpp
     except ModuleNotFoundError:

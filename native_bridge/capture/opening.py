@@ -1,4 +1,4 @@
-"""A model of whatever kind the path is, ready to be run."""
+"""A model of any supported kind, ready to run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from native_bridge.capture.session import Engine
 
 
 def open_model(path: Path, *, ubatch: int, threads: int, gpu_layers: int, weights: bool) -> Engine:
-    """The model of a GGUF file or of a folder of the transformers library, loaded; a context manager.
+    """The loaded model of a GGUF file or of a transformers folder; a context manager.
 
     Raises BadInput for a path that is neither, a model without routed experts, and if the library is missing.
     """

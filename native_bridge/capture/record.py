@@ -1,4 +1,4 @@
-"""The trace of a capture, written while it runs: what has been written stays, and can be read."""
+"""The trace of a capture, written while it runs: what was written is kept, and can be read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from flashmoe_sim.io.whole import refuse_existing
 FLUSH_BYTES = 64 << 10
 FLUSH_S = 1.0
 
-# One frame or member a flush: a file that ends after any of them is whole.
+# One frame or member per flush: a file that ends after any of them is valid.
 PACKERS: Mapping[str, Callable[[bytes], bytes]] = {
     ".jsonl": bytes,
     ".jsonl.gz": lambda text: gzip.compress(text, mtime=0),
@@ -31,7 +31,7 @@ class RoutedCall(NamedTuple):
     """One router evaluation of one layer.
 
     experts: i32 [n_tokens, n_expert_used], in router-rank order.
-    weights: f32, likewise: what the experts' outputs are multiplied with; None if not requested.
+    weights: f32, likewise: the factors of the experts' outputs; None if not requested.
     """
 
     layer: int
@@ -40,13 +40,13 @@ class RoutedCall(NamedTuple):
 
 
 class TraceWriter:
-    """Writes routed calls in the runtime's layout, without `slots` and with `phase`, `step` and perhaps `weights`.
+    """Writes routed calls in the runtime's layout, without `slots` and with `phase`, `step` and optionally `weights`.
 
     path: plain, or compressed if its name ends in .gz or .zst. It appears, or is replaced, with the first calls.
     origin: how the trace was made, any JSON; a key of the first record.
 
     A plain file has every step once it is added, a compressed one at most a second later.
-    Raises BadInput for a name that tells no format, a file that exists without force, and one that cannot be written.
+    Raises BadInput for a name without a format, a file that exists without force, and one that cannot be written.
     """
 
     def __init__(self, path: Path, *, origin: Mapping[str, Any], force: bool = False) -> None:
@@ -64,7 +64,7 @@ class TraceWriter:
         self._flushed_at = -FLUSH_S
         self._is_new = not path.exists()
         try:
-            # appending leaves an old trace until there is a new one
+            # opened for appending, an old trace stays until there is a new one
             self._file = path.open("ab" if force else "xb", buffering=0)
         except OSError as error:
             raise self._unwritable(error) from None
@@ -83,7 +83,7 @@ class TraceWriter:
     def add(self, calls: Sequence[RoutedCall], *, phase: int) -> None:
         """Write the routed calls of one step.
 
-        Raises BadInput if the disk is full or the file may not grow; what was written before stays.
+        Raises BadInput if the disk is full or the file may not grow; earlier content is kept.
         """
         for call in calls:
             self._lines.append(self._line(call, phase))
@@ -122,7 +122,7 @@ class TraceWriter:
             while left:
                 left = left[self._file.write(left) :]
         except OSError as error:
-            self._file.truncate(self.written_bytes)  # what is half-written would break the compressed file
+            self._file.truncate(self.written_bytes)  # a half-written part would break the compressed file
             raise self._unwritable(error) from None
         self.written_bytes = end
         self._flushed_at = time.monotonic()

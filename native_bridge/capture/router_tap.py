@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from native_bridge.capture.record import RoutedCall
 
-# Of the weights' names the one computed last is what the experts' outputs are multiplied with; which there are differs
-# by architecture. llama.cpp gives them to every architecture, in llm_graph_context::build_moe_ffn.
+# The last computed of these weights are the factors of the experts' outputs; which of them exist depends on the
+# architecture. llama.cpp names them in llm_graph_context::build_moe_ffn.
 _ROUTER = re.compile(rb"ffn_moe_(topk|weights(?:_softmax|_norm|_scaled)?)-(\d+)")
 PREFIX = b"ffn_moe_"
 
@@ -20,7 +20,7 @@ PREFIX = b"ffn_moe_"
 class RouterTap:
     """Collects the routed calls of one micro-batch from the tensors that are computed in it.
 
-    weights: whether gate weights are wanted.
+    weights: whether to collect gate weights.
     """
 
     def __init__(self, *, weights: bool) -> None:
@@ -29,12 +29,12 @@ class RouterTap:
         self._weight: dict[int, NDArray[np.float32]] = {}
 
     def wants(self, name: bytes) -> bool:
-        """Whether the values of a tensor of this name are needed."""
+        """Whether the values of a tensor with this name are needed."""
         named = _ROUTER.fullmatch(name)
         return named is not None and (self._weights or named[1] == b"topk")
 
     def take(self, name: bytes, values: NDArray[Any]) -> None:
-        """Take the values of such a tensor, once it has been computed: [..., n_tokens, n_expert_used, 1 or not].
+        """Receive the values of such a tensor, after it was computed: [..., n_tokens, n_expert_used, 1 or not].
 
         Raises BadInput for an architecture that routes a layer twice.
         """
@@ -52,7 +52,7 @@ class RouterTap:
         self._experts[layer] = values.reshape(-1, values.shape[-1]).astype(np.int32)
 
     def calls(self) -> list[RoutedCall]:
-        """What was collected, in the order in which it was computed; begins anew. Layers without rows are left out."""
+        """The collected calls, in the order of computation, without layers that have no rows; then start again."""
         calls = [
             RoutedCall(layer, experts, self._weight[layer] if self._weights else None)
             for layer, experts in self._experts.items()

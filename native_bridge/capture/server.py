@@ -1,4 +1,4 @@
-"""A server of vLLM's or SGLang's kind that is already running, asked over HTTP for texts and their routing."""
+"""A running server like vLLM's or SGLang's, asked over HTTP for texts and their routing."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from urllib.parse import urlsplit
 from flashmoe_sim.io.errors import BadInput, SimError, shortened, shown
 
 USUAL_KEY = "OPENAI_API_KEY"
-ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}  # by what a server says of who owns its models
+ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}  # by the owner that a server reports for its models
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of a server beside the prompt.
+    """The parameters of a request beside the prompt.
 
-    tokens: to generate at most. temperature: 0 takes the likeliest token. chat: whether the prompt is a user's message,
-    which the server puts into the model's chat template.
+    tokens: the most to generate. temperature: 0 takes the likeliest token. chat: whether the prompt is a user's
+    message, to which the server applies the model's chat template.
     """
 
     model: str
@@ -35,7 +35,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Server:
-    """A server that answers. engine: vLLM, SGLang, or empty for another one that is compatible with OpenAI's.
+    """A server that answers. engine: vLLM, SGLang, or empty for any other server compatible with OpenAI's.
 
     timeout_s: to wait for an answer. key: sent with every request, and shown nowhere.
     """
@@ -71,16 +71,16 @@ class Server:
             "temperature": asked.temperature,
             "seed": asked.seed,
         }
-        if self.engine != "vLLM":  # which has no such field: its flag is for all requests
+        if self.engine != "vLLM":  # vLLM has no such field: its flag applies to all requests
             request["return_routed_experts"] = True
         return _json(self.url, path, self.timeout_s, self.key, request)
 
 
 def find_server(url: str, *, timeout_s: float, key: str | None = None) -> Server:
-    """The server at an address, which is asked for its models.
+    """The server at an address, after asking it for its models.
 
-    url: `http://host:port`, also with a path before `/v1`. key: its API key, if it wants one.
-    Raises BadInput if nothing answers there, or something else than such a server.
+    url: `http://host:port`, also with a path before `/v1`. key: its API key, if it requires one.
+    Raises BadInput if nothing answers there, or something other than such a server.
     """
     url = url.rstrip("/").removesuffix("/v1")
     parts = urlsplit(url)
@@ -107,7 +107,7 @@ def find_server(url: str, *, timeout_s: float, key: str | None = None) -> Server
 def _json(
     url: str, path: str, timeout_s: float, key: str | None, body: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The object that a server answers with."""
+    """The object in a server's answer."""
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -161,7 +161,7 @@ def _object(url: str, path: str, status: int, content: bytes, key: str | None) -
 
 
 def _reason(document: Any, content: bytes, key: str | None) -> str:
-    """What a server says of an error, in one line and without the key, which some servers repeat."""
+    """A server's error message, in one line and without the key, which some servers repeat."""
     if isinstance(document, dict):
         error = document.get("error")
         inner = error.get("message") if isinstance(error, dict) else error
@@ -175,9 +175,9 @@ def _without(key: str | None, content: bytes) -> bytes:
 
 
 def key_of(variable: str | None) -> str | None:
-    """The API key in an environment variable; None for the usual one, if that is set. No message has a key in it.
+    """The API key in an environment variable; None for the usual one, if that is set. No message contains a key.
 
-    Raises BadInput if there is no such variable, or it holds what no HTTP header can.
+    Raises BadInput if there is no such variable, or its value does not fit an HTTP header.
     """
     if variable is not None and re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", variable) is None:
         raise BadInput("--api-key-env takes the name of an environment variable that holds the key, not the key")

@@ -1,4 +1,4 @@
-"""Running a model over a prompt and what it says next, and recording every routed call."""
+"""Running a model over a prompt and its answer, and recording every routed call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 from native_bridge.capture.record import RoutedCall, TraceWriter
 
-# As the runtime's default; without it a model at random temperatures soon says what no text says.
+# The runtime's default; without it a model at high temperatures soon writes nonsense.
 SAMPLED_FROM = 40
 
 
@@ -21,9 +21,9 @@ class Engine(Protocol):
     """A loaded model with one sequence of tokens.
 
     library: what runs it, with its version.
-    architecture: as the model's file names it.
-    n_experts: experts of each layer that has routed ones, keyed by layer number.
-    trained_context: tokens it was trained with; 0 if it does not tell.
+    architecture: as named in the model's file.
+    n_experts: experts of each routed layer, keyed by layer number.
+    trained_context: tokens it was trained with; 0 if unknown.
     """
 
     @property
@@ -45,16 +45,16 @@ class Engine(Protocol):
     def tokenize(self, text: str) -> list[int]: ...
 
     def begin(self, context: int) -> None:
-        """Make room for this many tokens; before the first evaluation."""
+        """Make room for this many tokens; called before the first evaluation."""
 
     def evaluate(self, tokens: Sequence[int], *, output: bool) -> list[RoutedCall]:
-        """Append tokens to the sequence in one micro-batch: the routed calls in the order they were computed.
+        """Append tokens to the sequence in one micro-batch; return the routed calls in the order of computation.
 
-        output: whether `logits` are wanted of the last of them.
+        output: whether `logits` of the last one will be needed.
         """
 
     def logits(self) -> NDArray[np.float32]:
-        """Of the last token evaluated with output: f32 [vocabulary]."""
+        """The logits of the last token evaluated with output: f32 [vocabulary]."""
 
     def is_end(self, token: int) -> bool: ...
 
@@ -65,8 +65,8 @@ class Engine(Protocol):
 class Request:
     """What to run: a prompt in micro-batches of `ubatch` tokens, then at most `tokens` tokens one by one.
 
-    temperature: 0 takes the likeliest token, more draws from the likeliest 40, with `seed`.
-    context: tokens to make room for; 0 for as many as there will be.
+    temperature: 0 takes the likeliest token, a higher one draws from the likeliest 40, with `seed`.
+    context: tokens to make room for; 0 for as many as needed.
     """
 
     prompt: str
@@ -79,7 +79,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Captured:
-    """What was run: tokens of the prompt, and what the model said."""
+    """What was run: the tokens of the prompt, and the model's answer."""
 
     prompt_tokens: int
     said: tuple[int, ...]
@@ -89,12 +89,12 @@ class Captured:
 def capture(
     engine: Engine, request: Request, write: TraceWriter, *, progress: Callable[[int, int], None] | None = None
 ) -> Captured:
-    """Run the request and write a step for each micro-batch of the prompt and for each token said but the last.
+    """Run the request and write a step for each micro-batch of the prompt and each generated token but the last.
 
-    progress: called after each step with the tokens evaluated and those there will be at most.
+    progress: called after each step with the tokens evaluated so far and the maximum.
 
-    The last token said is not evaluated, as in the runtime: nothing is said after it.
-    Raises BadInput for a prompt without tokens, one that does not fit, and a model of which no routed call is seen.
+    As in the runtime, the last generated token is not evaluated, since nothing follows it.
+    Raises BadInput for a prompt without tokens, a prompt that does not fit, and a model without a routed call.
     """
     prompt = engine.tokenize(request.prompt)
     wanted = len(prompt) + request.tokens
@@ -130,7 +130,7 @@ def capture(
 
 
 def choose(logits: NDArray[np.float32], temperature: float, random: np.random.Generator) -> int:
-    """The next token, of f32 [vocabulary]: the likeliest (the first of equal ones), or one drawn."""
+    """The next token, from f32 [vocabulary]: the likeliest (the first among equals), or a drawn one."""
     if temperature == 0:
         return int(np.argmax(logits))
     likeliest = np.argsort(-logits, kind="stable")[:SAMPLED_FROM]
@@ -140,7 +140,7 @@ def choose(logits: NDArray[np.float32], temperature: float, random: np.random.Ge
 
 
 def _check(call: RoutedCall, n_experts: Mapping[int, int]) -> None:
-    """What cannot be: it would mean that something else than a router's choice was read."""
+    """Refuse impossible values: they would mean that something other than a router's choice was read."""
     most = n_experts.get(call.layer, 0)
     if call.experts.min() < 0 or call.experts.max() >= most:
         raise SimError(f"layer {call.layer} asked for experts {call.experts.min()} to {call.experts.max()} of {most}")

@@ -1,4 +1,4 @@
-"""A model of the transformers library, from a folder on disk: what each layer's experts are called with is recorded."""
+"""A model of the transformers library, from a folder on disk; it records the calls of each layer's experts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from native_bridge.capture.record import RoutedCall
 
 INSTALL = "pip install '.[capture-hf]'"
 
-# How the modules that compute the routed experts name what the router gives them: every architecture of transformers 5
-# that calls its experts with indices.
+# The argument names of the modules that compute routed experts, for every architecture of transformers 5 that calls its
+# experts with indices.
 ROUTED = (("top_k_index", "top_k_weights"), ("router_indices", "routing_weights"))
 _LAYER = re.compile(r"(?:^|\.)(?:layers|blocks|h)\.(\d+)\.")
 
@@ -27,12 +27,12 @@ _LAYER = re.compile(r"(?:^|\.)(?:layers|blocks|h)\.(\d+)\.")
 class Transformers:
     """A model and one sequence of tokens; an `Engine`.
 
-    folder: as `save_pretrained` writes it; nothing is downloaded and no code of the folder is run.
+    folder: as written by `save_pretrained`; nothing is downloaded and no code in the folder is run.
     threads: 0 for torch's own default.
     weights: whether gate weights are recorded.
 
-    Ranks are in the order in which the model hands its experts over, which is that of the router's scores except where
-    an architecture asks torch for unsorted ones.
+    Ranks follow the order in which the model passes its experts, which is the order of the router's scores unless an
+    architecture asks torch for unsorted ones.
 
     Raises BadInput if the library is missing, it cannot load the folder, or the model has no routed experts.
     """
@@ -47,7 +47,7 @@ class Transformers:
             config = library.AutoConfig.from_pretrained(folder, **local)
             self._tokenizer = library.AutoTokenizer.from_pretrained(folder, **local)
             self._model = library.AutoModelForCausalLM.from_pretrained(folder, dtype="auto", **local)
-        except Exception as error:  # of any kind: of the formats it reads, of the libraries that it reads them with
+        except Exception as error:  # of any kind: from the formats it reads and the libraries that read them
             raise BadInput(f"{folder}: transformers cannot load it ({' '.join(str(error).split())[:300]})") from None
         self._model.eval()
         self.architecture = str(config.model_type)
@@ -62,7 +62,7 @@ class Transformers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is held but memory."""
+        """Only memory is held."""
 
     def tokenize(self, text: str) -> list[int]:
         return [int(token) for token in self._tokenizer(text)["input_ids"]]
@@ -96,7 +96,7 @@ class Transformers:
         return str(self._tokenizer.decode(list(tokens)))
 
     def _watch(self, folder: Path) -> dict[int, int]:
-        """Listen to the experts of every layer; the number of experts of each."""
+        """Listen to the experts of every layer; return the number of experts of each."""
         n_experts: dict[int, int] = {}
         for name, module in self._model.named_modules():
             parameters = list(inspect.signature(module.forward).parameters)
@@ -139,7 +139,7 @@ class Transformers:
 
 
 def _libraries() -> tuple[Any, Any]:
-    """torch and transformers, told to be quiet."""
+    """torch and transformers, with their messages silenced."""
     try:
         import torch
         import transformers

@@ -1,1 +1,1 @@
-"""What the simulator predicts of a run against what the runtime did: counts exactly, seconds from other runs."""
+"""The simulator's predictions for a run against the runtime: counts exactly, seconds from other runs."""

@@ -14,8 +14,7 @@ from native_bridge.check.folder import RunFolder, RunFolders
 def failing_call(folder: RunFolder, trace: RoutingTrace, among: RunFolders) -> tuple[tuple[int, int], str]:
     """Layer and references of the call that found no slot, and how they are known.
 
-    The call is not in the trace: it is that of a run which went through the same calls, and on. Without such a run the
-    log tells it.
+    The call is not in the trace: it comes from a run that went through the same calls and beyond, else from the log.
     """
     overflow, slots = folder.run.log.overflow, folder.run.bank
     assert overflow is not None

@@ -1,4 +1,4 @@
-"""Folders of runs as the check takes them: each with its model, and the other runs that tell what it does not."""
+"""Folders of runs for the check: each with its model, and with other runs that complete its information."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def without_repeat(name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class RunFolder:
-    """A run, what its log printed, all that run.json tells, and the geometry of its model if that is known."""
+    """A run, what its log printed, everything in run.json, and the geometry of its model if known."""
 
     run: Run
     lines: Lines
@@ -49,13 +49,13 @@ class RunFolder:
 
     @cached_property
     def text(self) -> str | None:
-        """What it generated, where that was kept."""
+        """The generated text, if it was kept."""
         file = self.place / "text.txt"
         return file.read_bytes().decode("utf-8", "replace") if file.is_file() else None
 
     @property
     def cache(self) -> str:
-        """`warm`, `cold`, `as-is`, or empty if nothing says what the page cache held: run.json, else its name."""
+        """`warm`, `cold`, `as-is`, or empty if the state of the page cache is unknown: from run.json, else its name."""
         told = self.told.get("cache")
         if isinstance(told, dict) and told.get("state") in STATES:
             return str(told["state"])
@@ -63,7 +63,7 @@ class RunFolder:
 
     @property
     def routing(self) -> tuple[Any, ...]:
-        """What decides the text and so the routing, beside the bank and its aliasing; two that are equal are alike."""
+        """What determines the text, and so the routing, beside bank and aliasing: equal values mean equal routing."""
         flags = self.run.engine.routing_flags(self.run)
         return (self.told.get("prompt"), *flags, self.run.ubatch, self.run.top_k, self.run.n_predict)
 
@@ -80,7 +80,7 @@ class RunFolder:
 
     @property
     def unfit(self) -> str:
-        """Why its seconds are not what they should be, or empty: it failed, was not cold, or left the experts out."""
+        """Why its seconds cannot be used, or empty: it failed, was not cold, or left out the experts."""
         told = self.told.get("failed")
         bypassed = f"{self.run.log.bypass}: no routed expert was computed" if self.run.log.bypass else ""
         return self.failure or (told if isinstance(told, str) else bypassed)
@@ -88,14 +88,14 @@ class RunFolder:
 
 @dataclass
 class RunFolders:
-    """Those given, and those beside them, which are read only when something is looked for among them."""
+    """The given runs, and the runs beside them, which are read only when needed."""
 
     given: list[RunFolder]
     model: str | None = None
     _beside: dict[Path, list[RunFolder]] = field(default_factory=dict)
 
     def others(self, of: RunFolder) -> Iterator[RunFolder]:
-        """The runs beside a run, then those given that lie elsewhere."""
+        """The runs beside a run, then given runs in other folders."""
         parent = of.place.resolve().parent
         if parent not in self._beside:
             self._beside[parent] = list(_readable(parent, self.model))
@@ -105,7 +105,7 @@ class RunFolders:
     def replayed_by(self, of: RunFolder) -> RunFolder:
         """The run whose trace was replayed.
 
-        Raises BadInput if run.json does not tell, or the run is neither beside it nor given, or has no trace.
+        Raises BadInput if run.json does not name it, if it is neither beside the run nor given, or has no trace.
         """
         named = of.run.replay_of
         if named is None:
@@ -130,9 +130,9 @@ class RunFolders:
 
 
 def open_folders(folders: Sequence[Path], *, model: str | None) -> RunFolders:
-    """The runs of these folders; a folder without a run.json stands for the runs in it, in the order of their names.
+    """The runs in these folders; a folder without a run.json stands for the runs in it, sorted by name.
 
-    model: of all of them. Raises BadInput for a folder that is missing, holds no run, or a run of another model.
+    model: of all of them. Raises BadInput for a folder that is missing, has no run, or a run of another model.
     """
     given: dict[Path, RunFolder] = {}
     for folder in folders:
@@ -165,7 +165,7 @@ def _open(place: Path, model: str | None) -> RunFolder:
 
 
 def _readable(parent: Path, model: str | None) -> Iterator[RunFolder]:
-    """The runs in a folder, without what is not one: nobody requested them."""
+    """The runs in a folder; anything else is skipped, since nobody named it."""
     for path in sorted(parent.glob("*/run.json")):
         try:
             yield _open(path.parent, model)

@@ -26,7 +26,7 @@ CACHE = "warm"
 
 @dataclass(frozen=True)
 class Made:
-    """Folders of runs, in order, and the file of the model that they ran."""
+    """Folders of runs, in order, and the model file that they ran."""
 
     folders: list[Path]
     model: Path
@@ -44,12 +44,12 @@ def made_runs(
     force: bool,
     tell: Callable[[str], None],
 ) -> Iterator[Made]:
-    """Make the runs, and keep them in `runs`, or until the block ends.
+    """Make the runs, and keep them in `runs`, or only until the block ends.
 
-    runtime: a llama-cli; None for the one that FLASHMOE_RUNTIME names. model: a GGUF file; by default that which ships.
-    sidecar: its folder; by default one is written beside the runs. threads: that compute; by default the physical
-    cores. gpu_layers: as the runtime's `-ngl`. tell: called with a line before the runs.
-    Raises BadInput for what cannot run, and SimError if a run fails.
+    runtime: a llama-cli; None for the one that FLASHMOE_RUNTIME names. model: a GGUF file; by default the bundled one.
+    sidecar: its folder; by default one is written beside the runs. threads: for computing; by default the physical
+        cores. gpu_layers: like the runtime's `-ngl`. tell: called with a line before the runs.
+    Raises BadInput for impossible runs, and SimError if a run fails.
     """
     described = find_runtime(runtime)
     engine = ENGINES[described.engine]

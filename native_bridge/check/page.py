@@ -1,4 +1,4 @@
-"""The check as one web page: no network, and no script but what draws its figure."""
+"""The check as one web page: no network, and no scripts except to draw its figure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUMBERS = (".layer_us", ".read_gb_s", ".call_us", ".resume_us", ".first_touch_gb
 
 
 def write_page(check: Check, out: Path, *, command: str, force: bool = False) -> None:
-    """Write the page, without the path of the user's home. command: what makes it again.
+    """Write the page, without the path of the user's home. command: makes it again.
 
     Raises BadInput if `out` exists without force, or cannot be written, and without the extra `report`.
     """
@@ -80,7 +80,7 @@ def _counts(check: Check) -> tuple[Part, ...]:
 
 
 def _seconds(check: Check) -> Section:
-    """Predicted beside measured, as a table and, if a speed was measured, as a figure."""
+    """Predicted against measured, as a table and, if a speed was measured, as a figure."""
     if not check.predicted:
         return Section("", ())
     said = (
@@ -120,7 +120,7 @@ def _seconds(check: Check) -> Section:
 
 
 def _machines(check: Check) -> Section:
-    """The machines that were fitted, with their numbers and what was predicted on each."""
+    """The fitted machines, with their numbers and the predictions on each."""
     rows = []
     for anchors, machine in check.machines.items():
         runs = ", ".join(shown(of) for of in check.predicted if of[0].seconds.anchors == anchors)
@@ -139,7 +139,7 @@ def _no_seconds(check: Check) -> list[tuple[str, str]]:
 
 
 def _facts(check: Check) -> Table:
-    """Machine, runtime and model, once for all runs that have the same."""
+    """Machine, runtime and model, once for all runs that share them."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for one in check.runs:
         groups.setdefault(_facts_of(one), []).append(one.name)

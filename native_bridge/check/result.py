@@ -1,4 +1,4 @@
-"""The whole check: every run compared and predicted, and what of it is told."""
+"""The whole check: every run compared and predicted, and its report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAID = {
 
 @dataclass(frozen=True, eq=False)
 class RunCheck:
-    """One run: name is unique among those checked."""
+    """One run; its name is unique in the check."""
 
     name: str
     counts: CountCheck
@@ -47,7 +47,7 @@ class RunCheck:
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """All runs in the order given, and the machines that their seconds were predicted on, by the names of anchors."""
+    """All runs in the given order, and the machines on which they were predicted, by the names of anchors."""
 
     runs: tuple[RunCheck, ...]
     machines: dict[tuple[str, ...], Machine]
@@ -58,7 +58,7 @@ class Check:
 
     @property
     def settings(self) -> list[list[RunCheck]]:
-        """The runs, each with its repeats, which have its seconds; another verdict, or an unfit run, is apart."""
+        """The runs, grouped with repeats, which share their seconds; other verdicts and unfit runs are separate."""
         found: list[list[RunCheck]] = []
         for one in self.runs:
             for of in found:
@@ -73,7 +73,7 @@ class Check:
 
     @property
     def predicted(self) -> list[list[RunCheck]]:
-        """Of the settings those with a speed."""
+        """The settings with a speed."""
         return [of for of in self.settings if of[0].seconds.tok_s is not None]
 
     def in_short(self) -> list[str]:
@@ -115,12 +115,12 @@ def check_folders(
     anchors: Sequence[Path] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Check:
-    """Compare the runs in these folders with what the simulator predicts.
+    """Compare the runs in these folders with the simulator's predictions.
 
-    model: of all of them; by default that of the manifest.json with each. anchors: the runs to predict seconds from;
-    by default they are chosen for each run. progress: called after the counts of each run with the number done and of
-    all.
-    Raises BadInput for a folder that is missing or is no run, and for a run of another model.
+    model: of all of them; by default from the manifest.json with each. anchors: the runs from which to predict seconds;
+    by default they are chosen for each run. progress: called after the counts of each run with the number done and the
+    total.
+    Raises BadInput for a folder that is missing or not a run, and for a run of another model.
     """
     among = open_folders(folders, model=model)
     compared = []

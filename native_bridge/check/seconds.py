@@ -30,16 +30,16 @@ from native_bridge.check.counts import CountCheck
 from native_bridge.check.folder import RunFolder, RunFolders
 from native_bridge.fit_runs import fit_runs
 
-ALL_HIT = ("all-hit", "resident")  # the first is best: it resolves slots, as a streamed run does
-WITHOUT_SLOTS = 1.31  # times as fast as all hits, at most: `stock` of 14 sets of runs on two cores
+ALL_HIT = ("all-hit", "resident")  # the first is best: it resolves slots, like a streamed run
+WITHOUT_SLOTS = 1.31  # at most this many times as fast as all hits: `stock` in 14 sets of runs on two cores
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """A speed, tokens a second, beside the one measured; None, and why, if nothing predicts it.
+    """A predicted speed, in tokens a second, and the measured one; None, and why, if nothing predicts it.
 
     measured_tok_s, measured_install_s: the median of the run and its repeats. tok_s_lo, tok_s_hi: the 90 % interval of
-    tok_s. anchors: the runs that the machine was fitted on, each with its repeats.
+    tok_s. anchors: the runs on which the machine was fitted, each with its repeats.
     install_s: of all installs that routed calls waited for; None if there were none.
     bytes_read: from the sidecar, reads ahead included; None if it is not known.
     """
@@ -56,7 +56,7 @@ class Seconds:
 
     @property
     def error(self) -> float | None:
-        """Relative, of the speed; positive if it was predicted too fast."""
+        """The relative error of the speed; positive if the prediction was too fast."""
         return None if self.tok_s is None else self.tok_s / self.measured_tok_s - 1
 
     @property
@@ -77,8 +77,8 @@ class Seconds:
 class Machines:
     """The machines fitted so far, by the folders of their anchors.
 
-    among: the runs to choose anchors from. anchors: those to use for all; chosen for each run if there are none.
-    differing: folders whose counts differ, which tell nothing.
+    among: the runs from which to choose anchors. anchors: for all runs; chosen for each run if there are none.
+    differing: folders whose counts differ, which are not used.
     """
 
     among: RunFolders
@@ -87,7 +87,7 @@ class Machines:
     fitted: dict[tuple[Path, ...], Machine] = field(default_factory=dict)
 
     def anchors_for(self, folder: RunFolder) -> list[RunFolder]:
-        """Raises BadInput, saying what is missing, if nothing may predict the run."""
+        """The anchors for a run; raises BadInput, saying what is missing, if nothing may predict it."""
         if not self.anchors:
             others = self._like(folder)
             chosen = choose_anchors([one for one in others if not is_repeat(one, folder)], than=f"{folder.name} itself")
@@ -113,7 +113,7 @@ class Machines:
         ]
 
     def fitted_on(self, anchors: Sequence[RunFolder]) -> Machine:
-        """Raises BadInput if the anchors do not tell a machine."""
+        """The machine fitted on anchors; raises BadInput if they do not determine one."""
         key = tuple(anchor.place for anchor in anchors)
         if key not in self.fitted:
             model = self.among.model
@@ -123,10 +123,10 @@ class Machines:
 
 
 def choose_anchors(runs: Sequence[RunFolder], *, than: str = "") -> list[RunFolder]:
-    """The runs that tell most of a machine: the one that misses most, and one whose experts are all resident.
+    """The runs that determine most of a machine: the one with the most misses, and one with all experts resident.
 
-    A second streamed run follows if it tells what slots take that are filled for the first time.
-    than: the run that is not among them, for the message. Raises BadInput if either of the two is missing.
+    A second streamed run follows if it shows the cost of first fills.
+    than: the run that is excluded, for the message. Raises BadInput if either of the two is missing.
     """
     beside = f" beside {than}" * bool(than)
     streamed = [
@@ -151,12 +151,12 @@ def choose_anchors(runs: Sequence[RunFolder], *, than: str = "") -> list[RunFold
 
 
 def _all_hit_order(one: RunFolder) -> tuple[int, int]:
-    """If an all-hit run stands among those that could be an anchor, the best first."""
+    """The rank of an all-hit run as an anchor, the best first."""
     return ALL_HIT.index(one.run.does.kind), list(one.run.engine.modes).index(one.run.mode)
 
 
 def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
-    """How fast a run whose counts were compared should have been, by other runs."""
+    """The speed that other runs predict for a run with compared counts."""
     folder = checked.folder
     repeats = machines.repeats(folder)
     nothing = Seconds(median(one.run.log.decode_tok_s for one in repeats))
@@ -197,7 +197,7 @@ def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
 
 
 def _conditions(folder: RunFolder) -> Conditions:
-    """In which order the run installed, as its log says."""
+    """The order in which the run installed, from its log."""
     routed = folder.run.log.routed
     return Conditions() if routed is None else Conditions(parse_execution(routed.execution))
 
@@ -234,8 +234,8 @@ def _all_hit(found: Seconds, machine: Machine, workload: Workload) -> Seconds:
 def _all_resident(found: Seconds, machine: Machine, *, layers: int) -> Seconds:
     """Every layer takes its time, and there are no slots to resolve.
 
-    What computing loses by stopping at every routed call for its slots is in the time of a layer, since no anchor tells
-    it apart: the run may be faster by that.
+    The cost of stopping at every routed call for its slots is part of the time of a layer, since no anchor separates
+    it: the run may be faster by that.
     """
 
     def speed_on(other: Machine) -> float:
@@ -250,7 +250,7 @@ def _all_resident(found: Seconds, machine: Machine, *, layers: int) -> Seconds:
 
 
 def is_like(one: RunFolder, other: RunFolder, *, io_split_may_differ: bool = False) -> bool:
-    """Whether both ran the same model on the same machine with the same settings, and reads met the same page cache."""
+    """Whether both ran the same model on the same machine with the same settings and page-cache state."""
     if one.unfit or one.model is None or other.model is None or one.model.layers != other.model.layers:
         return False
     if one.cache != other.cache or _top_k(one) != _top_k(other):
@@ -267,12 +267,12 @@ def _agree(one: RunFolder, other: RunFolder, *, io_split_may_differ: bool = Fals
 
 
 def reads_while_decoding(one: RunFolder) -> bool:
-    """Whether its experts are mapped files, of which nothing was in memory: each is read when it is first used."""
+    """Whether its experts are in mapped files that were not in memory: each is read when it is first used."""
     return one.run.engine.maps_experts(one.run) and one.cache == "cold"
 
 
 def is_repeat(one: RunFolder, other: RunFolder) -> bool:
-    """Whether they are the same run, or the same once more on the same machine, in the same environment."""
+    """Whether they are the same run, or repeats on the same machine in the same environment."""
     if one.place.resolve() == other.place.resolve():
         return True
     if not _agree(one, other):
@@ -301,6 +301,6 @@ def _misses_per_call(one: RunFolder) -> float:
 
 
 def _first_fills(one: RunFolder) -> float:
-    """The share of its installs that fill a slot for the first time."""
+    """The share of first fills among its installs."""
     routed = one.run.log.routed
     return routed.cold_installs / routed.misses if routed and routed.misses else 0.0

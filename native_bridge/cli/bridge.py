@@ -1,4 +1,4 @@
-"""`sim bridge`: the real runtime, and how well its runs were predicted."""
+"""`sim bridge`: the real runtime, and the accuracy of predictions for its runs."""
 
 from __future__ import annotations
 

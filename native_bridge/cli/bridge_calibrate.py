@@ -1,4 +1,4 @@
-"""`sim bridge calibrate`: a machine from runs that are made for it, or from recorded ones."""
+"""`sim bridge calibrate`: a machine from runs made for it, or from recorded ones."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def calibrate(
 
     It makes three runs, each --repeat times, in turns: one that streams experts (slot-bank) through few slots, one with
     a slot for every expert, and a replay of its trace with all experts resident (oracle-all-hit).
-    --parameter request_us adds the first with another io-split, and weights_gb_s a run with half the experts a token.
-    The runs are kept.
+    --parameter request_us adds the first run with another io-split, and weights_gb_s a run with half the experts per
+    token. The runs are kept.
 
-    With --from RUN_FOLDER... nothing is run: the anchors are chosen among recorded runs (a folder of run folders will
-    do): the one that misses most, the best all-hit one and, of the other streamed ones, that which most often fills a
-    slot for the first time, with the repeats of each. Then it is as `sim machine fit`.
+    With --from RUN_FOLDER... nothing is run: the anchors are chosen from recorded runs (a folder of run folders will
+    do): the one with the most misses, the best all-hit one and, among the other streamed ones, the one with the most
+    first fills, with the repeats of each. The rest is like `sim machine fit`.
 
     \b
     Example: sim bridge calibrate --model big.gguf --cache cold --out mine.toml

@@ -1,4 +1,4 @@
-"""`sim bridge check`: what the runtime did against what the simulator predicts."""
+"""`sim bridge check`: the runtime against the simulator's predictions."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def check(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Compare recorded runs of the patched runtime with what the simulator predicts of them.
+    """Compare recorded runs of the patched runtime with the simulator's predictions.
 
     RUN_FOLDER is the folder of a run (run.json, log.txt and trace.jsonl.gz), or one of several such folders. Every slot
     of every routed call and every counter of the log must be equal; exit 1 if any is not, or if a run could not be
@@ -205,7 +205,7 @@ def _failed_lines(one: RunCheck) -> list[str]:
 
 
 def _fitted_on(checked: Check) -> list[str]:
-    """Which runs were predicted from which, and which were not, and why."""
+    """Which runs were predicted from which, and why others were not."""
     from native_bridge.check.result import shown
 
     groups: dict[str, list[str]] = {}

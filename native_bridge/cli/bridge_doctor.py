@@ -25,7 +25,7 @@ path = click.Path(path_type=Path)
 def doctor(runtime: str | None, model: Path | None, sidecar: Path | None, bank: int | None, as_json: bool) -> None:
     """Check the runtime, the model, its sidecar, memory, disk and processor, and say what to do.
 
-    Exits with 1 if a run lacks something that it needs; a warning does not stop a run.
+    Exits with 1 if something that a run needs is missing; a warning does not prevent a run.
 
     \b
     Example: sim bridge doctor --model model.gguf --sidecar sidecar --bank 64

@@ -87,18 +87,18 @@ def run(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Run the patched llama.cpp in every mode given, at every bank given, and keep each run in a folder.
+    """Run the patched llama.cpp in every given mode, at every given bank, and keep each run in a folder.
 
     Modes: stock (all experts resident), resident-bank, resident-slot-bank, slot-bank (experts are read from the
     sidecar), oracle-all-hit and oracle-prefetch (both replay the trace of a slot-bank run).
 
-    A folder has run.json, log.txt, trace.jsonl.gz and text.txt: what `sim machine fit` and `sim sweep` read.
+    A folder has run.json, log.txt, trace.jsonl.gz and text.txt, which `sim machine fit` and `sim sweep` read.
 
     With --cache warm the files of the experts are read before every run; with cold they are dropped from the page
     cache, and a run that was not cold after all is refused. With --repeat all runs are made once, then all again.
 
-    Flags of the runtime that have no option here come after --, and are recorded: such as -- -fa off --no-mmap. The
-    same command once more keeps the runs that it has made, and makes the others.
+    Flags of the runtime without an option here come after --, and are recorded: such as -- -fa off --no-mmap. If the
+    same command is run again, it keeps the runs that it has made, and makes the others.
 
     \b
     Example: sim bridge run --out runs --mode stock,slot-bank,oracle-all-hit \\
@@ -206,7 +206,7 @@ def _banks(text: str | None) -> tuple[int, ...]:
 
 
 def _bundled(sidecar: Path | None) -> Path:
-    """The small model that ships, whose sidecar is written beside the runs."""
+    """The small bundled model, whose sidecar is written beside the runs."""
     if sidecar is not None:
         raise BadInput(f"{sidecar}: a sidecar without its model; give --model, too")
     from native_bridge.fixture import bundled_model

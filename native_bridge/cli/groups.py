@@ -1,4 +1,4 @@
-"""Verbs of the simulator with more below them."""
+"""Verbs of the simulator with additional subcommands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 
 def with_more(group: click.Group, *commands: click.Command) -> click.Group:
-    """The group with these commands after its own; the group itself stays as it is."""
+    """A copy of the group with these commands after its own."""
     return click.Group(
         name=group.name,
         help=group.help,

@@ -60,7 +60,8 @@ def fit(
     """Fit a machine on ANCHORS, and write it to a file for --machine.
 
     ANCHORS are folders of runs of the patched runtime on one machine: run.json, log.txt and, if the run streamed,
-    trace.jsonl.gz. At least two; best a streamed one (slot-bank) and an all-hit one (oracle-all-hit or stock). Do
+    trace.jsonl.gz. At least two are needed, ideally a streamed one (slot-bank) and an all-hit one (oracle-all-hit or
+    stock). Do
     not fit on the run that you want to predict.
 
     Or ANCHORS is one CSV file, with a --row for each anchor: columns decode_tok_s or tok_s, misses_per_call or
@@ -68,9 +69,9 @@ def fit(
 
     Runs must be of one kind, all with a cold page cache or all with a warm one; files among the folders are left out.
 
-    Fitted are layer_us and read_gb_s; resume_us if one run streams and one does not; first_touch_gb_s where an
-    all-hit run tells how long its bank took to fill; and pinned_gb_s if there are uploads. --parameter adds
-    request_us (needs runs of two --moe-cache-io-split) or weights_gb_s (of two --moe-topk).
+    It fits layer_us and read_gb_s; resume_us if one run streams and one does not; first_touch_gb_s if an all-hit run
+    records how long its bank took to fill; and pinned_gb_s if there are uploads. --parameter adds request_us (needs
+    runs with two values of --moe-cache-io-split) or weights_gb_s (two values of --moe-topk).
 
     \b
     Example: sim machine fit runs/bank12 runs/allhit --out mine.toml
@@ -108,7 +109,7 @@ def fit(
 
 
 def _folders(anchors: tuple[str, ...]) -> list[str]:
-    """The anchors without the files among them, such as the README.md that `runs/*` names too."""
+    """The anchors without files, such as the README.md that `runs/*` includes."""
     files = [anchor for anchor in anchors if Path(anchor).is_file()]
     if len(files) == len(anchors):
         return list(anchors)
@@ -125,7 +126,7 @@ def _command(
     parameters: tuple[str, ...],
     out: Path,
 ) -> str:
-    """What to type to fit the same again."""
+    """The command that repeats the fit."""
     words = ["sim", "machine", "fit", *anchors]
     for row in rows:
         words += ["--row", row]
@@ -137,7 +138,7 @@ def _command(
 
 
 def _fitted_quantities(fitted: Fitted) -> list[tuple[str, str, Quantity]]:
-    """Parameter, path and quantity of each number that was fitted."""
+    """Parameter, path and quantity of each fitted number."""
     quantities = fitted.machine.quantities()
     return [
         (parameter, path, quantity)
@@ -148,12 +149,12 @@ def _fitted_quantities(fitted: Fitted) -> list[tuple[str, str, Quantity]]:
 
 
 def _from(fitted: Fitted, parameter: str) -> list[str]:
-    """The anchors that tell a parameter."""
+    """The anchors that determine a parameter."""
     return [anchor.name for anchor in fitted.anchors if any(one.terms.get(parameter) for one in anchor.observations)]
 
 
 def print_fitted(fitted: Fitted) -> None:
-    """What was fitted, on which anchors, and the error on each."""
+    """Print what was fitted, on which anchors, and the error on each."""
     machine = fitted.machine
     rows = [
         (
@@ -190,7 +191,7 @@ def _observed(fitted: Fitted) -> list[tuple[Anchor, Observation, float]]:
 
 
 def _shown(anchor: Anchor, one: Observation, residual: float) -> tuple[float, float, str]:
-    """Measured, fitted and unit of an equation, as a person would compare them."""
+    """Measured value, fitted value and unit of an equation, for display."""
     if one.of == "token":
         host_s = anchor.layers * anchor.call_s
         return anchor.tok_s, 1 / (one.seconds * (1 + residual) + host_s), "tok/s"

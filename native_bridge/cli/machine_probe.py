@@ -1,4 +1,4 @@
-"""`sim machine probe`: what storage, memory and the link to a GPU do, measured on this machine."""
+"""`sim machine probe`: storage, memory and the link to a GPU, measured on this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from native_bridge.probe.probe import Probed
 
 MOST_SECONDS = 3600.0
-ERASE = "\r\x1b[K"  # what is on the line
+ERASE = "\r\x1b[K"  # clears the line
 
 
 @click.command(short_help="A machine of your own, measured: storage, memory and link.")
@@ -59,9 +59,9 @@ def probe(
 ) -> None:
     """Measure this machine, and write it to a file for --machine.
 
-    Reads of a fresh file in --folder, past the page cache, by size and by reads in flight; copies in memory and from
-    the page cache; copies to a CUDA device where cupy or torch is installed. The file is removed at the end, also after
-    Ctrl-C. How fast the machine computes takes runs of a model: `sim machine fit`, or `sim bridge calibrate`.
+    It measures direct reads of a new file in --folder, by size and by reads in flight; copies in memory and from the
+    page cache; and copies to a CUDA device if cupy or torch is installed. The file is removed at the end, even after
+    Ctrl-C. The speed of computing needs runs of a model: `sim machine fit`, or `sim bridge calibrate`.
 
     \b
     Example: sim machine probe --folder /mnt/models --out mine.toml
@@ -117,7 +117,7 @@ def _size(option: str, text: str) -> int:
 
 @contextmanager
 def _progress(seconds: float) -> Iterator[Callable[[str], None]]:
-    """Says on stderr what is being done and the time left, over itself; silent where stderr is not a terminal."""
+    """Shows the current work and the time left in one line on stderr; silent if stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield lambda what: None
         return
@@ -161,7 +161,7 @@ def _print(found: Probed, machine: Machine) -> None:
 
 
 def _cell(gb_s: Estimate) -> str:
-    """As narrow as four of them have to be."""
+    """A number narrow enough for four columns."""
     value, lo, hi = (f"{one:.{2 if one < 10 else 1 if one < 100 else 0}f}" for one in (gb_s.value, gb_s.lo, gb_s.hi))
     return f"{value} {lo}-{hi}"
 

@@ -66,9 +66,9 @@ def make_fixture(named: str | None, out: Path, sidecar: bool, force: bool, as_js
 @force_option
 @json_option
 def make_sidecar(model: Path, out: Path, force: bool, as_json: bool) -> None:
-    """Write the routed experts of a GGUF model as the patched runtime streams them.
+    """Write the routed experts of a GGUF model in the form that the patched runtime streams.
 
-    MODEL is a GGUF file, any one of a split model. The sidecar takes as many bytes as its routed experts.
+    MODEL is a GGUF file, any one of a split model. The sidecar is as large as the model's routed experts.
 
     \b
     Example: sim model make-sidecar Qwen3.5-35B-A3B-Q4_K_M.gguf --out sidecar
@@ -120,7 +120,7 @@ def verify_sidecar(sidecar: Path, model: Path, full: bool, as_json: bool) -> Non
 
 
 def _shape(named: str | None, numbers: dict[str, Any]) -> FixtureShape | None:
-    """The model that is meant; None for the bundled one."""
+    """The requested model; None for the bundled one."""
     from native_bridge.fixture.model import FixtureShape
 
     if named == "tiny" and numbers:
@@ -130,7 +130,7 @@ def _shape(named: str | None, numbers: dict[str, Any]) -> FixtureShape | None:
 
 
 def _report(model: Path, sidecar: Path | None, *, as_json: bool) -> None:
-    """What was written, and what to do with it."""
+    """Print what was written, and what to do with it."""
     from flashmoe_sim.geometry.gguf import read_gguf
 
     geometry = read_gguf(model)

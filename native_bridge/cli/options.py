@@ -1,4 +1,4 @@
-"""Options that several verbs of the bridge share."""
+"""Options shared by several verbs of the bridge."""
 
 from __future__ import annotations
 

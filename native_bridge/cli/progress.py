@@ -1,4 +1,4 @@
-"""What the runs of the bridge show of themselves while they last."""
+"""The progress of the bridge's runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def running(layers: int) -> Iterator[Any]:
-    """A line on stderr that says what runs, how long, and how far; silent where stderr is not a terminal."""
+    """A line on stderr that says what runs, for how long, and how far it is; silent if stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

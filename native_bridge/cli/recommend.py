@@ -44,11 +44,11 @@ OPTIONS = (
 
 
 def attach(command: click.Command) -> click.Command:
-    """The command with --verify and its options; the command itself stays as it is.
+    """A copy of the command with --verify and its options.
 
-    command: its callback takes `verified`, a function or None. It calls the function with the claims of `verify` when
-    it has printed its own table, and puts the dictionary that it returns into its JSON document as `verified`.
-    `model`, `force` and `as_json` are read of its options, if it has them.
+    command: its callback accepts `verified`, a function or None. It calls the function with the claims of `verify`
+    after printing its own table, and adds the returned dictionary to its JSON document as `verified`. `model`, `force`
+    and `as_json` are read from its options, if it has them.
     """
     callback = command.callback
     assert callback is not None
@@ -79,7 +79,7 @@ def _verify(
     prompt_file: Path | None,
     **options: Any,
 ) -> None:
-    """Run the command, and what it recommends. Raises SimError, when all is printed, if a run failed."""
+    """Run the command, then its recommendation. Raises SimError, after everything is printed, if a run failed."""
     from flashmoe_sim.geometry.gguf import read_gguf
     from native_bridge.cli.progress import running
     from native_bridge.verified import as_json
@@ -123,7 +123,7 @@ def _file_of(model: str | None) -> Path:
 
 
 def _refuse_another(geometry: ModelGeometry, named: str, gguf: Path) -> None:
-    """Raise BadInput if the file has other layers, experts or top-k than the model that is recommended for."""
+    """Raise BadInput if the file's layers, experts or top-k differ from the recommendation's model."""
     from flashmoe_sim.geometry.load import load_model
 
     ours, theirs = (
@@ -135,7 +135,7 @@ def _refuse_another(geometry: ModelGeometry, named: str, gguf: Path) -> None:
 
 
 def print_verified(verified: Verified) -> None:
-    """A row for each setting, and the verdict."""
+    """Print a row for each setting, and the verdict."""
     columns = [("setting", "left"), ("predicted", "right"), ("90 %", "right"), ("measured", "right")]
     columns += [("lo to hi", "right"), ("held", "right"), ("counts", "right")]
     title = f"decode tok/s, {verified.rounds} rounds, {verified.model}, {verified.cache} page cache"

@@ -1,4 +1,4 @@
-"""The page of all commands, made from the click tree: `docs/reference/commands.md`."""
+"""The page of all commands, generated from the click tree: `docs/reference/commands.md`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def markdown() -> str:
 
 
 def _commands(name: str, command: click.Command, does: str, above: click.Context) -> Iterator[tuple[str, str, str]]:
-    """A command, or those below a group: its name with its arguments, what it does, its options."""
+    """A command, or the commands of a group: its name with its arguments, what it does, its options."""
     context = click.Context(command, info_name=name, parent=above)
     if isinstance(command, click.Group):
         for below in command.list_commands(context):

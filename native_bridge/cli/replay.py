@@ -14,7 +14,7 @@ __all__ = ["command"]
 
 
 def host_bank(trace: Path, machine: Machine) -> str | None:
-    """A note if the trace is of a run whose log shows a link unused that the machine is charged for."""
+    """A note if the trace comes from a run whose log shows that it did not use the machine's link."""
     from flashmoe_sim.io.errors import BadInput
     from native_bridge.engines.read import read_run
 

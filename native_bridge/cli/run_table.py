@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def print_runs(outcomes: Sequence[tuple[Planned, Run | SimError]], title: str) -> None:
-    """A row for each request, with the median of its repeats, and its tokens if any run has fewer than it should."""
+    """Print a row per request, with the median of its repeats, and its tokens if any run has too few."""
     by_name: dict[str, list[Run]] = {}
     requests: dict[str, RunRequest] = {}
     for one, outcome in outcomes:
@@ -46,7 +46,7 @@ def print_runs(outcomes: Sequence[tuple[Planned, Run | SimError]], title: str) -
 
 
 def tokens_of(run: Run) -> int | None:
-    """Tokens that it generated; None if its routed calls do not say."""
+    """The number of generated tokens; None if its routed calls do not say."""
     tokens = json.loads((run.folder / FLAGS).read_bytes()).get("tokens")
     return tokens if isinstance(tokens, int) else None
 
@@ -61,7 +61,7 @@ def _hit_rate(run: Run) -> float | None:
 
 
 def document_of(one: Planned, outcome: Run | SimError) -> dict[str, Any]:
-    """What a run came to, or why it failed."""
+    """The result of a run, or why it failed."""
     document: dict[str, Any] = {
         "folder": str(one.folder),
         "mode": one.request.mode,

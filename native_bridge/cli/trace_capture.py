@@ -107,14 +107,14 @@ def capture(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Run a model over a prompt and what it says next, and record every routed call.
+    """Run a model over a prompt and its answer, and record every routed call.
 
     GGUF files of any mixture-of-experts architecture run in llama.cpp, unpatched, through llama-cpp-python; folders of
-    the transformers library in torch. All experts are computed with their own weights, so the trace is the same
-    whatever bank is to be studied. It is written while the model runs: what is there after an interruption is usable.
+    the transformers library in torch. All experts are computed with their own weights, so the trace does not depend on
+    any bank. It is written while the model runs: after an interruption, what was written is usable.
 
     --server asks a server of vLLM or SGLang that returns routed experts (docs/guides/capture.md has its flags), one
-    prompt after another. Each answer is kept as it came; the same command goes on if it was stopped.
+    prompt after another. Each answer is stored unchanged; the same command resumes if it was stopped.
 
     \b
     Examples:  sim trace capture --model model.gguf --prompt-file text.txt \\
@@ -200,7 +200,7 @@ def capture(
 
 
 def _check_options(*, of_server: bool) -> None:
-    """Raise UsageError for an option that only counts without --server, or only with it."""
+    """Raise UsageError for an option that applies only without --server, or only with it."""
     source = click.get_current_context().get_parameter_source
     idle = LOCAL if of_server else SERVER
     if given := [name for name in idle if source(name) is ParameterSource.COMMANDLINE]:

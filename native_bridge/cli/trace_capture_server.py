@@ -1,4 +1,4 @@
-"""`sim trace capture --server`: a trace of what a running server answers."""
+"""`sim trace capture --server`: a trace from the answers of a running server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def capture_server(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Ask a server every prompt that has no answer in `out` yet, and say what is there then."""
+    """Ask a server every prompt that has no answer in `out` yet, and report the result."""
     from flashmoe_sim.geometry.hints import hints_of
     from flashmoe_sim.geometry.load import load_model
     from flashmoe_sim.trace.load import load_trace

@@ -1,1 +1,1 @@
-"""Programs that stream experts, and what the bridge knows of each."""
+"""Programs that stream experts, and what the bridge knows about each."""

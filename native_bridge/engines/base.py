@@ -1,4 +1,4 @@
-"""An engine: a program that streams experts, and all that the bridge needs to know of it."""
+"""An engine: a program that streams experts, and everything that the bridge needs to know about it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Mode:
 
     kind: all experts `resident` and no slots; `streamed` into slots from files, or `copied` into them from RAM; the
     replay of a trace whose experts are all in slots before it (`all-hit`) or are read ahead of it (`prefetched`).
-    sidecar: whether it needs one. offered: whether a run in it can be requested; of the others there are recorded runs.
+    sidecar: whether it needs one. offered: whether users can run it; for the others there are recorded runs.
     """
 
     kind: Kind
@@ -70,8 +70,8 @@ class Device:
 class Runtime:
     """A build of an engine, as it describes itself.
 
-    engine: its name in ENGINES. modes: that this build has. flags: every flag of its --help, and the value it takes as
-    shown there, empty for none. backends: CPU, and those of its devices.
+    engine: its name in ENGINES. modes: of this build. flags: every flag in its --help with its value as shown there,
+    empty for none. backends: CPU, and those of its devices.
     """
 
     engine: str
@@ -85,7 +85,7 @@ class Runtime:
     flags: Mapping[str, str] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
-        """What is worth keeping beside a run."""
+        """The facts to store with a run."""
         return {
             "path": str(self.path),
             "version": self.version,
@@ -100,11 +100,11 @@ class Runtime:
 class RunRequest:
     """One run of an engine.
 
-    bank: slots a layer; every expert if a mode has no bank of its own. ubatch: tokens of a micro-batch.
-    top_k: experts a token, 0 for the model's own. prefetch: a name in the engine's `prefetches`. io_split: chunks a
-    read is cut into, None for the engine's default. n_predict: tokens to generate. gpu_layers: as the runtime's `-ngl`,
-    None for its default. prompt_file: where the prompt was read from. extra: further flags of the engine, as given.
-    go_on: the flags by which a text does not end early, which `run_once` adds. environment: variables to set.
+    bank: slots per layer; every expert if a mode has no bank of its own. ubatch: tokens per micro-batch.
+    top_k: experts per token, 0 for the model's own. prefetch: a name in the engine's `prefetches`. io_split: chunks per
+        read, None for the engine's default. n_predict: tokens to generate. gpu_layers: like the runtime's `-ngl`, None
+        for its default. prompt_file: where the prompt was read from. extra: further flags of the engine, as given.
+    go_on: flags that keep a text from ending early, added by `run_once`. environment: variables to set.
     """
 
     mode: str
@@ -127,7 +127,7 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. state: ok, warning or missing; what to do is empty if nothing is."""
+    """The result of one check. state: ok, warning or missing; what to do is empty if there is nothing to do."""
 
     state: str
     name: str
@@ -136,10 +136,10 @@ class Finding:
 
 
 class Engine(ABC):
-    """What the bridge asks of an engine; one that only runs needs the abstract methods.
+    """What the bridge requires of an engine; for runs alone, the abstract methods are enough.
 
-    name: in ENGINES. modes, prefetches: by the names that a user gives. dropped: what begins the names of environment
-    variables that it must not see. switches: what begins the names of those that change what it does.
+    name: in ENGINES. modes, prefetches: by the names that a user gives. dropped: prefixes of environment variables that
+    it must not see. switches: prefixes of those that change its behaviour.
     """
 
     name: ClassVar[str]
@@ -154,7 +154,7 @@ class Engine(ABC):
 
     @abstractmethod
     def describe(self, path: Path) -> Runtime:
-        """What a program says of itself. Raises BadInput if it is no program of this kind."""
+        """A program's description of itself. Raises BadInput if it is not a program of this kind."""
 
     @abstractmethod
     def command(
@@ -164,10 +164,10 @@ class Engine(ABC):
 
     @abstractmethod
     def read_log(self, text: str, *, mode: str, where: str, extra: Sequence[str], failed_too: bool = False) -> RunLog:
-        """What the log of a run says.
+        """The content of a run's log.
 
-        where: its file, for messages. extra: `further` of its request. failed_too: also of a run that failed, which is
-        then in `failure`. Raises BadInput for a log that is not whole.
+        where: its file, for messages. extra: `further` of its request. failed_too: accept a failed run, with the reason
+        in `failure`. Raises BadInput for an incomplete log.
         """
 
     def check_runtime(self, runtime: Runtime) -> None:
@@ -184,42 +184,42 @@ class Engine(ABC):
     ) -> None:
         """Raise BadInput if the engine cannot make this run of this model.
 
-        sidecar_follows: the sidecar is written only when all requests are known to be good.
+        sidecar_follows: the sidecar is written only after all requests are known to be valid.
         """
 
     def check_flags(self, flags: Sequence[str], known: Mapping[str, str]) -> None:
-        """Raise BadInput if a user's flags are unknown or belong to an option of ours. known: those of the program."""
+        """Raise BadInput if a user's flags are unknown or belong to one of our options. known: the program's flags."""
 
     def go_on_flags(self, model: Path) -> tuple[str, ...]:
-        """Flags under which a text of this model never ends before its number of tokens."""
+        """Flags with which a text of this model never ends before its number of tokens."""
         return ()
 
     def further(self, request: RunRequest) -> list[str]:
-        """The flags that are told apart from the others in run.json, as `extra`."""
+        """The flags that are listed separately in run.json, as `extra`."""
         return list(request.extra)
 
     def refusal(self, request: RunRequest, log: str, *, calls: int | None, model: ModelGeometry) -> str | None:
-        """Why the engine itself ended a run, if its log says so. calls: routed calls of its trace, None without one."""
+        """Why the engine itself ended a run, if its log says so. calls: routed calls in its trace, None without one."""
         return None
 
     def complaint(self, log: str) -> str:
-        """The first line of a log that speaks of an error, or empty."""
+        """The first line of a log that mentions an error, or empty."""
         return ""
 
     def routed_calls(self, log: str) -> int | None:
-        """The routed calls that a log counts; None if it does not say."""
+        """The number of routed calls in a log; None if it does not say."""
         return None
 
     def examine(self, runtime: Runtime | None) -> Iterator[Finding]:
-        """What `sim bridge doctor` says of a program, None for none, and of the environment."""
+        """The findings of `sim bridge doctor` on a program, None for none, and on the environment."""
         return iter(())
 
     def examine_bank(self, runtime: Runtime, model: ModelGeometry, bank: int | None) -> Iterator[Finding]:
-        """What `sim bridge doctor` says of a program's GPU and of where the bank goes."""
+        """The findings of `sim bridge doctor` on a program's GPU and on where the bank goes."""
         return iter(())
 
     def routing_flags(self, run: Run) -> tuple[str, ...]:
-        """The flags of a run that decide its text, and so its routing."""
+        """The flags of a run that determine its text, and so its routing."""
         return run.extra
 
     def is_repeatable(self, run: Run) -> bool:
@@ -237,7 +237,7 @@ class Engine(ABC):
     def predict(
         self, run: Run, trace: RoutingTrace, model: ModelGeometry | None, *, failing: tuple[int, int] | None
     ) -> Predicted:
-        """What the simulator says that a run does with the calls of a trace: every slot, and every counter.
+        """The simulator's prediction of a run with the calls of a trace: every slot, and every counter.
 
         failing: layer and references of a call after those of the trace that finds no slot. Raises BadInput if the bank
         cannot hold a call.
@@ -251,18 +251,18 @@ class Engine(ABC):
     def calibration(
         self, model: ModelGeometry, *, bank: int | None, parameters: Sequence[str], **options: Any
     ) -> list[RunRequest]:
-        """The fewest runs that tell a machine. bank: slots of the one with few. options: fields of RunRequest."""
+        """The fewest runs that determine a machine. bank: slots of the small run. options: fields of RunRequest."""
         raise BadInput(f"{self.name}: has no set of runs to calibrate with; give recorded runs with --from")
 
     def request_of(self, system: System, model: ModelGeometry, runtime: Runtime, **options: Any) -> RunRequest:
         """The run that measures a system with its settings. options: fields of RunRequest.
 
-        Raises BadInput, naming the systems that it runs, if this one or this setting is not among them.
+        Raises BadInput, naming the systems that it can run, if it cannot run this system or setting.
         """
         raise BadInput(f"{self.name}: runs none of the systems that are predicted; give another --runtime")
 
     def refuse_two_machines(self, runs: Sequence[Run], *, io_split_may_differ: bool = False) -> None:
-        """Raise BadInput, naming the setting, if two runs differ in what decides their times besides bank and top-k."""
+        """Raise BadInput, naming the setting, if two runs differ in a setting that affects times."""
 
     def fit(
         self, runs: Sequence[Run], model: ModelGeometry | None, *, name: str, command: str, parameters: Sequence[str]

@@ -1,4 +1,4 @@
-"""The counters of a run, printed or predicted, as both sides of a comparison have them."""
+"""The counters of a run, printed or predicted, in the form in which they are compared."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Lines = dict[str, dict[str, str]]
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """lines: the counters, as the log prints them. slot: i32 [references], or None if the mode keeps no tables.
+    """lines: the counters, as printed in the log. slot: i32 [references], or None if the mode keeps no tables.
 
     workload, replayed: what was replayed, for the seconds; replayed is None in the modes that only hit.
-    shown_layers: most layers that have a line in a log. unknown: lines that nothing predicts without a model.
+    shown_layers: the most layers with a line in a log. unknown: lines that cannot be predicted without a model.
     """
 
     lines: Lines
@@ -31,7 +31,7 @@ class Predicted:
 
 
 def first_calls(trace: RoutingTrace, calls: int) -> RoutingTrace:
-    """The first calls of a trace, without what the recording tells of them beside routing and slots."""
+    """The first calls of a trace, with only their routing and slots."""
     if calls >= trace.calls:
         return trace
     refs = int(trace.offset[calls])

@@ -1,4 +1,4 @@
-"""A program of llama.cpp: where it is, which build it is, and what it says of itself. Engines share this."""
+"""A program of llama.cpp: where it is, which build it is, and its description of itself. Shared by engines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FLAG = re.compile(r"^(--?\w[\w-]*(?:, +--?\w[\w-]*)*)(?: (\S+))?", re.MULTILINE
 
 @dataclass(frozen=True)
 class Program:
-    """Which program an engine is. name: as it is on the PATH. variable: what names another. advice: how to get one."""
+    """The program of an engine. name: on the PATH. variable: names another one. advice: how to get it."""
 
     name: str
     variable: str
@@ -44,7 +44,7 @@ class Program:
         raise BadInput(f"no {self.name} on the PATH", advice=self.advice)
 
     def describe(self, path: Path) -> Description:
-        """What the program tells of itself with --version, --list-devices and --help.
+        """The program's description of itself with --version, --list-devices and --help.
 
         Raises BadInput if it hangs, crashes, or answers unlike llama.cpp.
         """
@@ -116,7 +116,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Description:
-    """What a program says of itself; the fields are those of a `Runtime`."""
+    """A program's description of itself, with the fields of a `Runtime`."""
 
     version: str
     commit: str

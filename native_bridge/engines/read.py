@@ -22,10 +22,10 @@ MAX_NUMBER = 2**31 - 1
 
 
 def read_run(folder: str | Path, *, failed_too: bool = False) -> Run:
-    """The run that a folder holds: run.json, log.txt and perhaps trace.jsonl.gz.
+    """The run in a folder: run.json, log.txt and perhaps trace.jsonl.gz.
 
-    failed_too: also a run that failed; its log then says why, and has what it came to.
-    Raises BadInput, naming the file, for a folder without them, a run that failed, and a log that is not whole.
+    failed_too: accept a failed run; its log then says why, and how far it came.
+    Raises BadInput, naming the file, for a folder without them, a failed run, and an incomplete log.
     """
     path = Path(folder)
     if not str(path).isprintable():
@@ -80,7 +80,7 @@ def read_run(folder: str | Path, *, failed_too: bool = False) -> Run:
 
 
 def find_run_model(runs: Sequence[Run], given: str | None) -> ModelGeometry | None:
-    """The model given, else that of a run's manifest.json, else what its run.json names; None if there is none.
+    """The given model, else from a run's manifest.json, else from its run.json; None if there is none.
 
     Raises BadInput if the runs are of models whose experts differ.
     """
@@ -117,14 +117,14 @@ def _cache_state(recorded: object) -> str | None:
 def _model_told(told: object) -> Path | None:
     if not isinstance(told, dict):
         return None
-    named = (told.get("path"), told.get("sidecar"))  # only the first tells the weights outside the experts
+    named = (told.get("path"), told.get("sidecar"))  # only the first records the weights outside the experts
     return next((Path(path) for path in named if isinstance(path, str) and _is_model(path)), None)
 
 
 def _is_model(path: str) -> bool:
-    """A GGUF file, or a sidecar: nothing else that a run.json names is read, wherever it is.
+    """Whether it is a GGUF file or a sidecar: nothing else named in a run.json is read, wherever it is.
 
-    A pipe would be waited for, for ever.
+    Reading a pipe would wait for ever.
     """
     try:
         place = Path(path)
@@ -185,7 +185,7 @@ class _Flags:
 
 
 def _text(path: Path, kind: str) -> str:
-    """A file as text. What a model generated may be cut within a character, and is in the log: it may be anything."""
+    """A file as text. A log includes the model's text, which may be cut within a character or be anything."""
     if regular_file_bytes(path, kind=kind) > MAX_BYTES:
         raise BadInput(f"{path}: more than {MAX_BYTES // MIB} MiB; expected {kind}")
     try:

@@ -1,4 +1,4 @@
-"""What the log of a run says, as values: its settings, what it counted and what it timed."""
+"""The content of a run's log as values: its settings, counts and times."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Routed:
 
     misses: exact, cold installs and evictions together. bytes_read: rounded to 0.01 GiB by the log.
     reads: reads from the sidecar (sidecar_reads) and copies from packed RAM (packed_copies). source_ms: over all
-    reading threads; what a call waited for is install_ms, which upload_ms is part of. source: where installs come from,
+    reading threads; a call's wait is install_ms, which includes upload_ms. source: where installs come from,
     in the runtime's words (`pread-slot-bank`, `resident-packed`, `oracle-all-hit`, `oracle-prefetch`). hit_percent: of
     the requests, rounded to 0.1. misses_a_call: rounded to 0.01. The switches at the end are None if the log does
     not tell.
@@ -66,7 +66,7 @@ class Routed:
 
     @property
     def chunks(self) -> int:
-        """Most chunks that a read was cut into: the runtime takes any io-split, and cuts into at most 8."""
+        """The most chunks per read: the runtime accepts any io-split, but cuts into at most 8."""
         return min(max(self.io_split, 1), MAX_IO_SPLIT)
 
     @property
@@ -78,13 +78,13 @@ class Routed:
 
     @property
     def call_s(self) -> float:
-        """Seconds of the host thread a routed call, but for installs and writing the trace."""
+        """Seconds of the host thread per routed call, without installs and writing the trace."""
         return (self.topk_ms + self.resolve_ms + self.slotwr_ms + self.other_ms) / 1e3 / self.calls
 
 
 @dataclass(frozen=True)
 class LayerLine:
-    """One layer; the log has the eight that installed longest. bytes_read: rounded to 0.01 MiB.
+    """One layer; the log has the eight with the longest installs. bytes_read: rounded to 0.01 MiB.
 
     hit_percent: of the requests, rounded to 0.1. peak: most experts that were resident at once.
     """
@@ -111,11 +111,11 @@ class Family:
 
 @dataclass(frozen=True)
 class Prefetch:
-    """What was read ahead. name: `prefetch`, or the predicting mode.
+    """The reads ahead. name: `prefetch`, or the predicting mode.
 
-    requests: distinct experts that it wanted resident, of which misses were not. calls: one for each layer and
-    micro-batch, and in `oracle-prefetch` for each record and repair. hit_percent: rounded to 0.1. bytes_read: rounded
-    to 0.01 GiB. total_ms has everything in it, install_ms the reads and uploads; source_ms is over all reading threads.
+    requests: distinct experts that it wanted resident; misses: those that were not. calls: one per layer and
+    micro-batch, and in `oracle-prefetch` per record and repair. hit_percent: rounded to 0.1. bytes_read: rounded to
+    0.01 GiB. total_ms includes everything, install_ms the reads and uploads; source_ms is over all reading threads.
     """
 
     name: str
@@ -138,9 +138,9 @@ class Prefetch:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Predictions beside each layer's next call: of `predicted` experts, `right` were in it. Percents rounded to 0.1.
+    """Predictions against each layer's next call: of `predicted` experts, `right` were in it. Per cent rounded to 0.1.
 
-    calls: those that had a prediction.
+    calls: calls that had a prediction.
     """
 
     name: str
@@ -153,9 +153,9 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Prime:
-    """What was installed before the run: by a replay of a trace, or by a bank as large as the layer.
+    """The installs before the run: by a replay of a trace, or by a bank as large as the layer.
 
-    bytes_read: rounded to 0.01 GiB. source_ms: over all reading threads. packed_copies: 0 if the log does not tell.
+    bytes_read: rounded to 0.01 GiB. source_ms: over all reading threads. packed_copies: 0 if the log does not say.
     """
 
     installs: int
@@ -169,7 +169,7 @@ class Prime:
 
 @dataclass(frozen=True)
 class OracleTrace:
-    """The trace that was replayed. experts: distinct ones over all layers, None but in the mode `oracle-all-hit`."""
+    """The replayed trace. experts: distinct experts over all layers; None except in the mode `oracle-all-hit`."""
 
     path: str
     calls: int
@@ -180,9 +180,9 @@ class OracleTrace:
 class Device:
     """A device that the log names.
 
-    name: what the maker calls it. id: what the runtime calls it (`CUDA0`, `Vulkan1`, `Metal`). memory_mib: a CUDA
-    device's own, or what Metal recommends as the most to use. free_mib: when the model was loaded. unified: whether it
-    has the host's memory. Each is None if no line tells.
+    name: its maker's name. id: the runtime's name (`CUDA0`, `Vulkan1`, `Metal`). memory_mib: a CUDA device's own, or
+    the maximum that Metal recommends. free_mib: when the model was loaded. unified: whether it shares the host's
+    memory. Each is None if no line says so.
     """
 
     id: str
@@ -196,7 +196,7 @@ class Device:
 class Perf:
     """llama.cpp's own timings, milliseconds; None if the line is not there or is not a number.
 
-    prompt_tokens: those decoded in batches of several. decode_runs: decodes of one token.
+    prompt_tokens: decoded in batches of several. decode_runs: decodes of one token.
     """
 
     load_ms: float | None = None
@@ -246,7 +246,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Memory:
-    """What the runtime took of a device or of the host (`Host`) at the end of a run; whole MiB.
+    """The runtime's memory on a device or on the host (`Host`) at the end of a run; whole MiB.
 
     total_mib, free_mib: of the device; None for the host.
     """
@@ -261,10 +261,10 @@ class Memory:
 
 @dataclass(frozen=True)
 class Placement:
-    """What the log says of it; the runtime says most of it only with `-lv 3`.
+    """Where the runtime put things; it prints most of this only with `-lv 3`.
 
     follows_layers: whether the build puts the bank where the layers are (else the host); None if no line says.
-    mapped: the buffer types that memory was reserved for. They are what was requested, not what was got.
+    mapped: the buffer types for which memory was reserved: requested, not necessarily obtained.
     bank_contexts: buffers of slots. They are allocated after all others and are the last of the kind `model`.
     async_uploads: devices with asynchronous uploads. memory: at the end of the run. routed_on: by backend, the matrix
     products of routed experts that it computed; only with LLAMA_FLASH_MOE_BACKEND_TRACE.
@@ -296,7 +296,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class LayerLanes:
-    """References to each expert of a layer, by the lane that computed them. calls: of the layer."""
+    """References to each expert of a layer, by the lane that computed them. calls: number of the layer's calls."""
 
     layer: int
     calls: int
@@ -306,7 +306,7 @@ class LayerLanes:
 
 @dataclass(frozen=True)
 class RunLog:
-    """All that is read from the log of a run; an engine leaves what its log does not have as it is.
+    """Everything read from the log of a run; fields that an engine's log lacks keep their defaults.
 
     routed: None in the modes that route nothing through slots.
 
@@ -355,10 +355,10 @@ class RunLog:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether it computed layers on a GPU; without the line that says how many, whether a line names a GPU."""
+        """Whether it computed layers on a GPU; without a line on their number, whether a line names a GPU."""
         return self.gpu_layers[0] > 0 if self.gpu_layers is not None else bool(self.backend)
 
     @property
     def host_bank_of_gpu(self) -> bool:
-        """Whether a GPU computed layers, but the CPU the experts: their slots were in the memory of the host."""
+        """Whether a GPU computed layers but the CPU computed the experts, whose slots were in host memory."""
         return self.on_gpu and self.placement.bank_in_host is True

@@ -19,12 +19,12 @@ ROUNDED = 0.005  # two decimals
 class Run:
     """One run: the flags it was given and what its log measured.
 
-    bank: slots a layer. top_k: experts a token, 0 for the model's own. replay_of: the run whose trace it replayed.
-    extra: further flags. flags: what of them the user gave as it is; None if run.json does not say. place: what
-    run.json says of the machine it ran on, by key (`machine`, `host`). environment: variables that change what it does,
-    None if run.json does not say. cache: what the page cache held at the start, `warm` or `cold`; None if run.json does
-    not say. document: all of run.json. trace: the file of its routed calls, or None. model: what run.json names as its
-    model or sidecar and is still there.
+    bank: slots per layer. top_k: experts per token, 0 for the model's own. replay_of: the run whose trace it replayed.
+    extra: further flags. flags: the part of them that the user gave directly; None if not in run.json. place: the
+        machine it ran on, from run.json, by key (`machine`, `host`). environment: variables that change its behaviour,
+        None if not in run.json. cache: the state of the page cache at the start, `warm` or `cold`; None if not in
+        run.json. document: all of run.json. trace: the file of its routed calls, or None. model: its model or sidecar
+        named in run.json, if it still exists.
     """
 
     engine: Engine
@@ -48,12 +48,12 @@ class Run:
 
     @property
     def does(self) -> Mode:
-        """What a run in its mode does."""
+        """The description of its mode."""
         return self.engine.modes[self.mode]
 
     @property
     def install_error(self) -> float | None:
-        """Standard error of the time an install took, from its spread over the layers of the log; relative.
+        """Relative standard error of the time per install, from the variation over the layers in the log.
 
         None if fewer than two layers installed anything.
         """
@@ -65,9 +65,9 @@ class Run:
 
     @property
     def install_bytes(self) -> tuple[float, float] | None:
-        """Least and most bytes of an install that the rounded numbers of the log allow; None if it installed none.
+        """The least and most bytes per install that the log's rounded numbers allow; None without installs.
 
-        By the lines of its layers, else by what it installed before the run.
+        From the lines of its layers, else from the installs before the run.
         """
         installs, size, unit = sum(line.misses for line in self.log.layers), 0.0, 0.0
         if installs:

@@ -15,10 +15,10 @@ UNNAMED = "flashmoe"  # the engine of a run.json that names none
 
 
 def find_runtime(given: str | None, *, ready: bool = True) -> Runtime:
-    """The program given, else the one that is installed, as the first engine that can make runs with it describes it.
+    """The given program, else the installed one, described by the first engine that can make runs with it.
 
-    ready: only one that can make runs; else, if none can, the first that any engine describes. Raises BadInput, as the
-    first engine says it, if no engine knows it.
+    ready: accept only an engine that can make runs; else, if none can, use the first that can describe it. Raises the
+    first engine's BadInput if no engine knows the program.
     """
     refused: list[BadInput] = []
     described: list[Runtime] = []

@@ -1,1 +1,1 @@
-"""What a machine's storage, memory and link do, measured in a bounded time."""
+"""Measurements of a machine's storage, memory and link in a bounded time."""

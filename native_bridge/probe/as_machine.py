@@ -1,4 +1,4 @@
-"""From what a probe found to a machine, with the numbers that it cannot tell marked so."""
+"""From a probe's results to a machine, with the numbers that it cannot measure marked as estimates."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ KNEE = (4.0, 1.0, 16.0)
 def as_machine(found: Probed, *, name: str, today: date) -> Machine:
     """The machine that a probe found.
 
-    What takes runs of a model to measure (layer_us, call_us, install_us, weights_gb_s) is an estimate: the median of
-    the presets, in an interval from the least to the most that any of them has.
+    Numbers that need runs of a model (layer_us, call_us, install_us, weights_gb_s) are estimates: the median of the
+    presets, in an interval from their least to their most.
     """
     source = f"measured by sim machine probe, {today.isoformat()}"
     gpu = found.gpu is not None or found.mac is not None
@@ -79,7 +79,7 @@ def _title(found: Probed) -> str:
 
 
 def _storage(found: StorageFound, source: str, where: str) -> Storage:
-    """Its table, and read_gb_s as the table has it at 4 MiB and 4 in flight, so that the table stands as measured."""
+    """Its table, and read_gb_s from the table at 4 MiB and 4 in flight, so that the table holds as measured."""
     by, estimated = f"{source}, {found.how}", found.is_page_cache
 
     def rate(which: str) -> float:
@@ -113,12 +113,12 @@ def _storage(found: StorageFound, source: str, where: str) -> Storage:
 
 
 def interval(estimate: Estimate) -> str:
-    """Its interval for a person."""
+    """Its interval for display."""
     return f"{estimate.lo:.3g} to {estimate.hi:.3g}"
 
 
 def _memory(found: Probed, source: str) -> Memory | None:
-    """None if there was no time to measure it."""
+    """The measured memory; None if there was no time for it."""
     memory, facts = found.memory, found.facts
     if memory.together is None or memory.from_cache is None:
         return None
@@ -148,7 +148,7 @@ def _memory(found: Probed, source: str) -> Memory | None:
 
 
 def _first_touch(found: Probed, source: str) -> Quantity | None:
-    """None if there was no time to measure it, and if the bank is not in RAM."""
+    """The rate of first fills; None if there was no time to measure it, or the bank is not in RAM."""
     if found.memory.first_touch is None or (found.gpu is not None and not _is_unified(found)):
         return None
     return found.memory.first_touch.quantity(
@@ -177,9 +177,9 @@ def _link(found: Probed, source: str) -> Link | None:
 
 
 def _weights(section: str, unified: bool, memory: Memory | None) -> Quantity:
-    """How fast the unit that computes streams weights: the share of the memory's bandwidth that it has in the presets.
+    """The rate at which the computing unit streams weights: the presets' share of the memory's bandwidth.
 
-    A GPU with a memory of its own, and a machine whose memory was not measured, get the rates of the presets instead.
+    A GPU with its own memory, and a machine whose memory was not measured, get the presets' rates instead.
     """
     rates, shares = [], []
     for preset in map(load_machine, PRESETS):
@@ -197,7 +197,7 @@ def _weights(section: str, unified: bool, memory: Memory | None) -> Quantity:
 
 
 def _unmeasured(path: str) -> Quantity:
-    """Unknown: what presets have."""
+    """An estimate of an unmeasured number: what presets have."""
     presets = [dict(load_machine(name).quantities()) for name in PRESETS]
     return _middle([preset[path] for preset in presets if path in preset])
 

@@ -16,7 +16,7 @@ CONFIDENCE = 0.9
 
 @dataclass(frozen=True)
 class Estimate:
-    """The median of some rounds; lo..hi is its 90 % interval, in the unit of what was measured."""
+    """The median of some rounds; lo..hi is its 90 % interval, in the measured unit."""
 
     value: float
     lo: float
@@ -24,17 +24,17 @@ class Estimate:
     rounds: int
 
     def quantity(self, source: str, condition: str, *, factor: float = 1.0, estimated: bool = False) -> Quantity:
-        """The number of a machine that it is, times `factor`, with as many digits as a person may want."""
+        """The estimate times `factor` as a machine's quantity, with a sensible number of digits."""
         value, lo, hi = (float(f"{number * factor:.4g}") for number in (self.value, self.lo, self.hi))
         return Quantity(value, lo, hi, source, f"{condition}, {self.rounds} rounds", estimated)
 
 
 def estimate(rounds: Sequence[float]) -> Estimate:
-    """The median of what the rounds gave, at least one.
+    """The median of the rounds, of which there is at least one.
 
-    Its interval is from the k-th smallest to the k-th largest of them, with the largest k that holds the median of all
-    rounds there could be in 90 % of cases, whatever their distribution. Fewer than five rounds cannot hold it so often:
-    then it is what they span, and at least the 10 % either way that a number without an interval has.
+    Its interval goes from the k-th smallest to the k-th largest, with the largest k for which it contains the true
+    median in 90 % of cases, whatever the distribution. Fewer than five rounds cannot contain it that often: then the
+    interval is their range, but at least the 10 % either way of a number without an interval.
 
     Source: the sign test's interval (Conover, Practical Nonparametric Statistics, 3.2).
     """
@@ -48,6 +48,6 @@ def estimate(rounds: Sequence[float]) -> Estimate:
 
 
 def _holds(n: int, k: int) -> float:
-    """How often the median lies between the k-th smallest and the k-th largest of n."""
+    """The probability that the median lies between the k-th smallest and the k-th largest of n."""
     outside: int = sum(comb(n, i) for i in range(k))
     return 1 - 2 * outside / float(1 << n)

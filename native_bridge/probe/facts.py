@@ -1,4 +1,4 @@
-"""What this machine is, as far as the system says: processor, memory, system, file system, device."""
+"""Facts about this machine from the system: processor, memory, system, file system, device."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/
 
 @dataclass(frozen=True)
 class Facts:
-    """cores: those that this process may use. ram_bytes: what it may use, of which available_bytes are free now.
+    """cores: available to this process. ram_bytes: available to it, of which available_bytes are free now.
 
-    ram_limited: a control group holds it to less than the machine has. device: with the model if the system tells.
+    ram_limited: a control group limits it to less than the machine has. device: with its model if known.
     """
 
     processor: str
@@ -76,7 +76,7 @@ def _mounted(folder: Path) -> tuple[str, str]:
 
 
 def _model(device: str) -> str:
-    """The model of a block device of Linux, in brackets; nothing if the system does not tell."""
+    """The model of a Linux block device, in brackets; empty if unknown."""
     name = Path(device).resolve().name
     for folder in (Path("/sys/class/block") / name, (Path("/sys/class/block") / name).resolve().parent):
         with suppress(OSError):

@@ -10,7 +10,7 @@ from flashmoe_sim.io.errors import SimError
 from native_bridge.probe.fio_json import FioReads, parse_fio
 from native_bridge.process import ask
 
-START_S = 0.35  # what one start of fio takes beside its reads, most of it waiting for its own threads
+START_S = 0.35  # the overhead of starting fio, most of it waiting for its own threads
 LEAST_READS_S = 0.1
 PATIENCE_S = 5.0
 
@@ -34,13 +34,13 @@ def fio_version() -> str | None:
 def fio_reads(path: Path, *, size_bytes: int, depth: int, seconds: float) -> FioReads:
     """Random direct reads of a file for some seconds, with `depth` threads that read one after another.
 
-    As the runtime's reading pool does it, on every system. Raises SimError if fio fails.
+    This is how the runtime's reading pool works, on every system. Raises SimError if fio fails.
     """
     arguments = [
         "fio",
         "--readonly",
         "--name=reads",
-        f"--filename={str(path).replace(':', chr(92) + ':')}",  # fio takes several names with colons between
+        f"--filename={str(path).replace(':', chr(92) + ':')}",  # fio separates several names with colons
         "--allow_file_create=0",
         "--rw=randread",
         "--direct=1",

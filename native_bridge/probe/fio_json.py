@@ -1,4 +1,4 @@
-"""What fio prints with --output-format=json, as far as reads are concerned."""
+"""fio's output with --output-format=json, as far as it concerns reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flashmoe_sim.io.errors import SimError
 
 
 class FioReads(NamedTuple):
-    """The reads of one group of jobs, all together."""
+    """The reads of one group of jobs together."""
 
     version: str
     read_bytes: int
@@ -23,8 +23,8 @@ class FioReads(NamedTuple):
 def parse_fio(text: str) -> FioReads:
     """The first group of a fio report, which --group_reporting makes the sum of its jobs.
 
-    Lines before the document are notes of fio's. Raises SimError if there is no report, or it tells of an error or
-    of no reads.
+    Lines before the document are notes of fio's. Raises SimError if there is no report, or it reports an error or no
+    reads.
     """
     start = 0 if text.startswith("{") else text.find("\n{") + 1
     try:

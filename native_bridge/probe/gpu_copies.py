@@ -1,4 +1,4 @@
-"""How fast a CUDA device takes copies from RAM, pinned and pageable, by whichever package is there."""
+"""The rate of copies from RAM to a CUDA device, pinned and pageable, with whichever package is installed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Package:
 
 @dataclass(frozen=True)
 class LinkFound:
-    """Rates of growing copies in GB/s, and what a pinned copy takes beside its bytes."""
+    """Copy rates in GB/s, and the fixed cost of a pinned copy."""
 
     pinned_gb_s: Estimate
     pageable_gb_s: Estimate
@@ -114,7 +114,7 @@ def open_gpu() -> Gpu:
             continue
         try:
             return package.opens(importlib.import_module(package.module))
-        except Exception as error:  # each package has errors of its own, and of the driver's
+        except Exception as error:  # each package has its own errors, and the driver's
             failures.append(f"{package.module}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
     if failures:
         raise SimError(f"no CUDA device could be opened ({'; '.join(failures)})")
@@ -125,8 +125,8 @@ def open_gpu() -> Gpu:
 def measure_link(gpu: Gpu, *, until: float, tell: Callable[[str], None]) -> LinkFound | None:
     """Copies of 4 and 64 MiB, pinned and pageable, in five interleaved rounds; None if there was no time for one.
 
-    The rate is that of the bytes by which the larger copy is larger, and what a copy takes beside its bytes is the rest
-    of the smaller one. until: the end, of time.monotonic.
+    The rate follows from the difference between the two sizes, and the fixed cost of a copy is the rest of the smaller
+    one. until: the end, of time.monotonic.
     """
     tell("copies to the GPU")
     copies = {
@@ -151,9 +151,9 @@ def measure_link(gpu: Gpu, *, until: float, tell: Callable[[str], None]) -> Link
 
 
 def line(small_s: float, large_s: float) -> tuple[float, float]:
-    """GB/s and seconds beside the bytes from the times of a small and a large copy.
+    """GB/s and the fixed seconds of a copy, from the times of a small and a large one.
 
-    Where the large one took no longer for its size than the small one, its own rate, and nothing beside it.
+    If the large one took no longer for its size than the small one, its own rate, and no fixed cost.
     """
     per_byte = (large_s - small_s) / (LARGE_BYTES - SMALL_BYTES)
     beside_s = small_s - SMALL_BYTES * per_byte
@@ -163,7 +163,7 @@ def line(small_s: float, large_s: float) -> tuple[float, float]:
 
 
 def _seconds(copy: Copy) -> float:
-    """Of one copy: the quickest of some, which nothing else held up."""
+    """The seconds of one copy: the quickest of several, undisturbed by anything else."""
     times = []
     for _ in range(COPIES):
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What macOS says of a Mac: its chip and GPU, from the system's own tools."""
+"""Facts about a Mac: its chip and GPU, from macOS's own tools."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROFILER = ("system_profiler", "-json", "SPHardwareDataType", "SPDisplaysDataTyp
 
 @dataclass(frozen=True)
 class MacFacts:
-    """What is known; None if the system does not tell.
+    """The known facts; None if the system does not report them.
 
     chip: such as `Apple M5 Pro`. model: such as `Mac17,6`. wired_limit_mib: of memory that the GPU may take, where one
     was set.

@@ -1,4 +1,4 @@
-"""How fast memory is copied, between buffers and from the page cache, and how fast new memory comes."""
+"""The rates of memory copies, between buffers and from the page cache, and of getting new memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from native_bridge.probe.threads import bytes_in_threads
 MOST_BYTES = 1 << 30  # beyond the last-level cache of nearly every machine
 CACHED_READ_BYTES = 1 << 20
 STEP_BYTES = 8 << 20
-LANES = 4  # reads in flight, each into memory of its own
+LANES = 4  # reads in flight, each into its own memory
 Pair = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 
 
@@ -29,8 +29,8 @@ class MemoryFound:
     """GB/s of bytes copied, each of which is read and written.
 
     one, together: numpy's copies with one thread and with `threads`. from_cache: reads of a cached file, with
-    `threads`. first_touch: what each of four threads gets of memory that was never written, by a byte to each page.
-    None: there was no time. buffer_bytes: what was copied from; cached_bytes: how much of a file was read.
+    `threads`. first_touch: how fast each of four threads gets memory that was never written, by writing a byte to each
+    page. None: there was no time. buffer_bytes: what was copied from; cached_bytes: how much of a file was read.
     """
 
     threads: int
@@ -89,7 +89,7 @@ def _pairs(most_bytes: int, threads: int, *, until: float) -> list[Pair]:
     step_bytes = max(min(STEP_BYTES, most_bytes // threads), 1)
     pairs: list[Pair] = []
     while time.monotonic() < until and len(pairs) * step_bytes < most_bytes:
-        pairs.append((np.ones(step_bytes, np.uint8), np.ones(step_bytes, np.uint8)))  # zeros would not be there yet
+        pairs.append((np.ones(step_bytes, np.uint8), np.ones(step_bytes, np.uint8)))  # zeros would not be allocated yet
     return pairs if len(pairs) >= threads else []
 
 
@@ -104,7 +104,7 @@ def _read_start(file: Reading, most_bytes: int, *, until: float) -> int:
 
 
 def _copy_for(pairs: Sequence[Pair], *, threads: int, seconds: float) -> float:
-    """GB/s of copies over all buffers again and again for some seconds, each thread with buffers of its own."""
+    """GB/s of copies over all buffers, repeated for some seconds, each thread with its own buffers."""
 
     def copies(thread: int) -> Iterator[int]:
         for source, target in cycle(pairs[thread::threads]):
@@ -116,14 +116,14 @@ def _copy_for(pairs: Sequence[Pair], *, threads: int, seconds: float) -> float:
 
 
 def _touch_for(*, seconds: float) -> float:
-    """GB/s at which each of LANES threads is given new memory: the system clears every page that is written to."""
+    """GB/s at which each of LANES threads gets new memory: the system clears every page that is written to."""
 
     def touches(_: int) -> Iterator[int]:
         while True:
             with mmap.mmap(-1, STEP_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as new:
                 pages = np.frombuffer(new, np.uint8)[:: mmap.PAGESIZE]
                 pages[:] = 1
-                del pages  # which keeps the mapping open
+                del pages  # they keep the mapping open
             yield STEP_BYTES
 
     touched_bytes, taken_s = bytes_in_threads(touches, LANES, until=time.monotonic() + seconds)

@@ -1,4 +1,4 @@
-"""Reads of a file past the page cache, some of them in flight at a time, timed in this process."""
+"""Direct reads of a file, several in flight at a time, timed in this process."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from native_bridge.probe.threads import bytes_in_threads
 PAGE_BYTES = 4096
 F_NOCACHE = 48  # fcntl.h of macOS
 CHECKED_READS = 256
-# As malloc gives them, to the runtime and to fio. In huge pages the same reads can be twice as fast: fewer segments.
+# As from malloc, for the runtime and fio. In huge pages the same reads can be twice as fast: fewer segments.
 ORDINARY_PAGES = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 Access = Literal["direct", "F_NOCACHE", "buffered"]
 
 
 class Reading(NamedTuple):
-    """A file open for reading, and how: past the page cache, or through it, its pages dropped first."""
+    """A file open for reading, and how: past the page cache, or through it after dropping its pages."""
 
     descriptor: int
     access: Access
@@ -82,7 +82,7 @@ def keep_out_of_cache(descriptor: int) -> None:
 
 
 def drop_pages(descriptor: int) -> None:
-    """Ask the system to forget what it holds of a file; Linux does so if nothing is unwritten."""
+    """Ask the system to drop a file's cached pages; Linux does so if nothing is unwritten."""
     if sys.platform == "linux":
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -92,8 +92,8 @@ def read_for(
 ) -> tuple[int, float]:
     """Read at random places with `depth` reads in flight until the time `until` (of time.monotonic).
 
-    Each read starts at a multiple of its size; no place twice before all were read. Where reads go through the page
-    cache and `dropped`, the file's pages are dropped first, and it ends where every place was read.
+    Each read starts at a multiple of its size; no place twice before all were read. If reads go through the page cache
+    and `dropped`, the file's pages are dropped first, and it ends when every place was read.
     Returns the bytes read and the seconds it took, of at least one read of each thread if there are places enough.
     Raises BadInput if the file cannot be read.
     """
@@ -115,10 +115,10 @@ def read_for(
 
 
 def cached_share(past: Reading, cached: Reading, *, until: float) -> float | None:
-    """Share of small reads past the page cache that are as quick as from it, and so came from it or from memory.
+    """The share of small direct reads that are as quick as from the page cache, and so came from it or from memory.
 
-    Of 4 KiB each, one in flight: a device takes many times as long for one as memory does. As quick is within twice the
-    median time of the same reads, repeated, through the cache. None if there was no time.
+    Of 4 KiB each, one in flight: a device takes many times as long for one as memory does. As quick means within twice
+    the median time of the same reads, repeated, through the cache. None if there was no time.
     """
     pages = past.size_bytes // PAGE_BYTES
     places = np.random.default_rng(1).permutation(pages)[:CHECKED_READS] * PAGE_BYTES

@@ -1,4 +1,4 @@
-"""The whole probe: which measurement when, within the seconds and bytes given."""
+"""The whole probe: the schedule of measurements within the given seconds and bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from native_bridge.probe.memory import MemoryFound, measure_memory
 from native_bridge.probe.scratch import file_bytes, leftovers, scratch, write_file
 from native_bridge.probe.storage import DEPTHS, StorageFound, Tell, measure_storage
 
-# Shares of the seconds after which each stage ends at the latest; one that ends early leaves its time to the next.
+# Shares of the seconds at which each stage ends at the latest; one that ends early leaves its time to the next.
 WRITTEN, LEAST_WRITTEN, STORAGE, MEMORY, LINK = 0.2, 0.5, 0.85, 0.92, 0.98
 
 
@@ -49,10 +49,10 @@ def probe(
 ) -> Probed:
     """Measure the disk that `folder` is on, memory, and the link to a CUDA device.
 
-    sizes: bytes of the reads. seconds: after which it ends; a read or write that hangs is waited for. most_bytes: that
-    are written to `folder`, where nothing is left. use_gpu: None for where there is one. tell: called with what is
-    being done.
-    Raises BadInput if the folder or the bytes do not do, or `use_gpu` and there is no device that can be copied to;
+    sizes: bytes of the reads. seconds: after which it ends, except that it waits for a read or write that hangs.
+    most_bytes: written to `folder`, where nothing is left. use_gpu: None to use one if there is one. tell: called with
+    the current work.
+    Raises BadInput if the folder or the bytes are unsuitable, or with `use_gpu` if there is no device to copy to;
     SimError if fio fails.
     """
     if sys.platform not in ("linux", "darwin"):

@@ -24,9 +24,9 @@ PREFIX = ".flashmoe-probe-"
 
 @contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
-    """A hidden folder in `folder`, removed with all that is in it at the end, on any error, Ctrl-C or SIGTERM.
+    """A hidden folder in `folder`, removed with its content at the end, on any error, Ctrl-C or SIGTERM.
 
-    Raises BadInput if `folder` is missing, is no folder, or cannot be written in.
+    Raises BadInput if `folder` is missing, is not a folder, or cannot be written to.
     """
     if not folder.exists():
         raise BadInput(f"{folder}: no such folder; give one on the disk that experts will be read from")
@@ -44,12 +44,12 @@ def scratch(folder: Path) -> Iterator[Path]:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """What probes that were killed have left in a folder, or probes that run there now are writing."""
+    """What killed probes have left in a folder, or running probes are writing there."""
     return sorted(folder.glob(f"{PREFIX}*"))
 
 
 def file_bytes(folder: Path, *, least_bytes: int, most_bytes: int) -> int:
-    """How large a file to write: what is allowed, but at most half of what is free.
+    """The size of the file to write: as allowed, but at most half of the free space.
 
     Raises BadInput if that is less than `least_bytes`.
     """
@@ -67,7 +67,7 @@ def file_bytes(folder: Path, *, least_bytes: int, most_bytes: int) -> int:
 def write_file(
     path: Path, *, size_bytes: int, least_bytes: int, until: float, latest: float, tell: Callable[[str], None]
 ) -> tuple[int, float]:
-    """Write a file that no device can compress; returns its bytes and how many a second reached the device.
+    """Write an incompressible file; return its bytes and how many per second reached the device.
 
     It ends early at `until` (of time.monotonic) if it has `least_bytes` by then, and else when it has them. Every
     32 MiB are forced out, so that no more than those are left to wait for. Raises BadInput if they do not fit, or

@@ -1,4 +1,4 @@
-"""How fast storage reads, by the size of a read and the reads in flight."""
+"""The rate of storage reads, by the size of a read and the reads in flight."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Point:
-    """Reads of one size with so many in flight: GB/s of all of them together, and their time in s."""
+    """Reads of one size with a number of them in flight: GB/s of all together, and their time in s."""
 
     size_bytes: int
     depth: int
@@ -44,7 +44,7 @@ class Point:
 
 @dataclass(frozen=True)
 class StorageFound:
-    """What was measured of storage.
+    """The measurements of storage.
 
     how: by what. access: how the page cache was kept out. cached_share: of small reads, those as quick as from the page
     cache; None if there was no time to see. request_us: what a read of the smallest size takes beyond its bytes.
@@ -59,7 +59,7 @@ class StorageFound:
 
     @property
     def is_page_cache(self) -> bool:
-        """Whether it evidently is memory that was measured, not a device."""
+        """Whether the measurements are evidently of memory, not of a device."""
         return self.cached_share is not None and self.cached_share >= EVIDENTLY_CACHED
 
     @property
@@ -70,7 +70,7 @@ class StorageFound:
 
 
 def sizes_of(model: ModelGeometry) -> tuple[int, ...]:
-    """The reads that an expert of a model takes: each tensor family whole, and in the chunks of io-split 4; and 4 MiB.
+    """The read sizes of a model's expert: each tensor family whole, and in the chunks of io-split 4; and 4 MiB.
 
     Rounded up to pages, as direct reads have to be; if there are many, those of the first layers.
     """
@@ -154,7 +154,7 @@ def _gb_s(
 
 
 def _request_us(measured: dict[tuple[int, int], list[float]]) -> Estimate:
-    """What the smallest read, alone, takes beyond its bytes at the best rate of its round."""
+    """The time of the smallest read, alone, beyond its bytes at the best rate of its round."""
     smallest, shallowest = min(measured)
     rounds = []
     for number, gb_s in enumerate(measured[smallest, shallowest]):

@@ -12,12 +12,12 @@ from reports.filled import wrapped
 SPEED = "tok/s"
 HEAD = """# How honest are the seconds?
 
-Every prediction beside what was measured elsewhere: on real runs of the patched runtime, on a phone's per-token times,
-and on tables that others have published. Nothing is fitted on the row that is reported, failures are left in, and no
-number here is typed: `./dev report` makes this page, its figures and [results.csv](results.csv) anew.
+Every prediction is compared with a measurement: real runs of the patched runtime, a phone's per-token times,
+and tables that others have published. Nothing is fitted on the row that is reported, failures are left in, and no
+number here is typed: `./dev report` makes this page, its figures and [results.csv](results.csv) again.
 """
 
-PHONE = """One run of those without routes. `c4000` is a cache of 4000 MiB, `l2` two reading lanes, `stream` no cache,
+PHONE = """One of the runs without routes. `c4000` is a cache of 4000 MiB, `l2` two reading lanes, `stream` no cache,
 `ov` reads that overlap with compute.
 
 ![Measured and predicted time of each token of one run on the phone](phone.png)

@@ -18,39 +18,40 @@ LEAST_ROWS = 3
 HEAD = """# Speeds that others measured
 
 People publish how fast a mixture-of-experts model decodes on their own machines. This page predicts those speeds
-from the parts of the machine, the shape of the model and the settings alone, and compares. The rows are
+from the parts of the machine, the shape of the model and the settings alone, and compares them. The rows are
 [field.csv](../../data/published/field.csv): those of confidence A and B without a note against their use.
 `./dev report` makes the page, its figures and [results.csv](results.csv) again.
 
-A few numbers are tuned on the same rows: one cost for an engine. So there are three errors. *With all rows* is what a
-new run of a known engine may expect. *Without its series* and *without its machine* tune on the other rows only; the
-last is what a machine gets that no one has measured. *On paper* divides the active bytes by the bandwidth of where they
-lie, and takes every expert for equally likely.
+A few numbers are tuned on the same rows: one cost per engine. So there are three errors. *With all rows* is what to
+expect for a new run of a known engine. *Without its series* and *without its machine* tune on the other rows only; the
+last is what to expect for a machine that no one has measured. *On paper* divides the active bytes by the bandwidth of
+their memory, and treats all experts as equally likely.
 """
 HOW = """## How a row is predicted
 
 Machine, model and settings become a way of serving tokens: which layers or which share of the experts are resident, who
-computes the others, and what RAM serves of the reads. The timeline's execution models price it. If the row does not say
-its hit rate, a curve gives it: the odds of a hit are the odds of being resident to a power, times a constant. It is
-fitted on bundled traces and on [published hit rates](../../data/published/hit_curves.csv), not on speeds. The interval
-joins what the machine and the curve leave open with how far left-out rows of the engine are off.
+computes the others, and what RAM serves of the reads. The timeline's execution models price it. If the row does not
+state its hit rate, it comes from a curve: the odds of a hit are the odds of being resident to a power, times a
+constant. It is
+fitted on bundled traces and on [published hit rates](../../data/published/hit_curves.csv), not on speeds.
+The interval combines the uncertainty of the machine and the curve with the errors of left-out rows of the engine.
 """
-LIMITS = """## What stays out of reach
+LIMITS = """## What remains out of reach
 
 - **Disk streaming** (`ssd_stream`, most of it colibri): rows of the engine's first builds take two to four times as
-long as priced, rows of later ones about as long. No row says enough to tell one build's cost from another's, and told
+long as priced, rows of later ones about as long. No row says enough to separate the builds' costs, and published
 hit rates do not help.
 - **Paging** (`page_cache_mmap`): three rows, three to four times slower than priced. Page faults reach much less than
-the drive's figure, and how much less is not known.
-- **An engine on one machine only**: without that machine nothing says how slow the engine is. That is most of the error
-of `vram_lru` and `other` without the row's machine.
+the drive's figure, and how much less is unknown.
+- **An engine on one machine only**: without that machine nothing shows how slow the engine is. That is most of the
+error of `vram_lru` and `other` without the row's machine.
 - **Order within a series**: many series vary what no model here has, such as a version, the kind of prompt or a warm
 cache. The table above lists all with three rows.
-- **A told hit rate** does not make a prediction better. Some rates count what RAM served, and some are of a
+- **A published hit rate** does not improve a prediction. Some rates include what RAM served, and some are for a
 prompt.
 - **Caches that hurt**: a bigger explicit cache can be slower, because it takes RAM from the page cache (ds4-810). The
 prediction says the opposite.
-- **Speculation**: drafts are not modelled; an engine's cost holds what they gain on average.
+- **Speculation**: drafts are not modelled; an engine's cost includes their average gain.
 """
 
 

@@ -35,7 +35,7 @@ def markdown(results: dict[str, Any]) -> str:
     return wrapped(f"""# How fast is it?
 
 `python -m reports.performance` measures everything on this page again and writes it, its figures and
-[results.json](results.json); no number in it is typed. The contract is the default, `{DEFAULT}`; others stand beside
+[results.json](results.json); no number in it is typed. The contract is the default, `{DEFAULT}`; others are beside
 it. Readers and the timeline have [a table of their own](../measured/README.md#speed-of-the-program).
 
 Measured {machine["date"]} on {machine["processor"]}, {machine["cores"]} cores, {machine["system"]}, Python
@@ -69,14 +69,14 @@ reference of the trace, for all sizes together:
 
 ![Time of a reference by tokens, layers and sizes](growth.png)
 
-Under `protected` and `atomic` one stack pass gives every size. Under `runtime` an expert can lose its slot to another
-of its own call, which no list of all sizes can show. The sizes share the last uses of experts, so that a hit costs
-nothing more for more sizes, and a miss costs each size that has it.
+Under `protected` and `atomic` one stack pass counts every size. Under `runtime` an expert can lose its slot to another
+of its own call, which no list of all sizes can represent. The sizes share the last uses of experts, so that a hit costs
+the same for any number of sizes, and a miss costs only the sizes that have it.
 
 ## Policies
 
 One size of {SLOTS} slots, {TOKENS[1]:,} tokens of one layer, nanoseconds a reference. Policies other than LRU have no
-walk that sizes share under these contracts: each size takes as long again.
+walk shared by sizes under these contracts: each size takes as long again.
 
 {policies_table(results)}
 

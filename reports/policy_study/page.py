@@ -30,23 +30,23 @@ def markdown(results: pl.DataFrame) -> str:
 
 All {policies} policies that keep anything, on all {traces} bundled traces, with banks of {ORDINALS[SHARES[0]]} to
 {ORDINALS[SHARES[-1]]} of each layer's experts. `./dev report` makes this page, its figures and
-[results.csv](results.csv) anew; no number in it is typed.
+[results.csv](results.csv) again; no number in it is typed.
 
 ## In short
 
 {in_short(results, against)}
 
-Hit rate is not speed, and these are the bundled traces and nothing else: see
+Hit rate is not speed, and these are only the bundled traces: see
 [docs/background/why.md](../../docs/background/why.md).
 
-To compare them on yours: `sim sweep YOUR-TRACE --bank 16..128 --policy all --contract atomic`
+To compare them on your own trace: `sim sweep YOUR-TRACE --bank 16..128 --policy all --contract atomic`
 
 ## What is compared
 
 {traces_table(against)}
 
 Banks are shares of a layer's experts, one bank for each layer, empty when the run begins. The contract is `atomic`: it
-takes prompts that ask for more than a bank holds, and only there is the optimum defined with bypass and without
+accepts prompts that request more than a bank holds, and only under it is the optimum defined with and without bypass
 ([which contract when](../../docs/background/why.md#which-contract-when)). Every policy has its default parameters, and
 draws from a fixed seed; [docs/reference/policies.md](../../docs/reference/policies.md) has their rules.
 
@@ -59,7 +59,7 @@ the part of the mean distance from LRU to `min` that is closed, *misses* the mea
 {ranking_table(against, ONLINE)}
 
 These know the future, or a part of it; `lookahead` sees {Lookahead().steps} steps. `static` and its kin are loaded
-before the run, which is no miss, so that they can be above `min` on a short trace; *{FIRST_HALF}* is chosen by the
+before the run, which is not a miss, so they can be above `min` on a short trace; *{FIRST_HALF}* is chosen by the
 first half of the trace (`static:profile=first-N`).
 
 {ranking_table(against, HINDSIGHT)}
@@ -72,7 +72,7 @@ Each trace with {SHARE}, policies with hindsight above the line; colours end at 
 
 ## Victims, admission, and how far ahead to see
 
-`min:forced` evicts as well as can be but must install every miss; `min` may also decline to. So the way from LRU to
+`min:forced` evicts optimally but must install every miss; `min` may also decline to. So the way from LRU to
 `min` has two parts, here in points of hit rate with {SHARE}. *Half by* is how many steps of the model evictions must
 see ahead, going by LRU beyond them, to close half of the first part (`sim diagnose` finds it for any bank).
 
@@ -86,23 +86,23 @@ Misses of LRU with {SHARE}. *flat* (`sequential`) replays one reference at a tim
 is what the patched runtime counts, where an *aliased* request is a hit with another expert's weights. A dash marks a
 bank that cannot hold the largest call of the trace, which `runtime` and `protected` refuse. The last column is
 `{REVERSE}`, in points of hit rate above `lru` (`atomic`): the experts of a call count as used in reverse, so that the
-router's favourite is the last to go.
+router's first choice is evicted last.
 
 {contracts_table(results, against)}
 
-Flat, a request is a reference: a prompt that asks for an expert several times in one call has more of them.
+Flat, a request is a reference: a prompt that names an expert several times in one call has more requests.
 
 ## Reading ahead
 
 LRU with {SHARE} and a predictor, means over the traces: *saved* is how many of LRU's misses are no more, *read ahead*
-how many experts are read for it, both as shares of LRU's misses. *Worth* is the one over the other on the traces
+how many experts are read for that, both as shares of LRU's misses. *Worth* is the ratio of the two on the traces
 where as much as {_percent(WORTH_FROM)} is read ahead, and on the worst and the best of them;
-below 1 more is read in all. `*` knows the future. `sim prefetch judge` compares predictors on your trace;
+below 1, more is read in total. `*` knows the future. `sim prefetch judge` compares predictors on your trace;
 [docs/guides/prefetch.md](../../docs/guides/prefetch.md) says what they do.
 
 {ahead_table(results)}
 
-Naming a resident expert keeps it, so that a predictor can change misses while it reads little or nothing.
+Naming a resident expert keeps it, so a predictor can change misses while it reads little or nothing.
 """)
 
 
@@ -133,8 +133,9 @@ every trace, and {(worst < 0).sum()} behind on at least one.
 - **Memory against policy:** LRU gains {half_the_bank:.1f} points from {ORDINALS[2 * MIDDLE]} to {ORDINALS[MIDDLE]} of
 the experts, and {twice:.1f} from {ORDINALS[MIDDLE]} to {ORDINALS[MIDDLE // 2]}; `{best["policy"]}` gives
 {best["points"]:.1f} in the same memory.
-- **Foresight:** {_percent(victims)} of the way from LRU to `min` is the choice of victims, the rest not admitting what
-is used late. Seeing {min(half)} to {max(half)} steps ahead, by trace, closes half of the first part.
+- **Foresight:** {_percent(victims)} of the way from LRU to `min` is the choice of victims, the rest is declining
+to admit experts that are used late. Seeing {min(half)} to {max(half)} steps ahead, by trace, closes half of the first
+part.
 - **Reading ahead:** of the predictors that do not know the future `{predictor["prefetch"]}` saves most:
 {_percent(predictor["saved"])} of LRU's misses, for {predictor["read"] / predictor["saved"]:.1f} experts read ahead for
 each of them.

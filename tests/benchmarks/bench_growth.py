@@ -1,8 +1,8 @@
 """How replay time grows with tokens, layers and bank sizes, for every policy that runs under the contract atomic.
 
 Run it with `python -m tests.benchmarks.bench_growth`. It prints, for every policy, nanoseconds per reference and bank
-size, and for each axis the exponent of its growth: the slope of log time over log size, 1 where time is proportional
-and 0 where all bank sizes come from one pass. Times are CPU seconds of one thread, the least of a few rounds after one
+size, and for each axis the exponent of its growth: the slope of log time over log size, 1 if time is proportional
+and 0 if all bank sizes come from one pass. Times are CPU seconds of one thread, the least of a few rounds after one
 that compiles and fills caches. The last lines are a whole sweep of all these policies on one core, scaled up from the
 longest of the short traces; `--full` measures it instead.
 """

@@ -118,7 +118,7 @@ def on_one_core(*, ahead: bool) -> None:
 
 
 def against_simpy(*, ahead: bool) -> None:
-    """Ten times the calls where a call has few events, so that all models have about as many."""
+    """Ten times the calls if a call has few events, so that all models have about as many."""
     print(f"\n{'With' if ahead else 'Without'} reads ahead, on SimPy; goal x{RATIO_GOAL}")
     for name in EXECUTION_MODELS:
         work, costs = decode(CALLS_BESIDE_SIMPY * (1 if parse_execution(name).reads else 10), ahead=ahead)

@@ -110,7 +110,7 @@ def test_what_was_predicted_is_not_kept() -> None:
 @pytest.mark.parametrize("price", PRICES)
 @pytest.mark.parametrize("seed", range(6))
 def test_the_least_recall_that_pays(seed: int, price: float) -> None:
-    """It pays, one per cent less does not, and where there is none no recall of the grid pays."""
+    """It pays off, one per cent less does not; if there is none, no recall of the grid pays off."""
     workload = random_workload(seed)
     setup = setup_of(max(min(workload.n_experts) // 2, 1))
     steps: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Larger banks: what the search finds is what trying them all finds."""
+"""Larger banks: the search finds the same as trying them all."""
 
 from __future__ import annotations
 

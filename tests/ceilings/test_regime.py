@@ -26,7 +26,7 @@ def workload() -> Workload:
 
 
 def test_calls_over_the_slots_of_their_layer(workload: Workload) -> None:
-    # Two slots of each: 2/2, 2/2, 3/2 and 2/2, 2/2. One token asks for 2 experts of 10 and 2 of 30 bytes.
+    # Two slots of each: 2/2, 2/2, 3/2 and 2/2, 2/2. One token requests 2 experts of 10 and 2 of 30 bytes.
     assert regime_of(workload, setup(2)) == Regime(
         demand="call",
         demand_over_bank_p50=1.0,
@@ -108,7 +108,7 @@ def test_fixed_slots_of_a_bank_of_bytes() -> None:
 
 @pytest.mark.parametrize("contract", ["runtime", "protected", "atomic", "sequential"])
 def test_below_the_cliff_lru_hits_exactly_nothing(contract: str) -> None:
-    """Whatever the tokens ask for, as long as every step calls every layer; and from there on it can hit."""
+    """Whatever the tokens request, as long as every step calls every layer; above the cliff it can hit."""
     rng = np.random.default_rng(11)
     hits_at = 0
     for layers in (2, 3, 5):
@@ -130,7 +130,7 @@ def test_below_the_cliff_lru_hits_exactly_nothing(contract: str) -> None:
 
 
 def test_the_cliff_is_where_it_is_said_to_be() -> None:
-    # Two layers of top-2. Three slots hold layer 1's two and the expert that layer 0 used last: 1, asked for again.
+    # Two layers of top-2. Three slots hold layer 1's two and the expert that layer 0 used last: 1, requested again.
     calls = [(0, [0, 1], 1), (1, [0, 1], 1), (0, [1, 2], 1)]
     workload = prepare(trace_of(calls, {0: 3, 1: 3}), geometry_of({0: 1, 1: 1}, 3))
     for size, hits in ((2, 0), (3, 1)):

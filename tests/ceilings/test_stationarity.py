@@ -26,7 +26,7 @@ def one(unions: list[list[int]], n_experts: int = 4) -> Workload:
 
 
 def test_other_experts_in_each_half() -> None:
-    # One slot. The first half asks for 0, the second for 1 twice: LRU misses it once, warm or not.
+    # One slot. The first half requests 0, the second requests 1 twice: LRU misses it once, warm or not.
     assert halves(one([[0], [0], [1], [1]]), 1) == Stationarity(
         policy="static",
         contract="atomic",
@@ -62,7 +62,7 @@ def test_one_bank_for_all_layers() -> None:
 
 
 def test_a_request_is_a_reference_where_calls_are_sequential() -> None:
-    # 0 is chosen by the first half, and asked for three times in the second's one call of two tokens.
+    # 0 is chosen by the first half, and requested three times in the second's one call of two tokens.
     trace = trace_of([(0, [0], 1), (0, [0, 1, 0, 2, 0, 3], 3)], 4)
     for contract, profile in (("atomic", 1 / 4), ("sequential", 3 / 6)):
         found = halves(prepare(trace), 1, contract=contract)

@@ -1,4 +1,4 @@
-"""`sim notebook`: copies, keeps what is there, and opens what it copied."""
+"""`sim notebook`: copies notebooks, keeps existing ones, and opens the copies."""
 
 from __future__ import annotations
 

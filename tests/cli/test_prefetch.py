@@ -1,4 +1,4 @@
-"""`sim prefetch`: the list, what is said of each predictor, and what they are worth."""
+"""`sim prefetch`: the list, the description of each predictor, and their value."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_a_server_with_two_seats(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_arrivals_from_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Blank lines are none; what a server logged has the time in a key."""
+    """Blank lines are ignored; a server's log has the time in a key."""
     one, log, out = tmp_path / "two.parquet", tmp_path / "log.jsonl", tmp_path / "out.parquet"
     write_store(trace_of((0, [1]), (0, [2]), (0, [3]), sequence=np.array([0, 0, 1], np.int32)), one)
     log.write_text('{"id": "b", "created": 1790000002}\n\n1790000000.0\n')

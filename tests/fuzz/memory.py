@@ -10,7 +10,7 @@ _RESET_PEAK = "5"
 
 
 class Peak:
-    """The most memory from its making on, beyond what there was then; 0 where the system does not say (macOS)."""
+    """The most memory from its making on, beyond what there was then; 0 if the system does not say (macOS)."""
 
     def __init__(self) -> None:
         self.before = 0
@@ -25,7 +25,7 @@ class Peak:
 
 
 def address_space_bytes() -> int:
-    """What the process has mapped, touched or not; 0 where the system does not say."""
+    """What the process has mapped, touched or not; 0 if the system does not say."""
     if not _STATUS.exists():
         return 0
     return _kib("VmSize") * 1024

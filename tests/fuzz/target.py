@@ -87,7 +87,7 @@ class Verdict:
 
 
 def judge(target: Target, data: bytes, folder: Path, *, measured: bool = True) -> Verdict:
-    """One input at a door; measured: its time and memory, too."""
+    """Try one input at a door; measured: whether to measure its time and memory."""
     verdict = Verdict()
     found = verdict.findings
     peak = Peak() if measured else None

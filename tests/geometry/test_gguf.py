@@ -189,7 +189,7 @@ def test_cut_anywhere_or_changed_anywhere(tmp_path: Path, moe_keys: list[bytes],
 
 
 def split(folder: Path, keys: list[bytes], tensors: list[list[bytes]], **changes: int) -> list[Path]:
-    """A model split into one file for every list of tensors, each with keys that tell its place."""
+    """A model split into one file per list of tensors, each with keys that give its place."""
     count = len(tensors)
     paths = []
     for number, part in enumerate(tensors):

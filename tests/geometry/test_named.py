@@ -205,7 +205,7 @@ def test_dense_bytes_are_those_of_published_files(spec: str, file_gib: float, to
 
 
 def test_dense_bytes_of_the_gemma_trace() -> None:
-    """What the preamble of the BigMoeOnEdge trace tells of its 30 layers, and the embedding in Q6_K."""
+    """The 30 layers in the preamble of the BigMoeOnEdge trace, and the embedding in Q6_K."""
     layers = load_trace("gemma-4-26b-phone").dense_bytes
     assert layers is not None
     embedding = 262_144 * 2816 * 210 // 256

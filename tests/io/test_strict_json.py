@@ -1,4 +1,4 @@
-"""JSON documents: what is read, and what is refused although most readers take it."""
+"""JSON documents: what is read, and what is refused although most readers accept it."""
 
 from __future__ import annotations
 

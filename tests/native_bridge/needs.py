@@ -12,6 +12,6 @@ REQUIRED = "FLASHMOE_REQUIRE_EXTRAS"
 
 
 def needs(package: str, *, extra: str) -> pytest.MarkDecorator:
-    """Leaves tests out where a package is missing, unless all must run."""
+    """Leaves tests out if a package is missing, unless all must run."""
     missing = find_spec(package) is None and not os.environ.get(REQUIRED)
     return pytest.mark.skipif(missing, reason=f"needs pip install -e '.[{extra}]'")

@@ -1,4 +1,4 @@
-"""The page cache: what is in it, and that a cold run which is not cold is refused."""
+"""The page cache: its content, and the refusal of a cold run that was not cold."""
 
 import os
 import sys

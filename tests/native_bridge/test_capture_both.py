@@ -124,7 +124,7 @@ def test_both_engines_see_the_same(tmp_path: Path, arch: str, ubatch: int) -> No
     for number, (theirs, ours) in enumerate(zip(in_torch, in_llama, strict=True)):
         has_output = number >= len(in_torch) - len(SAID) - 1
         assert [call.layer for call in theirs] == [0, 1, 2]
-        # llama.cpp computes the last layer where it has an output, and only that token
+        # llama.cpp computes the last layer only for tokens with an output
         assert [call.layer for call in ours] == ([0, 1, 2] if has_output else [0, 1])
         for mine, other in zip(ours, theirs, strict=False):
             rows = 1 if mine.layer == LAYERS - 1 else len(other.experts)

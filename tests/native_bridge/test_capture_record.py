@@ -74,7 +74,7 @@ def test_it_can_be_read_while_it_is_written(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_compressed_steps_are_written_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At once where there is much, or after a second."""
+    """At once if there is much, or after a second."""
     monkeypatch.setattr(record, "FLUSH_S", 1000.0)
     path = tmp_path / "t.jsonl.zst"
     with TraceWriter(path, origin={}) as writer:

@@ -20,7 +20,7 @@ REQUEST = Request("abcdefghij", tokens=4, ubatch=4)
 
 
 class Model:
-    """Three layers of 256 experts: a token asks for expert (token + layer), and the next token is the next letter.
+    """Three layers of 256 experts: a token requests expert (token + layer), and the next token is the next letter.
 
     The last layer is computed for outputs only. `z` ends a text.
     """

@@ -1,4 +1,4 @@
-"""What is told of the machine."""
+"""The facts about the machine."""
 
 import re
 import sys

@@ -10,7 +10,7 @@ from native_bridge.probe.estimate import estimate
 
 
 def test_five_rounds_span_the_interval() -> None:
-    """The median of all lies outside five rounds only where all five are on one side of it: 2 / 32, less than 10 %."""
+    """The median of all lies outside five rounds only if all five are on one side of it: 2 / 32, less than 10 %."""
     found = estimate([3.0, 1.0, 5.0, 2.0, 4.0])
     assert (found.value, found.lo, found.hi, found.rounds) == (3.0, 1.0, 5.0, 5)
 

@@ -1,4 +1,4 @@
-"""Child processes: what they print, and that nothing of them is left."""
+"""Child processes: their output, and that none of them is left behind."""
 
 import os
 import signal

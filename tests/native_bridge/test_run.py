@@ -1,4 +1,4 @@
-"""One run of the stand-in: the folder it leaves, and what is said where it fails."""
+"""One run of the stand-in: the folder it leaves, and what is said if it fails."""
 
 import errno
 import json

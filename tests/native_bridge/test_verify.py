@@ -250,7 +250,7 @@ def test_a_file_of_another_model_is_refused() -> None:
 @pytest.mark.runtime
 @pytest.mark.skipif("FLASHMOE_RUNTIME" not in os.environ, reason="FLASHMOE_RUNTIME names no patched llama-cli")
 def test_the_real_runtime(tmp_path: Path) -> None:
-    """Milliseconds of a busy machine tell nothing of the small model; that runs are made and counted does."""
+    """Timings of a small model on a busy machine mean nothing; the test checks that runs are made and counted."""
     systems = [
         SlotBank(slots=24),
         SlotBank(slots=16, install="batched"),

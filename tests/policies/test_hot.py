@@ -196,7 +196,7 @@ def test_wide_calls_pass_the_bank_by() -> None:
 
 
 def test_an_expert_counts_once_a_decode() -> None:
-    """Decode 2 has five tokens that all ask for 1: that is one use, and three more are not enough."""
+    """Decode 2 has five tokens that all request 1: that is one use, and three more are not enough."""
     calls = [(0, [0], 1), (0, [1] * 5, 5), (0, [1], 1), (0, [1], 1), (0, [2], 1)]
     assert held(run(trace_of(calls, 4), 1, "hot-window:interval=5")) == [[0]]
 
@@ -285,7 +285,7 @@ def test_the_vectors_of_its_state_machine() -> None:
 
 
 def test_a_reference_is_a_use() -> None:
-    """Decode 2 has five tokens that ask for 1."""
+    """Decode 2 has five tokens that request 1."""
     calls = [(0, [0], 1), (0, [1] * 5, 5), (0, [2], 1), (0, [2], 1), (0, [2], 1)]
     assert held(run(trace_of(calls, 4), 1, "hot-window:interval=5")) == [[0]]  # 3 = 0 + 3
     assert held(run(trace_of(calls, 4), 1, "hot-window:interval=5:count=reference")) == [[1]]
@@ -553,7 +553,7 @@ COLD, HOT = "parallel_cold_lane_wall_time_per_call_us", "parallel_hot_lane_wall_
     ("layers", "pressure"),
     [
         (timed(**{WAIT: [30, 10, 20]}), [30, 10, 20]),
-        # no wait: by how much the cold lane is longer; where it is not, the cold slots of a call
+        # no wait: by how much the cold lane is longer; if it is not, the cold slots of a call
         (timed(**{COLD: [50, 40, 5], HOT: [20, 30, 9], "cold_slots_per_call": [1, 1, 2.5]}), [30, 10, 2.5]),
         (timed(**{WAIT: [0, 7, 0], COLD: [9, 50, 0], HOT: [8, 1, 0], "cold_slots_per_call": [4, 4, 4]}), [1, 7, 4]),
         (timed(cold_slots_total=[60, 30, 0], calls=[20, 20, 0]), [3, 1.5, 0]),

@@ -1,4 +1,4 @@
-"""Policies and predictors of the user's: how they are found, and the errors for mistakes in them."""
+"""The user's own policies and predictors: how they are found, and the errors for mistakes in them."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def constant() -> Any:
 def test_a_slot_that_cannot_be_evicted(
     constant: Any, workload: Workload, monkeypatch: pytest.MonkeyPatch, contract: str, slot: int
 ) -> None:
-    """The first wrong one ends the replay, at the call and with the slot that the twin finds, too."""
+    """The first wrong one ends the replay, at the same call and with the same slot as in the twin."""
     twin = twins_fault(workload, contract, slot, monkeypatch)
     if twin is None:
         assert contract == "sequential"  # under which any resident may go

@@ -22,7 +22,7 @@ def replayed(experts: list[int], slots: int, policy: str, contract: str) -> tupl
 
 @pytest.mark.parametrize("contract", [*CONTRACTS, "atomic"])
 def test_clock(contract: str) -> None:
-    """From old to new, * where the bit is set.
+    """From old to new, * if the bit is set.
 
     0 1 2   three misses         0 1 2
     0       hit                  0* 1 2

@@ -135,7 +135,7 @@ def test_least_stale_in_two_queues() -> None:
 def test_bounded_lru() -> None:
     calls = one_layer([[0, 1], [1, 2], [2, 0], [1, 3]])
     # Whole calls, one install each:
-    # 0 in, 1 served; 1 in, 2 served; 2 in for 1, since 0 is asked for; 1 in for 2, used before 0; 3 served
+    # 0 in, 1 served; 1 in, 2 served; 2 in for 1, since 0 is requested; 1 in for 2, used before 0; 3 served
     assert outcome(calls, 2, "bounded-lru:cap=1") == ".....h.. [0, 1]"
     result = run(prepare(trace_of(calls, 8)), 2, "bounded-lru:cap=1")
     assert some(result, "misses", "bypassed", "cold", "evictions") == (7, 3, 2, 2)

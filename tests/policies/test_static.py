@@ -26,7 +26,7 @@ from flashmoe_sim.trace.store import write_store
 from flashmoe_sim.trace.write_jsonl import write_jsonl
 from tests.residency.builders import geometry_of, one_layer, random_calls, run, some, trace_of
 
-# Three steps ask for 0, four for 1, five for 2.
+# Three steps request 0, four request 1, five request 2.
 TRACE = trace_of(one_layer([[0], [0], [1], [0], [1], [1], [1], [2], [2], [2], [2], [2]]), 4)
 
 
@@ -168,7 +168,7 @@ def test_a_bad_profile_is_refused_before_anything_runs(workload: Workload, tmp_p
 
 
 def test_an_unknown_number_of_experts_need_not_agree(workload: Workload, tmp_path: Path) -> None:
-    """JSONL does not tell how many experts a layer has; what it names must exist."""
+    """JSONL does not record how many experts a layer has; the experts that it names must exist."""
     path = tmp_path / "few.jsonl"
     write_jsonl(trace_of([(layer, [0, layer], 1) for _ in range(3) for layer in range(3)], 9), path)
     assert [keys.tolist() for keys in run(workload, 2, f"static:profile={path}").contents] == [[0], [0, 1], [0, 2]]

@@ -67,7 +67,7 @@ def test_every_policy_evicts_pins_or_is_scheduled(name: str) -> None:
         assert REQUIRED_HOOKS <= set(kind.kernels) <= set(HOOKS)
         assert kind().stamp == "first"
     elif issubclass(kind, PinningPolicy):
-        # What is never asked for is not worth a slot.
+        # What is never requested is not worth a slot.
         unused = Candidates([np.zeros(4, np.int64)], [np.zeros(4, np.int64)], [2], [1], 2)
         (mask,) = kind().pinned(unused)
         assert mask.dtype == np.bool_
@@ -160,7 +160,7 @@ def test_a_rule_is_inherited_without_its_decisions_only() -> None:
 
 @pytest.mark.parametrize("contract", ["protected", "atomic", "sequential"])
 def test_a_rule_has_the_counts_of_its_own_functions(contract: str) -> None:
-    """In the passes that sizes share, too."""
+    """Also in the passes that sizes share."""
     banks = [8, 16, 24]
     tables = [
         api.sweep("deepseek-v2-lite", bank=banks, policy=policy, contract=contract) for policy in (Renamed, Newest)

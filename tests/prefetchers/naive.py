@@ -136,7 +136,7 @@ LEARNING: dict[str, Callable[..., Iterator[tuple[int, list[int]]]]] = {
 
 
 def before_step(calls: list[Seen], step: int) -> int:
-    """The last call before a step begins, -1 where that is the start of the run."""
+    """The last call before a step begins, -1 if that is the start of the run."""
     return max((number for number, call in enumerate(calls) if call.step < step), default=-1)
 
 
@@ -198,7 +198,7 @@ def predictions(predictor: Prefetcher, trace: RoutingTrace) -> list[Prediction]:
 
 
 class Accuracy(NamedTuple):
-    """Distinct experts of the predictions that were for a call, and those of them that the call asked for."""
+    """Distinct experts of the predictions that were for a call, and those of them that the call requested."""
 
     predicted: int
     right: int
@@ -226,7 +226,7 @@ def accuracy(calls: list[Seen], made: list[Prediction], targets: Sequence[int] |
 
 
 def next_uses(calls: list[Seen], made: list[Prediction]) -> list[list[tuple[int, int] | None]]:
-    """For every expert of every prediction the call that asks for it next, and its first place there."""
+    """For every expert of every prediction the call that requests it next, and its first place there."""
     return [
         [
             next(

@@ -139,7 +139,7 @@ def test_oracle_w() -> None:
 
 
 def test_synthetic_at_its_ends() -> None:
-    """All of the truth is each expert once; all of the rest are those of the ten that are not asked for."""
+    """All of the truth is each expert once; all of the rest are those of the ten that are not requested."""
     assert predicted("synthetic:recall=1", TWO_STEPS) == [(-1, 0, [3, 1]), (-1, 1, [2, 0, 4]), (1, 0, [1, 4])]
     for experts, (_, _, asked) in zip(
         [experts for _, _, experts in predicted("synthetic:recall=0:extra=10", TWO_STEPS)],

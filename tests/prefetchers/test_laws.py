@@ -120,7 +120,7 @@ def test_what_is_read_ahead_is_used_or_wasted(contract: str, prefetch: str) -> N
 
 @pytest.mark.parametrize("prefetch", PREDICTING)
 def test_a_bank_of_everything_reads_each_expert_once(prefetch: str) -> None:
-    """Nothing is evicted, so that demand misses and reads ahead together are the experts asked for or predicted."""
+    """Nothing is evicted, so that demand misses and reads ahead together are the experts requested or predicted."""
     for seed in SEEDS:
         workload = random_workload(seed)
         trace = workload.trace

@@ -61,7 +61,7 @@ class Browser:
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requested(self) -> set[str]:
-        """The addresses that were asked for, but for those of data in the page."""
+        """The addresses that were requested, but for those of data in the page."""
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         asked = [
             event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"

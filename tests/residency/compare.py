@@ -77,7 +77,7 @@ def assert_twins(
 
 
 def _assert_names_a_call(message: str, calls: Sequence[Call]) -> None:
-    """The error names a call that does not fit, what it asks for, what there is, and how many slots would do."""
+    """The error names a call that does not fit, its requests, the bank, and how many slots would do."""
     number, asked, holds, largest = map(
         int, re.search(r"call (\d+) of .* for (\d+) distinct .* holds (\d+): .* needs (\d+) slots", message).groups()
     )

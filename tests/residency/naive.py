@@ -125,7 +125,7 @@ class Run:
             bank.policy.step_of = self.step_of
 
     def next_call(self, expert: Expert, number: int) -> Next:
-        """The first reference to `expert` in the next call after `number` that asks for it."""
+        """The first reference to `expert` in the next call after `number` that requests it."""
         return next((use for use in self.uses[expert] if use[0] > number), (inf, -self.now))
 
     def next_reference(self, expert: Expert, number: int, place: int) -> Next:
@@ -280,7 +280,7 @@ def atomic(
 ) -> Result:
     """The contract `atomic`: look the whole call up, serve it, then keep what fits.
 
-    size: what an expert of a layer weighs. `forced` gives up what the call did not ask for first, and what it asked for
+    size: what an expert of a layer weighs. `forced` gives up what the call did not request first, and what it requested
     only when nothing else is left; `bypass` makes no difference between the two.
     """
     run = Run(calls, banks, stamp)
@@ -534,7 +534,7 @@ def replay(
 ) -> Result:
     """The twin of `flashmoe_sim.residency.replay.replay` for `slots` a layer or by layer, or `budget_bytes` for all.
 
-    Raises Overflow where a contract of fixed slots is given fewer of them than one call asks for.
+    Raises Overflow if a contract with fixed slots has fewer of them than one call requests.
     """
     layers = sorted({layer for layer, _, _ in calls})
     n_experts = {layer: n_experts[layer] for layer in layers}

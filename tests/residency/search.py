@@ -12,7 +12,7 @@ Choices = Callable[[Held, frozenset[int], int], Iterator[Held]]
 
 
 def fewest_misses(calls: list[Call], slots: int, choices: Choices) -> int:
-    """`choices` gives what may be held after a call, from what was held before and what the call asked for."""
+    """`choices` gives what may be held after a call, from what was held before and what the call requested."""
 
     @cache
     def search(number: int, held: Held) -> int:
@@ -36,12 +36,12 @@ def subsets(items: frozenset[int], least: int, most: int) -> Iterator[Held]:
 
 
 def bypass(held: Held, union: frozenset[int], slots: int) -> Iterator[Held]:
-    """Anything that fits, of what was held and what was asked for; nothing need be admitted."""
+    """Anything that fits, of what was held and what was requested; nothing need be admitted."""
     return subsets(held | union, 0, slots)
 
 
 def forced(held: Held, union: frozenset[int], slots: int) -> Iterator[Held]:
-    """All that was asked for stays until the end of the call, as much of it as fits; anything else may go."""
+    """All that was requested stays until the end of the call, as much of it as fits; anything else may go."""
     if len(union) > slots:
         yield from subsets(union, slots, slots)
         return

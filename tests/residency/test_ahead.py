@@ -81,10 +81,10 @@ def test_precision_and_recall(spec: str, scope: str) -> None:
 
 
 def test_the_latest_prediction_counts_unless_a_call_is_named() -> None:
-    """Before the second call of layer 0, {1} and then {2, 3} are predicted; the call asks for 1 and 2.
+    """Before the second call of layer 0, {1} and then {2, 3} are predicted; the call requests 1 and 2.
 
     The latest alone is compared: one of its two experts is right, and so is one of the call's two. The first call had
-    none. Where they name their calls, {1} is compared with that call and {2, 3} with the first, which asks for 0.
+    none. Where they name their calls, {1} is compared with that call and {2, 3} with the first, which requests 0.
     """
     trace = trace_of([(0, [0], 1), (1, [0], 1), (0, [1, 2], 1)], 4)
     after, row = np.array([0, 1]), np.array([0, 0], np.int32)

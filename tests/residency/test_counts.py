@@ -60,7 +60,7 @@ def test_union_quantiles() -> None:
     counts = run(trace_of(one_layer([[0], [1], [2], [0, 1, 2, 3]]), 4), 4).counts
     assert counts.total()["union_over_slots_p50"] == 0.25
     assert counts.total()["union_over_slots_p99"] == 1.0
-    # Calls without tokens ask for nothing.
+    # Calls without tokens request nothing.
     calls = [*one_layer([[0], [0, 1, 2, 3], [0, 1, 2, 3]]), *([(0, [], 0)] * 5)]
     total = run(trace_of(calls, 4), 4).counts.total()
     assert (total["calls"], total["union_over_slots_p50"]) == (8, 1.0)

@@ -40,8 +40,8 @@ def sizes(calls: Sequence[Call], n_experts: int) -> list[int]:
 
 
 def test_a_moved_use_waits_for_its_turn() -> None:
-    # Bank of 3. [0,1,2] fills it. [3,0,1]: 3 evicts 0, which this call asks for later: 0 is aliased, out, and 3 is as
-    # old as that reference. 1 hits. By use: 2, 3 (as old as 0), 1. [4]: 2 goes. [5]: 3 goes, though 1 was asked for
+    # Bank of 3. [0,1,2] fills it. [3,0,1]: 3 evicts 0, which this call requests later: 0 is aliased, out, and 3 is as
+    # old as that reference. 1 hits. By use: 2, 3 (as old as 0), 1. [4]: 2 goes. [5]: 3 goes, though 1 was requested
     # after 3 was: both moved and own use are older. [3]: a miss, which evicts 1. [1]: a miss again.
     calls = one_layer([[0, 1, 2], [3, 0, 1], [4], [5], [3], [1]])
     (found,) = counted(calls, 6, [3], "runtime")

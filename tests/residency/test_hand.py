@@ -161,7 +161,7 @@ def test_min_forced() -> None:
 
 
 def test_sequential_looks_up_every_reference() -> None:
-    # Two slots, references 0 1 | 2 0 | 0 2: 2 displaces 0 just before it is asked for, 0 displaces 1, then two hits.
+    # Two slots, references 0 1 | 2 0 | 0 2: 2 displaces 0 just before it is requested, 0 displaces 1, then two hits.
     trace = trace_of(one_layer([[0, 1], [2, 0], [0, 2]]), 3)
     assert some(run(trace, 2, "lru", "sequential"), *INSTALLS) == (6, 2, 4, 2, 2, 0)
     # Atomic finds 0 resident in the second call.
@@ -202,14 +202,14 @@ def test_a_byte_bank_with_experts_of_two_sizes(contract: str) -> None:
 
 
 def test_static_prefers_the_lower_number_on_a_tie() -> None:
-    # 1 and 3 are asked for twice, 0 and 2 once: three slots hold 1, 3 and, of the tie, 0. Expert 4 never occurs.
+    # 1 and 3 are requested twice, 0 and 2 once: three slots hold 1, 3 and, of the tie, 0. Expert 4 never occurs.
     trace = trace_of(one_layer([[3, 1], [2, 3], [1, 0]]), 5)
     result = run(trace, 3, "static", "atomic")
     assert contents(result) == [[0, 1, 3]]
     assert some(result, *INSTALLS) == (6, 5, 1, 0, 0, 1)
-    # Of 0 and 2, both asked for once, 2 was first.
+    # Of 0 and 2, both requested once, 2 was first.
     assert contents(run(trace, 3, "static:ties_by=first-seen", "atomic")) == [[1, 2, 3]]
-    assert contents(run(trace, 5, "static", "atomic")) == [[0, 1, 2, 3]]  # what is never asked for is not pinned
+    assert contents(run(trace, 5, "static", "atomic")) == [[0, 1, 2, 3]]  # what is never requested is not pinned
 
 
 def test_demand_never_hits() -> None:
@@ -282,7 +282,7 @@ def test_random_draws() -> None:
 
 
 def test_a_global_bank_is_shared() -> None:
-    # Two layers of three experts, one slot each: two slots for all. Only layer 0 asks for more than one expert.
+    # Two layers of three experts, one slot each: two slots for all. Only layer 0 requests more than one expert.
     # 0.0 1.0 | 0.1: displaces 0.0 | 1.0: hits, still there | 0.1: hits.
     calls = [(0, [0], 1), (1, [0], 1), (0, [1], 1), (1, [0], 1), (0, [1], 1)]
     result = run(trace_of(calls, 3), 1, "lru", "atomic", scope="global")

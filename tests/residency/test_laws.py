@@ -249,7 +249,7 @@ def test_a_global_bank_of_everything_is_no_different() -> None:
 
 
 def test_a_bank_in_bytes_of_whole_slots_is_a_bank_in_slots() -> None:
-    """Where all experts weigh the same, both give the same counts."""
+    """If all experts weigh the same, both give the same counts."""
     for seed in range(4):
         workload = random_workload(seed, same_size=True)
         layers = len(workload.n_experts)

@@ -97,7 +97,7 @@ def test_policies_and_contracts_together(scope: str) -> None:
 @pytest.mark.parametrize("layers", [PARTS // 3, PARTS, 2 * PARTS + 1])
 @pytest.mark.parametrize("policy", ["lru", "min", "fifo"])
 def test_many_layers(policy: str, layers: int) -> None:
-    """Layers, or where they are few also sizes, are shared among jobs, whose number does not grow with the sizes."""
+    """Layers, or if they are few also sizes, are shared among jobs, whose number does not grow with the sizes."""
     calls = random_calls(np.random.default_rng(layers), n_experts=8, layers=layers, steps=12, width=2)
     workload = workload_of(calls, dict.fromkeys(range(layers), 8))
     setups = [Setup(Bank(slots=slots), parse_policy(policy), "atomic") for slots in range(2, 9)]

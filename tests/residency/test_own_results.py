@@ -56,7 +56,7 @@ class Guesses(Prefetcher):
 
 @pytest.fixture
 def workload() -> Workload:
-    """Three steps of two layers with four experts each, of which a call asks for one."""
+    """Three steps of two layers with four experts each, of which a call requests one."""
     return prepare(trace_of(*((layer, [step]) for step in range(3) for layer in (0, 1)), n_experts={0: 4, 1: 4}))
 
 

@@ -63,7 +63,7 @@ CONDITIONS = Conditions(dense_bytes=1 << 20)
 
 @dataclass(frozen=True)
 class Watched(Fifo):
-    """A policy of the user's that says where it runs, and that ends the first process that finds `trap`."""
+    """A user's policy that says where it runs, and that ends the first process that finds `trap`."""
 
     name: ClassVar[str] = "watched"
     log: str = ""
@@ -154,7 +154,7 @@ def test_rows_are_those_of_threads(shared: Started, tmp_path: Path) -> None:
 
 
 def test_a_trace_goes_to_each_worker_once(shared: Started) -> None:
-    """Of all passes, those of one worker get one object; asked for anew, it would be another."""
+    """All passes on one worker get the same object; requested again, it would be another."""
     workload = load_trace("python-256")
     with on_cluster(shared.address)() as workers:
         brought = workers.bring(workload)
@@ -217,7 +217,7 @@ def test_a_lost_scheduler_keeps_the_rows(
 
 
 def test_a_process_sweeps_on_a_cluster_more_than_once() -> None:
-    """What dask is set to meanwhile is taken back, and nothing else: its client asks for settings of its own."""
+    """Only our own settings of dask are restored: its client has others."""
     code = "import dask; from flashmoe_sim.sweep.cluster import _quiet\nwith _quiet(): import distributed\n"
     code += "print(dask.config.get('distributed.client.heartbeat'))"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout

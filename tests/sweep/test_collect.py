@@ -82,7 +82,7 @@ def test_a_setup_that_does_not_fit_is_refused_before_anything_runs(workloads: li
 
 
 def test_rows_of_machines_are_those_of_single_replays() -> None:
-    """One replay for all machines gives what each gives alone; where the model does not fit there is no speed."""
+    """One replay for all machines equals one for each; if the model does not fit, there is no speed."""
     workload = load_trace("gemma-4-26b-phone")
     setups = plan_setups("16,128", policy="lru", contract="atomic")
     conditions = Conditions(dense_bytes=2 << 30)
@@ -116,7 +116,7 @@ def test_rows_of_machines_are_those_of_single_replays() -> None:
 
 
 def test_the_id_of_a_machine_is_of_its_numbers() -> None:
-    """A machine of another name, sources and provenance gives the same rows; another number, or interval, others."""
+    """Another name, source or provenance of a machine gives the same rows; another number or interval, others."""
     workload, setups = load_trace("prose-256"), plan_setups("64")
     plain = load_machine("vm-2core")
     said = replace(plain, name="mine", anchors=Anchors(("a run",), "a model", "2026-01-01", "sim machine fit a/path"))

@@ -261,7 +261,7 @@ def test_a_ledger_that_is_removed_meanwhile_is_an_error(tmp_path: Path) -> None:
 
 
 def test_several_writers_share_a_ledger(tmp_path: Path) -> None:
-    """Each has rows of its own and rows that others have, too."""
+    """Each has its own rows, and rows that others also have."""
 
     def run(first: int) -> None:
         write(tmp_path, *(row(number, trace=f"{number:03}") for number in range(first, first + 100)))

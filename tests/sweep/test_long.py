@@ -132,7 +132,7 @@ def test_if_nothing_fits_the_first_reason_is_the_error() -> None:
 
 @dataclass(frozen=True)
 class Pinned(PinningPolicy):
-    """Hold the experts asked for most."""
+    """Hold the experts requested most."""
 
     name: ClassVar[str] = "pinned"
 
@@ -147,7 +147,7 @@ class OwnLru(Lru):
 
 
 def test_ids_of_own_policies_cover_what_was_recorded() -> None:
-    """A policy of the user's may read all of a trace, so that its id has all of it."""
+    """A user's policy may read all of a trace, so its id covers all of it."""
     trace = recorded(narrow(random_trace(7)), np.random.default_rng(1))
     ids = []
     for one in (trace, trace.with_(weight=trace.weight * 2)):

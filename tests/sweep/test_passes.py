@@ -129,7 +129,7 @@ def test_a_worker_with_another_workload_is_found_out() -> None:
 
 
 def test_what_is_worked_out_is_part_of_a_workload() -> None:
-    """Whatever a predictor of the user's may read has its place in the content."""
+    """Everything that a user's predictor may read is part of the content."""
     workload = some_workload(1)
     trace = workload.trace
     weighted = trace.with_(weight=np.ones(trace.refs, np.float32))
@@ -182,7 +182,7 @@ def test_what_does_not_fit_is_left_out_again_when_going_on(tmp_path: Path) -> No
 
 
 def test_a_workload_that_nothing_fits_has_no_passes() -> None:
-    wide = load_trace("python-256")  # asks for 8 experts a call
+    wide = load_trace("python-256")  # requests 8 experts a call
     setups, left_out = plan_setups("4"), list[LeftOut]()
     rows = sweep([wide, some_workload(6)], setups, left_out=left_out)
     assert ([row["trace"] for row in rows], [one.trace for one in left_out]) == (["t6"], ["python-256"])

@@ -1,4 +1,4 @@
-"""From what was asked for to setups and workloads: names, and what `all` leaves out."""
+"""From what was requested to setups and workloads: names, and what `all` leaves out."""
 
 from __future__ import annotations
 

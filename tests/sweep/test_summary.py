@@ -33,7 +33,7 @@ def test_means_ranges_and_wins() -> None:
 
 
 def test_on_machines_the_fastest_wins() -> None:
-    """More hits are not faster here; where nothing fits nothing wins, and there is no mean of some traces only."""
+    """More hits are not faster here; if nothing fits nothing wins, and there is no mean of some traces only."""
     of_m1 = [("a", "lru", 0.5, 2.0), ("a", "fifo", 0.25, 4.0), ("b", "lru", 0.5, 6.0), ("b", "fifo", 0.25, None)]
     rows = [row(t, p, machine="m1", execution="e", hit_rate=h, tok_s=s) for t, p, h, s in of_m1]
     rows += [row(t, p, machine="m2", execution="e", hit_rate=h, tok_s=None) for t, p, h, _ in of_m1]

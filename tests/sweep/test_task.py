@@ -367,7 +367,7 @@ def test_the_semantics_are_in_the_id(inputs: Inputs, monkeypatch: pytest.MonkeyP
     assert inputs.id != before
 
 
-# --- code of the user's -----------------------------------------------------------------------------------------------
+# --- the user's code --------------------------------------------------------------------------------------------------
 
 CELL = '''
 import numpy as np

@@ -18,7 +18,7 @@ def big_model() -> ModelGeometry:
 
 
 def model_of(size_bytes: int, *, layers: int = 2, n_experts: int = 16, arch: str = "") -> ModelGeometry:
-    """Layers whose experts weigh so much altogether, and a tenth of it in dense weights."""
+    """Layers whose experts weigh so much in total, and a tenth of it in dense weights."""
     each = size_bytes // (layers * n_experts)
     return ModelGeometry(
         name="toy",
@@ -31,7 +31,7 @@ def model_of(size_bytes: int, *, layers: int = 2, n_experts: int = 16, arch: str
 
 
 def short_workload(model: ModelGeometry, *, steps: int = 40, prompt_tokens: int = 3) -> Workload:
-    """A prompt in one step, then decoded tokens, each asking for two experts of every layer."""
+    """A prompt in one step, then decoded tokens, each requesting two experts of every layer."""
     rng = np.random.default_rng(7)
     experts = model.layers[0].n_experts
     weight = rng.dirichlet(np.full(experts, 0.5))

@@ -75,7 +75,7 @@ def test_a_system_with_a_profile_reads_a_prompt_of_the_half_that_it_is_judged_on
 
 
 def distinct(trace: RoutingTrace, tokens: int) -> dict[int, float]:
-    """How many experts calls of so many tokens ask for, by layer."""
+    """How many experts calls of `tokens` tokens request, by layer."""
     phase = np.full(trace.calls, PHASE_PROMPT, np.uint8)
     cut = in_micro_batches(trace.with_(phase=phase, step=trace.steps, sequence=None), tokens)
     found: dict[int, list[int]] = {}

@@ -72,7 +72,7 @@ def _twin(trace: RoutingTrace, slots: int, *, preseed: bool) -> tuple[list[int],
 
 
 def test_an_expert_that_the_call_needs_later_may_be_thrown_out() -> None:
-    # Slots hold 2 and 3, 2 the older; the call asks for 0 first, which evicts 2, and then 2 evicts 3.
+    # Slots hold 2 and 3, 2 the older; the call requests 0 first, which evicts 2, and then 2 evicts 3.
     replayed = _replayed(one_layer([[2, 3], [2, 0]]), 2)
     assert some(replayed, "requests", "hits", "misses", "evictions") == (4, 0, 4, 2)
 

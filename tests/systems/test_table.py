@@ -1,4 +1,4 @@
-"""What every system in the table says of itself, and that it replays and takes time where it can run."""
+"""What every system in the table says of itself, and that it replays and takes time if it can run."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_slots_filled_for_the_first_time() -> None:
     assert parts_of("sync-install", cold=2, fill_s=0.25)["read"] == 2 * 1.25 + 2 * 1.25 + 2 * 0.5
     assert parts_of("parallel-install", cold=2, fill_s=0.25)["read"] == 1.25 + 1.25 + 0.5
     assert parts_of("parallel-install", cold=3, fill_s=0.25)["read"] == 1.25 + 1.25 + 0.75
-    # where all misses are alike; and experts read ahead, of which the first fills a slot: both at once, two chunks each
+    # if all misses are alike; and experts read ahead, of which the first fills a slot: both at once, two chunks each
     work = work_of([{"requests": 2, "misses": 2, "cold": 2}], [(0, 0, 0, -1, 1), (0, 0, 0, -1, 0)])
     timeline = simulate(work, costs_of(chunks=2, chunk_s=1.0, fill_s=0.25), parse_execution("parallel-install"))
     parts = dict(zip(PARTS, timeline.parts[0].tolist(), strict=True))

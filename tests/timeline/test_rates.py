@@ -1,4 +1,4 @@
-"""Reading published rows: what they tell, and one line about what is wrong with them."""
+"""Reading published rows: their content, and one line about any error in them."""
 
 from __future__ import annotations
 

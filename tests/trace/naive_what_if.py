@@ -13,7 +13,7 @@ from flashmoe_sim.trace.routing import PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace
 
 
 class Call(NamedTuple):
-    """A routed call; weights are None where none were recorded."""
+    """A routed call; weights are None if none were recorded."""
 
     layer: int
     n_tokens: int
@@ -49,7 +49,7 @@ def steps_of(trace: RoutingTrace) -> list[Step]:
 
 
 def joined(steps: Sequence[Step]) -> Step:
-    """Steps decoded together, their tokens in the order given; the sequence is -1 where several meet."""
+    """Steps decoded together, their tokens in the order given; the sequence is -1 if several meet."""
     together = []
     for number in range(max(map(len, steps), default=0)):
         passes = [step[number] for step in steps if number < len(step)]
@@ -80,7 +80,7 @@ def _joined(calls: list[Call]) -> Call:
 
 
 def numbered(parts: Sequence[RoutingTrace]) -> list[list[Step]]:
-    """The steps of all parts: every sequence has a number of its own, and weights only count where all have them."""
+    """The steps of all parts: every sequence has a number of its own, and weights only count if all have them."""
     weighted = all(part.weight is not None for part in parts)
     result, seen = [], 0
     for part in parts:

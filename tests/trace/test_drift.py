@@ -13,7 +13,7 @@ from tests.trace.strategies import trace_of
 def test_three_windows_by_hand() -> None:
     """Two layers of 20 experts, so 2 of each are hot; 3 windows of 2 steps.
 
-    Layer 0 asks for 0 and 1, then 0 and 1 again, then 1 and 2. Layer 1 for 5 twice, then 6 twice, then for 5 and 7.
+    Layer 0 requests 0 and 1, then 0 and 1 again, then 1 and 2. Layer 1 requests 5 twice, 6 twice, then 5 and 7.
     The second window has 0, 1 and 6: 2 of 3 were hot in the first. The third has 1, 2, 5 and 7: 1 and 5 were hot in
     the first, only 1 in the second.
     """

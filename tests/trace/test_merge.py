@@ -40,7 +40,7 @@ B = trace_of(
 
 
 def by_layer(*traces: RoutingTrace) -> Counter[tuple[int, int]]:
-    """How often each layer is asked for each expert, repeats included."""
+    """How often each layer requests each expert, repeats included."""
     return Counter(
         (view.layer, expert) for trace in traces for view in trace.by_layer for expert in view.expert.tolist()
     )
@@ -80,7 +80,7 @@ def test_union_by_hand() -> None:
     assert merged.phase.tolist() == [0, 0, 2, 2, 2, 2]
     assert (merged.sequence, merged.slot, merged.top_k) == (None, None, 2)
     assert merged.tokens == 6
-    # 2 is asked for by both in the first call, and 5 in the second: one request each.
+    # 2 is requested by both in the first call, and 5 in the second: one request each.
     assert union_by_call(merged).tolist() == [5, 3, 4, 4, 2, 2]
     assert (merged.name, merged.notes) == ("union of a, b", ("union of a, b",))
 
@@ -136,7 +136,7 @@ def test_tokens_of_unequal_width_are_not_counted() -> None:
 
 
 def test_the_prompt_is_not_mistaken() -> None:
-    """Calls of several tokens are a prompt in a recording, but not in a union; where nothing tells, nothing does."""
+    """Calls of several tokens are a prompt in a recording, but not in a union; if nothing tells, nothing does."""
     silent = union([B.with_(phase=None)] * 2)
     assert find_phases(silent) is None
     assert inspect(silent).prompt_share is None

@@ -1,4 +1,4 @@
-"""Every reader of an engine's recording gives the calls that the definition gives, and all give the same."""
+"""Every reader of an engine's recording returns the calls that follow from the definition, and all agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Malformed traces of the runtime: one line that says where, what was found, what was expected and what to do."""
+"""Malformed traces of the runtime: one line with the place, what was found, what was expected and what to do."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_counts_of_021_must_fit(tmp_path: Path) -> None:
 
 
 def test_texts_that_look_like_routing_are_texts(tmp_path: Path) -> None:
-    """A key inside of a text has escaped quotes, and escapes of a slash are read, too."""
+    """A key inside a text has escaped quotes, and escaped slashes are read too."""
     one = made(experts=200, prompt=300)
     document = vllm(one) | {"note": '"routed_experts": "#0"', 'odd "routed_experts': "AAAA"}
     text = json.dumps(document)

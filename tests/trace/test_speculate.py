@@ -12,7 +12,7 @@ from tests.trace.test_merge import A, by_layer, listed, same
 
 LITTLE = settings(max_examples=60)
 
-# A prompt of two tokens, then seven tokens of one layer: token n asks for expert n.
+# A prompt of two tokens, then seven tokens of one layer: token n requests expert n.
 TEXT = trace_of(
     (0, [8, 9]),
     *((0, [token]) for token in range(7)),

@@ -112,7 +112,7 @@ def test_a_file_for_each_layer(tmp_path: Path) -> None:
 
 
 def test_events_are_chosen(tmp_path: Path) -> None:
-    """The JSON lines of a fork of llama.cpp, which hold other events, too."""
+    """The JSON lines of a fork of llama.cpp, which also contain other events."""
     events: list[dict[str, Any]] = [{"event": "start", "layer": 1}]
     for prompt, position, layer, ids in in_file_order(ONE):
         phase = "prefill" if prompt else "generation"

@@ -39,7 +39,7 @@ def weight(numbers: tuple[int, ...], workload: Workload) -> int:
 
 
 def assert_promised(workload: Workload, setup: Setup, found: LayerBanks) -> None:
-    """Replays miss what it says, in no more memory, and not more than in the bank asked for."""
+    """Replays have exactly the predicted misses, in no more memory, and no more misses than the given bank."""
     assert misses_of(workload, setup) == found.asked_misses
     assert misses_of(workload, replace(setup, bank=found.bank)) == found.misses
     assert weight(found.misses, workload) <= weight(found.asked_misses, workload)
@@ -121,19 +121,19 @@ def test_a_bank_whose_slots_hold_only_their_own_layers_calls() -> None:
 
 
 def test_by_hand() -> None:
-    """Layer 0 asks for three experts in turn, layer 1 for one: two slots each hit there never, three and one always."""
+    """Layer 0 requests three experts in turn, layer 1 one: two slots each hit there never, three and one always."""
     calls = [call for step in range(6) for call in ((0, [step % 3], 1), (1, [0], 1))]
     workload = workload_of(calls, {0: 4, 1: 4})
     found = allocate(workload, Setup(Bank(slots=2)))
     assert (found.asked_misses, found.misses) == ((6, 1), (3, 1))
     assert (found.slots, str(found.bank)) == ((3, 1), "0:3+1:1")
     assert found.avoided == 1 - 4 / 7
-    assert found.held_out == 0  # in each half, the three are asked for once
+    assert found.held_out == 0  # in each half, the three are requested once
     assert [row["slots"] for row in found.as_rows()] == [3, 1]
 
 
 def test_least() -> None:
-    """What every layer keeps: what a token asks for, or what is said, or what the bank asked for has."""
+    """What every layer keeps: the experts per token, or the given number, or what the given bank has."""
     workload = load_trace("python-256")
     small = allocate(workload, Setup(Bank(slots=10), contract="atomic"))
     assert min(small.slots) >= 8

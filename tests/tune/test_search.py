@@ -156,7 +156,7 @@ def test_systems_come_in_order_and_those_that_cannot_run_last() -> None:
 
 
 def test_a_prompt_is_timed_by_every_system() -> None:
-    """With one layer nothing says what is a prompt, so that decoded tokens stand for one."""
+    """With one layer nothing identifies a prompt, so decoded tokens stand in for one."""
     small = case()
     on, objective = workload(small.model, tokens=128), Objective(goal="prompt", prompt_tokens=100)
     found = search(on, small, parse_systems("cpu,placed,hot-cache,slot-bank"), objective=objective)

@@ -24,7 +24,7 @@ from flashmoe_sim.trace.load import load_trace
 
 DATA = Path(__file__).parents[2] / "data"
 MIB = 1 << 20
-OVERFLOWS = {("prose-ub4-bank64", 24)}  # a call asks for more experts than that bank has slots
+OVERFLOWS = {("prose-ub4-bank64", 24)}  # a call requests more experts than that bank has slots
 
 
 @cache

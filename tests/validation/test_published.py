@@ -1,4 +1,4 @@
-"""Published tables: what is predicted of rows that nothing was fitted on, and where a published number cannot be."""
+"""Published tables: predictions for rows on which nothing was fitted, and impossible published numbers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_rows_are_reported_once_with_what_they_were_fitted_on() -> None:
 
 
 def test_intervals_hold_what_they_are_of() -> None:
-    """Of what was measured they hold less than 90 %: a reading's luck is in them, not what a model leaves out."""
+    """They contain less than 90 % of the measurements: they cover chance, not what a model leaves out."""
     assert reading_sd() == pytest.approx(0.024, abs=0.001)
     known = [row for row in predictions() if row.lo is not None and row.hi is not None]
     inside = [row.lo <= row.measured <= row.hi for row in known if row.lo is not None and row.hi is not None]

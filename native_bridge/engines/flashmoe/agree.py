@@ -1,4 +1,4 @@
-"""Whether recorded runs are of one machine, one build and one model, as the anchors of a fit must be."""
+"""Whether recorded runs have one machine, one build and one model, as a fit requires of its anchors."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ SETTINGS = (
     *("gpu-bank", "ds2/kimi-gpu-bank"),
 )
 IO_SPLIT = "cache-io-split"
-BATCHED_READS = "batched reads"  # of parallel reads those with an io-split, too
+BATCHED_READS = "batched reads"  # parallel reads with an io-split
 
 
 def refuse_two_machines(runs: Sequence[Run], *, io_split_may_differ: bool = False) -> None:
-    """Raise BadInput, naming the setting, if two runs differ in what decides their times besides bank and top-k.
+    """Raise BadInput, naming the setting, if two runs differ in a setting that affects times, besides bank and top-k.
 
     An unrecorded setting matches any value.
     """

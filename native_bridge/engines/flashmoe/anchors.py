@@ -24,16 +24,16 @@ from native_bridge.engines.run_log import Routed
 from native_bridge.engines.runs import Run
 
 PRIME_SD = 0.1  # filling a whole bank at once took 4 to 33 % less than filling it while decoding
-LEAST_INSTALL_SD = 0.01  # however evenly the layers of one run installed, another run would differ by this
+LEAST_INSTALL_SD = 0.01  # however equal the layers of one run are, another run would differ by this
 ANCHOR_MODES = tuple(name for name, mode in MODES.items() if mode.kind in ("resident", "streamed", "all-hit"))
 
 
 def anchors_of(runs: Sequence[Run], model: ModelGeometry | None) -> list[Anchor]:
     """The runs as anchors.
 
-    model: that all of them ran; without it, bytes and reads of an install are what the log tells.
-    Raises BadInput for a run of another model, one that does not tell its misses, and if nothing tells how many
-    layers or experts of a token there are.
+    model: of all runs; without it, bytes and reads per install come from the log.
+    Raises BadInput for a run of another model, a run without misses in its log, and if the number of layers or experts
+    per token is unknown.
     """
     names = [run.folder.name for run in runs]
     anchors = [
@@ -87,7 +87,7 @@ def _anchor(run: Run, model: ModelGeometry | None, *, name: str) -> Anchor:
 
 
 def _primed(run: Run, model: ModelGeometry | None) -> Installs | None:
-    """What filled the bank of an all-hit run; None if nothing did, or it went on into the memory of a GPU."""
+    """The installs that filled the bank of an all-hit run; None if there were none, or they were uploaded to a GPU."""
     prime, routed = run.log.prime, run.log.routed
     if prime is None or routed is None or not prime.installs or prime.upload_ms or not prime.install_ms:
         return None
@@ -109,7 +109,7 @@ def _primed(run: Run, model: ModelGeometry | None) -> Installs | None:
 
 
 def _streamed(anchor: Anchor, run: Run, routed: Routed, model: ModelGeometry | None) -> Anchor:
-    """With the misses of its decoded tokens, from a replay of its own trace that must count what the log does."""
+    """The anchor with its decoded tokens' misses, from a replay of its own trace, which must agree with the log."""
     if run.trace is None:
         raise BadInput(f"{run.folder}: no trace.jsonl.gz, which has the misses of its tokens; record one (--moe-trace)")
     trace = load_trace(run.trace)

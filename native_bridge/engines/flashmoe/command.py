@@ -1,4 +1,4 @@
-"""What the runtime can be asked for, and the arguments that a request becomes."""
+"""Which requests the runtime can run, and their arguments."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from flashmoe_sim.systems.slot_bank_flags import IO_SPLIT, bank_flags
 from native_bridge.engines.base import RunRequest
 from native_bridge.engines.flashmoe.modes import MODES, PREFETCH, TRACED
 
-MAX_PROMPT_BYTES = 100_000  # Linux takes 128 KiB an argument
-# What options of ours give the runtime, by its flags.
+MAX_PROMPT_BYTES = 100_000  # Linux allows 128 KiB per argument
+# The runtime's flags that belong to our options.
 OWN_FLAGS = {
     flag: option
     for option, flags in {
@@ -47,7 +47,7 @@ def check_request(
 ) -> None:
     """Raise BadInput if the request is not one that the runtime can do with this model.
 
-    sidecar_follows: the sidecar is written only when all requests are known to be good.
+    sidecar_follows: the sidecar is written only after all requests are known to be valid.
     """
     offered = [name for name, mode in MODES.items() if mode.offered]
     if request.mode not in offered:
@@ -93,7 +93,7 @@ def check_request(
 
 
 def check_flags(flags: Sequence[str], known: Mapping[str, str]) -> None:
-    """Raise BadInput for flags of the user that the runtime does not have, or that belong to an option of ours.
+    """Raise BadInput for a user's flags that the runtime does not have, or that belong to one of our options.
 
     known: the flags of the runtime.
     """
@@ -121,7 +121,7 @@ def _check_bank(request: RunRequest, model: ModelGeometry) -> None:
 
 
 def further(request: RunRequest) -> list[str]:
-    """The flags that are told apart from the others in run.json, as `extra`."""
+    """The flags that are listed separately in run.json, as `extra`."""
     flags = [f"--moe-{PREFETCH[request.prefetch][0]}"] if request.prefetch is not None else []
     flags += [IO_SPLIT, str(request.io_split)] if request.io_split is not None else []
     flags += ["-ngl", request.gpu_layers] if request.gpu_layers is not None else []
@@ -129,7 +129,7 @@ def further(request: RunRequest) -> list[str]:
 
 
 def arguments(request: RunRequest, *, model: Path, sidecar: Path | None, trace: str) -> list[str]:
-    """The runtime's arguments. trace: the file it writes, or, for an oracle, replays."""
+    """The runtime's arguments. trace: the file that it writes or, as an oracle, replays."""
     mode = MODES[request.mode]
     read_from, slots = str(sidecar) if mode.sidecar else "", request.bank if mode.slots else 0
     words = ["-m", str(model), *bank_flags(request.mode, sidecar=read_from, slots=slots, top_k=request.top_k)]

@@ -12,7 +12,7 @@ from typing import TypeGuard
 from flashmoe_sim.geometry.gguf_header import read_header
 
 KEYS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
-# The end of a text that a kind of tokenizer has if the model names none.
+# The end-of-text token of a kind of tokenizer, if the model names none.
 DEFAULT_EOS = {"llama": 2, "gpt2": 11, "t5": 1, "plamo2": 2}
 TEXTS = frozenset(
     (
@@ -36,7 +36,7 @@ OF_PARTS = (
 def end_tokens(model: Path) -> tuple[int, ...]:
     """The tokens of a GGUF model that end a text, ascending; a split model has them in its first file.
 
-    If several texts can stand for one end, the runtime takes one of them; here all are taken.
+    If several texts can mark one end, the runtime uses one of them; here all are included.
     Raises BadInput for a file that cannot be read.
     """
     header = read_header(model, strings_of="tokenizer.ggml.tokens")
@@ -53,7 +53,7 @@ def end_tokens(model: Path) -> tuple[int, ...]:
 
 
 def go_on_flags(model: Path) -> tuple[str, ...]:
-    """Flags under which a text of this model never ends before its number of tokens."""
+    """Flags with which a text of this model never ends before its number of tokens."""
     return tuple(word for token in end_tokens(model) for word in ("--logit-bias", f"{token}-inf"))
 
 

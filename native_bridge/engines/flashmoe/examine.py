@@ -1,4 +1,4 @@
-"""What `sim bridge doctor` looks at that is the runtime's own."""
+"""The checks of `sim bridge doctor` that are specific to the runtime."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _flags(runtime: Runtime) -> Iterator[Finding]:
 
 
 def environment() -> Iterator[Finding]:
-    """Variables that change a run, and variables that are kept from it."""
+    """Variables that change a run, and variables that are hidden from it."""
     if switches := [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)]:
         yield Finding("ok", "switches", ", ".join(switches))
     if dropped := sorted(name for name in os.environ if name.startswith(DROPPED)):
@@ -61,7 +61,7 @@ def environment() -> Iterator[Finding]:
 
 
 def gpu_memory(runtime: Runtime, model: ModelGeometry, bank: int | None) -> Finding:
-    """The GPU's free memory, as the runtime reports it, against the layers without their experts, and its bank."""
+    """The GPU's free memory, as the runtime reports it, against the layers without their experts, and the bank."""
     free = sum(device.free_bytes for device in runtime.devices)
     names = ", ".join(device.name for device in runtime.devices)
     if not any(device.total_bytes for device in runtime.devices):

@@ -22,9 +22,9 @@ def find_program(given: str | None) -> Path:
 
 
 def describe(path: Path) -> Runtime:
-    """What the program tells of itself with --version, --list-devices and --help.
+    """The program's description of itself with --version, --list-devices and --help.
 
-    Raises BadInput if it hangs, crashes, or answers unlike llama-cli. One that is not patched has no `modes`.
+    Raises BadInput if it hangs, crashes, or does not answer like llama-cli. An unpatched one has no `modes`.
     """
     said = PROGRAM.describe(path)
     choices = said.flags.get("--moe-mode")

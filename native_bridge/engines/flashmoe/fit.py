@@ -43,7 +43,7 @@ def _list(values: Iterable[int]) -> str:
 
 
 def _host_bank_note(names: Sequence[str]) -> str:
-    """What to know of seconds fitted on runs whose slots were in the memory of the host."""
+    """A note on seconds fitted on runs whose slots were in host memory."""
     return (
         f"{', '.join(names)}: by the log the slots are in the host's memory: nothing goes over the link, and the CPU "
         "computes the experts, whatever layers are on the GPU; the machine is of such runs alone"

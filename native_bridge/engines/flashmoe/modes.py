@@ -20,21 +20,21 @@ MODES = {
 MODES_WITHOUT_SLOTS = tuple(name for name, mode in MODES.items() if not mode.slots)
 TRACED = tuple(name for name, mode in MODES.items() if mode.traced)
 
-# By our name, which is the predictor's here: the setting of a log, whose flag is `--moe-` and that, and the line of a
-# log that counts what was read ahead.
-_LINES = {"temporal": "prefetch"}  # the others are called as their setting
+# By our name, the predictor's: the log's setting, whose flag is `--moe-` plus the setting, and the log's line that
+# counts reads ahead.
+_LINES = {"temporal": "prefetch"}  # the others are named like their setting
 PREFETCH = {
     name: (flag.removeprefix("--moe-"), _LINES.get(name, flag.removeprefix("--moe-")))
     for name, flag in slot_bank_flags.PREFETCH.items()
 }
-DROPPED = "LLAMA_ARG_"  # begins variables that would give a run flags
-BYPASSES = ("--moe-router-only", "--moe-shared-only")  # routed experts are left out, and nothing is counted of them
+DROPPED = "LLAMA_ARG_"  # the prefix of variables that would add flags to a run
+BYPASSES = ("--moe-router-only", "--moe-shared-only")  # routed experts are left out and not counted
 
 
 def prefetch_of(extra: Sequence[str], settings: Mapping[str, str]) -> str:
-    """The prefetch mode of a run, a setting in PREFETCH or empty: by its log; without settings there, by its flags.
+    """The prefetch mode of a run, a setting in PREFETCH or empty: from its log, or if that has none, its flags.
 
-    One that predicts comes before the other.
+    A predicting mode takes precedence over the other.
     """
     known = [setting for setting, _ in reversed(PREFETCH.values())]
     if any(setting in settings for setting in known):
@@ -44,7 +44,7 @@ def prefetch_of(extra: Sequence[str], settings: Mapping[str, str]) -> str:
 
 
 def bypass_of(extra: Sequence[str], *, settings: Mapping[str, str] | None = None) -> str:
-    """The flag of a run that leaves routed experts out, or empty: by its flags, else by the settings of its log."""
+    """The flag of a run that leaves routed experts out, or empty: from its flags, else from its log's settings."""
     shared = settings is not None and settings.get("shared-only") == "on"
     return next((flag for flag in BYPASSES if _is_on(extra, flag)), BYPASSES[1] if shared else "")
 
@@ -56,7 +56,7 @@ def _is_on(flags: Sequence[str], flag: str) -> bool:
 
 
 def routing_flags(extra: Sequence[str]) -> tuple[str, ...]:
-    """Of the flags of a run those that decide its text: not how reads are cut, nor what is read ahead."""
+    """The flags of a run that determine its text: not how reads are cut, nor what is read ahead."""
     kept = list(extra)
     if IO_SPLIT in kept:
         at = kept.index(IO_SPLIT)

@@ -1,4 +1,4 @@
-"""What the runtime's replays of a trace do, `oracle-all-hit` and `oracle-prefetch`: exact, without running it."""
+"""The runtime's replays of a trace, `oracle-all-hit` and `oracle-prefetch`: exact, without running it."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def oracle_prefetch(
 ) -> OraclePrefetch:
     """Replay a trace that is read one routed call ahead.
 
-    slots: of a layer. protect: reserve the residents of a call before any victim is chosen, as the contract `protected`
-    does; else the rule of `runtime`, under which a call throws out experts of its own, which a repair brings back.
-    calls: stop after as many, as a run that generated less than the trace has.
+    slots: of a layer. protect: reserve the residents of a call before any victim is chosen, as under the contract
+    `protected`; else the rule of `runtime`, under which a call can evict its own experts, which a repair brings back.
+    calls: stop after this many, like a run that generated less than the trace has.
     Raises BadInput if a call finds no slot: the runtime then stops.
 
     Source: the mode of the patched llama.cpp (Flash-MoE fork).
@@ -101,7 +101,7 @@ def oracle_prefetch(
     for call in range(calls):
         asked, bank = experts_of(call), banks[layers[call]]
         if not bank.holds(asked):
-            # What is missing now takes the slots that the first time did not touch: they are the oldest.
+            # Experts missing now take the slots not touched the first time, which are the oldest.
             requests += prime(call)
             primes, repairs = primes + 1, repairs + 1
         touched = [bank.slot_of[one] for one in asked]
@@ -122,7 +122,7 @@ def oracle_prefetch(
 
 @dataclass
 class _Bank:
-    """The slots of one layer, of which the first are filled; recency: these, the longest untouched first."""
+    """The slots of one layer, filled from the first on; recency: the filled slots, the longest untouched first."""
 
     slots: int
     protect: bool
@@ -138,9 +138,10 @@ class _Bank:
             self.recency.move_to_end(slot)
 
     def make_resident(self, experts: Sequence[int], reserved: Iterable[int]) -> bool:
-        """Choose a slot for each expert, install what misses, touch all; whether there was a slot for each.
+        """Choose a slot for each expert, install misses, touch all; return whether there was a slot for each.
 
-        The tables change only when all are chosen, so that an expert whose slot goes to another one still counts as
+        The tables change only after all slots are chosen, so that an expert whose slot goes to another one still counts
+        as
         resident: the runtime's aliasing.
         """
         taken = set(reserved)

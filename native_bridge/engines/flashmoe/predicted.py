@@ -1,4 +1,4 @@
-"""What the simulator predicts of a run: every slot, and every counter that its log will print."""
+"""The simulator's prediction of a run: every slot, and every counter that its log will print."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from native_bridge.engines.runs import Run
 def predict(
     run: Run, trace: RoutingTrace, model: ModelGeometry | None, *, failing: tuple[int, int] | None = None
 ) -> Predicted:
-    """What a run does with the calls of a trace; failing: as for `predict_slot_bank`."""
+    """Predict a run with the calls of a trace; failing: as for `predict_slot_bank`."""
     routed = run.log.routed
     io_split = routed.chunks if routed else 1
     if run.does.replays:
@@ -127,9 +127,9 @@ def _add_ahead(
     source: str,
     table: NDArray[np.int64],
 ) -> None:
-    """Add what the log prints of a prefetch mode; a log has no line for what never happened.
+    """Add the log's lines on a prefetch mode; a log has no line for what never happened.
 
-    ahead: what was read ahead, by layer. table: the counts of a replay.
+    ahead: reads ahead, by layer. table: the counts of a replay.
     """
     if any(one.calls for one in ahead):
         lines[line] = ahead_line(ahead, source=source, io_split=setup.io_split)
@@ -167,7 +167,7 @@ def _ahead_of_whole_steps(
 def predict_all_hit(
     trace: RoutingTrace, model: ModelGeometry | None, *, slots: int, calls: int, io_split: int, outlived: bool = False
 ) -> Predicted:
-    """The mode `oracle-all-hit`; calls: as many of the trace as the run came to; outlived: whether it went on."""
+    """The mode `oracle-all-hit`; calls: how many calls of the trace the run reached; outlived: whether it went on."""
     found, workload = oracle_all_hit(trace, slots=slots), prepare(trace, model)
     played = prepare(first_calls(trace, calls), model)
     lines = _only_hits(played, lambda layer: 0, source="oracle-all-hit", io_split=io_split, outlived=outlived)
@@ -179,7 +179,7 @@ def predict_all_hit(
 def predict_oracle_prefetch(
     trace: RoutingTrace, model: ModelGeometry | None, *, slots: int, calls: int, io_split: int, outlived: bool = False
 ) -> Predicted:
-    """The mode `oracle-prefetch`; calls: as many of the trace as the run came to; outlived: whether it went on."""
+    """The mode `oracle-prefetch`; calls: how many calls of the trace the run reached; outlived: whether it went on."""
     found, workload = oracle_prefetch(trace, slots=slots, calls=calls), prepare(trace, model)
     played = prepare(first_calls(trace, calls), model)
     lines = _only_hits(

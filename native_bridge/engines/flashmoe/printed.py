@@ -1,4 +1,4 @@
-"""The counters of a log as the runtime printed them, and the same lines as they would be for what was predicted."""
+"""The counters of a log as the runtime printed them, and the same lines for a prediction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from native_bridge.engines.counters import Lines
 from native_bridge.engines.flashmoe.modes import PREFETCH
 from native_bridge.engines.run_log import LayerLine, Overlap, Prefetch, RunLog
 
-SHOWN_LAYERS = 8  # the log has those that installed longest
+SHOWN_LAYERS = 8  # the log has the layers with the longest installs
 FROM_RAM = "resident-packed"
 NEED_A_MODEL = ("install", "resident-slot-bank prime")
 COUNTED = (
@@ -28,7 +28,7 @@ _FAMILIES = {
 
 
 def printed_lines(log: RunLog) -> Lines:
-    """The lines of counters that a log has, by what they begin with, and their numbers as they are printed."""
+    """The lines of counters in a log, by their beginnings, with the numbers as printed."""
     lines: Lines = {f"layer {one.layer}": _layer(one) for one in log.layers}
     if log.routed is not None:
         routed = log.routed
@@ -101,7 +101,7 @@ def _overlap(one: Overlap) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Counted:
-    """What one layer did: the routed calls, or what was made resident ahead of them.
+    """The work of one layer: the routed calls, or the experts made resident ahead of them.
 
     filled: slots that hold an expert at the end. geometry: None if no model is known.
     """
@@ -121,7 +121,7 @@ class Counted:
 
 
 def routed_lines(layers: Sequence[Counted], *, source: str, io_split: int) -> Lines:
-    """What the log of a run prints of its routed calls. source: as the log names where installs come from."""
+    """The log's line on a run's routed calls. source: the log's name for where installs come from."""
     known = all(one.geometry for one in layers)
     calls, requests = sum(one.calls for one in layers), sum(one.requests for one in layers)
     misses, cold = sum(one.misses for one in layers), sum(one.cold for one in layers)
@@ -158,7 +158,7 @@ def routed_lines(layers: Sequence[Counted], *, source: str, io_split: int) -> Li
 
 
 def ahead_line(layers: Sequence[Counted], *, source: str, io_split: int) -> dict[str, str]:
-    """What the log prints of experts made resident ahead of the routed calls."""
+    """The log's line on experts made resident ahead of the routed calls."""
     requests, misses = sum(one.requests for one in layers), sum(one.misses for one in layers)
     known = all(one.geometry for one in layers)
     return {
@@ -172,7 +172,7 @@ def ahead_line(layers: Sequence[Counted], *, source: str, io_split: int) -> dict
 
 
 def overlap_values(*, right: int, predicted: int, asked: int, compared: int) -> dict[str, str]:
-    """What the log prints of how right its predictions were. compared: the calls that one had been made for."""
+    """The log's values on the accuracy of predictions. compared: the calls that had one."""
     return {
         "overlap": f"{right}/{predicted}",
         "precision": _percent(right, predicted),
@@ -182,7 +182,7 @@ def overlap_values(*, right: int, predicted: int, asked: int, compared: int) -> 
 
 
 def prime_line(installs: Mapping[int, int], geometry: Mapping[int, LayerGeometry] | None) -> dict[str, str]:
-    """What the log prints of installs before the run; installs: by layer number."""
+    """The log's line on installs before the run; installs: by layer number."""
     line = {"installs": str(sum(installs.values()))}
     if geometry is not None:
         read = sum(number * geometry[layer].expert_bytes for layer, number in installs.items())
@@ -191,7 +191,7 @@ def prime_line(installs: Mapping[int, int], geometry: Mapping[int, LayerGeometry
 
 
 def _reads(layers: Sequence[Counted], source: str, io_split: int) -> dict[str, str]:
-    """Reads of the sidecar, or copies from RAM: of these one for each tensor family, however large."""
+    """Reads of the sidecar, or copies from RAM; one copy per tensor family, however large."""
     each = [
         one.misses
         * (len(one.geometry.family_bytes) if source == FROM_RAM else one.geometry.read_ops(io_split=io_split))

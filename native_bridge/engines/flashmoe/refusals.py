@@ -1,4 +1,4 @@
-"""Why the runtime ended a run, as its log says."""
+"""Why the runtime ended a run, from its log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def routed_calls(log: str) -> int | None:
 
 
 def _overflow(request: RunRequest, layer: int, bank: int, calls: int | None, model: ModelGeometry) -> str:
-    """The call that failed is not in the trace, so that its union is only known to be larger than the bank."""
+    """The failed call is not in the trace, so its union is only known to be larger than the bank."""
     top_k = request.top_k or model.top_k
     experts = model.layers[layer].n_experts if layer in model.layers else bank
     enough = min(experts, request.ubatch * top_k)
@@ -47,7 +47,7 @@ def _overflow(request: RunRequest, layer: int, bank: int, calls: int | None, mod
 
 
 def complaint(log: str) -> str:
-    """The first error that only the runtime can have written, else the first line that speaks of one."""
+    """The first error that only the runtime can have written, else the first line that mentions one."""
     lines = log.splitlines()
     certain = (line for line in lines if failure_of(bare(line))[1])
     spoken = (line for line in lines if _SAID.search(line) and not _is_something_else(line))

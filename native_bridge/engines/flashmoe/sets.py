@@ -1,4 +1,4 @@
-"""Sets of runs: one that compares every mode, and the fewest that tell a machine."""
+"""Sets of runs: one that compares every mode, and the fewest that determine a machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OTHER_IO_SPLIT = 1  # beside the runtime's own
 
 
 def comparison(model: ModelGeometry, **options: Any) -> list[RunRequest]:
-    """Every mode: streamed at a small and a middle bank and at a full one, reading ahead, and all that is resident."""
+    """Every mode: streamed with a small, a medium and a full bank, with reads ahead, and all resident modes."""
     experts = max(layer.n_experts for layer in model.layers.values())
     small, middle = max(model.top_k, experts // 5), max(model.top_k, 3 * experts // 8)
     banked = [("slot-bank", small), ("slot-bank", middle), ("slot-bank", experts), ("resident-slot-bank", middle)]
@@ -32,11 +32,11 @@ def comparison(model: ModelGeometry, **options: Any) -> list[RunRequest]:
 def calibration(
     model: ModelGeometry, *, bank: int | None, parameters: Sequence[str] = (), **options: Any
 ) -> list[RunRequest]:
-    """The fewest runs that tell a machine: two streamed ones, and the replay of a trace with every expert resident.
+    """The fewest runs that determine a machine: two streamed ones, and a replay with every expert resident.
 
     bank: slots of the first streamed run; by default a fifth of the experts, so that it misses often. The second has
-    one for every expert, so that each install fills a slot for the first time. parameters: `request_us` needs the first
-    with another io-split, too, and `weights_gb_s` a run of half the top-k.
+    one for every expert, so that each install fills a slot for the first time. parameters: `request_us` also needs the
+    first with another io-split, and `weights_gb_s` a run with half the top-k.
     """
     experts = max(layer.n_experts for layer in model.layers.values())
     slots = max(model.top_k, experts // 5) if bank is None else bank

@@ -1,1 +1,1 @@
-"""A fork of llama.cpp that keeps the experts which a profile names on the GPU."""
+"""A fork of llama.cpp that keeps the experts named in a profile on the GPU."""

@@ -1,6 +1,6 @@
 """The fork adrianhoehne/llama.cpp with `--moe-hot-cache`: its `llama-server`, asked once.
 
-Only its server counts the uses of experts, so that a run starts one, asks it for the text, and ends it (`serve.py`).
+Only its server counts the uses of experts, so a run starts one, asks it for the text, and ends it (`serve.py`).
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class HotCache(Engine):
     def command(
         self, request: RunRequest, runtime: Runtime, *, model: Path, sidecar: Path | None, trace: str
     ) -> list[str]:
-        """A warm-up would be counted; the context has room for a token a byte."""
+        """The command, without a warm-up, which would be counted; the context has room for one token per byte."""
         context = 256 * -(-(len(request.prompt.encode()) + request.n_predict + 16) // 256)
         asked = [sys.executable, str(SERVE), request.prompt, str(request.n_predict)]
         words = [str(runtime.path), "-m", str(model), "--cpu-moe", "--no-warmup", "-np", "1", "-c", str(context)]

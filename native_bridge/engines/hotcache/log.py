@@ -1,4 +1,4 @@
-"""What the log of a run says: the speeds, and how often each expert was used in each lane."""
+"""The log of a run: the speeds, and how often each expert was used in each lane."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _GPU = re.compile(r"ggml_(cuda|metal|vulkan)_init")
 
 
 def read_log(text: str, *, where: str, failed_too: bool, complaint: str) -> RunLog:
-    """What a log says. failed_too: also of a run that failed, whose `failure` is the complaint.
+    """The content of a log. failed_too: accept a failed run, whose `failure` is the complaint.
 
     Raises BadInput for a log without speeds or with damaged counts.
     """
     gpu = _GPU.search(text)
     speeds = list(_SPEEDS.finditer(text))
-    counted = text.count("\n", 0, speeds[-1].start()) + 1 if speeds else 0  # what comes before may be of the model
+    counted = text.count("\n", 0, speeds[-1].start()) + 1 if speeds else 0  # earlier lines may be the model's
     lanes = tuple(
         _layer(line.removeprefix(PERF), f"{where}:{number}")
         for number, line in enumerate(text.splitlines()[counted:] if speeds else [], counted + 1)

@@ -2,7 +2,7 @@
 
     python serve.py PROMPT TOKENS PROGRAM [FLAGS...]
 
-It needs nothing but Python, as it is started as a program of its own.
+It needs only Python, since it is started as a separate program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recorded runs: the logs of engines, and folders with what was asked and what was said."""
+"""Recorded runs: the logs of engines, and folders with requests and output."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def csv_lines(draw: st.DrawFn) -> Document:
 @st.composite
 def grouped(draw: st.DrawFn) -> Document:
     read = [(layer, sorted(experts)) for layer, experts in flat(draw(steps()))]
-    # the format does not tell where a call ends that another one of the same layer follows
+    # the format does not say where a call ends if another one of the same layer follows
     read = [call for before, call in pairwise([(-1, []), *read]) if before[0] != call[0]]
     pairs = [[layer, expert] for layer, experts in read for _ in range(3) for expert in experts]
     document = {"entry_bytes": 512, "num_groups": 6, "experts_per_group": 32768, "trace": pairs}

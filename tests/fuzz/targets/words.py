@@ -110,7 +110,7 @@ def of_shares(data: bytes, _: Path) -> tuple[float, ...]:
 def of_command_line(data: bytes, folder: Path) -> tuple[int, str, str]:
     """`sim` with a word on each line, in a folder with one trace."""
     arguments = text(data).split("\n")
-    # work that was asked for takes its time, and kernels of all policies are minutes of compiling
+    # work that was requested takes its time, and kernels of all policies are minutes of compiling
     much = re.search(r"[0-9_]{5}|[eE][0-9]|\ball\b", text(data))
     if arguments[0] not in VERBS or "/" in text(data) or ".." in arguments or much or "\0" in text(data):
         raise Skip

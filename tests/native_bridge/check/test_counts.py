@@ -64,7 +64,7 @@ def test_the_oracle_modes_and_the_bank_in_memory_have_no_trace_of_their_own() ->
 
 
 def test_the_overflow() -> None:
-    """The failing call is not in the trace: what it asked for is told by a run with a larger bank."""
+    """The failing call is not in the trace: its requests come from a run with a larger bank."""
     found = checked(RUNS / "runs" / "prose-ub4-bank16-overflow")
     assert found.notes == ("fails in call 8 (layer 0), as predicted: 23 experts by the trace of prose-ub4-bank40",)
     assert (found.slots, found.calls) == (120, 8)
@@ -74,7 +74,7 @@ def test_the_overflow() -> None:
 
 
 def test_a_call_of_more_experts_than_slots() -> None:
-    """The runtime gets through it where two experts share a slot, and so does the simulator, slot for slot."""
+    """The runtime gets through it if two experts share a slot, and so does the simulator, slot for slot."""
     run = RECORDED / "prose-ub4-bank26"
     found = recorded("prose-ub4-bank26")
     assert found.passed, (found.unlike, *map(str, found.differences))
@@ -343,7 +343,7 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
 
 
 def test_an_all_hit_replay_that_was_refused(tmp_path: Path) -> None:
-    """The runtime's own words for a bank that is too small; the simulator must refuse it, too."""
+    """The runtime's own words for a bank that is too small; the simulator must refuse it too."""
     place = copies(tmp_path, "prose-allhit", "prose-bank24")
     (place / "prose-allhit" / "log.txt").write_text(
         "llama_init_from_model: failed to initialize the context: "

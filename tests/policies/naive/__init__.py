@@ -6,7 +6,7 @@ Experts are pairs (layer, expert number), in a bank of one layer as in a global 
 from __future__ import annotations
 
 Expert = tuple[int, int]
-# The call of the next use and its place there; (inf, -time of the last use) where there is none.
+# The call of the next use and its place there; (inf, -time of the last use) if there is none.
 Next = tuple[float, int]
 
 
@@ -26,7 +26,7 @@ class Told:
         """A routed call of this step begins."""
 
     def missed(self, expert: Expert, now: int) -> None:
-        """The expert was asked for and is not there; nothing was evicted for it yet."""
+        """The expert was requested and is not there; nothing was evicted for it yet."""
 
     def admits(self, expert: Expert, now: int) -> bool:
         """Whether to install a missing expert at all."""

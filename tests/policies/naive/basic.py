@@ -84,7 +84,7 @@ class MinForced(Told):
 
 
 class Min(MinForced):
-    """As `min:forced`, but what is used later than all that it would displace is not admitted."""
+    """Like `min:forced`, but an expert used later than all those it could displace is not admitted."""
 
     bypass = True
 

@@ -1,4 +1,4 @@
-"""Twins of the policies that remember what they evicted, and of those that learn from it."""
+"""Twins of the policies that remember what they evicted, and of the policies that learn from it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Arc(Told):
 
 
 def region(share: float, capacity: int) -> int:
-    """Slots of a share of the bank: at least one, and where there are two, not all."""
+    """Slots of a share of the bank: at least one, and if there are two, not all."""
     whole = int(share * capacity)
     return 1 if whole == 0 or capacity == 1 else min(whole, capacity - 1)
 

@@ -1,4 +1,4 @@
-"""Twins of the hot sets, which change only after a step: told of each step's calls, asked who is resident."""
+"""Twins of the hot sets, which change only after a step: they get each step's calls, and say who is resident."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Twins of the queue policies: clock, sieve, slru, 2q, mq, s3fifo.
 
-A queue is a dict of numbers that tell the order of entry; to move to its recent end is to get a new number.
+A queue is a dict of numbers in the order of entry; moving to its recent end means getting a new number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Held = list[tuple[int, Expert]]
 
 
 def region(share: float, capacity: int) -> int:
-    """Whole slots of a share: one at least, and all but one at most, unless that is none."""
+    """Whole slots of a share: at least one, and at most all but one, unless that is zero."""
     slots = floor(share * capacity)
     if slots >= capacity:
         slots = capacity - 1

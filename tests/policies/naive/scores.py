@@ -113,7 +113,7 @@ class Window(Lru):
 
 
 class LeastStale(Told):
-    """Evict what the step has not touched, then what it has, each by last use or by install."""
+    """Evict experts that the step has not touched, then the others, each by last use or by install."""
 
     def __init__(self, capacity: int, *, by_install: bool = False) -> None:
         super().__init__(capacity)
@@ -183,7 +183,7 @@ class SecondMiss(Lru):
 
 
 class Lookahead(Told):
-    """Evict what is not used within so many steps, oldest last use first, else what is used last in them."""
+    """Evict an expert not used within `steps` steps, oldest last use first, else the one used last in them."""
 
     def __init__(self, capacity: int, *, steps: int = 16) -> None:
         super().__init__(capacity)

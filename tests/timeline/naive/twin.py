@@ -1,7 +1,7 @@
 """The twin of the timeline: the same rules as processes on SimPy, event by event.
 
 SimPy decides who goes first: a resource is a queue by the time of the request, and what happens at one time happens in
-the order in which it was asked for. Every time is `now` plus a duration, as in the kernel, so that times are equal to
+the order in which it was requested. Every time is `now` plus a duration, as in the kernel, so that times are equal to
 the last bit. Two rules of the design are about events at the same time, and come out of the order in which the twin
 asks: chunks of a batch that end together belong to experts in the order of the batch, and late experts ask before the
 misses of their call. All other ties are avoided by durations drawn from a continuous range.

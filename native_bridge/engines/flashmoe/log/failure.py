@@ -6,7 +6,7 @@ import re
 
 from native_bridge.engines.run_log import Exhausted, Overflow
 
-# What only the runtime can have written. What the model writes may stand before it.
+# Lines that only the runtime can have written. The model's text may precede them.
 _CERTAIN = re.compile(
     r"graph_compute: Flash-MoE graph compute failed: (.+)"
     r"|model_load: error loading model: (.+)"
@@ -16,7 +16,7 @@ _CERTAIN = re.compile(
     r"|((?:CUDA|ROCm) error: .+)"
     r"|  what\(\):  (.+)"
 )
-# What the model may have written, too.
+# Lines that the model may also have written.
 _COMPLAINT = re.compile(r"[Ee]rror: (.+)|(Failed to load the model)|(error while handling argument .+)")
 _OF_A_CALL = r"slot-bank overflow in layer (?P<layer>\d{1,15}): need more than (?P<slots>\d{1,15}) "
 _OVERFLOW = re.compile(
@@ -28,7 +28,7 @@ _EXHAUSTED = re.compile(r"oracle trace exhausted at layer (\d{1,15}) after (\d{1
 
 
 def failure_of(line: str) -> tuple[str | None, bool]:
-    """What went wrong, and whether nobody but the runtime can have written it; None for any other line."""
+    """What went wrong, and whether only the runtime can have written it; None for any other line."""
     if found := _CERTAIN.search(line):
         return next(group for group in found.groups() if group), True
     if found := _COMPLAINT.match(line):
@@ -49,6 +49,6 @@ def overflow_of(failure: str, *, of_a_call: bool = False) -> Overflow | None:
 
 
 def exhausted_of(failure: str) -> Exhausted | None:
-    """Where the trace of a replay ended, if that is what the failure says."""
+    """Where the trace of a replay ended, if the failure says so."""
     found = _EXHAUSTED.search(failure)
     return Exhausted(int(found[1]), int(found[2])) if found else None

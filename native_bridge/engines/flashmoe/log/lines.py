@@ -1,4 +1,4 @@
-"""A log line by line: which line is of what kind."""
+"""A log line by line: the kind of each line."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SPEED = re.compile(r"\[ Prompt: ([\d.]+) t/s \| Generation: ([\d.]+) t/s \]")
 _SETTING = re.compile(r"  ([\w/-]+(?: [\w-]+)*) *= (.+)")
 _SUMMARY = "log_runtime_summary: Flash-MoE "
 _PROFILE = "log_perf_profile_table: "
-_LAYER = re.compile(r"(?:layer-residency )?layer(?:=| (?=\d))")  # with a space in the lines of debugging
+_LAYER = re.compile(r"(?:layer-residency )?layer(?:=| (?=\d))")  # with a space in debug lines
 _KIND = re.compile(r"([\w -]+?)(?: summary| breakdown)? [\w/-]+=")
 
-# The settings it prints, which are known again if a line of its output came between them.
+# The settings it prints, which are recognised even if a line of output came between them.
 _SETTINGS = {
     "mode",
     "sidecar",
@@ -65,7 +65,7 @@ _SETTINGS = {
     "cpu-vis-writes",
 }
 
-# Lines that name Flash-MoE and tell nothing that is not read elsewhere.
+# Lines that name Flash-MoE but add nothing to other lines.
 _NOTICES = (
     "Flash-MoE trace harness",
     "will split expert preads",
@@ -100,10 +100,10 @@ _NEEDED = ("routed", "residency", "oracle-all-hit prime")
 
 @dataclass
 class Lines:
-    """What was found so far; if a line is there twice, the last one holds.
+    """What was found so far; if a line occurs twice, the last one counts.
 
-    found: place and line, by kind. values: what was read of lines that a fit can do without, by RunLog's names. faults:
-    messages of damaged lines that it cannot. failure: the first certain one; complaint: one that may be the model's.
+    found: place and line, by kind. values: from lines that a fit can do without, by RunLog's names. faults: messages
+    about damaged lines that a fit needs. failure: the first certain one; complaint: one that may be the model's.
     """
 
     where: str
@@ -136,7 +136,7 @@ def _take(lines: Lines, place: str, line: str) -> None:
         if lines.in_settings or interrupted:
             lines.settings[name] = value
             return
-    # What the model generated may look like a setting, and its last line may stand before the heading.
+    # The model's text may look like a setting, and its last line may precede the heading.
     lines.in_settings = line.endswith("Flash-MoE settings:")
     if lines.in_settings:
         return
@@ -165,7 +165,7 @@ def _take_summary(lines: Lines, place: str, rest: str) -> None:
             lines.layers[layer.layer] = layer
         except BadInput as error:
             lines.faults.append(str(error))
-    elif kind in _NEEDED and not rest.startswith("routed src=prefill"):  # a later version counts prompts apart
+    elif kind in _NEEDED and not rest.startswith("routed src=prefill"):  # a later version counts prompts separately
         lines.found[kind] = place, rest
     elif kind in _OPTIONAL:
         name, read = _OPTIONAL[kind]
@@ -178,7 +178,7 @@ def _take_summary(lines: Lines, place: str, rest: str) -> None:
 
 
 def _take_rest(lines: Lines, line: str) -> None:
-    """A failure, what a replay of a trace prints, and what else names Flash-MoE."""
+    """A failure, a line of a trace's replay, or any other line that names Flash-MoE."""
     failure, certain = failure_of(line)
     if failure is not None and certain:
         lines.failure = lines.failure or failure

@@ -1,4 +1,4 @@
-"""What llama.cpp itself prints: devices, the build, its own timings."""
+"""llama.cpp's own output: devices, the build, its timings."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _METAL_KERNELS = re.compile(r"ggml_metal_op_mul_mat_id_log_stats: mul_mat_id ((?
 
 @dataclass(frozen=True)
 class LlamaCpp:
-    """All of it. gpu_layers: layers on the GPU, of how many; None if no line tells.
+    """llama.cpp's own output. gpu_layers: layers on the GPU, and the total; None if no line says so.
 
-    metal_kernels: how often Metal took each path of a routed matrix product, by the runtime's names.
+    metal_kernels: how often Metal used each path of a routed matrix product, by the runtime's names.
     """
 
     backend: str = ""
@@ -51,7 +51,7 @@ class LlamaCpp:
 
 
 def take_llama_cpp(so_far: LlamaCpp, line: str) -> LlamaCpp | None:
-    """With what one line tells; None for a line of no known kind."""
+    """The output extended by one line; None for an unknown kind of line."""
     if found := _PERF.search(line):
         return replace(so_far, perf=_perf(so_far.perf or Perf(), *found.groups()))
     if found := _OFFLOADED.match(line):
@@ -86,7 +86,7 @@ def _perf(perf: Perf, name: str, value: str | None, count: str | None) -> Perf:
 
 
 def _device(so_far: LlamaCpp, line: str) -> Device | None:
-    """The device that a line names or says more of."""
+    """The device that a line names or describes."""
     if found := _CUDA_DEVICE.fullmatch(line):
         memory = _CUDA_MEMORY.search(found[3])
         return Device(
@@ -108,7 +108,7 @@ def _device(so_far: LlamaCpp, line: str) -> Device | None:
 
 
 def _with(devices: tuple[Device, ...], told: Device) -> tuple[Device, ...]:
-    """Each device once, with all that its lines told."""
+    """Each device once, with everything from its lines."""
     known = next((device for device in devices if _same(device, told)), None)
     if known is None:
         return (*devices, told)
@@ -123,5 +123,5 @@ def _with(devices: tuple[Device, ...], told: Device) -> tuple[Device, ...]:
 
 
 def _same(device: Device, told: Device) -> bool:
-    """The runtime's id of Metal's device has got a number in later versions (`MTL0`)."""
+    """Whether both are the same device: in later versions the id of Metal's device has a number (`MTL0`)."""
     return device.id.lower() == told.id.lower() or (device.name == told.name and "Metal" in (device.id, told.id))

@@ -10,11 +10,11 @@ from native_bridge.engines.flashmoe.log.summary import prime_of
 from native_bridge.engines.flashmoe.modes import MODES_WITHOUT_SLOTS
 from native_bridge.engines.run_log import Profile, Routed, RunLog
 
-LEAST_TOK_S, MOST_TOK_S = 0.1, 1e9  # they are printed with one decimal
+LEAST_TOK_S, MOST_TOK_S = 0.1, 1e9  # speeds are printed with one decimal
 
 
 def parse_log(text: str, *, mode: str, where: str, routes: bool = True) -> RunLog:
-    """What the log of a run in this mode tells. where: its file, for messages.
+    """The content of the log of a run in this mode. where: its file, for messages.
 
     routes: whether routed experts were computed; without them there are no counters.
     Raises BadInput for a log without its summary or its speed, which a crashed run leaves, or with damaged numbers.
@@ -28,12 +28,12 @@ def parse_log(text: str, *, mode: str, where: str, routes: bool = True) -> RunLo
 
 
 def read_log(text: str, *, mode: str, where: str, routes: bool = True) -> RunLog:
-    """The same as far as the log goes, also of a run that failed: what is missing or damaged is its `failure`."""
+    """The same as far as the log goes, even for a failed run: missing or damaged parts are its `failure`."""
     return _parse(text, mode=mode, where=where, routes=routes)[0]
 
 
 def _parse(text: str, *, mode: str, where: str, routes: bool) -> tuple[RunLog, list[str]]:
-    """The log, and a message for each thing that is missing or damaged and that a fit needs."""
+    """The log, and a message for each missing or damaged part that a fit needs."""
     lines = read_lines(text, where)
     faults, prompt_tok_s, decode_tok_s = list(lines.faults), 0.0, 0.0
     routed = prime = None

@@ -1,4 +1,4 @@
-"""What the runtime prints of the memory that it takes: where the weights, the bank and the context are."""
+"""The runtime's output on its memory: where the weights, the bank and the context are."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ROUTED_ON = re.compile(r"flash_moe_log_routed_backends: node=\S+ backend=(\S+) 
 
 
 def take_placement(placement: Placement, line: str) -> Placement | None:
-    """With what one line says; None for a line of no known kind."""
+    """The placement extended by one line; None for an unknown kind of line."""
     if found := _BUFFER.fullmatch(line):
         buffer = Buffer(found[2], found[1], float(found[3]))
         return replace(placement, buffers=(*placement.buffers, buffer))

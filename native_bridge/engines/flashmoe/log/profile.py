@@ -17,7 +17,7 @@ _RULE = re.compile(rf"{_TABLE}(?:Flash-MoE profile \(.*|Component +ms/layer .*|-
 
 
 def take_profile(profile: Profile, line: str) -> Profile | None:
-    """With one line of the table; None for a line of no known kind."""
+    """The profile extended by one line of the table; None for an unknown kind of line."""
     if found := _ROW.fullmatch(line):
         name, *numbers = found.groups()
         layer_ms, layer_mib, layers, token_ms, percent = map(float, numbers)

@@ -1,4 +1,4 @@
-"""What the runtime counted and timed over all routed calls, and of one layer."""
+"""The runtime's counts and times over all routed calls, and for one layer."""
 
 from __future__ import annotations
 

@@ -12,12 +12,12 @@ NUMBER = r"(\d{1,15}(?:\.\d{1,9})?)"
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _TAKEN_BACK = re.compile(r"[^\x08]?\x08")
-# What may stand before it: the loading animation, minutes.seconds.milli.micro, and the level.
+# Possible prefixes: the loading animation, minutes.seconds.milli.micro, and the level.
 _BEFORE = re.compile(r"^(?:Loading model\.\.\. )?[|/\\-]?(?:\d+\.\d{2}\.\d{3}\.\d{3} )?(?:[IWED] )?")
 _VALUE = re.compile(r"(?<![\w/-])([\w/-]+)=(\S+)")
-_LONGEST = 4096  # what is longer is text, with at most a line of the log at its end
+_LONGEST = 4096  # longer lines are text, with at most a line of the log at the end
 
-# The names that older versions of the runtime have for the same numbers.
+# Older versions' names for the same numbers.
 _OLDER = {
     "unique": "uniq",
     "misses": "miss",
@@ -36,14 +36,14 @@ _OLDER = {
 
 
 def bare(line: str) -> str:
-    """A line as the runtime worded it: no colours of a terminal, no animation, no time and level before it."""
+    """The runtime's own text of a line, without terminal colours, animation, time and level."""
     return _BEFORE.sub("", _TAKEN_BACK.sub("", _COLOUR.sub("", line.removesuffix("\r")[-_LONGEST:])), count=1)
 
 
 class Fields:
-    """The `key=value` of one line. If a key is there twice, the last one holds.
+    """The `key=value` pairs of one line. If a key occurs twice, the last one counts.
 
-    Each raises BadInput, naming the line, for a value that is not what it asks for; unknown keys do not matter.
+    Each method raises BadInput, naming the line, for a value of another kind; unknown keys are ignored.
     """
 
     def __init__(self, place: str, line: str) -> None:
@@ -66,5 +66,5 @@ class Fields:
         return int(value)
 
     def switch(self, key: str) -> bool | None:
-        """None if the log does not tell."""
+        """A switch, None if the log does not say."""
         return {"on": True, "off": False}.get(self.values.get(key, ""))

@@ -68,7 +68,7 @@ def test_without_a_model_the_log_tells_bytes_and_reads() -> None:
 
 
 def test_weights_that_a_token_streams(tmp_path: Path) -> None:
-    """Experts of all layers by the run's own top-k, and everything else; nothing where the model does not tell that."""
+    """Experts of all layers by the run's own top-k, and everything else; nothing if the model does not record that."""
     runs = [read_run(TIMED / "warm-allhit"), read_run(copy("cold-allhit", tmp_path, topk=2))]
     dense = replace(MODEL, dense_bytes=10**8)
     assert [anchor.weight_bytes for anchor in anchors_of(runs, MODEL)] == [None, None]
@@ -164,7 +164,7 @@ def test_memory_that_was_never_written_by_a_bank_that_fills() -> None:
 
 
 def test_repeats_weigh_as_one_anchor(tmp_path: Path) -> None:
-    """Runs that did the same were wrong in the same way: two of them tell as little of that as one."""
+    """Repeats share the same errors: two of them reveal no more about these than one."""
     streamed, all_hit = TIMED / "warm-bank12", TIMED / "warm-allhit"
     shutil.copy(TIMED / "manifest.json", tmp_path)
     again = [copy(run.name, tmp_path) for run in (streamed, all_hit)]

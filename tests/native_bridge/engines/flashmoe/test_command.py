@@ -1,4 +1,4 @@
-"""What the runtime is asked for, and what it is not."""
+"""Which requests the runtime gets, and which are refused."""
 
 from dataclasses import replace
 from pathlib import Path
