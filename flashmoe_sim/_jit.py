@@ -21,7 +21,7 @@ _numba: Any = config
 _caching: Any = caching
 
 _PACKAGE = Path(__file__).parent
-_AFTER_KERNELS = ("ceilings", "question.py", "sweep", "report", "reference.py", "api.py", "cli")
+_AFTER_KERNELS = ("ceilings", "systems", "question.py", "sweep", "tune", "report", "reference.py", "api.py", "cli")
 _KEPT_VERSIONS = 4
 _choosing_folder = Lock()  # numba reads it from a variable that all threads share
 
@@ -40,16 +40,17 @@ def kernel_cache() -> Path | None:
     """The folder for this exact source tree, or None if no folder can be written.
 
     To decide whether a compiled kernel is current, numba looks only at the file of the outermost function, so it would
-    miss an edit in a file that the kernel calls into. Naming the folder after the content of every source file makes a
+    miss an edit in a file that the kernel calls into. Naming the folder after the content of the source files makes a
     stale kernel unreachable. No kernel can import what comes after the timeline in the data flow, so an edit there
-    keeps the folder.
+    keeps the folder, except in a file that makes kernels itself, which has to name this module.
     """
     digest = hashlib.blake2b(f"{numba.__version__} {sys.version_info[:2]}".encode(), digest_size=10)
     for source in sorted(_PACKAGE.rglob("*.py")):
-        if source.relative_to(_PACKAGE).parts[0] in _AFTER_KERNELS:
+        content = source.read_bytes()
+        if source.relative_to(_PACKAGE).parts[0] in _AFTER_KERNELS and b"_jit" not in content:
             continue
         digest.update(source.relative_to(_PACKAGE).as_posix().encode())
-        digest.update(source.read_bytes())
+        digest.update(content)
     try:
         root = cache_root() / "kernels"
         folder = root / digest.hexdigest()

@@ -53,11 +53,12 @@ from flashmoe_sim.sweep.collect import sweep as run_sweep
 from flashmoe_sim.sweep.ledger import Ledger
 from flashmoe_sim.sweep.left_out import LeftOut, reasons
 from flashmoe_sim.sweep.long import check_in_chunks, read_head, sweep_in_chunks
-from flashmoe_sim.sweep.plan import plan, plan_setup, plan_sweep, plan_workloads
+from flashmoe_sim.sweep.plan import plan, plan_setup, plan_sweep
 from flashmoe_sim.sweep.predictions import HitRates, predict_as_told
 from flashmoe_sim.sweep.row import result_row, seconds
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.sweep.workers import run_on
+from flashmoe_sim.sweep.workloads import plan_workloads
 from flashmoe_sim.systems.told import AskedMemory, OneSystem, compare_as_told
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.bundled import bundled_folder, catalog

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -76,6 +78,45 @@ def test_an_edit_in_another_file_is_seen(package: Path, tmp_path: Path) -> None:
     assert run(package, cache) == ["12", "0"]
     helper.write_text(HELPER.format(1))
     assert run(package, cache) == ["4", "1"]
+
+
+def test_an_edit_after_the_kernels_keeps_them_unless_the_file_makes_kernels(package: Path, tmp_path: Path) -> None:
+    cache, code = tmp_path / "cache", RUN.replace("toy_kernel", "tune.toy_kernel")
+    for folder in ("tune", "systems"):
+        (package / folder).mkdir()
+    (package / "tune" / "toy_kernel.py").write_text(KERNEL)
+    assert run(package, cache, code) == ["4", "0"]
+    (package / "systems" / "toy.py").write_text("settings = 1")
+    assert run(package, cache, code) == ["4", "1"]
+    (package / "systems" / "other_kernel.py").write_text(HELPER.format(7))
+    assert run(package, cache, code) == ["4", "0"]
+
+
+def imported(source: Path) -> set[str]:
+    """The first folder or file in the package of everything that a file imports from it, anywhere in it."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(source.read_bytes())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return {name.split(".")[1] for name in names if name.startswith("flashmoe_sim.")}
+
+
+def test_no_kernel_can_take_a_function_or_a_number_from_what_comes_after_the_kernels() -> None:
+    after = {name.removesuffix(".py") for name in _jit._AFTER_KERNELS}
+    assert all((PACKAGE / name).exists() for name in _jit._AFTER_KERNELS)
+    makers = set()
+    for source in PACKAGE.rglob("*.py"):
+        place, text = source.relative_to(PACKAGE), source.read_text()
+        if place.parts[0] not in _jit._AFTER_KERNELS:
+            assert not imported(source) & after, place
+        elif "_jit" in text:
+            makers.add(place.as_posix())
+            assert not imported(source) & after, place
+        else:  # what others compile for it: a policy's kernels, the order of events of an execution model
+            assert not re.search(r"\b(kernels|serve)\b.*=|from numba|import numba", text), place
+    assert makers == {"systems/ways.py", "tune/knapsack.py"}
 
 
 def test_one_name_for_other_kernels_is_another_kernel(package: Path, tmp_path: Path) -> None:

@@ -28,6 +28,9 @@ def command(ctx: click.Context, shell: str, as_json: bool) -> None:
     """
     from click.shell_completion import get_completion_class
 
+    from flashmoe_sim.cli.shells import use_shells
+
+    use_shells()
     kind = get_completion_class(shell)
     assert kind is not None
     script = kind(ctx.find_root().command, {}, "sim", COMPLETING).source()

@@ -126,6 +126,10 @@ def main(arguments: Sequence[str] | None = None, *, command: click.Command = sim
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed before the start: the next opened file would get its number
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # for as long as the process runs
+    if COMPLETING in os.environ:
+        from flashmoe_sim.cli.shells import use_shells
+
+        use_shells()
     try:
         command.main(args=arguments, prog_name="sim", standalone_mode=False)
         sys.stdout.flush()

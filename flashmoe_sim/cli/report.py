@@ -136,7 +136,7 @@ def _read(sources: tuple[str, ...], model: str | None, *, lenient: bool) -> tupl
 
 
 def _apart(workloads: list[Workload], traces: list[str]) -> list[Workload]:
-    from flashmoe_sim.sweep.plan import plan_workloads
+    from flashmoe_sim.sweep.workloads import plan_workloads
 
     return plan_workloads(workloads, traces)
 

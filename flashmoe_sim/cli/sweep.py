@@ -88,8 +88,9 @@ def command(
     from flashmoe_sim.sweep.ledger import Ledger
     from flashmoe_sim.sweep.left_out import reasons
     from flashmoe_sim.sweep.long import LongPlan, check_in_chunks, sweep_in_chunks
-    from flashmoe_sim.sweep.plan import plan_sweep, plan_workloads
+    from flashmoe_sim.sweep.plan import plan_sweep
     from flashmoe_sim.sweep.workers import Lost, run_on
+    from flashmoe_sim.sweep.workloads import plan_workloads
     from flashmoe_sim.trace.bundled import catalog
 
     if in_chunks:

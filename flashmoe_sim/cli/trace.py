@@ -13,16 +13,13 @@ from flashmoe_sim.cli.common import echo, force_option, json_option, lenient_opt
 from flashmoe_sim.cli.trace_import import import_
 from flashmoe_sim.cli.trace_out import format_of, report_written, to_option, trace_writer, write_long
 from flashmoe_sim.cli.trace_synth import synth
+from flashmoe_sim.cli.trace_tables import print_banks, print_findings, print_layers, print_summary, shown
 from flashmoe_sim.cli.trace_what_if import merge, speculate
 from flashmoe_sim.cli.workload import in_chunks_option, parse_numbers, read_long, read_trace, trace_argument
 from flashmoe_sim.io.errors import BadInput, SimError
 
 if TYPE_CHECKING:
-    from flashmoe_sim.trace.lint import Finding
     from flashmoe_sim.trace.routing import RoutingTrace
-    from flashmoe_sim.trace.statistics import LayerStatistics, TraceStatistics
-
-LAYER_ROWS = 12
 
 out_argument = click.argument("out", type=click.Path(path_type=Path))
 
@@ -49,7 +46,7 @@ def catalog(as_json: bool) -> None:
         entries = [{**asdict(entry), "path": str(entry.path), **shapes[name]} for name, entry in bundled().items()]
         print_json({"traces": entries})
         return
-    rows = [(name, *(_number(size) for size in shapes[name].values()), entry.what) for name, entry in bundled().items()]
+    rows = [(name, *(shown(size) for size in shapes[name].values()), entry.what) for name, entry in bundled().items()]
     sizes = [(heading, "right") for heading in ("tokens", "layers", "experts", "top-k")]
     print_table((("name", "left"), *sizes, ("what it is", "left")), rows, caption="--json adds licences and sources")
 
@@ -89,10 +86,10 @@ def inspect(trace: str, banks: str, all_layers: bool, in_chunks: bool, lenient: 
     if as_json:
         print_json({**identity, "notes": [*loaded.notes, *left_out], **asdict(statistics)})
         return
-    _print_summary(loaded, statistics)
+    print_summary(loaded, statistics)
     if statistics.banks:
-        _print_banks(statistics)
-    _print_layers(statistics, all_layers=all_layers)
+        print_banks(statistics)
+    print_layers(statistics, all_layers=all_layers)
 
 
 @command.command(short_help="Errors and oddities of a trace; exit 1 on an error.")
@@ -118,7 +115,7 @@ def lint(trace: str, model: str | None, lenient: bool, as_json: bool) -> None:
     if as_json:
         print_json({**_identity(loaded), "findings": [asdict(finding) for finding in findings]})
     else:
-        _print_findings(loaded, findings)
+        print_findings(loaded, findings)
     if errors := sum(finding.severity == "error" for finding in findings):
         raise SimError(f"{trace}: {errors} error{'' if errors == 1 else 's'} found")
 
@@ -230,94 +227,3 @@ def _slice(text: str) -> tuple[int | None, int | None]:
     if first is not None and last is not None and last <= first:
         raise BadInput(f"--steps {text!r}: keeps nothing; B must be greater than A")
     return first, last
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f} %"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,}"
-
-
-def _print_summary(trace: RoutingTrace, statistics: TraceStatistics) -> None:
-    union, reuse = statistics.union, statistics.reuse
-    prompt = "" if statistics.prompt_share is None else f"{_percent(statistics.prompt_share)} of them prompt"
-    inferred = "" if statistics.phases_recorded or statistics.prompt_share is None else " (inferred)"
-    known = "" if statistics.n_experts_known else " (inferred from the largest id)"
-    experts = sorted({layer.n_experts for layer in statistics.layers})
-    steps = "" if statistics.steps is None else f"in {statistics.steps:,} steps "
-    rows = [
-        ("calls", f"{statistics.calls:,}", f"{steps}of {len(statistics.layers)} layers"),
-        ("tokens", f"{statistics.tokens:,}", prompt + inferred),
-        ("experts per token", _number(statistics.top_k or None), f"of {', '.join(map(str, experts))}{known}"),
-        ("references", f"{statistics.refs:,}", f"{statistics.requests:,} requests (distinct in their call)"),
-        ("union, mean", f"{union.mean:.2f}", f"p50 {union.p50}, p99 {union.p99}, most {union.max} (the smallest bank)"),
-        ("top 10 % of experts", _percent(statistics.top_decile_share), "of the requests of their layer"),
-        ("entropy", f"{statistics.normalised_entropy:.3f}", "of the requests; 1 is uniform"),
-        ("reuse distance, p50", _number(reuse.p50), f"p90 {_number(reuse.p90)}, p99 {_number(reuse.p99)}"),
-        ("first uses", f"{reuse.first_uses:,}", "cold in any bank"),
-        ("token overlap", _percent(statistics.overlap), "of a token's experts were used by the previous token"),
-    ]
-    if statistics.aliased_refs is not None:
-        rows.append(("aliased", f"{statistics.aliased_refs:,}", "references computed in another expert's slot"))
-    print_table([(trace.name, "left"), ("", "right"), (trace.format, "left")], rows)
-
-
-def _print_banks(statistics: TraceStatistics) -> None:
-    rows = [
-        (
-            f"{bank.slots:,}",
-            f"{bank.union_over_slots_p50:.2f}",
-            f"{bank.union_over_slots_p99:.2f}",
-            f"{bank.union_over_slots_max:.2f}",
-            f"{bank.calls_over:,}",
-        )
-        for bank in statistics.banks
-    ]
-    headings = ("bank", "union/slots p50", "p99", "most", "calls over")
-    print_table([(heading, "right") for heading in headings], rows)
-
-
-def _print_layers(statistics: TraceStatistics, *, all_layers: bool) -> None:
-    layers = statistics.layers
-    size = 1 if all_layers else -(-len(layers) // LAYER_ROWS)
-    rows = [_layers_row(layers[begin : begin + size]) for begin in range(0, len(layers), size)]
-    headings = ("calls", "used", "union", "most", "top 10 %", "entropy", "reuse 50/90", "overlap")
-    caption = "Rows are means over the layers of a range; --all-layers shows each." if size > 1 else ""
-    print_table([("layer", "right"), *((heading, "right") for heading in headings)], rows, caption=caption)
-
-
-def _layers_row(layers: tuple[LayerStatistics, ...]) -> tuple[str, ...]:
-    def mean(values: list[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return sum(known) / len(known) if known else None
-
-    def rounded(values: list[float | None], digits: int = 0) -> str:
-        average = mean(values)
-        return "-" if average is None else f"{average:,.{digits}f}"
-
-    first, last = layers[0].layer, layers[-1].layer
-    return (
-        f"{first}-{last}" if last > first else str(first),
-        rounded([layer.calls for layer in layers]),
-        rounded([layer.distinct for layer in layers]),
-        rounded([layer.union.mean for layer in layers], 2),
-        str(max(layer.union.max for layer in layers)),
-        _percent(mean([layer.top_decile_share for layer in layers])),
-        rounded([layer.normalised_entropy for layer in layers], 3),
-        f"{rounded([layer.reuse.p50 for layer in layers])}/{rounded([layer.reuse.p90 for layer in layers])}",
-        _percent(mean([layer.overlap for layer in layers])),
-    )
-
-
-def _print_findings(trace: RoutingTrace, findings: tuple[Finding, ...]) -> None:
-    rows = []
-    for finding in findings:
-        sentences = [finding.message]
-        if finding.call is not None and finding.severity != "info":
-            sentences.append(f"first at call {finding.call:,}, step {finding.step:,}, layer {finding.layer}")
-        if finding.advice:
-            sentences.append(finding.advice)
-        rows.append((finding.severity, finding.code, " ".join(f"{text[0].upper()}{text[1:]}." for text in sentences)))
-    print_table([("", "left"), ("", "left"), (f"{trace.name} ({trace.format})", "left")], rows)

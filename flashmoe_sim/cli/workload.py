@@ -134,7 +134,7 @@ def read_heads(
     traces: Sequence[str], model: str | None, *, lenient: bool = False
 ) -> Iterator[dict[Workload, LongTrace]]:
     """Read each trace once in chunks, with progress; within the block each can be read again, without progress."""
-    from flashmoe_sim.sweep.plan import plan_workloads
+    from flashmoe_sim.sweep.workloads import plan_workloads
 
     with ExitStack() as stack:
         read = [_read_head(stack, trace, model, lenient=lenient) for trace in traces]

@@ -7,10 +7,7 @@ that any tool can read, and needs no shared memory, which network folders lack; 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-import re
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,23 +15,15 @@ from typing import Any
 
 from flashmoe_sim.io.errors import BadInput, SimError, shortened, shown
 from flashmoe_sim.io.whole import sync_folder
-from flashmoe_sim.schema import COUNTS, IDENTITY, RESULT_COLUMNS, TIMING
+from flashmoe_sim.schema import COUNTS, TIMING
+from flashmoe_sim.sweep.ledger_lines import COLUMNS, checked, is_row, line_of
 from flashmoe_sim.sweep.task import SEMANTICS, Task
 
 FILE = "ledger.ndjson"
-COLUMNS = [column.name for column in RESULT_COLUMNS]
 HEADER = {"ledger": 1, "semantics": SEMANTICS, "columns": COLUMNS}
 NAMES = ("trace", "trace_id", "model", "policy", "machine")  # rows that differ only in these belong to one task
 NUMBERS = [column.name for column in (*COUNTS, *TIMING) if column.name not in {"machine", "execution"}]
 START = b'{"crc":"'
-UNKNOWN = {"model", "bank_slots", "bank_bytes"}  # without a model, or for other kinds of banks
-ALWAYS = {column.name for column in IDENTITY if column.name not in UNKNOWN} | {
-    column.name for column in COUNTS if column.dtype == "int" and column.unit not in {"bytes", "reads"}
-}
-INT64 = 1 << 63
-HALF_CHARACTER = re.compile("[\ud800-\udfff]")
-TYPES: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int)}
-LEAD = len('{"crc":"01234567","row":')
 AGAIN = "the same sweep computes it again"
 SORTED_BY = ("trace", "contract", "scope", "policy", "prefetch", "machine", "bank_bytes", "bank_slots", "bank", "id")
 
@@ -126,7 +115,7 @@ class Ledger:
             self._read()
             wrong = [said for row in wanted.values() if (said := self._wrong(row, "what was computed now"))]
             new = [row for key, row in wanted.items() if key not in self._rows and not self._wrong(row, "")]
-            written = self._write(b"".join(_line([row[name] for name in COLUMNS]) for row in new))
+            written = self._write(b"".join(line_of([row[name] for name in COLUMNS]) for row in new))
             for number, row in enumerate(new, start=self._line + 1):
                 self._take(row, f"line {number}")
             self._end, self._line = self._end + written, self._line + len(new)  # last: an interruption loses no row
@@ -197,14 +186,14 @@ class Ledger:
         while part := os.pread(self._file, size_bytes - self._end - len(added), self._end + len(added)):
             added += part
         *lines, torn = added.split(b"\n")
-        if not self._line and not lines and not _line(HEADER).startswith(torn):
+        if not self._line and not lines and not line_of(HEADER).startswith(torn):
             self._check_header(None)
         damaged = []
         for number, line in enumerate(lines, start=self._line + 1):
-            found = _checked(line + b"\n")
+            found = checked(line + b"\n")
             if number == 1:
                 self._check_header(found)
-            elif not _is_row(found):
+            elif not is_row(found):
                 damaged.append(number)
             else:
                 self._take(dict(zip(COLUMNS, found, strict=True)), f"line {number}")
@@ -219,7 +208,7 @@ class Ledger:
             self.notes.append(f"{self.path}: {which} of it cannot be read; {then}")
         self._end, self._line = self._end + len(added) - len(torn), self._line + len(lines)
         if not self._line and not self.read_only:
-            self._end, self._line = self._write(_line(HEADER)), 1
+            self._end, self._line = self._write(line_of(HEADER)), 1
 
     def _check_header(self, found: Any) -> None:
         if not isinstance(found, dict) or "ledger" not in found:
@@ -269,26 +258,6 @@ def _key(row: Row) -> tuple[Any, ...]:
     return row["id"], *(row[name] for name in NAMES)
 
 
-def _is_row(found: Any) -> bool:
-    """Whether a line has valid values for every column, and lacks nothing that every row has."""
-    return (
-        isinstance(found, list)
-        and len(found) == len(COLUMNS)
-        and all(
-            column.name not in ALWAYS if value is None else _is_value(value, column.dtype)
-            for value, column in zip(found, RESULT_COLUMNS, strict=True)
-        )
-    )
-
-
-def _is_value(value: Any, dtype: str) -> bool:
-    if type(value) not in TYPES[dtype]:
-        return False
-    if isinstance(value, int):
-        return -INT64 <= value < INT64
-    return not isinstance(value, str) or not HALF_CHARACTER.search(value)
-
-
 def _place(row: Row) -> list[tuple[bool, Any]]:
     return [(row[name] is not None, row[name]) for name in SORTED_BY]
 
@@ -302,19 +271,3 @@ def _flock(descriptor: int, how: int) -> bool:
     except OSError:
         pass
     return True
-
-
-def _line(value: Any) -> bytes:
-    text = json.dumps(value, separators=(",", ":")).encode()  # floats are restored bit for bit, infinite ones too
-    return b'{"crc":"%08x","row":%s}\n' % (zlib.crc32(text), text)
-
-
-def _checked(line: bytes) -> Any:
-    """The content of a line, or None if it is not what was written."""
-    text = line[LEAD:-2]
-    if line != b'{"crc":"%08x","row":%s}\n' % (zlib.crc32(text), text):
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None

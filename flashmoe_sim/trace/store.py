@@ -171,7 +171,7 @@ def _read_on(
                 checksum.add(chunk)
                 yield chunk
                 if progress:
-                    progress(path.stat().st_size * chunk.calls // about["calls"])
+                    progress(path.stat().st_size * chunk.calls // max(about["calls"], 1))
             checksum.compare(about)
         except (KeyError, TypeError, ValueError) as error:
             raise _damaged_store(path, error) from None

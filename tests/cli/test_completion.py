@@ -12,6 +12,7 @@ from click.shell_completion import get_completion_class
 
 from flashmoe_sim.cli.complete import NAMES
 from flashmoe_sim.cli.main import COMPLETING
+from flashmoe_sim.cli.shells import use_shells
 from flashmoe_sim.geometry.named import model_names
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.policies.base import ALL_CONTRACTS
@@ -93,3 +94,34 @@ def test_it_imports_nothing_heavy() -> None:
     *found, imported = done.stdout.splitlines()
     assert "plain,lru" in found
     assert {"numba", "numpy", "polars", "rich"}.isdisjoint(imported.split())
+
+
+def test_bash_completes_after_an_equals_sign_and_a_colon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There bash replaces what follows the last of them, however the word begins."""
+    use_shells()
+    for line, found in (
+        ("sim sweep --policy=ar", ["arc"]),
+        ("sim sweep --policy=lru,ar", ["lru,arc"]),
+        ("sim sweep --policy min:fo", ["forced"]),
+        ("sim sweep --policy=min:fo", ["forced"]),
+        ("sim sweep --policy ar", ["arc"]),
+        ("sim policy ", ["list", "show"]),
+    ):
+        monkeypatch.setenv("COMP_LINE", line)
+        assert answers("bash") == [f"plain,{one}" for one in found], line
+
+
+def test_fish_and_zsh_replace_whole_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_shells()
+    monkeypatch.setenv("COMP_WORDS", "sim sweep --policy=min:fo")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    assert answers("zsh") == ["plain", "--policy=min:forced", "_"]
+    monkeypatch.setenv("COMP_CWORD", "--policy=min:fo")
+    assert answers("fish") == ["plain,--policy=min:forced"]
+
+
+def answers(shell: str) -> list[str]:
+    """What the shell's script reads."""
+    kind = get_completion_class(shell)
+    assert kind is not None
+    return kind(sim, {}, "sim", COMPLETING).complete().splitlines()

@@ -21,6 +21,7 @@ import pytest
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.schema import RESULT_COLUMNS
 from flashmoe_sim.sweep import ledger as module
+from flashmoe_sim.sweep import ledger_lines
 from flashmoe_sim.sweep.ledger import FILE, Ledger
 
 VALUES: dict[str, Any] = {"str": "é,\"'\n", "int": 2**60 + 1, "float": 0.1}
@@ -100,11 +101,11 @@ def test_a_damaged_line_costs_its_own_row(tmp_path: Path) -> None:
     rows = [row(number) for number in range(4)]
     write(tmp_path, *rows)
     lines = (tmp_path / FILE).read_bytes().splitlines(keepends=True)
-    odd = [module._line([value, *[None] * (len(ROW) - 1)]) for value in (None, 7, [1], {"a": 1})]
+    odd = [ledger_lines.line_of([value, *[None] * (len(ROW) - 1)]) for value in (None, 7, [1], {"a": 1})]
     for damaged in (
         *odd,
-        module._line([]),
-        module._line(["x", [1], *[None] * (len(ROW) - 2)]),
+        ledger_lines.line_of([]),
+        ledger_lines.line_of(["x", [1], *[None] * (len(ROW) - 2)]),
         lines[2][:-9] + b"\n",
         b"\n",
         b"\xff\x00\n",
@@ -209,8 +210,8 @@ def test_a_row_without_an_id_is_not_kept(tmp_path: Path) -> None:
         (b"mine", "is no ledger of results"),
         (b"[1, 2]\n", "is no ledger of results, or its first line is damaged, .* or --force to start again without"),
         (b'{"crc":"of another program"', "is no ledger of results"),
-        (module._line([1]), "is no ledger of results"),
-        (module._line(module.HEADER | {"semantics": 0}), "is of another version, whose rows may differ"),
+        (ledger_lines.line_of([1]), "is no ledger of results"),
+        (ledger_lines.line_of(module.HEADER | {"semantics": 0}), "is of another version, whose rows may differ"),
     ],
 )
 def test_what_is_no_ledger_is_refused(tmp_path: Path, content: bytes, says: str) -> None:

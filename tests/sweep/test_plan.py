@@ -12,7 +12,8 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.question import Question
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.left_out import LeftOut, reasons
-from flashmoe_sim.sweep.plan import plan, plan_setups, plan_sweep, plan_workloads
+from flashmoe_sim.sweep.plan import plan, plan_setups, plan_sweep
+from flashmoe_sim.sweep.workloads import plan_workloads
 from tests.residency.builders import trace_of
 
 
