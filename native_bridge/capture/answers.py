@@ -27,8 +27,8 @@ class Answers:
 
     path: written from the first answer on; an answer that a killed capture left half-written is dropped.
     force: an old file is replaced with the first answer, instead of being gone on with.
-    Raises BadInput for a name without `.jsonl`, a file that is no such one, was asked otherwise, is
-    being written by another capture, or cannot be written.
+    Raises BadInput for a name without `.jsonl`, a file that is no such one, was asked otherwise, has
+    another capture writing to it, or cannot be written.
     """
 
     def __init__(self, path: Path, asked: Asked, *, force: bool = False) -> None:

@@ -239,7 +239,7 @@ def _prompt(text: str | None, file: Path | None) -> str:
                 content = stream.read(MOST_BYTES + 1)
             if len(content) > MOST_BYTES:
                 raise BadInput(f"{file}: more than {MOST_BYTES >> 20} MiB; give a text, or fewer prompts at once")
-            text = content.decode("utf-8")
+            text = content.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
         except FileNotFoundError:
             raise BadInput(f"{file}: no such file; give a text file") from None
         except UnicodeDecodeError as error:
