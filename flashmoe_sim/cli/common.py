@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 import sys
@@ -23,6 +24,16 @@ force_option = click.option("--force", is_flag=True, help="Overwrite existing fi
 lenient_option = click.option(
     "--lenient", is_flag=True, help="Skip malformed lines and count them, instead of stopping."
 )
+
+
+class FiniteRange(click.FloatRange):
+    """A number in a range; `nan` and `inf`, which are in all, are refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number; give one in plain digits", param, ctx)
+        return number
 
 
 class Terminated(KeyboardInterrupt):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flashmoe_sim.cli.common import (
+    FiniteRange,
     echo,
     force_option,
     json_option,
@@ -67,9 +68,7 @@ SUFFIXES = (".md", ".html")
 )
 @memory_options
 @click.option("--buy", is_flag=True, help="Show what better parts would gain; give --machine as parts.")
-@click.option(
-    "--target", type=click.FloatRange(0, min_open=True), metavar="TOK/S", help="With --buy: a speed to reach."
-)
+@click.option("--target", type=FiniteRange(0, min_open=True), metavar="TOK/S", help="With --buy: a speed to reach.")
 @click.option(
     "--save",
     type=click.Path(path_type=Path),

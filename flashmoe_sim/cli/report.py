@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +89,8 @@ def command(
         raise BadInput(f"{out}: the report is a web page; give --out a name that ends in .html")
     kinds = _formats(formats)
     refuse_existing(out, force=force)
+    if figures is not None and os.path.lexists(figures) and not figures.is_dir():
+        raise BadInput(f"{figures}: is not a folder; give another folder for the figures")
     check_installed()
     from flashmoe_sim.report.material import gather
     from flashmoe_sim.report.report import sections
@@ -103,7 +108,8 @@ def command(
         page = html(said[0].title, said)
         files = {} if figures is None else _figures(said, figures, kinds, force=force)
     files[out] = page.encode()
-    write_together(files, force=force)
+    with _made(figures):
+        write_together(files, force=force)
     names = [str(path) for path in files if path != out]
     if as_json:
         titles = [{"title": one.title, "figures": [figure.name for figure in one.figures]} for one in said]
@@ -173,7 +179,7 @@ def _formats(text: str) -> list[str]:
 
 
 def _figures(said: list[Section], folder: Path, kinds: list[str], *, force: bool) -> dict[Path, bytes]:
-    """Each figure in each format; the folder is created if necessary."""
+    """Each figure in each format."""
     from tempfile import TemporaryDirectory
 
     from flashmoe_sim.io.whole import refuse_existing
@@ -183,9 +189,22 @@ def _figures(said: list[Section], folder: Path, kinds: list[str], *, force: bool
     for _, name in figures:
         refuse_existing(folder / name, force=force)
     with TemporaryDirectory() as scratch:
-        files = {folder / name: save(figure.chart, Path(scratch, name)).read_bytes() for figure, name in figures}
+        return {folder / name: save(figure.chart, Path(scratch, name)).read_bytes() for figure, name in figures}
+
+
+@contextmanager
+def _made(folder: Path | None) -> Iterator[None]:
+    """Make a folder and those above it; if the block fails, remove again what was made."""
+    made = [] if folder is None else [place for place in (folder, *folder.parents) if not place.exists()]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"{folder}: {error.strerror or error}; give another folder for the figures") from None
-    return files
+        try:
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"{folder}: {error.strerror or error}; give another folder for the figures") from None
+        yield
+    except BaseException:
+        for place in made:
+            with suppress(OSError):
+                place.rmdir()
+        raise

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flashmoe_sim.cli.common import force_option, json_option, lenient_option, message
+from flashmoe_sim.cli.common import FiniteRange, force_option, json_option, lenient_option, message
 from flashmoe_sim.cli.trace_out import report_written, to_option, trace_writer
 from flashmoe_sim.cli.workload import read_trace, trace_argument
 from flashmoe_sim.io.errors import BadInput
@@ -42,7 +42,7 @@ out_option = click.option(
     help="With --concurrency: when each request arrives, in seconds, one per line; default: all wait at the start.",
 )
 @click.option(
-    "--step-ms", type=click.FloatRange(0, min_open=True), metavar="MS", help="With --arrivals: the time of a step."
+    "--step-ms", type=FiniteRange(0, min_open=True), metavar="MS", help="With --arrivals: the time of a step."
 )
 @click.option(
     "--how",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flashmoe_sim.cli.common import (
+    FiniteRange,
     Interrupted,
     Terminated,
     echo,
@@ -53,7 +54,7 @@ LONGEST_PAUSE_S = 5.0
 @click.option(
     "--every",
     "every_s",
-    type=click.FloatRange(0.1, 3600),
+    type=FiniteRange(0.1, 3600),
     default=1.0,
     show_default=True,
     metavar="SECONDS",

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import ID_MAX
+from flashmoe_sim.trace.check import MOST_EXPERTS
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 
 MOST_REFS = 1 << 28
@@ -35,6 +36,10 @@ class Shape:
         fewest, most = min(self.n_experts.values()), max(self.n_experts.values())
         if fewest < 1 or most > ID_MAX + 1:
             raise BadInput(f"{fewest if fewest < 1 else most} experts; expected 1 to {ID_MAX + 1}")
+        if (experts := sum(self.n_experts.values())) > MOST_EXPERTS:
+            raise BadInput(
+                f"{len(self.n_experts):,} layers of {experts:,} experts together; expected at most {MOST_EXPERTS:,}"
+            )
         if not 1 <= self.top_k <= fewest:
             raise BadInput(f"top-k {self.top_k} of {fewest} experts; expected 1 to {fewest}")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any, Self
 import orjson
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.whole import refuse_existing
 from flashmoe_sim.trace.served_response import EXTRAS
 from flashmoe_sim.trace.served_response import KEY as ROUTING
 from native_bridge.capture.server import Asked
@@ -24,31 +27,49 @@ class Answers:
 
     path: written from the first answer on; a half-written answer of a killed capture is dropped.
     force: an old file is replaced with the first answer instead of being continued.
-    Raises BadInput for a name without `.jsonl`, a file that is not such a file, has other requests, or cannot be
-    written.
+    Raises BadInput for a name without `.jsonl`, a file that is not such a file, has other requests, is being written by
+    another capture, or cannot be written.
     """
 
     def __init__(self, path: Path, asked: Asked, *, force: bool = False) -> None:
         if path.suffix != ".jsonl":
             raise BadInput(f"{path}: answers of a server are kept in a file whose name ends in .jsonl")
+        refuse_existing(path, force=True)
         self.path, self.asked = path, asked
         self.kept: Counter[str] = Counter()
-        self._end = 0 if force or not path.exists() else self._read()
-        self._is_new = not path.exists()
+        self._end, self._is_new = 0, not path.exists()
         try:
             self._file = path.open("ab", buffering=0)
-            if self._end:
-                self._file.truncate(self._end)
         except OSError as error:
             raise self._unwritable(error) from None
+        try:
+            self._lock()
+            self._end = 0 if force else self._read()
+            if self._end:
+                self._file.truncate(self._end)
+        except BaseException:
+            self._file.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
         if self._is_new and not self._end:
             self.path.unlink(missing_ok=True)
+        self._file.close()
+
+    def _lock(self) -> None:
+        """Two captures into one file would cut off each other's answers."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_ours = os.fstat(self._file.fileno()).st_nlink > 0
+        except BlockingIOError:
+            is_ours = False
+        except OSError:  # a file system without locks
+            is_ours = True
+        if not is_ours:
+            raise BadInput(f"{self.path}: another capture is writing to it; wait for its end, or give another --out")
 
     def _read(self) -> int:
         """Count the existing answers; return where the last complete one ends, in bytes."""
@@ -69,8 +90,8 @@ class Answers:
     def _count(self, line: bytes, number: int) -> None:
         try:
             made = orjson.loads(line)[KEY]
-            prompt, asked = made["prompt_sha256"], made["asked"]
-        except (orjson.JSONDecodeError, KeyError, TypeError):
+            prompt, asked = str(made["prompt_sha256"]), dict(made["asked"])
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
             raise BadInput(
                 f"{self.path}: line {number} was not written by a capture from a server; give another --out, or --force"
             ) from None

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from flashmoe_sim.io.errors import BadInput, SimError, shortened, shown
 
+MOST_BYTES = 1 << 30  # of an answer: 100,000 tokens of 90 layers take half of it
 USUAL_KEY = "OPENAI_API_KEY"
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}  # by the owner that a server reports for its models
 
@@ -119,17 +120,25 @@ def _json(
             headers["Content-Type"] = "application/json"
             connection.request("POST", parts.path + path, json.dumps(body), headers)
         response = connection.getresponse()
-        status, content = response.status, response.read()
+        status, content = response.status, response.read(MOST_BYTES)
+        if response.length and len(content) < MOST_BYTES:
+            raise http.client.IncompleteRead(b"", response.length)
     except TimeoutError as error:
         raise SimError(f"{url}: no answer in {timeout_s:g} s; give it more with --timeout") from error
     except ConnectionRefusedError as error:
         raise SimError(f"{url}: no server there (connection refused)") from error
     except OSError as error:
         raise SimError(f"{url}: the connection failed ({error.strerror or error})") from error
+    except UnicodeError as error:
+        raise BadInput(
+            f"{url}: is no address of a server; one of plain letters expected, as http://127.0.0.1:8000"
+        ) from error
     except http.client.HTTPException as error:
         raise SimError(f"{url}: the answer is not HTTP, or was cut off ({type(error).__name__})") from error
     finally:
         connection.close()
+    if len(content) == MOST_BYTES:
+        raise SimError(f"{url}: answers more than {MOST_BYTES >> 20} MiB to {path}; ask for fewer --tokens")
     return _object(url, path, status, content, key)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flashmoe_sim.cli.common import force_option, json_option, message, print_json
+from flashmoe_sim.cli.common import FiniteRange, force_option, json_option, message, print_json
 from flashmoe_sim.io.errors import BadInput, SimError
 from native_bridge.cli.options import read_prompt, runtime_option
 from native_bridge.cli.progress import running
@@ -57,7 +57,7 @@ path = click.Path(path_type=Path)
     help="State of the page cache before a run.",
 )
 @click.option(
-    "--timeout", type=click.FloatRange(1), default=3600.0, show_default=True, help="Time limit of a run, in seconds."
+    "--timeout", type=FiniteRange(1), default=3600.0, show_default=True, help="Time limit of a run, in seconds."
 )
 @click.argument("flags", nargs=-1, metavar="[-- RUNTIME_FLAGS...]")
 @force_option

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import force_option, json_option, message, print_json, print_table, wrapped
+from flashmoe_sim.cli.common import FiniteRange, force_option, json_option, message, print_json, print_table, wrapped
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import size
 
@@ -37,7 +37,7 @@ ERASE = "\r\x1b[K"  # clears the line
     help="Read in sizes of this model's experts: a manifest, sidecar folder, GGUF file or name.",
 )
 @click.option("--expert-bytes", metavar="SIZE", help="Read pieces of this size, such as 1MiB.")
-@click.option("--seconds", type=click.FloatRange(1, MOST_SECONDS), default=60, show_default=True, help="Time to take.")
+@click.option("--seconds", type=FiniteRange(1, MOST_SECONDS), default=60, show_default=True, help="Time to take.")
 @click.option("--max-bytes", metavar="SIZE", default="8GiB", show_default=True, help="The most to write to the folder.")
 @click.option("--fio/--no-fio", "use_fio", default=True, help="Whether to read with fio if it is installed.")
 @click.option(

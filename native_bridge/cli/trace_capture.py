@@ -10,12 +10,13 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from flashmoe_sim.cli.common import Interrupted, force_option, json_option, print_json, print_table
+from flashmoe_sim.cli.common import FiniteRange, Interrupted, force_option, json_option, print_json, print_table
 from flashmoe_sim.cli.progress import capturing
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.io.version import program
 
+MOST_BYTES = 256 << 20  # of a file of prompts
 LOCAL = ("ubatch", "ctx", "gpu_layers", "threads", "weights")
 SERVER = ("served_model", "top_k", "chat", "api_key_env", "timeout")
 
@@ -59,7 +60,7 @@ SERVER = ("served_model", "top_k", "chat", "api_key_env", "timeout")
 @click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads; the library's own default if not given.")
 @click.option(
     "--temp",
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     default=0.0,
     metavar="T",
     help="0 takes the likeliest token, more draws from the likeliest 40.",
@@ -76,7 +77,7 @@ SERVER = ("served_model", "top_k", "chat", "api_key_env", "timeout")
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, 1_000_000, min_open=True),
     default=600.0,
     show_default=True,
     metavar="S",
@@ -234,7 +235,11 @@ def _prompt(text: str | None, file: Path | None) -> str:
         raise click.UsageError("give the text to begin with: either --prompt or --prompt-file")
     if file is not None:
         try:
-            text = file.read_text("utf-8")
+            with file.open("rb") as stream:
+                content = stream.read(MOST_BYTES + 1)
+            if len(content) > MOST_BYTES:
+                raise BadInput(f"{file}: more than {MOST_BYTES >> 20} MiB; give a text, or fewer prompts at once")
+            text = content.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
         except FileNotFoundError:
             raise BadInput(f"{file}: no such file; give a text file") from None
         except UnicodeDecodeError as error:

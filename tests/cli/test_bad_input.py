@@ -136,6 +136,9 @@ CASES = [
     trace("long-first-line.gz", ":1: found a line longer than 67108864 bytes"),
     trace("long-pairs.gz", "line 1 is longer than 1 MiB"),
     trace("digits.gz", "begins with '1111", "no format claims it"),
+    Bad("watch good --every nan", ("'--every': 'nan' is not a finite number; give one in plain digits",)),
+    Bad("recommend --machine rtx-4090 --target inf", ("'--target': 'inf' is not a finite number",)),
+    Bad("trace merge good good --step-ms inf --out new.parquet", ("'--step-ms': 'inf' is not a finite number",)),
     # every verb has the same line
     Bad("sweep empty --bank 4", ("sim: empty: is empty",)),
     Bad("curve empty", ("sim: empty: is empty",)),

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.cli.main import main
+from flashmoe_sim.cli.report import _made
+from flashmoe_sim.io.errors import BadInput
 
 RATES = "bank,hit_pct,decode_tok_s\n64,80,30\n128,95,60\n"
 
@@ -50,6 +52,7 @@ def test_a_trace_on_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("prose-256 --out there.html", "there.html: exists; give --force to overwrite it"),
         ("prose-256 --out report.txt", "report.txt: the report is a web page; give --out a name that ends in .html"),
+        ("prose-256 --out r.html --figures there.html", "there.html: is not a folder; give another folder for the fig"),
         ("prose-256 --out r.html --figures d --format gif", "unknown format of figures 'gif'"),
         ("prose-256 --out r.html --context 9", "give --machine too"),
         ("prose-256 --out r.html --bank 64 --measured none.csv", "--measured is compared with predictions"),
@@ -73,6 +76,23 @@ def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, said: str
     assert printed.err.count("\n") == 1
     assert Path("there.html").read_text() == "mine"
     assert not Path("r.html").exists()
+
+
+def test_no_folder_is_left_if_a_figure_cannot_be_written() -> None:
+    def write(folder: str) -> None:
+        with _made(Path(folder)):
+            assert Path(folder).is_dir()
+            raise BadInput("no space")
+
+    Path("here").mkdir()
+    for folder, said in (
+        ("new/deep", "no space"),
+        ("here", "no space"),
+        ("there.html/new", "Not a directory; give an"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            write(folder)
+    assert sorted(path.name for path in Path().iterdir()) == ["here", "there.html"]
 
 
 def test_what_is_left_out_of_a_ledger_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -232,6 +232,38 @@ def test_it_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert calls_of(load_trace(out)) == expected(PROMPTS[:1])
 
 
+def test_two_captures_into_one_file_lose_no_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The second is refused while the first waits for an answer."""
+    codes = []
+
+    def meanwhile(number: int) -> None:
+        if number == 1:
+            codes.append(run(double, tmp_path))
+
+    with serving(Double("vllm")) as double:
+        double.instead = meanwhile
+        assert run(double, tmp_path) == 0
+    assert codes == [2]
+    assert "answers.jsonl: another capture is writing to it; wait for its end, or" in capsys.readouterr().err
+    assert calls_of(load_trace(tmp_path / "answers.jsonl")) == expected(PROMPTS)
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with serving(Double("vllm")) as double:
+        assert run(double, tmp_path, "--out", str(tmp_path / "pipe.jsonl")) == 2
+    assert "pipe.jsonl: is not a regular file" in capsys.readouterr().err
+
+
+def test_answers_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("native_bridge.capture.server.MOST_BYTES", 1000)
+    with serving(Double("vllm", instead=lambda _: (200, b" " * 1000))) as double:
+        assert run(double, tmp_path) == 1
+    assert "answers more than 0 MiB to /v1/completions; ask for fewer --tokens" in capsys.readouterr().err
+
+
 def test_a_killed_capture_keeps_its_answers(tmp_path: Path) -> None:
     def slow(number: int) -> None:
         time.sleep(0.02 if number < 2 else 60)
@@ -354,6 +386,14 @@ def test_who_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 USAGE: dict[str, tuple[str, str]] = {
     "an address": ("--server 127.0.0.1:8000 --prompt x", "127.0.0.1:8000: is no address of a server; one like http://"),
+    "a letter in the path": (
+        "--server http://127.0.0.1:1/\u00e4 --prompt x",
+        "is no address of a server; one of plain",
+    ),
+    "an empty label": ("--server http://a..b:1 --prompt x", "is no address of a server; one of plain letters"),
+    "not a time": ("--server http://127.0.0.1:1 --prompt x --timeout nan", "'nan' is not a finite number"),
+    "no end": ("--server http://127.0.0.1:1 --prompt x --timeout inf", "inf is not in the range 0<x<=1000000"),
+    "a device": ("--server http://127.0.0.1:1 --prompt-file /dev/zero", "/dev/zero: more than 0 MiB; give a text"),
     "a port": ("--server http://127.0.0.1:x --prompt x", "is no address of a server"),
     "no tokens": ("--server http://127.0.0.1:1 --prompt x --tokens 0", "a server generates at least one token"),
     "of local": ("--server http://127.0.0.1:1 --prompt x --ubatch 4", "--ubatch is for models that run here"),
@@ -369,6 +409,7 @@ USAGE: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize("case", USAGE)
 def test_usage(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("native_bridge.cli.trace_capture.MOST_BYTES", 1000)
     monkeypatch.chdir(tmp_path)
     Path("bad.jsonl").write_text('"one"\n{"text": "two"}\n')
     arguments, found = USAGE[case]
@@ -384,6 +425,7 @@ def test_usage(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
         ("t.jsonl.zst", b"", "kept in a file whose name ends in .jsonl"),
         ("t.jsonl", b'{"layer": 1}\n', "t.jsonl: line 1 was not written by a capture from a server"),
         ("t.jsonl", b"[1]\n", "line 1 was not written by a capture"),
+        ("t.jsonl", b'{"flashmoe_sim": {"prompt_sha256": [], "asked": 5}}\n', "line 1 was not written by a capture"),
         ("t.jsonl", b"Dear diary", "t.jsonl: holds no whole answer of a server; give another --out, or --force"),
         ("no/t.jsonl", b"", "no/t.jsonl: cannot be written"),
     ],

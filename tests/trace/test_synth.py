@@ -104,6 +104,7 @@ def test_refusals(options: dict[str, Any], found: str) -> None:
         ({}, 1, "0 layers; expected 1 to 32768"),
         ({40_000: 4}, 1, "1 layers"),
         ({0: 4, 1: 0}, 1, "0 experts; expected 1 to 32768"),
+        (dict.fromkeys(range(129), 32768), 1, "129 layers of 4,227,072 experts together; expected at most 4,194,304"),
         ({0: 40_000}, 1, "40000 experts"),
         ({0: 8, 1: 4}, 5, "top-k 5 of 4 experts; expected 1 to 4"),
         ({0: 8}, 0, "top-k 0 of 8 experts"),
