@@ -56,7 +56,7 @@ def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_first_run_says_that_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     for kept in (True, False):
         monkeypatch.setattr(_jit._KernelCache, "compiles", not kept)
-        monkeypatch.setattr(_jit, "kernel_cache", lambda: Path())
+        monkeypatch.setattr(_jit, "kernel_cache", Path)
         made, terminal = bars(monkeypatch), on_terminal(monkeypatch)
         with progress.replaying():
             made[0]._show()
