@@ -106,17 +106,17 @@ def imported(source: Path) -> set[str]:
 def test_no_kernel_can_take_a_function_or_a_number_from_what_comes_after_the_kernels() -> None:
     after = {name.removesuffix(".py") for name in _jit._AFTER_KERNELS}
     assert all((PACKAGE / name).exists() for name in _jit._AFTER_KERNELS)
-    makers = set()
+    naming = set()
     for source in PACKAGE.rglob("*.py"):
         place, text = source.relative_to(PACKAGE), source.read_text()
         if place.parts[0] not in _jit._AFTER_KERNELS:
             assert not imported(source) & after, place
         elif "_jit" in text:
-            makers.add(place.as_posix())
+            naming.add(place.as_posix())
             assert not imported(source) & after, place
         else:  # what others compile for it: a policy's kernels, the order of events of an execution model
             assert not re.search(r"\b(kernels|serve)\b.*=|from numba|import numba", text), place
-    assert makers == {"systems/ways.py", "tune/knapsack.py"}
+    assert naming == {"cli/progress.py", "systems/ways.py", "tune/knapsack.py"}
 
 
 def test_one_name_for_other_kernels_is_another_kernel(package: Path, tmp_path: Path) -> None:

@@ -41,8 +41,7 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
 
 @dataclass(frozen=True)
 class Lookahead(EvictingPolicy):
-    """Evict the least recently used expert not used within 16 steps; if there is none, the one with the furthest next
-    use.
+    """Evict the least recently used expert without a use in the next 16 steps; if there is none, the furthest next use.
 
     With 0 steps it is LRU, with all steps of the trace it is min:forced. It shows the value of a predictor that is
     never wrong but sees only so far. Every miss is admitted. `lookahead-16` names `lookahead:steps=16`.

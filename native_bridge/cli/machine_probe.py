@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,8 +78,6 @@ def probe(
     refuse_existing(out, force=force)
     if not out.absolute().parent.is_dir():
         raise BadInput(f"{out}: its folder does not exist; make it, or give another --out")
-    if not isfinite(seconds):
-        raise BadInput(f"--seconds {seconds}: expected a number from 1 to {MOST_SECONDS:g}")
     if model is not None and expert_bytes is not None:
         raise BadInput("--model and --expert-bytes: give one of them; a model gives the sizes of its experts")
     if model is not None:

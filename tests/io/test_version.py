@@ -20,8 +20,6 @@ from tests.trace.strategies import trace_of
 def test_documents_and_pages(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"a": 1})
     assert json.loads(capsys.readouterr().out) == {"a": 1, "version": version()}
-    print_json([1])
-    assert json.loads(capsys.readouterr().out) == [1]
     page = [Section("Title", ("Text.",))]
     for text in (markdown(page), html("Title", page)):
         assert f"Written by {program()}." in text

@@ -89,7 +89,7 @@ def test_what_is_there_is_kept_and_named(capsys: pytest.CaptureFixture[str]) -> 
         (["--expert-bytes", "0B"], "--expert-bytes 0: expected 1 B to 1 GiB"),
         (["--model", "none"], "'none'"),
         (["--seconds", "0"], "0 is not in the range"),
-        (["--seconds", "nan"], "--seconds nan: expected a number from 1 to 3600"),
+        (["--seconds", "nan"], "'nan' is not a finite number"),
         (["--out", "."], "is not a regular file"),
         (["--out", "none/mine.toml"], "its folder does not exist"),
     ],

@@ -57,7 +57,7 @@ def test_it_runs_and_its_runs_are_read(project: Path) -> None:
     assert (project / "runs" / "all" / "log.txt").read_text().startswith("model tiny.gguf, 7 tokens\n")
     again = sim(project, *asked, "--tokens", "7", "--json")
     assert "1 of 1 runs are there and kept" in again.stderr
-    assert json.loads(again.stdout)[0]["decode_tok_s"] == 12.5
+    assert json.loads(again.stdout)["runs"][0]["decode_tok_s"] == 12.5
 
 
 def test_what_it_cannot_do_is_one_line(project: Path) -> None:
