@@ -20,7 +20,7 @@ from flashmoe_sim.report.sections import Figure, Section
 if TYPE_CHECKING:
     import jinja2
 
-INSTALL = "pip install '.[report]'"
+INSTALL = "pip install 'flashmoe-sim[report]'"
 MOST_BYTES = 2_900_000  # of a page, which must fit in an e-mail
 FEW_ROWS = 24  # of a figure's table that is printed in full
 MOST_ROWS = 60  # of another table that is open

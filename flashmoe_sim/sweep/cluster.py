@@ -26,7 +26,7 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.task import SEMANTICS
 from flashmoe_sim.sweep.workers import Lost, OpenWorkers, Workers
 
-INSTALL = "pip install '.[cluster]'"
+INSTALL = "pip install 'flashmoe-sim[cluster]'"
 ADDRESS = re.compile(r"tcp://[^\s/:]+:\d{1,5}|tcp://\[[0-9a-f:.]+\]:\d{1,5}", re.IGNORECASE)
 MOST_LOCAL = 256
 CONNECT_S = 10
