@@ -101,6 +101,7 @@ def _open(place: Path) -> None:
     from importlib.util import find_spec
 
     if find_spec("jupyterlab") is None:
-        message("opening them needs the package jupyterlab: pip install 'flashmoe-sim[notebook]'; any other Jupyter will do")
+        command = "pip install 'flashmoe-sim[notebook]'"
+        message(f"opening them needs the package jupyterlab: {command}; any other Jupyter will do")
         return
     subprocess.run([sys.executable, "-m", "jupyterlab", str(place)], check=False)

@@ -15,18 +15,20 @@ from flashmoe_sim.trace.microbatch import in_micro_batches
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 
 MICRO_BATCH = 512  # prompt tokens that engines like llama.cpp route together by default
+MOST_BATCHES = 16  # of a prompt that repeats tokens; by then few of its misses are first uses
 
 
 @dataclass(frozen=True, eq=False)
 class Prompted:
     """A trace that begins with a prompt, followed by decoded steps.
 
-    tokens: of the prompt. recorded: how many of them come from a recorded prompt; the others are decoded tokens. asked:
-    how many tokens were requested.
+    tokens: of the prompt. distinct: how many of them there are before they are repeated. recorded: how many of the
+    distinct come from a recorded prompt; the others are decoded tokens. asked: how many tokens were requested.
     """
 
     trace: RoutingTrace
     tokens: int
+    distinct: int
     recorded: int
     asked: int
 
@@ -40,8 +42,8 @@ def with_prompt(trace: RoutingTrace, tokens: int) -> Prompted:
     """The trace with one prompt before its decoded tokens, in micro-batches of 512.
 
     The prompt has the first recorded prompt tokens, then decoded tokens in order, which are decoded again after it. If
-    the trace has fewer tokens than requested, the prompt has as many whole micro-batches as there are, or all tokens if
-    there is no whole one. Calls of unknown tokens are left out of prompts.
+    the trace has fewer tokens than requested, its whole micro-batches are repeated, up to MOST_BATCHES in all; if there
+    is no whole one, the prompt has all its tokens once. Calls of unknown tokens are left out of prompts.
     Raises BadInput if no call has a known number of tokens, and for a prompt of less than 1.
     """
     if tokens < 1:
@@ -56,16 +58,19 @@ def with_prompt(trace: RoutingTrace, tokens: int) -> Prompted:
             f"{trace.name or 'trace'}: does not record the tokens of its calls, so there is no prompt to time; "
             "give --objective decode, or another trace"
         )
+    length = found
     if MICRO_BATCH <= found < tokens:
         found -= found % MICRO_BATCH
+        length = max(found, min(tokens, MOST_BATCHES * MICRO_BATCH))
     recorded = min(found, steps[0])
     head = _stacked([_first(one, n) for one, n in zip(singles, (recorded, found - recorded), strict=True)])
+    head = _stacked([*[head] * (length // found), _first(head, length % found)])
     head = in_micro_batches(head.with_(phase=np.full(head.calls, PHASE_PROMPT, np.uint8)), MICRO_BATCH)
     body = body.with_(phase=np.full(body.calls, PHASE_DECODE, np.uint8))
     whole = _stacked([head, body])
     if body.sequence is not None and body.calls:
         whole = whole.with_(sequence=np.concatenate([np.full(head.calls, body.sequence[0]), body.sequence]))
-    return Prompted(whole, found, recorded, tokens)
+    return Prompted(whole, length, found, recorded, tokens)
 
 
 def _calls(trace: RoutingTrace, kept: NDArray[np.bool_]) -> RoutingTrace:

@@ -51,14 +51,16 @@ def _prompt(found: Recommendation) -> list[str]:
     if not asked:
         return []
     made = prompted(found.workload, asked)[1]
-    decoded = made.tokens - made.recorded
-    said = f"The prompt is the first {made.tokens:,} tokens of a recorded one."
+    decoded = made.distinct - made.recorded
+    repeated = f", repeated up to {made.tokens:,} tokens" if made.tokens > made.distinct else ""
+    said = f"The prompt is the first {made.distinct:,} tokens of a recorded one{repeated}."
     if decoded:
         before = f"{made.recorded:,} tokens of a recorded prompt and " if made.recorded else ""
         few, many = MADE_MISSES
         said = (
-            f"The prompt consists of {before}{decoded:,} decoded tokens. In five traces prompts used {few:g} to "
-            f"{many:g} times as many experts as decoded tokens; the interval of the prompt speed is wider for it."
+            f"The prompt consists of {before}{decoded:,} decoded tokens{repeated}. In five traces prompts used "
+            f"{few:g} to {many:g} times as many experts as decoded tokens; the interval of the prompt speed is wider "
+            "for it."
         )
     system = found.best.best.system
     execution = system.plan(found.case).execution

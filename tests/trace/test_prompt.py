@@ -51,13 +51,19 @@ def test_a_trace_without_phases_is_decoded() -> None:
 
 
 def test_more_than_the_trace_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All tokens, or whole micro-batches of them."""
+    """All tokens, or whole micro-batches of them, repeated."""
     made = with_prompt(recorded(), 100)
-    assert (made.tokens, made.recorded, made.made) == (7, 3, True)
+    assert (made.tokens, made.distinct, made.recorded, made.made) == (7, 7, 3, True)
     monkeypatch.setattr(module, "MICRO_BATCH", 2)
+    monkeypatch.setattr(module, "MOST_BATCHES", 5)
+    whole = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    made = with_prompt(recorded(), 9)
+    assert (made.tokens, made.distinct, made.recorded) == (9, 6, 3)
+    assert calls(made.trace, PHASE_PROMPT) == [*whole, whole[0], [4, 5]]
     made = with_prompt(recorded(), 100)
-    assert made.tokens == 6
-    assert calls(made.trace, PHASE_PROMPT) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert (made.tokens, made.distinct, made.asked) == (10, 6, 100)
+    assert calls(made.trace, PHASE_PROMPT) == [*whole, *whole[:2]]
+    assert calls(made.trace, PHASE_DECODE) == [[6, 7], [8, 9], [10, 11], [12, 13]]
     assert with_prompt(recorded(), 7).tokens == 7
 
 
