@@ -112,7 +112,9 @@ def command(
                     began_s = time.process_time()
                     seen = watch.look(time.monotonic())
                     show(seen)
-                    if last is not None:  # the first look loads kernels
+                    if last is None:  # this look loaded kernels, while more was written
+                        watch.forget_rate()
+                    else:
                         pause_s = max(every_s, min((time.process_time() - began_s) / SHARE, LONGEST_PAUSE_S))
                     last = seen
                     time.sleep(pause_s)

@@ -129,6 +129,10 @@ class Watch:
             self._stale = False
         return self._seen(now_s)
 
+    def forget_rate(self) -> None:
+        """Count tokens per second from the next look on."""
+        self._written.clear()
+
     def _forget(self) -> None:
         self._beginnings = self._follower.beginnings
         self._head, self._replay, self._stale = None, None, False

@@ -114,6 +114,8 @@ def test_tokens_per_second_are_of_the_last_ten(tmp_path: Path) -> None:
             stream.write(line * more)
         rates.append(watch.look(now_s).tokens_per_s)
     assert rates == [None, 5.0, 5.0, 0.0, 0.0]
+    watch.forget_rate()
+    assert (watch.look(30).tokens_per_s, watch.look(40).tokens_per_s) == (None, 0.0)
 
 
 def test_it_begins_again_with_another_file(tmp_path: Path) -> None:
