@@ -26,8 +26,6 @@ FEW_ROWS = 24  # of a figure's table that is printed in full
 MOST_ROWS = 60  # of another table that is open
 NAVIGATED = 4  # the least sections for a table of contents
 WIDE = 680  # pixels of a figure on paper, and without scripts
-# Pixels around a figure on paper; more on the right, for letters wider than in the layout.
-PAPER_PADDING = {"left": 8, "top": 8, "right": 36, "bottom": 8}
 
 
 @dataclass(frozen=True)
@@ -91,10 +89,11 @@ def _drawn(figure: Figure) -> Drawn:
     """The figure for a screen and for paper."""
     vl_convert = _vl_convert()
     from flashmoe_sim.report.figures import styled
+    from flashmoe_sim.report.figures.style import SVG_PADDING
 
     shown, paper = (styled(figure.chart, width=width).to_dict() for width in ("container", WIDE))
     shown.pop("config", None)
-    paper["padding"] = PAPER_PADDING
+    paper["padding"] = SVG_PADDING
     title = shown.pop("title")
     paper.pop("title")
     head, says = (" ".join(text) if isinstance(text, list) else text for text in (title["text"], title["subtitle"]))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.whole import atomic_writer
-from flashmoe_sim.report.figures.style import INSTALL, PALETTES, Chart
+from flashmoe_sim.report.figures.style import INSTALL, PALETTES, SVG_PADDING, Chart
 
 
 def save(chart: Chart, path: str | Path) -> Path:
@@ -21,7 +21,7 @@ def save(chart: Chart, path: str | Path) -> Path:
         raise BadInput(f"saving figures needs the package vl-convert-python: {INSTALL}") from None
     path, spec = Path(path), chart.to_dict()
     if path.suffix == ".svg":
-        drawn: bytes = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]).encode()
+        drawn: bytes = vl_convert.vegalite_to_svg(spec | {"padding": SVG_PADDING}, allowed_base_urls=[]).encode()
     elif path.suffix == ".png":
         paper = PALETTES[spec["usermeta"]["theme"]].paper
         drawn = vl_convert.vegalite_to_png(spec | {"background": paper}, scale=2, allowed_base_urls=[])
