@@ -158,7 +158,8 @@ class Ledger:
         try:
             yield
         finally:
-            _flock(self._folder, fcntl.LOCK_UN)
+            if self._folder >= 0:  # Ctrl-C just before the block leaves this to the end, when the lock is gone
+                _flock(self._folder, fcntl.LOCK_UN)
 
     @contextmanager
     def _errors(self, kind: type[SimError] = SimError) -> Iterator[None]:

@@ -172,6 +172,16 @@ def test_an_interruption_while_rows_are_added_leaves_no_lock_and_loses_no_row(
             assert other.rows() == [row(1)]
 
 
+def test_an_interruption_just_before_a_locked_block_says_nothing(tmp_path: Path) -> None:
+    """Python ends what the block left open only when it ends itself, and prints what is raised there."""
+    ledger = Ledger(tmp_path / "out")
+    ledger.begin()
+    block = ledger._locked()
+    block.__enter__()
+    ledger.close()
+    block.__exit__(None, None, None)
+
+
 def test_a_file_of_any_size_that_is_no_ledger_is_refused_at_once(tmp_path: Path) -> None:
     with (tmp_path / FILE).open("wb") as stream:
         stream.truncate(1 << 40)
