@@ -120,7 +120,7 @@ def load_workload(trace: str, model: str | None, *, lenient: bool = False) -> Wo
 
 
 def _say_partial(workload: Workload) -> None:
-    """Say that bytes are not those of the whole model; its last layer may be one that drafts tokens."""
+    """Note that bytes are of some layers only; the model's last layer may be one that drafts tokens."""
     trace, geometry = workload.trace, workload.geometry
     if geometry is not None and len(trace.layers) < len(geometry.layers) - 1:
         message(

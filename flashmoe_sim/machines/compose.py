@@ -254,7 +254,7 @@ def _exactly(value: float, source: str, condition: str, *, estimated: bool = Tru
 
 
 def _scaled(quantity: Quantity, share: Range, rule: str, condition: str) -> Quantity:
-    """A share of another quantity, whose interval widens that of the share. rule: what the share is the median of."""
+    """A share of a quantity; both intervals are combined. rule: the cases of which the share is the median."""
     lo, value, hi = share
     source = f"{100 * value:.3g} % of {quantity.value:.4g} ({rule}); {quantity.source}"
     return _estimate((quantity.lo * lo, quantity.value * value, quantity.hi * hi), source, condition)

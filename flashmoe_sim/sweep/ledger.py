@@ -1,7 +1,8 @@
 """The ledger of a folder of results: every row, stored as soon as it is known.
 
 An append-only file of lines, each a JSON object with the checksum of its row. It is faster than SQLite, is one file
-that any tool can read, and needs no shared memory, which network folders lack; docs/guides/sweeps.md has the numbers.
+that any tool can read, and needs no shared memory, which network folders lack;
+reports/measured/README.md has the numbers.
 """
 
 from __future__ import annotations
