@@ -13,6 +13,7 @@ from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.systems.base import Cost, System
+from flashmoe_sim.systems.facts import facts_of
 from flashmoe_sim.systems.table import SYSTEMS
 
 Kind = type[Policy] | type[Prefetcher]
@@ -97,13 +98,7 @@ def _needs(kind: type[System]) -> str:
     needs = ["a GPU"] if kind.gpu else []
     if kind.own_gpu is not None:
         needs.append("a GPU with a memory of its own" if kind.own_gpu else "a GPU that shares the RAM")
-    if kind.apis:
-        needs.append(" or ".join(kind.apis))
-    if kind.archs:
-        needs.append(f"models of the kind {', '.join(kind.archs)}")
-    if kind.shape:
-        needs.append("a model of {} layers with {} experts".format(*kind.shape))
-    return "; ".join(needs)
+    return "; ".join([*needs, *(facts_of(kind.program).needs if kind.program else ())])
 
 
 def shown_contracts(contracts: Iterable[str]) -> str:

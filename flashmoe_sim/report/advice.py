@@ -18,7 +18,7 @@ from flashmoe_sim.tune.layers import LayerBanks
 from flashmoe_sim.tune.recommend import KNEE, Recommendation, Sizes
 from flashmoe_sim.tune.resize import MOST_REFS
 from flashmoe_sim.tune.said import prompt_speed, speed
-from flashmoe_sim.tune.search import kept_bytes
+from flashmoe_sim.tune.proof import kept_bytes
 
 WAITS = {
     "read": "for reads from storage",

@@ -23,6 +23,7 @@ from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.systems.facts import Engine, Sizes, facts_of
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -166,8 +167,7 @@ class System(ABC):
     gpu: whether it needs a GPU of any kind. own_gpu: True if it needs a GPU with its own memory, False if it needs one
         that shares the RAM.
     several_gpus: whether its rule holds on a machine with several GPUs, which count as one with their total memory.
-    apis: the GPU interfaces that it supports; empty if any or none will do. archs: the models it is made for, by
-        llama.cpp's names; empty for any. shape: layers and experts of the only model that it runs, or None.
+    program: the file of its engine's facts in `engines/`; empty if nothing is known of the engine.
     costs: operations that take it more or less time than the machine's file says.
     choices: other settings worth trying, each with its values; they change the speed but never the text.
     prompt_choices: choices that affect only prompts.
@@ -183,9 +183,7 @@ class System(ABC):
     gpu: ClassVar[bool] = False
     own_gpu: ClassVar[bool | None] = None
     several_gpus: ClassVar[bool] = False
-    apis: ClassVar[tuple[str, ...]] = ()
-    archs: ClassVar[tuple[str, ...]] = ()
-    shape: ClassVar[tuple[int, int] | None] = None
+    program: ClassVar[str] = ""
     costs: ClassVar[tuple[Cost, ...]] = ()
     choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
@@ -212,6 +210,30 @@ class System(ABC):
         return getattr(self, "profile", "") == HALF
 
     @property
+    def facts(self) -> Engine | None:
+        """What its engine can do, and for whom; None if nothing is known of it."""
+        return facts_of(self.program) if self.program else None
+
+    @property
+    def common(self) -> bool:
+        """Whether anybody can install its engine."""
+        return self.facts is not None and self.facts.common
+
+    @property
+    def uses_gpu(self) -> bool:
+        return self.gpu or self.own_gpu is not None
+
+    @property
+    def fixed_sizes(self) -> bool:
+        """Whether the engine takes only the sizes that `sizes` lists, and none between them."""
+        return self.facts is not None and bool(self.facts.sizes.allowed)
+
+    def changes_text(self, case: Case) -> str:
+        """How it changes the text, such as by fewer experts a token than the model's; empty if it does not."""
+        top_k: int = getattr(self, "top_k", 0)
+        return f"it uses {top_k} of the model's {case.model.top_k} experts a token" if 0 < top_k < case.model.top_k else ""
+
+    @property
     def meaning(self) -> str:
         """The system in one sentence."""
         return " ".join((getdoc(type(self)) or "").partition("\n\n")[0].split())
@@ -228,16 +250,23 @@ class System(ABC):
             return "needs a GPU"
         if self.own_gpu is not None and (machine.gpu is None or own_memory(machine) is not self.own_gpu):
             return "needs a GPU with a memory of its own" if self.own_gpu else "needs a GPU that shares the RAM"
-        if self.apis and (machine.gpu is None or machine.api not in self.apis):
-            found = "no GPU" if machine.gpu is None else machine.api or "a GPU whose api its file does not say"
-            return f"needs {' or '.join(self.apis)}; the machine has {found}"
+        apis = self.facts.platform.apis if self.facts is not None else ()
+        if apis and self.uses_gpu and machine.api not in apis and (machine.api or not self.common):
+            return f"needs {' or '.join(apis)}; the machine has {machine.api or 'a GPU whose api its file does not say'}"
         if machine.gpus > 1 and not self.several_gpus:
             return f"is known for one GPU only; the machine has {machine.gpus}"
-        if self.archs and model.arch not in self.archs:
-            return f"works for {', '.join(self.archs)} only; {model.name} is {model.arch or 'of an unknown kind'}"
-        if self.shape is not None and self.shape != (len(model.layers), case.n_experts):
-            return f"runs one model only, of {self.shape[0]} layers with {self.shape[1]} experts"
-        return ""
+        return "" if self.facts is None else self.facts.why_not(model, machine)
+
+    def accepted(self, sizes: Sequence[int], case: Case) -> list[int]:
+        """Those of ascending numbers of slots that the engine accepts."""
+        limits = Sizes(source="") if self.facts is None else self.facts.sizes
+        return limits.within(sizes, top_k=case.model.top_k, experts=case.n_experts)
+
+    def why_not_slots(self, slots: int, case: Case) -> str:
+        """Why the engine refuses so many slots, or empty; 0: as many as fit."""
+        if not slots or self.facts is None:
+            return ""
+        return self.facts.sizes.why_not(slots, top_k=case.model.top_k, experts=case.n_experts)
 
     def sizes(self, case: Case) -> Sequence[int]:
         """Values of the setting `size` worth trying, ascending; those that do not fit are refused when tried."""

@@ -35,6 +35,7 @@ class BigMoeOnEdge(System):
     name: ClassVar[str] = "big-moe-on-edge"
     title: ClassVar[str] = "BigMoeOnEdge"
     engine: ClassVar[str] = "BigMoeOnEdge"
+    program: ClassVar[str] = "big-moe-on-edge"
     source: ClassVar[str] = (
         "Helldez/BigMoeOnEdge 2d4f2b11: cli/main.cpp; 07045c19: docs/cache-sizing.md, "
         "core/src/moe/expert_stream_source.cpp"

@@ -20,6 +20,7 @@ class Cpu(System):
     name: ClassVar[str] = "cpu"
     title: ClassVar[str] = "llama.cpp on the CPU, mapped"
     engine: ClassVar[str] = "llama.cpp"
+    program: ClassVar[str] = "llama-cpp"
     source: ClassVar[str] = "ggml-org/llama.cpp 0eca4d490: -ngl 0, mapped file"
     keeps: ClassVar[str] = "what RAM holds of the file"
     misses: ClassVar[str] = "page faults that read the file"

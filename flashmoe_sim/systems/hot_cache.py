@@ -63,12 +63,12 @@ class HotCache(System):
     name: ClassVar[str] = "hot-cache"
     title: ClassVar[str] = "Hot experts of a profile"
     engine: ClassVar[str] = "llama.cpp, adrianhoehne's fork"
+    program: ClassVar[str] = "hot-cache"
     source: ClassVar[str] = f"adrianhoehne/llama.cpp {COMMIT}: src/moe-hot-cache, common/arg.cpp:2426-2610"
     keeps: ClassVar[str] = "copies of the profile's best experts in GPU memory"
     misses: ClassVar[str] = "computed on the CPU, beside the GPU"
     size: ClassVar[str] = "max_mib"
     own_gpu: ClassVar[bool | None] = True
-    archs: ClassVar[tuple[str, ...]] = ARCHS
     costs: ClassVar[tuple[Cost, ...]] = (
         PAGE_FAULTS,
         Cost(

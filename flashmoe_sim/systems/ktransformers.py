@@ -71,6 +71,7 @@ class KTransformers(System):
     name: ClassVar[str] = "ktransformers"
     title: ClassVar[str] = "ktransformers, experts placed on GPU and CPU"
     engine: ClassVar[str] = "ktransformers"
+    program: ClassVar[str] = "ktransformers"
     source: ClassVar[str] = (
         "kvcache-ai/ktransformers 15c624dc: doc/en/kt-kernel/experts-sched-Tutorial.md, "
         "kt-kernel/python/experts_base.py"
@@ -80,7 +81,6 @@ class KTransformers(System):
     size: ClassVar[str] = "experts"
     own_gpu: ClassVar[bool | None] = True
     several_gpus: ClassVar[bool] = True
-    apis: ClassVar[tuple[str, ...]] = ("cuda",)
 
     experts: int = 0
     strategy: str = "uniform"

@@ -43,6 +43,7 @@ class Nvmoe(System):
     name: ClassVar[str] = "nvmoe"
     title: ClassVar[str] = "nvmoe, experts paged from NVMe"
     engine: ClassVar[str] = "nvmoe"
+    program: ClassVar[str] = "nvmoe"
     source: ClassVar[str] = "BrianBoitano/nvmoe 239fc05e: docs/INTEGRATION.md, runtime/README.md"
     keeps: ClassVar[str] = "the experts used last, of all layers together, in GPU memory"
     misses: ClassVar[str] = "read from storage past the page cache, then uploaded"

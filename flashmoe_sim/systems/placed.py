@@ -65,6 +65,7 @@ class Placed(System):
     name: ClassVar[str] = "placed"
     title: ClassVar[str] = "llama.cpp, experts placed by layer"
     engine: ClassVar[str] = "llama.cpp"
+    program: ClassVar[str] = "llama-cpp"
     source: ClassVar[str] = "ggml-org/llama.cpp 0eca4d490: common/fit.cpp, common/arg.cpp:2464, ggml-cuda.cu:5464"
     keeps: ClassVar[str] = "all experts of some layers in GPU memory"
     misses: ClassVar[str] = "computed on the CPU; copied to the GPU for prompts of 32 tokens and more"

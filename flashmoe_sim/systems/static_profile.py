@@ -56,12 +56,12 @@ class StaticProfile(System):
     name: ClassVar[str] = "static-profile"
     title: ClassVar[str] = "Codacus fork, hot experts by profile"
     engine: ClassVar[str] = "thecodacus/llama.cpp"
+    program: ClassVar[str] = "static-profile"
     source: ClassVar[str] = "thecodacus/llama.cpp ac743f81f: common/arg.cpp:2625, src/llama-model.cpp:1661; #5, #9"
     keeps: ClassVar[str] = "a profile's most used experts of each layer in GPU memory"
     misses: ClassVar[str] = "computed on the CPU"
     size: ClassVar[str] = "slots"
     own_gpu: ClassVar[bool | None] = True
-    apis: ClassVar[tuple[str, ...]] = ("cuda",)
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     slots: int = 0

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
-from functools import cache
-from importlib import resources
-from typing import Any
-
 from flashmoe_sim.io.numbers import plain
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.systems.prompt import MADE_MISSES, prompted
 from flashmoe_sim.timeline.interval import SIZES
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.prompt import MICRO_BATCH
+from flashmoe_sim.tune.proof import checked
 from flashmoe_sim.tune.recommend import Recommendation
 
 MOST_NAMED = 4
@@ -111,7 +107,3 @@ def _checked(name: str, machine: Machine) -> str:
     )
 
 
-@cache
-def checked() -> dict[str, Any]:
-    """Errors of the last check of each system, written by `./dev report`."""
-    return tomllib.loads(resources.files("flashmoe_sim.tune").joinpath("checked.toml").read_text())

@@ -12,7 +12,7 @@ from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import COMPARED, frame
 from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.compare import Compared, at_setting
+from flashmoe_sim.systems.compare import NEAR, Compared, at_setting
 from flashmoe_sim.systems.fits import nothing_runs
 from flashmoe_sim.systems.prompt import prompted
 from flashmoe_sim.timeline.assemble import Conditions, weights_of
@@ -23,7 +23,8 @@ from flashmoe_sim.tune.layers import LayerBanks, allocate
 from flashmoe_sim.tune.levers import Lever, levers
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.said import speed
-from flashmoe_sim.tune.search import MAIN_LINE, Found, Searched, pick, search
+from flashmoe_sim.tune.proof import Proof, first, proof
+from flashmoe_sim.tune.search import Found, Searched, search
 
 if TYPE_CHECKING:
     import polars
@@ -53,7 +54,7 @@ class Sizes:
 class Recommendation(InNotebook):
     """What to run.
 
-    best: the system. main_line: the fastest that needs no fork of llama.cpp; None if `best` needs none, or none runs.
+    best: the system. main_line: the fastest that anybody can install; None if `best` is one, or none runs.
     sizes: of `best`; None if it has no size to choose. fewer: `best` with fewer experts per token, which changes the
     text.
     levers: the gains of single changes of the machine. by_layer: slots by layer in the memory of `best`; None if it has
@@ -95,6 +96,21 @@ class Recommendation(InNotebook):
     def others(self) -> tuple[Searched, ...]:
         """The other systems, the fastest first."""
         return tuple(one for one in self.found.systems if one.best.system != self.best.best.system)
+
+    @property
+    def proof(self) -> Proof:
+        """What shows that `best` runs as predicted."""
+        return self.proof_of(self.best)
+
+    def proof_of(self, one: Searched) -> Proof:
+        return proof(one.best.system, self.case)
+
+    @property
+    def faster(self) -> tuple[Searched, ...]:
+        """Systems predicted to be faster than `best` that were not chosen: unproven, or they change the text."""
+        own = self.objective.seconds(self.best.best) or 0.0
+        ran = [(one, seconds) for one in self.others if (seconds := self.objective.seconds(one.best)) is not None]
+        return tuple(one for one, seconds in ran if seconds < (1 - NEAR) * own)
 
     @property
     def rivals(self) -> tuple[Searched, ...]:
@@ -157,9 +173,9 @@ def recommend(
     ran = [one for one in found.systems if one.runs]
     if not ran:
         raise nothing_runs(case, [(one.best.system, one.best.why_not) for one in found.systems])
-    fastest = pick([one.best for one in ran], found.objective)
-    best = next(one for one in ran if one.best is fastest)
-    main_line = next((one for one in ran if one.best.system.engine == MAIN_LINE), None)
+    chosen = first([one.best for one in ran], case, found.objective)
+    best = next(one for one in ran if one.best is chosen)
+    plain = next((one for one in ran if one.best.system.common), None)
 
     def timed(one: Compared) -> Compared:
         tokens = objective.prompt_tokens
@@ -172,7 +188,7 @@ def recommend(
         workload,
         found,
         best,
-        None if best.best.system.engine == MAIN_LINE else main_line,
+        None if best.best.system.common else plain,
         _sizes(workload, best, case, found.objective, timed),
         _fewer(best.best.system, case, timed),
         tuple(levers(workload, case, [best.best.system], borrowed=borrowed, progress=progress)),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.tune.objective import Objective
-from flashmoe_sim.tune.search import kept_bytes, pick
+from flashmoe_sim.tune.proof import kept_bytes, pick
 from reports.field.rows import FieldRow
 from reports.field.scores import Judged
 from reports.field.tune import price_of
