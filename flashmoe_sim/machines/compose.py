@@ -72,9 +72,23 @@ def compose_parts(parts: Parts) -> Machine:
         raise BadInput(f"{names}: no size of RAM for bank and page cache; add it, such as 64GiB")
     ram_gib = _exactly(parts.ram_gib, "the size that was given", "as given", estimated=False)
     machine = _discrete(parts, ram_gib) if chip is None else _unified(chip, parts, ram_gib)
-    programmed = chip or gpu
-    api = programmed.api if programmed is not None else ""
-    return replace(machine, api=api, gpus=parts.n_gpus, name=names, title=", ".join(parts.titles))
+    machine = replace(machine, os=_system(chip, parts.os), name=names, title=", ".join(parts.titles))
+    if (computes := chip or cpu) is not None:
+        machine = replace(machine, cpu_features=computes.features)
+    if (graphics := chip or gpu) is not None:
+        machine = replace(machine, gpu_maker=graphics.maker, gpu_compute=graphics.compute, api=graphics.api)
+    return replace(machine, gpus=parts.n_gpus)
+
+
+def _system(chip: Part | None, given: str) -> str:
+    """The operating system that was given, or the only one that the chip has."""
+    if chip is None or not chip.os:
+        if given == "macos":
+            raise BadInput("macos: only Apple's chips run it here; give linux or windows, or leave it out")
+        return given
+    if given not in ("", chip.os):
+        raise BadInput(f"{chip.name} and {given}: this chip runs {chip.os}; leave {given} out")
+    return chip.os
 
 
 def _unified(chip: Part, parts: Parts, ram_gib: Quantity) -> Machine:

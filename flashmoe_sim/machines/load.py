@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,20 @@ from typing import Any
 from flashmoe_sim.io.errors import BadInput, did_you_mean, shown, unknown_name
 from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.keys import REQUIRED_SECTIONS, SECTIONS, Key, default_interval
-from flashmoe_sim.machines.machine import APIS, Anchors, Compute, Host, Link, Machine, Memory, Quantity, Storage
+from flashmoe_sim.machines.machine import (
+    APIS,
+    FEATURES,
+    MAKERS,
+    SYSTEMS,
+    Anchors,
+    Compute,
+    Host,
+    Link,
+    Machine,
+    Memory,
+    Quantity,
+    Storage,
+)
 from flashmoe_sim.machines.parts import MOST_GPUS
 from flashmoe_sim.machines.reads import MeasuredRead
 from flashmoe_sim.machines.table import PRESETS
@@ -22,6 +35,7 @@ MOST_DOTS = 16
 _NOT_KEYS = re.compile(
     r"""\"{3}.*?\"{3}|'{3}.*?'{3}|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+'|\#[^\n]*""", re.DOTALL
 )  # texts and comments; a number may have a dot too
+_COMPUTE = re.compile(r"\d{1,2}\.\d")
 _UNITS = ("_gb_s", "_gib", "_us")
 _CLASSES: dict[str, Any] = {
     "memory": Memory,
@@ -84,7 +98,8 @@ def parse_machine(text: str, *, where: str) -> Machine:
         raise BadInput(f"{where}: not TOML: {error}; quote texts, and write one key = value a line") from None
     except ValueError:  # Python's limit on digits
         raise BadInput(f"{where}: a number has thousands of digits; expected at most 1e18") from None
-    known = ("name", "title", "unified", "api", "gpus", *SECTIONS, "anchors")
+    words = ("api", "gpus", "os", "gpu_maker", "gpu_compute", "cpu_features")
+    known = ("name", "title", "unified", *words, *SECTIONS, "anchors")
     for key in document:
         if key not in known:
             raise BadInput(f"{where}: unknown key {shown(key)}; known: {', '.join(known)}")
@@ -116,20 +131,50 @@ def parse_machine(text: str, *, where: str) -> Machine:
         name=_text(where, document, "name"),
         title=_text(where, document, "title"),
         unified=unified,
-        api=_api(where, document),
+        api=(api := _one_of(where, document, "api", APIS, "the GPU's programming interface")),
         gpus=_gpus(where, document),
+        os=_one_of(where, document, "os", SYSTEMS, "the operating system"),
+        gpu_maker=_gpu_maker(where, document, api),
+        gpu_compute=_gpu_compute(where, document),
+        cpu_features=_cpu_features(where, document),
         anchors=_anchors(where, document["anchors"]) if "anchors" in document else None,
         **parts,
     )
 
 
-def _api(where: str, document: Mapping[str, Any]) -> str:
-    if "api" not in document:
+def _one_of(where: str, document: Mapping[str, Any], key: str, known: Iterable[str], what: str) -> str:
+    """The word under this key, which may be missing. what: its meaning, for messages."""
+    if key not in document:
         return ""
-    api = _text(where, document, "api")
-    if api not in APIS:
-        raise BadInput(f"{where}: api is {shown(api)}; expected the GPU's programming interface: {', '.join(APIS)}")
-    return api
+    word = _text(where, document, key)
+    if word not in (known := tuple(known)):
+        raise BadInput(f"{where}: {key} is {shown(word)}; expected {what}: {', '.join(known)}")
+    return word
+
+
+def _gpu_maker(where: str, document: Mapping[str, Any], api: str) -> str:
+    """The maker that the file names, or the one whose own interface programs the GPU."""
+    if maker := _one_of(where, document, "gpu_maker", MAKERS, "the GPU's maker"):
+        return maker
+    return next((maker for maker, own in MAKERS.items() if own == api), "")
+
+
+def _gpu_compute(where: str, document: Mapping[str, Any]) -> str:
+    if "gpu_compute" not in document:
+        return ""
+    compute = document["gpu_compute"]
+    if not isinstance(compute, str) or not _COMPUTE.fullmatch(compute):
+        raise BadInput(f'{where}: gpu_compute is {shown(compute)}; expected the compute capability, such as "8.6"')
+    return compute
+
+
+def _cpu_features(where: str, document: Mapping[str, Any]) -> tuple[str, ...] | None:
+    if "cpu_features" not in document:
+        return None
+    features = document["cpu_features"]
+    if not isinstance(features, list) or any(feature not in FEATURES for feature in features):
+        raise BadInput(f"{where}: cpu_features is {shown(features)}; expected a list of {', '.join(FEATURES)}")
+    return tuple(features)
 
 
 def _gpus(where: str, document: Mapping[str, Any]) -> int:

@@ -12,7 +12,7 @@ from importlib import resources
 from typing import Any
 
 from flashmoe_sim.io.errors import BadInput, shown
-from flashmoe_sim.machines.machine import Quantity
+from flashmoe_sim.machines.machine import MAKERS, Quantity
 
 FILES = {
     "gpus": "gpu",
@@ -24,8 +24,15 @@ FILES = {
     "storage": "storage",
 }
 KINDS = ("gpu", "chip", "cpu", "memory", "link", "storage")
-TEXTS = ("memory", "pcie", "class", "system", "api")
+TEXTS = ("memory", "pcie", "class", "system", "api", "os", "compute")
 NEAREST = 3
+TITLES = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
+WRITTEN = {  # operating systems as people write them, without spaces
+    "linux": ("linux", "ubuntu", "debian", "fedora", "wsl", "wsl2"),
+    "windows": ("windows", "windows10", "windows11", "win10", "win11"),
+    "macos": ("macos", "osx"),
+}
+_SYSTEMS = {way: name for name, ways in WRITTEN.items() for way in ways}
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) ?gi?b(?: ram)?", re.IGNORECASE)
 _TERABYTES = re.compile(r"[\d.]+ ?ti?b\b", re.IGNORECASE)
 _SEVERAL = re.compile(r"(\d{1,3}) ?[x*\u00d7] ?(?=\S{3})", re.IGNORECASE)
@@ -40,7 +47,8 @@ class Part:
     kind: gpu, chip (CPU and GPU on one memory), cpu, memory, link or storage. source, condition: of all its numbers,
     unless a number has its own. memory: the best that a CPU supports. pcie: the link of a GPU or CPU.
     class_: of storage. system: of a chip, macos or linux. api: the GPU's programming interface, one of machine.APIS.
-    sold_gib: sizes of RAM with which a chip is sold.
+    os: of a chip that has only one, such as linux. compute: the GPU's compute capability, by NVIDIA's list.
+    features: the CPU's, of machine.FEATURES. sold_gib: sizes of RAM with which a chip is sold.
     """
 
     name: str
@@ -55,31 +63,43 @@ class Part:
     class_: str = ""
     system: str = ""
     api: str = ""
+    os: str = ""
+    compute: str = ""
+    features: tuple[str, ...] | None = None
     sold_gib: tuple[float, ...] = ()
+
+    @property
+    def maker(self) -> str:
+        """One of machine.MAKERS, with which the title begins; empty for others."""
+        maker = self.title.partition(" ")[0].lower()
+        return maker if maker in MAKERS else ""
 
 
 @dataclass(frozen=True)
 class Parts:
     """The parts named in a text: at most one of a kind, in the order of KINDS, and RAM in GiB if given.
 
-    n_gpus: the number of cards of the one GPU.
+    n_gpus: the number of cards of the one GPU. os: the operating system, one of machine.SYSTEMS, or empty.
     """
 
     by_kind: Mapping[str, Part]
     ram_gib: float | None
     n_gpus: int = 1
+    os: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parts and the RAM, as written on the command line."""
+        """The parts, the RAM and the operating system, as written on the command line."""
         ram = () if self.ram_gib is None else (f"{self.ram_gib:g}GiB",)
-        return (*(f"{self.times(part)}{part.name}" for part in self.by_kind.values()), *ram)
+        system = (self.os,) if self.os else ()
+        return (*(f"{self.times(part)}{part.name}" for part in self.by_kind.values()), *ram, *system)
 
     @property
     def titles(self) -> tuple[str, ...]:
-        """The parts' titles and the RAM, for display."""
+        """The parts' titles, the RAM and the operating system, for display."""
         ram = () if self.ram_gib is None else (f"{self.ram_gib:g} GiB",)
-        return (*(f"{self.times(part)}{part.title}" for part in self.by_kind.values()), *ram)
+        system = (TITLES[self.os],) if self.os else ()
+        return (*(f"{self.times(part)}{part.title}" for part in self.by_kind.values()), *ram, *system)
 
     def times(self, part: Part) -> str:
         """The number of a part, as a prefix to its name; empty for one."""
@@ -102,11 +122,14 @@ def catalogue() -> dict[str, Part]:
 
 def _part(name: str, kind: str, entry: Mapping[str, Any]) -> Part:
     texts = {("class_" if key == "class" else key): entry[key] for key in TEXTS if key in entry}
-    known = ("title", "aliases", "source", "condition", "sold_gib", *TEXTS)
+    known = ("title", "aliases", "source", "condition", "sold_gib", "features", *TEXTS)
     source, condition = entry["source"], entry["condition"]
     numbers = {key: _number(value, source, condition) for key, value in entry.items() if key not in known}
     aliases, sold = tuple(entry.get("aliases", ())), tuple(entry.get("sold_gib", ()))
-    return Part(name, kind, entry["title"], source, condition, aliases, numbers, sold_gib=sold, **texts)
+    features = tuple(entry["features"]) if "features" in entry else None
+    return Part(
+        name, kind, entry["title"], source, condition, aliases, numbers, features=features, sold_gib=sold, **texts
+    )
 
 
 def _number(given: float | Mapping[str, Any], source: str, condition: str) -> Quantity:
@@ -129,7 +152,7 @@ def parse_parts(text: str) -> Parts:
     Raises BadInput for an unknown part, for two of one kind, and for several of a part that is not a GPU.
     """
     by_kind: dict[str, Part] = {}
-    ram_gib, n_gpus = None, 1
+    ram_gib, n_gpus, system = None, 1, ""
     for word in map(str.strip, _PLUS.split(text)):
         if size := _SIZE.fullmatch(word):
             if ram_gib is not None:
@@ -137,6 +160,11 @@ def parse_parts(text: str) -> Parts:
             ram_gib = float(size[1])
             if not ram_gib:
                 raise BadInput(f"{word}: no RAM; give its size, such as 64GiB")
+            continue
+        if named := _SYSTEMS.get(_plain(word)):
+            if system not in ("", named):
+                raise BadInput(f"{system} and {named}: two operating systems; give one")
+            system = named
             continue
         if _TERABYTES.match(word):
             raise BadInput(
@@ -149,7 +177,7 @@ def parse_parts(text: str) -> Parts:
             raise BadInput(f"{by_kind[part.kind].name} and {part.name}: two parts of one kind, {part.kind}; give one")
         by_kind[part.kind] = part
         n_gpus = max(n_gpus, number)
-    return Parts({kind: by_kind[kind] for kind in KINDS if kind in by_kind}, ram_gib, n_gpus)
+    return Parts({kind: by_kind[kind] for kind in KINDS if kind in by_kind}, ram_gib, n_gpus, system)
 
 
 def _counted(word: str) -> tuple[int, Part]:

@@ -39,7 +39,7 @@ class Change:
             by_kind[self.kind] = catalogue()[self.name]
         ordered = {kind: by_kind[kind] for kind in KINDS if kind in by_kind}
         n_gpus = self.n_gpus if self.kind == "gpu" else parts.n_gpus
-        return Parts(ordered, self.ram_gib or parts.ram_gib, n_gpus)
+        return Parts(ordered, self.ram_gib or parts.ram_gib, n_gpus, parts.os)
 
     def said(self, parts: Parts) -> str:
         """The change in words, such as `64 GiB of RAM instead of 32`."""

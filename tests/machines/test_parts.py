@@ -12,6 +12,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines import load_machine, parse_machine
 from flashmoe_sim.machines.compose import CLASSES, compose
 from flashmoe_sim.machines.keys import SECTIONS
+from flashmoe_sim.machines.machine import FEATURES
 from flashmoe_sim.machines.parts import KINDS, Part, catalogue, find_part, parse_parts
 from flashmoe_sim.machines.write import toml, write_machine
 
@@ -107,6 +108,38 @@ def test_links_are_as_fast_as_their_lanes() -> None:
 )
 def test_people_write_parts_otherwise(written: str, name: str) -> None:
     assert find_part(written).name == name
+
+
+def test_what_can_be_installed_follows_from_the_parts() -> None:
+    for part in PARTS:
+        assert bool(part.maker) == (part.kind in ("gpu", "chip") or part.title.startswith(("AMD", "Intel"))), part.name
+        assert bool(part.compute) == (part.kind in ("gpu", "chip") and part.maker == "nvidia"), part.name
+        assert (part.features is not None) == (part.kind in ("cpu", "chip")), part.name
+        assert set(part.features or ()) <= set(FEATURES), part.name
+    one = compose("rtx-4090 + ryzen-7950x + 64GiB")
+    assert (one.gpu_maker, one.gpu_compute, one.cpu_features) == ("nvidia", "8.9", ("avx2", "avx512"))
+    assert (one.os, compose("rx-7900-xtx + 64GiB").gpu_maker, compose("arc-b580 + 64GiB").gpu_maker) == (
+        "",
+        "amd",
+        "intel",
+    )
+    alone = compose("xeon-8480 + 256GiB")
+    assert (alone.gpu_maker, alone.gpu_compute, alone.cpu_features) == ("", "", ("avx2", "avx512", "amx"))
+    assert compose("rtx-4090 + 64GiB").cpu_features is None
+    spark = compose("dgx-spark + 128GiB")
+    assert (spark.gpu_maker, spark.gpu_compute, spark.os, spark.cpu_features) == ("nvidia", "12.1", "linux", ("neon",))
+    assert (compose("m4 + 16GiB").os, compose("m4 + 16GiB").gpu_maker) == ("macos", "apple")
+
+
+@pytest.mark.parametrize(
+    ("written", "system"), [("windows", "windows"), ("Windows 11", "windows"), ("Ubuntu", "linux"), ("linux", "linux")]
+)
+def test_an_operating_system_is_one_of_the_parts(written: str, system: str) -> None:
+    machine, plain = compose(f"rtx-3060 + {written} + 64GiB"), compose("rtx-3060 + 64GiB")
+    assert (machine.os, machine.name) == (system, f"rtx-3060 + 64GiB + {system}")
+    assert machine.title == f"{plain.title}, {system.capitalize()}"
+    assert compose(machine.name) == machine
+    assert replace(machine, os="", name=plain.name, title=plain.title) == plain
 
 
 def test_parts_come_in_any_order() -> None:
@@ -252,6 +285,13 @@ def test_a_given_link_is_no_faster_than_the_card() -> None:
         (
             "rtx-3060 + 64GiB + 2 TB NVMe",
             "'2 TB NVMe': write RAM as 1024GiB; a drive by its kind, without its size, such as nvme-gen4",
+        ),
+        ("rtx-3060 + 64GiB + linux + windows", "linux and windows: two operating systems; give one"),
+        ("m3-max + 48GiB + windows", "m3-max and windows: this chip runs macos; leave windows out"),
+        ("gb10 + 128GiB + windows", "gb10 and windows: this chip runs linux; leave windows out"),
+        (
+            "rtx-3060 + 64GiB + macos",
+            "macos: only Apple's chips run it here; give linux or windows, or leave it out",
         ),
         ("rtx-3060 + 0GiB", "0GiB: no RAM; give its size, such as 64GiB"),
         ("2x rtx-3060 + 2x RTX 3090 + 64GiB", "rtx-3060 and rtx-3090: two parts of one kind, gpu; give one"),

@@ -189,6 +189,10 @@ def test_every_field_of_the_machine(inputs: Inputs) -> None:
         "title",
         "api",
         "gpus",  # together in the GPU's memory and rates
+        "os",  # these four decide what can be installed
+        "gpu_maker",
+        "gpu_compute",
+        "cpu_features",
         "anchors",
         "anchors.runs",
         "anchors.model",
