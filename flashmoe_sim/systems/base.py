@@ -23,7 +23,7 @@ from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.facts import Engine, Sizes, facts_of
+from flashmoe_sim.systems.facts import Engine, HowToGet, Sizes, facts_of
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -212,7 +212,11 @@ class System(ABC):
     @property
     def facts(self) -> Engine | None:
         """What its engine can do, and for whom; None if nothing is known of it."""
-        return facts_of(self.program) if self.program else None
+        return self.facts_of_engine()
+
+    @classmethod
+    def facts_of_engine(cls) -> Engine | None:
+        return facts_of(cls.program) if cls.program else None
 
     @property
     def common(self) -> bool:
@@ -256,6 +260,10 @@ class System(ABC):
         if machine.gpus > 1 and not self.several_gpus:
             return f"is known for one GPU only; the machine has {machine.gpus}"
         return "" if self.facts is None else self.facts.why_not(model, machine)
+
+    def how_to_get(self, machine: Machine) -> HowToGet | None:
+        """Where to get its engine, and how to build it for a machine; None if that is not known."""
+        return None if self.facts is None else self.facts.how_to_get(machine.api if self.uses_gpu else "cpu")
 
     def accepted(self, sizes: Sequence[int], case: Case) -> list[int]:
         """Those of ascending numbers of slots that the engine accepts."""

@@ -191,6 +191,18 @@ class Get:
         return [*clone, *self.steps, *build]
 
 
+@dataclass(frozen=True)
+class HowToGet:
+    """How a user gets an engine: what it is, the lines for a shell, and what else is needed."""
+
+    said: str
+    commands: tuple[str, ...]
+    more: tuple[str, ...]
+
+    def as_row(self) -> dict[str, Any]:
+        return {"what": self.said, "commands": list(self.commands), "more": list(self.more)}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Engine:
     """A program, by its facts.
@@ -213,20 +225,37 @@ class Engine:
     shape: Shape | None = None
     models: Mapping[str, str] = field(default_factory=dict)
 
+    def how_to_get(self, api: str) -> HowToGet | None:
+        """Where to get it and how to build it for a kind of GPU, or `cpu`; None if that is not known."""
+        if self.get is None:
+            return None
+        systems = listed([OS_NAMES[one] for one in self.platform.os])
+        licence = f"licence {self.licence.name}" if self.licence.name else "no licence in its repository"
+        said = f"{self.program}: {self.state.words}; {licence}; for {systems}."
+        more = (f"Its file of the model: {self.get.weights}.", f"The flags are those of commit {self.get.commit}.")
+        if self.get.downloads:
+            said += f" Without building it: {self.get.downloads}."
+        return HowToGet(said, tuple(self.get.lines(api)), more)
+
     @property
-    def needs(self) -> list[str]:
-        """The hardware, formats and models that it needs, in words."""
-        on, said = self.platform, []
-        if on.apis and not self.common:
+    def where(self) -> list[str]:
+        """Where it runs, in words."""
+        on = self.platform
+        said = [_or([OS_NAMES[one] for one in on.os])]
+        if on.apis:
             said.append(_or(on.apis))
-        if not {"linux", "windows"} <= set(on.os):
-            said.append(_or([OS_NAMES[one] for one in on.os]))
         if on.compute:
-            said.append(f"compute capability {on.compute}")
+            said.append(f"compute capability {on.compute} or more")
         if on.gpu_memory_mib:
             said.append(f"{on.gpu_memory_mib / 1000:g} GB on the GPU")
         if on.features:
             said.append(f"a CPU with {', '.join(on.features).upper()}")
+        return said
+
+    @property
+    def needs(self) -> list[str]:
+        """The hardware, formats and models that it needs, in words."""
+        said = [] if self.common else self.where
         if self.formats.quants:
             said.append(f"a model in {_or(self.formats.quants)}")
         if self.shape is not None:
@@ -301,8 +330,13 @@ class Engine:
         return f"{said}; it serves {', '.join(self.archs.served)}" if status in ("fails", UNKNOWN) else said
 
 
+def listed(words: Sequence[str], last: str = "and") -> str:
+    """`a, b and c`."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
 def _or(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+    return listed(words, "or")
 
 
 def _numbers(version: str) -> list[int]:
