@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from flashmoe_sim.geometry.named import is_name, named_models
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import GIB

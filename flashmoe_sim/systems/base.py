@@ -235,7 +235,9 @@ class System(ABC):
     def changes_text(self, case: Case) -> str:
         """How it changes the text, such as by fewer experts a token than the model's; empty if it does not."""
         top_k: int = getattr(self, "top_k", 0)
-        return f"it uses {top_k} of the model's {case.model.top_k} experts a token" if 0 < top_k < case.model.top_k else ""
+        return (
+            f"it uses {top_k} of the model's {case.model.top_k} experts a token" if 0 < top_k < case.model.top_k else ""
+        )
 
     @property
     def meaning(self) -> str:
@@ -256,7 +258,9 @@ class System(ABC):
             return "needs a GPU with a memory of its own" if self.own_gpu else "needs a GPU that shares the RAM"
         apis = self.facts.platform.apis if self.facts is not None else ()
         if apis and self.uses_gpu and machine.api not in apis and (machine.api or not self.common):
-            return f"needs {' or '.join(apis)}; the machine has {machine.api or 'a GPU whose api its file does not say'}"
+            return (
+                f"needs {' or '.join(apis)}; the machine has {machine.api or 'a GPU whose api its file does not say'}"
+            )
         if machine.gpus > 1 and not self.several_gpus:
             return f"is known for one GPU only; the machine has {machine.gpus}"
         return "" if self.facts is None else self.facts.why_not(model, machine)

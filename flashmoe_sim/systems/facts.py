@@ -188,7 +188,8 @@ class Get:
         options = [*(["-b", self.branch] if self.branch else []), *(["--recursive"] if self.recursive else [])]
         clone = [" ".join(["git clone", *options, self.clone]), f"cd {self.folder}"] if self.clone else []
         build = self.build.get(api) or self.build.get("cpu") or next(iter(self.build.values()), ())
-        return [*clone, *self.steps, *build]
+        on_path = [f'export PATH="$PWD/{self.path}:$PATH"'] if self.path else []
+        return [*clone, *self.steps, *build, *on_path] if build else []
 
 
 @dataclass(frozen=True)
@@ -297,7 +298,9 @@ class Engine:
         if on.compute and _numbers(machine.gpu_compute) < _numbers(on.compute):
             has = f"this GPU has {machine.gpu_compute}" if machine.gpu_compute else "this GPU's is not known"
             return f"needs an NVIDIA GPU of compute capability {on.compute} or more; {has}"
-        if missing := [one for one in on.features if machine.cpu_features is not None and one not in machine.cpu_features]:
+        if missing := [
+            one for one in on.features if machine.cpu_features is not None and one not in machine.cpu_features
+        ]:
             return f"needs a CPU with {', '.join(missing).upper()}"
         memory = machine.gpu.memory_gib
         if on.gpu_memory_mib and memory is not None and memory.value * GIB / MIB < on.gpu_memory_mib:
@@ -365,7 +368,8 @@ def engine_names() -> tuple[str, ...]:
 
 @cache
 def _gets() -> Mapping[str, Any]:
-    return tomllib.loads(resources.files(f"{__package__}.engines").joinpath("get.toml").read_text("utf-8"))
+    tables = tomllib.loads(resources.files(f"{__package__}.engines").joinpath("get.toml").read_text("utf-8"))
+    return {name: {**table, "path": table.pop("program")["path"]} for name, table in tables.items()}
 
 
 SECTIONS: dict[str, type] = {

@@ -31,7 +31,7 @@ from flashmoe_sim.systems.base import (
     llama_words,
     no_room,
 )
-from flashmoe_sim.systems.hot_cache_flags import ARCHS, BUDGET, COMMIT, PROFILE
+from flashmoe_sim.systems.hot_cache_flags import BUDGET, COMMIT, PROFILE
 from flashmoe_sim.systems.static_profile import ALL
 from flashmoe_sim.timeline.models.hot_cold import HotColdPadded
 from flashmoe_sim.trace.cut import cut

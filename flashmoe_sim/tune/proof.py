@@ -91,7 +91,11 @@ def first(found: Sequence[Compared], case: Case, objective: Objective) -> Compar
     plain = pick([one for one in there if one.system.common], objective)
     leading = [] if plain is None else [plain]
     for one in there:
-        if not one.system.common and proof(one.system, case).shown and (plain is None or _gains(one, plain, case, objective)):
+        if (
+            not one.system.common
+            and proof(one.system, case).shown
+            and (plain is None or _gains(one, plain, case, objective))
+        ):
             leading.append(one)
     return pick(leading or there, objective)
 
@@ -125,4 +129,3 @@ def pick(tried: Sequence[Compared], objective: Objective) -> Compared | None:
 
 def _cost(found: Compared) -> tuple[bool, int, bool]:
     return bool(found.aliased_share), kept_bytes(found), found.system.program != MAIN_LINE
-

@@ -22,8 +22,8 @@ from flashmoe_sim.tune.enough import Convergence, check_length, converged
 from flashmoe_sim.tune.layers import LayerBanks, allocate
 from flashmoe_sim.tune.levers import Lever, levers
 from flashmoe_sim.tune.objective import Objective
-from flashmoe_sim.tune.said import speed
 from flashmoe_sim.tune.proof import Proof, first, proof
+from flashmoe_sim.tune.said import speed
 from flashmoe_sim.tune.search import Found, Searched, search
 
 if TYPE_CHECKING:

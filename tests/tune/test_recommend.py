@@ -27,8 +27,8 @@ from flashmoe_sim.systems.told import parse_systems
 from flashmoe_sim.tune.cliffs import cliffs, largest_union
 from flashmoe_sim.tune.evidence import evidence
 from flashmoe_sim.tune.objective import Objective
-from flashmoe_sim.tune.recommend import APART, KNEE, Recommendation, neighbours, recommend
 from flashmoe_sim.tune.proof import checked, kept_bytes
+from flashmoe_sim.tune.recommend import APART, KNEE, Recommendation, neighbours, recommend
 from tests.residency.builders import trace_of
 from tests.systems.cases import case, machine, model, workload
 

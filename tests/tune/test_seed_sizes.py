@@ -15,8 +15,8 @@ from flashmoe_sim.systems.borrow import borrow
 from flashmoe_sim.systems.compare import NEAR, Compared, case_of
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.tune.objective import Objective
-from flashmoe_sim.tune.recommend import Recommendation, recommend
 from flashmoe_sim.tune.proof import pick
+from flashmoe_sim.tune.recommend import Recommendation, recommend
 from reports.fidelity import kimi_bank, qwen_bank
 from reports.fidelity.from_table import fitted, table
 
