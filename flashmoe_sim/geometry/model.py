@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flashmoe_sim.geometry.attention import Attention
+from flashmoe_sim.geometry.graph import UNKNOWN, Graph
 
 PAGE_BYTES = 16 * 1024
 MAX_IO_SPLIT = 8
+OF_ENGINES = ("graph", "width", "format")  # fields that decide which engines run a model, and no count or second
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class ModelGeometry:
     attention: what the context takes; None if the source does not record it.
     source: where the numbers come from, for display. gguf: the file, or the first of a split model; empty if there is
         none.
+    graph: how its experts are computed. width: the inner dimension of an expert; 0 if unknown or not one.
+    format: of its files: gguf, mlx, safetensors, or the program whose own format it is; empty if unknown.
     """
 
     name: str
@@ -62,6 +66,9 @@ class ModelGeometry:
     notes: tuple[str, ...] = ()
     attention: Attention | None = None
     gguf: str = ""
+    graph: Graph = UNKNOWN
+    width: int = 0
+    format: str = ""
 
     @property
     def routed_bytes(self) -> int:

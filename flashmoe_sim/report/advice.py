@@ -211,8 +211,8 @@ def _settings(found: Recommendation) -> Section:
         if set(changes.values()) <= {SAME}:
             idle += [name] if changes else []
             continue
-        listed = listed([f"{value} {change}" for value, change in changes.items()])
-        parts.append(f"{name}: {getattr(best.system, name)} is chosen; {listed}.")
+        each = listed([f"{value} {change}" for value, change in changes.items()])
+        parts.append(f"{name}: {getattr(best.system, name)} is chosen; {each}.")
     if idle:
         parts.append(
             f"{listed(idle)}: {'no other value changes' if len(idle) == 1 else 'none changes'} the speed here."

@@ -42,7 +42,8 @@ class BoundedInsert(System):
     waits.
 
     slots: per layer; 0: as many as the GPU has room for. The engine has no cache unless slots are given.
-    inserts: the most experts that a layer installs per token. The engine's default is 2; its users measured 1 as faster.
+    inserts: the most experts that a layer installs per token. The engine's default is 2; its users measured 1 as
+        faster.
     """
 
     name: ClassVar[str] = "bounded-insert"

@@ -31,6 +31,7 @@ GRAPH = {
     "fused": "a file with gate and up in one tensor",
     "scales": "a file with a scale for each expert",
     "weights_first": "routing weights before the experts",
+    "clamped": "experts whose values are clamped",
 }
 GROUPED = "-grouped"  # an architecture whose file has expert groups, where engines treat it differently
 STATES = {
@@ -102,6 +103,7 @@ class GraphNeeds:
     fused: bool | None = None
     scales: bool | None = None
     weights_first: bool | None = None
+    clamped: bool | None = None
     groups: bool | None = None
 
 
@@ -387,7 +389,7 @@ SECTIONS: dict[str, type] = {
 def read_engine(name: str, table: Mapping[str, Any]) -> Engine:
     """An engine from the sections of its file."""
     where = f"engines/{name}.toml"
-    sections = {key: _section(f"{where}: [{key}]", kind, table[key]) for key, kind in SECTIONS.items() if key in table}
+    sections: dict[str, Any] = {key: _section(f"{where}: [{key}]", kind, table[key]) for key, kind in SECTIONS.items() if key in table}
     unknown = set(table) - set(SECTIONS) - {"program", "common", "archs", "models"}
     needed = {"program", "common", "archs", "state", "licence", "platform", "formats"} - set(table)
     if unknown or needed:
@@ -406,7 +408,7 @@ def _section(where: str, kind: type[Kind], table: Mapping[str, Any]) -> Kind:
         raise BadInput(f"{where}: unknown {unknown[0]}; known: {', '.join(known)}")
     if missing := [name for name, item in known.items() if item.default is MISSING and name not in table]:
         raise BadInput(f"{where}: no {missing[0]}")
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
     for key, choices in (("otherwise", REFUSED), ("kind", STATES)):
         if key in values and values[key] not in choices:
             raise BadInput(f"{where}: {key} {values[key]!r}; known: {', '.join(choices)}")

@@ -105,4 +105,5 @@ def _checked(found: Recommendation, machine: Machine) -> str:
     )
     if not proof.rows:
         return f"Not checked with {arch} on such a machine: none of {of} is of it; {every}."
-    return f"Checked: of {of}, predicted from other machines, {proof.rows} {'are' if proof.rows > 1 else 'is'} of {arch} there; {every}."
+    are = "are" if proof.rows > 1 else "is"
+    return f"Checked: of {of}, predicted from other machines, {proof.rows} {are} of {arch} on such a GPU; {every}."
