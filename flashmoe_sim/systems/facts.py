@@ -370,8 +370,7 @@ def engine_names() -> tuple[str, ...]:
 
 @cache
 def _gets() -> Mapping[str, Any]:
-    tables = tomllib.loads(resources.files(f"{__package__}.engines").joinpath("get.toml").read_text("utf-8"))
-    return {name: {**table, "path": table.pop("program")["path"]} for name, table in tables.items()}
+    return tomllib.loads(resources.files(f"{__package__}.engines").joinpath("get.toml").read_text("utf-8"))
 
 
 SECTIONS: dict[str, type] = {
@@ -389,7 +388,9 @@ SECTIONS: dict[str, type] = {
 def read_engine(name: str, table: Mapping[str, Any]) -> Engine:
     """An engine from the sections of its file."""
     where = f"engines/{name}.toml"
-    sections: dict[str, Any] = {key: _section(f"{where}: [{key}]", kind, table[key]) for key, kind in SECTIONS.items() if key in table}
+    sections: dict[str, Any] = {
+        key: _section(f"{where}: [{key}]", kind, table[key]) for key, kind in SECTIONS.items() if key in table
+    }
     unknown = set(table) - set(SECTIONS) - {"program", "common", "archs", "models"}
     needed = {"program", "common", "archs", "state", "licence", "platform", "formats"} - set(table)
     if unknown or needed:
