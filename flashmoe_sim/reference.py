@@ -14,7 +14,7 @@ from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.systems.base import Cost, System
-from flashmoe_sim.systems.facts import BY_CODE, UNKNOWN, YES, facts_of
+from flashmoe_sim.systems.facts import BY_CODE, FAILS, UNKNOWN, YES, facts_of
 from flashmoe_sim.systems.table import SYSTEMS
 
 Kind = type[Policy] | type[Prefetcher]
@@ -124,7 +124,7 @@ def _served_markdown() -> list[str]:
         BY_CODE: "runs by its code, no report was read",
         "ignored": "flags without effect",
         "wrong": "wrong text",
-        "fails": "does not run",
+        FAILS: "does not run",
         UNKNOWN: "not known",
     }
     lines = ["", "## Engines and architectures", "", *SERVED_HEAD.splitlines(), ""]

@@ -17,7 +17,7 @@ from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
-from flashmoe_sim.machines.machine import Machine, Quantity
+from flashmoe_sim.machines.machine import APIS, Machine, Quantity
 from flashmoe_sim.parameters import spec_of
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.replay import replay as run_replay
@@ -256,13 +256,17 @@ class System(ABC):
             return "needs a GPU"
         if self.own_gpu is not None and (machine.gpu is None or own_memory(machine) is not self.own_gpu):
             return "needs a GPU with a memory of its own" if self.own_gpu else "needs a GPU that shares the RAM"
-        apis = self.facts.platform.apis if self.facts is not None else ()
-        if apis and self.uses_gpu and machine.api not in apis and (machine.api or not self.common):
+        apis = self.facts.platform.apis if self.facts is not None and self.uses_gpu else ()
+        if apis and machine.api not in apis and (machine.api or not set(APIS) <= set(apis)):
             return (
                 f"needs {' or '.join(apis)}; the machine has {machine.api or 'a GPU whose api its file does not say'}"
             )
         if machine.gpus > 1 and not self.several_gpus:
             return f"is known for one GPU only; the machine has {machine.gpus}"
+        return self.why_not_engine(model, machine)
+
+    def why_not_engine(self, model: ModelGeometry, machine: Machine) -> str:
+        """Why its engine cannot run a model on a machine, or empty."""
         return "" if self.facts is None else self.facts.why_not(model, machine)
 
     def how_to_get(self, machine: Machine) -> HowToGet | None:

@@ -15,13 +15,13 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.machine import Machine
 
-YES, BY_CODE, UNKNOWN = "yes", "by-code", "unknown"
+YES, BY_CODE, FAILS, UNKNOWN = "yes", "by-code", "fails", "unknown"
 # What an engine does with an architecture, or a graph, that it does not serve.
 REFUSED = {
     "ignored-alloc": "takes GPU memory for its cache, which the graph of {} never uses",
     "ignored-free": "accepts its flags, and computes {} as if they were absent",
     "wrong": "computes {} wrongly",
-    "fails": "does not run {}",
+    FAILS: "does not run {}",
     UNKNOWN: "is not known to run {}",
 }
 STATUSES = (YES, BY_CODE, *REFUSED)
@@ -332,7 +332,7 @@ class Engine:
 
     def _refusal(self, status: str, what: str) -> str:
         said = REFUSED[status].format(what)
-        return f"{said}; it serves {', '.join(self.archs.served)}" if status in ("fails", UNKNOWN) else said
+        return f"{said}; it serves {', '.join(self.archs.served)}" if status in (FAILS, UNKNOWN) else said
 
 
 def listed(words: Sequence[str], last: str = "and") -> str:
