@@ -34,6 +34,7 @@ _TYPES = {**BY_NAME, **{storage.name: storage for storage in _OTHERS}}
 _FORMATS = {"MLX": "mlx", "FP8": "safetensors", "INT": "safetensors", "NVFP4": "safetensors", "VQ3R": "warp"}
 # What llama.cpp's quantizer uses if a row is not a whole number of K blocks.
 _FALLBACK = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
+NEAR_DUPLICATE = 0.9  # two quantisations whose sizes differ by less are as good as one
 ESTIMATED, DENSE_ESTIMATED = "estimated", "dense weights estimated"  # codes of notes, and their first words
 
 
@@ -177,12 +178,34 @@ def named_model(spec: str) -> ModelGeometry:
     )
 
 
+def smaller(model: ModelGeometry) -> list[str]:
+    """Smaller quantisations of a named model, as `name:quantisation`, the largest first; none for any other model.
+
+    They are in the model's own format, and each takes at most NEAR_DUPLICATE of the bytes of the one before.
+    """
+    name, _, quant_name = model.name.partition(":")
+    known = named_models()
+    if model.gguf or name not in known or quant_name not in known[name].quants:
+        return []
+    others = [named_model(f"{name}:{other}") for other in known[name].quants]
+    found, last = [], _file_bytes(model)
+    for other in sorted(others, key=_file_bytes, reverse=True):
+        if other.format == model.format and _file_bytes(other) <= NEAR_DUPLICATE * last:
+            found.append(other.name)
+            last = _file_bytes(other)
+    return found
+
+
 def more_bits(number: int, blocks: int) -> bool:
     """Whether a mixed K quantisation uses more bits for the `down` matrices of layer `number` of `blocks`.
 
     Source: llama.cpp, src/llama-quant.cpp: the first eighth, the last eighth, and every third layer between.
     """
     return number < blocks // 8 or number >= 7 * blocks // 8 or (number - blocks // 8) % 3 == 2
+
+
+def _file_bytes(model: ModelGeometry) -> int:
+    return model.routed_bytes + (model.dense_bytes or 0)
 
 
 def _types(quant: Quant) -> set[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from flashmoe_sim.geometry.named import is_name, named_models
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.named import named_model, smaller
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.report.sections import Command, Part, Section, Table, Verdict
@@ -33,7 +34,6 @@ BOUGHT = 5
 SMALLEST_GAIN = 0.03
 SMALLEST_ALIASING = 0.001
 SAME = "no change"
-COMMON = "q4_k_m"
 
 
 def sections(found: Recommendation) -> list[Section]:
@@ -70,7 +70,7 @@ def _run(found: Recommendation) -> Section:
     if best.system.facts is None:
         parts.append(f"The flags are from {best.system.version}.")
     files_gib = (found.case.model.routed_bytes + found.case.dense_bytes) / GIB
-    parts.append(f"The model takes {files_gib:,.1f} GiB of storage{_other_quant(found.case.model.name)}.")
+    parts.append(f"The model takes {files_gib:,.1f} GiB of storage{_other_quant(found.case.model)}.")
     if (best.aliased_share or 0.0) >= SMALLEST_ALIASING:
         parts.append(
             f"It changes the text: {best.aliased_share:.1%} of the experts are not the routed ones, see below."
@@ -116,12 +116,14 @@ def _get(found: Recommendation) -> Section:
     return Section("Get it", (lines.said, *(Command(line) for line in lines.commands), *lines.more))
 
 
-def _other_quant(model: str) -> str:
-    """How to ask for another quantization, if the model is a named one that has several."""
-    name, _, quant = model.partition(":")
-    known = named_models()[name].quants if is_name(name) else {}
-    others = sorted((other for other in known if other != quant), key=lambda other: other != COMMON)
-    return f"; --model {name}:{others[0]} is another quantization" if others else ""
+def _other_quant(model: ModelGeometry) -> str:
+    """How to ask for a smaller quantization that the same engine reads, if the model is a named one that has any."""
+    others = smaller(model)
+    if not others:
+        return ""
+    other = named_model(others[0])
+    gib = (other.routed_bytes + (other.dense_bytes or 0)) / GIB
+    return f"; --model {other.name} is another quantization, of {gib:,.1f} GiB"
 
 
 def _mapped(found: Recommendation) -> str:
