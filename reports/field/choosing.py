@@ -22,9 +22,12 @@ SETTINGS = (
     "cache MiB",
     "cache experts",
     "cache on/off",
+    "cache slots",
+    "eviction policy",
     "host RAM tier",
     "hot store",
     "LRU slots per layer",
+    "RAM budget",
     "memory target",
     "n-cpu-moe",
     "placement",
@@ -35,12 +38,14 @@ SETTINGS = (
     "share of experts on GPU",
     "slots per layer",
     "tiers",
+    "where experts lie",
 )
 # Why choosing among the rows of other series is no choice of a setting.
 OTHERS = {
     "another machine": (
         "CPU governor",
         "GPU",
+        "host behind the same GPU",
         "machine",
         "machine (same prompts, seeds)",
         "number of SSDs",
@@ -50,9 +55,13 @@ OTHERS = {
     "other work": ("concurrent requests", "context", "run length"),
     "another program, or another version of it": ("build", "decode loop", "engine", "engine version", "optimisations"),
     "what earlier runs left": ("cold/warm", "history/pin"),
+    "a setting that no prediction here knows": ("context window", "CPU threads", "predictor", "prompt chunk", "ubatch"),
     "several at once": (
+        "cache knobs",
         "cache settings",
+        "context window and KV kept in VRAM",
         "GPUs / heat",
+        "placement / cache",
         "quant / n-cpu-moe / engine",
         "RAM budget / Metal",
         "sockets / experts used",

@@ -129,6 +129,8 @@ def _gpu(row: FieldRow, notes: list[str]) -> tuple[Part | None, int]:
     for text in re.split(r"\s\+\s", row.gpu):
         counted = _CARDS.match(text)
         part = part_in(text[counted.end() :] if counted else text, ("gpu",))
+        if part is None and text != row.gpu:
+            raise BadInput(f"{row.where}: gpu {shown(text)}: no part is named so; `sim machine parts` lists all")
         if part is not None:
             number = int(counted[1]) if counted else 1
             cards, found = cards + number, [*found, (part, number)]
