@@ -82,6 +82,12 @@ def _run(found: Recommendation) -> Section:
         ]
     if found.faster:
         parts.append(_faster(found))
+    if (less := found.smaller) is not None and less.best.launch is not None:
+        parts += [
+            f"A smaller file, --model {less.name}, changes the text and runs {less.times:.1f} times as fast, with "
+            f"{less.best.system.title}: {speed(less.best)}:",
+            Command(less.best.launch.line),
+        ]
     return Section(f"{found.case.model.name} on {found.case.machine.title}", tuple(parts))
 
 

@@ -59,6 +59,7 @@ def document(found: Recommendation) -> dict[str, Any]:
             "parts": [one.as_row() for one in found.enough.parts],
         },
         "transfers": [one.as_row() for one in found.transfers],
+        "smaller": None if found.smaller is None else {"model": found.smaller.name, **(row(found.smaller.best) or {})},
         "bought": _bought_json(found.bought),
         "predicted_faster": [one.best.system.spec for one in found.faster],
         "rivals": [one.best.system.spec for one in found.rivals],

@@ -25,6 +25,7 @@ from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import Proof, first, proof
 from flashmoe_sim.tune.said import speed
 from flashmoe_sim.tune.search import Found, Searched, search
+from flashmoe_sim.tune.smaller import Smaller, faster_when_smaller
 
 if TYPE_CHECKING:
     import polars
@@ -60,6 +61,7 @@ class Recommendation(InNotebook):
     levers: the gains of single changes of the machine. by_layer: slots by layer in the memory of `best`; None if it has
         no slots, or its layers depend on each other. enough: whether the trace is long enough; None if it is borrowed.
     transfers: the choice made on every given trace, applied to every other one.
+    smaller: a smaller quantization that runs much faster, and changes the text; None if there is none.
     bought: what to buy, if requested. notes: what the user should know about the trace and the machine.
     borrowed: whether the trace is another model's.
     """
@@ -75,6 +77,7 @@ class Recommendation(InNotebook):
     by_layer: LayerBanks | None
     enough: Convergence | None
     transfers: tuple[Transfer, ...]
+    smaller: Smaller | None
     bought: Advice | NextBetter | None
     notes: tuple[str, ...]
     borrowed: bool
@@ -199,6 +202,7 @@ def recommend(
         tuple(across([workload, *others], case, [one.system for one in best.tried], objective=found.objective))
         if others
         else (),
+        faster_when_smaller(workload, case, systems, best.best, borrowed=borrowed),
         None if purchase is None else purchase.found(workload, case, systems, borrowed=borrowed, progress=progress),
         tuple(notes),
         borrowed,

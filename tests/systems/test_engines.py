@@ -121,7 +121,12 @@ IGNORED = "takes GPU memory for its cache, which the graph of {} never uses"
         ("slot-bank", "gpt-oss-120b", "m3-max-48", "streams deepseek2"),
         ("slot-remap", "deepseek-v3", "strix-halo-128", "computes deepseek2 wrongly"),
         # formats
-        ("ktransformers", "glm-4.5-air", "2x rtx-3090 + epyc-9354 + 256GiB", "loads bf16, fp8, int4 or mxfp4 only, not q4_k_m"),
+        (
+            "ktransformers",
+            "glm-4.5-air",
+            "2x rtx-3090 + epyc-9354 + 256GiB",
+            "loads bf16, fp8, int4 or mxfp4 only, not q4_k_m",
+        ),
         ("ktransformers", "gpt-oss-120b", "2x rtx-3090 + epyc-9354 + 256GiB", "is not known to run gpt-oss"),
         ("ktransformers", "glm-4.5-air:bf16", "2x rtx-3090 + epyc-9354 + 256GiB", ""),
         ("placed", "gemma-4-26b-a4b:mlx-4bit", "rtx-3090", "reads GGUF, not mlx"),
