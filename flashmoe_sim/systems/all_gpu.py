@@ -34,4 +34,4 @@ class AllGpu(System):
         return (Share("experts", "gpu", case.model.routed_bytes), *gpu_weights(case))
 
     def launch(self, case: Case) -> Launch:
-        return Launch(llama_words(case, "-ngl", "99"))
+        return Launch(llama_words(case, "-ngl", "99", *self.serving_words(case)))

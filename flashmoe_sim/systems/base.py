@@ -26,9 +26,11 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.facts import Engine, HowToGet, Sizes, facts_of
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel
+from flashmoe_sim.trace.prompt import MICRO_BATCH
 from flashmoe_sim.trace.routing import RoutingTrace
 
 HALF = "half"  # a profile of the trace's first half, to be judged on its second half
+LOADED_SHARE = 0.9  # of the RAM for models: a file that takes less is read into it instead of mapped
 LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
@@ -303,6 +305,15 @@ class System(ABC):
     @abstractmethod
     def launch(self, case: Case) -> Launch:
         """The command that starts it with these settings."""
+
+    def serving_words(self, case: Case, *, maps: bool = True) -> tuple[str, ...]:
+        """Flags of engines like llama.cpp for one user: what the prediction assumes and their defaults leave open.
+
+        maps: whether the engine computes from the mapped file, which is better read into RAM as a whole if that fits.
+        """
+        words = ("-fa", "on", "-ub", str(MICRO_BATCH), "-np", "1")
+        needed = sum(share.size_bytes for share in self.memory(case) if share.where in ("ram", "mapped"))
+        return (*words, "--no-mmap") if maps and 0 < needed <= LOADED_SHARE * case.ram_bytes else words
 
     def files(self, workload: Workload) -> Mapping[str, bytes]:
         """The files that `launch` names by placeholders such as PROFILE.json, with contents made from a workload."""

@@ -88,5 +88,5 @@ class BoundedInsert(System):
         )
 
     def launch(self, case: Case) -> Launch:
-        words = ("-ngl", "99", "--cpu-moe", "--moe-expert-cache", str(self.slots))
+        words = ("-ngl", "99", "--cpu-moe", *self.serving_words(case), "--moe-expert-cache", str(self.slots))
         return Launch(llama_words(case, *words, "--moe-expert-cache-inserts", str(self.inserts)))

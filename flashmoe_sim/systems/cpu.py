@@ -45,4 +45,5 @@ class Cpu(System):
         return replace(super().adapted(machine), gpu=None, link=None, api="")
 
     def launch(self, case: Case) -> Launch:
-        return Launch(llama_words(case, "-ngl", "0"))
+        no_gpu = ("-ngl", "0") if case.machine.gpu is None else ("-dev", "none")  # or prompts would use the GPU
+        return Launch(llama_words(case, *no_gpu, *self.serving_words(case)))

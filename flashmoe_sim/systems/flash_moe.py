@@ -55,4 +55,4 @@ class FlashMoe(System):
         return prepare(cut(workload.trace, top_k=self.top_k), workload.geometry)
 
     def launch(self, case: Case) -> Launch:
-        return Launch(("./infer", "--model", "PACKED_MODEL", "--k", str(self.top_k)))
+        return Launch(("./infer", "--model", "PACKED_MODEL", "--k", str(self.top_k), "--serve", "8000"))

@@ -165,7 +165,7 @@ class HotCache(System):
         )
 
     def launch(self, case: Case) -> Launch:
-        words = ["-ngl", "99", "--cpu-moe", PROFILE, self._file or "PROFILE.json"]
+        words = ["-ngl", "99", "--cpu-moe", *self.serving_words(case), PROFILE, self._file or "PROFILE.json"]
         words += [BUDGET, str(self.max_mib), "--moe-hot-cache-weighting", self.weighting]
         words += ["--moe-hot-cache-layer-curve", f"{self.layer_curve:g}"]
         words += ["--moe-hot-cache-update-rate", f"{self.update_rate:g}"] if self.update_rate else []

@@ -100,7 +100,7 @@ class HotWindow(System):
         )
 
     def launch(self, case: Case) -> Launch:
-        words = ["-ngl", "99", "--cpu-moe", "--moe-hot-k", str(self.slots)]
+        words = ["-ngl", "99", "--cpu-moe", *self.serving_words(case), "--moe-hot-k", str(self.slots)]
         words += ["--moe-hot-rebalance-interval", str(self.interval)]
         bypass = {"LLAMA_MOE_HOT_PP_BYPASS_N_TOKENS": str(self.bypass_tokens)} if self.bypass_tokens else {}
         return Launch(llama_words(case, *words), bypass)

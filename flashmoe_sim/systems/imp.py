@@ -105,7 +105,7 @@ class Imp(System):
         percent = min(max(-(-100 * taken // max(gpu_left(case), 1)), 1), MOST_PERCENT)
         settings = [f"force_host_experts={len(case.model.layers)}", f"expert_cache_budget_pct={percent}"]
         settings += ["pin_host_experts=true"] if self.pinned else []
-        words = ["imp-cli", "--model", case.gguf]
+        words = ["imp-cli", "--interactive", "--model", case.gguf]
         words += ["--max-seq-len", str(case.context)] if case.context else []
         for setting in settings:
             words += ["--set", f"moe.{setting}"]

@@ -89,5 +89,13 @@ class Nvmoe(System):
         return (Share("cache", "gpu", self._cache_bytes(case)), *gpu_weights(case))
 
     def launch(self, case: Case) -> Launch:
-        words = ("llama-server", "-m", "MODEL.nvmoe/resident.gguf", *context_words(case), "-ngl", "99")
+        words = (
+            "llama-server",
+            "-m",
+            "MODEL.nvmoe/resident.gguf",
+            *context_words(case),
+            "-ngl",
+            "99",
+            *self.serving_words(case, maps=False),
+        )
         return Launch(words, {"NVMOE_CACHE_MB": str(self.cache_mib)})

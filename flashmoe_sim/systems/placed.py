@@ -191,11 +191,11 @@ class Placed(System):
 
     def launch(self, case: Case) -> Launch:
         if self.fits_itself:
-            return Launch(llama_words(case))  # --fit is on
+            return Launch(llama_words(case, *self.serving_words(case)))  # --fit is on
         placed = ("-ot", self.ot) if self.ot else ("--n-cpu-moe", str(self.cpu_layers))
         shares = self.shares(case)
         cuts = ("-ts", written(shares, ",")) if self.ts or len(set(shares)) > 1 else ()
-        return Launch(llama_words(case, "-ngl", "99", *placed, *cuts))
+        return Launch(llama_words(case, "-ngl", "99", *placed, *cuts, *self.serving_words(case)))
 
     def pattern(self, case: Case) -> str:
         """The placement as an argument of `-ot`, or empty if every expert is on the GPU."""

@@ -102,7 +102,7 @@ class StaticProfile(System):
         )
 
     def launch(self, case: Case) -> Launch:
-        words = ("-ngl", "99", "-ncmoe", "99", "-fa", "on", "--moe-cache-profile", "PROFILE.csv")
+        words = ("-ngl", "99", "-ncmoe", "99", *self.serving_words(case), "--moe-cache-profile", "PROFILE.csv")
         return Launch(llama_words(case, *words, "--moe-cache-slots", str(self.slots)))
 
 

@@ -51,6 +51,13 @@ class Proof:
             return f"{self.rows} speed{'s' * (self.rows > 1)}"
         return "no speed" if self.common else "unproven"
 
+    @property
+    def sentence(self) -> str:
+        """On how many speeds a prediction rests, of which architecture."""
+        speeds = "no published speed" if not self.rows else f"{self.rows} published speed{'s' * (self.rows > 1)}"
+        arch = self.arch or "an unknown architecture"
+        return f"{speeds} of this engine with {arch} on such a machine, {self.every} in all"
+
 
 @cache
 def checked() -> dict[str, Any]:
