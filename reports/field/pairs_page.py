@@ -17,8 +17,9 @@ HEAD = (
     "`cpu_only`, `all_gpu`) of plain llama.cpp or ik_llama.cpp, or of the same program in the same series. The gain is "
     "the speed with the cache over the speed without. *Predicted* has the costs of engines, tuned without the machine; "
     "its interval takes the errors of the two predictions as independent. *From the parts* has no engine's cost, as "
-    "`sim recommend` predicts. A pair is *right* if the faster of the two is predicted to be faster. If it is not, the "
-    "intervals of the two speeds must at least *overlap*; else the pair is **broken**.\n"
+    "`sim recommend` predicts; both take the hit rate of a row that says one. A pair is *right* if the faster of the "
+    "two is predicted to be faster. If it is not, the intervals of the two speeds must at least *overlap*; else the "
+    "pair is **broken**.\n"
 )
 
 
