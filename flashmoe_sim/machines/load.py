@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.io.errors import BadInput, did_you_mean, shown, unknown_name
-from flashmoe_sim.machines.compose import compose
+from flashmoe_sim.io.errors import BadInput, did_you_mean, shown
+from flashmoe_sim.machines.compose import compose_parts, system_of
 from flashmoe_sim.machines.keys import REQUIRED_SECTIONS, SECTIONS, Key, default_interval
 from flashmoe_sim.machines.machine import (
     APIS,
@@ -26,9 +27,19 @@ from flashmoe_sim.machines.machine import (
     Quantity,
     Storage,
 )
-from flashmoe_sim.machines.parts import MOST_GPUS
+from flashmoe_sim.machines.parts import MOST_GPUS, TITLES, Parts
 from flashmoe_sim.machines.reads import MeasuredRead
 from flashmoe_sim.machines.table import PRESETS
+from flashmoe_sim.machines.written import (
+    UnknownPart,
+    any_of,
+    chips_as_sold,
+    nearest,
+    parse_parts,
+    plain,
+    system_in,
+    words,
+)
 
 MAX_BYTES = 2**18
 MOST_DOTS = 16
@@ -50,22 +61,24 @@ _CLASSES: dict[str, Any] = {
 def load_machine(name_or_path: str | Path) -> Machine:
     """The preset of this name, the machine that a TOML file describes, or the one that parts make.
 
-    The name of a preset always means the preset, and a text with a `+` names parts, such as `m3-max + 48GiB`; write
-    `./name` for a file with the same name.
+    A name means the preset that it is, as `rtx-3060` or `M5 Max 128GB`, and a text with a `+` names parts, such as
+    `m3-max + 48GiB`; any other chip with its RAM, as `m2-ultra-192`, is made of its parts. Write `./name` for a file
+    with the same name.
     Raises BadInput, naming the file and the key, for a name, a file or parts that cannot be used.
     """
-    if isinstance(name_or_path, str) and name_or_path in PRESETS:
-        text = resources.files("flashmoe_sim.machines").joinpath("presets", f"{name_or_path}.toml").read_text("utf-8")
-        return parse_machine(text, where=f"{name_or_path}.toml")
+    if isinstance(name_or_path, str):
+        preset, system = _preset_in(name_or_path)
+        if preset:
+            return _preset(preset, system)
+        if (parts := parts_in(name_or_path)) is not None:
+            return compose_parts(parts)
     path = Path(name_or_path)
     if not str(path).isprintable():
         raise BadInput(f"{str(path)!r}: cannot be the name of a machine or of its file")
-    if isinstance(name_or_path, str) and "+" in name_or_path and not _looks_like_a_path(name_or_path):
-        return compose(name_or_path)
     try:
         if not path.exists():
             if isinstance(name_or_path, str) and not _looks_like_a_path(name_or_path):
-                raise BadInput(f"{unknown_name('machine', name_or_path, PRESETS)}; or parts: 'rtx-3060 + 32GiB'")
+                raise _unknown_machine(name_or_path)
             raise BadInput(f"{path}: no such file; give a machine's TOML file, or a name from `sim machine list`")
         if not path.is_file():
             raise BadInput(f"{path}: is not a regular file; give a machine's TOML file")
@@ -82,6 +95,66 @@ def load_machine(name_or_path: str | Path) -> Machine:
     except UnicodeDecodeError as error:
         raise BadInput(f"{path}: is not UTF-8 text (at byte {error.start}); give a machine's TOML file") from None
     return parse_machine(text, where=str(path))
+
+
+def parts_in(text: str) -> Parts | None:
+    """The parts that a text names, alone as `m2-ultra-192` or joined by a `+`; None for a path and a file's name.
+
+    Raises BadInput for parts that cannot be used together.
+    """
+    if _looks_like_a_path(text) or not text.isprintable():
+        return None
+    try:
+        return parse_parts(text)
+    except UnknownPart:
+        if len(words(text)) > 1:
+            raise
+    return None
+
+
+def _preset_in(text: str) -> tuple[str, str]:
+    """The preset that a text names, and the operating system beside it; empty if the text names none.
+
+    A chip with its RAM and a card are the preset of the same name: `DGX Spark` is gb10-128, `RTX 3060 12GB` rtx-3060.
+    """
+    if text in PRESETS:
+        return text, ""
+    if _looks_like_a_path(text):
+        return "", ""
+    systems = [system for word in words(text) if (system := system_in(word))]
+    named = [word for word in words(text) if not system_in(word)]
+    if len(named) != 1 or len(systems) > 1:
+        return "", ""
+    system = "".join(systems)
+    if (key := plain(named[0])) in (presets := {plain(name): name for name in PRESETS}):
+        return presets[key], system
+    try:
+        parts = parse_parts(named[0])
+    except BadInput:
+        return "", ""
+    chip, gpu = parts.by_kind.get("chip"), parts.by_kind.get("gpu")
+    name = ""
+    if chip is not None and parts.ram_gib is not None:
+        name = f"{chip.name}-{parts.ram_gib:g}"
+    elif gpu is not None and parts.n_gpus == 1:
+        name = gpu.name
+    return (name, system) if name in PRESETS else ("", "")
+
+
+def _preset(name: str, system: str) -> Machine:
+    text = resources.files("flashmoe_sim.machines").joinpath("presets", f"{name}.toml").read_text("utf-8")
+    machine = parse_machine(text, where=f"{name}.toml")
+    if not system or system == machine.os:
+        return machine
+    system = system_of(f"{name} + {system}", machine.os, system)
+    return replace(machine, os=system, name=f"{name} + {system}", title=f"{machine.title}, {TITLES[system]}")
+
+
+def _unknown_machine(name: str) -> BadInput:
+    """An error with the nearest presets, chips as sold and parts."""
+    near = any_of(nearest(name, (*chips_as_sold(), *PRESETS)))
+    known = ", ".join(sorted(PRESETS))
+    return BadInput(f"unknown machine {name!r}; {near}known: {known}; or parts: 'rtx-3060 + 32GiB'")
 
 
 def parse_machine(text: str, *, where: str) -> Machine:
@@ -217,16 +290,17 @@ def _quantity(where: str, key: Key, table: object) -> Quantity:
     form = '{ value = …, source = "…", condition = "…" }'
     if not isinstance(table, Mapping):
         raise BadInput(f"{where} is {shown(table)}; expected {form}")
-    known = ("value", "lo", "hi", "source", "condition", "estimated")
+    known = ("value", "lo", "hi", "source", "condition", "estimated", "guessed")
     for name in table:
         if name not in known:
             raise BadInput(f"{where}: unknown key {shown(name)}; known: {', '.join(known)}")
     if "value" not in table:
         raise BadInput(f"{where}: value is missing; expected {form}")
     value = _number(f"{where}: value", table["value"], key)
-    estimated = table.get("estimated", False)
-    if not isinstance(estimated, bool):
-        raise BadInput(f"{where}: estimated is {shown(estimated)}; expected true or false")
+    estimated, guessed = (table.get(flag, False) for flag in ("estimated", "guessed"))
+    for flag, said in (("estimated", estimated), ("guessed", guessed)):
+        if not isinstance(said, bool):
+            raise BadInput(f"{where}: {flag} is {shown(said)}; expected true or false")
     lo, hi = default_interval(key, value, estimated=estimated)
     if "lo" in table:
         lo = _number(f"{where}: lo", table["lo"], key)
@@ -235,7 +309,7 @@ def _quantity(where: str, key: Key, table: object) -> Quantity:
     if not lo <= value <= hi:
         raise BadInput(f"{where}: lo {lo:g}, value {value:g}, hi {hi:g}; expected lo <= value <= hi")
     source, condition = _text(where, table, "source"), _text(where, table, "condition")
-    return Quantity(value, lo, hi, source, condition, estimated)
+    return Quantity(value, lo, hi, source, condition, estimated, guessed)
 
 
 def _number(where: str, value: object, key: Key) -> float:

@@ -25,6 +25,7 @@ class Quantity:
     """A number with where it is from; lo..hi is its 90 % interval.
 
     condition: under which it holds. estimated: whether it was inferred rather than measured or specified, see `source`.
+    guessed: whether it is estimated because the part that determines it was not named.
     """
 
     value: float
@@ -33,6 +34,7 @@ class Quantity:
     source: str
     condition: str
     estimated: bool = False
+    guessed: bool = False
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,8 @@ def _quantity(quantity: Quantity, lo: float, hi: float) -> Iterator[str]:
         yield f"hi = {_number(quantity.hi)}"
     if quantity.estimated:
         yield "estimated = true"
+    if quantity.guessed:
+        yield "guessed = true"
     yield f"source = {_text(quantity.source)}"
     yield f"condition = {_text(quantity.condition)}"
 

@@ -6,6 +6,7 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import named_model, smaller
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.asked import ask
 from flashmoe_sim.report.sections import Command, Part, Section, Table, Verdict
 from flashmoe_sim.systems.base import Launch
 from flashmoe_sim.systems.compare import NEAR, Compared
@@ -65,7 +66,8 @@ def _run(found: Recommendation) -> Section:
             f" It reads a prompt at {prompt_speed(best)}: a prompt of {goal.prompt_tokens:,} tokens {take} "
             f"{three(seconds)} s."
         )
-    parts: list[Part] = [Verdict(first), Command(best.launch.line), *_words(best.launch)]
+    asked = filter(None, (ask(found.case.machine),))
+    parts: list[Part] = [Verdict(first), *asked, Command(best.launch.line), *_words(best.launch)]
     parts.append(f"It takes {memory(best)}{_mapped(found)}.")
     if best.system.facts is None:
         parts.append(f"The flags are from {best.system.version}.")

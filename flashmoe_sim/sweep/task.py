@@ -31,7 +31,7 @@ WORDS: dict[type, tuple[str, ...]] = {
     # the context is in Conditions, in bytes
     ModelGeometry: ("name", "source", "arch", "quant", "notes", "attention", "gguf", *OF_ENGINES),
     Machine: ("name", "title", "anchors", "api", "gpus", "os", "gpu_maker", "gpu_compute", "cpu_features"),
-    Quantity: ("source", "condition", "estimated"),
+    Quantity: ("source", "condition", "estimated", "guessed"),
     MeasuredRead: ("source",),
 }
 

@@ -12,8 +12,9 @@ from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.compose import RAM_SHARE, compose_parts
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Link, Machine, Quantity
-from flashmoe_sim.machines.parts import Part, Parts, catalogue, find_part
+from flashmoe_sim.machines.parts import Part, Parts, catalogue
 from flashmoe_sim.machines.table import PRESETS
+from flashmoe_sim.machines.written import find_part
 from reports.field.model import model_of
 from reports.field.rows import FieldRow
 

@@ -27,6 +27,17 @@ def test_the_page_names_what_to_run_its_size_and_its_evidence(capsys: pytest.Cap
     assert "\x1b" not in printed.out
 
 
+def test_what_is_guessed_is_asked_for_below_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["recommend", "deepseek-v2-lite", "--system", "cpu", "--machine"]
+    assert main([*asked, "ryzen-5600 + 64GiB"]) == 0
+    said = " ".join(capsys.readouterr().out.split("How large")[0].split())
+    sentence = 'The SSD is guessed: name it, as in `--machine "ryzen-5600 + 64GiB + nvme-gen4"`.'
+    assert sentence in said
+    assert said.index("Run ") < said.index(sentence) < said.index("llama-")
+    assert main([*asked, "ryzen-5600 + 64GiB + nvme-gen4"]) == 0
+    assert "is guessed" not in capsys.readouterr().out
+
+
 def test_json_has_every_part_and_the_api_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     said = document(capsys, *ASKED)
     assert said["best"]["command"].startswith(("llama-server", "llama-cli"))

@@ -194,7 +194,7 @@ def test_what_decides_which_engines_run_a_model_changes_no_workload(inputs: Inpu
 
 def test_every_field_of_the_machine(inputs: Inputs) -> None:
     free = assert_law(inputs, "machine")
-    words = {"source", "condition", "estimated"}
+    words = {"source", "condition", "estimated", "guessed"}
     assert {path for path in free if path.rpartition(".")[2] not in words} == {
         "name",
         "title",
