@@ -18,8 +18,8 @@ SUFFIXES = (".json", ".csv", ".env")
 PLACEHOLDERS = {
     "MODEL.gguf": "the model's GGUF file, the first one of a split model; give it as --model to have it here",
     "SIDECAR": "the folder that `sim model make-sidecar MODEL.gguf --out SIDECAR` writes",
-    "PROFILE.json": "a profile of your own use: with --auto-learn --moe-hot-cache-warmup-prompt TEXT the program writes "
-    "it at its first start, and `sim trace profile TRACE PROFILE.json` makes it of a trace",
+    "PROFILE.json": "a profile of your own use: with --auto-learn --moe-hot-cache-warmup-prompt TEXT the program "
+    "writes it at its first start, and `sim trace profile TRACE PROFILE.json` makes it of a trace",
     "PROFILE.csv": "a profile of your own use, as the program llama-moe-trace of the same repository writes it to the "
     "file in MOE_TRACE_OUT",
     "MODEL.gturbo": "the folder that TurboFieldfareRepack of the same repository makes of the model",
