@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from flashmoe_sim.schema import TRANSFERS
@@ -10,7 +12,7 @@ from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.table import parse_system
 from flashmoe_sim.tune.across import across
 from flashmoe_sim.tune.objective import Objective
-from tests.systems.cases import case
+from tests.systems.cases import case, served_by
 from tests.tune.made import BANKS, drawn
 
 DECODE = Objective()
@@ -44,7 +46,8 @@ def test_every_ordered_pair() -> None:
 
 @pytest.mark.parametrize("spec", PROFILED)
 def test_a_profile_of_other_experts_is_worth_nothing(spec: str) -> None:
-    small = case(arch="gemma4")  # the slots are on the GPU
+    on = case()
+    small = replace(on, model=served_by(parse_system(spec), on.model))
     low, again = (drawn(small, [range(4)] * 128, name=name) for name in ("low", "again"))
     high = drawn(small, [range(8, 12)] * 128, name="high")
     system: System = parse_system(spec)

@@ -225,7 +225,7 @@ def test_evidence_names_trace_machine_checks_and_how_much_was_tried() -> None:
     said = " ".join(evidence(on))
     assert on.workload.trace.name in said
     assert "rtx-3090, these are estimates: " in said
-    assert "Checked: 45 published speeds" in said or "Not checked" in said
+    assert "Checked: of 45 published speeds of this engine" in said or "Not checked" in said
     assert f"{on.found.evaluations} settings of 2 systems" in said
 
 
