@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flashmoe_sim.geometry.attention import Attention
+from flashmoe_sim.geometry.compute_buffers import GraphWidths
 
 PAGE_BYTES = 16 * 1024
 MAX_IO_SPLIT = 8
@@ -48,6 +49,9 @@ class ModelGeometry:
 
     dense_bytes: all weights outside the routed experts; None if the source does not record them.
     attention: what the context takes; None if the source does not record it.
+    embedding_bytes: of dense_bytes, the table of the tokens' embeddings, if it is not the output matrix as well; an
+    engine like llama.cpp keeps it in RAM and reads a row of it for each token.
+    widths: of its graph, for compute buffers; None if the source does not record them.
     source: where the numbers come from, for display. gguf: the file, or the first of a split model; empty if there is
         none.
     """
@@ -62,6 +66,13 @@ class ModelGeometry:
     notes: tuple[str, ...] = ()
     attention: Attention | None = None
     gguf: str = ""
+    widths: GraphWidths | None = None
+    embedding_bytes: int = 0
+
+    @property
+    def largest_matrix_bytes(self) -> int:
+        """Bytes of the largest matrix of a layer's experts, with all experts of the layer."""
+        return max(max(layer.family_bytes.values()) * layer.n_experts for layer in self.layers.values())
 
     @property
     def routed_bytes(self) -> int:

@@ -64,9 +64,11 @@ def pick(tried: Sequence[Compared], objective: Objective) -> Compared | None:
     runs.
 
     The ratio of two settings' seconds on one machine is only certain to 3 %, so nearer ones count as equal. If two
-    use equal memory, the one that needs no fork of llama.cpp is chosen.
+    use equal memory, the one that needs no fork of llama.cpp is chosen. A setting that may not fit is chosen only if
+    all others may not fit either.
     """
-    timed = [(seconds, one) for one in tried if (seconds := objective.seconds(one)) is not None]
+    ran = [(seconds, one) for one in tried if (seconds := objective.seconds(one)) is not None]
+    timed = [(seconds, one) for seconds, one in ran if not one.tight] or ran
     if not timed:
         return None
     least = min(seconds for seconds, _ in timed)
@@ -176,7 +178,7 @@ class _Searcher:
         while gap := self._gap(found, min(refused, default=None)):
             middle = sum(gap) // 2
             one = self.at(replace(system, **{system.size: middle}), self.whole)
-            if one.tok_s is None:
+            if one.tok_s is None or one.tight:
                 refused.append(middle)
             else:
                 found = self._searched([*found.tried, one])
@@ -221,6 +223,7 @@ class _Searcher:
 
     def _searched(self, tried: Sequence[Compared]) -> Searched:
         ran = sorted((one for one in tried if one.tok_s is not None), key=kept_bytes)
+        ran = [one for one in ran if not one.tight] or ran
         best = pick(ran, self.objective) or (ran or tried)[0]
         return Searched(best, tuple(ran))
 
