@@ -8,11 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, fields
 from typing import Any
 
+from flashmoe_sim.geometry.named import named_models
 from flashmoe_sim.policies.base import ALL_CONTRACTS, EvictingPolicy, Policy
 from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.systems.base import Cost, System
+from flashmoe_sim.systems.facts import BY_CODE, FAILS, UNKNOWN, YES, facts_of
 from flashmoe_sim.systems.table import SYSTEMS
 
 Kind = type[Policy] | type[Prefetcher]
@@ -42,6 +44,14 @@ SYSTEMS_HEAD = """\
 """
 
 
+SERVED_HEAD = """\
+Which engine serves which architecture of `sim model list`, read in the engines' sources: `sim system show NAME` names
+the files and lines. A system is refused, with that as the reason, in the last four columns. Flags without effect: the
+engine accepts them, may take the memory, and computes as if they were absent. A single model can differ from its
+architecture (`sim compare` gives the reason), and so can a file: fused tensors, scales, expert groups.
+"""
+
+
 def describe(kind: Kind) -> dict[str, Any]:
     """Everything about a policy or predictor; the meanings of its parameters come from docstrings.
 
@@ -66,6 +76,7 @@ def describe_system(kind: type[System]) -> dict[str, Any]:
         "misses": kind.misses,
         "size": kind.size,
         "needs": _needs(kind),
+        "facts": _facts(kind),
         "costs": [asdict(cost) for cost in kind.costs],
         "source": kind.source,
     }
@@ -97,13 +108,33 @@ def _needs(kind: type[System]) -> str:
     needs = ["a GPU"] if kind.gpu else []
     if kind.own_gpu is not None:
         needs.append("a GPU with a memory of its own" if kind.own_gpu else "a GPU that shares the RAM")
-    if kind.apis:
-        needs.append(" or ".join(kind.apis))
-    if kind.archs:
-        needs.append(f"models of the kind {', '.join(kind.archs)}")
-    if kind.shape:
-        needs.append("a model of {} layers with {} experts".format(*kind.shape))
-    return "; ".join(needs)
+    return "; ".join([*needs, *(facts.needs if (facts := kind.facts_of_engine()) is not None else ())])
+
+
+def _facts(kind: type[System]) -> dict[str, Any] | None:
+    """What is known of its engine, each part with its source; None if nothing is."""
+    return None if (facts := kind.facts_of_engine()) is None else asdict(facts)
+
+
+def _served_markdown() -> list[str]:
+    """A table of every engine and every architecture of the named models."""
+    archs = sorted({model.arch for model in named_models().values()})
+    heads = {
+        YES: "runs",
+        BY_CODE: "runs by its code, no report was read",
+        "ignored": "flags without effect",
+        "wrong": "wrong text",
+        FAILS: "does not run",
+        UNKNOWN: "not known",
+    }
+    lines = ["", "## Engines and architectures", "", *SERVED_HEAD.splitlines(), ""]
+    lines += [f"| system | {' | '.join(heads.values())} |", f"|---|{'---|' * len(heads)}"]
+    for name, kind in SYSTEMS.items():
+        of: dict[str, list[str]] = {status: [] for status in heads}
+        for arch in archs:
+            of[facts_of(kind.program).archs.of(arch).removesuffix("-alloc").removesuffix("-free")].append(arch)
+        lines.append(f"| [`{name}`](#{name}) | {' | '.join(', '.join(each) or '-' for each in of.values())} |")
+    return lines
 
 
 def shown_contracts(contracts: Iterable[str]) -> str:
@@ -140,7 +171,7 @@ def systems_markdown() -> str:
         lines += ["", f"## `{one['name']}`", "", f"{one['title']} ({one['engine']}).", "", *_parameters(one)]
         lines += [f"- **Cost of its own:** {_changed(Cost(**cost))}" for cost in one["costs"]]
         lines.append(f"- **Source:** {one['source']}")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_served_markdown()]) + "\n"
 
 
 def shown_cost(cost: Cost) -> str:

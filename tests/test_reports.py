@@ -10,6 +10,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from flashmoe_sim.geometry.named import named_models
+from flashmoe_sim.machines.machine import APIS
 from flashmoe_sim.systems.table import SYSTEMS
 from reports import checked
 from reports.performance import figures as performance_figures
@@ -63,6 +65,32 @@ def test_what_was_checked_is_of_systems() -> None:
     assert names
     assert names <= set(SYSTEMS)
     assert names == set(checked.ROWS) | set(checked.FITTED), "a system's rows are gone, or begin otherwise"
+
+
+def test_every_checked_row_is_of_one_architecture_and_kind_of_gpu() -> None:
+    archs = {model.arch for model in named_models().values()}
+    for name in checked.ROWS:
+        one = tomllib.loads(checked.FILE.read_text())["published"][name]
+        assert sum(of["rows"] for of in one["of"]) == one["rows"], name
+        kinds = [(of["arch"], of["api"]) for of in one["of"]]
+        assert len(kinds) == len(set(kinds)), name
+        assert {arch for arch, _ in kinds} <= archs, name
+        assert {api for _, api in kinds} <= {"", *APIS}, name
+
+
+def test_rows_of_another_program_do_not_count() -> None:
+    field = pl.DataFrame(
+        {
+            "engine": ["llama.cpp", "llama.cpp (SYCL)", "llama.cpp PR #27861", "llama.cpp fork", "ik_llama.cpp"],
+            "strategy": ["n_cpu_moe", "ot_regex", "vram_lru", "n_cpu_moe", "n_cpu_moe"],
+        }
+    )
+    counted = {name: checked.of_system(field, name)["engine"].to_list() for name in checked.ROWS}
+    assert {name: engines for name, engines in counted.items() if engines} == {
+        "placed": ["llama.cpp", "llama.cpp (SYCL)"],
+        "placed-ik": ["ik_llama.cpp"],
+        "bounded-insert": ["llama.cpp PR #27861"],
+    }
 
 
 def test_the_page_of_samples_is_made_of_the_committed_errors() -> None:

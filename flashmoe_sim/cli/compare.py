@@ -35,6 +35,7 @@ WAITS = {"read": "reads", "upload": "uploads", "cpu": "the CPU", "compute": "com
 @asks("machine", machine={"required": True})
 @system_option("Systems, with settings: slot-bank:slots=64")
 @click.option("--best", is_flag=True, help="Each system at its best setting instead of its default.")
+@click.option("--full", is_flag=True, help="Also show where to get each engine, and on how many speeds it rests.")
 @click.option("--hit-rate", metavar="R", help="Instead of a trace: the hit rate of every system, 0.8 or 80%.")
 @memory_options
 @click.option(
@@ -49,6 +50,7 @@ def command(
     machine: str,
     systems: str,
     best: bool,
+    full: bool,
     hit_rate: str | None,
     dense: str | None,
     context: int | None,
@@ -103,18 +105,23 @@ def command(
     if as_json:
         print_json(document(told))
         return
-    _print(told)
+    _print(told, full=full)
 
 
 def document(told: Comparison) -> dict[str, object]:
     """`sim compare --json`."""
+    from flashmoe_sim.tune.proof import proof
+
     rows = []
     for row in told.rows:
         launch = row.launch
         shares = row.system.memory(told.case) if row.tok_s is not None else ()
+        get = row.system.how_to_get(told.case.machine)
         rows.append(
             row.as_row()
             | {
+                "published_speeds": proof(row.system, told.case).rows,
+                "get": None if get is None else get.as_row(),
                 "memory": [{"what": one.what, "where": one.where, "bytes": one.size_bytes} for one in shares],
                 "environment": dict(launch.environment) if launch else {},
             }
@@ -149,7 +156,7 @@ def _write(told: Comparison, out: Path, *, force: bool) -> None:
         table.write_csv(file) if out.suffix == ".csv" else table.write_parquet(file)
 
 
-def _print(told: Comparison) -> None:
+def _print(told: Comparison, *, full: bool) -> None:
     ran = [row for row in told.rows if row.tok_s is not None]
     columns = [("system", "left"), ("GPU", "right"), ("RAM", "right"), ("hit %", "right"), ("MiB/token", "right")]
     columns += [("tok/s", "right"), ("90 %", "right"), ("waits for", "right")]
@@ -163,11 +170,27 @@ def _print(told: Comparison) -> None:
     for row in ran:
         assert row.launch is not None
         echo(f"{row.system.spec}\n    {row.launch.line}")
+        if full:
+            _print_engine(row, told)
     cannot = [row for row in told.rows if row.tok_s is None]
     if cannot:
         echo("\ncannot run here:")
         for row in cannot:
             echo(wrapped(f"  {row.system.spec}: {row.why_not}", indent=4))
+
+
+def _print_engine(row: Compared, told: Comparison) -> None:
+    """Where to get the engine, and on how many published speeds its prediction rests."""
+    from flashmoe_sim.tune.proof import proof
+
+    shown, get = proof(row.system, told.case), row.system.how_to_get(told.case.machine)
+    echo(wrapped(f"  rests on: {shown.sentence}", indent=4))
+    if get is not None:
+        echo(wrapped(f"  {get.said}", indent=4))
+        for line in get.commands:
+            echo(f"    {line}")
+        for more in get.more:
+            echo(wrapped(f"  {more}", indent=4))
 
 
 def _cells(row: Compared, name: str) -> list[str]:

@@ -87,6 +87,8 @@ def show(machine: str, as_toml: bool, as_json: bool) -> None:
     click.echo(wrapped(f"{loaded.name}: {loaded.title}"))
     if loaded.unified:
         click.echo("storage, link and GPU share the bandwidth of one memory")
+    for label, fact in _facts(loaded):
+        click.echo(f"{label}: {fact}")
     section = ""
     for path, quantity in loaded.quantities():
         if section != path.partition(".")[0]:
@@ -101,6 +103,16 @@ def show(machine: str, as_toml: bool, as_json: bool) -> None:
             if text is None:
                 continue
             click.echo(wrapped(f"  {label}: {', '.join(text) if label == 'runs' else text}", indent=4))
+
+
+def _facts(machine: Machine) -> list[tuple[str, str]]:
+    """What is known of the system and the processors, beside numbers."""
+    facts = [("operating system", machine.os), ("maker of the GPU", machine.gpu_maker)]
+    facts += [
+        ("compute capability", machine.gpu_compute),
+        ("features of the CPU", ", ".join(machine.cpu_features or ())),
+    ]
+    return [(label, fact) for label, fact in facts if fact]
 
 
 def _print_quantity(name: str, quantity: Quantity) -> None:

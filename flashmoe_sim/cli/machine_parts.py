@@ -28,7 +28,8 @@ def parts(word: str | None, as_json: bool) -> None:
     Example: sim machine parts 3090
              sim machine parts storage
     """
-    from flashmoe_sim.machines.parts import catalogue, matching
+    from flashmoe_sim.machines.parts import catalogue
+    from flashmoe_sim.machines.written import matching
 
     found = matching(word) if word else list(catalogue().values())
     if as_json:

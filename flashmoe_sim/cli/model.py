@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -10,12 +11,15 @@ from flashmoe_sim.cli.common import json_option, print_json, print_table, wrappe
 from flashmoe_sim.geometry import ModelGeometry, load_model, named_model, named_models
 from flashmoe_sim.geometry.attention import Attention
 from flashmoe_sim.geometry.families import ranges
+from flashmoe_sim.geometry.graph import Graph
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
 from flashmoe_sim.geometry.named import DENSE_ESTIMATED, ESTIMATED
 from flashmoe_sim.io.notes import code_of
 from flashmoe_sim.io.sizes import GIB, MIB, size
 
 SMALLEST_BANK = 16
+_FORMATS = {"gguf": "GGUF", "mlx": "MLX"}
+_YES_NO = {None: "not known", True: "yes", False: "no"}
 CONTEXTS = (4096, 32768, 131072)
 
 
@@ -104,6 +108,9 @@ def list_models(as_json: bool) -> None:
 def _document(model: ModelGeometry, io_split: int) -> dict[str, Any]:
     return {
         "identity": {"name": model.name, "arch": model.arch, "quant": model.quant, "source": model.source},
+        "format": model.format or None,
+        "graph": asdict(model.graph),
+        "width": model.width or None,
         "moe_layers": len(model.layers),
         "n_experts": _spread([layer.n_experts for layer in model.layers.values()]),
         "top_k": model.top_k,
@@ -141,6 +148,8 @@ def _print_summary(model: ModelGeometry, io_split: int) -> None:
     rows = [
         ("architecture", model.arch or "not known"),
         ("quantisation", model.quant or "not known"),
+        ("format", _FORMATS.get(model.format, model.format) or "not known"),
+        *_graph_rows(model.graph),
         ("MoE layers", str(len(model.layers))),
         ("experts a layer", _min_max(experts)),
         ("experts a token (top-k)", str(model.top_k or "not known")),
@@ -155,6 +164,21 @@ def _print_summary(model: ModelGeometry, io_split: int) -> None:
         (f"reads an install (split {io_split})", _min_max(reads)),
     ]
     print_table([("model", "left"), (model.name, "right")], rows)
+
+
+def _graph_rows(graph: Graph) -> list[tuple[str, str]]:
+    """What engines ask about how the experts are computed; the rare traits only if the model has them."""
+    gate = {None: "", True: "", False: ", no gate"}[graph.gated]
+    clamp = ", clamped" if graph.clamped else ""
+    groups = "not known" if graph.groups is None else str(graph.groups) if graph.groups > 1 else "none"
+    rows = [
+        ("activation", f"{graph.activation or 'not known'}{gate}{clamp}"),
+        ("biases in experts", _YES_NO[graph.biases]),
+        ("gate and up in one tensor", _YES_NO[graph.fused]),
+        ("expert groups", groups),
+    ]
+    rare = [("a scale per expert", graph.scales), ("routing weights before experts", graph.weights_first)]
+    return [*rows, *((name, "yes") for name, has in rare if has)]
 
 
 def _context_rows(model: ModelGeometry) -> list[tuple[str, str]]:

@@ -28,6 +28,39 @@ def list_(as_json: bool) -> None:
     click.echo(wrapped("`sim system show NAME` gives settings, needs and source; `sim compare` runs them."))
 
 
+def _builds(name: str) -> dict[str, list[str]]:
+    """The lines that get and build the engine, by the interface of the GPU."""
+    from flashmoe_sim.parameters import find
+    from flashmoe_sim.systems.base import System
+    from flashmoe_sim.systems.table import SYSTEMS
+
+    facts = find("system", name, SYSTEMS, System).facts_of_engine()
+    return {} if facts is None or facts.get is None else {api: facts.get.lines(api) for api in facts.get.build}
+
+
+def _facts(name: str) -> list[tuple[str, str]]:
+    """What is known of the engine, and how to get it."""
+    from flashmoe_sim.parameters import find
+    from flashmoe_sim.systems.base import System
+    from flashmoe_sim.systems.table import SYSTEMS
+
+    facts = find("system", name, SYSTEMS, System).facts_of_engine()
+    if facts is None:
+        return []
+    archs, get = facts.archs, facts.get
+    lines = [
+        ("state", f"{facts.state.words} ({facts.state.source})"),
+        ("licence", f"{facts.licence.name or 'none in its repository'} ({facts.licence.source})"),
+        ("runs on", f"{'; '.join(facts.where)} ({facts.platform.source})"),
+        ("reads", f"{', '.join(facts.formats.quants or facts.formats.reads)} ({facts.formats.source})"),
+        ("serves", f"{', '.join(archs.served)} ({archs.source})"),
+    ]
+    if get is None:
+        return lines
+    ready = [("ready made", get.downloads)] if get.downloads else []
+    return [*lines, *ready, ("weights", get.weights), ("built as in", get.source)]
+
+
 @command.command(short_help="One system: rule, settings, needs, source.")
 @click.argument("name")
 @json_option
@@ -50,6 +83,7 @@ def show(name: str, as_json: bool) -> None:
         ("misses", one["misses"]),
         ("needs", one["needs"] or "any machine"),
         ("source", one["source"]),
+        *_facts(name),
         *(("cost of its own", shown_cost(Cost(**cost))) for cost in one["costs"]),
         ("settings", f"given as {one['name']}:key=value" if one["parameters"] else "none"),
         *((f"  {key}={value}", one["meanings"][key]) for key, value in one["parameters"].items()),
@@ -57,3 +91,6 @@ def show(name: str, as_json: bool) -> None:
     width = max(len(label) for label, _ in lines) + 2
     for label, text in lines:
         click.echo(wrapped(f"{label + ':':{width}}{text}", indent=width))
+    for api, build in _builds(name).items():
+        click.echo(f"\nget it and build it for {api}:")
+        click.echo("\n".join(f"    {line}" for line in build))

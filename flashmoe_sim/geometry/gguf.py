@@ -10,15 +10,18 @@ from pathlib import Path
 from flashmoe_sim.geometry.attention import Attention
 from flashmoe_sim.geometry.attention_keys import attention_of
 from flashmoe_sim.geometry.compute_buffers import OTHER_GRAPHS, GraphWidths
-from flashmoe_sim.geometry.families import MAX_EXPERTS, MAX_LAYER, missing_notes, ordered, ranges
+from flashmoe_sim.geometry.families import GATE_UP, MAX_EXPERTS, MAX_LAYER, missing_notes, ordered, ranges
 from flashmoe_sim.geometry.gguf_files import GgufFile, read_files, stem
 from flashmoe_sim.geometry.gguf_header import Header, Tensor, Value
+from flashmoe_sim.geometry.graph import Graph, graph_of
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput, shortened, shown
 
 MOST_NAME = 200  # letters
 MOST_LATENT = 2**16  # a longer key of a head is not believed
+CLAMPED_ABOVE = 1e-6  # llama.cpp ignores a lower limit: src/llama-graph.cpp:2022-2024@0eca4d490
 _EXPERTS = re.compile(r"blk\.(0|[1-9]\d{0,4})\.(ffn_(?:gate|up|gate_up|down)_exps)\.weight")
+_BESIDE = re.compile(r"blk\.\d+\.ffn_(?:gate|up|gate_up|down)_exps\.(bias|scale)")
 
 
 def read_gguf(path: str | Path) -> ModelGeometry:
@@ -56,6 +59,7 @@ def read_gguf(path: str | Path) -> ModelGeometry:
     notes = [*missing_notes(layers, first_layer=_leading_dense(arch, keys)), *notes, *_mtp_notes(arch, keys, layers)]
     attention, unread = _attention(arch, files[0].header)
     notes += unread
+    widths = {tensor.ne[0] for _, _, family, tensor in _expert_tensors(tensors) if family == "ffn_down_exps"}
     dense_bytes = sum(size for size in dense if size is not None)
     if None in dense:
         notes.append(f"{dense.count(None)} dense tensors have a type unknown to this program: dense bytes not known")
@@ -72,6 +76,29 @@ def read_gguf(path: str | Path) -> ModelGeometry:
         gguf=str(files[0].path),
         widths=_widths(arch, keys, tensors),
         embedding_bytes=_embedding_bytes(tensors),
+        graph=graph_of(arch, _graph(arch, files[0].header, tensors)),
+        width=widths.pop() if len(widths) == 1 else 0,
+        format="gguf",
+    )
+
+
+def _graph(arch: str, header: Header, tensors: Mapping[str, Tensor]) -> Graph:
+    """What the file says of its graph: a missing key for groups or a clamp means none, as in llama.cpp.
+
+    Source: src/llama-hparams.h:94, src/llama-model.cpp:1061, 1110, 1370-1377@0eca4d490.
+    """
+    families = {family for _, _, family, _ in _expert_tensors(tensors)}
+    beside = {match[1] for name in tensors if (match := _BESIDE.fullmatch(name))}
+    groups = header.keys.get(f"{arch}.expert_group_count", 0)
+    limit = f"{arch}.swiglu_clamp_exp"
+    limits = header.lists.get(limit, (header.keys.get(limit, 0),))
+    return Graph(
+        gated=bool(families & {"ffn_gate_exps", GATE_UP}),
+        biases="bias" in beside,
+        fused=GATE_UP in families,
+        groups=groups if isinstance(groups, int) else None,
+        scales="scale" in beside,
+        clamped=any(isinstance(value, int | float) and value > CLAMPED_ABOVE for value in limits),
     )
 
 

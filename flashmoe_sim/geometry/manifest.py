@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, TypeGuard
 
-from flashmoe_sim.geometry.families import MAX_EXPERTS, MAX_LAYER, ROUTED_FAMILIES, missing_notes, ordered
+from flashmoe_sim.geometry.families import GATE_UP, MAX_EXPERTS, MAX_LAYER, ROUTED_FAMILIES, missing_notes, ordered
+from flashmoe_sim.geometry.graph import Graph, graph_of
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown
@@ -213,14 +214,17 @@ def _geometry(
         notes.append("the manifest does not say how many experts a token uses; give --topk")
     if ignored:
         notes.append(f"not routed, so not counted: {', '.join(sorted(ignored))}")
+    arch = str(model.get("arch") or "")
     return ModelGeometry(
         name=_name(path, document),
         layers=layers,
         top_k=top_k or 0,
         source=f"sidecar manifest {path}",
-        arch=str(model.get("arch") or ""),
+        arch=arch,
         quant="+".join(name for name, _ in quants.most_common()),
         notes=tuple(notes),
+        graph=graph_of(arch, Graph(fused=any(GATE_UP in layer.family_bytes for layer in layers.values()))),
+        format="gguf",
     )
 
 

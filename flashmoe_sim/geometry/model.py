@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from flashmoe_sim.geometry.attention import Attention
 from flashmoe_sim.geometry.compute_buffers import GraphWidths
+from flashmoe_sim.geometry.graph import UNKNOWN, Graph
 
 PAGE_BYTES = 16 * 1024
 MAX_IO_SPLIT = 8
+OF_ENGINES = ("graph", "width", "format")  # fields that decide which engines run a model, and no count or second
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class ModelGeometry:
     widths: of its graph, for compute buffers; None if the source does not record them.
     source: where the numbers come from, for display. gguf: the file, or the first of a split model; empty if there is
         none.
+    graph: how its experts are computed. width: the inner dimension of an expert; 0 if unknown or not one.
+    format: of its files: gguf, mlx, safetensors, or the program whose own format it is; empty if unknown.
     """
 
     name: str
@@ -68,6 +72,9 @@ class ModelGeometry:
     gguf: str = ""
     widths: GraphWidths | None = None
     embedding_bytes: int = 0
+    graph: Graph = UNKNOWN
+    width: int = 0
+    format: str = ""
 
     @property
     def largest_matrix_bytes(self) -> int:

@@ -12,6 +12,7 @@ from flashmoe_sim.geometry.attention_keys import attention_of
 from flashmoe_sim.geometry.compute_buffers import OTHER_GRAPHS, GraphWidths
 from flashmoe_sim.geometry.families import GATE_UP
 from flashmoe_sim.geometry.ggml_types import BY_NAME, GgmlType, tensor_bytes
+from flashmoe_sim.geometry.graph import UNKNOWN, Graph, graph_of, read_graph
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput, did_you_mean
 from flashmoe_sim.io.notes import Note
@@ -29,8 +30,12 @@ _OTHERS = (
     GgmlType(-1, "VQ3R", 8, 3),
 )
 _TYPES = {**BY_NAME, **{storage.name: storage for storage in _OTHERS}}
+# Models in NVFP4 are published as safetensors; llama.cpp can convert them (conversion/base.py:655-775@0eca4d490). VQ3R
+# is sqliteai/warp's.
+_FORMATS = {"MLX": "mlx", "FP8": "safetensors", "INT": "safetensors", "NVFP4": "safetensors", "VQ3R": "warp"}
 # What llama.cpp's quantizer uses if a row is not a whole number of K blocks.
 _FALLBACK = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
+NEAR_DUPLICATE = 0.9  # two quantisations whose sizes differ by less are as good as one
 ESTIMATED, DENSE_ESTIMATED = "estimated", "dense weights estimated"  # codes of notes, and their first words
 
 
@@ -66,6 +71,7 @@ class NamedModel:
     estimated: the reason for dimensions without a source.
     context: the keys of a GGUF header that determine the context's memory, with the source; empty if no source was
         found.
+    graph: what is known of its graph beyond its architecture.
     """
 
     title: str
@@ -92,6 +98,7 @@ class NamedModel:
     estimated: str = ""
     notes: tuple[str, ...] = field(default=())
     context: dict[str, Any] = field(default_factory=dict)
+    graph: Graph = UNKNOWN
 
     @property
     def layer_numbers(self) -> tuple[int, ...]:
@@ -118,7 +125,8 @@ def named_models() -> dict[str, NamedModel]:
         own = {quant: _quant(entry) for quant, entry in table.pop("quants", {}).items()}
         shared = {recipe: recipes[recipe] for recipe in table.pop("recipes")}
         lists = {key: tuple(table.get(key, ())) for key in ("aliases", "notes")}
-        models[name] = NamedModel(quants={**own, **shared}, **{**table, **lists})
+        graph = read_graph(f"named_models.toml: {name}.graph", table.pop("graph")) if "graph" in table else UNKNOWN
+        models[name] = NamedModel(quants={**own, **shared}, graph=graph, **{**table, **lists})
     return models
 
 
@@ -170,7 +178,28 @@ def named_model(spec: str) -> ModelGeometry:
         attention=attention_of(model.arch, _header_keys(model)) if model.context else None,
         widths=_widths(model),
         embedding_bytes=_embedding_bytes(model, quant),
+        graph=graph_of(model.arch, model.graph.narrowed(Graph(scales=True if "NVFP4" in _types(quant) else None))),
+        width=model.width,
+        format=_format(quant),
     )
+
+
+def smaller(model: ModelGeometry) -> list[str]:
+    """Smaller quantisations of a named model, as `name:quantisation`, the largest first; none for any other model.
+
+    They are in the model's own format, and each takes at most NEAR_DUPLICATE of the bytes of the one before.
+    """
+    name, _, quant_name = model.name.partition(":")
+    known = named_models()
+    if model.gguf or name not in known or quant_name not in known[name].quants:
+        return []
+    others = [named_model(f"{name}:{other}") for other in known[name].quants]
+    found, last = [], _file_bytes(model)
+    for other in sorted(others, key=_file_bytes, reverse=True):
+        if other.format == model.format and _file_bytes(other) <= NEAR_DUPLICATE * last:
+            found.append(other.name)
+            last = _file_bytes(other)
+    return found
 
 
 def more_bits(number: int, blocks: int) -> bool:
@@ -179,6 +208,21 @@ def more_bits(number: int, blocks: int) -> bool:
     Source: llama.cpp, src/llama-quant.cpp: the first eighth, the last eighth, and every third layer between.
     """
     return number < blocks // 8 or number >= 7 * blocks // 8 or (number - blocks // 8) % 3 == 2
+
+
+def _file_bytes(model: ModelGeometry) -> int:
+    return model.routed_bytes + (model.dense_bytes or 0)
+
+
+def _types(quant: Quant) -> set[str]:
+    """The storage types of its experts."""
+    return {name for name in (quant.gate_up, quant.down, quant.down_more) if name}
+
+
+def _format(quant: Quant) -> str:
+    """The format of its files: gguf unless a storage type is another format's."""
+    formats = {_FORMATS[start] for name in _types(quant) for start in _FORMATS if name.startswith(start)}
+    return formats.pop() if formats else "gguf"
 
 
 def _header_keys(model: NamedModel) -> dict[str, Any]:

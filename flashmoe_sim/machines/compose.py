@@ -9,8 +9,10 @@ import re
 from dataclasses import replace
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.guesses import ram_by_size, with_generation
 from flashmoe_sim.machines.machine import Compute, Host, Link, Machine, Memory, Quantity, Storage
-from flashmoe_sim.machines.parts import Part, Parts, catalogue, parse_parts
+from flashmoe_sim.machines.parts import Part, Parts, catalogue
+from flashmoe_sim.machines.written import chips_as_sold, parse_parts
 
 Range = tuple[float, float, float]  # lo, value, hi
 
@@ -28,7 +30,6 @@ PAGEABLE_RAM_SHARE: Range = (0.14, 0.27, 0.35)
 READ_SHARE: Range = (0.4, 0.71, 0.95)
 M2_SHARE: Range = (0.8, 0.9, 0.95)  # specified for the fastest drives, of four lanes
 
-UNKNOWN_RAM_GB_S: Range = (25, 64, 120)
 UNKNOWN_READ_GB_S: Range = (0.5, 3, 7)
 DRIVER_GIB = 0.8
 CLASSES: dict[str, tuple[Range, int]] = {  # microseconds per read, and the reads in flight
@@ -69,12 +70,32 @@ def compose_parts(parts: Parts) -> Machine:
     elif gpu is None and "link" in kinds:
         raise BadInput(f"{kinds['link'].name}: a link needs a GPU; add one, or leave the link out")
     if parts.ram_gib is None:
+        if chip is not None:
+            sold = [name for name, part in chips_as_sold().items() if part == chip]
+            raise BadInput(f"{names}: no size of RAM; it is sold as {', '.join(sold)}")
         raise BadInput(f"{names}: no size of RAM for bank and page cache; add it, such as 64GiB")
     ram_gib = _exactly(parts.ram_gib, "the size that was given", "as given", estimated=False)
     machine = _discrete(parts, ram_gib) if chip is None else _unified(chip, parts, ram_gib)
-    programmed = chip or gpu
-    api = programmed.api if programmed is not None else ""
-    return replace(machine, api=api, gpus=parts.n_gpus, name=names, title=", ".join(parts.titles))
+    machine = replace(
+        machine, os=system_of(names, chip.os if chip else "", parts.os), name=names, title=", ".join(parts.titles)
+    )
+    if (computes := chip or cpu) is not None:
+        machine = replace(machine, cpu_features=computes.features)
+    if (graphics := chip or gpu) is not None:
+        machine = replace(machine, gpu_maker=graphics.maker, gpu_compute=graphics.compute, api=graphics.api)
+    return replace(machine, gpus=parts.n_gpus)
+
+
+def system_of(name: str, only: str, given: str) -> str:
+    """The operating system that was given, or the only one that there is. name: of the machine, for messages.
+
+    Raises BadInput if this machine does not run what was given.
+    """
+    if not only and given == "macos":
+        raise BadInput(f"{name}: only Apple's chips run macos; give linux or windows, or leave it out")
+    if only and given not in ("", only):
+        raise BadInput(f"{name}: this chip runs {only}; leave {given} out")
+    return only or given
 
 
 def _unified(chip: Part, parts: Parts, ram_gib: Quantity) -> Machine:
@@ -122,12 +143,14 @@ def _unified(chip: Part, parts: Parts, ram_gib: Quantity) -> Machine:
 
 def _discrete(parts: Parts, ram_gib: Quantity) -> Machine:
     """A machine whose CPU and GPU, if there is one, have separate memories."""
-    gpu = parts.by_kind.get("gpu")
+    gpu, no_cpu = parts.by_kind.get("gpu"), "cpu" not in parts.by_kind
     nominal = _nominal_ram(parts)
     delivered = _scaled(nominal, RAM_SHARE, DESKTOPS, "read by all cores")
+    weights = _scaled(nominal, CPU_SHARE, DESKTOPS, "4-bit weights, as many threads as cores")
+    unnamed = no_cpu and "memory" not in parts.by_kind and not parts.generation
     memory = Memory(
         ram_gib=ram_gib,
-        bandwidth_gb_s=delivered,
+        bandwidth_gb_s=replace(delivered, guessed=unnamed),
         copy_gb_s=_scaled(delivered, COPY_SHARE, DESKTOPS, "page cache to buffer, 8 threads"),
         reserve_gib=_reserve(_estimate((3, 5, 8), DESKTOPS, "desktop in use"), ram_gib),
     )
@@ -146,7 +169,7 @@ def _discrete(parts: Parts, ram_gib: Quantity) -> Machine:
         link=None if gpu is None else _link(gpu, parts, delivered),
         gpu=None if gpu is None else _gpu(gpu, parts.n_gpus),
         cpu=Compute(
-            weights_gb_s=_scaled(nominal, CPU_SHARE, DESKTOPS, "4-bit weights, as many threads as cores"),
+            weights_gb_s=replace(weights, guessed=no_cpu),
             layer_us=layer,
             knee_tokens=_estimate((2, 4, 10), DESKTOPS, "4-bit weights"),
         ),
@@ -175,13 +198,13 @@ def _nominal_ram(parts: Parts) -> Quantity:
     if memory is not None:
         return memory.numbers["bandwidth_gb_s"]
     if cpu is not None:
-        best = catalogue()[cpu.memory]
+        best = with_generation(cpu, parts.generation)
         return replace(
             best.numbers["bandwidth_gb_s"],
             lo=0.6 * best.numbers["bandwidth_gb_s"].value,
             source=f"no memory given: {best.name}, the fastest of {cpu.name} ({cpu.source}), or slower",
         )
-    return _estimate(UNKNOWN_RAM_GB_S, "no memory and no CPU given: two channels of any DDR4 or DDR5", "any desktop")
+    return ram_by_size(parts.ram_gib or 0, parts.generation)
 
 
 def _link(gpu: Part, parts: Parts, delivered: Quantity) -> Link:
@@ -229,6 +252,7 @@ def _storage(parts: Parts) -> Storage:
         read, class_ = chip.numbers["ssd_gb_s"], "apple"
     else:
         read = _estimate(UNKNOWN_READ_GB_S, "no storage given: any SSD from SATA to PCIe 4.0", "not known")
+        read = replace(read, guessed=True)
     request_us, in_flight = CLASSES[class_]
     return Storage(
         read_gb_s=read,

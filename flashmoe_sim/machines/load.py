@@ -4,24 +4,49 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.io.errors import BadInput, did_you_mean, shown, unknown_name
-from flashmoe_sim.machines.compose import compose
+from flashmoe_sim.io.errors import BadInput, did_you_mean, shown
+from flashmoe_sim.machines.compose import compose_parts, system_of
 from flashmoe_sim.machines.keys import REQUIRED_SECTIONS, SECTIONS, Key, default_interval
-from flashmoe_sim.machines.machine import APIS, Anchors, Compute, Host, Link, Machine, Memory, Quantity, Storage
-from flashmoe_sim.machines.parts import MOST_GPUS
+from flashmoe_sim.machines.machine import (
+    APIS,
+    FEATURES,
+    MAKERS,
+    SYSTEMS,
+    Anchors,
+    Compute,
+    Host,
+    Link,
+    Machine,
+    Memory,
+    Quantity,
+    Storage,
+)
+from flashmoe_sim.machines.parts import MOST_GPUS, TITLES, Parts
 from flashmoe_sim.machines.reads import MeasuredRead
 from flashmoe_sim.machines.table import PRESETS
+from flashmoe_sim.machines.written import (
+    UnknownPart,
+    any_of,
+    chips_as_sold,
+    nearest,
+    parse_parts,
+    plain,
+    system_in,
+    words,
+)
 
 MAX_BYTES = 2**18
 MOST_DOTS = 16
 _NOT_KEYS = re.compile(
     r"""\"{3}.*?\"{3}|'{3}.*?'{3}|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+'|\#[^\n]*""", re.DOTALL
 )  # texts and comments; a number may have a dot too
+_COMPUTE = re.compile(r"\d{1,2}\.\d")
 _UNITS = ("_gb_s", "_gib", "_us")
 _CLASSES: dict[str, Any] = {
     "memory": Memory,
@@ -36,22 +61,24 @@ _CLASSES: dict[str, Any] = {
 def load_machine(name_or_path: str | Path) -> Machine:
     """The preset of this name, the machine that a TOML file describes, or the one that parts make.
 
-    The name of a preset always means the preset, and a text with a `+` names parts, such as `m3-max + 48GiB`; write
-    `./name` for a file with the same name.
+    A name means the preset that it is, as `rtx-3060` or `M5 Max 128GB`, and a text with a `+` names parts, such as
+    `m3-max + 48GiB`; any other chip with its RAM, as `m2-ultra-192`, is made of its parts. Write `./name` for a file
+    with the same name.
     Raises BadInput, naming the file and the key, for a name, a file or parts that cannot be used.
     """
-    if isinstance(name_or_path, str) and name_or_path in PRESETS:
-        text = resources.files("flashmoe_sim.machines").joinpath("presets", f"{name_or_path}.toml").read_text("utf-8")
-        return parse_machine(text, where=f"{name_or_path}.toml")
+    if isinstance(name_or_path, str):
+        preset, system = _preset_in(name_or_path)
+        if preset:
+            return _preset(preset, system)
+        if (parts := parts_in(name_or_path)) is not None:
+            return compose_parts(parts)
     path = Path(name_or_path)
     if not str(path).isprintable():
         raise BadInput(f"{str(path)!r}: cannot be the name of a machine or of its file")
-    if isinstance(name_or_path, str) and "+" in name_or_path and not _looks_like_a_path(name_or_path):
-        return compose(name_or_path)
     try:
         if not path.exists():
             if isinstance(name_or_path, str) and not _looks_like_a_path(name_or_path):
-                raise BadInput(f"{unknown_name('machine', name_or_path, PRESETS)}; or parts: 'rtx-3060 + 32GiB'")
+                raise _unknown_machine(name_or_path)
             raise BadInput(f"{path}: no such file; give a machine's TOML file, or a name from `sim machine list`")
         if not path.is_file():
             raise BadInput(f"{path}: is not a regular file; give a machine's TOML file")
@@ -70,6 +97,66 @@ def load_machine(name_or_path: str | Path) -> Machine:
     return parse_machine(text, where=str(path))
 
 
+def parts_in(text: str) -> Parts | None:
+    """The parts that a text names, alone as `m2-ultra-192` or joined by a `+`; None for a path and a file's name.
+
+    Raises BadInput for parts that cannot be used together.
+    """
+    if _looks_like_a_path(text) or not text.isprintable():
+        return None
+    try:
+        return parse_parts(text)
+    except UnknownPart:
+        if len(words(text)) > 1:
+            raise
+    return None
+
+
+def _preset_in(text: str) -> tuple[str, str]:
+    """The preset that a text names, and the operating system beside it; empty if the text names none.
+
+    A chip with its RAM and a card are the preset of the same name: `DGX Spark` is gb10-128, `RTX 3060 12GB` rtx-3060.
+    """
+    if text in PRESETS:
+        return text, ""
+    if _looks_like_a_path(text):
+        return "", ""
+    systems = [system for word in words(text) if (system := system_in(word))]
+    named = [word for word in words(text) if not system_in(word)]
+    if len(named) != 1 or len(systems) > 1:
+        return "", ""
+    system = "".join(systems)
+    if (key := plain(named[0])) in (presets := {plain(name): name for name in PRESETS}):
+        return presets[key], system
+    try:
+        parts = parse_parts(named[0])
+    except BadInput:
+        return "", ""
+    chip, gpu = parts.by_kind.get("chip"), parts.by_kind.get("gpu")
+    name = ""
+    if chip is not None and parts.ram_gib is not None:
+        name = f"{chip.name}-{parts.ram_gib:g}"
+    elif gpu is not None and parts.n_gpus == 1:
+        name = gpu.name
+    return (name, system) if name in PRESETS else ("", "")
+
+
+def _preset(name: str, system: str) -> Machine:
+    text = resources.files("flashmoe_sim.machines").joinpath("presets", f"{name}.toml").read_text("utf-8")
+    machine = parse_machine(text, where=f"{name}.toml")
+    if not system or system == machine.os:
+        return machine
+    system = system_of(f"{name} + {system}", machine.os, system)
+    return replace(machine, os=system, name=f"{name} + {system}", title=f"{machine.title}, {TITLES[system]}")
+
+
+def _unknown_machine(name: str) -> BadInput:
+    """An error with the nearest presets, chips as sold and parts."""
+    near = any_of(nearest(name, (*chips_as_sold(), *PRESETS)))
+    known = ", ".join(sorted(PRESETS))
+    return BadInput(f"unknown machine {name!r}; {near}known: {known}; or parts: 'rtx-3060 + 32GiB'")
+
+
 def parse_machine(text: str, *, where: str) -> Machine:
     """The machine that a TOML document describes. where: its file, for messages.
 
@@ -84,7 +171,8 @@ def parse_machine(text: str, *, where: str) -> Machine:
         raise BadInput(f"{where}: not TOML: {error}; quote texts, and write one key = value a line") from None
     except ValueError:  # Python's limit on digits
         raise BadInput(f"{where}: a number has thousands of digits; expected at most 1e18") from None
-    known = ("name", "title", "unified", "api", "gpus", *SECTIONS, "anchors")
+    words = ("api", "gpus", "os", "gpu_maker", "gpu_compute", "cpu_features")
+    known = ("name", "title", "unified", *words, *SECTIONS, "anchors")
     for key in document:
         if key not in known:
             raise BadInput(f"{where}: unknown key {shown(key)}; known: {', '.join(known)}")
@@ -116,20 +204,50 @@ def parse_machine(text: str, *, where: str) -> Machine:
         name=_text(where, document, "name"),
         title=_text(where, document, "title"),
         unified=unified,
-        api=_api(where, document),
+        api=(api := _one_of(where, document, "api", APIS, "the GPU's programming interface")),
         gpus=_gpus(where, document),
+        os=_one_of(where, document, "os", SYSTEMS, "the operating system"),
+        gpu_maker=_gpu_maker(where, document, api),
+        gpu_compute=_gpu_compute(where, document),
+        cpu_features=_cpu_features(where, document),
         anchors=_anchors(where, document["anchors"]) if "anchors" in document else None,
         **parts,
     )
 
 
-def _api(where: str, document: Mapping[str, Any]) -> str:
-    if "api" not in document:
+def _one_of(where: str, document: Mapping[str, Any], key: str, known: Iterable[str], what: str) -> str:
+    """The word under this key, which may be missing. what: its meaning, for messages."""
+    if key not in document:
         return ""
-    api = _text(where, document, "api")
-    if api not in APIS:
-        raise BadInput(f"{where}: api is {shown(api)}; expected the GPU's programming interface: {', '.join(APIS)}")
-    return api
+    word = _text(where, document, key)
+    if word not in (known := tuple(known)):
+        raise BadInput(f"{where}: {key} is {shown(word)}; expected {what}: {', '.join(known)}")
+    return word
+
+
+def _gpu_maker(where: str, document: Mapping[str, Any], api: str) -> str:
+    """The maker that the file names, or the one whose own interface programs the GPU."""
+    if maker := _one_of(where, document, "gpu_maker", MAKERS, "the GPU's maker"):
+        return maker
+    return next((maker for maker, own in MAKERS.items() if own == api), "")
+
+
+def _gpu_compute(where: str, document: Mapping[str, Any]) -> str:
+    if "gpu_compute" not in document:
+        return ""
+    compute = document["gpu_compute"]
+    if not isinstance(compute, str) or not _COMPUTE.fullmatch(compute):
+        raise BadInput(f'{where}: gpu_compute is {shown(compute)}; expected the compute capability, such as "8.6"')
+    return compute
+
+
+def _cpu_features(where: str, document: Mapping[str, Any]) -> tuple[str, ...] | None:
+    if "cpu_features" not in document:
+        return None
+    features = document["cpu_features"]
+    if not isinstance(features, list) or any(feature not in FEATURES for feature in features):
+        raise BadInput(f"{where}: cpu_features is {shown(features)}; expected a list of {', '.join(FEATURES)}")
+    return tuple(features)
 
 
 def _gpus(where: str, document: Mapping[str, Any]) -> int:
@@ -172,16 +290,17 @@ def _quantity(where: str, key: Key, table: object) -> Quantity:
     form = '{ value = …, source = "…", condition = "…" }'
     if not isinstance(table, Mapping):
         raise BadInput(f"{where} is {shown(table)}; expected {form}")
-    known = ("value", "lo", "hi", "source", "condition", "estimated")
+    known = ("value", "lo", "hi", "source", "condition", "estimated", "guessed")
     for name in table:
         if name not in known:
             raise BadInput(f"{where}: unknown key {shown(name)}; known: {', '.join(known)}")
     if "value" not in table:
         raise BadInput(f"{where}: value is missing; expected {form}")
     value = _number(f"{where}: value", table["value"], key)
-    estimated = table.get("estimated", False)
-    if not isinstance(estimated, bool):
-        raise BadInput(f"{where}: estimated is {shown(estimated)}; expected true or false")
+    estimated, guessed = (table.get(flag, False) for flag in ("estimated", "guessed"))
+    for flag, said in (("estimated", estimated), ("guessed", guessed)):
+        if not isinstance(said, bool):
+            raise BadInput(f"{where}: {flag} is {shown(said)}; expected true or false")
     lo, hi = default_interval(key, value, estimated=estimated)
     if "lo" in table:
         lo = _number(f"{where}: lo", table["lo"], key)
@@ -190,7 +309,7 @@ def _quantity(where: str, key: Key, table: object) -> Quantity:
     if not lo <= value <= hi:
         raise BadInput(f"{where}: lo {lo:g}, value {value:g}, hi {hi:g}; expected lo <= value <= hi")
     source, condition = _text(where, table, "source"), _text(where, table, "condition")
-    return Quantity(value, lo, hi, source, condition, estimated)
+    return Quantity(value, lo, hi, source, condition, estimated, guessed)
 
 
 def _number(where: str, value: object, key: Key) -> float:

@@ -14,6 +14,9 @@ from flashmoe_sim.machines.reads import MeasuredRead, ReadTable
 REFERENCE_BYTES = 4 * MIB
 WIDE = 2.0  # times its lower end: an interval so wide that a speed from it needs a warning
 APIS = ("cuda", "rocm", "metal", "sycl", "vulkan")
+MAKERS = {"nvidia": "cuda", "amd": "rocm", "apple": "metal", "intel": "sycl"}  # of GPUs, each with its own api
+SYSTEMS = ("linux", "windows", "macos", "android")
+FEATURES = ("avx2", "avx512", "amx", "neon")
 GUESSED = 5.0  # times its lower end: the interval of a rate about which almost nothing is known
 
 
@@ -22,6 +25,7 @@ class Quantity:
     """A number with where it is from; lo..hi is its 90 % interval.
 
     condition: under which it holds. estimated: whether it was inferred rather than measured or specified, see `source`.
+    guessed: whether it is estimated because the part that determines it was not named.
     """
 
     value: float
@@ -30,6 +34,7 @@ class Quantity:
     source: str
     condition: str
     estimated: bool = False
+    guessed: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,6 +139,9 @@ class Machine:
     memory: None if unknown; the page cache is then included in storage.read_gb_s.
     api: the GPU's programming interface, one of APIS, or empty if unknown or without a GPU.
     gpus: the number of equal GPUs in `gpu`, which has their total memory and the speed of one.
+    os: the operating system, one of SYSTEMS, or empty if unknown. gpu_maker: one of MAKERS, or empty.
+    gpu_compute: the compute capability of NVIDIA's GPU, such as 8.6, or empty. cpu_features: the CPU's, of FEATURES;
+    None if unknown. These four decide what can be installed; no count and no time depends on them.
     """
 
     name: str
@@ -148,6 +156,10 @@ class Machine:
     anchors: Anchors | None = None
     api: str = ""
     gpus: int = 1
+    os: str = ""
+    gpu_maker: str = ""
+    gpu_compute: str = ""
+    cpu_features: tuple[str, ...] | None = None
 
     def quantities(self) -> list[tuple[str, Quantity]]:
         """Every quantity by its path, such as `storage.read_gb_s`."""

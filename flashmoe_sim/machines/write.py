@@ -39,6 +39,11 @@ def _lines(machine: Machine) -> Iterator[str]:
         yield f"api = {_text(machine.api)}"
     if machine.gpus > 1:
         yield f"gpus = {machine.gpus}"
+    for name in ("os", "gpu_maker", "gpu_compute"):
+        if text := getattr(machine, name):
+            yield f"{name} = {_text(text)}"
+    if machine.cpu_features is not None:
+        yield f"cpu_features = [{', '.join(map(_text, machine.cpu_features))}]"
     quantities = dict(machine.quantities())
     for section, keys in SECTIONS.items():
         for key in keys:
@@ -69,6 +74,8 @@ def _quantity(quantity: Quantity, lo: float, hi: float) -> Iterator[str]:
         yield f"hi = {_number(quantity.hi)}"
     if quantity.estimated:
         yield "estimated = true"
+    if quantity.guessed:
+        yield "guessed = true"
     yield f"source = {_text(quantity.source)}"
     yield f"condition = {_text(quantity.condition)}"
 

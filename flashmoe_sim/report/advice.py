@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from flashmoe_sim.geometry.named import is_name, named_models
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.named import named_model, smaller
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.asked import ask
 from flashmoe_sim.report.sections import Command, Part, Section, Table, Verdict
 from flashmoe_sim.systems.base import Launch
 from flashmoe_sim.systems.compare import NEAR, Compared
+from flashmoe_sim.systems.facts import OS_NAMES, listed
 from flashmoe_sim.systems.files import placeholders
 from flashmoe_sim.tune.buy import Advice, NextBetter
 from flashmoe_sim.tune.cliffs import cliffs
 from flashmoe_sim.tune.evidence import evidence
 from flashmoe_sim.tune.layers import LayerBanks
+from flashmoe_sim.tune.proof import Proof, kept_bytes
 from flashmoe_sim.tune.recommend import KNEE, Recommendation, Sizes
 from flashmoe_sim.tune.resize import MOST_REFS
 from flashmoe_sim.tune.said import prompt_speed, speed
-from flashmoe_sim.tune.search import kept_bytes
 
 WAITS = {
     "read": "for reads from storage",
@@ -28,17 +29,17 @@ WAITS = {
     "host": "for the host",
 }
 OTHERS = 6
+FASTER = 3
 LEVERS = 5
 BOUGHT = 5
 SMALLEST_GAIN = 0.03
 SMALLEST_ALIASING = 0.001
 SAME = "no change"
-COMMON = "q4_k_m"
 
 
 def sections(found: Recommendation) -> list[Section]:
     """The whole advice."""
-    made = [_run(found), _size(found), _settings(found), _waits(found), _bought(found), _others(found)]
+    made = [_run(found), _get(found), _size(found), _settings(found), _waits(found), _bought(found), _others(found)]
     made.append(Section("What to watch", tuple(cliffs(found))))
     made.append(_enough(found))
     made.append(Section("What this rests on", tuple(evidence(found))))
@@ -56,7 +57,7 @@ def _run(found: Recommendation) -> Section:
     best = found.best.best
     assert best.launch is not None
     goal = found.objective
-    first = f"Run {best.system.title} ({best.system.spec}): {speed(best)}."
+    first = f"Run {best.system.title} ({best.system.spec}): {speed(best)}{_doubt(found.proof)}."
     if goal.prompt_tokens:
         seconds = goal.seconds(best)
         assert seconds is not None
@@ -65,28 +66,72 @@ def _run(found: Recommendation) -> Section:
             f" It reads a prompt at {prompt_speed(best)}: a prompt of {goal.prompt_tokens:,} tokens {take} "
             f"{three(seconds)} s."
         )
-    parts: list[Part] = [Verdict(first), Command(best.launch.line), *_words(best.launch)]
-    parts.append(f"It takes {memory(best)}{_mapped(found)}. The flags are from {best.system.version}.")
+    asked = filter(None, (ask(found.case.machine),))
+    parts: list[Part] = [Verdict(first), *asked, Command(best.launch.line), *_words(best.launch)]
+    parts.append(f"It takes {memory(best)}{_mapped(found)}.")
+    if best.system.facts is None:
+        parts.append(f"The flags are from {best.system.version}.")
     files_gib = (found.case.model.routed_bytes + found.case.dense_bytes) / GIB
-    parts.append(f"The model takes {files_gib:,.1f} GiB of storage{_other_quant(found.case.model.name)}.")
+    parts.append(f"The model takes {files_gib:,.1f} GiB of storage{_other_quant(found.case.model)}.")
     if (best.aliased_share or 0.0) >= SMALLEST_ALIASING:
         parts.append(
             f"It changes the text: {best.aliased_share:.1%} of the experts are not the routed ones, see below."
         )
     if found.main_line is not None and (plain := found.main_line.best).launch is not None:
         parts += [
-            f"Without a fork, llama.cpp itself ({plain.system.spec}) gives {speed(plain)}:",
+            f"What anybody can install, {plain.system.title} ({plain.system.spec}), gives {speed(plain)}:",
             Command(plain.launch.line),
+        ]
+    if found.faster:
+        parts.append(_faster(found))
+    if (less := found.smaller) is not None and less.best.launch is not None:
+        parts += [
+            f"A smaller file, --model {less.name}, changes the text and runs {less.times:.1f} times as fast, with "
+            f"{less.best.system.title}: {speed(less.best)}:",
+            Command(less.best.launch.line),
         ]
     return Section(f"{found.case.model.name} on {found.case.machine.title}", tuple(parts))
 
 
-def _other_quant(model: str) -> str:
-    """How to ask for another quantization, if the model is a named one that has several."""
-    name, _, quant = model.partition(":")
-    known = named_models()[name].quants if is_name(name) else {}
-    others = sorted((other for other in known if other != quant), key=lambda other: other != COMMON)
-    return f"; --model {name}:{others[0]} is another quantization" if others else ""
+def _doubt(proof: Proof) -> str:
+    """The words for a first choice that nobody has shown to be as fast."""
+    return "" if proof.common or proof.shown else ", unproven"
+
+
+def _faster(found: Recommendation) -> str:
+    """Systems that are predicted to be faster, and why they do not stand first."""
+    said = []
+    for one in found.faster[:FASTER]:
+        system, proof = one.best.system, found.proof_of(one)
+        if reason := system.changes_text(found.case):
+            why = f"which changes the text: {reason}"
+        elif not proof.there and system.facts is not None:
+            why = f"on {listed([OS_NAMES[name] for name in system.facts.platform.os])} only"
+        elif proof.shown:
+            why = f"by less than the error of the {proof.words} that show it"
+        else:
+            why = "unproven"
+        said.append(f"{system.spec} at {speed(one.best)}, {why}")
+    return f"Predicted to be faster: {'; '.join(said)}."
+
+
+def _get(found: Recommendation) -> Section:
+    """Where to get the engine, and how to build it."""
+    best = found.best.best.system
+    lines = best.how_to_get(found.case.machine)
+    if lines is None:
+        return Section("", ())
+    return Section("Get it", (lines.said, *(Command(line) for line in lines.commands), *lines.more))
+
+
+def _other_quant(model: ModelGeometry) -> str:
+    """How to ask for a smaller quantization that the same engine reads, if the model is a named one that has any."""
+    others = smaller(model)
+    if not others:
+        return ""
+    other = named_model(others[0])
+    gib = (other.routed_bytes + (other.dense_bytes or 0)) / GIB
+    return f"; --model {other.name} is another quantization, of {gib:,.1f} GiB"
 
 
 def _mapped(found: Recommendation) -> str:
@@ -176,11 +221,11 @@ def _settings(found: Recommendation) -> Section:
         if set(changes.values()) <= {SAME}:
             idle += [name] if changes else []
             continue
-        listed = _listed([f"{value} {change}" for value, change in changes.items()])
-        parts.append(f"{name}: {getattr(best.system, name)} is chosen; {listed}.")
+        each = listed([f"{value} {change}" for value, change in changes.items()])
+        parts.append(f"{name}: {getattr(best.system, name)} is chosen; {each}.")
     if idle:
         parts.append(
-            f"{_listed(idle)}: {'no other value changes' if len(idle) == 1 else 'none changes'} the speed here."
+            f"{listed(idle)}: {'no other value changes' if len(idle) == 1 else 'none changes'} the speed here."
         )
     for one in found.fewer:
         parts.append(
@@ -230,7 +275,7 @@ def _waits(found: Recommendation) -> Section:
     order = sorted(spent, key=lambda group: -spent[group])
     shares = [f"{spent[group] / total:.0%} {WAITS[group]}" for group in order if spent[group] >= 0.01 * total]
     token = "decoded token" if found.objective.prompt_tokens else "token"
-    said = f"Of a {token}'s {three(total)} ms, it spends {_listed(shares)}."
+    said = f"Of a {token}'s {three(total)} ms, it spends {listed(shares)}."
     machine = found.case.machine
     unit = machine.gpu or machine.cpu
     if unit is None or unit.weights_gb_s is None:
@@ -264,7 +309,7 @@ def _bought(found: Recommendation) -> Section:
         if more := len(rows) - len(shown):
             parts.append(f"{more} more that change more; --json has all.")
     if isinstance(bought, NextBetter) and bought.useless:
-        parts.append(f"No better {_listed(bought.useless)} brings 3 %.")
+        parts.append(f"No better {listed(bought.useless)} brings 3 %.")
     parts.append(f"{bought.n_machines} machines were tried, in {bought.evaluations:,} replays or timings.")
     if bought.note:
         parts.append(_sentence(bought.note))
@@ -286,23 +331,24 @@ def _sentence(text: str) -> str:
     return f"{first}{text[1:].removesuffix('.')}."
 
 
-def _listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
 def _others(found: Recommendation) -> Section:
     """Other systems, those within the error first."""
     ran = [one for one in found.others if one.runs]
     if not ran:
         return Section("Other systems", tuple(part for part in (_cannot(found),) if part))
     shown = ran[:OTHERS]
-    rows = tuple((one.best.system.spec, *_row(found, one.best)) for one in shown)
+    rows = tuple((one.best.system.spec, *_row(found, one.best), found.proof_of(one).words) for one in shown)
     heads = (("", "left"), ("GPU GiB", "right"), ("RAM GiB", "right"), *_prompt_head(found), ("tok/s", "right"))
-    heads = (*heads, ("90 %", "right"))
-    parts: list[str | Table | Command] = [Table(heads, rows)]
+    heads = (*heads, ("90 %", "right"), ("shown by", "left"))
+    on = f" on {found.case.machine.api}" if found.case.machine.api else ""
+    arch = found.case.model.arch or "this kind of model"
+    parts: list[str | Table | Command] = [
+        Table(heads, rows),
+        f"shown by: published speeds of the engine with {arch}{on}; without one its speed is unproven.",
+    ]
     if rivals := [one.best.system.name for one in found.rivals]:
         them = "it" if len(rivals) == 1 else "them"
-        parts.append(f"Within the error, {_listed(rivals)} could be as fast: try {them} if you can.")
+        parts.append(f"Within the error, {listed(rivals)} could be as fast: try {them} if you can.")
     if len(ran) > len(shown):
         parts.append(f"{len(ran) - len(shown)} slower ones are left out; `sim compare` shows all.")
     parts.append(_cannot(found))
@@ -321,4 +367,4 @@ def _interval(one: Compared) -> str:
 def _cannot(found: Recommendation) -> str:
     cannot = [one for one in found.found.systems if not one.runs]
     small = [one.best.system.name for one in cannot if "GiB" in one.best.why_not]
-    return f"Too large for this machine: {_listed(small)}." if small else ""
+    return f"Too large for this machine: {listed(small)}." if small else ""

@@ -8,6 +8,7 @@ from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.tune.buy import Advice, NextBetter
 from flashmoe_sim.tune.cliffs import cliffs
 from flashmoe_sim.tune.evidence import evidence
+from flashmoe_sim.tune.proof import proof
 from flashmoe_sim.tune.recommend import Recommendation
 from flashmoe_sim.tune.search import Searched
 
@@ -21,7 +22,12 @@ def document(found: Recommendation) -> dict[str, Any]:
             return None
         compared = one.best if isinstance(one, Searched) else one
         launch = compared.launch
-        return compared.as_row() | {"environment": dict(launch.environment) if launch else {}}
+        shown = proof(compared.system, found.case)
+        return compared.as_row() | {
+            "environment": dict(launch.environment) if launch else {},
+            "published_speeds": shown.rows,
+            "anybody_can_install": shown.common,
+        }
 
     return {
         "model": found.case.model.name,
@@ -29,6 +35,7 @@ def document(found: Recommendation) -> dict[str, Any]:
         "objective": found.objective.goal,
         "evaluations": found.found.evaluations,
         "best": row(found.best),
+        "get": None if (get := found.best.best.system.how_to_get(found.case.machine)) is None else get.as_row(),
         "main_line": row(found.main_line),
         "sizes": None
         if sizes is None
@@ -52,7 +59,9 @@ def document(found: Recommendation) -> dict[str, Any]:
             "parts": [one.as_row() for one in found.enough.parts],
         },
         "transfers": [one.as_row() for one in found.transfers],
+        "smaller": None if found.smaller is None else {"model": found.smaller.name, **(row(found.smaller.best) or {})},
         "bought": _bought_json(found.bought),
+        "predicted_faster": [one.best.system.spec for one in found.faster],
         "rivals": [one.best.system.spec for one in found.rivals],
         "systems": [row(one) for one in found.found.systems],
         "cliffs": cliffs(found),

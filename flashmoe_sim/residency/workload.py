@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.content import hash_of
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.geometry.model import OF_ENGINES, LayerGeometry, ModelGeometry
 from flashmoe_sim.geometry.named import is_name
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.outside import blaming
@@ -58,7 +58,8 @@ class Workload:
     @cached_property
     def content_id(self) -> str:
         """A hash of all that a replay can read; workloads read from equal files have equal hashes."""
-        return hash_of([self.trace.content_id, self.trace.n_experts_known, self.trace.recorded, self.geometry])
+        read = [self.trace.content_id, self.trace.n_experts_known, self.trace.recorded, self.geometry]
+        return hash_of(read, without={ModelGeometry: OF_ENGINES})
 
     def __repr__(self) -> str:
         model = self.geometry.name if self.geometry else "unknown model"

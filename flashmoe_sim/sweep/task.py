@@ -8,7 +8,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from flashmoe_sim.content import OURS, NoContent, hash_of
-from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.model import OF_ENGINES, ModelGeometry
 from flashmoe_sim.io.version import version
 from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.machines.reads import MeasuredRead
@@ -24,14 +24,14 @@ from flashmoe_sim.timeline.models.base import ExecutionModel
 # rule or a new default; leave it for speed, wording, and new policies, columns and inputs.
 SEMANTICS = 3
 
-# Texts for people, on which no result depends.
+# What no result depends on: texts for people, and what decides which engines run a model.
 WORDS: dict[type, tuple[str, ...]] = {
     Setup: ("policy", "prefetch"),  # described separately, with their code
     Conditions: ("execution",),
     # the context is in Conditions, in bytes
-    ModelGeometry: ("name", "source", "arch", "quant", "notes", "attention", "gguf"),
-    Machine: ("name", "title", "anchors", "api", "gpus"),
-    Quantity: ("source", "condition", "estimated"),
+    ModelGeometry: ("name", "source", "arch", "quant", "notes", "attention", "gguf", *OF_ENGINES),
+    Machine: ("name", "title", "anchors", "api", "gpus", "os", "gpu_maker", "gpu_compute", "cpu_features"),
+    Quantity: ("source", "condition", "estimated", "guessed"),
     MeasuredRead: ("source",),
 }
 

@@ -19,6 +19,7 @@ class AllGpu(System):
     name: ClassVar[str] = "all-gpu"
     title: ClassVar[str] = "llama.cpp, all on the GPU"
     engine: ClassVar[str] = "llama.cpp"
+    program: ClassVar[str] = "llama-cpp"
     source: ClassVar[str] = "ggml-org/llama.cpp 0eca4d490: -ngl, src/llama-model.cpp:1278"
     keeps: ClassVar[str] = "every expert in GPU memory"
     misses: ClassVar[str] = "none"
@@ -36,4 +37,4 @@ class AllGpu(System):
         return (Share("experts", "gpu", case.model.routed_bytes), *weights, *of_others)
 
     def launch(self, case: Case) -> Launch:
-        return Launch(llama_words(case, "-ngl", "99"))
+        return Launch(llama_words(case, "-ngl", "99", *self.serving_words(case)))

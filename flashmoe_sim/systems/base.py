@@ -18,17 +18,19 @@ from flashmoe_sim.geometry.compute_buffers import MICRO_BATCH, compute_buffer_by
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
-from flashmoe_sim.machines.machine import Machine, Quantity
+from flashmoe_sim.machines.machine import APIS, Machine, Quantity
 from flashmoe_sim.parameters import spec_of
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.systems.facts import Engine, HowToGet, Sizes, facts_of
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.trace.routing import RoutingTrace
 
 HALF = "half"  # a profile of the trace's first half, to be judged on its second half
+LOADED_SHARE = 0.9  # of the RAM for models: a file that takes less is read into it instead of mapped
 LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
@@ -202,8 +204,7 @@ class System(ABC):
     gpu: whether it needs a GPU of any kind. own_gpu: True if it needs a GPU with its own memory, False if it needs one
         that shares the RAM.
     several_gpus: whether its rule holds on a machine with several GPUs, which count as one with their total memory.
-    apis: the GPU interfaces that it supports; empty if any or none will do. archs: the models it is made for, by
-        llama.cpp's names; empty for any. shape: layers and experts of the only model that it runs, or None.
+    program: the file of its engine's facts in `engines/`; empty if nothing is known of the engine.
     costs: operations that take it more or less time than the machine's file says.
     choices: other settings worth trying, each with its values; they change the speed but never the text.
     prompt_choices: choices that affect only prompts.
@@ -219,9 +220,7 @@ class System(ABC):
     gpu: ClassVar[bool] = False
     own_gpu: ClassVar[bool | None] = None
     several_gpus: ClassVar[bool] = False
-    apis: ClassVar[tuple[str, ...]] = ()
-    archs: ClassVar[tuple[str, ...]] = ()
-    shape: ClassVar[tuple[int, int] | None] = None
+    program: ClassVar[str] = ""
     costs: ClassVar[tuple[Cost, ...]] = ()
     choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
@@ -248,6 +247,36 @@ class System(ABC):
         return getattr(self, "profile", "") == HALF
 
     @property
+    def facts(self) -> Engine | None:
+        """What its engine can do, and for whom; None if nothing is known of it."""
+        return self.facts_of_engine()
+
+    @classmethod
+    def facts_of_engine(cls) -> Engine | None:
+        return facts_of(cls.program) if cls.program else None
+
+    @property
+    def common(self) -> bool:
+        """Whether anybody can install its engine."""
+        return self.facts is not None and self.facts.common
+
+    @property
+    def uses_gpu(self) -> bool:
+        return self.gpu or self.own_gpu is not None
+
+    @property
+    def fixed_sizes(self) -> bool:
+        """Whether the engine takes only the sizes that `sizes` lists, and none between them."""
+        return self.facts is not None and bool(self.facts.sizes.allowed)
+
+    def changes_text(self, case: Case) -> str:
+        """How it changes the text, such as by fewer experts a token than the model's; empty if it does not."""
+        top_k: int = getattr(self, "top_k", 0)
+        return (
+            f"it uses {top_k} of the model's {case.model.top_k} experts a token" if 0 < top_k < case.model.top_k else ""
+        )
+
+    @property
     def meaning(self) -> str:
         """The system in one sentence."""
         return " ".join((getdoc(type(self)) or "").partition("\n\n")[0].split())
@@ -264,16 +293,33 @@ class System(ABC):
             return "needs a GPU"
         if self.own_gpu is not None and (machine.gpu is None or own_memory(machine) is not self.own_gpu):
             return "needs a GPU with a memory of its own" if self.own_gpu else "needs a GPU that shares the RAM"
-        if self.apis and (machine.gpu is None or machine.api not in self.apis):
-            found = "no GPU" if machine.gpu is None else machine.api or "a GPU whose api its file does not say"
-            return f"needs {' or '.join(self.apis)}; the machine has {found}"
+        apis = self.facts.platform.apis if self.facts is not None and self.uses_gpu else ()
+        if apis and machine.api not in apis and (machine.api or not set(APIS) <= set(apis)):
+            return (
+                f"needs {' or '.join(apis)}; the machine has {machine.api or 'a GPU whose api its file does not say'}"
+            )
         if machine.gpus > 1 and not self.several_gpus:
             return f"is known for one GPU only; the machine has {machine.gpus}"
-        if self.archs and model.arch not in self.archs:
-            return f"works for {', '.join(self.archs)} only; {model.name} is {model.arch or 'of an unknown kind'}"
-        if self.shape is not None and self.shape != (len(model.layers), case.n_experts):
-            return f"runs one model only, of {self.shape[0]} layers with {self.shape[1]} experts"
-        return ""
+        return self.why_not_engine(model, machine)
+
+    def why_not_engine(self, model: ModelGeometry, machine: Machine) -> str:
+        """Why its engine cannot run a model on a machine, or empty."""
+        return "" if self.facts is None else self.facts.why_not(model, machine)
+
+    def how_to_get(self, machine: Machine) -> HowToGet | None:
+        """Where to get its engine, and how to build it for a machine; None if that is not known."""
+        return None if self.facts is None else self.facts.how_to_get(machine.api if self.uses_gpu else "cpu")
+
+    def accepted(self, sizes: Sequence[int], case: Case) -> list[int]:
+        """Those of ascending numbers of slots that the engine accepts."""
+        limits = Sizes(source="") if self.facts is None else self.facts.sizes
+        return limits.within(sizes, top_k=case.model.top_k, experts=case.n_experts)
+
+    def why_not_slots(self, slots: int, case: Case) -> str:
+        """Why the engine refuses so many slots, or empty; 0: as many as fit."""
+        if not slots or self.facts is None:
+            return ""
+        return self.facts.sizes.why_not(slots, top_k=case.model.top_k, experts=case.n_experts)
 
     def sizes(self, case: Case) -> Sequence[int]:
         """Values of the setting `size` worth trying, ascending; those that do not fit are refused when tried."""
@@ -294,6 +340,15 @@ class System(ABC):
     @abstractmethod
     def launch(self, case: Case) -> Launch:
         """The command that starts it with these settings."""
+
+    def serving_words(self, case: Case, *, maps: bool = True) -> tuple[str, ...]:
+        """Flags of engines like llama.cpp for one user: what the prediction assumes and their defaults leave open.
+
+        maps: whether the engine computes from the mapped file, which is better read into RAM as a whole if that fits.
+        """
+        words = ("-fa", "on", "-ub", str(case.micro_batch), "-np", "1")
+        needed = sum(share.size_bytes for share in self.memory(case) if share.where in ("ram", "mapped"))
+        return (*words, "--no-mmap") if maps and 0 < needed <= LOADED_SHARE * case.ram_bytes else words
 
     def files(self, workload: Workload) -> Mapping[str, bytes]:
         """The files that `launch` names by placeholders such as PROFILE.json, with contents made from a workload."""

@@ -35,6 +35,7 @@ class BigMoeOnEdge(System):
     name: ClassVar[str] = "big-moe-on-edge"
     title: ClassVar[str] = "BigMoeOnEdge"
     engine: ClassVar[str] = "BigMoeOnEdge"
+    program: ClassVar[str] = "big-moe-on-edge"
     source: ClassVar[str] = (
         "Helldez/BigMoeOnEdge 2d4f2b11: cli/main.cpp; 07045c19: docs/cache-sizing.md, "
         "core/src/moe/expert_stream_source.cpp"
@@ -90,5 +91,7 @@ class BigMoeOnEdge(System):
         return prepare(cut(workload.trace, top_k=self.top_k), workload.geometry)
 
     def launch(self, case: Case) -> Launch:
-        words = llama_words(case, "--moe-stream", "--cache-mb", str(self.cache_mib), "--overlap", program="bmoe-cli")
-        return Launch((*words, *(("--n-expert-used", str(self.top_k)) if self.top_k else ())))
+        streamed = ("--moe-stream", "--cache-mb", str(self.cache_mib), "--overlap", "--io-threads", "8")
+        fewer = ("--n-expert-used", str(self.top_k)) if self.top_k else ()
+        asked = ("-t", "CORES", "--chatml", "-n", "512", "-p", "PROMPT")
+        return Launch(llama_words(case, *streamed, *fewer, *asked, program="bmoe-cli"))

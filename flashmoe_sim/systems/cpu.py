@@ -20,6 +20,7 @@ class Cpu(System):
     name: ClassVar[str] = "cpu"
     title: ClassVar[str] = "llama.cpp on the CPU, mapped"
     engine: ClassVar[str] = "llama.cpp"
+    program: ClassVar[str] = "llama-cpp"
     source: ClassVar[str] = "ggml-org/llama.cpp 0eca4d490: -ngl 0, mapped file"
     keeps: ClassVar[str] = "what RAM holds of the file"
     misses: ClassVar[str] = "page faults that read the file"
@@ -44,4 +45,5 @@ class Cpu(System):
         return replace(super().adapted(machine), gpu=None, link=None, api="")
 
     def launch(self, case: Case) -> Launch:
-        return Launch(llama_words(case, "-ngl", "0"))
+        no_gpu = ("-ngl", "0") if case.machine.gpu is None else ("-dev", "none")  # or prompts would use the GPU
+        return Launch(llama_words(case, *no_gpu, *self.serving_words(case)))

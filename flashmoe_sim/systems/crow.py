@@ -44,6 +44,7 @@ class Crow(System):
     name: ClassVar[str] = "crow"
     title: ClassVar[str] = "Crow, three tiers"
     engine: ClassVar[str] = "Crow"
+    program: ClassVar[str] = "crow"
     source: ClassVar[str] = (
         "nibor1896/Crow 59db7ad: patches/moe-stream-on-b10269.patch; #25, #69, #87, on ggml-org/llama.cpp#25294"
     )
@@ -51,7 +52,6 @@ class Crow(System):
     misses: ClassVar[str] = "uploaded from pinned RAM, or read from storage past the page cache"
     size: ClassVar[str] = "slots"
     own_gpu: ClassVar[bool | None] = True
-    apis: ClassVar[tuple[str, ...]] = ("cuda",)
 
     slots: int = 0
     tier_gib: int = HALF_OF_RAM
@@ -63,16 +63,19 @@ class Crow(System):
             )
 
     def why_not(self, case: Case) -> str:
-        if 0 < self.slots < case.model.top_k:
-            return f"{self.slots} slots; a token routes {case.model.top_k} experts, and each needs a slot"
-        return super().why_not(case)
+        return super().why_not(case) or self.why_not_slots(self.slots, case)
 
     def sizes(self, case: Case) -> Sequence[int]:
         most = min(max(gpu_left(case), 0) // case.slot_bytes, case.n_experts)
-        return ladder(max(case.model.top_k, 1), most)
+        return self.accepted(ladder(1, most), case)
 
     def sized(self, case: Case) -> Self:
-        return self if self.slots else replace(self, slots=slots_that_fit(case, gpu_left(case)))
+        if self.slots:
+            return self
+        sized = replace(self, slots=min(slots_that_fit(case, gpu_left(case)), case.n_experts - 1))
+        if reason := sized.why_not(case):
+            raise BadInput(reason)
+        return sized
 
     def tier(self, case: Case) -> int:
         """The tier's size in GiB."""
@@ -95,7 +98,14 @@ class Crow(System):
         )
 
     def launch(self, case: Case) -> Launch:
-        words = ["-ngl", "99", "-np", "1", "--moe-stream", "--moe-stream-cache", f"{self.slots}s"]
+        words = [
+            "-ngl",
+            "99",
+            *self.serving_words(case, maps=False),
+            "--moe-stream",
+            "--moe-stream-cache",
+            f"{self.slots}s",
+        ]
         words += ["--moe-stream-io-threads", "8", "--moe-stream-direct"]
         words += ["--moe-stream-l2", str(self.tier(case))] if self.tier(case) else []
         return Launch(llama_words(case, *words))

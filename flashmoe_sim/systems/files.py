@@ -18,8 +18,8 @@ SUFFIXES = (".json", ".csv", ".env")
 PLACEHOLDERS = {
     "MODEL.gguf": "the model's GGUF file, the first one of a split model; give it as --model to have it here",
     "SIDECAR": "the folder that `sim model make-sidecar MODEL.gguf --out SIDECAR` writes",
-    "PROFILE.json": "a profile of your own use: the file that the program writes with --moe-layer-perf-out, or that "
-    "`sim trace profile TRACE PROFILE.json` makes of a trace",
+    "PROFILE.json": "a profile of your own use: with --auto-learn --moe-hot-cache-warmup-prompt TEXT the program "
+    "writes it at its first start, and `sim trace profile TRACE PROFILE.json` makes it of a trace",
     "PROFILE.csv": "a profile of your own use, as the program llama-moe-trace of the same repository writes it to the "
     "file in MOE_TRACE_OUT",
     "MODEL.gturbo": "the folder that TurboFieldfareRepack of the same repository makes of the model",
@@ -27,9 +27,8 @@ PLACEHOLDERS = {
     "PACKED_MODEL": "the folder with packed_experts/ that repack_experts.py of the same repository writes; the dense "
     "weights are made by metal_infer/extract_weights.py",
     "MODEL": "the folder of the model as its authors published it, in safetensors",
-    "CPU_WEIGHTS": "the folder that kt-kernel/scripts/convert_cpu_weights.py of the same repository makes of MODEL; "
-    "give --kt-method, too, with another format than AMXINT4",
     "CORES": "the number of the CPU's physical cores",
+    "PROMPT": "your question, in quotes",
     "NUMA_NODES": "the number of NUMA nodes that `lscpu` counts, 1 on most desktops",
     "ACTIVATION.pt": "counts of activated experts that the program recorded of your own use, see "
     "doc/en/kt-kernel/experts-sched-Tutorial.md of the same repository",

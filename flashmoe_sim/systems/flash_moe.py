@@ -27,12 +27,11 @@ class FlashMoe(System):
     name: ClassVar[str] = "flash-moe"
     title: ClassVar[str] = "flash-moe, page cache only"
     engine: ClassVar[str] = "flash-moe"
+    program: ClassVar[str] = "flash-moe"
     source: ClassVar[str] = "danveloper/flash-moe 3601d41: infer.m:5268-5290, 6508-6590"
     keeps: ClassVar[str] = "nothing; the page cache holds what was read"
     misses: ClassVar[str] = "read through the page cache"
     own_gpu: ClassVar[bool | None] = False
-    apis: ClassVar[tuple[str, ...]] = ("metal",)
-    shape: ClassVar[tuple[int, int] | None] = (60, 512)  # Qwen3.5-397B-A17B
 
     top_k: int = 4
 
@@ -56,4 +55,4 @@ class FlashMoe(System):
         return prepare(cut(workload.trace, top_k=self.top_k), workload.geometry)
 
     def launch(self, case: Case) -> Launch:
-        return Launch(("./infer", "--model", "PACKED_MODEL", "--k", str(self.top_k)))
+        return Launch(("./infer", "--model", "PACKED_MODEL", "--k", str(self.top_k), "--serve", "8000"))

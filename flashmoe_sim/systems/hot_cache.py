@@ -31,7 +31,7 @@ from flashmoe_sim.systems.base import (
     llama_words,
     no_room,
 )
-from flashmoe_sim.systems.hot_cache_flags import ARCHS, BUDGET, COMMIT, PROFILE
+from flashmoe_sim.systems.hot_cache_flags import BUDGET, COMMIT, PROFILE
 from flashmoe_sim.systems.static_profile import ALL
 from flashmoe_sim.timeline.models.hot_cold import HotColdPadded
 from flashmoe_sim.trace.cut import cut
@@ -63,12 +63,12 @@ class HotCache(System):
     name: ClassVar[str] = "hot-cache"
     title: ClassVar[str] = "Hot experts of a profile"
     engine: ClassVar[str] = "llama.cpp, adrianhoehne's fork"
+    program: ClassVar[str] = "hot-cache"
     source: ClassVar[str] = f"adrianhoehne/llama.cpp {COMMIT}: src/moe-hot-cache, common/arg.cpp:2426-2610"
     keeps: ClassVar[str] = "copies of the profile's best experts in GPU memory"
     misses: ClassVar[str] = "computed on the CPU, beside the GPU"
     size: ClassVar[str] = "max_mib"
     own_gpu: ClassVar[bool | None] = True
-    archs: ClassVar[tuple[str, ...]] = ARCHS
     costs: ClassVar[tuple[Cost, ...]] = (
         PAGE_FAULTS,
         Cost(
@@ -166,7 +166,7 @@ class HotCache(System):
         )
 
     def launch(self, case: Case) -> Launch:
-        words = ["-ngl", "99", "--cpu-moe", PROFILE, self._file or "PROFILE.json"]
+        words = ["-ngl", "99", "--cpu-moe", *self.serving_words(case), PROFILE, self._file or "PROFILE.json"]
         words += [BUDGET, str(self.max_mib), "--moe-hot-cache-weighting", self.weighting]
         words += ["--moe-hot-cache-layer-curve", f"{self.layer_curve:g}"]
         words += ["--moe-hot-cache-update-rate", f"{self.update_rate:g}"] if self.update_rate else []

@@ -38,24 +38,24 @@ class HotWindow(System):
     slots: hot experts per layer; 0: as many as the GPU has room for. The program itself has no such rule, and without
         its flag the hot set is off.
     interval: decodes after which the hot set changes.
-    bypass_tokens: calls of more tokens bypass the hot set; 0: no call does.
+    bypass_tokens: calls of more tokens bypass the hot set; 0: no call does, which is the program's default and makes
+        prompts several times slower. Its authors use 64.
     """
 
     name: ClassVar[str] = "hot-window"
     title: ClassVar[str] = "Hot experts of a window of decodes"
     engine: ClassVar[str] = "llama.cpp, ParmesanParty's fork"
+    program: ClassVar[str] = "hot-window"
     source: ClassVar[str] = "ParmesanParty/llama.cpp 73bfef6, 7c29c6c: common/arg.cpp, llama_moe_hot_cache_post_decode"
     keeps: ClassVar[str] = "copies of each layer's most used experts in GPU memory"
     misses: ClassVar[str] = "computed on the CPU, beside the GPU"
     size: ClassVar[str] = "slots"
     own_gpu: ClassVar[bool | None] = True
-    apis: ClassVar[tuple[str, ...]] = ("cuda",)
-    archs: ClassVar[tuple[str, ...]] = ("qwen35moe",)
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     slots: int = 0
     interval: int = 40
-    bypass_tokens: int = 0
+    bypass_tokens: int = 64
 
     def __post_init__(self) -> None:
         if self.slots < 0:
@@ -100,7 +100,7 @@ class HotWindow(System):
         )
 
     def launch(self, case: Case) -> Launch:
-        words = ["-ngl", "99", "--cpu-moe", "--moe-hot-k", str(self.slots)]
+        words = ["-ngl", "99", "--cpu-moe", *self.serving_words(case), "--moe-hot-k", str(self.slots)]
         words += ["--moe-hot-rebalance-interval", str(self.interval)]
         bypass = {"LLAMA_MOE_HOT_PP_BYPASS_N_TOKENS": str(self.bypass_tokens)} if self.bypass_tokens else {}
         return Launch(llama_words(case, *words), bypass)

@@ -49,12 +49,12 @@ class Imp(System):
     name: ClassVar[str] = "imp"
     title: ClassVar[str] = "imp, experts in RAM"
     engine: ClassVar[str] = "imp"
+    program: ClassVar[str] = "imp"
     source: ClassVar[str] = "kekzl/imp 0aabfb5f: tools/imp-cli/args.cpp; #235, #1365, #1374, #1375"
     keeps: ClassVar[str] = "the experts used last, in slots of each layer on the GPU"
     misses: ClassVar[str] = "copied to the GPU from RAM"
     size: ClassVar[str] = "slots"
     own_gpu: ClassVar[bool | None] = True
-    apis: ClassVar[tuple[str, ...]] = ("cuda",)
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     slots: int = 0
@@ -66,9 +66,12 @@ class Imp(System):
             given = f"slots {self.slots}, percent {self.percent}"
             raise BadInput(f"system imp: {given}; expected 0 or more, and 1 to {MOST_PERCENT}")
 
+    def why_not(self, case: Case) -> str:
+        return super().why_not(case) or self.why_not_slots(self.slots, case)
+
     def sizes(self, case: Case) -> Sequence[int]:
         room = max(gpu_left(case), 0) * MOST_PERCENT // 100
-        return ladder(1, min(room // case.slot_bytes, case.n_experts))
+        return self.accepted(ladder(1, min(room // case.slot_bytes, case.n_experts)), case)
 
     def sized(self, case: Case) -> Self:
         if self.slots:
@@ -102,7 +105,7 @@ class Imp(System):
         percent = min(max(-(-100 * taken // max(case.budget.gpu_left_bytes, 1)), 1), MOST_PERCENT)
         settings = [f"force_host_experts={len(case.model.layers)}", f"expert_cache_budget_pct={percent}"]
         settings += ["pin_host_experts=true"] if self.pinned else []
-        words = ["imp-cli", "--model", case.gguf]
+        words = ["imp-cli", "--interactive", "--model", case.gguf]
         words += ["--max-seq-len", str(case.context)] if case.context else []
         for setting in settings:
             words += ["--set", f"moe.{setting}"]

@@ -52,6 +52,8 @@ class ByNumber(PinningPolicy):
         return masks
 
 
+# How the CPU computes a published format; without AVX-512, AVX2 serves since March 2026.
+METHODS = {"bf16": "BF16", "fp8": "FP8", "int4": "RAWINT4", "mxfp4": "MXFP4"}
 STRATEGIES = ("uniform", "frequency", "front-loading")
 
 
@@ -71,6 +73,7 @@ class KTransformers(System):
     name: ClassVar[str] = "ktransformers"
     title: ClassVar[str] = "ktransformers, experts placed on GPU and CPU"
     engine: ClassVar[str] = "ktransformers"
+    program: ClassVar[str] = "ktransformers"
     source: ClassVar[str] = (
         "kvcache-ai/ktransformers 15c624dc: doc/en/kt-kernel/experts-sched-Tutorial.md, "
         "kt-kernel/python/experts_base.py"
@@ -80,7 +83,6 @@ class KTransformers(System):
     size: ClassVar[str] = "experts"
     own_gpu: ClassVar[bool | None] = True
     several_gpus: ClassVar[bool] = True
-    apis: ClassVar[tuple[str, ...]] = ("cuda",)
 
     experts: int = 0
     strategy: str = "uniform"
@@ -123,7 +125,8 @@ class KTransformers(System):
 
     def launch(self, case: Case) -> Launch:
         words = ["python", "-m", "sglang.launch_server", "--model", "MODEL"]
-        words += ["--kt-weight-path", "CPU_WEIGHTS", "--kt-cpuinfer", "CORES", "--kt-threadpool-count", "NUMA_NODES"]
+        words += ["--kt-weight-path", "MODEL", "--kt-cpuinfer", "CORES", "--kt-threadpool-count", "NUMA_NODES"]
+        words += ["--kt-method", METHODS[case.model.quant]] if case.model.quant in METHODS else []
         words += ["--context-length", str(case.context)] if case.context else []
         words += ["--kt-num-gpu-experts", str(self.experts), "--kt-expert-placement-strategy", self.strategy]
         words += ["--tensor-parallel-size", str(case.machine.gpus)] if case.machine.gpus > 1 else []

@@ -43,6 +43,7 @@ class Nvmoe(System):
     name: ClassVar[str] = "nvmoe"
     title: ClassVar[str] = "nvmoe, experts paged from NVMe"
     engine: ClassVar[str] = "nvmoe"
+    program: ClassVar[str] = "nvmoe"
     source: ClassVar[str] = "BrianBoitano/nvmoe 239fc05e: docs/INTEGRATION.md, runtime/README.md"
     keeps: ClassVar[str] = "the experts used last, of all layers together, in GPU memory"
     misses: ClassVar[str] = "read from storage past the page cache, then uploaded"
@@ -88,5 +89,13 @@ class Nvmoe(System):
         return (Share("cache", "gpu", self._cache_bytes(case)), *gpu_weights(case))
 
     def launch(self, case: Case) -> Launch:
-        words = ("llama-server", "-m", "MODEL.nvmoe/resident.gguf", *context_words(case), "-ngl", "99")
+        words = (
+            "llama-server",
+            "-m",
+            "MODEL.nvmoe/resident.gguf",
+            *context_words(case),
+            "-ngl",
+            "99",
+            *self.serving_words(case, maps=False),
+        )
         return Launch(words, {"NVMOE_CACHE_MB": str(self.cache_mib)})

@@ -65,6 +65,7 @@ class Placed(System):
     name: ClassVar[str] = "placed"
     title: ClassVar[str] = "llama.cpp, experts placed by layer"
     engine: ClassVar[str] = "llama.cpp"
+    program: ClassVar[str] = "llama-cpp"
     source: ClassVar[str] = "ggml-org/llama.cpp 0eca4d490: common/fit.cpp, common/arg.cpp:2464, ggml-cuda.cu:5464"
     keeps: ClassVar[str] = "all experts of some layers in GPU memory"
     misses: ClassVar[str] = "computed on the CPU; copied to the GPU for prompts of 32 tokens and more"
@@ -196,11 +197,11 @@ class Placed(System):
 
     def launch(self, case: Case) -> Launch:
         if self.fits_itself:
-            return Launch(llama_words(case))  # --fit is on
+            return Launch(llama_words(case, *self.serving_words(case)))  # --fit is on
         placed = ("-ot", self.ot) if self.ot else ("--n-cpu-moe", str(self.cpu_layers))
         shares = self.shares(case)
         cuts = ("-ts", written(shares, ",")) if self.ts or len(set(shares)) > 1 else ()
-        return Launch(llama_words(case, "-ngl", "99", *placed, *cuts))
+        return Launch(llama_words(case, "-ngl", "99", *placed, *cuts, *self.serving_words(case)))
 
     def pattern(self, case: Case) -> str:
         """The placement as an argument of `-ot`, or empty if every expert is on the GPU."""

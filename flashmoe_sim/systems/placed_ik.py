@@ -26,9 +26,9 @@ class PlacedIk(Placed):
     name: ClassVar[str] = "placed-ik"
     title: ClassVar[str] = "ik_llama.cpp, experts placed by layer"
     engine: ClassVar[str] = "ik_llama.cpp"
+    program: ClassVar[str] = "ik_llama-cpp"
     source: ClassVar[str] = "ikawrakow/ik_llama.cpp 8337e4cd3: llama-load-tensors.cpp:270-350, ggml-cuda.cu:5180"
     misses: ClassVar[str] = "computed on the CPU; copied to the GPU for prompts of many tokens"
-    apis: ClassVar[tuple[str, ...]] = ("cuda",)
 
     def on_cpu(self, case: Case) -> list[int]:
         if self.ot or self.cpu_layers == AUTO:

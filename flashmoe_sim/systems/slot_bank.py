@@ -8,15 +8,17 @@ from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 from flashmoe_sim.budget import own_memory
-from flashmoe_sim.geometry.model import MAX_IO_SPLIT
+from flashmoe_sim.geometry.model import MAX_IO_SPLIT, ModelGeometry
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, ladder, llama_words
+from flashmoe_sim.systems.facts import FAILS
 from flashmoe_sim.systems.slot_bank_flags import (
     COMMIT,
     INSTALLS,
@@ -81,6 +83,7 @@ class SlotBank(System):
     name: ClassVar[str] = "slot-bank"
     title: ClassVar[str] = "Flash-MoE slot bank"
     engine: ClassVar[str] = "anemll-flash-llama.cpp"
+    program: ClassVar[str] = "slot-bank"
     source: ClassVar[str] = f"Anemll/anemll-flash-llama.cpp {COMMIT}: src/llama-context.cpp:507-2576"
     keeps: ClassVar[str] = "the experts used last, in slots of each layer"
     misses: ClassVar[str] = "read from storage into a slot"
@@ -153,6 +156,11 @@ class SlotBank(System):
         if 0 < self.slots < (self.top_k or top_k):
             return f"{self.slots} slots; a token routes {self.top_k or top_k} experts, and each needs a slot"
         return super().why_not(case)
+
+    def why_not_engine(self, model: ModelGeometry, machine: Machine) -> str:
+        """Without slots it is llama.cpp of its day, which refuses only models that it does not know."""
+        known = self.facts is None or self.facts.status(model) != FAILS
+        return "" if known and not self.has_slots else super().why_not_engine(model, machine)
 
     def sizes(self, case: Case) -> Sequence[int]:
         """Sizes with at least as many slots as a micro-batch can use experts, so that no prompt stops the program."""

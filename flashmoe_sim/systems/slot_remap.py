@@ -49,6 +49,7 @@ class SlotRemap(System):
     name: ClassVar[str] = "slot-remap"
     title: ClassVar[str] = "llama-cpp-moe-flash, remapped slots"
     engine: ClassVar[str] = "llama-cpp-moe-flash"
+    program: ClassVar[str] = "slot-remap"
     source: ClassVar[str] = (
         "cecil-the-coder/llama-cpp-moe-flash 2f7e7b9: patches 0001a-c; 0017, 0018 d56efdc, 0022 7937441, 0023 c5760f9, "
         "0024 da3984d"
@@ -57,7 +58,6 @@ class SlotRemap(System):
     misses: ClassVar[str] = "copied into a slot from the mapped file, one after another"
     size: ClassVar[str] = "slots"
     own_gpu: ClassVar[bool | None] = False
-    apis: ClassVar[tuple[str, ...]] = ("rocm", "vulkan")
 
     slots: int = 32
     pool_layers: int = 0
@@ -80,7 +80,7 @@ class SlotRemap(System):
         return ""
 
     def sizes(self, case: Case) -> Sequence[int]:
-        return ladder(LEAST_SLOTS, max(min(MOST_SLOTS, case.n_experts), LEAST_SLOTS))
+        return self.accepted(ladder(LEAST_SLOTS, max(min(MOST_SLOTS, case.n_experts), LEAST_SLOTS)), case)
 
     def plan(self, case: Case) -> Plan:
         evicts = 0 < self.pool_layers < len(case.model.layers)

@@ -56,12 +56,12 @@ class StaticProfile(System):
     name: ClassVar[str] = "static-profile"
     title: ClassVar[str] = "Codacus fork, hot experts by profile"
     engine: ClassVar[str] = "thecodacus/llama.cpp"
+    program: ClassVar[str] = "static-profile"
     source: ClassVar[str] = "thecodacus/llama.cpp ac743f81f: common/arg.cpp:2625, src/llama-model.cpp:1661; #5, #9"
     keeps: ClassVar[str] = "a profile's most used experts of each layer in GPU memory"
     misses: ClassVar[str] = "computed on the CPU"
     size: ClassVar[str] = "slots"
     own_gpu: ClassVar[bool | None] = True
-    apis: ClassVar[tuple[str, ...]] = ("cuda",)
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     slots: int = 0
@@ -102,7 +102,7 @@ class StaticProfile(System):
         )
 
     def launch(self, case: Case) -> Launch:
-        words = ("-ngl", "99", "-ncmoe", "99", "-fa", "on", "--moe-cache-profile", "PROFILE.csv")
+        words = ("-ngl", "99", "-ncmoe", "99", *self.serving_words(case), "--moe-cache-profile", "PROFILE.csv")
         return Launch(llama_words(case, *words, "--moe-cache-slots", str(self.slots)))
 
 

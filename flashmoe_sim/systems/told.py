@@ -11,6 +11,7 @@ from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import asked_size, size
+from flashmoe_sim.machines.asked import ask
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
@@ -150,7 +151,7 @@ def compare_as_told(
     )
     if not any(row.tok_s for row in rows):
         raise nothing_runs(on.case, [(row.system, row.why_not) for row in rows])
-    notes = on.notes
+    notes = (*filter(None, (ask(on.case.machine).rstrip("."),)), *on.notes)
     if known := [row.system.name for row in rows if row.hindsight and row.tok_s is not None]:
         notes = (*notes, f"{', '.join(known)}: the profile comes from this very trace, which flatters it")
     return Comparison(on.case, rows, notes, on.borrowed)

@@ -11,9 +11,9 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lfu import Lfu
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System
+from flashmoe_sim.systems.facts import facts_of
 from flashmoe_sim.systems.ways import ReadIntoSlots
 
-SLOTS = (8, 16, 24, 32)
 CONTEXTS = (4096, 8192, 16384, 32768, 65536)
 SLOTS_FOR_BATCHES = 16
 
@@ -32,6 +32,7 @@ class TurboFieldfare(System):
     name: ClassVar[str] = "turbofieldfare"
     title: ClassVar[str] = "TurboFieldfare"
     engine: ClassVar[str] = "TurboFieldfare"
+    program: ClassVar[str] = "turbofieldfare"
     source: ClassVar[str] = (
         "drumih/turbo-fieldfare 903c7bf: Sources/TurboFieldfareServer/Core/ServerArguments.swift; "
         "1c69c969: docs/SYSTEM_DESIGN.md; #169 for the number of slots"
@@ -40,14 +41,12 @@ class TurboFieldfare(System):
     misses: ClassVar[str] = "read through the page cache into a slot, while hits are computed"
     size: ClassVar[str] = "slots"
     own_gpu: ClassVar[bool | None] = False
-    apis: ClassVar[tuple[str, ...]] = ("metal",)
-    archs: ClassVar[tuple[str, ...]] = ("gemma4",)
 
     slots: int = 16
 
     def __post_init__(self) -> None:
-        if self.slots not in SLOTS:
-            raise BadInput(f"system turbofieldfare: slots {self.slots}; expected {', '.join(map(str, SLOTS))}")
+        if self.slots not in (allowed := facts_of(self.program).sizes.allowed):
+            raise BadInput(f"system turbofieldfare: slots {self.slots}; expected {', '.join(map(str, allowed))}")
 
     def why_not(self, case: Case) -> str:
         if case.context > CONTEXTS[-1]:
@@ -55,7 +54,7 @@ class TurboFieldfare(System):
         return super().why_not(case)
 
     def sizes(self, case: Case) -> Sequence[int]:
-        return SLOTS
+        return facts_of(self.program).sizes.allowed
 
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(slots=min(self.slots, case.n_experts)), Lfu(), "atomic")

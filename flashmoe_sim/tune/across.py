@@ -12,7 +12,7 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Compared, at_setting
 from flashmoe_sim.tune.objective import Objective
-from flashmoe_sim.tune.search import pick
+from flashmoe_sim.tune.proof import pick
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,8 @@ from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace
 from flashmoe_sim.tune.across import Scores, score
 from flashmoe_sim.tune.objective import Objective
-from flashmoe_sim.tune.search import FINE, kept_bytes, pick
+from flashmoe_sim.tune.proof import kept_bytes, pick
+from flashmoe_sim.tune.search import FINE
 
 # How often the chosen size took over 10 % longer on the whole trace than the best size, over eight stretches of the
 # bundled traces for each of 46 to 60 pairs of a system and a machine: with 32 tokens 49 %, with 64 35 %, 128 20 %, 256

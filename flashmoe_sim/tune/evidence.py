@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
-from functools import cache
-from importlib import resources
-from typing import Any
-
 from flashmoe_sim.io.numbers import plain
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.systems.prompt import MADE_MISSES, prompted
 from flashmoe_sim.timeline.interval import SIZES
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.prompt import MICRO_BATCH
+from flashmoe_sim.tune.proof import checked
 from flashmoe_sim.tune.recommend import Recommendation
 
 MOST_NAMED = 4
@@ -30,7 +26,7 @@ def evidence(found: Recommendation) -> list[str]:
         f"Hits are counted under the contract {plan.setup.contract}; seconds are of the execution model "
         f"{plan.execution.name}.",
         *_machine(plan.machine),
-        _checked(system.name, plan.machine),
+        _checked(found, plan.machine),
         f"{replayed} setting{'s' * (replayed > 1)} of {ran} system{'s' * (ran > 1)} "
         f"{'were' if replayed > 1 else 'was'} replayed.",
         *(f"{note[:1].upper()}{note[1:]}." for note in found.notes if note not in found.case.machine.notes),
@@ -88,30 +84,26 @@ def _machine(machine: Machine) -> list[str]:
     return [f"Of {machine.name}, these are estimates: {named}{more}."]
 
 
-def _checked(name: str, machine: Machine) -> str:
-    checks = checked()
+def _checked(found: Recommendation, machine: Machine) -> str:
+    """On how many published speeds the prediction rests, and of which architecture."""
+    name, checks, proof = found.best.best.system.name, checked(), found.proof
     if machine.anchors is not None and (fitted := checks["fitted"].get(name)):
         return (
             f"Checked: on {fitted['runs']} held-out runs of this engine on fitted machines the median error was "
             f"{fitted['median_error']:.1%}, the worst {fitted['worst_error']:.1%}."
         )
-    published = checks["published"].get(name)
-    if published and published["rows"] == 1:
-        return f"Checked: one published speed of this engine, and it was off by {published['median_error']:.0%}."
-    if published:
-        rows, within = published["rows"], published["within_2"]
+    arch, everything = proof.arch or "this architecture", checks["published"]["all"]
+    if (published := checks["published"].get(name)) is None:
         return (
-            f"Checked: {rows} published speeds of this engine, predicted from other machines, had "
-            f"a median error of {published['median_error']:.0%}; {within:.0%} were within a factor of two."
+            f"Not checked: of {everything['rows']} speeds that others published, none is of this engine. "
+            f"Over those the median error was {everything['median_error']:.0%}."
         )
-    everything = checks["published"]["all"]
-    return (
-        f"Not checked on such a machine: of {everything['rows']} speeds that others published, none is of this engine. "
-        f"Over those the median error was {everything['median_error']:.0%}."
+    of = f"{published['rows']} published speed{'s' * (published['rows'] > 1)} of this engine"
+    every = (
+        f"over all of them the median error was {published['median_error']:.0%}, and {published['within_2']:.0%} were "
+        "within a factor of two"
     )
-
-
-@cache
-def checked() -> dict[str, Any]:
-    """Errors of the last check of each system, written by `./dev report`."""
-    return tomllib.loads(resources.files("flashmoe_sim.tune").joinpath("checked.toml").read_text())
+    if not proof.rows:
+        return f"Not checked with {arch} on such a machine: none of {of} is of it; {every}."
+    are = "are" if proof.rows > 1 else "is"
+    return f"Checked: of {of}, predicted from other machines, {proof.rows} {are} of {arch} on such a GPU; {every}."

@@ -13,7 +13,7 @@ from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import COMPARED, frame
 from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.compare import Compared, at_setting
+from flashmoe_sim.systems.compare import NEAR, Compared, at_setting
 from flashmoe_sim.systems.fits import nothing_runs
 from flashmoe_sim.systems.prompt import prompted
 from flashmoe_sim.timeline.assemble import Conditions, weights_of
@@ -23,8 +23,10 @@ from flashmoe_sim.tune.enough import Convergence, check_length, converged
 from flashmoe_sim.tune.layers import LayerBanks, allocate
 from flashmoe_sim.tune.levers import Lever, levers
 from flashmoe_sim.tune.objective import Objective
+from flashmoe_sim.tune.proof import Proof, first, proof
 from flashmoe_sim.tune.said import speed
-from flashmoe_sim.tune.search import MAIN_LINE, Found, Searched, pick, search
+from flashmoe_sim.tune.search import Found, Searched, search
+from flashmoe_sim.tune.smaller import Smaller, faster_when_smaller
 
 if TYPE_CHECKING:
     import polars
@@ -54,12 +56,13 @@ class Sizes:
 class Recommendation(InNotebook):
     """What to run.
 
-    best: the system. main_line: the fastest that needs no fork of llama.cpp; None if `best` needs none, or none runs.
+    best: the system. main_line: the fastest that anybody can install; None if `best` is one, or none runs.
     sizes: of `best`; None if it has no size to choose. fewer: `best` with fewer experts per token, which changes the
     text.
     levers: the gains of single changes of the machine. by_layer: slots by layer in the memory of `best`; None if it has
         no slots, or its layers depend on each other. enough: whether the trace is long enough; None if it is borrowed.
     transfers: the choice made on every given trace, applied to every other one.
+    smaller: a smaller quantization that runs much faster, and changes the text; None if there is none.
     bought: what to buy, if requested. notes: what the user should know about the trace and the machine.
     borrowed: whether the trace is another model's.
     """
@@ -75,6 +78,7 @@ class Recommendation(InNotebook):
     by_layer: LayerBanks | None
     enough: Convergence | None
     transfers: tuple[Transfer, ...]
+    smaller: Smaller | None
     bought: Advice | NextBetter | None
     notes: tuple[str, ...]
     borrowed: bool
@@ -96,6 +100,21 @@ class Recommendation(InNotebook):
     def others(self) -> tuple[Searched, ...]:
         """The other systems, the fastest first."""
         return tuple(one for one in self.found.systems if one.best.system != self.best.best.system)
+
+    @property
+    def proof(self) -> Proof:
+        """What shows that `best` runs as predicted."""
+        return self.proof_of(self.best)
+
+    def proof_of(self, one: Searched) -> Proof:
+        return proof(one.best.system, self.case)
+
+    @property
+    def faster(self) -> tuple[Searched, ...]:
+        """Systems predicted to be faster than `best` that were not chosen: unproven, or they change the text."""
+        own = self.objective.seconds(self.best.best) or 0.0
+        ran = [(one, seconds) for one in self.others if (seconds := self.objective.seconds(one.best)) is not None]
+        return tuple(one for one, seconds in ran if seconds < (1 - NEAR) * own)
 
     @property
     def rivals(self) -> tuple[Searched, ...]:
@@ -158,9 +177,9 @@ def recommend(
     ran = [one for one in found.systems if one.runs]
     if not ran:
         raise nothing_runs(case, [(one.best.system, one.best.why_not) for one in found.systems])
-    fastest = pick([one.best for one in ran], found.objective)
-    best = next(one for one in ran if one.best is fastest)
-    main_line = next((one for one in ran if one.best.system.engine == MAIN_LINE), None)
+    chosen = first([one.best for one in ran], case, found.objective)
+    best = next(one for one in ran if one.best is chosen)
+    plain = next((one for one in ran if one.best.system.common), None)
 
     def timed(one: Compared) -> Compared:
         tokens = objective.prompt_tokens
@@ -173,7 +192,7 @@ def recommend(
         workload,
         found,
         best,
-        None if best.best.system.engine == MAIN_LINE else main_line,
+        None if best.best.system.common else plain,
         _sizes(workload, best, case, found.objective, timed),
         _fewer(best.best.system, case, timed),
         tuple(levers(workload, case, [best.best.system], borrowed=borrowed, progress=progress)),
@@ -184,6 +203,7 @@ def recommend(
         tuple(across([workload, *others], case, [one.system for one in best.tried], objective=found.objective))
         if others
         else (),
+        faster_when_smaller(workload, case, systems, best.best, borrowed=borrowed),
         None if purchase is None else purchase.found(workload, case, systems, borrowed=borrowed, progress=progress),
         tuple(notes),
         borrowed,

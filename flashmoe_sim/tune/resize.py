@@ -12,6 +12,8 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Compared, at_setting
+from flashmoe_sim.tune.objective import Objective
+from flashmoe_sim.tune.proof import first
 from flashmoe_sim.tune.search import FINE, WORTH, stretch
 
 # The replays of all sizes are kept in memory, so a longer trace is cut.
@@ -31,7 +33,8 @@ class Resizer:
         self.evaluations = 0
 
     def fastest(self, machine: Machine) -> Compared:
-        """The fastest system at its fastest size, without an interval; if none runs, the first one and why not.
+        """The system that an answer names first at its fastest size, without an interval; if none runs, the first one
+        and why not.
 
         Every system is tried at its largest size, at the size of its own rule and at its given size. For systems at
         least half as fast as the fastest, the other sizes are tried too, and for the fastest also larger ones.
@@ -46,9 +49,8 @@ class Resizer:
             if most and max(one.tok_s or 0.0 for one in ends) >= WORTH * most:
                 known = [one.system for one in ends]
                 ends += [self._at(one, case) for one in _sizes(system, case) if one not in known]
-        return self._beyond(
-            max((one for ends in tried.values() for one in ends), key=lambda one: one.tok_s or 0.0), case
-        )
+        each = [max(ends, key=lambda one: one.tok_s or 0.0) for ends in tried.values()]
+        return self._beyond(first(each, case, Objective()) or each[0], case)
 
     def _beyond(self, found: Compared, case: Case) -> Compared:
         """The fastest of a setting and larger ones up to the size that does not fit, by bisection."""

@@ -15,12 +15,12 @@ from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import NEAR, Compared, at_setting
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.tune.objective import Objective
+from flashmoe_sim.tune.proof import kept_bytes, pick
 
 # Systems slower than this share of the fastest one are not searched further than their sizes.
 WORTH = 0.5
 # Sizes are tried on at most this many references, and those that could be chosen on the whole trace.
 COARSE_REFS = 2_000_000
-MAIN_LINE = "llama.cpp"
 FINE = 1 / 16  # the step between sizes, as a share of the size, at which the search for a size ends
 
 
@@ -48,32 +48,6 @@ class Found:
     systems: tuple[Searched, ...]
     evaluations: int
     objective: Objective
-
-
-def kept_bytes(found: Compared) -> int:
-    """The bytes that a system keeps in both memories."""
-    return (found.gpu_bytes or 0) + (found.ram_bytes or 0)
-
-
-def _cost(found: Compared) -> tuple[bool, int, bool]:
-    return bool(found.aliased_share), kept_bytes(found), found.system.engine != MAIN_LINE
-
-
-def pick(tried: Sequence[Compared], objective: Objective) -> Compared | None:
-    """Of the settings within 3 % of the fastest, the one without slot aliasing that uses least memory; None if none
-    runs.
-
-    The ratio of two settings' seconds on one machine is only certain to 3 %, so nearer ones count as equal. If two
-    use equal memory, the one that needs no fork of llama.cpp is chosen. A setting that may not fit is chosen only if
-    all others may not fit either.
-    """
-    ran = [(seconds, one) for one in tried if (seconds := objective.seconds(one)) is not None]
-    timed = [(seconds, one) for seconds, one in ran if not one.tight] or ran
-    if not timed:
-        return None
-    least = min(seconds for seconds, _ in timed)
-    near = [(seconds, one) for seconds, one in timed if seconds * (1 - NEAR) <= least]
-    return min(near, key=lambda item: (*_cost(item[1]), item[0]))[1]
 
 
 def search(
@@ -158,7 +132,7 @@ class _Searcher:
     def refined(self, coarse: Searched, asked: System) -> Searched:
         """Refine with sizes between those tried, and with the system's other choices, on the whole trace."""
         found = self._searched([self.at(one.system, self.whole) for one in coarse.tried])
-        if asked.size and not asked.size_given:
+        if asked.size and not asked.size_given and not asked.fixed_sizes:
             found = self._between(found)
         choices = {**asked.choices, **self._prompt_choices(asked)}
         while True:

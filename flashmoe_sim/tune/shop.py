@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.machines.compose import compose_parts
+from flashmoe_sim.machines.load import parts_in
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.machines.parts import KINDS, Part, Parts, catalogue, parse_parts
+from flashmoe_sim.machines.parts import KINDS, Part, Parts, catalogue
+from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.tune.levers import RAM_GIB
 
 RAM = "ram"
@@ -39,7 +41,7 @@ class Change:
             by_kind[self.kind] = catalogue()[self.name]
         ordered = {kind: by_kind[kind] for kind in KINDS if kind in by_kind}
         n_gpus = self.n_gpus if self.kind == "gpu" else parts.n_gpus
-        return Parts(ordered, self.ram_gib or parts.ram_gib, n_gpus)
+        return replace(parts, by_kind=ordered, ram_gib=self.ram_gib or parts.ram_gib, n_gpus=n_gpus)
 
     def said(self, parts: Parts) -> str:
         """The change in words, such as `64 GiB of RAM instead of 32`."""
@@ -58,12 +60,11 @@ class Change:
 
 def parts_of(machine: str) -> Parts:
     """The parts of a machine that is described as parts. Raises BadInput for a preset or a file, which has none."""
-    if "+" not in machine:
+    if machine in PRESETS or (parts := parts_in(machine)) is None:
         raise BadInput(
             f"{shown(machine)}: is described as a whole, so no part of it can be exchanged; write the machine as "
             "parts, such as 'rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + nvme-gen4'"
         )
-    parts = parse_parts(machine)
     compose_parts(parts)
     return parts
 

@@ -20,7 +20,7 @@ from reports.fidelity.from_table import TableRun, column, predicted, table, time
 from reports.fidelity.prediction import Group, prose
 
 MACHINE, LAYERS, TOP_K = "m3-max-48", 60, 4
-MODEL, TABLE = "qwen3.5-397b-a17b", "flash_moe_layer_ms"
+MODEL, TABLE = "qwen3.5-397b-a17b:mlx-4bit", "flash_moe_layer_ms"
 # danveloper/flash-moe: before its fused multiply-add kernel; share of the reads that its page cache serves.
 BEFORE_FMA_TOK_S, PAGE_CACHE_SHARE = 3.90, 0.71
 

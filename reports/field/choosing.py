@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.tune.objective import Objective
-from flashmoe_sim.tune.search import kept_bytes, pick
+from flashmoe_sim.tune.proof import kept_bytes, pick
 from reports.field.rows import FieldRow
 from reports.field.scores import Judged
 from reports.field.tune import price_of
@@ -22,9 +22,12 @@ SETTINGS = (
     "cache MiB",
     "cache experts",
     "cache on/off",
+    "cache slots",
+    "eviction policy",
     "host RAM tier",
     "hot store",
     "LRU slots per layer",
+    "RAM budget",
     "memory target",
     "n-cpu-moe",
     "placement",
@@ -35,12 +38,14 @@ SETTINGS = (
     "share of experts on GPU",
     "slots per layer",
     "tiers",
+    "where experts lie",
 )
 # Why choosing among the rows of other series is no choice of a setting.
 OTHERS = {
     "another machine": (
         "CPU governor",
         "GPU",
+        "host behind the same GPU",
         "machine",
         "machine (same prompts, seeds)",
         "number of SSDs",
@@ -50,9 +55,13 @@ OTHERS = {
     "other work": ("concurrent requests", "context", "run length"),
     "another program, or another version of it": ("build", "decode loop", "engine", "engine version", "optimisations"),
     "what earlier runs left": ("cold/warm", "history/pin"),
+    "a setting that no prediction here knows": ("context window", "CPU threads", "predictor", "prompt chunk", "ubatch"),
     "several at once": (
+        "cache knobs",
         "cache settings",
+        "context window and KV kept in VRAM",
         "GPUs / heat",
+        "placement / cache",
         "quant / n-cpu-moe / engine",
         "RAM budget / Metal",
         "sockets / experts used",

@@ -12,8 +12,9 @@ from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.compose import RAM_SHARE, compose_parts
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Link, Machine, Quantity
-from flashmoe_sim.machines.parts import Part, Parts, catalogue, find_part
+from flashmoe_sim.machines.parts import Part, Parts, catalogue
 from flashmoe_sim.machines.table import PRESETS
+from flashmoe_sim.machines.written import find_part
 from reports.field.model import model_of
 from reports.field.rows import FieldRow
 
@@ -129,6 +130,8 @@ def _gpu(row: FieldRow, notes: list[str]) -> tuple[Part | None, int]:
     for text in re.split(r"\s\+\s", row.gpu):
         counted = _CARDS.match(text)
         part = part_in(text[counted.end() :] if counted else text, ("gpu",))
+        if part is None and text != row.gpu:
+            raise BadInput(f"{row.where}: gpu {shown(text)}: no part is named so; `sim machine parts` lists all")
         if part is not None:
             number = int(counted[1]) if counted else 1
             cards, found = cards + number, [*found, (part, number)]

@@ -6,10 +6,11 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from reports.field import choosing_page
+from reports.field import choosing_page, pairs_page
 from reports.field.choosing import choices
 from reports.field.outcome import Outcome
 from reports.field.rows import FieldRow
+from reports.field.scope import why_not_judged
 from reports.field.scores import Judged, Ranked, Score, grouped, machine_id, naive_score, ranked, score
 from reports.field.tune import Cost, Tuned, engine_of
 from reports.filled import wrapped
@@ -41,17 +42,21 @@ LIMITS = """## What remains out of reach
 - **Disk streaming** (`ssd_stream`, most of it colibri): rows of the engine's first builds take two to four times as
 long as priced, rows of later ones about as long. No row says enough to separate the builds' costs, and published
 hit rates do not help.
+- **Depth**: rows that decode more than 8,192 tokens into a context are left out. Attention counts as four times the
+bytes of its keys and values, whatever the engine and GPU; at 32,768 tokens that gives 0.1 to 2.8 times the measured
+speeds.
+- **Drafts of several tokens a pass** (Strata): left out; half of those rows are more than twice as fast as predicted.
 - **Paging** (`page_cache_mmap`): three rows, three to four times slower than priced. Page faults reach much less than
 the drive's figure, and how much less is unknown.
 - **An engine on one machine only**: without that machine nothing shows how slow the engine is. That is most of the
-error of `vram_lru` and `other` without the row's machine.
+error of `other`, krasis and colibri qwen36 without the row's machine.
 - **Order within a series**: many series vary what no model here has, such as a version, the kind of prompt or a warm
 cache. The table above lists all with three rows.
 - **A published hit rate** does not improve a prediction. Some rates include what RAM served, and some are for a
 prompt.
 - **Caches that hurt**: a bigger explicit cache can be slower, because it takes RAM from the page cache (ds4-810). The
 prediction says the opposite.
-- **Speculation**: drafts are not modelled; an engine's cost includes their average gain.
+- **Speculation** of other engines: drafts are not modelled; an engine's cost includes their average gain.
 """
 
 
@@ -69,6 +74,8 @@ def markdown(rows: Sequence[Judged], found: Tuned) -> str:
         order(series),
         "## Choosing a setting\n",
         choosing_page.section(rows),
+        "## With and without a cache\n",
+        pairs_page.section(rows),
         LIMITS,
         "## What is tuned\n",
         tuned_table(found),
@@ -85,7 +92,9 @@ def in_short(rows: Sequence[Judged], series: Sequence[Ranked]) -> str:
     taus, regrets = [one.tau for one in series], [one.regret for one in series]
     tau, lost = statistics.median(taus), statistics.median(regrets)
     return (
-        f"{len(known)} of {len(rows)} rows have a prediction ({len(known) / len(rows):.0%}; goal 70 %). The median "
+        f"{len(known)} of {len(rows)} rows have a prediction ({len(known) / len(rows):.0%}; goal 70 %); "
+        f"{sum(bool(why_not_judged(one.row)) for one in rows)} are left out, because they decode deep into a "
+        "context or draft several tokens a pass. The median "
         f"error is {every.error:.0%} with all rows, {halves.error:.0%} without the row's series and {left.error:.0%} "
         f"without its machine (goal 20 %). Within a factor of two are {every.within_2:.0%}, {halves.within_2:.0%} and "
         f"{left.within_2:.0%} (goal 90 %). The 90 % interval holds {halves.covered:.0%} of rows without their series "

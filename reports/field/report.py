@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 
+from flashmoe_sim.geometry.named import named_models
+from flashmoe_sim.machines.machine import APIS
 from reports.field import prior, tune
 from reports.field.predict import Raw, raw_of
 from reports.field.prior import KINDS, HitCurve
 from reports.field.rows import FieldRow, read_rows
+from reports.field.scope import why_not_judged
 from reports.field.scores import Judged, all_tuned, counts, judged
+from reports.field.tune import price_of
 
 FOLDER = Path(__file__).parent
 ROWS = FOLDER.parents[1] / "data" / "published" / "field.csv"
 RESULTS = FOLDER / "results.csv"
+_API = re.compile(rf"\b(?:{'|'.join(APIS)})\b", re.IGNORECASE)
 
 
 def judged_rows() -> list[FieldRow]:
@@ -25,8 +31,8 @@ def judged_rows() -> list[FieldRow]:
 
 
 def raws_with(curves: dict[str, HitCurve]) -> list[Raw]:
-    """Every row that counts, priced."""
-    return [raw_of(row, curves) for row in judged_rows()]
+    """Every row that counts, priced unless `scope` leaves it out."""
+    return [Raw(row, why=why) if (why := why_not_judged(row)) else raw_of(row, curves) for row in judged_rows()]
 
 
 def write(*, tune_again: bool) -> None:
@@ -46,16 +52,23 @@ def write(*, tune_again: bool) -> None:
 
 
 def frame(rows: Sequence[Judged]) -> pl.DataFrame:
-    """A row for each judged row: measured, predicted in sample and left out, on paper, and why not."""
+    """A row for each judged row: measured, predicted in sample, left out, from the parts alone, on paper, and why not.
+
+    arch: llama.cpp's name of the architecture. api: the GPU's programming interface, empty for the CPU alone. Both are
+    empty without a prediction. parts_alone: with no engine's cost, as `sim recommend` predicts.
+    """
     table = []
     for one in rows:
-        row = one.row
+        row, raw = one.row, one.in_sample.raw
+        alone = None if raw.blind is None else price_of(raw)
         table.append(
             {
                 "id": row.id,
                 "strategy": row.strategy,
                 "engine": row.engine,
                 "machine_id": row.machine_id,
+                "arch": arch_of(raw),
+                "api": api_of(raw),
                 "series": row.series,
                 "measured_tok_s": row.decode_tok_s,
                 "tok_s": one.in_sample.tok_s,
@@ -64,8 +77,27 @@ def frame(rows: Sequence[Judged]) -> pl.DataFrame:
                 "without_machine_lo": one.without_machine.lo,
                 "without_machine_hi": one.without_machine.hi,
                 "without_hit_rate_tok_s": one.blind.tok_s,
+                "parts_alone_tok_s": None if alone is None else alone.tok_s,
+                "parts_alone_lo": None if alone is None else alone.lo,
+                "parts_alone_hi": None if alone is None else alone.hi,
                 "on_paper_tok_s": one.naive,
                 "why": one.in_sample.why,
             }
         )
     return pl.DataFrame(table, infer_schema_length=None).with_columns(pl.selectors.float().round_sig_figs(4))
+
+
+def arch_of(raw: Raw) -> str:
+    """The architecture of a priced row's model, as llama.cpp names it; empty without a price."""
+    return "" if raw.way is None else named_models()[raw.way.name].arch
+
+
+def api_of(raw: Raw) -> str:
+    """The programming interface that a priced row's GPU ran: as the row says, else as the part has it.
+
+    Empty if the CPU alone computed, and without a price.
+    """
+    if raw.way is None or raw.way.machine.gpu is None:
+        return ""
+    said = _API.search(f"{raw.row.engine} {raw.row.engine_version_or_pr} {raw.row.flags}")
+    return said[0].lower() if said else raw.way.machine.api

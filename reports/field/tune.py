@@ -91,7 +91,12 @@ MACHINE_PART = 0.2  # of the logarithm of a machine's interval: the spread of ro
 
 def engine_of(row: FieldRow) -> str:
     """The name of a row's engine without versions and remarks in brackets."""
-    return _VERSION.sub("", re.sub(r" ?\([^)]*\)", "", row.engine).strip()).strip()
+    return program(row.engine)
+
+
+def program(engine: str) -> str:
+    """An engine's name without versions and remarks in brackets."""
+    return _VERSION.sub("", re.sub(r" ?\([^)]*\)", "", engine).strip()).strip()
 
 
 def costs_of(raws: Sequence[Raw], curves: dict[str, HitCurve]) -> Tuned:

@@ -14,10 +14,11 @@ from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import Case, System, gpu_left
 from flashmoe_sim.systems.cpu import Cpu
+from flashmoe_sim.systems.hot_cache import RESERVE_BYTES, HotCache
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.timeline.models.base import ExecutionModel
-from flashmoe_sim.timeline.models.hot_cold import HotCold
+from flashmoe_sim.timeline.models.hot_cold import HotCold, HotColdPadded
 from flashmoe_sim.timeline.models.mapped import Mapped
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
@@ -31,6 +32,7 @@ FAST = 1e6  # GB/s: no copy at all
 _DIRECT = re.compile(r"DIRECT=1|-direct\b|O_DIRECT", re.IGNORECASE)
 _NGL = re.compile(r"-ngl (\d+)")
 _TARGET = re.compile(r"--fit-target (\d+)")
+_RESERVE = re.compile(r"--moe-hot-cache-auto-reserve-mib (\d+)")
 _BUDGET = re.compile(r"(\d+) % budget")
 _TOPP = re.compile(r"--topp 0\.7")
 _NO_DRAFTS = re.compile(r"no MTP|MTP off|MTP=0|no drafter|--spec-type none", re.IGNORECASE)
@@ -192,7 +194,18 @@ def _static(told: Told) -> Way:
     """A list of experts that stay on the GPU."""
     if told.machine.gpu is None:
         return _cpu_only(told)
+    if told.row.engine.startswith("adrianhoehne"):
+        return _hot_cache(told)
     return _profiled(told, _share(told, _auto_gpu_share(told)))
+
+
+def _hot_cache(told: Told) -> Way:
+    """The fork with a hot cache: its automatic size leaves a reserve; the GPU computes an empty expert for a miss."""
+    reserved = _RESERVE.search(told.row.flags)
+    reserve_bytes = int(reserved[1]) * MIB if reserved else RESERVE_BYTES
+    share = min(max(gpu_left(told.case) - reserve_bytes, 0) / told.model.routed_bytes, 1.0)
+    machine = HotCache().adapted(told.machine)
+    return _way(told, HotColdPadded(), machine, far_layers=told.layers, share=share, kind="held-out", ram_share=1.0)
 
 
 def _profiled(told: Told, share: float) -> Way:
@@ -315,7 +328,8 @@ def _page_share(told: Told, wanted_bytes: float, *, beside: int = 0) -> float:
 def _computes_on_gpu(row: FieldRow, machine: Machine) -> bool:
     if machine.gpu is None:
         return False
-    return row.engine.startswith("SES") or (machine.unified and "Metal" in row.flags)
+    in_cuda = "CUDA" in row.engine_version_or_pr
+    return row.engine.startswith("SES") or (machine.unified and ("Metal" in row.flags or in_cuda))
 
 
 def _pinned(machine: Machine) -> Machine:

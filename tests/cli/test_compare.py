@@ -69,6 +69,14 @@ def test_a_model_without_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
     assert document(capsys, *asked, "--hit-rate", "80%")["rows"][0]["hit_rate"] == 1.0
 
 
+def test_what_is_guessed_is_the_first_note(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("compare", "--model", "deepseek-v2-lite", "--system", "cpu", "--hit-rate", "80%", "--machine")
+    said = document(capsys, *asked, "RTX 3060 12GB + 64GB")
+    assert said["notes"][0].startswith("The CPU, the speed of the RAM and the SSD are guessed: name them, as in")
+    named = document(capsys, *asked, "rtx-3060 + ryzen-5600 + 64GiB + nvme-gen4")
+    assert not any("guessed" in note for note in named["notes"])
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_the_rows_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, suffix: str) -> None:
     out = tmp_path / f"rows{suffix}"

@@ -74,7 +74,9 @@ def test_show_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     path = tmp_path / "mine.toml"
     path.write_text(FULL)
     out = run(capsys, "show", str(path))
-    assert out.startswith("full: A machine with every section\n\nmemory\n  ram_gib 64\n")
+    facts = "operating system: linux\nmaker of the GPU: nvidia\ncompute capability: 8.9\n"
+    facts += "features of the CPU: avx2, avx512\n"
+    assert out.startswith(f"full: A machine with every section\n{facts}\nmemory\n  ram_gib 64\n")
     assert "  reserve_gib ~4  (2.5 to 6.4)\n" in out
     assert "  4096 KiB: 4: 3.5\n" in out
     assert out.endswith("  date: 2026-01-01\n  command: sim machine fit a b\n")
@@ -104,7 +106,7 @@ def test_bad_usage_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.toml").write_text(FULL.replace("read_gb_s", "read"))
-    Path("torn.toml").write_text(FULL[: FULL.index("]\n")])
+    Path("torn.toml").write_text(FULL[: FULL.index("]\nram_gib")])
     assert main(["machine", *arguments]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""

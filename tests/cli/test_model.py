@@ -66,12 +66,42 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_show_marks_estimated_dense_weights(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "dense weights ~1.33 GiB" in " ".join(run(capsys, "show", "deepseek-v2-lite").split())
-    assert "dense weights ~7.00 GiB" in " ".join(run(capsys, "show", "kimi-k2.5").split())
+    assert "dense weights ~1.33 GiB" in " ".join(run(capsys, "show", "deepseek-v2-lite:q8_0").split())
+    assert "dense weights ~7.00 GiB" in " ".join(run(capsys, "show", "kimi-k2.5:ud-tq1_0").split())
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (
+            "qwen3-30b-a3b",
+            "format GGUF activation silu biases in experts no gate and up in one tensor no expert groups none MoE",
+        ),
+        ("gpt-oss-20b", "activation swiglu-oai biases in experts yes"),
+        ("deepseek-v3", "expert groups 8"),
+        ("gemma-4-26b-a4b", "activation gelu biases in experts no gate and up in one tensor yes"),
+        ("gemma-4-26b-a4b", "expert groups none a scale per expert yes"),
+        ("nemotron-3-nano-30b-a3b", "activation relu-sqr, no gate"),
+        ("deepseek-v4-flash", "activation silu, clamped"),
+        ("llama-4-scout", "routing weights before experts yes"),
+        ("glm-5.3-flash", "format safetensors activation not known biases in experts not known"),
+        ("qwen3.5-397b-a17b:mlx-2bit", "format MLX"),
+        ("kimi-k3:vq3r", "format warp"),
+    ],
+)
+def test_show_what_engines_ask(capsys: pytest.CaptureFixture[str], spec: str, expected: str) -> None:
+    assert expected in " ".join(run(capsys, "show", spec).split())
+
+
+def test_show_what_engines_ask_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(run(capsys, "show", "qwen3.8-flash-next", "--json"))
+    assert (document["format"], document["width"]) == ("gguf", 640)
+    assert document["graph"]["activation"] == "silu"
+    assert document["graph"]["groups"] is None
 
 
 def test_show_json(capsys: pytest.CaptureFixture[str]) -> None:
-    document = json.loads(run(capsys, "show", "kimi-k2.5", "--io-split", "8", "--json"))
+    document = json.loads(run(capsys, "show", "kimi-k2.5:ud-tq1_0", "--io-split", "8", "--json"))
     assert document["identity"]["name"] == "kimi-k2.5:ud-tq1_0"
     assert (document["moe_layers"], document["top_k"]) == (60, 8)
     assert document["n_experts"] == {"min": 384, "mean": 384.0, "max": 384}

@@ -14,7 +14,7 @@ from flashmoe_sim.schema import PREDICTED
 from flashmoe_sim.trace.bundled import catalog
 from reports.fidelity.from_table import PUBLISHED
 
-MODEL = ["--model", "qwen3.5-35b-a3b", "--machine", "m5-max-128"]
+MODEL = ["--model", "qwen3.5-35b-a3b:ud-iq2_m", "--machine", "m5-max-128"]
 SIDECAR = str(catalog()["python-256"].model)
 TABLE = str(PUBLISHED / "anemll_qwen35_35b_bank.csv")
 
@@ -69,7 +69,7 @@ def test_a_row_that_does_not_fit_says_so_and_the_others_are_predicted(
     assert fits["tok_s"] > 0
     assert unfit["does_not_fit"].startswith("bank 900GiB: 900.0 GiB of slots")
     assert (unfit["bank"], unfit["top_k"], unfit["measured_tok_s"]) == ("900GiB", 4, 60.0)
-    frame = api.predict(table=table, model="qwen3.5-35b-a3b", machine="m5-max-128", top_k=4)
+    frame = api.predict(table=table, model="qwen3.5-35b-a3b:ud-iq2_m", machine="m5-max-128", top_k=4)
     assert frame["tok_s"].is_null().to_list() == [False, True]
     assert frame["does_not_fit"].to_list() == [None, unfit["does_not_fit"]]
 
@@ -81,7 +81,7 @@ def test_hit_pct_of_at_most_one_is_noted(capsys: pytest.CaptureFixture[str], tmp
     assert main(["predict", *MODEL, "--table", str(table)]) == 0
     assert capsys.readouterr().err == f"sim: {table}: {note}\n"
     with pytest.warns(UserWarning, match=note):
-        api.predict(table=table, model="qwen3.5-35b-a3b", machine="m5-max-128")
+        api.predict(table=table, model="qwen3.5-35b-a3b:ud-iq2_m", machine="m5-max-128")
 
 
 def test_hit_rates_without_a_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,10 +96,10 @@ def test_hit_rates_without_a_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_python_function_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     rows = document(capsys, *MODEL, "--table", TABLE, "--topk", "4")["rows"]
-    table = api.predict(table=TABLE, model="qwen3.5-35b-a3b", machine="m5-max-128", top_k=4)
+    table = api.predict(table=TABLE, model="qwen3.5-35b-a3b:ud-iq2_m", machine="m5-max-128", top_k=4)
     assert table.columns == [column.name for column in PREDICTED]
     assert table.to_dicts() == [{name: row[name] for name in table.columns} for row in rows]
-    one = api.predict(hit_rate=0.588, model="qwen3.5-35b-a3b", machine="m5-max-128", top_k=4, bank=16)
+    one = api.predict(hit_rate=0.588, model="qwen3.5-35b-a3b:ud-iq2_m", machine="m5-max-128", top_k=4, bank=16)
     assert one.height == 1
 
 
@@ -141,7 +141,18 @@ def test_ends_of_a_measured_speed_and_rows_without_one(capsys: pytest.CaptureFix
         ([*MODEL, "--table", "words.csv"], "sim: words.csv: line 3: found hit_pct 'most'; expected 0 to 100"),
         ([*MODEL, "--table", "many.csv", "--topk", "4"], "sim: many.csv: line 2: 5 misses a call, which asks for 4"),
         (
-            ["--model", "kimi-k2.5", "--dense", "12GiB", "--machine", "m2-16", "--bank", "64", "--hit-rate", "0.5"],
+            [
+                "--model",
+                "kimi-k2.5:ud-tq1_0",
+                "--dense",
+                "12GiB",
+                "--machine",
+                "m2-16",
+                "--bank",
+                "64",
+                "--hit-rate",
+                "0.5",
+            ],
             "sim: hit rate 0.5: bank 64: 36.1 GiB of slots",
         ),
         (

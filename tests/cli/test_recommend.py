@@ -27,6 +27,17 @@ def test_the_page_names_what_to_run_its_size_and_its_evidence(capsys: pytest.Cap
     assert "\x1b" not in printed.out
 
 
+def test_what_is_guessed_is_asked_for_below_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["recommend", "deepseek-v2-lite", "--system", "cpu", "--machine"]
+    assert main([*asked, "ryzen-5600 + 64GiB"]) == 0
+    said = " ".join(capsys.readouterr().out.split("How large")[0].split())
+    sentence = 'The SSD is guessed: name it, as in `--machine "ryzen-5600 + 64GiB + nvme-gen4"`.'
+    assert sentence in said
+    assert said.index("Run ") < said.index(sentence) < said.index("llama-")
+    assert main([*asked, "ryzen-5600 + 64GiB + nvme-gen4"]) == 0
+    assert "is guessed" not in capsys.readouterr().out
+
+
 def test_json_has_every_part_and_the_api_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     said = document(capsys, *ASKED)
     assert said["best"]["command"].startswith(("llama-server", "llama-cli"))
@@ -108,7 +119,8 @@ def test_several_machines_and_several_models(capsys: pytest.CaptureFixture[str])
     rows = document(capsys, "recommend", "deepseek-v2-lite", "--machine", "rtx-3060,m1-8", "--system", "cpu")["rows"]
     assert [row["machine"] for row in rows] == ["rtx-3060", "m1-8"]
     asked = ["recommend", "--model", "olmoe-1b-7b,deepseek-v2-lite", "--machine", "rtx-3060", "--system", "cpu"]
-    assert [row["model"] for row in document(capsys, *asked)["rows"]] == ["olmoe-1b-7b:q4_k_m", "deepseek-v2-lite:q8_0"]
+    models = [row["model"] for row in document(capsys, *asked)["rows"]]
+    assert models == ["olmoe-1b-7b:q4_k_m", "deepseek-v2-lite:q4_k_m"]
     assert main(asked) == 0
     assert "4 settings were timed" in capsys.readouterr().out
 

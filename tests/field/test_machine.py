@@ -26,7 +26,9 @@ def test_nearly_every_published_row_has_a_machine() -> None:
                 assert 0 < quantity.lo <= quantity.value <= quantity.hi, (one.id, path)
         except BadInput as error:
             refused.append((str(error), one.where))
-    assert len(refused) == 10
+    beside_another = [message for message, _ in refused if "Quadro M1200" in message]
+    assert len(refused) == 11 + len(beside_another)
+    assert len(beside_another) == 16
     assert all(message.startswith(f"{where}: ") for message, where in refused)
 
 
@@ -67,6 +69,11 @@ def test_of_two_different_cards_the_slower_stands_for_both(tmp_path: Path) -> No
     assert built.machine.gpu.memory_gib is not None
     assert built.machine.gpu.memory_gib.value == pytest.approx(14.4)
     assert built.notes == ("RTX 3070 + Quadro RTX 4000: quadro-rtx-4000 stands for 2 cards with 16 GiB together",)
+
+
+def test_a_card_beside_another_must_be_known(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="gpu 'Quadro M1200': no part is named so"):
+        built_of(row(tmp_path, gpu="RTX 2060 12GB + Quadro M1200"))
 
 
 def test_numbers_that_the_row_says(tmp_path: Path) -> None:

@@ -115,6 +115,26 @@ def test_a_tier_in_ram_takes_from_the_page_cache_and_adds_to_direct_reads(tmp_pa
     assert direct.ram_share == pytest.approx(2 / 16.34, rel=0.01)
 
 
+def test_a_hot_cache_leaves_its_reserve_and_computes_empty_experts(tmp_path: Path) -> None:
+    """Its automatic size is what the GPU has left less 1024 MiB, or the reserve that the flags name."""
+    cells = {"strategy": "vram_static_profile", "engine": "adrianhoehne/llama.cpp hot-cache", "hit_rate_pct": "40"}
+    other = way(raw(tmp_path, **(cells | {"engine": "another"}), gpu_vram_gib="12"))
+    hot = way(raw(tmp_path, **cells, gpu_vram_gib="12"))
+    more = way(raw(tmp_path, **cells, gpu_vram_gib="12", flags="--moe-hot-cache-auto-reserve-mib 2048"))
+    assert hot.execution.name == "hot-cold-padded"
+    assert (other.execution.name, hot.kind) == ("hot-cold", "held-out")
+    gib = 1 / 16.34
+    assert other.share - hot.share == pytest.approx(gib, rel=0.01)
+    assert hot.share - more.share == pytest.approx(gib, rel=0.01)
+    assert price_of(raw(tmp_path, **cells)).missed.rate == pytest.approx(0.6)
+
+
+def test_a_chip_with_cuda_computes_what_it_streams(tmp_path: Path) -> None:
+    cells = {"strategy": "ssd_stream", "gpu": "GB10", "cpu": "GB10", "ram_gib": "128", "ssd_gb_s": "5"}
+    assert way(raw(tmp_path, **cells)).machine.gpu is None
+    assert way(raw(tmp_path, **cells, engine_version_or_pr="PR 1031 (CUDA)")).machine.gpu is not None
+
+
 def test_streaming_from_a_drive_computes_on_the_cpu(tmp_path: Path) -> None:
     found = raw(tmp_path, strategy="ssd_stream", engine="colibri", ssd_gb_s="5", flags="DIRECT=1", ram_gib="16")
     assert way(found).machine.gpu is None

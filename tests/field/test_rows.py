@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
@@ -15,8 +16,14 @@ TABLE = Path(__file__).parents[2] / "data" / "published" / "field.csv"
 
 def test_every_published_row_is_read() -> None:
     rows = read_rows(TABLE)
-    assert len(rows) == len({row.id for row in rows}) == 306
+    assert len(rows) == len({row.id for row in rows}) == 608
     assert all(row.decode_tok_s for row in rows)
+
+
+def test_every_published_row_says_where_and_when_it_was_published() -> None:
+    rows = pl.read_csv(TABLE, infer_schema_length=None).rows(named=True)
+    assert not [row["id"] for row in rows if not (row["source"] and row["date"] and row["source_url"])]
+    assert all(row["source_url"].startswith(("https://", "http://")) for row in rows)
 
 
 def test_numbers_and_blanks(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ TOLD: dict[str, dict[str, Any]] = {
     "16 slots/layer (480 slots, 1.5 GiB)": {"slots_per_layer": 16, "cache_bytes": 1.5 * GIB, "residents": 480},
     "8 slots/layer; 7.6 GB VRAM total": {"slots_per_layer": 8},
     "12 projection slots/layer": {"slots_per_layer": 4},
+    "about 100 of 288 per layer": {"slots_per_layer": 100, "resident_share": 100 / 288},
     "60 % static + 16 LRU slots/layer (+1.1 GiB)": {"slots_per_layer": 16, "static_share": 0.6},
     "194 slots/layer + 77.5 GB pin": {"slots_per_layer": 194, "ram_bytes": 77.5 * GB},
     "cap 32; 750 VRAM + 307 RAM pinned": {"slots_per_layer": 32, "residents": 750, "ram_residents": 307},

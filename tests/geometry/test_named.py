@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 
 from flashmoe_sim.geometry import ModelGeometry, named_model, named_models
-from flashmoe_sim.geometry.named import DENSE_ESTIMATED, more_bits
+from flashmoe_sim.geometry.named import DENSE_ESTIMATED, NEAR_DUPLICATE, more_bits, smaller
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import load_trace
 
@@ -37,14 +40,22 @@ def test_the_default_is_one_of_the_quantisations(name: str) -> None:
     assert named_model(name.upper()) == named_model(name)
 
 
+@pytest.mark.parametrize("name", named_models())
+def test_the_default_has_four_bits(name: str) -> None:
+    """As people run it. Rows that fill no K block take more: Nemotron's published q4_k_m file has 6.2 bits a weight."""
+    entry, model = named_models()[name], named_model(name)
+    assert entry.default in ("q4_k_m", "mxfp4", "int4-g64")
+    assert 4 <= 8e-9 * model.routed_bytes / entry.routed_params_b < 6.3
+
+
 EXACT = {
     "gpt-oss-120b": {13_219_200},
     "qwen3-30b-a3b": {3_059_712, 2_654_208},
     "qwen3-30b-a3b:mlx-4bit": {2_654_208},
     "gemma-4-26b-a4b": {4_336_640, 3_593_216},
-    "qwen3.5-397b-a17b": {7_077_888},
-    "qwen3.5-35b-a3b": {920 * KIB},
-    "deepseek-v2-lite": {3 * 2048 * 1408 * 34 // 32},
+    "qwen3.5-397b-a17b:mlx-4bit": {7_077_888},
+    "qwen3.5-35b-a3b:ud-iq2_m": {920 * KIB},
+    "deepseek-v2-lite:q8_0": {3 * 2048 * 1408 * 34 // 32},
 }
 
 
@@ -67,26 +78,26 @@ def test_the_quantizer_rule_gives_the_layers_of_the_qwen_trace() -> None:
 
 # spec, what is measured, its published value, relative tolerance (the digits that were printed)
 PUBLISHED = [
-    ("qwen3.5-35b-a3b", lambda model: model.routed_bytes, 9.0 * GIB, 0.006),
-    ("qwen3.5-35b-a3b", lambda model: model.bank_bytes(8), 0.3 * GIB, 0.17),
-    ("qwen3.5-35b-a3b", lambda model: model.bank_bytes(32), 1.1 * GIB, 0.05),
-    ("qwen3.5-35b-a3b", lambda model: model.bank_bytes(128), 4.5 * GIB, 0.012),
-    ("qwen3.5-35b-a3b", lambda model: 24_642 // 3 * expert_bytes(model)[0], 7.21 * GIB, 0.001),
-    ("qwen3.5-35b-a3b", lambda model: 9_297 // 3 * expert_bytes(model)[0], 2.72 * GIB, 0.002),
-    ("kimi-k2.5", lambda model: model.routed_bytes, 217 * GIB, 0.0024),
-    ("kimi-k2.5", lambda model: model.routed_bytes, 232.58 * GB, 0.001),
-    ("kimi-k2.5", lambda model: model.bank_bytes(4), 2.26 * GIB, 0.0025),
-    ("kimi-k2.5", lambda model: model.bank_bytes(64), 36.10 * GIB, 0.0005),
-    ("kimi-k2.5", lambda model: model.routed_bytes / 60 / 384 / 3, 3.28 * MIB, 0.025),
-    ("glm-5.1", lambda model: model.routed_bytes / 75 * 76, 177 * GIB, 0.005),
+    ("qwen3.5-35b-a3b:ud-iq2_m", lambda model: model.routed_bytes, 9.0 * GIB, 0.006),
+    ("qwen3.5-35b-a3b:ud-iq2_m", lambda model: model.bank_bytes(8), 0.3 * GIB, 0.17),
+    ("qwen3.5-35b-a3b:ud-iq2_m", lambda model: model.bank_bytes(32), 1.1 * GIB, 0.05),
+    ("qwen3.5-35b-a3b:ud-iq2_m", lambda model: model.bank_bytes(128), 4.5 * GIB, 0.012),
+    ("qwen3.5-35b-a3b:ud-iq2_m", lambda model: 24_642 // 3 * expert_bytes(model)[0], 7.21 * GIB, 0.001),
+    ("qwen3.5-35b-a3b:ud-iq2_m", lambda model: 9_297 // 3 * expert_bytes(model)[0], 2.72 * GIB, 0.002),
+    ("kimi-k2.5:ud-tq1_0", lambda model: model.routed_bytes, 217 * GIB, 0.0024),
+    ("kimi-k2.5:ud-tq1_0", lambda model: model.routed_bytes, 232.58 * GB, 0.001),
+    ("kimi-k2.5:ud-tq1_0", lambda model: model.bank_bytes(4), 2.26 * GIB, 0.0025),
+    ("kimi-k2.5:ud-tq1_0", lambda model: model.bank_bytes(64), 36.10 * GIB, 0.0005),
+    ("kimi-k2.5:ud-tq1_0", lambda model: model.routed_bytes / 60 / 384 / 3, 3.28 * MIB, 0.025),
+    ("glm-5.1:ud-iq1_m", lambda model: model.routed_bytes / 75 * 76, 177 * GIB, 0.005),
     ("glm-5.1:ud-q2_k_xl", lambda model: model.routed_bytes / 75 * 76 + 14 * GIB, 252 * GIB, 0.02),
     ("gpt-oss-120b", lambda model: model.token_cycle_bytes(), 1815 * MIB, 0.001),
     ("qwen3-30b-a3b", lambda model: model.token_cycle_bytes(), 1051 * MIB, 0.01),
     ("gemma-4-26b-a4b", lambda model: model.token_cycle_bytes(), 904 * MIB, 0.01),
     ("qwen3-235b-a22b", lambda model: model.routed_bytes, 133 * GIB, 0.05),
     ("qwen3-235b-a22b:q2_k", lambda model: model.routed_bytes, 80 * GIB, 0.05),
-    ("qwen3.5-122b-a10b", lambda model: model.bank_bytes(42), 9.9 * GIB, 0.01),
-    ("qwen3.6-35b-a3b", lambda model: (2367 + 40) * expert_bytes(model)[0], 6554 * MIB, 0.01),
+    ("qwen3.5-122b-a10b:q4_k_l", lambda model: model.bank_bytes(42), 9.9 * GIB, 0.01),
+    ("qwen3.6-35b-a3b:ud-q6_k_xl", lambda model: (2367 + 40) * expert_bytes(model)[0], 6554 * MIB, 0.01),
     ("gpt-oss-20b", lambda model: model.routed_bytes + model.dense_bytes, 11.27 * GIB, 0.001),
     ("deepseek-v4-flash:ds4-q2", lambda model: 700 * expert_bytes(model)[0], 4.61 * GIB, 0.001),
     ("deepseek-v4-flash:ud-iq2_xxs", lambda model: model.bank_bytes(1), 327_614_463, 1e-8),
@@ -97,11 +108,11 @@ PUBLISHED = [
     ("glm-5.3-flash", lambda model: expert_bytes(model)[0], 14.2 * 10**6, 0.005),
     ("qwen3-next-80b-a3b", lambda model: model.routed_bytes + model.dense_bytes, 45.10 * GIB, 0.02),
     ("qwen3-30b-a3b:iq4_xs", lambda model: model.routed_bytes + model.dense_bytes, 15.32 * GIB, 0.002),
-    ("qwen3.8-flash-next", lambda model: expert_bytes(model)[0], 2_764_800, 0),
+    ("qwen3.8-flash-next:mlx-4bit", lambda model: expert_bytes(model)[0], 2_764_800, 0),
     ("qwen3.8-flash-next:nvfp4", lambda model: model.routed_bytes, 63 * GIB, 0.006),
     ("glm-4.7-flash", lambda model: model.routed_bytes + model.dense_bytes, 17.05 * GIB, 0.03),
     ("kimi-k3:vq3r", lambda model: 259 * expert_bytes(model)[0], 3072 * MIB, 0.005),
-    ("inkling-small", lambda model: model.routed_bytes + model.dense_bytes, 148 * GB, 0.005),
+    ("inkling-small:mlx-4bit", lambda model: model.routed_bytes + model.dense_bytes, 148 * GB, 0.005),
     ("qwen3.5-397b-a17b:mlx-2bit", lambda model: expert_bytes(model)[0], 3.9 * 10**6, 0.01),
 ]
 
@@ -128,6 +139,7 @@ ACTIVE = [
     ("olmoe-1b-7b", 6.919, 1.3, 0),
     ("gpt-oss-20b", 20.91, 3.6, 0.58),
     ("deepseek-v3", 671.03, 37, 0),
+    ("deepseek-v3.2", 671.03, 37, 0),
     ("deepseek-v4-flash", 284, 13, 0.53),
     ("glm-5.2", 744, 40, 0),
     ("glm-5.3-flash", 313.5, 18, 0),
@@ -214,7 +226,7 @@ def test_dense_bytes_of_the_gemma_trace() -> None:
 
 def test_256_experts_would_not_fit_the_published_kimi_sidecar() -> None:
     """Two thirds of the bytes would be missing a third of the published 217 GB: why 384 is used."""
-    model = named_model("kimi-k2.5")
+    model = named_model("kimi-k2.5:ud-tq1_0")
     assert model.bank_bytes(256) < 0.7 * 217 * GIB
     assert any("256" in note and "384" in note for note in model.notes)
 
@@ -242,13 +254,39 @@ def test_an_alias_gives_the_model_of_the_same_dimensions() -> None:
 
 
 def test_a_table_that_is_looked_up_is_no_dense_weight() -> None:
-    model = named_model("qwen3.8-flash-next")
+    model = named_model("qwen3.8-flash-next:mlx-4bit")
     assert model.dense_bytes == round(4.2e9 * 4.5 / 8)
     assert any(note.startswith("51.2 billion weights more are looked up") for note in model.notes)
 
 
 def test_gemma_is_fused() -> None:
     assert list(named_model("gemma-4-26b-a4b").layers[0].family_bytes) == ["ffn_gate_up_exps", "ffn_down_exps"]
+
+
+@pytest.mark.parametrize("spec", ALL)
+def test_smaller_quantisations_are_smaller_and_of_the_same_format(spec: str) -> None:
+    def size(model: ModelGeometry) -> int:
+        return model.routed_bytes + (model.dense_bytes or 0)
+
+    model = named_model(spec)
+    others = [named_model(name) for name in smaller(model)]
+    assert {other.format for other in others} <= {model.format}
+    assert {other.name.partition(":")[0] for other in others} <= {model.name.partition(":")[0]}
+    sizes = [size(model), *map(size, others)]
+    assert all(after <= NEAR_DUPLICATE * before for before, after in pairwise(sizes))
+
+
+def test_smaller_quantisations_largest_first() -> None:
+    of = named_model("qwen3-235b-a22b")
+    assert smaller(of) == [f"qwen3-235b-a22b:{quant}" for quant in ("iq4_xs", "q3_k_m", "q2_k")]
+    assert smaller(named_model("qwen3-30b-a3b:mlx-4bit")) == smaller(named_model("gpt-oss-120b")) == []
+    assert smaller(named_model("qwen3.5-397b-a17b:mlx-4bit")) == ["qwen3.5-397b-a17b:mlx-2bit"]
+
+
+def test_only_a_named_model_has_smaller_quantisations() -> None:
+    of = named_model("qwen3-30b-a3b")
+    for other in (replace(of, gguf="a.gguf"), replace(of, name="mine:q4_k_m"), replace(of, name="qwen3-30b-a3b:mine")):
+        assert smaller(other) == []
 
 
 def test_unknown_names() -> None:

@@ -12,7 +12,7 @@ from flashmoe_sim.io.errors import BadInput
 def test_of_a_model() -> None:
     shape = find_shape("deepseek-v2-lite")
     assert shape is not None
-    assert (shape.name, shape.top_k, shape.n_experts) == ("deepseek-v2-lite:q8_0", 6, dict.fromkeys(range(1, 27), 64))
+    assert (shape.name, shape.top_k, shape.n_experts) == ("deepseek-v2-lite:q4_k_m", 6, dict.fromkeys(range(1, 27), 64))
     assert find_shape(load_model("deepseek-v2-lite")) == shape
     fewer = find_shape("deepseek-v2-lite", top_k=4)
     assert fewer is not None
@@ -34,7 +34,7 @@ def test_of_numbers() -> None:
         ({"layers": 0, "n_experts": 4, "top_k": 1}, "0 layers"),
         ({"layers": 40_000, "n_experts": 4, "top_k": 1}, "40000 layers"),
         ({"model": "deepseek-v2-lite", "layers": 3}, "leave them out, or the model"),
-        ({"model": "deepseek-v2-lite", "top_k": 7}, "deepseek-v2-lite:q8_0 routes at most 6 experts a token"),
+        ({"model": "deepseek-v2-lite", "top_k": 7}, "deepseek-v2-lite:q4_k_m routes at most 6 experts a token"),
         ({"model": "deepseek-v2-lite", "top_k": 0}, "top-k 0 of 64 experts"),
         ({"model": "deepseek-v3-lite"}, "unknown model"),
     ],

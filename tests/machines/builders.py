@@ -6,6 +6,10 @@ FULL = """\
 name = "full"
 title = "A machine with every section"
 unified = false
+os = "linux"
+gpu_maker = "nvidia"
+gpu_compute = "8.9"
+cpu_features = ["avx2", "avx512"]
 
 [memory]
 ram_gib = { value = 64, source = "spec", condition = "DDR5" }

@@ -25,6 +25,14 @@ def test_every_key_is_read() -> None:
     assert machine.cpu is not None
     assert (machine.cpu.weights_gb_s, machine.cpu.memory_gib) == (None, None)
     assert machine.anchors == Anchors(("a", "b"), "tiny", "2026-01-01", "sim machine fit a b")
+    assert (machine.os, machine.gpu_maker, machine.gpu_compute) == ("linux", "nvidia", "8.9")
+    assert machine.cpu_features == ("avx2", "avx512")
+
+
+@pytest.mark.parametrize(("api", "maker"), [("cuda", "nvidia"), ("rocm", "amd"), ("metal", "apple"), ("vulkan", "")])
+def test_a_maker_follows_from_its_own_interface(api: str, maker: str) -> None:
+    text = FULL.replace('gpu_maker = "nvidia"', f'api = "{api}"')
+    assert parse_machine(text, where="").gpu_maker == maker
 
 
 def test_intervals_that_are_not_given() -> None:
@@ -44,9 +52,11 @@ def test_what_is_optional() -> None:
     text = FULL[: FULL.index("[memory]")] + FULL[FULL.index("[storage]") : FULL.index("[link]")]
     text += FULL[FULL.index("[cpu]") : FULL.index("[anchors]")]
     text = text[: text.index("hot_share")] + text[text.index("[cpu]") :]
+    text = text[: text.index("os =")] + text[text.index("[storage]") :]
     machine = parse_machine(text, where="small.toml")
     assert (machine.link, machine.gpu, machine.anchors, machine.storage.hot_share) == (None, None, None, None)
     assert (machine.memory, machine.storage.measured) == (None, ())
+    assert (machine.os, machine.gpu_maker, machine.gpu_compute, machine.cpu_features) == ("", "", "", None)
     assert machine.quantities()[0][0] == "storage.read_gb_s"
 
 
@@ -78,7 +88,7 @@ WRONG = {
     "unknown section": (
         "[host]",
         "[hosts]",
-        "unknown key 'hosts'; known: name, title, unified, api, gpus, memory, storage",
+        "unknown key 'hosts'; known: name, title, unified, api, gpus, os, gpu_maker, gpu_compute, cpu_features, memory",
     ),
     "missing section": (
         FULL[FULL.index("[host]") : FULL.index("[anchors]")],
@@ -147,6 +157,16 @@ WRONG = {
         "unified = true\ngpus = 2",
         "gpus is 2; several need [gpu]",
     ),
+    "system": (
+        'os = "linux"',
+        'os = "beos"',
+        "os is 'beos'; expected the operating system: linux, windows, macos, and",
+    ),
+    "maker": ('"nvidia"', '"3dfx"', "gpu_maker is '3dfx'; expected the GPU's maker: nvidia, amd, apple, intel"),
+    "compute": ('"8.9"', "8.9", 'gpu_compute is 8.9; expected the compute capability, such as "8.6"'),
+    "compute in words": ('"8.9"', '"sm_89"', "gpu_compute is 'sm_89'; expected the compute capability"),
+    "feature": ('"avx512"', '"mmx"', "cpu_features is ['avx2', 'mmx']; expected a list of avx2, avx512, amx, neon"),
+    "features": ('["avx2", "avx512"]', '"avx2"', "cpu_features is 'avx2'; expected a list of avx2, avx512, amx, neon"),
     "name": ('name = "full"', "name = 3", "name is 3; expected a text"),
     "no title": ('title = "A machine with every section"', "", "title is missing"),
     "measured not a list": ("[[storage.measured]]", "[storage.measured]", "storage.measured is {"),
@@ -169,8 +189,8 @@ WRONG = {
     ),
     "anchors": ('model = "tiny"\n', "", "anchors is {"),
     "anchors' runs": ('runs = ["a", "b"]', "runs = []", "anchors.runs is []; expected a list of texts"),
-    "syntax": ("[gpu]", "[gpu", "not TOML: Expected ']' at the end of a table declaration (at line 28, column 5)"),
-    "twice": ("[cpu]", "[gpu]", "not TOML: Cannot declare ('gpu',) twice (at line 34"),
+    "syntax": ("[gpu]", "[gpu", "not TOML: Expected ']' at the end of a table declaration (at line 32, column 5)"),
+    "twice": ("[cpu]", "[gpu]", "not TOML: Cannot declare ('gpu',) twice (at line 38"),
 }
 
 
@@ -219,7 +239,10 @@ def test_a_preset_s_name_means_the_preset(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("m9-max", "unknown machine 'm9-max'; did you mean 'm3-max-48'? known: gb10-128, laptop-ddr4"),
+        (
+            "m9-max",
+            "unknown machine 'm9-max'; did you mean 'm5-max-64' or 'm5-max-48' or 'm4-max-64'? known: gb10",
+        ),
         ("my.toml", "my.toml: no such file; give a machine's TOML file, or a name from `sim machine list`"),
         ("no/such", "no/such: no such file"),
         ("nul\0.toml", "'nul\\x00.toml': cannot be the name of a machine or of its file"),

@@ -12,11 +12,14 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines import load_machine, parse_machine
 from flashmoe_sim.machines.compose import CLASSES, compose
 from flashmoe_sim.machines.keys import SECTIONS
-from flashmoe_sim.machines.parts import KINDS, Part, catalogue, find_part, parse_parts
+from flashmoe_sim.machines.machine import FEATURES
+from flashmoe_sim.machines.parts import KINDS, Part, catalogue
 from flashmoe_sim.machines.write import toml, write_machine
+from flashmoe_sim.machines.written import find_part, parse_parts
 
 EXAMPLE = "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + pcie4x16 + nvme-gen4"
 PARTS = catalogue().values()
+UNLIKE = "rtx-3060 and rtx-3090: unlike GPUs together are not modelled; give one of them, or equal ones as 2x rtx-3060"
 NUMBERS = {
     "gpu": {"memory_gib", "bandwidth_gb_s"},
     "chip": {"bandwidth_gb_s"},
@@ -109,6 +112,38 @@ def test_people_write_parts_otherwise(written: str, name: str) -> None:
     assert find_part(written).name == name
 
 
+def test_what_can_be_installed_follows_from_the_parts() -> None:
+    for part in PARTS:
+        assert bool(part.maker) == (part.kind in ("gpu", "chip") or part.title.startswith(("AMD", "Intel"))), part.name
+        assert bool(part.compute) == (part.kind in ("gpu", "chip") and part.maker == "nvidia"), part.name
+        assert (part.features is not None) == (part.kind in ("cpu", "chip")), part.name
+        assert set(part.features or ()) <= set(FEATURES), part.name
+    one = compose("rtx-4090 + ryzen-7950x + 64GiB")
+    assert (one.gpu_maker, one.gpu_compute, one.cpu_features) == ("nvidia", "8.9", ("avx2", "avx512"))
+    assert (one.os, compose("rx-7900-xtx + 64GiB").gpu_maker, compose("arc-b580 + 64GiB").gpu_maker) == (
+        "",
+        "amd",
+        "intel",
+    )
+    alone = compose("xeon-8480 + 256GiB")
+    assert (alone.gpu_maker, alone.gpu_compute, alone.cpu_features) == ("", "", ("avx2", "avx512", "amx"))
+    assert compose("rtx-4090 + 64GiB").cpu_features is None
+    spark = compose("dgx-spark + 128GiB")
+    assert (spark.gpu_maker, spark.gpu_compute, spark.os, spark.cpu_features) == ("nvidia", "12.1", "linux", ("neon",))
+    assert (compose("m4 + 16GiB").os, compose("m4 + 16GiB").gpu_maker) == ("macos", "apple")
+
+
+@pytest.mark.parametrize(
+    ("written", "system"), [("windows", "windows"), ("Windows 11", "windows"), ("Ubuntu", "linux"), ("linux", "linux")]
+)
+def test_an_operating_system_is_one_of_the_parts(written: str, system: str) -> None:
+    machine, plain = compose(f"rtx-3060 + {written} + 64GiB"), compose("rtx-3060 + 64GiB")
+    assert (machine.os, machine.name) == (system, f"rtx-3060 + 64GiB + {system}")
+    assert machine.title == f"{plain.title}, {system.capitalize()}"
+    assert compose(machine.name) == machine
+    assert replace(machine, os="", name=plain.name, title=plain.title) == plain
+
+
 def test_parts_come_in_any_order() -> None:
     one = parse_parts("64GB+nvme-gen4+rtx-3060")
     assert one.names == ("rtx-3060", "nvme-gen4", "64GiB")
@@ -194,7 +229,7 @@ def test_what_no_part_says_is_estimated_and_noted() -> None:
     machine = compose("rtx-3060 + 64GiB")
     assert [note.partition(": ")[2] for note in machine.notes] == [
         "gpu.weights_gb_s, the speed of computing, is only an estimate: 291.6 GB/s (162 to 342)",
-        "memory.bandwidth_gb_s is a guess: 48.64 GB/s (15 to 114)",
+        "memory.bandwidth_gb_s is a guess: 48.64 GB/s (20.4 to 109.2)",
         "storage.read_gb_s is a guess: 3 GB/s (0.5 to 7)",
     ]
     assert machine.link is not None
@@ -242,7 +277,7 @@ def test_a_given_link_is_no_faster_than_the_card() -> None:
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ("rtx-3060 + RTX 3090 + 64GiB", "rtx-3060 and rtx-3090: two parts of one kind, gpu; give one"),
+        ("rtx-3060 + RTX 3090 + 64GiB", UNLIKE),
         ("m3-max + m4-max + 64GiB", "m3-max and m4-max: two parts of one kind, chip; give one"),
         ("rtx-3060 + 32GiB + 64GB", "32GiB and 64GB: two sizes of RAM; give one"),
         (
@@ -253,8 +288,15 @@ def test_a_given_link_is_no_faster_than_the_card() -> None:
             "rtx-3060 + 64GiB + 2 TB NVMe",
             "'2 TB NVMe': write RAM as 1024GiB; a drive by its kind, without its size, such as nvme-gen4",
         ),
+        ("rtx-3060 + 64GiB + linux + windows", "linux and windows: two operating systems; give one"),
+        ("m3-max + 48GiB + windows", "m3-max + 48GiB + windows: this chip runs macos; leave windows out"),
+        ("gb10 + 128GiB + windows", "gb10 + 128GiB + windows: this chip runs linux; leave windows out"),
+        (
+            "rtx-3060 + 64GiB + macos",
+            "rtx-3060 + 64GiB + macos: only Apple's chips run macos; give linux or windows, or leave it out",
+        ),
         ("rtx-3060 + 0GiB", "0GiB: no RAM; give its size, such as 64GiB"),
-        ("2x rtx-3060 + 2x RTX 3090 + 64GiB", "rtx-3060 and rtx-3090: two parts of one kind, gpu; give one"),
+        ("2x rtx-3060 + 2x RTX 3090 + 64GiB", UNLIKE),
         ("rtx-3090 + rtx-3090 + 64GiB", "rtx-3090 twice; write several cards as 2x rtx-3090"),
         ("0x rtx-3090 + 64GiB", "'0x rtx-3090': 0 cards; give 1 to 16"),
         ("17 x rtx-3090 + 64GiB", "'17 x rtx-3090': 17 cards; give 1 to 16"),

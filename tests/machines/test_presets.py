@@ -95,6 +95,17 @@ def test_published_decode_speeds_come_out(name: str, bytes_gb: float, layers: in
     assert 1 / seconds == pytest.approx(tok_s, rel=0.15)
 
 
+def test_what_can_be_installed_follows_from_the_preset() -> None:
+    """Every preset with a GPU names its maker; NVIDIA's GPUs have a compute capability, and no others have one."""
+    for machine in map(load_machine, PRESETS):
+        assert bool(machine.gpu_maker) == (machine.gpu is not None)
+        assert bool(machine.gpu_compute) == (machine.gpu_maker == "nvidia")
+        assert (machine.os == "macos") == (machine.gpu_maker == "apple")
+    known = {name: load_machine(name) for name in ("vm-2core", "gb10-128", "phone-ufs4", "rtx-4090")}
+    assert [machine.os for machine in known.values()] == ["linux", "linux", "android", ""]
+    assert [machine.cpu_features for machine in known.values()] == [None, ("neon",), ("neon",), ("avx2", "avx512")]
+
+
 def test_the_page_explains_every_key() -> None:
     assert set(REQUIRED_SECTIONS) <= set(SECTIONS)
     for keys in SECTIONS.values():

@@ -15,7 +15,7 @@ from tests.native_bridge.engines.recorded import GPU, RUNS, TIMED, copy, edit_lo
 TABLES = Path(__file__).parents[2] / "data" / "published"
 QWEN, KIMI = str(TABLES / "anemll_qwen35_35b_bank.csv"), str(TABLES / "anemll_kimi_k25_bank.csv")
 STREAMED, ALL_HIT = str(TIMED / "warm-bank12"), str(TIMED / "warm-allhit")
-ROWS = ("--row", "bank=16", "--row", "bank=128", "--model", "qwen3.5-35b-a3b")
+ROWS = ("--row", "bank=16", "--row", "bank=128", "--model", "qwen3.5-35b-a3b:ud-iq2_m")
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +124,18 @@ def test_hit_rates_of_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     """Without misses_per_call: of 4 experts, what the hit rate leaves; `-ngl 0` makes it the CPU's."""
     table = Path("table.csv")
     table.write_text("hit_pct,tok_s,condition\n50,40,one machine -ngl 0\n90,50,one machine -ngl 0\n")
-    fit(capsys, "table.csv", "--row", "hit_pct=50", "--row", "tok_s=50.0", "--topk", "4", "--model", "qwen3.5-35b-a3b")
+    fit(
+        capsys,
+        "table.csv",
+        "--row",
+        "hit_pct=50",
+        "--row",
+        "tok_s=50.0",
+        "--topk",
+        "4",
+        "--model",
+        "qwen3.5-35b-a3b:ud-iq2_m",
+    )
     machine = load_machine("mine.toml")
     install_s = (1 / 40 - 1 / 50) / (40 * 4 * 0.4)
     assert machine.storage.read_gb_s.value == pytest.approx(942080 / install_s / 1e9, rel=1e-4)
@@ -340,13 +351,13 @@ TABLE_LINES = {
 def test_tables_that_cannot_be_used(capsys: pytest.CaptureFixture[str], case: str) -> None:
     text, arguments, message = TABLE_LINES[case]
     Path("table.csv").write_bytes(text.encode("latin-1"))
-    model = [] if case == "no model" else ["--model", "qwen3.5-35b-a3b"]
+    model = [] if case == "no model" else ["--model", "qwen3.5-35b-a3b:ud-iq2_m"]
     assert_one_line(capsys, ["table.csv", *arguments, *model], message)
 
 
 def test_a_table_that_is_flat_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """Published: half the reads, and the same speed. The page cache served what the smaller bank missed."""
-    rows = ["--row", "bank=16", "--row", "bank=128", "--model", "kimi-k2.5"]
+    rows = ["--row", "bank=16", "--row", "bank=128", "--model", "kimi-k2.5:ud-tq1_0"]
     assert_one_line(capsys, [KIMI, *rows], "sim: read_gb_s: the anchors with more of it are no slower")
 
 

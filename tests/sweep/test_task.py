@@ -15,6 +15,7 @@ import pytest
 
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.geometry.attention import Attention, LayerCache
+from flashmoe_sim.geometry.graph import Graph
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
@@ -111,7 +112,8 @@ def machine(tmp_path: Path) -> Machine:
 def inputs(machine: Machine) -> Inputs:
     layers = {number: LayerGeometry(8, {"gate_up": 2 << 20, "down": (number + 1) << 20}) for number in range(2)}
     attention = Attention((LayerCache(64, 64, 128, 16),))
-    model = ModelGeometry("toy", layers, 3, "tests", "arch", "q4", 7 << 20, ("a note",), attention)
+    graph = Graph(**{item.name: 1 for item in fields(Graph)})
+    model = ModelGeometry("toy", layers, 3, "tests", "arch", "q4", 7 << 20, ("a note",), attention, graph=graph)
     conditions = Conditions(dense_bytes=None, kv_bytes=1 << 20)
     return Inputs(full_trace(), model, Setup(Bank(slots=4), Lru(), "atomic"), machine, conditions)
 
@@ -174,21 +176,34 @@ def test_every_field_of_the_trace(inputs: Inputs) -> None:
 
 
 def test_every_field_of_the_model(inputs: Inputs) -> None:
-    words = {"name", "source", "arch", "quant", "notes", "gguf"}
+    words = {"name", "source", "arch", "quant", "notes", "gguf", "width", "format"}
+    words |= {f"graph.{item.name}" for item in fields(Graph)}
     context = {"attention", *(f"attention.layers.{name}" for name in ("keys", "values", "window", "state"))}
     assert assert_law(inputs, "geometry") == words | context  # what it takes is in the conditions, in bytes
     inputs = replace(inputs, trace=inputs.trace.with_(dense_bytes=None))
     assert assert_law(inputs, "geometry") == words | context
 
 
+def test_what_decides_which_engines_run_a_model_changes_no_workload(inputs: Inputs) -> None:
+    assert inputs.geometry is not None
+    known = replace(inputs.geometry, graph=Graph(groups=8), width=256, format="gguf")
+    assert Workload(inputs.trace, known).content_id == Workload(inputs.trace, inputs.geometry).content_id
+    other = replace(inputs.geometry, top_k=2)
+    assert Workload(inputs.trace, other).content_id != Workload(inputs.trace, inputs.geometry).content_id
+
+
 def test_every_field_of_the_machine(inputs: Inputs) -> None:
     free = assert_law(inputs, "machine")
-    words = {"source", "condition", "estimated"}
+    words = {"source", "condition", "estimated", "guessed"}
     assert {path for path in free if path.rpartition(".")[2] not in words} == {
         "name",
         "title",
         "api",
         "gpus",  # together in the GPU's memory and rates
+        "os",  # these four decide what can be installed
+        "gpu_maker",
+        "gpu_compute",
+        "cpu_features",
         "anchors",
         "anchors.runs",
         "anchors.model",

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from flashmoe_sim.geometry.graph import Graph
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.residency.workload import Workload, prepare
-from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.synth_like import alike
@@ -54,3 +55,18 @@ def workload(of: ModelGeometry, *, tokens: int = 64) -> Workload:
     shape = Shape(of.name, {number: layer.n_experts for number, layer in of.layers.items()}, of.top_k)
     made, _ = alike(load_trace(next(iter(catalog()))), shape=shape, tokens=tokens)
     return prepare(made, of)
+
+
+def shape_of(system: System, otherwise: tuple[int, int]) -> tuple[int, int]:
+    """Layers and experts of the only model that a system runs, or others."""
+    shape = None if system.facts is None else system.facts.shape
+    return otherwise if shape is None else (shape.layers, shape.experts)
+
+
+def served_by(system: System, of: ModelGeometry) -> ModelGeometry:
+    """The model with an architecture and in a quantization that the system's engine serves."""
+    facts = system.facts
+    if facts is None:
+        return of
+    quant = facts.formats.quants[0] if facts.formats.quants else of.quant
+    return replace(of, name="served", arch=facts.archs.served[0], quant=quant, graph=Graph())

@@ -18,14 +18,13 @@ from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.static_profile import StaticProfile
-from tests.systems.cases import case, machine
+from tests.systems.cases import case, machine, served_by
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choosy(AllGpu):
     name: ClassVar[str] = "choosy"
-    apis: ClassVar[tuple[str, ...]] = ("rocm", "vulkan")
-    archs: ClassVar[tuple[str, ...]] = ("glm4moe",)
+    program: ClassVar[str] = "slot-remap"
 
 
 @pytest.mark.parametrize(
@@ -38,7 +37,7 @@ class Choosy(AllGpu):
         (FlashMoe(), "strix-halo-128", "needs metal; the machine has rocm"),
         (PlacedIk(), "rtx-3090", ""),
         (Choosy(), "rtx-3090", "needs rocm or vulkan; the machine has cuda"),
-        (Choosy(), "strix-halo-128", "works for glm4moe only; small is qwen35moe"),
+        (Choosy(), "strix-halo-128", "is not known to run qwen35moe; it serves qwen3moe"),
     ],
 )
 def test_what_a_system_cannot_run_on(system: System, name: str, reason: str) -> None:
@@ -57,7 +56,8 @@ def test_what_a_system_cannot_run_on(system: System, name: str, reason: str) -> 
     ],
 )
 def test_what_a_system_cannot_run_on_with_two_gpus(system: System, reason: str) -> None:
-    assert system.why_not(case(gpus=2)) == reason
+    two = case(gpus=2)
+    assert system.why_not(replace(two, model=served_by(system, two.model))) == reason
     assert system.why_not(case()) == ""
 
 

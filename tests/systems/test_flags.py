@@ -17,11 +17,11 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.base import Case, Launch, System
 from flashmoe_sim.systems.files import placeholders
 from flashmoe_sim.systems.table import SYSTEMS
-from tests.systems.cases import model
+from tests.systems.cases import model, served_by, shape_of
 from tests.systems.models import big_model
 from tests.systems.record import OPTIONS, Record, read_record, record_name
 
-MACHINES = ("rtx-3090", "2x rtx-3090 + 64GiB", "m3-max-48", "strix-halo-128", "laptop-ddr4")
+MACHINES = ("rtx-3090", "rtx-5090", "2x rtx-3090 + 64GiB", "m3-max-48", "strix-halo-128", "laptop-ddr4")
 # Values to try of settings that are words; those of a system's `choices`, numbers and switches need no line here.
 WORDS: dict[str, tuple[dict[str, Any], ...]] = {
     "install": ({"install": "batched"}, {"install": "futures", "io_split": 1}, {"install": "async"}),
@@ -36,12 +36,12 @@ WORDS: dict[str, tuple[dict[str, Any], ...]] = {
 
 
 def _model(system: System) -> ModelGeometry:
-    layers, experts = system.shape or (4, 16)
-    return model(layers=range(2, 2 + layers), experts=experts, arch=system.archs[0] if system.archs else "qwen35moe")
+    layers, experts = shape_of(system, (4, 16))
+    return served_by(system, model(layers=range(2, 2 + layers), experts=experts))
 
 
 def _cases(system: System) -> Iterator[Case]:
-    for name, of, context in product(MACHINES, (_model(system), big_model()), (0, 5000)):
+    for name, of, context in product(MACHINES, (_model(system), served_by(system, big_model())), (0, 5000)):
         case = Case(of, load_machine(name), GIB // 16, context)
         with suppress(BadInput):  # too large for the machine
             if not system.why_not(case) and system.sized(case):

@@ -61,9 +61,8 @@ def test_a_hot_window_as_large_as_the_gpu_has_room(gpu_mib: int, kv_mib: int, sl
     assert sized.spec == f"hot-window:slots={slots}"
     sized.check(on)
     assert HotWindow(slots=3).sized(on).slots == 3
-    if slots < 4:
-        with pytest.raises(BadInput, match="of the GPU, which has"):
-            HotWindow(slots=slots + 1).check(on)
+    one_more = sum(share.size_bytes for share in HotWindow(slots=slots + 1).memory(on) if share.where == "gpu")
+    assert one_more > on.gpu_bytes or slots == 4
 
 
 def test_no_room_for_a_hot_window() -> None:
@@ -89,7 +88,8 @@ def test_the_memory_of_a_hot_window() -> None:
 
 def test_the_flags_of_a_hot_window() -> None:
     words = "llama-server -m MODEL.gguf -c 4096 -ngl 99 --cpu-moe --moe-hot-k 3 --moe-hot-rebalance-interval"
-    assert HotWindow(slots=3).launch(case()).line == f"{words} 40"
+    assert HotWindow(slots=3).launch(case()).line == f"LLAMA_MOE_HOT_PP_BYPASS_N_TOKENS=64 {words} 40"
+    assert HotWindow(slots=3, bypass_tokens=0).launch(case()).line == f"{words} 40"
     passing = HotWindow(slots=3, interval=60, bypass_tokens=32).launch(case())
     assert passing.line == f"LLAMA_MOE_HOT_PP_BYPASS_N_TOKENS=32 {words} 60"
 
@@ -103,7 +103,7 @@ def test_a_hot_window_replays_as_its_program_does() -> None:
     workload = prepare(trace_of(calls, 4), MODEL)
     system = HotWindow(slots=1, interval=4)
     plan = system.plan(case())
-    assert plan.setup.policy.spec == "hot-window:interval=4:count=reference:observe=last:warm_up=True"
+    assert plan.setup.policy.spec == "hot-window:interval=4:bypass_tokens=64:count=reference:observe=last:warm_up=True"
     assert plan.execution.name == "hot-cold"
     replayed = system.replay(workload, plan.setup)
     assert replayed.stream is not None
@@ -209,9 +209,9 @@ def test_what_a_routed_call_costs_where_the_machine_only_guesses() -> None:
     [
         ("hot-window:slots=5", case(), "5 slots; toy has 4 experts a layer, so they never fill"),
         ("hot-window", case(api="rocm"), "needs cuda; the machine has rocm"),
-        ("hot-window", case(arch="qwen3moe"), "works for qwen35moe only; toy is qwen3moe"),
-        ("hot-cache", case(arch="qwen3moe"), "qwen3next, gemma4, mellum, gpt-oss, deepseek2, glm4moe only"),
-        ("hot-cache", case(arch=""), "toy is of an unknown kind"),
+        ("hot-window", case(arch="qwen3moe"), "takes GPU memory for its cache, which the graph of qwen3moe never uses"),
+        ("hot-cache", case(arch="qwen3moe"), "takes GPU memory for its cache, which the graph of qwen3moe never uses"),
+        ("hot-cache", case(arch=""), "is not known to run a model of an unknown architecture"),
         ("hot-cache", case(api="rocm"), ""),
         *((name, Case(MODEL, load_machine(other)), "needs a GPU with a memory of its own")
           for name in ("hot-window", "hot-cache") for other in ("vm-2core", "m3-max-48")),
@@ -284,7 +284,4 @@ def test_compare_says_why_neither_runs() -> None:
     workload = prepare(trace_of(calls, 4), MODEL)
     on = case(arch="olmoe")
     rows = compare(workload, on, [HotWindow(), HotCache()])
-    assert [row.why_not.split(" only")[0] for row in rows] == [
-        "works for qwen35moe",
-        "works for qwen35moe, qwen3next, gemma4, mellum, gpt-oss, deepseek2, glm4moe",
-    ]
+    assert {row.why_not for row in rows} == {"takes GPU memory for its cache, which the graph of olmoe never uses"}

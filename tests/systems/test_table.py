@@ -15,9 +15,10 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.base import PAGE_FAULTS, Case, System
 from flashmoe_sim.systems.compare import Compared, compare
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
+from tests.systems.cases import served_by, shape_of
 from tests.systems.models import model_of, short_workload
 
-MACHINES = ("rtx-3090", "strix-halo-128", "m3-max-48", "phone-ufs4", "vm-2core")
+MACHINES = ("rtx-3090", "strix-halo-128", "m3-max-48", "phone-ufs4", "vm-2core", "rtx-5090")
 # A repository, and in it a commit or a pull request.
 PLACE = re.compile(r"[\w.-]+/[\w.-]+(#\d+|[^#]*\b[0-9a-f]{7,9}\b)")
 # Systems whose experts lie in a mapped file, or in the page cache, that are not read by page faults, and why.
@@ -26,14 +27,13 @@ NO_FAULTS = {
     "slot-remap": "reads ahead of its copies into the page cache: LLAMA_FLASH_MOE_ENABLED",
     "turbofieldfare": "reads into slots",
 }
-SIZES_GIB = {"rtx-3090": 40, "strix-halo-128": 118, "m3-max-48": 20, "phone-ufs4": 12, "vm-2core": 1}
+SIZES_GIB = {"rtx-3090": 40, "strix-halo-128": 118, "m3-max-48": 20, "phone-ufs4": 12, "vm-2core": 1, "rtx-5090": 40}
 
 
 def _case(system: System, machine: str, *, size_gib: int | None = None) -> Case:
-    arch = system.archs[0] if system.archs else ""
-    layers, experts = system.shape or (3, 64)
-    model = model_of((size_gib or SIZES_GIB[machine]) * GIB, layers=layers, n_experts=experts, arch=arch)
-    return Case(model, load_machine(machine), GIB // 16, 4096)
+    layers, experts = shape_of(system, (3, 64))
+    model = model_of((size_gib or SIZES_GIB[machine]) * GIB, layers=layers, n_experts=experts)
+    return Case(served_by(system, model), load_machine(machine), GIB // 16, 4096)
 
 
 def _where(system: System) -> str:
@@ -77,7 +77,8 @@ def test_it_refuses_a_machine_without_its_hardware_in_one_line(system: System) -
         assert not reason.endswith(".")
         machine = case.machine
         wrong = system.own_gpu is not None and (machine.gpu is None or own_memory(machine) is not system.own_gpu)
-        if wrong or (system.apis and machine.api not in system.apis):
+        apis = system.facts.platform.apis if system.facts is not None and system.uses_gpu else ()
+        if wrong or (apis and machine.api not in apis):
             assert reason
             assert compare(short_workload(case.model, steps=3), case, [system])[0].why_not == reason
 

@@ -18,7 +18,8 @@ from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.told import parse_systems
 from flashmoe_sim.tune import search as module
 from flashmoe_sim.tune.objective import Objective
-from flashmoe_sim.tune.search import kept_bytes, pick, search
+from flashmoe_sim.tune.proof import kept_bytes, pick
+from flashmoe_sim.tune.search import search
 from tests.systems.cases import case, workload
 
 DECODE = Objective()

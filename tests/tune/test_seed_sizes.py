@@ -15,8 +15,8 @@ from flashmoe_sim.systems.borrow import borrow
 from flashmoe_sim.systems.compare import NEAR, Compared, case_of
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.tune.objective import Objective
+from flashmoe_sim.tune.proof import pick
 from flashmoe_sim.tune.recommend import Recommendation, recommend
-from flashmoe_sim.tune.search import pick
 from reports.fidelity import kimi_bank, qwen_bank
 from reports.fidelity.from_table import fitted, table
 
@@ -44,7 +44,7 @@ def published(rows: list[dict[str, str]]) -> dict[int, float]:
 @pytest.mark.parametrize("row", table("anemll_bank_memory"), ids=lambda row: f"bank{row['bank']}")
 def test_the_sizing_table_is_slots_of_every_layer(row: dict[str, str]) -> None:
     """920 KiB a slot, of 40 layers; the table prints one digit."""
-    model = load_model("qwen3.5-35b-a3b")
+    model = load_model("qwen3.5-35b-a3b:ud-iq2_m")
     assert f"{model.bank_bytes(int(row['bank'])) / GIB:.1f}" == row["memory_gib"]
     assert model.bank_bytes(1) / len(model.layers) == 920 * 1024
 
@@ -82,7 +82,7 @@ def test_the_best_balance_of_kimi(anchor: dict[str, str]) -> None:
 
 @cache
 def on_a_small_mac(top_k: int) -> Recommendation:
-    model, machine = load_model("qwen3.5-35b-a3b"), load_machine("m1-8")
+    model, machine = load_model("qwen3.5-35b-a3b:ud-iq2_m"), load_machine("m1-8")
     workload, _ = borrow(model)
     case = case_of(model, machine, workload=workload)
     return recommend(workload, case, [SlotBank(top_k=top_k)], borrowed=True)

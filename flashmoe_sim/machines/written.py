@@ -1,0 +1,306 @@
+"""Parts as people write them: case, spaces, hyphens, GB or GiB and the maker's name do not matter.
+
+A size beside a name is a card's own memory, or the RAM of a chip or a CPU. It must be one that was sold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+
+from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.machines.guesses import with_channels
+from flashmoe_sim.machines.parts import KINDS, MOST_GPUS, Part, Parts, catalogue
+
+NEAREST = 3
+SYSTEMS = {  # operating systems, in the normal form
+    "linux": ("linux", "ubuntu", "debian", "fedora", "wsl", "wsl2"),
+    "windows": ("windows", "windows10", "windows11", "win10", "win11"),
+    "macos": ("macos", "osx"),
+}
+GENERATIONS = ("ddr3", "ddr4", "ddr5")
+_SYSTEMS = {way: name for name, ways in SYSTEMS.items() for way in ways}
+_PLUS = re.compile(r"\s+\+\s*|\+(?=[^\s-])")  # not the plus in "Max+ 395"
+_SIZE = re.compile(r"(?<![\d.])(?:(\d{1,2}) ?[x*\u00d7] ?)?(\d{1,6}(?:\.\d{1,3})?)[ -]?gi?b\b", re.IGNORECASE)
+_TERABYTES = re.compile(r"[\d.]+ ?ti?b\b", re.IGNORECASE)
+_SEVERAL = re.compile(r"(?:(\d{1,3}) ?[x*\u00d7]|dual(?= [rg]tx\b| rx\b)) ?(?=\S{3})", re.IGNORECASE)
+_SEVERAL_AFTER = re.compile(r"(.+\S)\s+[x\u00d7] ?(\d{1,2})", re.IGNORECASE)
+_LAPTOP = re.compile(r"\b(?:laptop gpu|mobile|notebook|max-?q)\b")
+_COMPUTER = re.compile(r"\bi?mac(?:book)?\b(?: (?:air|pro|neo|studio|mini)\b)?")
+_NOISE = re.compile(r"nvidia|geforce|amd|radeon|intel|(?<!\d)core|apple|gpu|graphics|cpu|processor")
+_ABOUT_RAM = re.compile(r"\b(?:ram|memory|unified)\b|(?<=\d) ?(?:mhz|mt/s)\b|[()]", re.IGNORECASE)
+_CHANNELS = re.compile(r"x\d+$|channels?$")
+_VARIANT = re.compile(r" \d+ GB\b| \(\d+-core GPU\)")
+
+
+class UnknownPart(BadInput):
+    """A text that names no part."""
+
+
+@dataclass
+class _Read:
+    """What one word, between two plus signs, says."""
+
+    part: Part | None = None
+    number: int = 1
+    ram_gib: float | None = None
+    generation: str = ""
+    system: str = ""
+
+
+def words(text: str) -> list[str]:
+    """The words of a text such as `rtx-3060 + 64GiB`; the plus in `Max+ 395` is part of a name."""
+    return [word.strip() for word in _PLUS.split(text)]
+
+
+def system_in(word: str) -> str:
+    """The operating system that a word names, one of machine.SYSTEMS, or nothing."""
+    return _SYSTEMS.get(plain(word), "")
+
+
+def parse_parts(text: str) -> Parts:
+    """The parts of a text such as `2x rtx-3060 + ryzen-5600 + 64GB DDR4 + linux`, in any order.
+
+    Raises UnknownPart for an unknown part, and BadInput for two of one kind, for several of a part that is not a GPU,
+    and for a size of memory that was not sold.
+    """
+    by_kind: dict[str, Part] = {}
+    ram_gib, n_gpus, generation, system = None, 1, "", ""
+    bare = False
+    for word in words(text):
+        read = _read(word)
+        if read.ram_gib is not None:
+            if ram_gib is not None:
+                raise BadInput(f"{ram_gib:g}GiB and {word}: two sizes of RAM; give one")
+            ram_gib = read.ram_gib
+        if read.system:
+            if system not in ("", read.system):
+                raise BadInput(f"{system} and {read.system}: two operating systems; give one")
+            system = read.system
+        if read.generation:
+            if generation not in ("", read.generation):
+                raise BadInput(f"{generation} and {read.generation}: two kinds of memory; give one")
+            generation = read.generation
+        if read.part is not None:
+            _check_one(by_kind.get(read.part.kind), read.part)
+            by_kind[read.part.kind] = read.part
+            n_gpus = max(n_gpus, read.number)
+            if read.part.kind == "memory" and not _CHANNELS.search(plain(word)):
+                bare = True
+    if (chip := by_kind.get("chip")) is not None:
+        by_kind["chip"], ram_gib = _as_sold(chip, ram_gib)
+        if generation:
+            raise BadInput(f"{chip.name} and {generation}: a chip has its own memory; leave {generation} out")
+    if (memory := by_kind.get("memory")) is not None:
+        if not memory.name.startswith(generation):
+            raise BadInput(f"{memory.name} and {generation}: two kinds of memory; give one")
+        generation = ""
+        if bare:
+            by_kind["memory"] = with_channels(memory, by_kind.get("cpu"), ram_gib)
+    return Parts({kind: by_kind[kind] for kind in KINDS if kind in by_kind}, ram_gib, n_gpus, system, generation)
+
+
+def _check_one(before: Part | None, part: Part) -> None:
+    """Raises BadInput for a second part of one kind."""
+    if before is None:
+        return
+    if part.kind != "gpu":
+        raise BadInput(f"{before.name} and {part.name}: two parts of one kind, {part.kind}; give one")
+    if part == before:
+        raise BadInput(f"{part.name} twice; write several cards as 2x {part.name}")
+    raise BadInput(
+        f"{before.name} and {part.name}: unlike GPUs together are not modelled; give one of them, or equal ones as "
+        f"2x {before.name}"
+    )
+
+
+def _read(word: str) -> _Read:
+    """One word: an operating system, a part with or without number and size, RAM, or a generation of memory."""
+    if not word:
+        raise BadInput("an empty part; write parts with one + between two, such as rtx-3060 + 64GiB")
+    if system := system_in(word):
+        return _Read(system=system)
+    if (part := _named(word)) is not None:
+        return _Read(part)
+    if (key := plain(word)) in GENERATIONS:
+        return _Read(generation=key)
+    if _TERABYTES.search(word):
+        raise BadInput(f"{shown(word)}: write RAM as 1024GiB; a drive by its kind, without its size, such as nvme-gen4")
+    if several := _SEVERAL.match(word):
+        return _several(word, int(several[1] or 2), word[several.end() :])
+    if several := _SEVERAL_AFTER.fullmatch(word):
+        return _several(word, int(several[2]), several[1])
+    if found := _SIZE.search(word):
+        rest = f"{word[: found.start()]} {word[found.end() :]}"
+        return _sized(word, int(found[1] or 1) * float(found[2]), rest)
+    for way in _ways(word):
+        if (of_chip := _chip_and_number(way)) is not None:
+            return _with_size(word, *of_chip)
+    return _Read(find_part(_ABOUT_RAM.sub("", word).strip()))
+
+
+def _several(word: str, number: int, one: str) -> _Read:
+    """Several cards, or several modules of RAM. one: the word without their number."""
+    if not 1 <= number <= MOST_GPUS:
+        raise BadInput(f"{shown(word)}: {number} cards; give 1 to {MOST_GPUS}")
+    read = _read(one)
+    if read.part is not None and read.part.kind == "gpu":
+        read.number = number
+    elif read.ram_gib is not None and (read.part is None or read.part.kind == "memory"):
+        read.ram_gib *= number
+    elif number > 1:
+        kind = "part" if read.part is None else read.part.kind
+        raise BadInput(f"{shown(word)}: several of one {kind}; only a GPU may be several; give one")
+    return read
+
+
+def _sized(word: str, size: float, rest: str) -> _Read:
+    """A size, and what is written beside it."""
+    if not size:
+        raise BadInput(f"{word}: no RAM; give its size, such as 64GiB")
+    rest = _ABOUT_RAM.sub(" ", rest).strip()
+    if not (key := plain(rest)):
+        return _Read(ram_gib=size)
+    return _Read(ram_gib=size, generation=key) if key in GENERATIONS else _with_size(word, find_part(rest), size)
+
+
+def _with_size(word: str, part: Part, size: float) -> _Read:
+    """A part with the size beside its name. Raises BadInput for a size that was not sold."""
+    if part.kind == "gpu":
+        sold = {other.numbers["memory_gib"].value: other for other in _family(part)}
+        if size not in sold:
+            raise BadInput(
+                f"{shown(word)}: {part.name} was sold with {_sizes(sold)}, not {size:g}; RAM is a part of its own: "
+                f"{part.name} + {size:g}GiB"
+            )
+        return _Read(sold[size])
+    if part.kind == "chip":
+        sizes = {sold for other in _family(part) for sold in other.sold_gib}
+        if size not in sizes:
+            raise BadInput(
+                f"{shown(word)}: {part.name} was sold with {_sizes(sizes)}, not {size:g}; for a size that is not sold "
+                f"write {part.name} + {size:g}GiB"
+            )
+        return _Read(part, ram_gib=size)
+    if part.kind in ("cpu", "memory"):
+        return _Read(part, ram_gib=size)
+    raise BadInput(f"{shown(word)}: give {part.name} without a size")
+
+
+def _as_sold(chip: Part, ram_gib: float | None) -> tuple[Part, float | None]:
+    """The variant of a chip that is sold with this RAM, and the RAM if there is only one size of it."""
+    if ram_gib is not None:
+        return next((one for one in [chip, *_family(chip)] if ram_gib in one.sold_gib), chip), ram_gib
+    return chip, chip.sold_gib[0] if len(chip.sold_gib) == 1 else None
+
+
+def _family(part: Part) -> list[Part]:
+    """A part and its variants with other memory or fewer cores, by their titles; a name with its cores has none."""
+    if "core" in part.name:
+        return [part]
+    title = _VARIANT.sub("", part.title)
+    return [one for one in catalogue().values() if one.kind == part.kind and _VARIANT.sub("", one.title) == title]
+
+
+def _sizes(sizes: Iterable[float]) -> str:
+    """`64, 128 or 192 GB`."""
+    *others, last = (f"{size:g}" for size in sorted(sizes))
+    return f"{', '.join(others)} or {last} GB" if others else f"{last} GB"
+
+
+def _chip_and_number(key: str) -> tuple[Part, float] | None:
+    """A chip and its RAM from `m2ultra192`."""
+    chips = [way for way, name in _names().items() if catalogue()[name].kind == "chip" and key.startswith(way)]
+    for way in sorted(chips, key=len, reverse=True):
+        if re.fullmatch(r"\d{1,4}", rest := key.removeprefix(way)):
+            return catalogue()[_names()[way]], float(rest)
+    return None
+
+
+def chips_as_sold() -> dict[str, Part]:
+    """Every chip with each RAM that it is sold with, by names such as `m2-ultra-192`."""
+    return {
+        f"{part.name}-{size:g}": part for part in catalogue().values() if part.kind == "chip" for size in part.sold_gib
+    }
+
+
+def find_part(word: str) -> Part:
+    """The part with this name, alias or title. Raises UnknownPart, with the nearest names, for an unknown one."""
+    if not word:
+        raise BadInput("an empty part; write parts with one + between two, such as rtx-3060 + 64GiB")
+    if (part := _named(word)) is not None:
+        return part
+    if word.isdecimal():
+        raise BadInput(f"unknown part {shown(word)}; RAM has a unit: write {word}GiB")
+    raise UnknownPart(f"unknown part {shown(word)}; {any_of(nearest(word))}`sim machine parts` lists all")
+
+
+def _named(word: str) -> Part | None:
+    """The part whose normal form this is, or None."""
+    names = _names()
+    return next((catalogue()[names[way]] for way in _ways(word) if way in names), None)
+
+
+def _ways(word: str) -> tuple[str, ...]:
+    """Normal forms of a word: as written; without the computer; without the maker as well; and with `laptop` last."""
+    text = plain(_LAPTOP.sub("laptop", _COMPUTER.sub("", word.lower())))
+    bare = _NOISE.sub("", text)
+    return plain(word), text, bare, f"{bare.replace('laptop', '')}laptop" if "laptop" in bare else bare
+
+
+def nearest(word: str, machines: Iterable[str] = ()) -> list[str]:
+    """The known names most like a word: of parts; with names of machines, of these and of parts but chips."""
+    names = _names()
+    if machines:
+        names = {way: name for way, name in names.items() if catalogue()[name].kind != "chip"}
+        names |= {plain(name): name for name in machines}
+    near = get_close_matches(plain(word), names, n=2 * NEAREST, cutoff=0.6)
+    return list(dict.fromkeys(names[found] for found in near))[:NEAREST]
+
+
+def any_of(near: Iterable[str]) -> str:
+    """`did you mean 'rtx-3060' or 'rtx-3090'? `, or nothing."""
+    names = " or ".join(map(repr, near))
+    return f"did you mean {names}? " if names else ""
+
+
+def matching(word: str) -> list[Part]:
+    """The parts with this word in their kind, name, aliases or title. Raises BadInput if there is none."""
+    key = plain(word)
+    found = [
+        part
+        for part in catalogue().values()
+        if key == part.kind or any(key in plain(text) for text in (part.name, *part.aliases, part.title))
+    ]
+    return found or [find_part(word)]
+
+
+@cache
+def _names() -> dict[str, str]:
+    """Part names by every way to write them. Names come first, so that no alias or title hides one."""
+    parts = catalogue().values()
+    ways = [(part.name, part.name) for part in parts]
+    ways += [(alias, part.name) for part in parts for alias in part.aliases]
+    for part in parts:
+        maker, _, rest = part.title.partition(" ")
+        ways += [(part.title, part.name), (rest or maker, part.name)]
+        ways.append((rest.removeprefix("GeForce ").removeprefix("Core ").removeprefix("Radeon "), part.name))
+        if part.kind == "cpu" and re.search(r"\d{3}", model := part.title.split()[-1]):
+            ways.append((model, part.name))
+        if part.title.startswith("Intel Core"):
+            ways.append((f"{part.name}f", part.name))  # the same processor without graphics
+        if part.title.startswith("AMD EPYC"):
+            ways.append((f"{part.name}p", part.name))  # the same processor for one socket
+    names: dict[str, str] = {}
+    for way, name in ways:
+        if key := plain(way):
+            names.setdefault(key, name)
+    return names
+
+
+def plain(text: str) -> str:
+    """The normal form of a name: small letters and digits, and GB for GiB."""
+    return re.sub(r"(?<=\d)gib", "gb", re.sub(r"[^a-z0-9]", "", text.lower()))

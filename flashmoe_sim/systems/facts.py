@@ -1,0 +1,432 @@
+"""What real engines can do, and for whom: a file for each in `engines/`, every fact with its source."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from importlib import resources
+from typing import Any, TypeVar
+
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB, MIB
+from flashmoe_sim.machines.machine import Machine
+
+YES, BY_CODE, FAILS, UNKNOWN = "yes", "by-code", "fails", "unknown"
+# What an engine does with an architecture, or a graph, that it does not serve.
+REFUSED = {
+    "ignored-alloc": "takes GPU memory for its cache, which the graph of {} never uses",
+    "ignored-free": "accepts its flags, and computes {} as if they were absent",
+    "wrong": "computes {} wrongly",
+    FAILS: "does not run {}",
+    UNKNOWN: "is not known to run {}",
+}
+STATUSES = (YES, BY_CODE, *REFUSED)
+# What may be asked of a model's graph: the field of `Graph`, and the words for a graph that differs.
+GRAPH = {
+    "biases": "experts with biases",
+    "fused": "a file with gate and up in one tensor",
+    "scales": "a file with a scale for each expert",
+    "weights_first": "routing weights before the experts",
+    "clamped": "experts whose values are clamped",
+}
+GROUPED = "-grouped"  # an architecture whose file has expert groups, where engines treat it differently
+STATES = {
+    "released": "released",
+    "fork": "fork, last commit",
+    "draft": "open draft of a pull request of",
+    "patches": "patches, last commit",
+    "source": "built from source, last commit",
+}
+Kind = TypeVar("Kind")
+OS_NAMES = {"linux": "Linux", "macos": "macOS", "windows": "Windows", "android": "Android"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """kind: one of STATES. date: of the release, the last commit or the pull request."""
+
+    kind: str
+    date: str
+    source: str
+
+    @property
+    def words(self) -> str:
+        return f"{STATES[self.kind]} {self.date}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Licence:
+    """name: empty if the repository has none."""
+
+    name: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platform:
+    """Where an engine runs.
+
+    apis: interfaces of its GPUs; empty for none needed. makers: of its GPUs. compute: the least compute capability of
+    an NVIDIA GPU. features: of the CPU. gpu_memory_mib: the least that the GPU must have. Empty or 0: no condition.
+    """
+
+    os: tuple[str, ...]
+    source: str
+    apis: tuple[str, ...] = ()
+    makers: tuple[str, ...] = ()
+    compute: str = ""
+    features: tuple[str, ...] = ()
+    gpu_memory_mib: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Formats:
+    """reads: `gguf`, `safetensors` or `mlx`. quants: the only quantizations that it loads; empty for all."""
+
+    reads: tuple[str, ...]
+    source: str
+    quants: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphNeeds:
+    """What the graph of a model must be; None for no condition. otherwise: what the engine does if it is not."""
+
+    otherwise: str
+    source: str
+    activation: tuple[str, ...] = ()
+    biases: bool | None = None
+    fused: bool | None = None
+    scales: bool | None = None
+    weights_first: bool | None = None
+    clamped: bool | None = None
+    groups: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Sizes of its slots. per_top_k: the least, as a multiple of the experts of a token. allowed: the only ones.
+
+    below_experts: whether a layer must have more experts than slots.
+    """
+
+    source: str
+    least: int = 1
+    most: int = 0
+    per_top_k: int = 0
+    allowed: tuple[int, ...] = ()
+    below_experts: bool = False
+
+    def why_not(self, slots: int, *, top_k: int, experts: int) -> str:
+        """Why the engine refuses so many slots, or empty."""
+        least = max(self.least, self.per_top_k * top_k)
+        if slots < least:
+            of = f", {self.per_top_k} for each of the {top_k} experts of a token" if self.per_top_k else ""
+            return f"{slots} slots; the engine needs at least {least}{of}"
+        if self.most and slots > self.most:
+            return f"{slots} slots; more than {self.most} are not stable"
+        if self.below_experts and slots >= experts:
+            return f"{slots} slots; with {experts} or more the engine loads the whole model instead"
+        return ""
+
+    def within(self, sizes: Sequence[int], *, top_k: int, experts: int) -> list[int]:
+        """Those of ascending sizes that the engine accepts, and its least one if the largest exceeds it."""
+        least = max(self.least, self.per_top_k * top_k)
+        tried = {*sizes, *([least] if sizes and sizes[0] < least <= sizes[-1] else [])}
+        return sorted(size for size in tried if not self.why_not(size, top_k=top_k, experts=experts))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The only model that it runs."""
+
+    layers: int
+    experts: int
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Archs:
+    """What the engine does with each architecture, by llama.cpp's names; others: with all that are not listed."""
+
+    status: Mapping[str, str]
+    others: str
+    source: str
+
+    def of(self, name: str) -> str:
+        return self.status.get(name, self.others)
+
+    @property
+    def served(self) -> list[str]:
+        return [name for name, status in self.status.items() if status in (YES, BY_CODE)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Get:
+    """How to get and build it. build: command lines by the interface of the GPU, or `cpu`.
+
+    steps: lines between the clone and the build. weights: how its file of the model is made or downloaded. path: the
+    folder of the built programs. downloads: what can be had without building; empty for nothing.
+    """
+
+    clone: str
+    commit: str
+    folder: str
+    weights: str
+    source: str
+    build: Mapping[str, tuple[str, ...]]
+    path: str = ""
+    branch: str = ""
+    recursive: bool = False
+    steps: tuple[str, ...] = ()
+    downloads: str = ""
+
+    def lines(self, api: str) -> list[str]:
+        """The lines that a shell takes, for a kind of GPU; for the CPU if the engine has no build for that kind."""
+        options = [*(["-b", self.branch] if self.branch else []), *(["--recursive"] if self.recursive else [])]
+        clone = [" ".join(["git clone", *options, self.clone]), f"cd {self.folder}"] if self.clone else []
+        build = self.build.get(api) or self.build.get("cpu") or next(iter(self.build.values()), ())
+        on_path = [f'export PATH="$PWD/{self.path}:$PATH"'] if self.path else []
+        return [*clone, *self.steps, *build, *on_path] if build else []
+
+
+@dataclass(frozen=True)
+class HowToGet:
+    """How a user gets an engine: what it is, the lines for a shell, and what else is needed."""
+
+    said: str
+    commands: tuple[str, ...]
+    more: tuple[str, ...]
+
+    def as_row(self) -> dict[str, Any]:
+        return {"what": self.said, "commands": list(self.commands), "more": list(self.more)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """A program, by its facts.
+
+    common: whether anybody can install it, as llama.cpp; others lead an answer only if shown to be faster.
+    models: named models that differ from their architecture.
+    """
+
+    name: str
+    program: str
+    common: bool
+    state: State
+    licence: Licence
+    platform: Platform
+    formats: Formats
+    archs: Archs
+    get: Get | None = None
+    graph: GraphNeeds | None = None
+    sizes: Sizes = field(default_factory=lambda: Sizes(source="no limit was read"))
+    shape: Shape | None = None
+    models: Mapping[str, str] = field(default_factory=dict)
+
+    def how_to_get(self, api: str) -> HowToGet | None:
+        """Where to get it and how to build it for a kind of GPU, or `cpu`; None if that is not known."""
+        if self.get is None:
+            return None
+        systems = listed([OS_NAMES[one] for one in self.platform.os])
+        licence = f"licence {self.licence.name}" if self.licence.name else "no licence in its repository"
+        said = f"{self.program}: {self.state.words}; {licence}; for {systems}."
+        more = (f"Its file of the model: {self.get.weights}.", f"The flags are those of commit {self.get.commit}.")
+        if self.get.downloads:
+            said += f" Without building it: {self.get.downloads}."
+        return HowToGet(said, tuple(self.get.lines(api)), more)
+
+    @property
+    def where(self) -> list[str]:
+        """Where it runs, in words."""
+        on = self.platform
+        said = [_or([OS_NAMES[one] for one in on.os])]
+        if on.apis:
+            said.append(_or(on.apis))
+        if on.compute:
+            said.append(f"compute capability {on.compute} or more")
+        if on.gpu_memory_mib:
+            said.append(f"{on.gpu_memory_mib / 1000:g} GB on the GPU")
+        if on.features:
+            said.append(f"a CPU with {', '.join(on.features).upper()}")
+        return said
+
+    @property
+    def needs(self) -> list[str]:
+        """The hardware, formats and models that it needs, in words."""
+        said = [] if self.common else self.where
+        if self.formats.quants:
+            said.append(f"a model in {_or(self.formats.quants)}")
+        if self.shape is not None:
+            said.append(f"a model of {self.shape.layers} layers with {self.shape.experts} experts")
+        if not self.common and self.archs.others != BY_CODE:
+            said.append(f"{_or(self.archs.served)} models")
+        return said
+
+    def status(self, model: ModelGeometry) -> str:
+        """What it does with a model, by its name and its architecture: one of STATUSES."""
+        named = self.models.get(model.name.partition(":")[0])
+        grouped = f"{model.arch}{GROUPED}"
+        known = grouped if (model.graph.groups or 0) > 1 and grouped in self.archs.status else model.arch
+        return named or self.archs.of(known)
+
+    def why_not(self, model: ModelGeometry, machine: Machine) -> str:
+        """Why it cannot run a model on a machine, or empty."""
+        return self._why_not_there(machine) or self._why_not_so(model) or self.why_not_file(model)
+
+    def why_not_file(self, model: ModelGeometry) -> str:
+        """Why it cannot load the model in this format or quantization, or empty."""
+        reads, quants = self.formats.reads, self.formats.quants
+        if quants and model.quant not in quants:
+            named = model.name.partition(":")[0] if ":" in model.name else ""
+            advice = f"; give --model {named}:{quants[0]}" if named else ""
+            return f"loads {_or(quants)} only, not {model.quant or model.name}{advice}"
+        if not quants and model.format and model.format not in reads:
+            return f"reads {_or([name.upper() if name == 'gguf' else name for name in reads])}, not {model.format}"
+        return ""
+
+    def _why_not_there(self, machine: Machine) -> str:
+        on = self.platform
+        if machine.os and machine.os not in on.os:
+            return f"runs on {_or([OS_NAMES[one] for one in on.os])} only"
+        if machine.gpu is None:
+            return ""
+        if on.makers and machine.gpu_maker and machine.gpu_maker not in on.makers:
+            return f"runs on GPUs of {_or([one.upper() for one in on.makers])} only"
+        if on.compute and _numbers(machine.gpu_compute) < _numbers(on.compute):
+            has = f"this GPU has {machine.gpu_compute}" if machine.gpu_compute else "this GPU's is not known"
+            return f"needs an NVIDIA GPU of compute capability {on.compute} or more; {has}"
+        if missing := [
+            one for one in on.features if machine.cpu_features is not None and one not in machine.cpu_features
+        ]:
+            return f"needs a CPU with {', '.join(missing).upper()}"
+        memory = machine.gpu.memory_gib
+        if on.gpu_memory_mib and memory is not None and memory.value * GIB / MIB < on.gpu_memory_mib:
+            return f"needs a GPU with {on.gpu_memory_mib / 1000:g} GB; its installer refuses less"
+        return ""
+
+    def _why_not_so(self, model: ModelGeometry) -> str:
+        if self.shape is not None and (self.shape.layers, self.shape.experts) != (
+            len(model.layers),
+            max(layer.n_experts for layer in model.layers.values()),
+        ):
+            return f"runs one model only, of {self.shape.layers} layers with {self.shape.experts} experts"
+        if (status := self.status(model)) in REFUSED:
+            return self._refusal(status, model.arch or "a model of an unknown architecture")
+        if self.graph is None:
+            return ""
+        needs, has = self.graph, model.graph
+        if needs.activation and has.activation and has.activation not in needs.activation:
+            return self._refusal(needs.otherwise, f"experts with {has.activation}")
+        for name, words in GRAPH.items():
+            wanted, found = getattr(needs, name), getattr(has, name)
+            if wanted is False and found:
+                return self._refusal(needs.otherwise, words)
+        if needs.groups is False and (has.groups or 0) > 1:
+            return self._refusal(needs.otherwise, "expert groups")
+        return ""
+
+    def _refusal(self, status: str, what: str) -> str:
+        said = REFUSED[status].format(what)
+        return f"{said}; it serves {', '.join(self.archs.served)}" if status in (FAILS, UNKNOWN) else said
+
+
+def listed(words: Sequence[str], last: str = "and") -> str:
+    """`a, b and c`."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def _or(words: Sequence[str]) -> str:
+    return listed(words, "or")
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
+@cache
+def facts_of(name: str) -> Engine:
+    """The facts on an engine.
+
+    Raises BadInput for a file with an unknown section, key or status, or a section without its source.
+    """
+    folder = resources.files(f"{__package__}.engines")
+    table = tomllib.loads(folder.joinpath(f"{name}.toml").read_text("utf-8"))
+    if (get := _gets().get(name)) is not None:
+        table["get"] = get
+    return read_engine(name, table)
+
+
+@cache
+def engine_names() -> tuple[str, ...]:
+    """All engines, in alphabetical order."""
+    files = (file.name for file in resources.files(f"{__package__}.engines").iterdir())
+    return tuple(sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml") and name != "get.toml"))
+
+
+@cache
+def _gets() -> Mapping[str, Any]:
+    return tomllib.loads(resources.files(f"{__package__}.engines").joinpath("get.toml").read_text("utf-8"))
+
+
+SECTIONS: dict[str, type] = {
+    "state": State,
+    "licence": Licence,
+    "platform": Platform,
+    "formats": Formats,
+    "graph": GraphNeeds,
+    "sizes": Sizes,
+    "shape": Shape,
+    "get": Get,
+}
+
+
+def read_engine(name: str, table: Mapping[str, Any]) -> Engine:
+    """An engine from the sections of its file."""
+    where = f"engines/{name}.toml"
+    sections: dict[str, Any] = {
+        key: _section(f"{where}: [{key}]", kind, table[key]) for key, kind in SECTIONS.items() if key in table
+    }
+    unknown = set(table) - set(SECTIONS) - {"program", "common", "archs", "models"}
+    needed = {"program", "common", "archs", "state", "licence", "platform", "formats"} - set(table)
+    if unknown or needed:
+        raise BadInput(f"{where}: {f'unknown {min(unknown)}' if unknown else f'no {min(needed)}'}")
+    status, others, source = _statuses(f"{where}: [archs]", table["archs"])
+    models, _, _ = _statuses(f"{where}: [models]", table["models"]) if "models" in table else ({}, "", "")
+    archs = Archs(status=status, others=others or UNKNOWN, source=source)
+    return Engine(name=name, program=table["program"], common=table["common"], archs=archs, models=models, **sections)
+
+
+def _section(where: str, kind: type[Kind], table: Mapping[str, Any]) -> Kind:
+    known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
+    if not table.get("source"):
+        raise BadInput(f"{where}: no source; say where it was read")
+    if unknown := sorted(set(table) - set(known)):
+        raise BadInput(f"{where}: unknown {unknown[0]}; known: {', '.join(known)}")
+    if missing := [name for name, item in known.items() if item.default is MISSING and name not in table]:
+        raise BadInput(f"{where}: no {missing[0]}")
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+    for key, choices in (("otherwise", REFUSED), ("kind", STATES)):
+        if key in values and values[key] not in choices:
+            raise BadInput(f"{where}: {key} {values[key]!r}; known: {', '.join(choices)}")
+    if "build" in values:
+        values["build"] = {api: tuple(lines) for api, lines in values["build"].items()}
+    return kind(**values)
+
+
+def _statuses(where: str, table: Mapping[str, Any]) -> tuple[dict[str, str], str, str]:
+    """The status of each name, that of the others, and the source."""
+    if not table.get("source"):
+        raise BadInput(f"{where}: no source; say where it was read")
+    others = table.get("others", "")
+    lists = {key: names for key, names in table.items() if key not in ("source", "others")}
+    if unknown := [status for status in (*lists, *filter(None, [others])) if status not in STATUSES]:
+        raise BadInput(f"{where}: unknown status {unknown[0]}; known: {', '.join(STATUSES)}")
+    names = [name for each in lists.values() for name in each]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise BadInput(f"{where}: {twice[0]} is there twice")
+    return {name: status for status, each in lists.items() for name in each}, others, table["source"]

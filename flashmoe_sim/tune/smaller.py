@@ -1,0 +1,70 @@
+"""A smaller quantisation of the same model with which it runs much faster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from flashmoe_sim.geometry.named import named_model, smaller
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.systems.all_gpu import AllGpu
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.compare import Compared, at_setting
+from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.tune.search import stretch
+
+MUCH = 1.5
+TRIED_REFS = 100_000  # references of the stretch on which a quantisation is first tried
+
+
+@dataclass(frozen=True, eq=False)
+class Smaller:
+    """A smaller quantisation with which the model runs much faster, but writes another text.
+
+    name: of the model, as after --model. best: what runs it, with its speed. times: how many times as fast.
+    """
+
+    name: str
+    best: Compared
+    times: float
+
+
+def faster_when_smaller(
+    workload: Workload, case: Case, systems: Sequence[System], best: Compared, *, borrowed: bool = False
+) -> Smaller | None:
+    """The largest smaller quantisation that decodes at least MUCH times as fast as `best`; None if there is none.
+
+    Of the systems, it tries all on the GPU, experts placed by layer and the system of `best`, each at the size of its
+    own rule. A model that is already all on the GPU has little to gain and is not tried.
+    """
+    if best.tok_s is None or best.system.name == AllGpu.name:
+        return None
+    plain = {one.name: one for one in systems if one.name in (AllGpu.name, Placed.name)}
+    order = [*(plain[name] for name in (AllGpu.name, Placed.name) if name in plain), best.system.unsized]
+    order = list({one.name: one for one in order}.values())
+    part = stretch(workload, TRIED_REFS)
+    for name in smaller(case.model):
+        model = named_model(name)
+        there = replace(case, model=model)
+        routed = replace(part, geometry=model)
+        for system in order:
+            if (tried := _tried(routed, there, system)) is None or not _gains(tried, best):
+                continue
+            found = at_setting(replace(workload, geometry=model), there, tried.system, borrowed=borrowed)
+            if _gains(found, best):
+                return Smaller(name, found, (found.tok_s or 0.0) / best.tok_s)
+    return None
+
+
+def _tried(workload: Workload, case: Case, system: System) -> Compared | None:
+    """The system at its own size, without its interval; None if nothing fits."""
+    try:
+        chosen = system if system.size_given else system.sized(case)
+    except BadInput:
+        return None
+    return at_setting(workload, case, chosen, interval=False)
+
+
+def _gains(found: Compared, best: Compared) -> bool:
+    return found.tok_s is not None and best.tok_s is not None and found.tok_s >= MUCH * best.tok_s

@@ -1,0 +1,57 @@
+"""RAM whose speed nobody gave is as fast as RAM of that size can be, in a wide interval."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from flashmoe_sim.machines.compose import compose
+from flashmoe_sim.machines.guesses import BY_SIZE, ram_by_size
+from flashmoe_sim.machines.parts import catalogue
+
+
+def test_the_table_is_in_order_and_wide() -> None:
+    assert all(one[0] < next_[0] for one, next_ in pairwise(BY_SIZE))
+    for _, (lo, value, hi), why in BY_SIZE:
+        assert lo < value < hi
+        assert hi > 2.5 * lo
+        assert why
+
+
+@pytest.mark.parametrize(
+    ("ram_gib", "within", "outside"),
+    [
+        (32, ("ddr4-3200x1", "ddr4-3200x2", "ddr5-6000x2", "lpddr5x-7500x2"), ("ddr4-3200x8",)),
+        (64, ("ddr4-2400x2", "ddr4-3600x2", "ddr5-6400x2"), ("ddr4-3200x1", "ddr4-3200x8")),
+        (96, ("ddr5-5200x2", "ddr5-6400x2"), ("ddr5-4800x8",)),
+        (192, ("ddr5-5200x2", "ddr5-6000x2", "ddr4-2933x6"), ("ddr4-3200x2", "ddr5-4800x8")),
+        (512, ("ddr4-2400x4", "ddr4-3200x8", "ddr5-4800x8", "ddr5-4800x12"), ("ddr4-3200x2", "ddr5-4800x1")),
+    ],
+)
+def test_memory_that_such_machines_have_is_within(
+    ram_gib: float, within: tuple[str, ...], outside: tuple[str, ...]
+) -> None:
+    guess = ram_by_size(ram_gib, "")
+    for name in within:
+        assert guess.lo <= catalogue()[name].numbers["bandwidth_gb_s"].value <= guess.hi, name
+    for name in outside:
+        assert not guess.lo <= catalogue()[name].numbers["bandwidth_gb_s"].value <= guess.hi, name
+
+
+def test_a_server_is_not_two_channels() -> None:
+    sizes = {ram: compose(f"rtx-4090 + {ram}GiB").memory for ram in (64, 192, 512)}
+    found = {ram: memory.bandwidth_gb_s for ram, memory in sizes.items() if memory is not None}
+    assert found[64].value < found[192].value < found[512].value
+    assert found[512].lo > 40
+    assert found[512].value == 155.8  # 76 % of eight channels of DDR4-3200
+    assert "eight of DDR4-3200" in found[512].source
+
+
+def test_a_generation_narrows_the_guess() -> None:
+    either, ddr4, ddr5 = (ram_by_size(64, kind) for kind in ("", "ddr4", "ddr5"))
+    assert ddr4.value == 51.2
+    assert ddr4.hi < ddr5.value
+    assert either.hi - either.lo > max(one.hi - one.lo for one in (ddr4, ddr5))
+    assert ram_by_size(512, "ddr5").value == 8 * 44.8
+    assert ram_by_size(16, "ddr4").lo == 8 * 2.133  # a single module

@@ -1,0 +1,165 @@
+"""Names as people write them mean the same machine as the names of the catalogue."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines import load_machine
+from flashmoe_sim.machines.compose import compose
+from flashmoe_sim.machines.parts import catalogue
+from flashmoe_sim.machines.written import chips_as_sold, find_part, parse_parts
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("m2-ultra-192", "m2-ultra + 192GiB"),
+        ("M2 Ultra 192GB", "m2-ultra + 192GiB"),
+        ("m2 ultra 192", "m2-ultra + 192GiB"),
+        ("M2_ULTRA-192GiB", "m2-ultra + 192GiB"),
+        ("Mac Studio M2 Ultra 192 GB", "m2-ultra + 192GiB"),
+        ("MacBook Pro (M4 Pro, 24 GB)", "m4-pro + 24GiB"),
+        ("m4-max-36", "m4-max-32core + 36GiB"),
+        ("m4-max-64", "m4-max + 64GiB"),
+        ("m3-max + 36GiB", "m3-max-30core + 36GiB"),
+        ("m3-max-40core-64", "m3-max + 64GiB"),
+        ("strix-halo-64", "strix-halo + 64GiB"),
+        ("dgx spark + nvme-gen4", "gb10 + nvme-gen4 + 128GiB"),
+        ("M5 Max 128GB + nvme-gen5", "m5-max + nvme-gen5 + 128GiB"),
+        ("RTX 3060 12GB + 64GB", "rtx-3060 + 64GiB"),
+        ("RTX 3060 8 GB + 64GB", "rtx-3060-8gb + 64GiB"),
+        ("NVIDIA RTX 4070 Ti Super + 64 GB RAM", "rtx-4070-ti-super + 64GiB"),
+        ("RTX 4060 Laptop 8GB + 32GB", "rtx-4060-laptop + 32GiB"),
+        ("RTX 4060 8GB Laptop GPU + 32GB", "rtx-4060-laptop + 32GiB"),
+        ("RTX 3070 mobile + 32GB", "rtx-3070-laptop + 32GiB"),
+        ("Laptop RTX 3080 8GB + 32GB", "rtx-3080-laptop-8gb + 32GiB"),
+        ("2x RTX 3090 + 64GB", "2x rtx-3090 + 64GiB"),
+        ("RTX 3090 x2 + 64GB", "2x rtx-3090 + 64GiB"),
+        ("dual RTX 3090 24GB + 64GB", "2x rtx-3090 + 64GiB"),
+        ("2x RTX 3090 24GB + 64GB", "2x rtx-3090 + 64GiB"),
+        ("Intel i7 13700K 32GB", "i7-13700k + 32GiB"),
+        ("i5-12400F + 2x16GB", "i5-12400 + 32GiB"),
+        ("Ryzen 5 5600 + 64 GB DDR4", "ryzen-5600 + 64GiB + ddr4"),
+        ("Ryzen 5 5600 + DDR4 + 64 GB", "ryzen-5600 + 64GiB + ddr4"),
+        ("Ryzen 5 5600 + 2x32GB DDR4-3200", "ryzen-5600 + ddr4-3200x2 + 64GiB"),
+        ("Ryzen 5 5600 + DDR4 3200 MHz 64GB", "ryzen-5600 + ddr4-3200x2 + 64GiB"),
+        ("EPYC 7702P + 256GB", "epyc-7702 + 256GiB"),
+        ("EPYC 7763 + 512GB DDR4-3200", "epyc-7763 + ddr4-3200x8 + 512GiB"),
+        ("EPYC 7763 + 512GB DDR4-3200x4", "epyc-7763 + ddr4-3200x4 + 512GiB"),
+        ("rtx-3090 + 512GB DDR4-3200", "rtx-3090 + ddr4-3200x8 + 512GiB"),
+        ("rtx-3090 + 128GB DDR4-3200", "rtx-3090 + ddr4-3200x2 + 128GiB"),
+        ("Ryzen AI Max+ 395 64GB + linux", "strix-halo + 64GiB + linux"),
+    ],
+)
+def test_people_write_machines_otherwise(written: str, name: str) -> None:
+    machine = load_machine(written)
+    assert machine.name == name
+    assert load_machine(name) == machine == compose(name)
+
+
+def test_every_chip_with_every_memory_that_was_sold_is_a_machine() -> None:
+    assert len(chips_as_sold()) >= 60
+    for name, part in chips_as_sold().items():
+        parts = parse_parts(name)
+        assert parts.by_kind == {"chip": part}, name
+        machine = load_machine(name)
+        assert machine.memory is not None
+        assert machine.memory.ram_gib.value == pytest.approx(float(name.rpartition("-")[2]), rel=0.06), name
+
+
+@pytest.mark.parametrize(
+    ("written", "preset"),
+    [
+        ("M5 Max 128GB", "m5-max-128"),
+        ("apple m1 8gb", "m1-8"),
+        ("RTX 3060", "rtx-3060"),
+        ("rtx 3060 12GB", "rtx-3060"),
+        ("GeForce RTX 5090", "rtx-5090"),
+        ("Strix Halo 128GB", "strix-halo-128"),
+        ("Ryzen AI Max+ 395 128 GB", "strix-halo-128"),
+        ("DGX Spark", "gb10-128"),
+        ("gb10 128", "gb10-128"),
+        ("VM 2core", "vm-2core"),
+    ],
+)
+def test_a_preset_has_the_names_of_what_it_is(written: str, preset: str) -> None:
+    assert load_machine(written) == load_machine(preset)
+
+
+def test_a_preset_may_have_a_system() -> None:
+    windows = load_machine("RTX 4090 + Windows 11")
+    assert (windows.name, windows.os) == ("rtx-4090 + windows", "windows")
+    plain = load_machine("rtx-4090")
+    assert windows.title == f"{plain.title}, Windows"
+    assert replace(windows, name=plain.name, title=plain.title, os="") == plain
+    assert load_machine(windows.name) == windows
+    assert load_machine("m1-8 + macos") == load_machine("m1-8")
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        (
+            "m2-ultra-100",
+            "'m2-ultra-100': m2-ultra was sold with 64, 128 or 192 GB, not 100; for a size that is not sold write "
+            "m2-ultra + 100GiB",
+        ),
+        ("M4 Max 30core + 20GB", "unknown part 'M4 Max 30core'; did you mean 'm4-max' or 'm4-max-32core'"),
+        ("m4-max-32core-64", "'m4-max-32core-64': m4-max-32core was sold with 36 GB, not 64; for a size that is"),
+        ("M2 Ultra", "m2-ultra: no size of RAM; it is sold as m2-ultra-64, m2-ultra-128, m2-ultra-192"),
+        (
+            "RTX 3060 16GB + 64GB",
+            "'RTX 3060 16GB': rtx-3060 was sold with 8 or 12 GB, not 16; RAM is a part of its own: rtx-3060 + 16GiB",
+        ),
+        ("RTX 4090 64GB", "'RTX 4090 64GB': rtx-4090 was sold with 24 GB, not 64; RAM is a part of its own"),
+        ("RTX 4070 Ti Super", "rtx-4070-ti-super: no size of RAM for bank and page cache; add it, such as 64GiB"),
+        ("2x RTX 3090", "2x rtx-3090: no size of RAM for bank and page cache; add it, such as 64GiB"),
+        ("rtx-3060 + nvme 512GB + 64GB", "'nvme 512GB': give nvme-gen3 without a size"),
+        ("rtx-3060 + 990 Pro 2TB + 64GB", "'990 Pro 2TB': write RAM as 1024GiB; a drive by its kind, without its"),
+        ("2x epyc-7763 + 512GB", "'2x epyc-7763': several of one cpu; only a GPU may be several; give one"),
+        ("rtx-3060 + 0x32GB", "'0x32GB': 0 cards; give 1 to 16"),
+        ("rtx-3060 + 64GB DDR4 + ddr5-6000", "ddr5-6000x2 and ddr4: two kinds of memory; give one"),
+        ("rtx-3060 + 64GB DDR4 + DDR5", "ddr4 and ddr5: two kinds of memory; give one"),
+        ("m2-ultra-192 + DDR4", "m2-ultra and ddr4: a chip has its own memory; leave ddr4 out"),
+        ("epyc-9355 + 512GB DDR4", "epyc-9355 and ddr4: this CPU takes ddr5; leave ddr4 out"),
+        ("ryzen-5600 + 64GB DDR5", "ryzen-5600 and ddr5: this CPU takes ddr4; leave ddr5 out"),
+        ("rtx-4090 + macos", "rtx-4090 + macos: only Apple's chips run macos; give linux or windows, or leave it out"),
+        ("m5-max-128 + windows", "m5-max-128 + windows: this chip runs macos; leave windows out"),
+        ("m2-ulta-192", "unknown machine 'm2-ulta-192'; did you mean 'm2-ultra-192' or 'm2-ultra-128' or"),
+        ("rtx-4096", "unknown machine 'rtx-4096'; did you mean 'rtx-4090' or"),
+        ("RTX 4091 + 64GB", "unknown part 'RTX 4091'; did you mean 'rtx-4090' or"),
+        ("rtx-4090 + 64GB + dos", "unknown part 'dos'; `sim machine parts` lists all"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line(written: str, message: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        load_machine(written)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_name_wins_over_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("m2-ultra-192").write_text("")
+    assert load_machine("m2-ultra-192").name == "m2-ultra + 192GiB"
+    with pytest.raises(BadInput, match=r"m2-ultra-192: \[storage\] is missing"):
+        load_machine("./m2-ultra-192")
+
+
+def test_every_part_is_found_without_its_maker() -> None:
+    for part in catalogue().values():
+        maker, _, rest = part.title.partition(" ")
+        if part.kind in ("gpu", "cpu", "chip") and rest:
+            assert find_part(rest) == part == find_part(f"{maker} {part.name}"), part.name
+
+
+def test_memory_of_either_generation_in_an_intel_desktop() -> None:
+    ddr4, ddr5 = compose("i5-12400 + 64GB DDR4"), compose("i5-12400 + 64GB DDR5")
+    assert ddr4.memory is not None
+    assert ddr5.memory is not None
+    assert ddr4.memory.bandwidth_gb_s.value == 38.91  # 76 % of 51.2
+    assert ddr5.memory == compose("i5-12400 + 64GB").memory

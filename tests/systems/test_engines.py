@@ -1,0 +1,201 @@
+"""Facts on engines: every one has a source, and they decide who runs what."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from flashmoe_sim.geometry.graph import Graph
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.geometry.named import model_names, named_models
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.compare import compare
+from flashmoe_sim.systems.facts import REFUSED, STATUSES, engine_names, facts_of, read_engine
+from flashmoe_sim.systems.table import SYSTEMS, parse_system
+from tests.systems.cases import case, workload
+from tests.systems.cases import model as small
+
+COMMIT = re.compile(
+    r"@[0-9a-f]{6,9}|commit [0-9a-f]{6,9}|#\d+|patch:\d|as llama\.cpp, its base|LICENSE of|README|ls-tree"
+)
+
+
+@pytest.mark.parametrize("name", engine_names())
+def test_every_fact_names_where_it_was_read(name: str) -> None:
+    facts = facts_of(name)
+    assert facts.name == name
+    for part in (facts.state, facts.licence, facts.platform, facts.formats, facts.archs, facts.graph, facts.shape):
+        assert part is None or COMMIT.search(part.source), part
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", facts.state.date)
+    assert set(facts.archs.status.values()) <= set(STATUSES)
+    assert facts.get is not None
+    assert COMMIT.search(facts.get.source)
+    assert facts.get.build or facts.get.downloads
+
+
+def test_every_system_has_an_engine_and_every_engine_a_system() -> None:
+    assert {kind.program for kind in SYSTEMS.values()} == set(engine_names())
+
+
+def test_models_that_differ_from_their_architecture_are_known() -> None:
+    for name in engine_names():
+        assert set(facts_of(name).models) <= set(model_names())
+
+
+def table(**changes: Any) -> dict[str, Any]:
+    """An engine's file with some sections changed."""
+    read = "a.c:1@abcdef0"
+    sections: dict[str, Any] = {
+        "program": "toy",
+        "common": False,
+        "state": {"kind": "fork", "date": "2026-01-01", "source": read},
+        "licence": {"name": "MIT", "source": read},
+        "platform": {"os": ["linux"], "source": read},
+        "formats": {"reads": ["gguf"], "source": read},
+        "archs": {"yes": ["qwen35moe"], "others": "unknown", "source": read},
+    }
+    return sections | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"licence": {"name": "MIT"}}, "engines/toy.toml: [licence]: no source; say where it was read"),
+        ({"archs": {"yes": ["a"], "others": "unknown"}}, "engines/toy.toml: [archs]: no source; say where it was read"),
+        (
+            {"archs": {"maybe": ["a"], "source": "x"}},
+            "[archs]: unknown status maybe; known: yes, by-code",
+        ),
+        ({"archs": {"yes": ["a"], "wrong": ["a"], "source": "x"}}, "[archs]: a is there twice"),
+        ({"platform": {"os": ["linux"], "cores": 4, "source": "x"}}, "[platform]: unknown cores; known: os, source"),
+        ({"state": {"kind": "old", "date": "2026-01-01", "source": "x"}}, "[state]: kind 'old'; known: released, fork"),
+        ({"formats": {"source": "x"}}, "[formats]: no reads"),
+        ({"extra": {"source": "x"}}, "engines/toy.toml: unknown extra"),
+    ],
+)
+def test_a_bad_table_is_one_line(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput) as error:
+        read_engine("toy", table(**changes))
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def why_not(system: str, model: str, machine: str) -> str:
+    return parse_system(system).why_not(Case(load_model(model), load_machine(machine)))
+
+
+IGNORED = "takes GPU memory for its cache, which the graph of {} never uses"
+
+
+@pytest.mark.parametrize(
+    ("system", "model", "machine", "reason"),
+    [
+        # flags without effect
+        ("static-profile", "gpt-oss-20b", "rtx-3060", IGNORED.format("gpt-oss")),
+        ("static-profile", "qwen3-30b-a3b", "rtx-3060", IGNORED.format("qwen3moe")),
+        (
+            "static-profile",
+            "gemma-4-26b-a4b",
+            "rtx-3060",
+            "accepts its flags, and computes gemma4 as",
+        ),
+        ("static-profile", "glm-4.5-air", "rtx-4090 + 64GiB", IGNORED.format("glm4moe")),
+        ("static-profile", "mixtral-8x7b", "rtx-3060 + 32GiB", IGNORED.format("llama")),
+        ("static-profile", "qwen3-next-80b-a3b", "rtx-3090", IGNORED.format("qwen3next")),
+        ("static-profile", "qwen3.5-35b-a3b", "rtx-3060", ""),
+        ("static-profile", "glm-4.7-flash", "rtx-3060", ""),
+        ("static-profile", "kimi-k2", "rtx-4090 + 512GiB", ""),
+        ("bounded-insert", "gpt-oss-120b", "rtx-4090", IGNORED.format("gpt-oss")),
+        ("bounded-insert", "qwen3-30b-a3b", "rtx-4090", ""),
+        ("hot-cache", "deepseek-v3", "rtx-4090 + 512GiB", IGNORED.format("deepseek2")),
+        ("hot-cache", "gpt-oss-20b", "rtx-3060", ""),
+        # no such architecture
+        ("big-moe-on-edge", "glm-4.6", "m1-ultra-128", "does not run glm4moe; it serves qwen3moe"),
+        ("big-moe-on-edge", "kimi-k2.5", "m5-max-128", "does not run deepseek2"),
+        ("big-moe-on-edge", "gpt-oss-120b", "m3-max-48", ""),
+        ("slot-bank", "gpt-oss-120b", "m3-max-48", "streams deepseek2"),
+        ("slot-remap", "deepseek-v3", "strix-halo-128", "computes deepseek2 wrongly"),
+        # formats
+        (
+            "ktransformers",
+            "glm-4.5-air",
+            "2x rtx-3090 + epyc-9354 + 256GiB",
+            "loads bf16, fp8, int4 or mxfp4 only, not q4_k_m",
+        ),
+        ("ktransformers", "gpt-oss-120b", "2x rtx-3090 + epyc-9354 + 256GiB", "is not known to run gpt-oss"),
+        ("ktransformers", "glm-4.5-air:bf16", "2x rtx-3090 + epyc-9354 + 256GiB", ""),
+        ("placed", "gemma-4-26b-a4b:mlx-4bit", "rtx-3090", "reads GGUF, not mlx"),
+        ("turbofieldfare", "gemma-4-26b-a4b", "m2-16", "give --model gemma-4-26b-a4b:mlx-4bit"),
+        ("turbofieldfare", "gemma-4-26b-a4b:mlx-4bit", "m2-16", ""),
+        # generations, sizes and systems of machines
+        (
+            "imp",
+            "qwen3-30b-a3b",
+            "rtx-4090",
+            "compute capability 12.0 or more; this GPU has 8.9",
+        ),
+        ("imp", "qwen3-30b-a3b", "rtx-5090", ""),
+        ("crow", "qwen3-30b-a3b", "rtx-3060", "needs a GPU with 16 GB; its installer refuses less"),
+        ("crow", "qwen3-30b-a3b", "rtx-4090 + 64GiB + linux", "runs on Windows only"),
+        ("crow", "qwen3-30b-a3b", "rtx-4090 + 64GiB + windows", ""),
+        ("crow:slots=8", "kimi-k2", "rtx-4090 + 512GiB", "8 slots; the engine needs at least 24, 3 for each of the 8"),
+        ("nvmoe", "gemma-4-26b-a4b", "rtx-3090", "does not run gemma4"),
+        ("nvmoe", "qwen3-30b-a3b", "rtx-3090 + 64GiB + windows", "runs on Linux only"),
+    ],
+)
+def test_what_an_engine_cannot_do_is_its_reason(system: str, model: str, machine: str, reason: str) -> None:
+    found = why_not(system, model, machine)
+    assert found.startswith(reason) or reason in found
+    assert bool(found) == bool(reason)
+
+
+def test_a_file_can_differ_from_its_architecture() -> None:
+    on = case()
+    for graph, said in (
+        (Graph(fused=True), "a file with gate and up in one tensor"),
+        (Graph(scales=True), "a file with a scale for each expert"),
+        (Graph(biases=True), "experts with biases"),
+        (Graph(activation="gelu"), "experts with gelu"),
+    ):
+        of = Case(replace(on.model, graph=graph), on.machine)
+        assert parse_system("static-profile").why_not(of) == IGNORED.format(said)
+    assert parse_system("static-profile").why_not(on) == ""
+
+
+def test_an_architecture_that_no_table_has_leaves_llama_cpp_alone() -> None:
+    on = case(arch="neverseen")
+    served = [name for name in SYSTEMS if not parse_system(name).why_not(on)]
+    assert set(served) <= {"all-gpu", "cpu", "placed"}
+    assert "placed" in served
+
+
+def test_a_size_that_the_engine_does_not_take_is_never_tried() -> None:
+    on = Case(load_model("kimi-k2"), load_machine("rtx-4090 + 512GiB"))
+    assert min(parse_system("crow").sizes(on), default=24) >= 24
+    assert list(parse_system("turbofieldfare").sizes(on)) == [8, 16, 24, 32]
+    for size in parse_system("slot-remap").sizes(Case(small(experts=256), load_machine("strix-halo-128"))):
+        assert 8 <= size <= 64
+
+
+@pytest.mark.parametrize("name", sorted(named_models()))
+def test_every_named_model_gets_one_line_or_runs(name: str) -> None:
+    of = load_model(name)
+    for machine in ("rtx-3060", "m2-16", "strix-halo-128", "vm-2core"):
+        on = Case(of, load_machine(machine))
+        for system in SYSTEMS:
+            reason = parse_system(system).why_not(on)
+            assert "\n" not in reason
+            assert not reason.endswith(".")
+
+
+def test_a_refused_engine_has_no_speed() -> None:
+    on = case(arch="gpt-oss")
+    (row,) = compare(workload(on.model), on, [parse_system("static-profile")])
+    assert row.tok_s is None
+    assert row.why_not == IGNORED.format("gpt-oss")
+    assert set(REFUSED) < set(STATUSES)

@@ -1,0 +1,39 @@
+"""What the answers say of getting an engine can be typed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from flashmoe_sim.machines.machine import APIS
+from flashmoe_sim.systems.facts import engine_names, facts_of
+
+SHELL = shutil.which("sh")
+WITHOUT_BUILD = {"crow"}  # an installer for Windows; no build for users is described
+
+
+@pytest.mark.parametrize("name", engine_names())
+def test_each_engine_says_where_it_is_and_how_it_is_built(name: str) -> None:
+    get = facts_of(name).get
+    assert get is not None
+    assert get.clone.startswith("https://github.com/")
+    assert get.folder == get.clone.rpartition("/")[2], "git clone makes a folder of the last part of the address"
+    assert get.weights
+    assert "@" in get.source
+    assert set(get.build) <= {"cpu", *APIS}
+    assert (not get.build) == (name in WITHOUT_BUILD)
+    assert get.build or get.downloads, "what has no build must have a download"
+
+
+@pytest.mark.skipif(SHELL is None, reason="no POSIX shell")
+@pytest.mark.parametrize("name", engine_names())
+def test_the_lines_are_ones_that_a_shell_reads(name: str) -> None:
+    get = facts_of(name).get
+    assert get is not None
+    assert SHELL is not None
+    for api in get.build:
+        script = "\n".join(get.lines(api))
+        done = subprocess.run([SHELL, "-n"], input=script, capture_output=True, text=True, check=False)
+        assert not done.returncode, f"{api}: {done.stderr}"

@@ -1,0 +1,95 @@
+"""What an answer names first: what anybody can install, unless another engine is shown to be faster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
+from flashmoe_sim.systems.bounded_insert import BoundedInsert
+from flashmoe_sim.systems.compare import Compared
+from flashmoe_sim.systems.cpu import Cpu
+from flashmoe_sim.systems.crow import Crow
+from flashmoe_sim.systems.hot_cache import HotCache
+from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed_ik import PlacedIk
+from flashmoe_sim.systems.slot_bank import SlotBank
+from flashmoe_sim.systems.static_profile import StaticProfile
+from flashmoe_sim.tune import proof
+from flashmoe_sim.tune.objective import Objective
+from flashmoe_sim.tune.proof import first, runs_there
+from tests.systems.cases import case
+
+SHOWN = {"arch": "qwen35moe", "api": "cuda", "rows": 3, "median_error": 0.1, "median_ratio": 1.0}
+
+
+@pytest.fixture
+def speeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three published speeds of hot-cache and crow with qwen35moe on CUDA, 10 % off; all others are 30 % off."""
+    own = {"rows": 5, "median_error": 0.1, "within_2": 1.0, "of": [SHOWN]}
+    table: dict[str, Any] = {"all": {"rows": 100, "median_error": 0.3}, "hot-cache": own, "crow": own}
+    monkeypatch.setattr(proof, "checked", lambda: {"published": table, "fitted": {}})
+
+
+def at(system: System, tok_s: float | None) -> Compared:
+    return Compared(system, "" if tok_s else "too large", gpu_bytes=1, ram_bytes=1, tok_s=tok_s)
+
+
+def chosen(on: Case, *each: tuple[System, float | None]) -> str | None:
+    found = first([at(system, tok_s) for system, tok_s in each], on, Objective())
+    return None if found is None else found.system.name
+
+
+PLAIN = (Placed(cpu_layers=2), 10.0)
+
+
+@pytest.mark.parametrize(
+    ("others", "name"),
+    [
+        ([(BoundedInsert(slots=4), 30.0)], "placed"),  # unproven
+        ([(HotCache(max_mib=99), 30.0)], "hot-cache"),
+        # error of its three speeds, and of all others as two more: (3 x 0.1 + 2 x 0.3) / 5 = 18 %
+        ([(HotCache(max_mib=99), 11.9)], "hot-cache"),
+        ([(HotCache(max_mib=99), 11.7)], "placed"),
+        ([(HotCache(max_mib=99), 30.0), (BoundedInsert(slots=4), 90.0)], "hot-cache"),
+        ([(SlotBank(slots=4, top_k=1), 90.0)], "placed"),
+        ([(PlacedIk(cpu_layers=2), 11.0)], "placed-ik"),
+        ([(PlacedIk(cpu_layers=2), 10.1)], "placed"),
+        ([(HotCache(max_mib=99), None)], "placed"),
+    ],
+)
+@pytest.mark.usefixtures("speeds")
+def test_proof_comes_before_speed(others: list[tuple[System, float | None]], name: str) -> None:
+    assert chosen(case(), PLAIN, *others) == name
+
+
+@pytest.mark.usefixtures("speeds")
+def test_speeds_count_for_their_architecture_and_kind_of_gpu_alone() -> None:
+    fork = (HotCache(max_mib=99), 30.0)
+    assert chosen(case(arch="gpt-oss"), PLAIN, fork) == "placed"
+    on = case()
+    assert chosen(replace(on, machine=replace(on.machine, api="rocm")), PLAIN, fork) == "placed"
+
+
+@pytest.mark.usefixtures("speeds")
+def test_an_engine_of_one_operating_system_leads_only_where_that_is_known() -> None:
+    on = case(arch="deepseek4")
+    there = replace(on, machine=replace(on.machine, os="windows"))
+    assert not runs_there(Crow(), on.machine)
+    assert runs_there(Crow(), there.machine)
+    shown = {**SHOWN, "arch": "deepseek4"}
+    proof.checked()["published"]["crow"]["of"].append(shown)
+    fork = (Crow(slots=8), 30.0)
+    assert chosen(on, PLAIN, fork) == "placed"
+    assert chosen(there, PLAIN, fork) == "crow"
+
+
+@pytest.mark.usefixtures("speeds")
+def test_without_proof_something_is_still_named() -> None:
+    on = case()
+    assert chosen(on, (StaticProfile(slots=4), 30.0), (BigMoeOnEdge(cache_mib=9), 8.0)) == "static-profile"
+    assert chosen(on, (SlotBank(slots=4, top_k=1), 30.0)) == "slot-bank"
+    assert chosen(on, (Cpu(), None)) is None

@@ -1,0 +1,96 @@
+"""A smaller quantisation that runs much faster: found if it fits where the larger one does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.compare import Compared, at_setting
+from flashmoe_sim.systems.told import parse_systems
+from flashmoe_sim.tune.smaller import MUCH, Smaller, faster_when_smaller
+from tests.systems.cases import machine, workload
+
+PLAIN = tuple(parse_systems("all-gpu,placed"))
+NAME = "olmoe-1b-7b"  # 3.92 GiB in q4_k_m, 3.50 in iq4_xs, 3.11 in q3_k_m and 2.39 in q2_k, and buffers of 1 GiB
+
+
+def asked(gpu_gib: float, *, quant: str = "q4_k_m", systems: tuple[str, ...] = ("all-gpu", "placed")) -> Smaller | None:
+    """What is found for a GPU of this size, compared with experts placed by layer on it."""
+    case = Case(load_model(f"{NAME}:{quant}"), machine("rtx-3090", gpu_gib=gpu_gib, ram_gib=64))
+    of = workload(case.model)
+    chosen = tuple(parse_systems(",".join(systems)))
+    best = max((at_setting(of, case, one.sized(case)) for one in PLAIN), key=lambda one: one.tok_s or 0.0)
+    return faster_when_smaller(of, case, chosen, best)
+
+
+@pytest.mark.parametrize(("gpu_gib", "quant"), [(4.6, "iq4_xs"), (4.2, "q3_k_m")])
+def test_the_largest_that_fits_the_gpu_is_found(gpu_gib: float, quant: str) -> None:
+    found = asked(gpu_gib)
+    assert found is not None
+    assert (found.name, found.best.system.name) == (f"{NAME}:{quant}", "all-gpu")
+    assert found.times >= MUCH
+    assert found.best.tok_s_lo is not None
+    assert found.best.tok_s_hi is not None
+    assert found.best.launch is not None
+
+
+def test_two_bits_are_said_if_nothing_larger_helps() -> None:
+    """In 3 GiB, q3_k_m is 1.48 times as fast, and q2_k 3 times."""
+    found = asked(3.0)
+    assert found is not None
+    assert found.name == f"{NAME}:q2_k"
+
+
+@pytest.mark.parametrize(("gpu_gib", "quant"), [(24, "q4_k_m"), (4.2, "q2_k"), (1.7, "q3_k_m")])
+def test_nothing_is_found(gpu_gib: float, quant: str) -> None:
+    """All on the GPU already; nothing smaller; and q2_k is 1.3 times as fast as q3_k_m if little fits."""
+    assert asked(gpu_gib, quant=quant) is None
+
+
+def test_only_given_systems_and_that_of_the_best_are_tried() -> None:
+    found = asked(4.6, systems=("cpu",))
+    assert found is not None
+    assert found.best.system.name == "placed"
+
+
+def test_a_model_that_is_no_named_one_has_none() -> None:
+    case = Case(replace(load_model(NAME), name="mine"), machine("rtx-3090", gpu_gib=4.6, ram_gib=64))
+    of = workload(case.model)
+    best = at_setting(of, case, PLAIN[1].sized(case))
+    assert best.tok_s is not None
+    assert faster_when_smaller(of, case, PLAIN, best) is None
+
+
+def test_what_does_not_run_is_compared_with_nothing() -> None:
+    case = Case(load_model(NAME), machine("rtx-3090", gpu_gib=4.6, ram_gib=64))
+    assert faster_when_smaller(workload(case.model), case, PLAIN, Compared(PLAIN[1], "no")) is None
+
+
+def test_another_models_trace_widens_the_interval_of_what_can_miss() -> None:
+    case = Case(load_model("qwen3-30b-a3b"), load_machine("vm-2core"))
+    of = workload(case.model, tokens=16)
+    (system,) = parse_systems("big-moe-on-edge")
+    best = at_setting(of, case, system.sized(case))
+    own, borrowed = (faster_when_smaller(of, case, [system], best, borrowed=known) for known in (False, True))
+    assert own is not None
+    assert borrowed is not None
+    assert own.best.tok_s == borrowed.best.tok_s
+    assert (own.best.tok_s_lo or 0.0) > (borrowed.best.tok_s_lo or 0.0) > 0.0
+
+
+def test_a_large_model_on_a_mac() -> None:
+    """Experts of Qwen3-235B are read from the SSD in q4_k_m; a smaller one is all in the memory that the GPU shares."""
+    case = Case(load_model("qwen3-235b-a22b:q4_k_m"), load_machine("m4-max-128"), kv_bytes=800 << 20)
+    of = workload(case.model, tokens=32)
+    systems = parse_systems("all-gpu,placed,big-moe-on-edge")
+    best = at_setting(of, case, systems[2].sized(case))
+    found = faster_when_smaller(of, case, systems, best)
+    assert found is not None
+    assert found.name in ("qwen3-235b-a22b:q3_k_m", "qwen3-235b-a22b:q2_k")
+    assert found.best.system.name == "all-gpu"
+    assert found.best.tok_s is not None
+    assert 18 < found.best.tok_s < 32
