@@ -56,9 +56,9 @@ def test_what_a_system_cannot_run_on(system: System, name: str, reason: str) -> 
     ],
 )
 def test_what_a_system_cannot_run_on_with_two_gpus(system: System, reason: str) -> None:
-    two = case(gpus=2)
-    assert system.why_not(replace(two, model=served_by(system, two.model))) == reason
-    assert system.why_not(case()) == ""
+    one, two = (replace(on, model=served_by(system, on.model)) for on in (case(), case(gpus=2)))
+    assert system.why_not(two) == reason
+    assert system.why_not(one) == ""
 
 
 def test_a_machine_that_does_not_say_what_programs_its_gpu() -> None:

@@ -160,7 +160,7 @@ def test_a_context_takes_memory() -> None:
     found = told()
     assert found.notes[-1] == "context of 4,096 tokens, 256 MiB; --context changes it"
     assert kept(found)["context"] == 256 * MIB
-    assert command(found) == "llama-server -m MODEL.gguf -c 4096 -ngl 99"
+    assert command(found) == "llama-server -m MODEL.gguf -c 4096 -ngl 99 -fa on -ub 512 -np 1"
     found = told(context=16384)
     assert found.notes[-1] == "context of 16,384 tokens, 1.00 GiB"
     assert kept(found)["context"] == GIB
@@ -170,7 +170,7 @@ def test_the_type_of_the_cache() -> None:
     found = told(context=16384, kv_type="q8_0")
     assert found.notes[-1] == "context of 16,384 tokens, 544 MiB in q8_0"
     assert kept(found)["context"] == 544 * MIB
-    assert command(found) == "llama-server -m MODEL.gguf -c 16384 -ctk q8_0 -ctv q8_0 -ngl 99"
+    assert command(found) == "llama-server -m MODEL.gguf -c 16384 -ctk q8_0 -ctv q8_0 -ngl 99 -fa on -ub 512 -np 1"
 
 
 def test_bytes_of_the_context_win_over_its_tokens() -> None:
@@ -183,7 +183,7 @@ def test_bytes_of_the_context_win_over_its_tokens() -> None:
 
 def test_without_a_context() -> None:
     found = told(context=0)
-    assert (kept(found)["context"], command(found)) == (0, "llama-server -m MODEL.gguf -ngl 99")
+    assert (kept(found)["context"], command(found)) == (0, "llama-server -m MODEL.gguf -ngl 99 -fa on -ub 512 -np 1")
     assert not any("context" in note for note in found.notes)
 
 

@@ -174,7 +174,7 @@ def test_the_models_own_file_is_in_the_command_line(name: str) -> None:
 
 def test_what_the_words_of_ktransformers_stand_for() -> None:
     launch = KTransformers(experts=2, strategy="frequency").launch(case())
-    words = ("MODEL", "CPU_WEIGHTS", "CORES", "NUMA_NODES", "ACTIVATION.pt")
+    words = ("MODEL", "CORES", "NUMA_NODES", "ACTIVATION.pt")
     assert placeholders(launch) == {word: PLACEHOLDERS[word] for word in words}
 
 

@@ -87,7 +87,8 @@ def test_the_memory_of_a_hot_window() -> None:
 
 
 def test_the_flags_of_a_hot_window() -> None:
-    words = "llama-server -m MODEL.gguf -c 4096 -ngl 99 --cpu-moe --moe-hot-k 3 --moe-hot-rebalance-interval"
+    words = "llama-server -m MODEL.gguf -c 4096 -ngl 99 --cpu-moe -fa on -ub 512 -np 1 --no-mmap"
+    words += " --moe-hot-k 3 --moe-hot-rebalance-interval"
     assert HotWindow(slots=3).launch(case()).line == f"LLAMA_MOE_HOT_PP_BYPASS_N_TOKENS=64 {words} 40"
     assert HotWindow(slots=3, bypass_tokens=0).launch(case()).line == f"{words} 40"
     passing = HotWindow(slots=3, interval=60, bypass_tokens=32).launch(case())
@@ -149,7 +150,7 @@ def test_the_memory_of_a_hot_cache() -> None:
 
 
 def test_the_flags_of_a_hot_cache(tmp_path: Path) -> None:
-    words = "llama-server -m MODEL.gguf -c 4096 -ngl 99 --cpu-moe --moe-hot-cache"
+    words = "llama-server -m MODEL.gguf -c 4096 -ngl 99 --cpu-moe -fa on -ub 512 -np 1 --no-mmap --moe-hot-cache"
     assert HotCache(max_mib=5).launch(case()).line == (
         f"{words} PROFILE.json --moe-hot-cache-max-mib 5 --moe-hot-cache-weighting flat --moe-hot-cache-layer-curve 0.5"
     )

@@ -184,4 +184,4 @@ def test_crow_takes_half_of_the_ram() -> None:
     assert Crow().sized(_case()).slots == EXPERTS - 1  # with all of them it would load the whole model
     assert "--moe-stream-l2 32" in Crow().sized(_case()).launch(_case()).line
     with pytest.raises(BadInput, match="of RAM"):
-        Crow(slots=4, tier_gib=60).check(_case())
+        Crow(slots=6, tier_gib=60).check(_case())

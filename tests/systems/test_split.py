@@ -67,9 +67,9 @@ def test_one_gpu_may_overflow_while_all_have_room() -> None:
     Placed(cpu_layers=4, ts="5/2").check(of)
     by_itself = Placed(cpu_layers=4)
     by_itself.check(of)
-    assert by_itself.launch(of).line == "llama-server -m MODEL.gguf -ngl 99 --n-cpu-moe 4 -ts 5,2"
+    assert by_itself.launch(of).line.startswith("llama-server -m MODEL.gguf -ngl 99 --n-cpu-moe 4 -ts 5,2 -fa on")
     roomy = two_gpus(8192)
-    assert by_itself.launch(roomy).line == "llama-server -m MODEL.gguf -ngl 99 --n-cpu-moe 4"
+    assert by_itself.launch(roomy).line.startswith("llama-server -m MODEL.gguf -ngl 99 --n-cpu-moe 4 -fa on")
     assert "-ts 1,1" in Placed(cpu_layers=4, ts="1/1").launch(roomy).line
     assert sum(one.size_bytes for one in by_itself.memory(of) if one.where == "gpu") == (
         GIB + 2 * BUFFERS_BYTES + 2 * 640 * MIB
@@ -87,7 +87,7 @@ def test_no_cut_may_fit() -> None:
 
 
 def test_the_default_with_several_gpus_is_fit() -> None:
-    assert Placed().launch(two_gpus()).line == "llama-server -m MODEL.gguf"
+    assert Placed().launch(two_gpus()).line.startswith("llama-server -m MODEL.gguf -fa on")
     with pytest.raises(BadInput, match="ts without cpu_layers or ot"):
         Placed(ts="3/1")
 

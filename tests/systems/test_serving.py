@@ -1,0 +1,51 @@
+"""Whole command lines: what the prediction assumes, and what an engine's defaults leave open."""
+
+from __future__ import annotations
+
+import pytest
+
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.systems.all_gpu import AllGpu
+from flashmoe_sim.systems.base import LOADED_SHARE, Case, System
+from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
+from flashmoe_sim.systems.cpu import Cpu
+from flashmoe_sim.systems.flash_moe import FlashMoe
+from flashmoe_sim.systems.imp import Imp
+from flashmoe_sim.systems.ktransformers import KTransformers
+from flashmoe_sim.systems.placed import Placed
+from tests.systems.cases import case
+
+
+@pytest.mark.parametrize("system", [Placed(cpu_layers=4), Cpu()], ids=str)
+def test_a_file_is_read_into_ram_only_if_it_fits(system: System) -> None:
+    on = case()
+    needed = sum(share.size_bytes for share in system.memory(on) if share.where in ("ram", "mapped"))
+    enough = needed / LOADED_SHARE / 2**30 + 0.5  # half a GiB is the system's
+    assert system.launch(case(ram_gib=1.01 * enough)).line.endswith(" --no-mmap")
+    assert "--no-mmap" not in system.launch(case(ram_gib=0.9 * enough)).line
+    assert "--no-mmap" not in AllGpu().launch(on).line  # nothing is computed from the file
+
+
+def test_the_cpu_alone_leaves_a_gpu_alone() -> None:
+    assert "-dev none" in Cpu().launch(case()).line
+    assert "-ngl 0" in Cpu().launch(case("laptop-ddr4")).line
+
+
+@pytest.mark.parametrize(
+    ("system", "words"),
+    [
+        (BigMoeOnEdge(cache_mib=2000), ("-t CORES", "-p PROMPT", "--chatml", "--io-threads 8")),
+        (Imp(slots=4), ("--interactive",)),
+        (FlashMoe(), ("--serve 8000",)),
+    ],
+)
+def test_programs_that_ask_for_more_get_it(system: System, words: tuple[str, ...]) -> None:
+    line = system.launch(case()).line
+    assert all(word in line for word in words)
+
+
+@pytest.mark.parametrize(("quant", "method"), [("bf16", "BF16"), ("fp8", "FP8")])
+def test_ktransformers_computes_the_format_that_it_is_given(quant: str, method: str) -> None:
+    on = Case(load_model(f"qwen3-235b-a22b:{quant}"), load_machine("2x rtx-3090 + epyc-9354 + 768GiB"))
+    assert f"--kt-method {method}" in KTransformers(experts=4).launch(on).line
