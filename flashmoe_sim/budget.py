@@ -8,10 +8,21 @@ from dataclasses import dataclass, replace
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE, check_context
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.io.sizes import GIB, asked_size, size
+from flashmoe_sim.io.sizes import GIB, MIB, asked_size, size
 from flashmoe_sim.machines.machine import Machine, Quantity
 
-BUFFERS_BYTES = GIB  # compute buffers of an engine like llama.cpp, unless given
+BUFFERS_BYTES = GIB  # compute buffers of an engine like llama.cpp, unless given or known from the model
+# What a desktop takes of a GPU with its own memory, beside what machines leave out for the driver (compose.DRIVER_GIB).
+# Three quarters of 11 cards had this or less, of which llama.cpp, Ollama and Vulkan logged the free memory at start
+# (data/published/gpu_free_memory.csv).
+DESKTOP_BYTES = GIB // 2
+# The error of a plan, as a share of the GPU's memory: weights, context, buffers, driver and desktop together were 0.6 %
+# less to 18 % more than a card held (data/published/gpu_memory.csv), but files of one name differ in their dense
+# weights by some 4 %. llama.cpp's --fit leaves 1 GiB.
+PLAN_ERROR = 0.04
+# RAM that a Mac's system keeps if the limit of its GPU is raised: `wired_limit_advice`.
+MAC_KEEPS_GIB = ((32, 4), (float("inf"), 8))
+WIRED_STEP_MIB = 512
 
 
 @dataclass(frozen=True)
@@ -164,6 +175,38 @@ class Context:
                 f"--context {self.tokens}: {name} does not give the size of a context; give it, such as --kv 2GiB"
             )
         return model.attention.context_bytes(self.tokens, kv_type=self.kv_type)
+
+
+def spare_bytes(machine: Machine) -> int:
+    """GPU memory that a recommended setting leaves free: for a desktop on each GPU, and for the plan's error.
+
+    A GPU that shares the RAM needs only the latter: its share is already less than the RAM.
+    """
+    gpu = machine.gpu
+    if gpu is None or gpu.memory_gib is None:
+        return 0
+    error = round(PLAN_ERROR * gpu.memory_gib.value * GIB)
+    return error + machine.gpus * DESKTOP_BYTES * own_memory(machine)
+
+
+def wired_limit_advice(machine: Machine, needed_bytes: int) -> str:
+    """The command that lets the GPU of a Mac use so much of its RAM; empty if it may, is no Mac, or has too little.
+
+    By default the GPU may use two thirds of up to 32 GB of RAM, and three quarters of more; on macOS 26, Metal was seen
+    to allow 84 % of 128 GB (antirez/ds4 pull request 893). The limit holds until the next start.
+    Source: `recommendedMaxWorkingSetSize` as llama.cpp logs it, which follows iogpu.wired_limit_mb (AlexsJones/llmfit
+    pull request 754).
+    """
+    gpu, memory = machine.gpu, machine.memory
+    if machine.api != "metal" or gpu is None or gpu.memory_gib is None or memory is None:
+        return ""
+    ram_gib = memory.ram_gib.value
+    keeps_gib = next(keeps for up_to, keeps in MAC_KEEPS_GIB if ram_gib <= up_to)
+    limit_mib = -(-needed_bytes // (WIRED_STEP_MIB * MIB)) * WIRED_STEP_MIB
+    if needed_bytes <= gpu.memory_gib.value * GIB or limit_mib * MIB > (ram_gib - keeps_gib) * GIB:
+        return ""
+    command, most = f"sudo sysctl iogpu.wired_limit_mb={limit_mib}", f"{limit_mib * MIB / GIB:.1f} of {ram_gib:g} GiB"
+    return f"`{command}` lets the GPU use {most} until the next start"
 
 
 def own_memory(machine: Machine) -> bool:

@@ -150,6 +150,10 @@ COMPARED = (
     Column("why_not", "str", "", "why it cannot run on the machine; null if it can"),
     Column("gpu_bytes", "int", "bytes", "GPU memory that it uses"),
     Column("ram_bytes", "int", "bytes", "RAM that it uses, without mapped files"),
+    Column(
+        "gpu_free_bytes", "int", "bytes", "GPU memory that it leaves free, of which a driver and a desktop use some"
+    ),
+    Column("ram_free_bytes", "int", "bytes", "RAM that it leaves free beside the system's, if mapped files are in it"),
     Column("page_cache_bytes", "int", "bytes", "RAM left for the page cache"),
     Column(
         "hit_rate",

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.budget import Context, MemoryBudget, with_reserve
+from flashmoe_sim.budget import DESKTOP_BYTES, Context, MemoryBudget, spare_bytes, wired_limit_advice, with_reserve
 from flashmoe_sim.geometry.attention import Attention, LayerCache
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.io.sizes import GIB, MIB
+from flashmoe_sim.machines.compose import DRIVER_GIB
+from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from tests.systems.cases import machine, model
 
@@ -97,3 +101,43 @@ def test_what_is_asked_of_the_context() -> None:
         Context.asked(-1)
     with pytest.raises(BadInput, match="unknown --kv-type 'q8'; did you mean 'q8_0'"):
         Context.asked(kv_type="q8")
+
+
+def test_what_a_recommended_setting_leaves_free() -> None:
+    """Half a GiB for the desktop of each GPU, and 4 % of all memory for the error of the plan."""
+    assert spare_bytes(machine(gpu_gib=10)) == 0.5 * GIB + round(0.4 * GIB)
+    assert spare_bytes(machine(gpu_gib=20, gpus=2)) == GIB + round(0.8 * GIB)
+    assert spare_bytes(machine("m3-max-48", gpu_gib=36)) == round(0.04 * 36 * GIB)
+    assert spare_bytes(machine("laptop-ddr4")) == 0
+
+
+def test_the_desktop_is_what_three_quarters_of_cards_lack_beside_the_driver() -> None:
+    path = Path(__file__).parents[1] / "data/published/gpu_free_memory.csv"
+    with path.open(newline="") as file:
+        lacks = [int(row["nominal_mib"]) - int(row["free_mib"]) for row in csv.DictReader(file)]
+    within = [lack <= 1024 * DRIVER_GIB + DESKTOP_BYTES // MIB for lack in lacks]
+    assert (len(within), sum(within)) == (11, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "needed_gib", "command"),
+    [
+        ("m2-16", 10.5, ""),  # the default, two thirds, will do
+        (
+            "m2-16",
+            11.8,
+            "`sudo sysctl iogpu.wired_limit_mb=12288` lets the GPU use 12.0 of 16 GiB until the next start",
+        ),
+        ("m2-16", 12.1, ""),  # leaves the system less than 4 GiB
+        (
+            "m3-max-48",
+            39,
+            "`sudo sysctl iogpu.wired_limit_mb=39936` lets the GPU use 39.0 of 48 GiB until the next start",
+        ),
+        ("m3-max-48", 40.1, ""),  # leaves less than 8 GiB
+        ("rtx-3090", 23.5, ""),
+        ("strix-halo-128", 125, ""),
+    ],
+)
+def test_a_mac_may_give_its_gpu_more(name: str, needed_gib: float, command: str) -> None:
+    assert wired_limit_advice(load_machine(name), round(needed_gib * GIB)) == command

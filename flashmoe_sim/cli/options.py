@@ -58,7 +58,9 @@ def memory_options(function: Any) -> Any:
             context={"help": "Tokens of the context; the model gives their size; default: 4096."},
         ),
         click.option("--reserve", metavar="SIZE", help="RAM of the system and other programs; default: the machine's."),
-        click.option("--buffers", metavar="SIZE", help="Compute buffers of an engine like llama.cpp; default: 1GiB."),
+        click.option(
+            "--buffers", metavar="SIZE", help="Compute buffers of an engine like llama.cpp; default: from the model."
+        ),
     )
     for option in reversed(options):
         function = option(function)

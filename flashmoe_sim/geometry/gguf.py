@@ -9,6 +9,7 @@ from pathlib import Path
 
 from flashmoe_sim.geometry.attention import Attention
 from flashmoe_sim.geometry.attention_keys import attention_of
+from flashmoe_sim.geometry.compute_buffers import OTHER_GRAPHS, GraphWidths
 from flashmoe_sim.geometry.families import GATE_UP, MAX_EXPERTS, MAX_LAYER, missing_notes, ordered, ranges
 from flashmoe_sim.geometry.gguf_files import GgufFile, read_files, stem
 from flashmoe_sim.geometry.gguf_header import Header, Tensor, Value
@@ -17,6 +18,7 @@ from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput, shortened, shown
 
 MOST_NAME = 200  # letters
+MOST_LATENT = 2**16  # a longer key of a head is not believed
 CLAMPED_ABOVE = 1e-6  # llama.cpp ignores a lower limit: src/llama-graph.cpp:2022-2024@0eca4d490
 _EXPERTS = re.compile(r"blk\.(0|[1-9]\d{0,4})\.(ffn_(?:gate|up|gate_up|down)_exps)\.weight")
 _BESIDE = re.compile(r"blk\.\d+\.ffn_(?:gate|up|gate_up|down)_exps\.(bias|scale)")
@@ -72,6 +74,8 @@ def read_gguf(path: str | Path) -> ModelGeometry:
         notes=tuple(notes),
         attention=attention,
         gguf=str(files[0].path),
+        widths=_widths(arch, keys, tensors),
+        embedding_bytes=_embedding_bytes(tensors),
         graph=graph_of(arch, _graph(arch, files[0].header, tensors)),
         width=widths.pop() if len(widths) == 1 else 0,
         format="gguf",
@@ -106,6 +110,25 @@ def _attention(arch: str, header: Header) -> tuple[Attention | None, list[str]]:
         return attention_of(arch, keys), []
     except BadInput as error:
         return None, [f"what the context takes is not known: {arch}.{error}"]
+
+
+def _widths(arch: str, keys: Mapping[str, Value], tensors: Mapping[str, Tensor]) -> GraphWidths | None:
+    """The widths of the graph; None if a tensor that has them is missing or has other dimensions."""
+    embedding = tensors.get("token_embd.weight")
+    down = next((tensor for _, _, family, tensor in _expert_tensors(tensors) if family == "ffn_down_exps"), None)
+    if embedding is None or down is None or len(embedding.ne) != 2 or arch in OTHER_GRAPHS:
+        return None
+    latent_key, heads = (keys.get(f"{arch}.attention.{name}", 0) for name in ("key_length_mla", "head_count"))
+    if not isinstance(latent_key, int) or not isinstance(heads, int) or not 0 < latent_key < MOST_LATENT:
+        latent_key = heads = 0
+    hidden, vocab = embedding.ne
+    return GraphWidths(vocab, hidden, down.ne[0], heads, latent_key)
+
+
+def _embedding_bytes(tensors: Mapping[str, Tensor]) -> int:
+    """Bytes of the tokens' embeddings; 0 if there is no other output matrix, which then is on the GPU."""
+    embedding = tensors.get("token_embd.weight")
+    return 0 if embedding is None or "output.weight" not in tensors else embedding.bytes or 0
 
 
 def _merged(files: Sequence[GgufFile]) -> tuple[Mapping[str, Value], Mapping[str, Tensor]]:

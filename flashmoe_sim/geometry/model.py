@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flashmoe_sim.geometry.attention import Attention
+from flashmoe_sim.geometry.compute_buffers import GraphWidths
 from flashmoe_sim.geometry.graph import UNKNOWN, Graph
 
 PAGE_BYTES = 16 * 1024
@@ -50,6 +51,9 @@ class ModelGeometry:
 
     dense_bytes: all weights outside the routed experts; None if the source does not record them.
     attention: what the context takes; None if the source does not record it.
+    embedding_bytes: of dense_bytes, the table of the tokens' embeddings, if it is not the output matrix as well; an
+    engine like llama.cpp keeps it in RAM and reads a row of it for each token.
+    widths: of its graph, for compute buffers; None if the source does not record them.
     source: where the numbers come from, for display. gguf: the file, or the first of a split model; empty if there is
         none.
     graph: how its experts are computed. width: the inner dimension of an expert; 0 if unknown or not one.
@@ -66,9 +70,16 @@ class ModelGeometry:
     notes: tuple[str, ...] = ()
     attention: Attention | None = None
     gguf: str = ""
+    widths: GraphWidths | None = None
+    embedding_bytes: int = 0
     graph: Graph = UNKNOWN
     width: int = 0
     format: str = ""
+
+    @property
+    def largest_matrix_bytes(self) -> int:
+        """Bytes of the largest matrix of a layer's experts, with all experts of the layer."""
+        return max(max(layer.family_bytes.values()) * layer.n_experts for layer in self.layers.values())
 
     @property
     def routed_bytes(self) -> int:

@@ -9,6 +9,7 @@ from importlib import resources
 from typing import Any
 
 from flashmoe_sim.geometry.attention_keys import attention_of
+from flashmoe_sim.geometry.compute_buffers import OTHER_GRAPHS, GraphWidths
 from flashmoe_sim.geometry.families import GATE_UP
 from flashmoe_sim.geometry.ggml_types import BY_NAME, GgmlType, tensor_bytes
 from flashmoe_sim.geometry.graph import UNKNOWN, Graph, graph_of, read_graph
@@ -66,6 +67,7 @@ class NamedModel:
     aliases: names of models with the same dimensions. moe_layers: the layers with routed experts, if there are others
     in between. gated: whether an expert has a gate. dense_params_b: billions of weights outside the routed experts.
     table_params_b: billions of weights in a table of which a token reads a few rows; not dense weights.
+    vocab: tokens of the vocabulary; 0 if no source was found. tied: whether the embeddings are the output matrix too.
     estimated: the reason for dimensions without a source.
     context: the keys of a GGUF header that determine the context's memory, with the source; empty if no source was
         found.
@@ -91,6 +93,8 @@ class NamedModel:
     aliases: tuple[str, ...] = ()
     table_params_b: float = 0.0
     table_source: str = ""
+    vocab: int = 0
+    tied: bool = False
     estimated: str = ""
     notes: tuple[str, ...] = field(default=())
     context: dict[str, Any] = field(default_factory=dict)
@@ -172,6 +176,8 @@ def named_model(spec: str) -> ModelGeometry:
             *_dense_notes(model, quant),
         ),
         attention=attention_of(model.arch, _header_keys(model)) if model.context else None,
+        widths=_widths(model),
+        embedding_bytes=_embedding_bytes(model, quant),
         graph=graph_of(model.arch, model.graph.narrowed(Graph(scales=True if "NVFP4" in _types(quant) else None))),
         width=model.width,
         format=_format(quant),
@@ -230,10 +236,25 @@ def _header_keys(model: NamedModel) -> dict[str, Any]:
     return keys
 
 
+def _widths(model: NamedModel) -> GraphWidths | None:
+    if not model.vocab or model.arch in OTHER_GRAPHS:
+        return None
+    keys = _header_keys(model)
+    latent_key = keys.get("attention.key_length_mla", 0)
+    heads = keys["attention.head_count"] if latent_key else 0
+    return GraphWidths(model.vocab, model.hidden, model.width, heads, latent_key)
+
+
 def _dense_bytes(model: NamedModel, quant: Quant) -> int:
     if quant.dense_gib is not None:
         return round(quant.dense_gib * 2**30)
     return round(model.dense_params_b * 1e9 * quant.dense_bits / 8)
+
+
+def _embedding_bytes(model: NamedModel, quant: Quant) -> int:
+    """The embeddings' bytes, with as many bits as the other dense weights have on average."""
+    share = 0.0 if model.tied else model.vocab * model.hidden / (model.dense_params_b * 1e9)
+    return round(_dense_bytes(model, quant) * share)
 
 
 def _dense_notes(model: NamedModel, quant: Quant) -> list[str]:

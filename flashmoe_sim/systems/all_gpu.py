@@ -31,7 +31,10 @@ class AllGpu(System):
         return Plan(setup, Resident(), self.adapted(case.machine))
 
     def memory(self, case: Case) -> tuple[Share, ...]:
-        return (Share("experts", "gpu", case.model.routed_bytes), *gpu_weights(case))
+        weights = gpu_weights(case, copies=False)
+        others = (case.machine.gpus - 1) * case.compute_bytes(copies=False)
+        of_others = (Share("compute buffers of the other GPUs", "gpu", others),) if others else ()
+        return (Share("experts", "gpu", case.model.routed_bytes), *weights, *of_others)
 
     def launch(self, case: Case) -> Launch:
         return Launch(llama_words(case, "-ngl", "99", *self.serving_words(case)))

@@ -12,8 +12,9 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from flashmoe_sim.budget import BUFFERS_BYTES, MemoryBudget, own_memory
+from flashmoe_sim.budget import BUFFERS_BYTES, PLAN_ERROR, MemoryBudget, own_memory, spare_bytes, wired_limit_advice
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE
+from flashmoe_sim.geometry.compute_buffers import MICRO_BATCH, compute_buffer_bytes
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
@@ -26,7 +27,6 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.facts import Engine, HowToGet, Sizes, facts_of
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel
-from flashmoe_sim.trace.prompt import MICRO_BATCH
 from flashmoe_sim.trace.routing import RoutingTrace
 
 HALF = "half"  # a profile of the trace's first half, to be judged on its second half
@@ -39,7 +39,9 @@ class Case:
     """A model on a machine.
 
     kv_bytes: memory of the context. context: its tokens, for the flags; 0 if not given. kv_type: of its keys and
-    values, for the flags. buffers_bytes: compute buffers of an engine like llama.cpp.
+    values, for the flags. buffers_bytes: compute buffers of an engine like llama.cpp on each GPU, if given.
+    micro_batch: tokens of a prompt in one graph, which decides the compute buffers. leaves_spare: whether sizes leave
+    `spare_bytes` of the GPU free when they are chosen; a given size may use all of it.
     """
 
     model: ModelGeometry
@@ -47,18 +49,46 @@ class Case:
     kv_bytes: int = 0
     context: int = 0
     kv_type: str = DEFAULT_TYPE
-    buffers_bytes: int = BUFFERS_BYTES
+    buffers_bytes: int | None = None
+    micro_batch: int = MICRO_BATCH
+    leaves_spare: bool = False
 
     @cached_property
     def budget(self) -> MemoryBudget:
         """The machine's memories, and what every engine like llama.cpp uses of them beside routed experts."""
+        buffers_bytes = self.compute_bytes()
         return MemoryBudget.of(
-            self.machine, dense_bytes=self.dense_bytes, kv_bytes=self.kv_bytes, buffers_bytes=self.buffers_bytes
+            self.machine, dense_bytes=self.gpu_dense_bytes, kv_bytes=self.kv_bytes, buffers_bytes=buffers_bytes
         )
+
+    def compute_bytes(self, *, copies: bool = True) -> int:
+        """Compute buffers of an engine like llama.cpp on one GPU: given, else from the model, else BUFFERS_BYTES.
+
+        copies: whether experts in RAM are copied to the GPU for prompts.
+        """
+        model = self.model
+        if self.buffers_bytes is not None:
+            return self.buffers_bytes
+        if model.widths is None:
+            return BUFFERS_BYTES
+        copied = model.largest_matrix_bytes if copies else 0
+        asked = {"context": self.context, "micro_batch": self.micro_batch, "copied_bytes": copied}
+        return compute_buffer_bytes(model.widths, top_k=model.top_k or 1, **asked)
+
+    @property
+    def spare_bytes(self) -> int:
+        """GPU memory that sizes leave free when they are chosen."""
+        return spare_bytes(self.machine) if self.leaves_spare else 0
 
     @property
     def dense_bytes(self) -> int:
         return self.model.dense_bytes or 0
+
+    @property
+    def gpu_dense_bytes(self) -> int:
+        """Dense weights that an engine like llama.cpp puts on a GPU: with its own memory, all but the embeddings."""
+        in_ram = self.model.embedding_bytes if own_memory(self.machine) else 0
+        return max(self.dense_bytes - in_ram, 0)
 
     @property
     def gguf(self) -> str:
@@ -79,6 +109,11 @@ class Case:
     def gpu_bytes(self) -> int:
         """GPU memory available for weights and caches; 0 without a GPU."""
         return self.budget.gpu_bytes
+
+    @property
+    def gpu_error_bytes(self) -> int:
+        """How much more than its memory a plan may take of a GPU before it certainly does not fit."""
+        return round(PLAN_ERROR * self.gpu_bytes) if own_memory(self.machine) else 0
 
     @property
     def ram_bytes(self) -> int:
@@ -154,7 +189,7 @@ class Plan:
     direct_io: bool = False
 
     def conditions(self, case: Case) -> Conditions:
-        return Conditions(self.execution, case.model.dense_bytes, case.kv_bytes, self.direct_io)
+        return Conditions(self.execution, case.model.dense_bytes, case.kv_bytes, self.direct_io, checked=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,7 +346,7 @@ class System(ABC):
 
         maps: whether the engine computes from the mapped file, which is better read into RAM as a whole if that fits.
         """
-        words = ("-fa", "on", "-ub", str(MICRO_BATCH), "-np", "1")
+        words = ("-fa", "on", "-ub", str(case.micro_batch), "-np", "1")
         needed = sum(share.size_bytes for share in self.memory(case) if share.where in ("ram", "mapped"))
         return (*words, "--no-mmap") if maps and 0 < needed <= LOADED_SHARE * case.ram_bytes else words
 
@@ -345,7 +380,7 @@ class System(ABC):
         return machine
 
     def check(self, case: Case) -> None:
-        """Raise BadInput if the system cannot run in this case, or does not fit."""
+        """Raise BadInput if the system cannot run in this case, or does not fit, whatever the error of the plan."""
         if reason := self.why_not(case):
             raise BadInput(reason)
         shares = self.memory(case)
@@ -353,24 +388,45 @@ class System(ABC):
         ram = sum(share.size_bytes for share in shares if share.where == "ram")
         if not own_memory(case.machine):
             ram += gpu
-        rooms = [(gpu, case.gpu_bytes, "the GPU"), (ram, case.ram_bytes, "RAM")]
-        for taken, room, where in rooms if case.budget.ram_bytes is not None else []:  # unknown for a fitted machine
-            if taken > room:
-                raise BadInput(f"takes {taken / GIB:.1f} GiB of {where}, which has {room / GIB:.1f} for it")
+        rooms = [(gpu, case.gpu_bytes, "the GPU", case.gpu_error_bytes), (ram, case.ram_bytes, "RAM", 0)]
+        for taken, room, where, error in (
+            rooms if case.budget.ram_bytes is not None else []
+        ):  # unknown for a fitted machine
+            if taken > room + error:
+                advice = wired_limit_advice(case.machine, gpu) if where == "the GPU" else ""
+                said = f"takes {taken / GIB:.1f} GiB of {where}, which has {room / GIB:.1f} for it"
+                raise BadInput(f"{said}; {advice}" if advice else said)
 
 
-def gpu_weights(case: Case) -> tuple[Share, ...]:
-    """What every engine like llama.cpp keeps on the GPU: dense weights, context and compute buffers."""
+def gpu_weights(case: Case, *, copies: bool = True) -> tuple[Share, ...]:
+    """What every engine like llama.cpp keeps on the GPU: dense weights, context and compute buffers.
+
+    copies: whether experts in RAM are copied to the GPU for prompts, which needs a larger buffer.
+    """
     return (
-        Share("dense weights", "gpu", case.dense_bytes),
+        Share("dense weights", "gpu", case.gpu_dense_bytes),
         Share("context", "gpu", case.kv_bytes),
-        Share("compute buffers", "gpu", case.buffers_bytes),
+        Share("compute buffers", "gpu", case.compute_bytes(copies=copies)),
     )
 
 
 def gpu_left(case: Case) -> int:
-    """GPU memory beside `gpu_weights`."""
-    return case.budget.gpu_left_bytes
+    """GPU memory beside `gpu_weights` for what is yet to be sized; less what a chosen size leaves free."""
+    return case.budget.gpu_left_bytes - case.spare_bytes
+
+
+def free_bytes(case: Case, shares: Sequence[Share]) -> dict[str, int | None]:
+    """What these shares leave free of the GPU's memory and of the RAM beside the system's; None if it is not known.
+
+    A driver and a desktop use some of the GPU's. What is mapped counts as in RAM, as far as it fits. If the GPU shares
+    the RAM, what it holds counts in both.
+    """
+    kept = {where: sum(one.size_bytes for one in shares if one.where == where) for where in ("gpu", "ram", "mapped")}
+    if case.budget.ram_bytes is None:
+        return {"gpu": None, "ram": None}
+    ram = case.ram_bytes - kept["ram"] - (0 if own_memory(case.machine) else kept["gpu"])
+    gpu = None if case.machine.gpu is None else case.gpu_bytes - kept["gpu"]
+    return {"gpu": gpu, "ram": max(ram - kept["mapped"], 0)}
 
 
 def slots_that_fit(case: Case, room: int, *, what: str = "slots on the GPU") -> int:

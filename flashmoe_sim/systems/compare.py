@@ -18,7 +18,7 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
-from flashmoe_sim.systems.base import Case, Launch, System
+from flashmoe_sim.systems.base import Case, Launch, System, free_bytes
 from flashmoe_sim.systems.borrow import MISSES_SD
 from flashmoe_sim.systems.prompt import MADE_MISSES, prompt_interval, prompt_parts, prompted
 from flashmoe_sim.timeline.assemble import page_cache_bytes
@@ -47,7 +47,9 @@ class Compared:
 
     system: with the chosen setting. why_not: why it cannot run, or empty.
     hit_rate: of the bank, or without a bank of the page cache.
-    gpu_bytes, ram_bytes: what it keeps in each, without mapped files. miss_bytes_per_token: bytes of the experts that
+    gpu_bytes, ram_bytes: what it keeps in each, without mapped files. gpu_free_bytes, ram_free_bytes: what it leaves
+    free, see `systems.base.free_bytes`. tight: whether it leaves less GPU memory than a recommended setting should,
+    so that it may not fit. miss_bytes_per_token: bytes of the experts that
     were not where they are computed; storage_bytes_per_token: the part of these read from storage.
     page_cache_bytes: RAM left for the page cache; None if the RAM is unknown.
     aliased_share: share of references computed with another expert than the routed one; None unless the engine can
@@ -59,6 +61,9 @@ class Compared:
     why_not: str = ""
     gpu_bytes: int | None = None
     ram_bytes: int | None = None
+    gpu_free_bytes: int | None = None
+    ram_free_bytes: int | None = None
+    tight: bool = False
     page_cache_bytes: int | None = None
     hit_rate: float | None = None
     aliased_share: float | None = None
@@ -84,6 +89,8 @@ class Compared:
             "why_not": self.why_not or None,
             "gpu_bytes": self.gpu_bytes,
             "ram_bytes": self.ram_bytes,
+            "gpu_free_bytes": self.gpu_free_bytes,
+            "ram_free_bytes": self.ram_free_bytes,
             "page_cache_bytes": self.page_cache_bytes,
             "hit_rate": self.hit_rate,
             "aliased_share": self.aliased_share,
@@ -142,7 +149,7 @@ def case_of(
             f"{model.name}: does not record its dense weights, which every token reads; "
             "give them (--dense 5GiB), or a GGUF or a named model as --model"
         )
-    return Case(model, machine, kv_bytes, context)
+    return Case(model, machine, kv_bytes, context, leaves_spare=True)
 
 
 def _one(
@@ -163,6 +170,7 @@ def _best(workload: Workload, case: Case, system: System) -> System | None:
     """The smallest of a system's sizes within NEAR of the fastest one; None if none runs."""
     each = [replace(system, **{system.size: size}) for size in system.sizes(case)]
     ran = [at_setting(workload, case, one, interval=False) for one in each]
+    ran = [one for one in ran if one.tok_s and not one.tight] or ran
     fastest = max((one.tok_s or 0.0 for one in ran), default=0.0)
     near = [one for one in ran if one.tok_s is not None and one.tok_s >= (1 - NEAR) * fastest]
     return min(near, key=lambda one: (one.gpu_bytes or 0) + (one.ram_bytes or 0)).system if near else None
@@ -189,7 +197,11 @@ def at_setting(
         system.check(case)
         plan, shares = system.plan(case), system.memory(case)
         kept = {where: sum(one.size_bytes for one in shares if one.where == where) for where in ("gpu", "ram")}
-        said = Compared(system, "", kept["gpu"], kept["ram"], launch=system.launch(case))
+        free = free_bytes(case, shares)
+        tight = kept["gpu"] > 0 and free["gpu"] is not None and free["gpu"] < case.spare_bytes
+        said = Compared(
+            system, "", kept["gpu"], kept["ram"], free["gpu"], free["ram"], tight, launch=system.launch(case)
+        )
         conditions = plan.conditions(case)
         if hit_rate is not None:
             banked = plan.execution.reads and plan.execution.has_bank

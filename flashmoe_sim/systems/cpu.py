@@ -37,7 +37,7 @@ class Cpu(System):
         return (
             Share("dense weights", "ram", case.dense_bytes),
             Share("context", "ram", case.kv_bytes),
-            Share("compute buffers", "ram", case.buffers_bytes),
+            Share("compute buffers", "ram", case.compute_bytes(copies=False)),
             Share("experts", "mapped", case.model.routed_bytes),
         )
 

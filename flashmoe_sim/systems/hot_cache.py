@@ -123,7 +123,8 @@ class HotCache(System):
         return sized
 
     def _most(self, case: Case) -> int:
-        return max(gpu_left(case) + case.buffers_bytes - RESERVE_BYTES, 0) // MIB
+        own_rule = case.budget.gpu_left_bytes + case.compute_bytes() - RESERVE_BYTES
+        return max(min(own_rule, gpu_left(case)) if case.leaves_spare else own_rule, 0) // MIB
 
     def plan(self, case: Case) -> Plan:
         execution = HotColdPadded() if case.machine.api == "cuda" else HotColdPadded(min_parallel=NEVER)

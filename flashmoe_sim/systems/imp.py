@@ -102,7 +102,7 @@ class Imp(System):
 
     def launch(self, case: Case) -> Launch:
         taken = self.slots * case.slot_bytes
-        percent = min(max(-(-100 * taken // max(gpu_left(case), 1)), 1), MOST_PERCENT)
+        percent = min(max(-(-100 * taken // max(case.budget.gpu_left_bytes, 1)), 1), MOST_PERCENT)
         settings = [f"force_host_experts={len(case.model.layers)}", f"expert_cache_budget_pct={percent}"]
         settings += ["pin_host_experts=true"] if self.pinned else []
         words = ["imp-cli", "--interactive", "--model", case.gguf]

@@ -121,7 +121,8 @@ class Placed(System):
     def _first_that_fits(self, case: Case, least: int, most: int) -> int:
         """The least number of layers on the CPU with which every GPU has room, and not only all GPUs together."""
         each = range(least, most)
-        return next((layers for layers in each if replace(self, cpu_layers=layers).overflow(case) is None), most)
+        fits = (layers for layers in each if replace(self, cpu_layers=layers).overflow(case, case.spare_bytes) is None)
+        return next(fits, most)
 
     def sized(self, case: Case) -> Self:
         self.on_cpu(case)
@@ -142,12 +143,15 @@ class Placed(System):
         found = evened(*given.loads(case))
         return found if replace(self, ts=written(found)).overflow(case) is None else None
 
-    def overflow(self, case: Case) -> tuple[int, int] | None:
-        """The first GPU that cannot hold its layers, and their bytes; None if each can."""
+    def overflow(self, case: Case, spare_bytes: int = 0) -> tuple[int, int] | None:
+        """The first GPU that cannot hold its layers, and their bytes; None if each can.
+
+        spare_bytes: left free on all GPUs together; negative for the error of the plan.
+        """
         sizes, held = self.loads(case)
         for gpu, size in zip(gpu_of_layers(self.shares(case), len(sizes) - 1), sizes, strict=True):
             held[gpu] += size
-        room = case.gpu_bytes // case.machine.gpus
+        room = (case.gpu_bytes - spare_bytes) // case.machine.gpus
         return next(((gpu, size) for gpu, size in enumerate(held) if size > room), None)
 
     def loads(self, case: Case) -> tuple[list[int], list[int]]:
@@ -157,7 +161,9 @@ class Placed(System):
 
     def check(self, case: Case) -> None:
         super().check(case)
-        if case.machine.gpus == 1 or self.fits_itself or (found := self.overflow(case)) is None:
+        if case.machine.gpus == 1 or self.fits_itself:
+            return
+        if (found := self.overflow(case, -case.gpu_error_bytes)) is None:
             return
         gpu, held = found
         over, fitting = held - case.gpu_bytes // case.machine.gpus, self.fitting(case)

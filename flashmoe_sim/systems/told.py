@@ -55,7 +55,8 @@ class AskedMemory(TypedDict, total=False):
 
     Sizes have their unit (`2GiB`), or are bytes. dense: weights outside the routed experts. context: tokens, whose
     bytes follow from the model unless kv is given; without both, DEFAULT_CONTEXT. kv_type: of keys and values. reserve:
-    RAM used by the system and other programs. buffers: compute buffers.
+    RAM used by the system and other programs. buffers: compute buffers on each GPU; without it, from the
+    model's widths, the context and a micro-batch of 512.
     """
 
     dense: str | int | None

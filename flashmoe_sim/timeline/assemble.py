@@ -35,7 +35,8 @@ class Conditions:
     """How a model runs on a machine, as far as stage 1 does not need to know.
 
     dense_bytes: weights outside the routed experts; None to use the model's or the trace's.
-    kv_bytes: memory of the context. direct_io: reads bypass the page cache. hot: the storage is throttled.
+    kv_bytes: memory of the context. direct_io: reads bypass the page cache. hot: the storage is throttled. checked:
+    whether a system has checked that a GPU with its own memory holds what it keeps.
     """
 
     execution: ExecutionModel = field(default_factory=SplitInstall)
@@ -43,6 +44,7 @@ class Conditions:
     kv_bytes: int = 0
     direct_io: bool = False
     hot: bool = False
+    checked: bool = False
 
 
 @dataclass(frozen=True)
@@ -253,14 +255,15 @@ def room_for_pages(weights: Weights, machine: Machine, conditions: Conditions, *
     A GPU with its own memory holds the bank, the dense weights and the context; only the last two if the CPU computes
     the experts. bank: the bank's text, for messages.
     A machine whose memory is unknown has no page cache: what it served is part of the read rate.
-    Raises DoesNotFit if they do not fit.
+    Raises DoesNotFit if they do not fit, unless a system has checked that they do.
     """
     if machine.memory is None:
         return 0
     budget = MemoryBudget.of(machine, dense_bytes=weights.total_dense_bytes, kv_bytes=conditions.kv_bytes)
     if budget.gpu == "own" and conditions.execution.experts_on_cpu:
         return max((budget.ram_bytes or 0) - bank_bytes, 0) * (not conditions.direct_io)
-    if bank_bytes > budget.left_bytes:
+    checked = conditions.checked and budget.gpu == "own"
+    if bank_bytes > budget.left_bytes and not checked:
         dense_gib, context_gib = budget.dense_bytes / GIB, budget.kv_bytes / GIB
         raise DoesNotFit(
             f"bank {bank}: {bank_bytes / GIB:.1f} GiB of slots, {dense_gib:.1f} GiB of dense weights and "

@@ -124,9 +124,10 @@ def pick(tried: Sequence[Compared], objective: Objective) -> Compared | None:
     runs.
 
     The ratio of two settings' seconds on one machine is only certain to 3 %, so nearer ones count as equal. If two
-    use equal memory, llama.cpp itself is chosen.
+    use equal memory, llama.cpp itself is chosen. A setting that may not fit is chosen only if all may not.
     """
-    timed = [(seconds, one) for one in tried if (seconds := objective.seconds(one)) is not None]
+    ran = [(seconds, one) for one in tried if (seconds := objective.seconds(one)) is not None]
+    timed = [(seconds, one) for seconds, one in ran if not one.tight] or ran
     if not timed:
         return None
     least = min(seconds for seconds, _ in timed)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.parts import Parts
 from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.residency.workload import Workload
@@ -264,8 +265,19 @@ def _sizes(
         timed(knee),
         best.best,
         timed(fastest),
-        at_setting(workload, case, larger[0], interval=False) if larger else None,
+        _too_large(at_setting(workload, case, larger[0], interval=False), case) if larger else None,
     )
+
+
+def _too_large(one: Compared, case: Case) -> Compared:
+    """A size that is too large, with the reason even if it may fit, but the plan says that it is near the limit."""
+    if one.why_not or not one.tight:
+        return one
+    free, spare, taken = ((of or 0) / GIB for of in (one.gpu_free_bytes, case.spare_bytes, one.gpu_bytes))
+    why = f"leaves {free:.1f} GiB of the GPU free; a desktop and the error of this plan need {spare:.1f}"
+    if free < 0:
+        why = f"takes {taken:.1f} GiB of the GPU, which has {case.gpu_bytes / GIB:.1f} for it"
+    return replace(one, why_not=why)
 
 
 def _fewer(system: System, case: Case, timed: Callable[[Compared], Compared]) -> tuple[Compared, ...]:

@@ -152,7 +152,7 @@ class _Searcher:
         while gap := self._gap(found, min(refused, default=None)):
             middle = sum(gap) // 2
             one = self.at(replace(system, **{system.size: middle}), self.whole)
-            if one.tok_s is None:
+            if one.tok_s is None or one.tight:
                 refused.append(middle)
             else:
                 found = self._searched([*found.tried, one])
@@ -197,6 +197,7 @@ class _Searcher:
 
     def _searched(self, tried: Sequence[Compared]) -> Searched:
         ran = sorted((one for one in tried if one.tok_s is not None), key=kept_bytes)
+        ran = [one for one in ran if not one.tight] or ran
         best = pick(ran, self.objective) or (ran or tried)[0]
         return Searched(best, tuple(ran))
 

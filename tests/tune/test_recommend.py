@@ -184,6 +184,16 @@ def test_a_size_that_does_not_fit_is_named_with_its_reason() -> None:
     assert any("is too large here: takes 2.2 GiB of the GPU" in one for one in cliffs(found(small)))
 
 
+def test_a_size_that_leaves_no_room_for_a_desktop_is_named() -> None:
+    """Of 2.8 GiB, 0.5 are for a desktop and 0.1 for the error of the plan; with 16 slots of 16 MiB 0.55 are free."""
+    small = replace(case(gpu_gib=2.8, arch="gemma4"), leaves_spare=True)
+    on = found(small)
+    assert on.best.best.gpu_free_bytes is not None
+    assert on.best.best.gpu_free_bytes >= small.spare_bytes
+    said = "is too large here: leaves 0.5 GiB of the GPU free; a desktop and the error of this plan need 0.6."
+    assert any(said in one for one in cliffs(on))
+
+
 def test_aliasing_is_said_with_the_size_that_avoids_it() -> None:
     on = found()
     share = on.best.best.aliased_share
