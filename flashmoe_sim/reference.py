@@ -14,7 +14,7 @@ from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.systems.base import Cost, System
-from flashmoe_sim.systems.facts import BY_CODE, FAILS, UNKNOWN, YES, facts_of
+from flashmoe_sim.systems.facts import BY_CODE, FAILS, UNKNOWN, YES
 from flashmoe_sim.systems.table import SYSTEMS
 
 Kind = type[Policy] | type[Prefetcher]
@@ -130,9 +130,11 @@ def _served_markdown() -> list[str]:
     lines = ["", "## Engines and architectures", "", *SERVED_HEAD.splitlines(), ""]
     lines += [f"| system | {' | '.join(heads.values())} |", f"|---|{'---|' * len(heads)}"]
     for name, kind in SYSTEMS.items():
+        if (facts := kind.facts_of_engine()) is None:
+            continue
         of: dict[str, list[str]] = {status: [] for status in heads}
         for arch in archs:
-            of[facts_of(kind.program).archs.of(arch).removesuffix("-alloc").removesuffix("-free")].append(arch)
+            of[facts.archs.of(arch).removesuffix("-alloc").removesuffix("-free")].append(arch)
         lines.append(f"| [`{name}`](#{name}) | {' | '.join(', '.join(each) or '-' for each in of.values())} |")
     return lines
 

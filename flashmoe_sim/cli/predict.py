@@ -58,7 +58,7 @@ def command(
     is CSV, with commas, semicolons or tabs, or markdown; a row says if it does not fit the machine.
 
     \b
-    Example:  sim predict --model qwen3.5-35b-a3b --machine m5-max-128 \\
+    Example:  sim predict --model qwen3.5-35b-a3b:ud-iq2_m --machine m5-max-128 \\
                   --hit-rate 58.8%,72.8% --topk 4 --bank 32
     """
     from flashmoe_sim.sweep.predictions import predict_as_told

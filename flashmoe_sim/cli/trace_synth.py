@@ -80,7 +80,7 @@ def synth(
 
     \b
     Example:  sim trace synth --curve 16:0.588,32:0.728,64:0.818 --tokens 500 \\
-              --model qwen3.5-35b-a3b --topk 4 --out made.parquet
+              --model qwen3.5-35b-a3b:ud-iq2_m --topk 4 --out made.parquet
     """
     from flashmoe_sim.cli.progress import working
     from flashmoe_sim.geometry.shape import find_shape

@@ -30,6 +30,7 @@ WAITS = {
 }
 OTHERS = 6
 FASTER = 3
+WIRED = "iogpu.wired_limit_mb"  # a Mac could run more if its limit were raised
 LEVERS = 5
 BOUGHT = 5
 SMALLEST_GAIN = 0.03
@@ -68,7 +69,7 @@ def _run(found: Recommendation) -> Section:
         )
     asked = filter(None, (ask(found.case.machine),))
     parts: list[Part] = [Verdict(first), *asked, Command(best.launch.line), *_words(best.launch)]
-    parts.append(f"It takes {memory(best)}{_mapped(found)}.")
+    parts.append(f"It takes {memory(best)}{_free(best)}{_mapped(found)}.")
     if best.system.facts is None:
         parts.append(f"The flags are from {best.system.version}.")
     files_gib = (found.case.model.routed_bytes + found.case.dense_bytes) / GIB
@@ -84,6 +85,7 @@ def _run(found: Recommendation) -> Section:
         ]
     if found.faster:
         parts.append(_faster(found))
+    parts += [f"{one.best.system.title}: {one.best.why_not}." for one in found.others if WIRED in one.best.why_not]
     if (less := found.smaller) is not None and less.best.launch is not None:
         parts += [
             f"A smaller file, --model {less.name}, changes the text and runs {less.times:.1f} times as fast, with "
@@ -91,6 +93,11 @@ def _run(found: Recommendation) -> Section:
             Command(less.best.launch.line),
         ]
     return Section(f"{found.case.model.name} on {found.case.machine.title}", tuple(parts))
+
+
+def _free(one: Compared) -> str:
+    """What a setting leaves free of the GPU's memory, if it uses any."""
+    return f", leaves {one.gpu_free_bytes / GIB:.1f} GiB of it free" if one.gpu_bytes and one.gpu_free_bytes else ""
 
 
 def _doubt(proof: Proof) -> str:
@@ -107,8 +114,10 @@ def _faster(found: Recommendation) -> str:
             why = f"which changes the text: {reason}"
         elif not proof.there and system.facts is not None:
             why = f"on {listed([OS_NAMES[name] for name in system.facts.platform.os])} only"
-        elif proof.shown:
+        elif proof.shown and not one.best.tight:
             why = f"by less than the error of the {proof.words} that show it"
+        elif one.best.tight:
+            why = f"which may not fit: it leaves {(one.best.gpu_free_bytes or 0) / GIB:.1f} GiB of the GPU free"
         else:
             why = "unproven"
         said.append(f"{system.spec} at {speed(one.best)}, {why}")

@@ -160,11 +160,13 @@ PAGE_FAULTS = Cost(
 class Launch:
     """How a system is started: its program, flags and environment variables.
 
+    first_start: words with which the program makes the files that it needs, left out where they are given.
     sourced: a file that a shell reads first; empty if none. Words in capitals are placeholders: `systems/files.py`.
     """
 
     words: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
+    first_start: tuple[str, ...] = ()
     sourced: str = ""
 
     @property
@@ -173,7 +175,7 @@ class Launch:
         if self.sourced:
             return f". {shlex.quote(self.sourced)} && {replace(self, sourced='').line}"
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
-        return " ".join([*variables, shlex.join(self.words)])
+        return " ".join([*variables, shlex.join([*self.words, *self.first_start])])
 
 
 @dataclass(frozen=True)

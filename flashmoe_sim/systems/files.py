@@ -18,8 +18,8 @@ SUFFIXES = (".json", ".csv", ".env")
 PLACEHOLDERS = {
     "MODEL.gguf": "the model's GGUF file, the first one of a split model; give it as --model to have it here",
     "SIDECAR": "the folder that `sim model make-sidecar MODEL.gguf --out SIDECAR` writes",
-    "PROFILE.json": "a profile of your own use: with --auto-learn --moe-hot-cache-warmup-prompt TEXT the program "
-    "writes it at its first start, and `sim trace profile TRACE PROFILE.json` makes it of a trace",
+    "PROFILE.json": "a profile of your own use, which the program writes at its first start; `sim trace profile TRACE "
+    "PROFILE.json` makes it of a trace",
     "PROFILE.csv": "a profile of your own use, as the program llama-moe-trace of the same repository writes it to the "
     "file in MOE_TRACE_OUT",
     "MODEL.gturbo": "the folder that TurboFieldfareRepack of the same repository makes of the model",
@@ -37,7 +37,7 @@ PLACEHOLDERS = {
 
 def placeholders(launch: Launch) -> dict[str, str]:
     """The placeholders in a command line, and what they are or how to get them."""
-    return {word: PLACEHOLDERS[word] for word in launch.words if word in PLACEHOLDERS}
+    return {word: PLACEHOLDERS[word] for word in (*launch.words, *launch.first_start) if word in PLACEHOLDERS}
 
 
 def possible_files(folder: Path, stem: str) -> list[Path]:
@@ -58,11 +58,15 @@ def with_files(
     paths = {word: folder / (stem + Path(word).suffix) for word in named}
     files = {paths[word]: content for word, content in named.items()}
     launch = replace(launch, words=tuple(str(paths.get(word, word)) for word in launch.words))
+    if files:
+        launch = replace(launch, first_start=())
     if len(launch.environment) > MOST_VARIABLES:
         path = folder / f"{stem}.env"
         lines = [f"export {name}={shlex.quote(value)}\n" for name, value in launch.environment.items()]
         files[path] = "".join(lines).encode()
-        launch = Launch(launch.words, sourced=str(path) if path.is_absolute() else f"./{path}")
+        launch = Launch(
+            launch.words, first_start=launch.first_start, sourced=str(path) if path.is_absolute() else f"./{path}"
+        )
     return launch, files
 
 

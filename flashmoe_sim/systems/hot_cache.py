@@ -42,6 +42,7 @@ AUTO = -1
 RESERVE_BYTES = 1024 * MIB
 REVISIONS = {"head": "random", "may": "none"}  # what fills the room that the profile leaves
 NEVER = 2**31 - 1
+LEARN = ("--auto-learn", "--moe-hot-cache-warmup-prompt", "PROMPT")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,4 +171,4 @@ class HotCache(System):
         words += [BUDGET, str(self.max_mib), "--moe-hot-cache-weighting", self.weighting]
         words += ["--moe-hot-cache-layer-curve", f"{self.layer_curve:g}"]
         words += ["--moe-hot-cache-update-rate", f"{self.update_rate:g}"] if self.update_rate else []
-        return Launch(llama_words(case, *words))
+        return Launch(llama_words(case, *words), first_start=() if self._file else LEARN)

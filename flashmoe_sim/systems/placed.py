@@ -54,7 +54,7 @@ class Placed(System):
     Several GPUs get whole layers in order, and --n-cpu-moe does not move the cuts between them, so that it empties the
     first GPU. Here all layers count the same dense weights, and the output counts as one more layer.
 
-    cpu_layers: layers whose experts are on the CPU, from layer 0 on; -1: as few as `--fit`, the default, needs.
+    cpu_layers: layers whose experts are on the CPU, from layer 0 on; -1: as few as leave room for the others.
         `--n-cpu-moe` counts layers without experts too. `--fit` fills the GPU from the low layers on.
     ot: an argument of `-ot` that decides instead, such as exps=CPU.
     ts: shares of the layers for several GPUs, as in `-ts`, such as 3/1; empty: the engine's default. Shares are of the
@@ -125,8 +125,9 @@ class Placed(System):
         return next(fits, most)
 
     def sized(self, case: Case) -> Self:
+        """With the fewest layers on the CPU that leave room, and in so many words, so that a command line says them."""
         self.on_cpu(case)
-        return self
+        return replace(self, cpu_layers=self.sizes(case)[0]) if self.fits_itself else self
 
     def shares(self, case: Case) -> tuple[float, ...]:
         """The share of each GPU: as given, else equal, else shares that fit, if any are found."""

@@ -17,6 +17,7 @@ from flashmoe_sim.tune.objective import Objective
 
 # A few speeds say less of an engine's error than all speeds of all engines: theirs counts as so many more.
 SHARED_ROWS = 2
+OF_90 = 1.645 / 0.6745  # the 90 % interval of an error is as many times as wide as half of all errors
 MAIN_LINE = "llama-cpp"
 ANY_OS = {"linux", "windows"}
 
@@ -26,8 +27,9 @@ class Proof:
     """Published speeds of a system that bear on a case.
 
     rows: of this architecture on this kind of GPU. arch: the architecture, for words. every: of this system in all.
-    error: by how much a predicted gain can be off, as a share. served: whether code and authors agree that the engine
-    runs the architecture. there: whether it runs on the machine's operating system, as far as that is known.
+    error: by how much a predicted gain may be off in nine of ten cases, as a share. served: whether code and authors
+    agree that the engine runs the architecture. there: whether it runs on the machine's operating system, as far as
+    that is known.
     common: whether anybody can install the engine.
     """
 
@@ -72,7 +74,8 @@ def proof(system: System, case: Case) -> Proof:
     arch, api = case.model.arch, case.machine.api if system.uses_gpu else ""
     of = [one for one in own.get("of", ()) if one["arch"] == arch and one["api"] == api]
     rows = sum(one["rows"] for one in of)
-    error = (sum(one["rows"] * one["median_error"] for one in of) + SHARED_ROWS * shared) / (rows + SHARED_ROWS)
+    median = (sum(one["rows"] * one["median_error"] for one in of) + SHARED_ROWS * shared) / (rows + SHARED_ROWS)
+    error = (1 + median) ** OF_90 - 1
     served = system.facts is None or system.facts.status(case.model) == YES
     return Proof(rows, arch, own.get("rows", 0), error, served, runs_there(system, case.machine), system.common)
 

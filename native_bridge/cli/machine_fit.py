@@ -76,7 +76,7 @@ def fit(
     \b
     Example: sim machine fit runs/bank12 runs/allhit --out mine.toml
              sim machine fit table.csv --row bank=16 --row bank=128 \\
-                 --model qwen3.5-35b-a3b --out published.toml
+                 --model qwen3.5-35b-a3b:ud-iq2_m --out published.toml
     """
     from flashmoe_sim.io.whole import refuse_existing
     from flashmoe_sim.machines.fitting import fit_rows

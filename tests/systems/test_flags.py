@@ -77,7 +77,7 @@ def _settings(system: System, case: Case) -> Iterator[System]:
 def check(launch: Launch, record: Record) -> None:
     """What the program would refuse in a command line, or not take for what it is meant to be."""
     program = record.head["program"].split()
-    words = list(launch.words)
+    words = [*launch.words, *launch.first_start]
     assert words[: len(program)] == program
     del words[: len(program)]
     assert launch.environment.keys() <= record.variables

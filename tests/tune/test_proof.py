@@ -51,9 +51,10 @@ PLAIN = (Placed(cpu_layers=2), 10.0)
     [
         ([(BoundedInsert(slots=4), 30.0)], "placed"),  # unproven
         ([(HotCache(max_mib=99), 30.0)], "hot-cache"),
-        # error of its three speeds, and of all others as two more: (3 x 0.1 + 2 x 0.3) / 5 = 18 %
-        ([(HotCache(max_mib=99), 11.9)], "hot-cache"),
-        ([(HotCache(max_mib=99), 11.7)], "placed"),
+        # half of its three speeds, and of all others as two more, are (3 x 0.1 + 2 x 0.3) / 5 = 18 % off, and 90 % of
+        # them within a factor of 1.5
+        ([(HotCache(max_mib=99), 15.1)], "hot-cache"),
+        ([(HotCache(max_mib=99), 14.9)], "placed"),
         ([(HotCache(max_mib=99), 30.0), (BoundedInsert(slots=4), 90.0)], "hot-cache"),
         ([(SlotBank(slots=4, top_k=1), 90.0)], "placed"),
         ([(PlacedIk(cpu_layers=2), 11.0)], "placed-ik"),
