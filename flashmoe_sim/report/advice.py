@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flashmoe_sim.budget import wired_limit_advice
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import named_model, smaller
 from flashmoe_sim.io.numbers import three
@@ -70,6 +71,8 @@ def _run(found: Recommendation) -> Section:
     asked = filter(None, (ask(found.case.machine),))
     parts: list[Part] = [Verdict(first), *asked, Command(best.launch.line), *_words(best.launch)]
     parts.append(f"It takes {memory(best)}{_free(best)}{_mapped(found)}.")
+    if raised := wired_limit_advice(found.case.machine, (best.gpu_bytes or 0) + found.case.spare_bytes):
+        parts.append(f"That is near the limit of the GPU's share of the RAM: {raised}.")
     if best.system.facts is None:
         parts.append(f"The flags are from {best.system.version}.")
     files_gib = (found.case.model.routed_bytes + found.case.dense_bytes) / GIB

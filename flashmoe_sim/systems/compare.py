@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from flashmoe_sim.budget import wired_limit_advice
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
@@ -199,6 +200,8 @@ def at_setting(
         kept = {where: sum(one.size_bytes for one in shares if one.where == where) for where in ("gpu", "ram")}
         free = free_bytes(case, shares)
         tight = kept["gpu"] > 0 and free["gpu"] is not None and free["gpu"] < case.spare_bytes
+        if tight and wired_limit_advice(case.machine, kept["gpu"] + case.spare_bytes):
+            tight = False  # the limit is the system's, and can be raised
         said = Compared(
             system, "", kept["gpu"], kept["ram"], free["gpu"], free["ram"], tight, launch=system.launch(case)
         )

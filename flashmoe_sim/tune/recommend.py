@@ -203,7 +203,9 @@ def recommend(
         tuple(across([workload, *others], case, [one.system for one in best.tried], objective=found.objective))
         if others
         else (),
-        faster_when_smaller(workload, case, systems, best.best, borrowed=borrowed),
+        None
+        if objective.goal == "prompt"
+        else faster_when_smaller(workload, case, systems, best.best, borrowed=borrowed),
         None if purchase is None else purchase.found(workload, case, systems, borrowed=borrowed, progress=progress),
         tuple(notes),
         borrowed,

@@ -35,6 +35,8 @@ def faster_when_smaller(
 ) -> Smaller | None:
     """The largest smaller quantisation that decodes at least MUCH times as fast as `best`; None if there is none.
 
+    A still smaller one is taken instead if it is again MUCH times as fast, say because it is all on the GPU.
+
     Of the systems, it tries all on the GPU, experts placed by layer and the system of `best`, each at the size of its
     own rule. A model that is already all on the GPU has little to gain and is not tried.
     """
@@ -44,17 +46,19 @@ def faster_when_smaller(
     order = [*(plain[name] for name in (AllGpu.name, Placed.name) if name in plain), best.system.unsized]
     order = list({one.name: one for one in order}.values())
     part = stretch(workload, TRIED_REFS)
+    least, found = best, None
     for name in smaller(case.model):
         model = named_model(name)
         there = replace(case, model=model)
         routed = replace(part, geometry=model)
         for system in order:
-            if (tried := _tried(routed, there, system)) is None or not _gains(tried, best):
+            if (tried := _tried(routed, there, system)) is None or not _gains(tried, least):
                 continue
-            found = at_setting(replace(workload, geometry=model), there, tried.system, borrowed=borrowed)
-            if _gains(found, best):
-                return Smaller(name, found, (found.tok_s or 0.0) / best.tok_s)
-    return None
+            sure = at_setting(replace(workload, geometry=model), there, tried.system, borrowed=borrowed)
+            if _gains(sure, least):
+                least, found = sure, Smaller(name, sure, (sure.tok_s or 0.0) / best.tok_s)
+                break
+    return found
 
 
 def _tried(workload: Workload, case: Case, system: System) -> Compared | None:

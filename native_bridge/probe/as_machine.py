@@ -27,6 +27,7 @@ from native_bridge.probe.probe import Probed
 from native_bridge.probe.storage import StorageFound
 
 UNMEASURED = "not measured: it takes runs of a model; sim bridge calibrate or sim machine fit find it"
+OS_NAMES = {"Linux": "linux", "macOS": "macos", "Darwin": "macos", "Windows": "windows"}
 KNEE = (4.0, 1.0, 16.0)
 
 
@@ -66,6 +67,8 @@ def as_machine(found: Probed, *, name: str, today: date) -> Machine:
         link=_link(found, source),
         gpu=unit if gpu else None,
         cpu=None if gpu else unit,
+        api="metal" if found.mac is not None else "cuda" if found.gpu is not None else "",  # it measures by CUDA alone
+        os=next((os for name, os in OS_NAMES.items() if found.facts.system.startswith(name)), ""),
     )
 
 
