@@ -47,7 +47,7 @@ class BoundedInsert(System):
     """
 
     name: ClassVar[str] = "bounded-insert"
-    title: ClassVar[str] = "llama.cpp, cache with bounded inserts"
+    title: ClassVar[str] = "llama.cpp with pull request 27861, bounded inserts"
     engine: ClassVar[str] = "llama.cpp, pull request 27861"
     program: ClassVar[str] = "bounded-insert"
     source: ClassVar[str] = "ggml-org/llama.cpp#27861: --moe-expert-cache, --moe-expert-cache-inserts"

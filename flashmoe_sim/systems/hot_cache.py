@@ -62,7 +62,7 @@ class HotCache(System):
     """
 
     name: ClassVar[str] = "hot-cache"
-    title: ClassVar[str] = "Hot experts of a profile"
+    title: ClassVar[str] = "adrianhoehne's llama.cpp, hot experts of a profile"
     engine: ClassVar[str] = "llama.cpp, adrianhoehne's fork"
     program: ClassVar[str] = "hot-cache"
     source: ClassVar[str] = f"adrianhoehne/llama.cpp {COMMIT}: src/moe-hot-cache, common/arg.cpp:2426-2610"

@@ -43,7 +43,7 @@ class HotWindow(System):
     """
 
     name: ClassVar[str] = "hot-window"
-    title: ClassVar[str] = "Hot experts of a window of decodes"
+    title: ClassVar[str] = "ParmesanParty's llama.cpp, hot experts of a window"
     engine: ClassVar[str] = "llama.cpp, ParmesanParty's fork"
     program: ClassVar[str] = "hot-window"
     source: ClassVar[str] = "ParmesanParty/llama.cpp 73bfef6, 7c29c6c: common/arg.cpp, llama_moe_hot_cache_post_decode"

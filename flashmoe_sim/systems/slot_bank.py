@@ -81,7 +81,7 @@ class SlotBank(System):
     """
 
     name: ClassVar[str] = "slot-bank"
-    title: ClassVar[str] = "Flash-MoE slot bank"
+    title: ClassVar[str] = "Anemll's llama.cpp, slot bank"
     engine: ClassVar[str] = "anemll-flash-llama.cpp"
     program: ClassVar[str] = "slot-bank"
     source: ClassVar[str] = f"Anemll/anemll-flash-llama.cpp {COMMIT}: src/llama-context.cpp:507-2576"

@@ -54,7 +54,7 @@ class StaticProfile(System):
     """
 
     name: ClassVar[str] = "static-profile"
-    title: ClassVar[str] = "Codacus fork, hot experts by profile"
+    title: ClassVar[str] = "thecodacus' llama.cpp, hot experts of a profile"
     engine: ClassVar[str] = "thecodacus/llama.cpp"
     program: ClassVar[str] = "static-profile"
     source: ClassVar[str] = "thecodacus/llama.cpp ac743f81f: common/arg.cpp:2625, src/llama-model.cpp:1661; #5, #9"
