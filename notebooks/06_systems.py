@@ -63,11 +63,12 @@ mac.select(
 # %% [markdown]
 # ## Answer
 #
-# On the 4090 four caches of experts are level at 52 to 54 tokens a second; their intervals overlap almost wholly, so
-# choose among them by other things than speed. They get there differently: `bounded-insert` and `crow` hit 91 % and
-# upload the rest, `static-profile` and `hot-cache` hit 77 % and let the CPU compute its misses, which take 10 ms of a
-# token.
+# On the 4090 two caches of experts are level at about 50 tokens a second; their intervals overlap almost wholly, so
+# choose by other things than speed: `crow` runs on Windows only, and nobody has published its speed with this model;
+# of `hot-cache` there are measurements. They get there differently: `crow` hits 91 % and uploads the rest, `hot-cache`
+# hits 76 % and lets the CPU compute its misses. Other engines take the memory for a cache that the graph of gpt-oss
+# never uses, and are refused with that reason.
 #
-# Placing whole layers (`placed`, without a fork) takes twice as long, because the CPU computes two of three layers:
-# 32 of 39 ms. `nvmoe` hits as often as the best and reads from the SSD what others have in RAM. On the Mac the model
+# Placing whole layers (`placed`, plain llama.cpp) takes twice as long, because the CPU computes two of three layers.
+# `nvmoe` hits as often as the best and reads from the SSD what others have in RAM. On the Mac the model
 # fits, and plain llama.cpp on the GPU is fastest; a cache would only cost.
