@@ -18,7 +18,6 @@ from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, ladder, llama_words
-from flashmoe_sim.systems.facts import FAILS
 from flashmoe_sim.systems.slot_bank_flags import (
     COMMIT,
     INSTALLS,
@@ -158,9 +157,8 @@ class SlotBank(System):
         return super().why_not(case)
 
     def why_not_engine(self, model: ModelGeometry, machine: Machine) -> str:
-        """Without slots it is llama.cpp of its day, which refuses only models that it does not know."""
-        known = self.facts is None or self.facts.status(model) != FAILS
-        return "" if known and not self.has_slots else super().why_not_engine(model, machine)
+        """Without slots it is llama.cpp of its day, and what is known of its slots does not matter."""
+        return super().why_not_engine(model, machine) if self.has_slots else ""
 
     def sizes(self, case: Case) -> Sequence[int]:
         """Sizes with at least as many slots as a micro-batch can use experts, so that no prompt stops the program."""
