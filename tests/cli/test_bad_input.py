@@ -339,7 +339,10 @@ CASES = [
     Bad("sweep pyton-256 --bank 16", ("nor a bundled trace; did you mean 'python-256'? bundled traces: python-256",)),
     Bad("sweep --bank 16 --contract Atomc", ("unknown contract 'Atomc'; did you mean 'atomic'? known: atomic, ",)),
     Bad("sweep --bank 16 --prefetch eem", ("unknown predictor 'eem'; did you mean 'eam'? known: eam, ",)),
-    Bad("sweep --bank 16 --machine m3-max", ("unknown machine 'm3-max'; did you mean 'm3-max-48'? known: ",)),
+    Bad("sweep --bank 16 --machine m3-maxx", ("unknown machine 'm3-maxx'; did you mean 'm3-max-64' or 'm3-max-48'",)),
+    Bad(
+        "sweep --bank 16 --machine m3-max", ("m3-max: no size of RAM; it is sold as m3-max-48, m3-max-64, m3-max-128",)
+    ),
     Bad("replay --bnk 16", ("No such option '--bnk'", "'--bank'")),
     Bad("trace inspct", ("No such command 'inspct'", "'inspect'")),
     Bad("--frobnicate", ("sim: No such option '--frobnicate'",)),

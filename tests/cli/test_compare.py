@@ -22,7 +22,7 @@ def test_the_table_has_the_systems_their_flags_and_what_cannot_run(capsys: pytes
     printed = capsys.readouterr()
     assert printed.err == ""
     assert max(len(line) for line in printed.out.splitlines() if not line.startswith("    ")) <= 80
-    assert "placed\n    llama-server -m MODEL.gguf\n" in printed.out
+    assert "\n    llama-server -m MODEL.gguf -ngl 99 --n-cpu-moe " in printed.out
     assert "cannot run here:\n" in printed.out
     assert "  flash-moe: needs a GPU that shares the RAM" in printed.out
 
@@ -33,7 +33,7 @@ def test_json_has_the_documented_columns(capsys: pytest.CaptureFixture[str]) -> 
     assert {row["system"] for row in said["rows"]} == set(SYSTEMS)
     for row in said["rows"]:
         memory = row.pop("memory")
-        assert set(row) == {column.name for column in COMPARED} | {"environment"}
+        assert set(row) == {column.name for column in COMPARED} | {"environment", "get", "published_speeds"}
         kept = sum(share["bytes"] for share in memory if share["where"] != "mapped")
         assert kept == (row["gpu_bytes"] or 0) + (row["ram_bytes"] or 0)
 
