@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.base import Case, Launch
 from flashmoe_sim.systems.placed import AUTO, MIN_BATCH, Placed
 from flashmoe_sim.systems.split import gpu_of_layers, shared_out
 
@@ -54,6 +54,10 @@ class PlacedIk(Placed):
     def _fewest(self, case: Case) -> int:
         layers = sorted(case.model.layers)
         return self._first_that_fits(case, len(self._that_do_not_fit(case, layers)), len(layers))
+
+    def launch(self, case: Case) -> Launch:
+        """With the model's own chat template, which llama.cpp uses by default and ik_llama.cpp does not."""
+        return Launch((*super().launch(case).words, "--jinja"))
 
     def copy_from_tokens(self, case: Case) -> int:
         """Tokens from which copying starts: tokens x used experts must also reach 32 x experts."""

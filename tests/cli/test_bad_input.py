@@ -340,9 +340,7 @@ CASES = [
     Bad("sweep --bank 16 --contract Atomc", ("unknown contract 'Atomc'; did you mean 'atomic'? known: atomic, ",)),
     Bad("sweep --bank 16 --prefetch eem", ("unknown predictor 'eem'; did you mean 'eam'? known: eam, ",)),
     Bad("sweep --bank 16 --machine m3-maxx", ("unknown machine 'm3-maxx'; did you mean 'm3-max-64' or 'm3-max-48'",)),
-    Bad(
-        "sweep --bank 16 --machine m3-max", ("m3-max: no size of RAM; it is sold as m3-max-48, m3-max-64, m3-max-128",)
-    ),
+    Bad("sweep --bank 16 --machine m3-max", ("m3-max: no size of RAM; it is sold as m3-max-48, m3-max-64",)),
     Bad("replay --bnk 16", ("No such option '--bnk'", "'--bank'")),
     Bad("trace inspct", ("No such command 'inspct'", "'inspect'")),
     Bad("--frobnicate", ("sim: No such option '--frobnicate'",)),
