@@ -457,7 +457,7 @@ def compare(
     >>> table["system"].to_list()
     ['placed', 'cpu', 'all-gpu']
     >>> table["why_not"][2]
-    'takes 62.0 GiB of the GPU, which has 23.2 for it'
+    'takes 60.8 GiB of the GPU, which has 23.2 for it'
 
     The fastest comes first; systems that cannot run come last. Without a trace, one is made for `model` from the
     bundled model with the nearest shape, with a warning, or `hit_rate`, 0 to 1, applies to all systems.

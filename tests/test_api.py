@@ -39,6 +39,7 @@ from flashmoe_sim.trace.load import load_trace
 
 # What is only for terminals, or a function's own first argument.
 ELSEWHERE = {
+    "--full",
     "--dry-run",
     "--in-chunks",
     "--out",

@@ -25,8 +25,6 @@ REASONS = {
     "The row says that 58 % of the model was in VRAM.",
     "neu-policy": "No price knows the rule of eviction, so the mean of all rules counts.",
     **{f"ahhot-{card}-{model}": UNKNOWN_COST for card in ("2060", "3060") for model in ("q36", "q35-122b", "qcn")},
-    "spark-ring": "With 16 slots 98 % of the requests hit, so what more slots save is predicted to be less than 3 %. "
-    "Measured, each 16 slots more gain 4 % to 8 %, which the misses they save cannot explain.",
 }
 
 
