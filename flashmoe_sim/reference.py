@@ -14,10 +14,11 @@ from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.systems.base import Cost, System
-from flashmoe_sim.systems.facts import BY_CODE, FAILS, UNKNOWN, YES
+from flashmoe_sim.systems.facts import BY_CODE, FAILS, UNKNOWN, YES, facts_of
 from flashmoe_sim.systems.table import SYSTEMS
 
 Kind = type[Policy] | type[Prefetcher]
+MANY = 6  # architectures, which a table then calls all others
 SHARED = tuple(item.name for item in fields(EvictingPolicy))
 HEAD = """\
 # Policies and predictors
@@ -129,13 +130,17 @@ def _served_markdown() -> list[str]:
     }
     lines = ["", "## Engines and architectures", "", *SERVED_HEAD.splitlines(), ""]
     lines += [f"| system | {' | '.join(heads.values())} |", f"|---|{'---|' * len(heads)}"]
+    programs: dict[str, list[str]] = {}
     for name, kind in SYSTEMS.items():
-        if (facts := kind.facts_of_engine()) is None:
+        programs.setdefault(kind.program, []).append(f"[`{name}`](#{name})")
+    for program, names in programs.items():
+        if not program:
             continue
-        of: dict[str, list[str]] = {status: [] for status in heads}
+        facts, of = facts_of(program), {status: list[str]() for status in heads}
         for arch in archs:
             of[facts.archs.of(arch).removesuffix("-alloc").removesuffix("-free")].append(arch)
-        lines.append(f"| [`{name}`](#{name}) | {' | '.join(', '.join(each) or '-' for each in of.values())} |")
+        of[facts.archs.others] = ["all others"] if len(of[facts.archs.others]) > MANY else of[facts.archs.others]
+        lines.append(f"| {', '.join(names)} | {' | '.join(', '.join(each) or '-' for each in of.values())} |")
     return lines
 
 

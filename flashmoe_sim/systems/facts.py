@@ -42,6 +42,7 @@ STATES = {
     "source": "built from source, last commit",
 }
 Kind = TypeVar("Kind")
+FEW = 2  # architectures, so few that they are what the engine is for
 OS_NAMES = {"linux": "Linux", "macos": "macOS", "windows": "Windows", "android": "Android"}
 
 
@@ -244,7 +245,7 @@ class Engine:
     def where(self) -> list[str]:
         """Where it runs, in words."""
         on = self.platform
-        said = [_or([OS_NAMES[one] for one in on.os])]
+        said = [] if {"linux", "macos", "windows"} <= set(on.os) else [_or([OS_NAMES[one] for one in on.os])]
         if on.apis:
             said.append(_or(on.apis))
         if on.compute:
@@ -263,7 +264,7 @@ class Engine:
             said.append(f"a model in {_or(self.formats.quants)}")
         if self.shape is not None:
             said.append(f"a model of {self.shape.layers} layers with {self.shape.experts} experts")
-        if not self.common and self.archs.others != BY_CODE:
+        if not self.common and len(self.archs.served) <= FEW:
             said.append(f"{_or(self.archs.served)} models")
         return said
 

@@ -120,7 +120,7 @@ def test_a_profile_of_ones_own_is_named_and_not_written(tmp_path: Path) -> None:
 
 def test_a_trace_of_another_model_makes_no_profile(tmp_path: Path) -> None:
     launch = write_files(HotCache(max_mib=64), case(), None, tmp_path, "mine")
-    assert placeholders(launch) == {word: PLACEHOLDERS[word] for word in ("MODEL.gguf", "PROFILE.json")}
+    assert placeholders(launch) == {word: PLACEHOLDERS[word] for word in ("MODEL.gguf", "PROFILE.json", "PROMPT")}
     assert not list(tmp_path.iterdir())
 
 

@@ -153,6 +153,7 @@ def test_the_flags_of_a_hot_cache(tmp_path: Path) -> None:
     words = "llama-server -m MODEL.gguf -c 4096 -ngl 99 --cpu-moe -fa on -ub 512 -np 1 --no-mmap --moe-hot-cache"
     assert HotCache(max_mib=5).launch(case()).line == (
         f"{words} PROFILE.json --moe-hot-cache-max-mib 5 --moe-hot-cache-weighting flat --moe-hot-cache-layer-curve 0.5"
+        " --auto-learn --moe-hot-cache-warmup-prompt PROMPT"
     )
     path = profile_of([[0, 1]], tmp_path)
     system = HotCache(max_mib=5, weighting="balanced", layer_curve=1.0, update_rate=0.25, profile=str(path))

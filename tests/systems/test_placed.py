@@ -47,7 +47,10 @@ def test_which_layers_are_on_the_cpu(system: Placed, expected: list[int]) -> Non
 )
 def test_fit_fills_the_gpu_from_the_low_layers_on(layers: float, expected: list[int]) -> None:
     small = case(gpu_gib=gib_for(layers))
-    assert Placed().sized(small).on_cpu(small) == expected
+    assert Placed().on_cpu(small) == expected
+    told = Placed().sized(small)  # --n-cpu-moe counts from the first layer on
+    assert told.on_cpu(small) == list(range(2, 2 + len(expected)))
+    assert f"--n-cpu-moe {told.cpu_layers} " in told.launch(small).line
     assert Placed().launch(small).line.startswith("llama-server -m MODEL.gguf -fa on -ub 512 -np 1")
     ik = PlacedIk().sized(small)
     assert (ik.cpu_layers, ik.on_cpu(small)) == (len(expected), expected)
@@ -61,7 +64,7 @@ def test_dense_weights_alone_may_not_fit() -> None:
 
 def test_memory_and_the_replay_have_the_same_layers() -> None:
     small = case(gpu_gib=gib_for(2.5))
-    system = Placed().sized(small)
+    system = Placed()
     assert {(one.what, one.where): one.size_bytes for one in system.memory(small)} == {
         ("experts", "gpu"): 2 * LAYER_BYTES,
         ("dense weights", "gpu"): GIB,

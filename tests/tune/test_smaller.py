@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import Compared, at_setting
@@ -20,7 +21,7 @@ NAME = "olmoe-1b-7b"  # 3.92 GiB in q4_k_m, 3.50 in iq4_xs, 3.11 in q3_k_m and 2
 
 def asked(gpu_gib: float, *, quant: str = "q4_k_m", systems: tuple[str, ...] = ("all-gpu", "placed")) -> Smaller | None:
     """What is found for a GPU of this size, compared with experts placed by layer on it."""
-    case = Case(load_model(f"{NAME}:{quant}"), machine("rtx-3090", gpu_gib=gpu_gib, ram_gib=64))
+    case = Case(load_model(f"{NAME}:{quant}"), machine("rtx-3090", gpu_gib=gpu_gib, ram_gib=64), buffers_bytes=GIB)
     of = workload(case.model)
     chosen = tuple(parse_systems(",".join(systems)))
     best = max((at_setting(of, case, one.sized(case)) for one in PLAIN), key=lambda one: one.tok_s or 0.0)
