@@ -91,15 +91,8 @@ class BigMoeOnEdge(System):
         return prepare(cut(workload.trace, top_k=self.top_k), workload.geometry)
 
     def launch(self, case: Case) -> Launch:
-        streamed: tuple[str, ...] = (
-            "--moe-stream",
-            "--cache-mb",
-            str(self.cache_mib),
-            "--overlap",
-            "--io-threads",
-            "8",
-        )
-        streamed += ("--force-cache",) if 0 < self.cache_mib < LEAST_MIB else ()
+        streamed = ["--moe-stream", "--cache-mb", str(self.cache_mib), "--overlap", "--io-threads", "8"]
+        streamed += ["--force-cache"] if 0 < self.cache_mib < LEAST_MIB else []
         fewer = ("--n-expert-used", str(self.top_k)) if self.top_k else ()
         asked = ("-t", "CORES", "--chatml", "-n", "512", "-p", "PROMPT")
         return Launch(llama_words(case, *streamed, *fewer, *asked, program="bmoe-cli"))
