@@ -246,7 +246,12 @@ class System(ABC):
     @property
     def learns_first_half(self) -> bool:
         """Whether it chooses experts by the first half of the trace on which it is judged."""
-        return getattr(self, "profile", "") == HALF
+        return self.uses_profile and getattr(self, "profile", "") == HALF
+
+    @property
+    def uses_profile(self) -> bool:
+        """Whether it chooses experts by a profile."""
+        return any(item.name == "profile" for item in fields(self))
 
     @property
     def facts(self) -> Engine | None:

@@ -94,6 +94,10 @@ class KTransformers(System):
         if self.strategy not in STRATEGIES:
             raise unknown_name("strategy of ktransformers", self.strategy, STRATEGIES)
 
+    @property
+    def uses_profile(self) -> bool:
+        return self.strategy == "frequency"
+
     def sizes(self, case: Case) -> Sequence[int]:
         return ladder(1, min(max(gpu_left(case), 0) // case.slot_bytes, case.n_experts))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import numpy as np
 
 from flashmoe_sim.io.numbers import three
@@ -88,18 +86,14 @@ def _too_large(found: Recommendation) -> str:
 
 def _profile(found: Recommendation) -> str:
     """A system that depends on a profile, against the fastest one without a profile."""
-    if not _has_profile(found.best):
+    if not found.best.best.system.uses_profile:
         return ""
-    without = next((one.best for one in found.others if one.runs and not _has_profile(one)), None)
+    without = next((one.best for one in found.others if one.runs and not one.best.system.uses_profile), None)
     safer = "" if without is None else f" {without.system.spec}, at {three(without.tok_s or 0.0)} tok/s, needs none."
     return (
         f"{found.best.best.system.name} depends on a profile: the trace's second half is timed with a profile of its "
         f"first half. A profile of other work hits less; --also TRACE says how much.{safer}"
     )
-
-
-def _has_profile(one: Searched) -> bool:
-    return any(item.name == "profile" for item in fields(one.best.system))
 
 
 def _aliasing(best: Searched) -> str:

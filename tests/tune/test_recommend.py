@@ -19,6 +19,7 @@ from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
 from flashmoe_sim.systems.compare import at_setting
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.hot_cache import HotCache
+from flashmoe_sim.systems.ktransformers import KTransformers
 from flashmoe_sim.systems.nvmoe import Nvmoe
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.systems.slot_bank import SlotBank
@@ -228,6 +229,13 @@ def test_a_profile_of_this_very_trace_is_said() -> None:
     if on.best.best.system.name == "static-profile":
         assert "depends on a profile" in cliffs(on)[0]
     assert not any("profile" in one for one in cliffs(found()))
+
+
+def test_only_a_strategy_with_a_profile_depends_on_one() -> None:
+    assert KTransformers(strategy="frequency").uses_profile
+    assert not KTransformers().uses_profile
+    assert not KTransformers().learns_first_half
+    assert StaticProfile().uses_profile
 
 
 def test_evidence_names_trace_machine_checks_and_how_much_was_tried() -> None:
