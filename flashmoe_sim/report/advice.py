@@ -31,6 +31,7 @@ WAITS = {
 }
 OTHERS = 6
 FASTER = 3
+OTHER_FORMAT = "give --model"  # what the reason says if another quantization of the model would do
 WIRED = "iogpu.wired_limit_mb"  # a Mac could run more if its limit were raised
 LEVERS = 5
 BOUGHT = 5
@@ -377,6 +378,11 @@ def _interval(one: Compared) -> str:
 
 
 def _cannot(found: Recommendation) -> str:
+    """Systems that are too large, and those that are shown to run this model in another format."""
     cannot = [one for one in found.found.systems if not one.runs]
     small = [one.best.system.name for one in cannot if "GiB" in one.best.why_not]
-    return f"Too large for this machine: {listed(small)}." if small else ""
+    said = [f"Too large for this machine: {listed(small)}."] if small else []
+    for one in cannot:
+        if OTHER_FORMAT in one.best.why_not and found.proof_of(one).shown:
+            said.append(f"{one.best.system.title} {one.best.why_not}.")
+    return " ".join(said)

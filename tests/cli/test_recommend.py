@@ -146,3 +146,21 @@ def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], arguments: li
     assert printed.out == ""
     assert len(printed.err.splitlines()) == 1
     assert said in printed.err
+
+
+def test_an_engine_that_is_shown_with_another_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["recommend", "--model", "gemma-4-26b-a4b", "--machine", "m2-16", "--system", "cpu,turbofieldfare"]
+    assert main(asked) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "TurboFieldfare loads mlx-4bit only, not q4_k_m; give --model gemma-4-26b-a4b:mlx-4bit." in said
+    assert "Get it llama.cpp: released 2026-06-30; licence MIT; for Linux, macOS and Windows." in said
+
+
+def test_an_engine_that_would_ignore_its_flags_is_never_advised(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["recommend", "gpt-oss-120b", "--machine", "rtx-4090", "--system", "bounded-insert,static-profile,placed"]
+    said = document(capsys, *asked)
+    assert said["best"]["system"] == "placed"
+    assert said["get"]["commands"][0] == "git clone https://github.com/ggml-org/llama.cpp"
+    refused = {row["system"]: row["why_not"] for row in said["systems"] if row["tok_s"] is None}
+    assert set(refused) == {"bounded-insert", "static-profile"}
+    assert all("never uses" in reason for reason in refused.values())
