@@ -11,7 +11,8 @@ from flashmoe_sim.geometry.graph import UNKNOWN, Graph
 
 PAGE_BYTES = 16 * 1024
 MAX_IO_SPLIT = 8
-OF_ENGINES = ("graph", "width", "format")  # fields that decide which engines run a model, and no count or second
+# Fields that decide which engines run a model, and in how much memory, and no count or second.
+OF_ENGINES = ("graph", "width", "format", "widths", "embedding_bytes")
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,7 @@ def as_machine(found: Probed, *, name: str, today: date) -> Machine:
         gpu=unit if gpu else None,
         cpu=None if gpu else unit,
         api="metal" if found.mac is not None else "cuda" if found.gpu is not None else "",  # it measures by CUDA alone
+        gpu_maker="apple" if found.mac is not None else "nvidia" if found.gpu is not None else "",
         os=next((os for name, os in OS_NAMES.items() if found.facts.system.startswith(name)), ""),
     )
 

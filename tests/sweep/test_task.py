@@ -15,6 +15,7 @@ import pytest
 
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.geometry.attention import Attention, LayerCache
+from flashmoe_sim.geometry.compute_buffers import GraphWidths
 from flashmoe_sim.geometry.graph import Graph
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput
@@ -114,6 +115,7 @@ def inputs(machine: Machine) -> Inputs:
     attention = Attention((LayerCache(64, 64, 128, 16),))
     graph = Graph(**{item.name: 1 for item in fields(Graph)})
     model = ModelGeometry("toy", layers, 3, "tests", "arch", "q4", 7 << 20, ("a note",), attention, graph=graph)
+    model = replace(model, widths=GraphWidths(256, 64, 32))
     conditions = Conditions(dense_bytes=None, kv_bytes=1 << 20)
     return Inputs(full_trace(), model, Setup(Bank(slots=4), Lru(), "atomic"), machine, conditions)
 
@@ -176,8 +178,9 @@ def test_every_field_of_the_trace(inputs: Inputs) -> None:
 
 
 def test_every_field_of_the_model(inputs: Inputs) -> None:
-    words = {"name", "source", "arch", "quant", "notes", "gguf", "width", "format"}
+    words = {"name", "source", "arch", "quant", "notes", "gguf", "width", "format", "embedding_bytes"}
     words |= {f"graph.{item.name}" for item in fields(Graph)}
+    words |= {"widths", *(f"widths.{item.name}" for item in fields(GraphWidths))}
     context = {"attention", *(f"attention.layers.{name}" for name in ("keys", "values", "window", "state"))}
     assert assert_law(inputs, "geometry") == words | context  # what it takes is in the conditions, in bytes
     inputs = replace(inputs, trace=inputs.trace.with_(dense_bytes=None))
