@@ -265,7 +265,7 @@ def _print(said: Sequence[Section]) -> None:
         click.secho(wrapped(section.title), bold=True)
         for part in section.parts:
             if isinstance(part, Command):
-                echo(f"    {part.line}")
+                echo("\n".join(f"    {line}" for line in part.line.splitlines()))
             elif isinstance(part, Table):
                 print_table(part.columns, part.rows)
             else:

@@ -114,10 +114,11 @@ def _faster(found: Recommendation) -> str:
     said = []
     for one in found.faster[:FASTER]:
         system, proof = one.best.system, found.proof_of(one)
+        rows = f"shown by {proof.words}" if proof.rows else "unproven"
         if reason := system.changes_text(found.case):
             why = f"which changes the text: {reason}"
         elif not proof.there and system.facts is not None:
-            why = f"on {listed([OS_NAMES[name] for name in system.facts.platform.os])} only"
+            why = f"on {listed([OS_NAMES[name] for name in system.facts.platform.os])} only, {rows}"
         elif proof.shown and not one.best.tight:
             why = f"by less than the error of the {proof.words} that show it"
         elif one.best.tight:
@@ -134,7 +135,8 @@ def _get(found: Recommendation) -> Section:
     lines = best.how_to_get(found.case.machine)
     if lines is None:
         return Section("", ())
-    return Section("Get it", (lines.said, *(Command(line) for line in lines.commands), *lines.more))
+    commands = (Command("\n".join(lines.commands)),) if lines.commands else ()
+    return Section("Get it", (lines.said, *commands, *lines.more))
 
 
 def _other_quant(model: ModelGeometry) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Command:
-    """A line to paste into a shell."""
+    """One or several lines to paste into a shell."""
 
     line: str
 
