@@ -190,7 +190,7 @@ def spare_bytes(machine: Machine) -> int:
 
 
 def wired_limit_advice(machine: Machine, needed_bytes: int) -> str:
-    """The command that lets the GPU of a Mac use so much of its RAM; empty if it may, is no Mac, or has too little.
+    """The command that raises the limit of a Mac's GPU to these bytes; empty if it is not needed, or not possible.
 
     By default the GPU may use two thirds of up to 32 GB of RAM, and three quarters of more; on macOS 26, Metal was seen
     to allow 84 % of 128 GB (antirez/ds4 pull request 893). The limit holds until the next start.

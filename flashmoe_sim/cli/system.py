@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
+
+if TYPE_CHECKING:
+    from flashmoe_sim.systems.facts import Engine
 
 
 @click.group(name="system", context_settings={"help_option_names": ["-h", "--help"]})
@@ -28,30 +33,13 @@ def list_(as_json: bool) -> None:
     click.echo(wrapped("`sim system show NAME` gives settings, needs and source; `sim compare` runs them."))
 
 
-def _builds(name: str) -> dict[str, list[str]]:
-    """The lines that get and build the engine, by the interface of the GPU."""
-    from flashmoe_sim.parameters import find
-    from flashmoe_sim.systems.base import System
-    from flashmoe_sim.systems.table import SYSTEMS
-
-    facts = find("system", name, SYSTEMS, System).facts_of_engine()
-    return {} if facts is None or facts.get is None else {api: facts.get.lines(api) for api in facts.get.build}
-
-
-def _facts(name: str) -> list[tuple[str, str]]:
+def _facts(facts: Engine) -> list[tuple[str, str]]:
     """What is known of the engine, and how to get it."""
-    from flashmoe_sim.parameters import find
-    from flashmoe_sim.systems.base import System
-    from flashmoe_sim.systems.table import SYSTEMS
-
-    facts = find("system", name, SYSTEMS, System).facts_of_engine()
-    if facts is None:
-        return []
     archs, get = facts.archs, facts.get
     lines = [
         ("state", f"{facts.state.words} ({facts.state.source})"),
         ("licence", f"{facts.licence.name or 'none in its repository'} ({facts.licence.source})"),
-        ("runs on", f"{'; '.join(facts.where)} ({facts.platform.source})"),
+        ("runs on", f"{'; '.join(facts.where) or 'any system'} ({facts.platform.source})"),
         ("reads", f"{', '.join(facts.formats.quants or facts.formats.reads)} ({facts.formats.source})"),
         ("serves", f"{', '.join(archs.served)} ({archs.source})"),
     ]
@@ -71,7 +59,8 @@ def show(name: str, as_json: bool) -> None:
     from flashmoe_sim.systems.base import Cost, System
     from flashmoe_sim.systems.table import SYSTEMS
 
-    one = describe_system(find("system", name, SYSTEMS, System))
+    kind = find("system", name, SYSTEMS, System)
+    one, facts = describe_system(kind), kind.facts_of_engine()
     if as_json:
         print_json(one)
         return
@@ -83,7 +72,7 @@ def show(name: str, as_json: bool) -> None:
         ("misses", one["misses"]),
         ("needs", one["needs"] or "any machine"),
         ("source", one["source"]),
-        *_facts(name),
+        *([] if facts is None else _facts(facts)),
         *(("cost of its own", shown_cost(Cost(**cost))) for cost in one["costs"]),
         ("settings", f"given as {one['name']}:key=value" if one["parameters"] else "none"),
         *((f"  {key}={value}", one["meanings"][key]) for key, value in one["parameters"].items()),
@@ -91,6 +80,8 @@ def show(name: str, as_json: bool) -> None:
     width = max(len(label) for label, _ in lines) + 2
     for label, text in lines:
         click.echo(wrapped(f"{label + ':':{width}}{text}", indent=width))
-    for api, build in _builds(name).items():
+    if facts is None or facts.get is None:
+        return
+    for api in facts.get.build:
         click.echo(f"\nget it and build it for {api}:")
-        click.echo("\n".join(f"    {line}" for line in build))
+        click.echo("\n".join(f"    {line}" for line in facts.get.lines(api)))

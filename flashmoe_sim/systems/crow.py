@@ -98,14 +98,8 @@ class Crow(System):
         )
 
     def launch(self, case: Case) -> Launch:
-        words = [
-            "-ngl",
-            "99",
-            *self.serving_words(case, maps=False),
-            "--moe-stream",
-            "--moe-stream-cache",
-            f"{self.slots}s",
-        ]
+        words = ["-ngl", "99", *self.serving_words(case, maps=False)]
+        words += ["--moe-stream", "--moe-stream-cache", f"{self.slots}s"]
         words += ["--moe-stream-io-threads", "8", "--moe-stream-direct"]
         words += ["--moe-stream-l2", str(self.tier(case))] if self.tier(case) else []
         return Launch(llama_words(case, *words))

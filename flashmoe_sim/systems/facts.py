@@ -236,7 +236,7 @@ class Engine:
         systems = listed([OS_NAMES[one] for one in self.platform.os])
         licence = f"licence {self.licence.name}" if self.licence.name else "no licence in its repository"
         said = f"{self.program}: {self.state.words}; {licence}; for {systems}."
-        more = (f"Its file of the model: {self.get.weights}.", f"The flags are those of commit {self.get.commit}.")
+        more = (f"Its file of the model: {self.get.weights}.", f"The flags are from commit {self.get.commit}.")
         if self.get.downloads:
             said += f" Without building it: {self.get.downloads}."
         return HowToGet(said, tuple(self.get.lines(api)), more)

@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.geometry.compute_buffers import OFFLOAD_TOKENS
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.policies.bank import Bank
@@ -34,7 +35,7 @@ from flashmoe_sim.systems.tensors import cpu_pattern, on_cpu, overridden
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
 
 AUTO = -1
-MIN_BATCH = 32
+MIN_BATCH = OFFLOAD_TOKENS
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,9 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import compare
-from flashmoe_sim.systems.facts import REFUSED, STATUSES, engine_names, facts_of, read_engine
+from flashmoe_sim.systems.facts import GROUPED, REFUSED, STATUSES, engine_names, facts_of, read_engine
+from flashmoe_sim.systems.hot_cache_flags import ARCHS
+from flashmoe_sim.systems.slot_bank_flags import STREAMED
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
 from tests.systems.cases import case, workload
 from tests.systems.cases import model as small
@@ -40,6 +42,12 @@ def test_every_fact_names_where_it_was_read(name: str) -> None:
 
 def test_every_system_has_an_engine_and_every_engine_a_system() -> None:
     assert {kind.program for kind in SYSTEMS.values()} == set(engine_names())
+
+
+def test_programs_that_start_an_engine_know_the_same_architectures() -> None:
+    assert set(ARCHS) == set(facts_of("hot-cache").archs.served)
+    streamed = {name.removesuffix(GROUPED) for name in facts_of("slot-bank").archs.served}
+    assert streamed == set(STREAMED) - {"mistral4"}  # an architecture without a named model
 
 
 def test_models_that_differ_from_their_architecture_are_known() -> None:

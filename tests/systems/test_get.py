@@ -27,7 +27,6 @@ def test_each_engine_says_where_it_is_and_how_it_is_built(name: str) -> None:
     assert get.build or get.downloads, "what has no build must have a download"
 
 
-@pytest.mark.skipif(SHELL is None, reason="no POSIX shell")
 @pytest.mark.parametrize("name", engine_names())
 def test_the_lines_are_ones_that_a_shell_reads(name: str) -> None:
     get = facts_of(name).get
