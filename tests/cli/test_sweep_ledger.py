@@ -125,6 +125,7 @@ def test_force_while_another_sweep_runs_is_refused(
     folder = tmp_path / "o"
     with running(trace, folder, "--bank-step", "1") as child:
         child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)  # the signal is on its way until then
         rows = kept(folder)
         code = main(["sweep", trace, *ASKED, "--out", str(folder), "--force"])
         assert kept(folder) == rows
