@@ -17,6 +17,7 @@ from flashmoe_sim.ceilings.optimum import comparable_setup, optimum_known
 from flashmoe_sim.ceilings.speed_verdict import SpeedVerdict, speed_verdict
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.belief import ends
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.policies.lookahead import Lookahead
@@ -27,7 +28,7 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.stream import ReadAhead
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions, costs_of, weights_of
-from flashmoe_sim.timeline.interval import speed_interval
+from flashmoe_sim.timeline.interval import speed_draws
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
 from flashmoe_sim.timeline.models.resident import Resident
@@ -284,7 +285,7 @@ def _floor_row(
     def speed_on(other: Machine) -> float:
         return floor_of(some, costs_of(workload, setup, other, conditions), conditions.execution).tok_s
 
-    lo, hi = speed_interval(floor.tok_s, speed_on, machine, timed.timing.decode_step_s)
+    lo, hi = ends(floor.tok_s, speed_draws(speed_on, machine, timed.timing.decode_step_s))
     meaning = f"What {floor.resource.replace('_', ' ')} takes alone, were all else hidden behind it."
     row = replace(
         this, name=FLOOR, meaning=meaning, tok_s=floor.tok_s, tok_s_lo=lo, tok_s_hi=hi, ms_per_token=1e3 / floor.tok_s

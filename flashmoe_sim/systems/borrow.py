@@ -12,9 +12,6 @@ from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.synth_like import alike
 
-# How far the log misses of a trace are from those of a trace made in its shape from another model's trace: standard
-# deviation over the pairs of bundled traces, with LRU banks of an eighth, a quarter and half of the experts.
-MISSES_SD = 0.6
 TOKENS = 512
 # Models with fewer layers are small models, whose tokens return to the same experts more than in large ones. Published
 # hit rates of Qwen3.5-35B-A3B and Kimi-K2.5 (data/published), 10 rows, differ by 3 points on average from a trace made

@@ -15,23 +15,22 @@ import numpy as np
 from flashmoe_sim.budget import wired_limit_advice
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.belief import Draws, Whose, ends
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, System, free_bytes
-from flashmoe_sim.systems.borrow import MISSES_SD
-from flashmoe_sim.systems.prompt import MADE_MISSES, prompt_interval, prompt_parts, prompted
+from flashmoe_sim.systems.doubt import prompt_doubt, text_doubt
+from flashmoe_sim.systems.prompt import prompt_draws, prompt_parts, prompted
 from flashmoe_sim.timeline.assemble import page_cache_bytes
 from flashmoe_sim.timeline.from_rates import predict
-from flashmoe_sim.timeline.interval import SD_90
 from flashmoe_sim.timeline.rates import Rate
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.routing import RoutingTrace
 
 NEAR = 0.03
-BORROWED_MISSES = (math.exp(-SD_90 * MISSES_SD), math.exp(SD_90 * MISSES_SD))
 # The parts of a token's time, by what it waits for.
 GROUPS = {
     "read": ("read", "late", "ahead"),
@@ -55,6 +54,7 @@ class Compared:
     page_cache_bytes: RAM left for the page cache; None if the RAM is unknown.
     aliased_share: share of references computed with another expert than the routed one; None unless the engine can
         alias slots.
+    draws, prompt_draws: of both speeds in tokens a second, f64 [512], the same draws for every system: `machines.belief`.
     ms_per_token: by GROUPS. hindsight: whether it chose its experts by the very trace on which it is replayed.
     """
 
@@ -71,14 +71,28 @@ class Compared:
     miss_bytes_per_token: float | None = None
     storage_bytes_per_token: float | None = None
     tok_s: float | None = None
-    tok_s_lo: float | None = None
-    tok_s_hi: float | None = None
+    draws: Draws | None = None
     prompt_tok_s: float | None = None
-    prompt_tok_s_lo: float | None = None
-    prompt_tok_s_hi: float | None = None
+    prompt_draws: Draws | None = None
     ms_per_token: dict[str, float] | None = None
     launch: Launch | None = None
     hindsight: bool = False
+
+    @property
+    def tok_s_lo(self) -> float | None:
+        return _end(self.tok_s, self.draws, 0)
+
+    @property
+    def tok_s_hi(self) -> float | None:
+        return _end(self.tok_s, self.draws, 1)
+
+    @property
+    def prompt_tok_s_lo(self) -> float | None:
+        return _end(self.prompt_tok_s, self.prompt_draws, 0)
+
+    @property
+    def prompt_tok_s_hi(self) -> float | None:
+        return _end(self.prompt_tok_s, self.prompt_draws, 1)
 
     def as_row(self) -> dict[str, Any]:
         """schema.COMPARED."""
@@ -122,7 +136,7 @@ def compare(
 
     A system is sized by its own rule; with `best`, it gets its smallest size within 3 % of the fastest.
     workload: of the case's model; None if there is a hit rate, which then applies to every system that can miss.
-    borrowed: whether the trace comes from another model, so that misses are uncertain by MISSES_SD.
+    borrowed: whether the trace comes from another model, so that hits are less certain.
     Raises BadInput if neither a workload nor a hit rate is given.
     """
     if (workload is None) == (hit_rate is None):
@@ -205,12 +219,13 @@ def at_setting(
         said = Compared(
             system, "", kept["gpu"], kept["ram"], free["gpu"], free["ram"], tight, launch=system.launch(case)
         )
-        conditions = plan.conditions(case)
+        conditions, whose = plan.conditions(case), Whose(system.name, system.program, system.spec)
         if hit_rate is not None:
             banked = plan.execution.reads and plan.execution.has_bank
             rate = Rate("hit rate", hit_rate=hit_rate if banked else float(not plan.execution.reads))
             bank = plan.setup.bank if plan.setup.policy.has_bank else None
-            one = predict([rate], case.model, plan.machine, conditions, bank=bank, io_split=plan.setup.io_split)[0]
+            asked = {"bank": bank, "io_split": plan.setup.io_split, "whose": whose}
+            one = predict([rate], case.model, plan.machine, conditions, **asked)[0]
             misses = one.misses_per_call / one.top_k
             from_storage = misses * (1 - (one.page_cache_share or 0.0))
             misses = misses if plan.execution.has_bank else from_storage
@@ -221,8 +236,7 @@ def at_setting(
                 miss_bytes_per_token=misses * token_bytes,
                 storage_bytes_per_token=from_storage * token_bytes,
                 tok_s=one.tok_s,
-                tok_s_lo=one.tok_s_lo,
-                tok_s_hi=one.tok_s_hi,
+                draws=one.tok_s * np.exp(one.draws),
                 ms_per_token=_grouped(one.timing.part_ms_per_token),
             )
         assert workload is not None
@@ -231,32 +245,30 @@ def at_setting(
             replays[key] = _replayed(workload, case, system, prompt_tokens)
         routed, replayed = replays[key]
         said = replace(said, hindsight=getattr(replayed.setup.policy, "profile", None) == "")
-        timed = time_replay(routed, plan.setup, replayed, plan.machine, conditions, interval=interval)
+        timed = time_replay(routed, plan.setup, replayed, plan.machine, conditions, interval=interval, whose=whose)
         pages = page_cache_bytes(routed, plan.setup, replayed, plan.machine, conditions)
     except BadInput as error:
         return Compared(system, str(error))
     if timed.timing.tok_s is None:
         return Compared(system, "the trace has no decoded tokens to time")
     counts, tokens, work = replayed.counts.total(), routed.trace.tokens, timed.work
-    lo, hi = timed.tok_s_lo, timed.tok_s_hi
     resident = not plan.execution.reads
     hits, missed_bytes = counts["hit_rate"], counts["bytes_per_token"]
     if not plan.execution.has_bank:
         hits, missed_bytes = 1 - (work.misses - work.warm).sum() / work.requests.sum(), timed.storage_bytes / tokens
-    uncertain = ("read", "upload", "cpu") if plan.setup.policy.by_routing else ("read",)
-    if borrowed and lo is not None and hi is not None and not resident:
-        parts = timed.timing.part_ms_per_token
-        lo, hi = _with_misses(parts, uncertain, BORROWED_MISSES, timed.timing.tok_s, lo, hi)
-    prompt = timed.timing.prompt_tok_s
-    prompt_lo = prompt_hi = None
-    if prompt_tokens and interval and prompt is not None:
-        parts = prompt_parts(timed)
-        prompt_lo, prompt_hi = prompt_interval(timed, routed, plan.setup, plan.machine, conditions)
-        if not resident and (system.learns_first_half or prompted(workload, prompt_tokens)[1].made):
-            waits = ("read", "upload", "cpu")
-            prompt_lo, prompt_hi = _with_misses(parts, waits, MADE_MISSES, prompt, prompt_lo, prompt_hi)
-        if not resident and borrowed:
-            prompt_lo, prompt_hi = _with_misses(parts, uncertain, BORROWED_MISSES, prompt, prompt_lo, prompt_hi)
+    log_draws, prompt, prompt_log = timed.draws, timed.timing.prompt_tok_s, None
+    if not interval:
+        prompt_tokens = 0
+    waits = ("read", "upload", "cpu") if plan.setup.policy.by_routing else ("read",)
+    text = {"made": borrowed, "profiled": system.learns_first_half, "hit_rate": float(hits)}
+    if log_draws is not None and not resident:
+        log_draws = log_draws + text_doubt(routed, _grouped(timed.timing.part_ms_per_token), waits, **text)
+    if prompt_tokens and prompt is not None:
+        prompt_log = prompt_draws(timed, routed, plan.setup, plan.machine, conditions, whose)
+        if not resident:
+            parts = _grouped(prompt_parts(timed))
+            made = system.learns_first_half or prompted(workload, prompt_tokens)[1].made
+            prompt_log += text_doubt(routed, parts, waits, **text) + prompt_doubt(parts, made=made)
     return replace(
         said,
         page_cache_bytes=None if case.budget.ram_bytes is None else pages,
@@ -265,11 +277,9 @@ def at_setting(
         miss_bytes_per_token=0.0 if resident else missed_bytes,
         storage_bytes_per_token=timed.storage_bytes / tokens,
         tok_s=timed.timing.tok_s,
-        tok_s_lo=lo,
-        tok_s_hi=hi,
+        draws=None if log_draws is None else timed.timing.tok_s * np.exp(log_draws),
         prompt_tok_s=prompt,
-        prompt_tok_s_lo=prompt_lo,
-        prompt_tok_s_hi=prompt_hi,
+        prompt_draws=None if prompt_log is None or prompt is None else prompt * np.exp(prompt_log),
         ms_per_token=_grouped(timed.timing.part_ms_per_token),
     )
 
@@ -297,23 +307,9 @@ def _asked(workload: Workload, prompt_tokens: int) -> Workload:
     return prompted(workload, prompt_tokens)[0] if prompt_tokens else workload
 
 
-def _with_misses(
-    parts: dict[str, float],
-    uncertain: Sequence[str],
-    times: tuple[float, float],
-    tok_s: float,
-    lo: float,
-    hi: float,
-) -> tuple[float, float]:
-    """The interval with other misses in it: what is waited for because of them scales with their number.
-
-    uncertain: of GROUPS, those that follow from how often a trace misses. times: how many times as many there may be.
-    """
-    waits = sum(parts[name] for group in uncertain for name in GROUPS[group])
-    rest = sum(parts.values()) - waits
-    up, down = (math.log((rest + waits) / (rest + waits * factor)) for factor in times)
-    below, above = math.hypot(math.log(tok_s / lo), down), math.hypot(math.log(hi / tok_s), up)
-    return tok_s * math.exp(-below), tok_s * math.exp(above)
+def _end(value: float | None, draws: Draws | None, end: int) -> float | None:
+    """An end of the 90 % interval of a speed."""
+    return None if value is None or draws is None else ends(value, np.log(draws / value))[end]
 
 
 def _grouped(parts: dict[str, float]) -> dict[str, float]:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from flashmoe_sim.machines.belief import Draws, Whose
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.timeline.assemble import Conditions, costs_of
-from flashmoe_sim.timeline.interval import speed_interval
+from flashmoe_sim.timeline.interval import speed_draws
 from flashmoe_sim.timeline.names import PARTS
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.timed import Timed
 from flashmoe_sim.timeline.work import some_calls
 from flashmoe_sim.trace.prompt import Prompted, with_prompt
 from flashmoe_sim.trace.routing import PHASE_PROMPT
-
-# The experts used by a micro-batch of a recorded prompt over those used by one of decoded tokens of the same trace: 90
-# % of the cases in the bundled traces with both, of 4 to 128 tokens, with equal weight for each trace.
-# The middle is 1.4.
-MADE_MISSES = (1.0, 2.4)
 
 
 @lru_cache(maxsize=4)
@@ -29,18 +25,17 @@ def prompted(workload: Workload, tokens: int) -> tuple[Workload, Prompted]:
     return prepare(made.trace, workload.geometry), made
 
 
-def prompt_interval(
-    timed: Timed, workload: Workload, setup: Setup, machine: Machine, conditions: Conditions
-) -> tuple[float, float]:
-    """The 90 % interval of timed.timing.prompt_tok_s for this very prompt."""
+def prompt_draws(
+    timed: Timed, workload: Workload, setup: Setup, machine: Machine, conditions: Conditions, whose: Whose
+) -> Draws:
+    """Draws of the logarithm of the speed over timed.timing.prompt_tok_s, for this very prompt."""
     timing = timed.timing
-    assert timing.prompt_tok_s is not None
     some = some_calls(timed.work, timed.work.phase == PHASE_PROMPT)
 
     def speed_on(other: Machine) -> float:
         return 1 / simulate(some, costs_of(workload, setup, other, conditions), conditions.execution).total_s
 
-    return speed_interval(timing.prompt_tok_s, speed_on, machine, timing.step_s[timing.phase == PHASE_PROMPT])
+    return speed_draws(speed_on, machine, timing.step_s[timing.phase == PHASE_PROMPT], whose=whose)
 
 
 def prompt_parts(timed: Timed) -> dict[str, float]:

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.belief import ANY_ENGINE, Draws, Whose, ends
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit, Weights, price, room_for_pages, weigh
 from flashmoe_sim.timeline.rates import Rate
 from flashmoe_sim.timeline.run import simulate
-from flashmoe_sim.timeline.timed import interval_of
+from flashmoe_sim.timeline.timed import draws_of
 from flashmoe_sim.timeline.timing import Timing, timing_of
 from flashmoe_sim.timeline.work import Work
 from flashmoe_sim.trace.routing import PHASE_DECODE
@@ -31,7 +32,7 @@ class Predicted:
     top_k, misses_per_call: of the synthetic routed calls.
     page_cache_share: share of the misses that are in the page cache, which serves them or in which they are computed;
         None if every expert is resident.
-    tok_s_lo, tok_s_hi: the 90 % interval of tok_s.
+    draws: of the logarithm of the speed over tok_s, see `machines.belief`.
     """
 
     rate: Rate
@@ -40,8 +41,15 @@ class Predicted:
     page_cache_share: float | None
     timing: Timing
     tok_s: float
-    tok_s_lo: float
-    tok_s_hi: float
+    draws: Draws
+
+    @property
+    def tok_s_lo(self) -> float:
+        return ends(self.tok_s, self.draws)[0]
+
+    @property
+    def tok_s_hi(self) -> float:
+        return ends(self.tok_s, self.draws)[1]
 
     @property
     def error(self) -> float | None:
@@ -123,10 +131,12 @@ def predict(
     bank: Bank | None = None,
     top_k: int | None = None,
     io_split: int = 4,
+    whose: Whose | None = ANY_ENGINE,
 ) -> list[Predicted]:
     """The decode speed of each rate on a machine.
 
     bank, top_k: for rates without their own; by default a bank that takes no memory, and the model's experts per token.
+    whose: the engine, whose error counts.
     The page cache's share of the misses is an estimate, see `page_cache_share`.
     Raises DoesNotFit if a bank does not fit the machine, BadInput if a call cannot miss that often or the model routes
     fewer experts.
@@ -140,6 +150,7 @@ def predict(
             machine,
             conditions,
             io_split,
+            whose,
         )
         for rate in rates
     ]
@@ -170,7 +181,13 @@ def page_cache_share(
 
 
 def _predict(
-    rate: Rate, geometry: ModelGeometry, weights: Weights, machine: Machine, conditions: Conditions, io_split: int
+    rate: Rate,
+    geometry: ModelGeometry,
+    weights: Weights,
+    machine: Machine,
+    conditions: Conditions,
+    io_split: int,
+    whose: Whose | None,
 ) -> Predicted:
     assert rate.top_k is not None
     most = min(layer.n_experts for layer in weights.layers)
@@ -188,15 +205,16 @@ def _predict(
     timing = timing_of(timeline, work)
     if timing.tok_s is None:
         raise BadInput(f"machine {machine.name}: a token takes no time on it; give it layer_us or weights_gb_s")
-    lo, hi = interval_of(
+    draws = draws_of(
         work,
         timing,
         machine,
         conditions.execution,
         lambda other: price(weights, other, conditions, io_split=io_split),
+        whose=whose,
     )
     return Predicted(
-        rate, rate.top_k, misses, share if conditions.execution.reads else None, timing, timing.tok_s, lo, hi
+        rate, rate.top_k, misses, share if conditions.execution.reads else None, timing, timing.tok_s, draws
     )
 
 

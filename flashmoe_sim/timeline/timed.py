@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.belief import ANY_ENGINE, Draws, Whose, ends
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions, costs_of, page_cache_bytes, work_of
 from flashmoe_sim.timeline.costs import Costs
-from flashmoe_sim.timeline.interval import speed_interval
+from flashmoe_sim.timeline.interval import speed_draws
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.run import Timeline, simulate
@@ -29,7 +30,7 @@ INTERVAL_STEPS = 512
 class Timed:
     """A replay in seconds.
 
-    tok_s_lo, tok_s_hi: the 90 % interval of timing.tok_s; None if it was not requested.
+    draws: of the logarithm of the speed over timing.tok_s, see `machines.belief`; None if they were not requested.
     storage_bytes, page_cache_bytes: read from each tier, including reads ahead, but not experts used in place.
     """
 
@@ -37,10 +38,22 @@ class Timed:
     timeline: Timeline
     work: Work
     costs: Costs
-    tok_s_lo: float | None
-    tok_s_hi: float | None
+    draws: Draws | None
     storage_bytes: int
     page_cache_bytes: int
+
+    @property
+    def tok_s_lo(self) -> float | None:
+        return self._ends[0]
+
+    @property
+    def tok_s_hi(self) -> float | None:
+        return self._ends[1]
+
+    @property
+    def _ends(self) -> tuple[float | None, float | None]:
+        tok_s = self.timing.tok_s
+        return (None, None) if self.draws is None or tok_s is None else ends(tok_s, self.draws)
 
     def as_json(self) -> dict[str, Any]:
         """`timing` of `sim replay --json`."""
@@ -65,12 +78,14 @@ def time_replay(
     conditions: Conditions,
     *,
     interval: bool = True,
+    whose: Whose | None = ANY_ENGINE,
     record: bool = False,
     must_fit: bool = True,
 ) -> Timed:
     """Run a recorded replay on a machine; one replay serves any number of machines.
 
-    interval: also compute the interval of the speed, from the last 512 steps. record: keep every resource's spans.
+    interval: also compute `draws`, from the last 512 steps. whose: the engine, whose error counts.
+    record: keep every resource's spans.
     must_fit: whether the experts of `resident` must fit in memory; for a ceiling they need not.
     Raises BadInput if the model does not fit the machine, the machine lacks what the execution model needs, or a policy
     keeps a bank that the execution model does not have.
@@ -87,14 +102,15 @@ def time_replay(
     costs = costs_of(workload, setup, machine, conditions)
     timeline = simulate(work, costs, conditions.execution, record=record)
     timing = timing_of(timeline, work)
-    lo, hi = None, None
+    draws = None
     if interval and timing.tok_s is not None:
-        lo, hi = interval_of(
+        draws = draws_of(
             work,
             timing,
             machine,
             conditions.execution,
             lambda other: costs_of(workload, setup, other, conditions),
+            whose=whose,
         )
     assert workload.expert_bytes is not None
     size = np.array(workload.expert_bytes, np.int64)
@@ -102,20 +118,28 @@ def time_replay(
     warm = int(work.warm @ size[work.row]) + int(ahead[work.ahead_warm != 0].sum())
     stored = int(work.misses @ size[work.row]) + int(ahead.sum()) - warm
     from_pages = execution.reads and not execution.in_place
-    return Timed(timing, timeline, work, costs, lo, hi, execution.reads * stored, from_pages * warm)
+    return Timed(timing, timeline, work, costs, draws, execution.reads * stored, from_pages * warm)
 
 
-def interval_of(
-    work: Work, timing: Timing, machine: Machine, execution: ExecutionModel, price: Callable[[Machine], Costs]
-) -> tuple[float, float]:
-    """The 90 % interval of timing.tok_s, from the last 512 decoded steps; price: what the work costs on a machine."""
-    assert timing.tok_s is not None
+def draws_of(
+    work: Work,
+    timing: Timing,
+    machine: Machine,
+    execution: ExecutionModel,
+    price: Callable[[Machine], Costs],
+    *,
+    whose: Whose | None = ANY_ENGINE,
+) -> Draws:
+    """Draws of the logarithm of the speed over timing.tok_s, from the last 512 decoded steps.
+
+    price: what the work costs on a machine. whose: as in `time_replay`.
+    """
     some = last_steps(decoded(work), INTERVAL_STEPS)
 
     def speed_on(other: Machine) -> float:
         return 1 / simulate(some, price(other), execution).total_s
 
-    return speed_interval(timing.tok_s, speed_on, machine, timing.decode_step_s)
+    return speed_draws(speed_on, machine, timing.decode_step_s, whose=whose)
 
 
 def last_steps(work: Work, steps: int) -> Work:

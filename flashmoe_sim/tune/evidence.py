@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from flashmoe_sim.io.numbers import plain
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.systems.prompt import MADE_MISSES, prompted
+from flashmoe_sim.systems.doubt import MADE_MISSES
+from flashmoe_sim.systems.prompt import prompted
 from flashmoe_sim.timeline.interval import SIZES
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.prompt import MICRO_BATCH

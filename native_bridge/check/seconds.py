@@ -13,6 +13,7 @@ import numpy as np
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.fitting import FIRST_FILLS
+from flashmoe_sim.machines.belief import ends
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.prefetchers.table import parse_prefetcher
@@ -20,11 +21,11 @@ from flashmoe_sim.residency.replay import Replay, replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions, costs_of, work_of
-from flashmoe_sim.timeline.interval import speed_interval
+from flashmoe_sim.timeline.interval import speed_draws
 from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.names import READ, UPLOAD
 from flashmoe_sim.timeline.run import simulate
-from flashmoe_sim.timeline.timed import interval_of, time_replay
+from flashmoe_sim.timeline.timed import draws_of, time_replay
 from flashmoe_sim.timeline.timing import timing_of
 from native_bridge.check.counts import CountCheck
 from native_bridge.check.folder import RunFolder, RunFolders
@@ -225,9 +226,10 @@ def _all_hit(found: Seconds, machine: Machine, workload: Workload) -> Seconds:
     work = replace(work, misses=none, warm=none, cold=none, installs=none)
     timing = timing_of(simulate(work, costs_of(workload, setup, machine, conditions), conditions.execution), work)
     assert timing.tok_s is not None
-    lo, hi = interval_of(
+    draws = draws_of(
         work, timing, machine, conditions.execution, lambda other: costs_of(workload, setup, other, conditions)
     )
+    lo, hi = ends(timing.tok_s, draws)
     return replace(found, tok_s=timing.tok_s, tok_s_lo=lo, tok_s_hi=hi, bytes_read=0)
 
 
@@ -244,7 +246,7 @@ def _all_resident(found: Seconds, machine: Machine, *, layers: int) -> Seconds:
         return 1e6 / layers / unit.layer_us.value
 
     tok_s = speed_on(machine)
-    lo, hi = speed_interval(tok_s, speed_on, machine, np.zeros(0))
+    lo, hi = ends(tok_s, speed_draws(speed_on, machine, np.zeros(0)))
     hi = tok_s * math.exp(math.hypot(math.log(hi / tok_s), math.log(WITHOUT_SLOTS)))
     return replace(found, tok_s=tok_s, tok_s_lo=lo, tok_s_hi=hi, bytes_read=0)
 

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.belief import SD_90, ends
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.timeline.assemble import Conditions, price, weigh
 from flashmoe_sim.timeline.from_rates import made_work
-from flashmoe_sim.timeline.interval import SD_90, speed_interval
+from flashmoe_sim.timeline.interval import speed_draws
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.timing import Timing, timing_of
 from flashmoe_sim.timeline.work import Work
@@ -50,12 +51,10 @@ def priced(way: Way, curves: dict[str, HitCurve], *, hit_rate: float | None, con
     timing = _timing(way, missed, way.machine, context_bytes, steps=STEPS)
     tok_s = timing.tok_s or 0.0
     part_s = {name: 1e-3 * ms for name, ms in timing.part_ms_per_token.items()}
-    lo, hi = speed_interval(
-        tok_s,
-        lambda machine: _speed(way, missed, machine, context_bytes),
-        way.machine,
-        timing.decode_step_s,
+    draws = speed_draws(
+        lambda machine: _speed(way, missed, machine, context_bytes), way.machine, timing.decode_step_s, whose=None
     )
+    lo, hi = ends(tok_s, draws)
     if hit_rate is None and _is_guess(way):
         ends = [
             _speed(way, misses(way, curves, hit_rate=None, deviations=sign * SD_90), way.machine, context_bytes)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flashmoe_sim.timeline.interval import SD_90
+from flashmoe_sim.machines.belief import SD_90
 from reports.field.predict import Raw
 from reports.field.price import Priced
 from reports.field.prior import HitCurve

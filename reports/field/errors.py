@@ -1,0 +1,190 @@
+"""How far published speeds are from what the commands predict: written to flashmoe_sim/machines/errors.toml."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.api import load_trace, replay
+from flashmoe_sim.machines.belief import ANY, SD_90
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.trace.cut import cut
+from flashmoe_sim.trace.store import write_store
+from reports.field.printed import Printed
+from reports.field.prior import HitCurve
+
+FILE = Path(__file__).parents[2] / "flashmoe_sim" / "machines" / "errors.toml"
+HEAD = """# Written by `python -m reports.field`: how far published speeds and other texts are from predictions.
+# sd: of ln(measured / predicted) beside what the machine's numbers and the text explain, by system; all: of any other.
+# common, program: the share of its square that all engines on a machine, and all settings of a program, have in common.
+# hits: of the logarithm of the odds of a hit. text_sd: of another text of the same model; made_sd: of another model,
+# beside its own text; profile_lo, profile_hi: 90 % of what a profile of another text adds to that of the same text.
+"""
+MOST = 1.2  # of ln(measured / predicted): more is a row that ran otherwise than it says
+POOLED = 6  # how many rows the spread of all counts beside a system's own
+SDS = np.linspace(0.02, 1.2, 119)
+TEXTS = (("python-256", "prose-256", "cpp-256"), ("gpt-oss-120b",), ("deepseek-v2-lite",))
+PARTS = 4  # of a trace that is alone, each of which counts as a text
+RHOS = np.linspace(0.0, 0.95, 96)
+SHARES = (8, 4, 2)  # one in so many experts is resident
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The numbers of the file."""
+
+    sd: dict[str, float]
+    common: float
+    program: float
+
+
+class _Row:
+    """ln(measured / predicted) of a row, and the part of it that the machine and the text may explain."""
+
+    def __init__(self, one: Printed) -> None:
+        assert one.found is not None
+        assert one.of_machine is not None
+        self.system, self.program = one.found.system.name, one.found.system.program
+        self.machine, self.named = one.row.machine_id or one.row.id, one.machine
+        self.draws, self.setting = one.of_machine, one.found.system.spec
+        self.off = math.log((one.row.decode_tok_s or 1.0) / (one.found.tok_s or 1.0))
+        lo, hi = np.quantile(one.of_machine, (0.05, 0.95))
+        self.known_sd = float(hi if self.off > 0 else -lo) / SD_90
+
+
+def fitted(ran: Sequence[Printed]) -> Errors:
+    """The spread of rows beside what their machine explains, and how much of it they share."""
+    rows = [_Row(one) for one in ran]
+    sd = _spread(rows)
+    common, alike = (_shared(rows, sd, which) for which in (_other_program, _same_program))
+    return Errors(sd, common, max(alike - common, 0.0))
+
+
+def without_machine(ran: Sequence[Printed]) -> dict[str, dict[str, float]]:
+    """The spread that is fitted without each machine."""
+    rows = [_Row(one) for one in ran]
+    return {name: _spread([row for row in rows if row.machine != name]) for name in {row.machine for row in rows}}
+
+
+def _spread(rows: Sequence[_Row]) -> dict[str, float]:
+    """The likeliest spread of each system; rows of all others count as POOLED rows, and a machine as its square root."""
+    counts = Counter(row.machine for row in rows)
+    every = _likelihood(rows, counts)
+    pooled = every * POOLED / sum(counts[row.machine] ** -0.5 for row in rows)
+    found = {ANY: float(SDS[np.argmax(every)])}
+    for name in sorted({row.system for row in rows}):
+        own = _likelihood([row for row in rows if row.system == name], counts)
+        found[name] = float(SDS[np.argmax(own + pooled)])
+    return found
+
+
+def _likelihood(rows: Iterable[_Row], counts: Counter[str]) -> NDArray[np.float64]:
+    """The logarithm of the likelihood of each of SDS."""
+    found = np.zeros(len(SDS))
+    for row in rows:
+        off = min(abs(row.off), MOST)
+        square = row.known_sd**2 + SDS**2
+        found -= 0.5 * (np.log(square) + off * off / square) / counts[row.machine] ** 0.5
+    return found
+
+
+def _shared(rows: Sequence[_Row], sd: dict[str, float], which: Callable[[_Row, _Row], bool]) -> float:
+    """The likeliest share of the square of the spread that two rows on one machine have in common.
+
+    From the differences of pairs, beside those of their draws; each machine counts once.
+    """
+    machines = defaultdict(list)
+    for row in rows:
+        machines[row.machine, row.named].append(row)
+    found = np.zeros(len(RHOS))
+    for group in machines.values():
+        pairs = [(one, other) for one, other in itertools.combinations(group, 2) if which(one, other)]
+        for one, other in pairs:
+            known = float(np.var(one.draws - other.draws))
+            own = sd[one.system] ** 2 + sd[other.system] ** 2 - 2 * RHOS * sd[one.system] * sd[other.system]
+            found -= 0.5 * (np.log(known + own) + (_off(one) - _off(other)) ** 2 / (known + own)) / len(pairs)
+    return float(RHOS[np.argmax(found)])
+
+
+def _off(row: _Row) -> float:
+    return max(min(row.off, MOST), -MOST)
+
+
+def _other_program(one: _Row, other: _Row) -> bool:
+    return one.program != other.program
+
+
+def _same_program(one: _Row, other: _Row) -> bool:
+    return one.program == other.program and one.setting != other.setting
+
+
+def text(found: Errors, hits: dict[str, float]) -> str:
+    """The file as it should be."""
+    lines = [HEAD + f"common = {found.common:.2f}", f"program = {found.program:.2f}", "", "[sd]"]
+    lines += [f"{name} = {sd:.2f}" for name, sd in found.sd.items()]
+    lines += ["", "[hits]", *(f"{name} = {value:.2f}" for name, value in hits.items()), ""]
+    return "\n".join(lines)
+
+
+def hits(curve: HitCurve) -> dict[str, float]:
+    """How much the odds of a hit differ between texts of one model, between models, and between profiles.
+
+    curve: of LRU banks, fitted on many models.
+    """
+    differences, profiles = list[float](), list[float]()
+    with tempfile.TemporaryDirectory() as folder:
+        for names in TEXTS:
+            texts = [load_trace(name) for name in names] if len(names) > 1 else _parts(load_trace(names[0]))
+            files = [Path(folder) / f"{names[0]}-{number}.parquet" for number in range(len(texts))]
+            for one, file in zip(texts, files, strict=True):
+                write_store(one.trace, file)
+            for share in SHARES:
+                bank = max(texts[0].n_experts) // share
+                lru = [_odds(one, bank, "lru") for one in texts]
+                differences += [odds - fmean(lru) for odds in lru]
+                same = [_same_text(one, bank, Path(folder) / "half.parquet") for one in texts]
+                for number, file in enumerate(files):
+                    profiles += [
+                        _odds(one, bank, f"static:profile={file}") - own
+                        for place, (one, own) in enumerate(zip(texts, same, strict=True))
+                        if place != number
+                    ]
+    lo, hi = np.quantile(profiles, (0.05, 0.95))
+    return {
+        "text_sd": _rms(differences),
+        "made_sd": curve.sd,
+        "profile_lo": float(lo),
+        "profile_hi": max(float(hi), 0.0),
+    }
+
+
+def _parts(whole: Workload) -> list[Workload]:
+    steps = np.unique(whole.trace.steps)
+    ends = [int(steps[round(place)]) for place in np.linspace(0, len(steps) - 1, PARTS + 1)]
+    return [prepare(cut(whole.trace, steps=pair), whole.geometry) for pair in itertools.pairwise(ends)]
+
+
+def _same_text(text: Workload, bank: int, file: Path) -> float:
+    """The odds of a hit on the second half of a text with the profile of its first half."""
+    middle = int(np.median(np.unique(text.trace.steps)))
+    write_store(cut(text.trace, steps=(None, middle)), file, force=True)
+    return _odds(prepare(cut(text.trace, steps=(middle, None)), text.geometry), bank, f"static:profile={file}")
+
+
+def _odds(text: Workload, bank: int, policy: str) -> float:
+    """The logarithm of the odds of a hit."""
+    hit_rate = replay(text, bank=bank, contract="atomic", policy=policy)["hit_rate"].item()
+    return math.log(hit_rate / (1 - hit_rate))
+
+
+def _rms(values: Sequence[float]) -> float:
+    return math.sqrt(fmean(value * value for value in values))

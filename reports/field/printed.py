@@ -1,0 +1,190 @@
+"""What `sim compare` prints for the rows that it can run as they were run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.named import named_model
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.belief import Draws, Whose, error_draws
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.table import PRESETS
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.systems.all_gpu import AllGpu
+from flashmoe_sim.systems.base import System
+from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
+from flashmoe_sim.systems.borrow import borrow, bundled
+from flashmoe_sim.systems.bounded_insert import BoundedInsert
+from flashmoe_sim.systems.compare import Compared, at_setting, case_of
+from flashmoe_sim.systems.cpu import Cpu
+from flashmoe_sim.systems.crow import Crow
+from flashmoe_sim.systems.flash_moe import FlashMoe
+from flashmoe_sim.systems.hot_cache import HotCache
+from flashmoe_sim.systems.imp import Imp
+from flashmoe_sim.systems.ktransformers import KTransformers
+from flashmoe_sim.systems.nvmoe import Nvmoe
+from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed_ik import PlacedIk
+from flashmoe_sim.systems.static_profile import StaticProfile
+from flashmoe_sim.systems.turbo_fieldfare import TurboFieldfare
+from flashmoe_sim.trace.routing import RoutingTrace
+from reports.field.machine import built_of, part_in
+from reports.field.model import model_of
+from reports.field.rows import FieldRow
+from reports.field.settings import Settings, settings_of
+from reports.field.tune import engine_of
+
+_MIB = re.compile(r"(?:NVMOE_CACHE_MB=|--moe-hot-cache-max-mib |cache )(\d+)")
+
+
+LEAST_RAM = 0.75  # of the RAM that a row says: a preset with less is another machine
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A row as the commands answer it.
+
+    machine: `parts`, or a preset's name. found: None if the row cannot be asked. of_machine: draws of the logarithm of
+    the speed over `found.tok_s` without the engine's error. why: it cannot be asked, or does not run.
+    """
+
+    row: FieldRow
+    machine: str
+    found: Compared | None
+    of_machine: Draws | None
+    why: str = ""
+
+
+def printed(rows: Sequence[FieldRow]) -> list[Printed]:
+    """What is printed for each row: on the machine of its parts, and on each preset that its owner may have chosen."""
+    traces = dict[object, tuple[RoutingTrace, bool]]()
+    return [one for row in rows for one in _printed(row, traces)]
+
+
+def _printed(row: FieldRow, traces: dict[object, tuple[RoutingTrace, bool]]) -> list[Printed]:
+    try:
+        system, model = system_of(row), model_of(row)
+        workload, borrowed = _workload(model, traces)
+        return [_on(row, name, machine, system, workload, borrowed) for name, machine in machines_of(row).items()]
+    except BadInput as error:
+        return [Printed(row, "parts", None, None, str(error).removeprefix(f"{row.where}: "))]
+
+
+def _on(
+    row: FieldRow, name: str, machine: Machine, system: System, workload: Workload, borrowed: bool
+) -> Printed:
+    assert workload.geometry is not None
+    case = case_of(workload.geometry, machine, workload=workload)
+    asked = system if system.size_given else system.sized(case)
+    found = at_setting(workload, case, asked, borrowed=borrowed)
+    if found.draws is None:
+        return Printed(row, name, None, None, found.why_not)
+    engine = error_draws(machine, Whose(asked.name, asked.program, asked.spec))
+    return Printed(row, name, found, np.log(found.draws / (found.tok_s or 1.0)) - engine)
+
+
+def system_of(row: FieldRow) -> System:
+    """The system with the settings of a row. Raises BadInput if no system runs so."""
+    for engine, strategies, made in SYSTEMS:
+        if engine_of(row) == engine and row.strategy in strategies:
+            return made(row, settings_of(row, moe_layers=len(model_of(row).layers)))
+    raise BadInput(f"{row.where}: no system runs {row.engine} as {row.strategy}")
+
+
+def machines_of(row: FieldRow) -> dict[str, Machine]:
+    """The machine of a row's parts, and presets with its only GPU and about as much RAM, or more."""
+    built = built_of(row).machine
+    found = {"parts": built}
+    part = part_in(row.gpu, ("gpu",))
+    if part is None or built.gpus > 1:
+        return found
+    for name in PRESETS:
+        preset = load_machine(name)
+        if name == part.name and (row.ram_gib is None or _ram_gib(preset) >= LEAST_RAM * row.ram_gib):
+            found[name] = preset
+    return found
+
+
+def _ram_gib(machine: Machine) -> float:
+    return 0.0 if machine.memory is None else machine.memory.ram_gib.value
+
+
+def _workload(model: ModelGeometry, known: dict[object, tuple[RoutingTrace, bool]]) -> tuple[Workload, bool]:
+    """The trace that the commands take if only the model is given, and whether it is another model's."""
+    key = model.name, model.top_k, *(layer.n_experts for layer in model.layers.values())
+    if key not in known:
+        own = bundled(model) if model.top_k == named_model(model.name).top_k else None
+        known[key] = (own[0].trace, False) if own is not None else (borrow(model)[0].trace, True)
+    trace, borrowed = known[key]
+    return prepare(trace, model), borrowed
+
+
+def _placed(kind: type[Placed]) -> Callable[[FieldRow, Settings], System]:
+    def made(row: FieldRow, settings: Settings) -> System:
+        layers = settings.cpu_layers
+        if layers is None and "--fit" not in row.flags:
+            raise BadInput(f"{row.where}: does not say how many layers' experts are on the CPU")
+        return kind() if layers is None else kind(cpu_layers=min(round(layers), len(model_of(row).layers)))
+
+    return made
+
+
+def _all_gpu(row: FieldRow, settings: Settings) -> System:
+    return AllGpu()
+
+
+def _hot_cache(row: FieldRow, settings: Settings) -> System:
+    told = _MIB.search(row.flags)
+    return HotCache(max_mib=int(told[1])) if told else HotCache()
+
+
+def _kt(row: FieldRow, settings: Settings) -> System:
+    experts = max(layer.n_experts for layer in model_of(row).layers.values())
+    if settings.resident_share is None:
+        raise BadInput(f"{row.where}: does not say how many experts are on the GPU")
+    return KTransformers(experts=round(settings.resident_share * experts))
+
+
+def _slots(kind: Callable[..., System]) -> Callable[[FieldRow, Settings], System]:
+    def made(row: FieldRow, settings: Settings) -> System:
+        if settings.slots_per_layer is None:
+            raise BadInput(f"{row.where}: does not say how many slots a layer has")
+        return kind(slots=round(settings.slots_per_layer))
+
+    return made
+
+
+def _mib(kind: Callable[..., System]) -> Callable[[FieldRow, Settings], System]:
+    def made(row: FieldRow, settings: Settings) -> System:
+        told = _MIB.search(row.flags)
+        if not told:
+            raise BadInput(f"{row.where}: does not say how large the cache is")
+        return kind(cache_mib=int(told[1]))
+
+    return made
+
+
+CPU = ("cpu_only", "page_cache_mmap")
+SYSTEMS = (
+    ("llama.cpp", ("all_gpu",), _all_gpu),
+    ("ollama", ("all_gpu",), _all_gpu),
+    ("llama.cpp", ("n_cpu_moe", "ot_regex"), _placed(Placed)),
+    ("ik_llama.cpp", ("n_cpu_moe", "ot_regex"), _placed(PlacedIk)),
+    ("llama.cpp", CPU, lambda row, settings: Cpu()),
+    ("adrianhoehne/llama.cpp hot-cache", ("vram_static_profile",), _hot_cache),
+    ("ktransformers kt-kernel + SGLang", ("vram_static_profile", "n_cpu_moe", "all_gpu"), _kt),
+    ("TurboFieldfare", ("slot_bank_ssd",), _slots(TurboFieldfare)),
+    ("nvmoe", ("slot_bank_ssd",), _mib(Nvmoe)),
+    ("llama.cpp + moe-stream patch", ("slot_bank_ssd",), _slots(Crow)),
+    ("kekzl/imp", ("vram_lru",), _slots(Imp)),
+    ("llama.cpp PR #27861", ("vram_lru",), _slots(BoundedInsert)),
+    ("thecodacus/llama.cpp moe-cache", ("vram_static_profile",), _slots(StaticProfile)),
+    ("BigMoeOnEdge", ("ssd_stream",), _mib(BigMoeOnEdge)),
+    ("flash-moe", ("page_cache_mmap", "ssd_stream"), lambda row, settings: FlashMoe()),
+)

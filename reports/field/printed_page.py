@@ -1,0 +1,92 @@
+"""What the commands print for published rows, and how often the printed interval holds."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from flashmoe_sim.machines.belief import ANY, SD_90
+from reports.field.errors import Errors, without_machine
+from reports.field.printed import Printed
+
+TABLE = Path(__file__).with_name("printed.csv")
+LEAST_ROWS = 3
+SAID = """These rows are asked as a user would: `sim compare` with the row's system and setting, on the machine of its
+parts, and again on a preset with its GPU if there is one; the trace is the one that the commands take when they are
+given the model alone. *inside* counts the measured speeds in the interval that is printed, *left out* those in the
+interval that is printed if nothing is known of the row's machine. [printed.csv](printed.csv) has every row.
+"""
+
+
+def table(ran: Sequence[Printed], found: Errors) -> pl.DataFrame:
+    """A row for each prediction: lo and hi as printed, left_out_lo and left_out_hi without the row's machine."""
+    without = without_machine(ran)
+    rows = []
+    for one in ran:
+        assert one.found is not None
+        assert one.of_machine is not None
+        name, tok_s = one.found.system.name, one.found.tok_s or math.nan
+        ends = [min(float(np.quantile(one.of_machine, 0.05)), 0.0), max(float(np.quantile(one.of_machine, 0.95)), 0.0)]
+        machine_id = one.row.machine_id or one.row.id
+        left = [_ends(tok_s, ends, sds.get(name, sds[ANY])) for sds in (found.sd, without[machine_id])]
+        rows.append(
+            {
+                "id": one.row.id,
+                "machine_id": machine_id,
+                "setting": one.found.system.spec,
+                "system": name,
+                "machine": one.machine,
+                "unified": one.machine == "parts" and one.row.gpu == "",
+                "measured_tok_s": one.row.decode_tok_s,
+                "tok_s": tok_s,
+                "lo": left[0][0],
+                "hi": left[0][1],
+                "left_out_lo": left[1][0],
+                "left_out_hi": left[1][1],
+            }
+        )
+    return pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.selectors.float().round_sig_figs(4))
+
+
+def _ends(tok_s: float, ends: Sequence[float], sd: float) -> tuple[float, float]:
+    below, above = (math.hypot(end, SD_90 * sd) for end in ends)
+    return tok_s * math.exp(-below), tok_s * math.exp(above)
+
+
+def section(rows: pl.DataFrame) -> str:
+    """How often the interval holds, by system, on parts and on presets."""
+    lines = [SAID, "| asked | rows | machines | median error | ends apart | inside | left out |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    lines.append(_line("all", rows))
+    lines.append(_line("on parts", rows.filter(pl.col("machine") == "parts")))
+    lines.append(_line("on presets", rows.filter(pl.col("machine") != "parts")))
+    groups = defaultdict(list)
+    for name, number in rows["system"].value_counts().sort("count", "system", descending=[True, False]).iter_rows():
+        groups[number].append(name)
+    for number in sorted(groups, reverse=True):
+        for name in groups[number]:
+            if number >= LEAST_ROWS:
+                lines.append(_line(f"`{name}`", rows.filter(pl.col("system") == name)))
+    return "\n".join(lines) + "\n"
+
+
+def inside(rows: pl.DataFrame, prefix: str = "") -> float:
+    """The share of measured speeds in an interval."""
+    return statistics.fmean(
+        rows.select(pl.col("measured_tok_s").is_between(pl.col(f"{prefix}lo"), pl.col(f"{prefix}hi"))).to_series()
+    )
+
+
+def _line(what: str, rows: pl.DataFrame) -> str:
+    off = (rows["tok_s"] / rows["measured_tok_s"] - 1).abs().median()
+    apart = (rows["hi"] / rows["lo"]).median()
+    return (
+        f"| {what} | {len(rows)} | {rows['machine_id'].n_unique()} | {off:.0%} | {apart:.1f}x | {inside(rows):.0%} "
+        f"| {inside(rows, 'left_out_'):.0%} |"
+    )
