@@ -71,6 +71,7 @@ def _published(name: str, rows: pl.DataFrame) -> list[str]:
     return [
         f"[published.{name}]",
         f"rows = {len(ratios)}",
+        f"machines = {rows['machine_id'].fill_null(rows['id']).n_unique()}",
         f"median_error = {_error(ratios):.3f}",
         f"within_2 = {near:.3f}",
         "",
@@ -87,6 +88,7 @@ def _by_kind(name: str, rows: pl.DataFrame) -> list[str]:
             f'arch = "{arch}"',
             f'api = "{api}"',
             f"rows = {len(ratios)}",
+            f"machines = {group['machine_id'].fill_null(group['id']).n_unique()}",
             f"median_error = {_error(ratios):.3f}",
             f"median_ratio = {statistics.median(ratios):.3f}",
             "",

@@ -69,15 +69,15 @@ def error_draws(machine: Machine, whose: Whose | None) -> Draws:
     Part of the error is common to all engines on a machine, part to all settings of a program, the rest is a setting's.
     A machine that was fitted on runs of the engine has none; nor has the machine alone, if `whose` is None.
     """
-    if whose is None or machine.anchors is not None and whose.system in FITTED:
+    if whose is None or (machine.anchors is not None and whose.system in FITTED):
         return np.zeros(DRAWS)
     known = errors()
     sd, common, program = known["sd"].get(whose.system, known["sd"][ANY]), known["common"], known["program"]
-    return sd * (
-        math.sqrt(common) * normals("engines")
-        + math.sqrt(program) * normals(f"program {whose.program}")
-        + math.sqrt(1 - common - program) * normals(f"setting {whose.setting}")
-    )
+    found = np.zeros(DRAWS)
+    names = ("engines", f"program {whose.program}", f"setting {whose.setting}")
+    for share, name in zip((common, program, 1 - common - program), names, strict=True):
+        found += sd * math.sqrt(share) * normals(name)
+    return found
 
 
 @cache

@@ -38,6 +38,7 @@ BOUGHT = 5
 SMALLEST_GAIN = 0.03
 SMALLEST_ALIASING = 0.001
 SAME = "no change"
+EMPTY = "All speeds are at an empty context; a long one is slower."
 
 
 def sections(found: Recommendation) -> list[Section]:
@@ -71,7 +72,7 @@ def _run(found: Recommendation) -> Section:
         )
     asked = filter(None, (ask(found.case.machine),))
     parts: list[Part] = [Verdict(first), *asked, Command(best.launch.line), *_words(best.launch)]
-    parts.append(f"It takes {memory(best)}{_free(best)}{_mapped(found)}.")
+    parts.append(f"It takes {memory(best)}{_free(best)}{_mapped(found)}. {EMPTY}")
     if raised := wired_limit_advice(found.case.machine, (best.gpu_bytes or 0) + found.case.spare_bytes):
         parts.append(f"That is near the limit of the GPU's share of the RAM: {raised}.")
     if best.system.facts is None:
@@ -115,12 +116,13 @@ def _faster(found: Recommendation) -> str:
     for one in found.faster[:FASTER]:
         system, proof = one.best.system, found.proof_of(one)
         rows = f"shown by {proof.words}" if proof.rows else "unproven"
+        sure = f"in {found.wins(one):.0%} of the draws"
         if reason := system.changes_text(found.case):
             why = f"which changes the text: {reason}"
         elif not proof.there and system.facts is not None:
             why = f"on {listed([OS_NAMES[name] for name in system.facts.platform.os])} only, {rows}"
         elif proof.shown and not one.best.tight:
-            why = f"by less than the error of the {proof.words} that show it"
+            why = f"but only {sure}, {rows}"
         elif one.best.tight:
             why = f"which may not fit: it leaves {(one.best.gpu_free_bytes or 0) / GIB:.1f} GiB of the GPU free"
         else:
@@ -347,25 +349,33 @@ def _sentence(text: str) -> str:
 
 
 def _others(found: Recommendation) -> Section:
-    """Other systems, those within the error first."""
-    ran = [one for one in found.others if one.runs]
-    if not ran:
-        return Section("Other systems", tuple(part for part in (_cannot(found),) if part))
-    shown = ran[:OTHERS]
-    rows = tuple((one.best.system.spec, *_row(found, one.best), found.proof_of(one).words) for one in shown)
-    heads = (("", "left"), ("GPU GiB", "right"), ("RAM GiB", "right"), *_prompt_head(found), ("tok/s", "right"))
-    heads = (*heads, ("90 %", "right"), ("shown by", "left"))
+    """The recommended system, and those that are faster in at least one of ten draws."""
+    rivals = found.rivals
+    if not rivals:
+        slower = (
+            "No other system is faster in as many as one of ten draws." if any(one.runs for one in found.others) else ""
+        )
+        return Section("Other systems", tuple(part for part in (slower, _cannot(found)) if part))
+    rows = [(one, f"{found.wins(one):.0%}") for one in rivals[:OTHERS]]
+    cells = tuple(
+        (one.best.system.spec, *_row(found, one.best), often, found.proof_of(one).short)
+        for one, often in [(found.best, ""), *rows]
+    )
+    heads = (("", "left"), ("GPU", "right"), ("RAM", "right"), *_prompt_head(found), ("tok/s", "right"))
+    heads = (*heads, ("90 %", "right"), ("faster in", "right"), ("shown by", "left"))
     on = f" on {found.case.machine.api}" if found.case.machine.api else ""
     arch = found.case.model.arch or "this kind of model"
+    left = sum(one.runs for one in found.others) - len(rows)
     parts: list[str | Table | Command] = [
-        Table(heads, rows),
-        f"shown by: published speeds of the engine with {arch}{on}; without one its speed is unproven.",
+        Table(heads, cells),
+        "GPU, RAM: GiB that it keeps. faster in: the share of draws of all that is unknown in which it is faster than "
+        f"the first one; the intervals of two rows rise and fall together. shown by: published speeds of the engine "
+        f"with {arch}{on}, and from how many machines.",
     ]
-    if rivals := [one.best.system.name for one in found.rivals]:
-        them = "it" if len(rivals) == 1 else "them"
-        parts.append(f"Within the error, {listed(rivals)} could be as fast: try {them} if you can.")
-    if len(ran) > len(shown):
-        parts.append(f"{len(ran) - len(shown)} slower ones are left out; `sim compare` shows all.")
+    if left:
+        parts.append(
+            f"{left} that {'is' if left == 1 else 'are'} hardly ever faster, or slower than these: `sim compare`."
+        )
     parts.append(_cannot(found))
     return Section("Other systems", tuple(part for part in parts if part))
 

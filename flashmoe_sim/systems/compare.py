@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -15,13 +14,13 @@ import numpy as np
 from flashmoe_sim.budget import wired_limit_advice
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.belief import Draws, Whose, ends
+from flashmoe_sim.machines.belief import Draws, Whose, ends, error_draws
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, System, free_bytes
-from flashmoe_sim.systems.doubt import prompt_doubt, text_doubt
+from flashmoe_sim.systems.doubt import OtherText, prompt_doubt
 from flashmoe_sim.systems.prompt import prompt_draws, prompt_parts, prompted
 from flashmoe_sim.timeline.assemble import page_cache_bytes
 from flashmoe_sim.timeline.from_rates import predict
@@ -54,7 +53,9 @@ class Compared:
     page_cache_bytes: RAM left for the page cache; None if the RAM is unknown.
     aliased_share: share of references computed with another expert than the routed one; None unless the engine can
         alias slots.
-    draws, prompt_draws: of both speeds in tokens a second, f64 [512], the same draws for every system: `machines.belief`.
+    draws, prompt_draws: of both speeds in tokens a second, f64 [512], the same draws for every system, see
+        `machines.belief`; without an interval only of what engine and text leave open, not the machine.
+    sure: whether the draws have everything in them, so that there is an interval.
     ms_per_token: by GROUPS. hindsight: whether it chose its experts by the very trace on which it is replayed.
     """
 
@@ -74,25 +75,26 @@ class Compared:
     draws: Draws | None = None
     prompt_tok_s: float | None = None
     prompt_draws: Draws | None = None
+    sure: bool = False
     ms_per_token: dict[str, float] | None = None
     launch: Launch | None = None
     hindsight: bool = False
 
     @property
     def tok_s_lo(self) -> float | None:
-        return _end(self.tok_s, self.draws, 0)
+        return _end(self.tok_s, self.draws, 0) if self.sure else None
 
     @property
     def tok_s_hi(self) -> float | None:
-        return _end(self.tok_s, self.draws, 1)
+        return _end(self.tok_s, self.draws, 1) if self.sure else None
 
     @property
     def prompt_tok_s_lo(self) -> float | None:
-        return _end(self.prompt_tok_s, self.prompt_draws, 0)
+        return _end(self.prompt_tok_s, self.prompt_draws, 0) if self.sure else None
 
     @property
     def prompt_tok_s_hi(self) -> float | None:
-        return _end(self.prompt_tok_s, self.prompt_draws, 1)
+        return _end(self.prompt_tok_s, self.prompt_draws, 1) if self.sure else None
 
     def as_row(self) -> dict[str, Any]:
         """schema.COMPARED."""
@@ -204,7 +206,7 @@ def at_setting(
 ) -> Compared:
     """A system with its given settings on a case; see `compare`.
 
-    interval: whether to compute the intervals of the speeds. prompt_tokens: of a prompt before the decoded tokens, see
+    interval: whether to price the machine's intervals too. prompt_tokens: of a prompt before the decoded tokens, see
     `systems.prompt`; 0: the trace as it is, without an interval of its prompt speed.
     replays: replays of this workload, valid for any machine; new ones are added.
     """
@@ -224,8 +226,8 @@ def at_setting(
             banked = plan.execution.reads and plan.execution.has_bank
             rate = Rate("hit rate", hit_rate=hit_rate if banked else float(not plan.execution.reads))
             bank = plan.setup.bank if plan.setup.policy.has_bank else None
-            asked = {"bank": bank, "io_split": plan.setup.io_split, "whose": whose}
-            one = predict([rate], case.model, plan.machine, conditions, **asked)[0]
+            split = plan.setup.io_split
+            one = predict([rate], case.model, plan.machine, conditions, bank=bank, io_split=split, whose=whose)[0]
             misses = one.misses_per_call / one.top_k
             from_storage = misses * (1 - (one.page_cache_share or 0.0))
             misses = misses if plan.execution.has_bank else from_storage
@@ -237,6 +239,7 @@ def at_setting(
                 storage_bytes_per_token=from_storage * token_bytes,
                 tok_s=one.tok_s,
                 draws=one.tok_s * np.exp(one.draws),
+                sure=True,
                 ms_per_token=_grouped(one.timing.part_ms_per_token),
             )
         assert workload is not None
@@ -256,19 +259,22 @@ def at_setting(
     hits, missed_bytes = counts["hit_rate"], counts["bytes_per_token"]
     if not plan.execution.has_bank:
         hits, missed_bytes = 1 - (work.misses - work.warm).sum() / work.requests.sum(), timed.storage_bytes / tokens
-    log_draws, prompt, prompt_log = timed.draws, timed.timing.prompt_tok_s, None
-    if not interval:
-        prompt_tokens = 0
     waits = ("read", "upload", "cpu") if plan.setup.policy.by_routing else ("read",)
-    text = {"made": borrowed, "profiled": system.learns_first_half, "hit_rate": float(hits)}
-    if log_draws is not None and not resident:
-        log_draws = log_draws + text_doubt(routed, _grouped(timed.timing.part_ms_per_token), waits, **text)
+    text = OtherText(routed, waits, made=borrowed, profiled=system.learns_first_half, hit_rate=float(hits))
+    engine = error_draws(plan.machine, whose)
+    own = engine if timed.draws is None else timed.draws
+    if not resident:
+        own = own + text.draws(_grouped(timed.timing.part_ms_per_token))
+    prompt, of_prompt = timed.timing.prompt_tok_s, None
     if prompt_tokens and prompt is not None:
-        prompt_log = prompt_draws(timed, routed, plan.setup, plan.machine, conditions, whose)
+        parts = _grouped(prompt_parts(timed))
+        log_prompt = engine
+        if interval:
+            log_prompt = prompt_draws(timed, routed, plan.setup, plan.machine, conditions, whose)
         if not resident:
-            parts = _grouped(prompt_parts(timed))
             made = system.learns_first_half or prompted(workload, prompt_tokens)[1].made
-            prompt_log += text_doubt(routed, parts, waits, **text) + prompt_doubt(parts, made=made)
+            log_prompt = log_prompt + text.draws(parts) + prompt_doubt(parts, made=made)
+        of_prompt = prompt * np.exp(log_prompt)
     return replace(
         said,
         page_cache_bytes=None if case.budget.ram_bytes is None else pages,
@@ -277,9 +283,10 @@ def at_setting(
         miss_bytes_per_token=0.0 if resident else missed_bytes,
         storage_bytes_per_token=timed.storage_bytes / tokens,
         tok_s=timed.timing.tok_s,
-        draws=None if log_draws is None else timed.timing.tok_s * np.exp(log_draws),
+        draws=timed.timing.tok_s * np.exp(own),
         prompt_tok_s=prompt,
-        prompt_draws=None if prompt_log is None or prompt is None else prompt * np.exp(prompt_log),
+        prompt_draws=of_prompt,
+        sure=interval,
         ms_per_token=_grouped(timed.timing.part_ms_per_token),
     )
 

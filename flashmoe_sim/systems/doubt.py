@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from flashmoe_sim.machines.belief import Draws, errors, moved, normals
+from flashmoe_sim.machines.belief import DRAWS, Draws, errors, moved, normals
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.trace.bundled import catalog
 
@@ -18,34 +18,33 @@ MADE_MISSES = (1.0, 2.4)
 SHARED = math.sqrt(0.5)  # of how unlike a text is: what recency and profiles have in common
 
 
-def text_doubt(
-    workload: Workload,
-    parts: Mapping[str, float],
-    waits: Sequence[str],
-    *,
-    made: bool,
-    profiled: bool,
-    hit_rate: float,
-) -> Draws:
-    """Draws of the logarithm of a speed on another text over the speed on this trace: f64 [512].
+class OtherText:
+    """How much longer misses take on another text than on this trace.
 
-    parts: seconds by what a token waits for. waits: of these, what lasts as long as there are misses. made: whether the
-    trace was made from another model's. profiled: whether experts were chosen by a profile of the first half of the
-    trace, which is of the same text as the second one. A recorded trace that is not bundled is the user's own text.
-    The odds of a hit differ as those of bundled traces and their parts do, see `python -m reports.errors`.
+    waits: what a token waits for because of misses. made: whether the trace was made from another model's. profiled:
+    whether experts were chosen by a profile of the first half of the trace, which is of the same text as the second
+    one. A recorded trace that is not bundled is the user's own text.
+    The odds of a hit differ as those of bundled traces and their parts do, see `reports/field/errors.py`.
     """
-    known = errors()["hits"]
-    others = made or workload.trace.name in catalog()
-    if not others or not 0 < hit_rate < 1:
-        return np.zeros_like(normals("text"))
-    odds = known["text_sd"] * normals("text")
-    if made:
-        odds = odds + known["made_sd"] * normals("made")
-    if profiled:
-        own = moved("profile", known["profile_lo"], known["profile_hi"])
-        odds = SHARED * odds + own
-    hits = 1 / (1 + np.exp(-(math.log(hit_rate / (1 - hit_rate)) + odds)))
-    return _slower(parts, waits, (1 - hits) / (1 - hit_rate))
+
+    def __init__(
+        self, workload: Workload, waits: Sequence[str], *, made: bool, profiled: bool, hit_rate: float
+    ) -> None:
+        self.waits, known = waits, errors()["hits"]
+        self.times = np.ones(DRAWS)
+        if not (made or workload.trace.name in catalog()) or not 0 < hit_rate < 1:
+            return
+        odds = known["text_sd"] * normals("text")
+        if made:
+            odds = odds + known["made_sd"] * normals("made")
+        if profiled:
+            odds = SHARED * odds + moved("profile", known["profile_lo"], known["profile_hi"])
+        hits = 1 / (1 + np.exp(-(math.log(hit_rate / (1 - hit_rate)) + odds)))
+        self.times = (1 - hits) / (1 - hit_rate)
+
+    def draws(self, parts: Mapping[str, float]) -> Draws:
+        """The logarithm of a speed on the other text over the one with these seconds by part: f64 [512]."""
+        return _slower(parts, self.waits, self.times)
 
 
 def prompt_doubt(parts: Mapping[str, float], *, made: bool) -> Draws:

@@ -28,7 +28,7 @@ def prompted(workload: Workload, tokens: int) -> tuple[Workload, Prompted]:
 def prompt_draws(
     timed: Timed, workload: Workload, setup: Setup, machine: Machine, conditions: Conditions, whose: Whose
 ) -> Draws:
-    """Draws of the logarithm of the speed over timed.timing.prompt_tok_s, for this very prompt."""
+    """Draws of the logarithm of the speed over timed.timing.prompt_tok_s, for this very prompt on this machine."""
     timing = timed.timing
     some = some_calls(timed.work, timed.work.phase == PHASE_PROMPT)
 

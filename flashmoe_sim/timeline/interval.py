@@ -30,10 +30,11 @@ def speed_draws(
     speed_on: the speed predicted on a machine, in any unit.
     step_s: f64 [steps], seconds of the decoded steps, resampled in blocks of 16 steps, to preserve the correlation of
         neighbouring steps.
+    whose: the engine, whose error counts; None: no engine's.
     A run differs from its prediction by the machine's numbers, by the error of its engine, by the trace's chance, and,
     like the runs of a fit, by SPEED_SD.
     """
-    run = SPEED_SD * normals(f"run {whose.setting}")
+    run = SPEED_SD * normals(f"run {'' if whose is None else whose.setting}")
     return _machine_draws(speed_on, machine) + error_draws(machine, whose) + _luck(_resampled(step_s)) + run
 
 

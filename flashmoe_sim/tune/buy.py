@@ -24,7 +24,7 @@ MOST_CHANGES = 3
 class Advice:
     """What to buy.
 
-    target_tok_s: the target speed. present: the fastest system on the machine as it is. bought: the machines with the
+    target_tok_s: the target speed. present: what is recommended on the machine as it is. bought: the machines with the
     fewest changed parts that reach the target, the least changed first; none that is smaller in every respect does.
     fastest: the fastest machine found, if none reaches the target. note: what was not changed, and why, or empty.
     n_machines, evaluations: numbers of machines and settings tried.
@@ -68,9 +68,9 @@ class Advice:
 class NextBetter:
     """The gain of better parts, one at a time.
 
-    present: the fastest system on the machine as it is. rows: by kind of part, then by the size of the change. useless:
-    kinds in which no better part gains 3 %. note: what was not changed, and why, or empty. n_machines, evaluations:
-    numbers of machines and settings tried.
+    present: what is recommended on the machine as it is. rows: by kind of part, then by the size of the change.
+    useless: kinds in which no better part gains 3 %. note: what was not changed, and why, or empty. n_machines,
+    evaluations: numbers of machines and settings tried.
     """
 
     present: Compared
@@ -88,18 +88,19 @@ def buy(
     *,
     parts: Parts,
     target_tok_s: float,
+    now: Compared | None = None,
     borrowed: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Advice:
     """The fewest parts to change so that one of the systems decodes at the target.
 
-    parts: of the case's machine. Single changes are tried first, then pairs, then triples; among equal numbers, all are
-    found that no smaller change could replace, as long as no better machine is slower than a worse one.
-    Raises BadInput for a target that is not a speed.
+    parts: of the case's machine. now: what is recommended on it.
+    Single changes are tried first, then pairs, then triples; among equal numbers, all are found that no smaller change
+    could replace, as long as no better machine is slower than a worse one.
     """
     if not 0 < target_tok_s < math.inf:
         raise BadInput(f"{target_tok_s:g} tok/s; expected a speed above 0, such as 10")
-    stock = Stock(Resizer(workload, case, systems, borrowed=borrowed), parts)
+    stock = Stock(Resizer(workload, case, systems, now=now, borrowed=borrowed), parts)
     present, bought, fastest, note = stock.present(), [], None, ""
     if (present.tok_s or 0.0) < target_tok_s:
         note = note_on(parts)
@@ -117,15 +118,17 @@ def next_better(
     systems: Sequence[System],
     *,
     parts: Parts,
+    now: Compared | None = None,
     borrowed: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> NextBetter:
     """The gain of the next better parts of every kind, one changed at a time.
 
+    now: what is recommended on the machine as it is.
     Cards have at least the memory of the present one and run the same programs; for each memory size, the smallest
     change is tried. A part that is less than 3 % faster than a lesser one of its kind is left out.
     """
-    stock = Stock(Resizer(workload, case, systems, borrowed=borrowed), parts)
+    stock = Stock(Resizer(workload, case, systems, now=now, borrowed=borrowed), parts)
     present, options = stock.present(), stock.next_better()
     rows: list[Bought] = []
     for number, changes in enumerate(options.values()):

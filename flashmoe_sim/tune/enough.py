@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.anchors import SPEED_SD
+from flashmoe_sim.machines.belief import SD_90
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import NEAR, Compared
-from flashmoe_sim.machines.belief import SD_90
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace

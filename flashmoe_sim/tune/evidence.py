@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from flashmoe_sim.io.numbers import plain
+from flashmoe_sim.machines.belief import errors, normals
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.systems.doubt import MADE_MISSES
 from flashmoe_sim.systems.prompt import prompted
 from flashmoe_sim.timeline.interval import SIZES
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.prompt import MICRO_BATCH
-from flashmoe_sim.tune.proof import checked
+from flashmoe_sim.tune.proof import checked, count
 from flashmoe_sim.tune.recommend import Recommendation
 
 MOST_NAMED = 4
 FEW_RUNS = 2
+LEAST_MACHINES = 3
 
 
 def evidence(found: Recommendation) -> list[str]:
@@ -26,8 +30,9 @@ def evidence(found: Recommendation) -> list[str]:
         *_prompt(found),
         f"Hits are counted under the contract {plan.setup.contract}; seconds are of the execution model "
         f"{plan.execution.name}.",
-        *_machine(plan.machine),
+        *_machine(found),
         _checked(found, plan.machine),
+        *_intervals(plan.machine),
         f"{replayed} setting{'s' * (replayed > 1)} of {ran} system{'s' * (ran > 1)} "
         f"{'were' if replayed > 1 else 'was'} replayed.",
         *(f"{note[:1].upper()}{note[1:]}." for note in found.notes if note not in found.case.machine.notes),
@@ -67,13 +72,20 @@ def _prompt(found: Recommendation) -> list[str]:
     return [said + longer]
 
 
-def _machine(machine: Machine) -> list[str]:
+def _machine(found: Recommendation) -> list[str]:
+    """What is only estimated of the machine, what decides most first."""
+    machine = found.case.machine
     if machine.anchors is not None:
         anchors = machine.anchors.runs
         runs = " and ".join(anchors) if len(anchors) <= FEW_RUNS else f"{len(anchors)} runs"
         return [f"{machine.name} was fitted on {runs}, with {machine.anchors.model}."]
+    draws = found.best.best.draws
+    assert draws is not None
     guessed = [
-        (quantity.hi / quantity.lo, f"{path} {plain(quantity.value)} ({plain(quantity.lo)} to {plain(quantity.hi)})")
+        (
+            abs(float(np.corrcoef(normals(path), np.log(draws))[0, 1])),
+            f"{path} {plain(quantity.value)} ({plain(quantity.lo)} to {plain(quantity.hi)})",
+        )
         for path, quantity in machine.quantities()
         if quantity.estimated and path not in SIZES and quantity.hi > quantity.lo > 0
     ]
@@ -82,7 +94,7 @@ def _machine(machine: Machine) -> list[str]:
     guessed.sort(reverse=True)
     named = ", ".join(said for _, said in guessed[:MOST_NAMED])
     more = f", and {len(guessed) - MOST_NAMED} more (`sim machine show`)" if len(guessed) > MOST_NAMED else ""
-    return [f"Of {machine.name}, these are estimates: {named}{more}."]
+    return [f"Of {machine.name}, these are estimates, what the speed depends on most first: {named}{more}."]
 
 
 def _checked(found: Recommendation, machine: Machine) -> str:
@@ -99,12 +111,23 @@ def _checked(found: Recommendation, machine: Machine) -> str:
             f"Not checked: of {everything['rows']} speeds that others published, none is of this engine. "
             f"Over those the median error was {everything['median_error']:.0%}."
         )
-    of = f"{published['rows']} published speed{'s' * (published['rows'] > 1)} of this engine"
-    every = (
-        f"over all of them the median error was {published['median_error']:.0%}, and {published['within_2']:.0%} were "
-        "within a factor of two"
-    )
+    machines = count(published["machines"], "machine")
+    of = f"{count(published['rows'], 'published speed')} of this engine, on {machines}"
+    every = f"{machines} are too few to tell its error"
+    if published["machines"] >= LEAST_MACHINES:
+        every = (
+            f"over all of them the median error was {published['median_error']:.0%}, and {published['within_2']:.0%} "
+            "were within a factor of two"
+        )
     if not proof.rows:
         return f"Not checked with {arch} on such a machine: none of {of} is of it; {every}."
     are = "are" if proof.rows > 1 else "is"
     return f"Checked: of {of}, predicted from other machines, {proof.rows} {are} of {arch} on such a GPU; {every}."
+
+
+def _intervals(machine: Machine) -> list[str]:
+    """How often such intervals held."""
+    if machine.anchors is not None:
+        return []
+    checked = errors()["checked"]
+    return [f"Intervals that are made like these held {checked['inside']:.0%} of {checked['rows']} published speeds."]

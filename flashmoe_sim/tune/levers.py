@@ -39,7 +39,7 @@ RATES = {
 
 @dataclass(frozen=True, eq=False)
 class Lever:
-    """One change of a machine, and the fastest system before and after it."""
+    """One change of a machine, and the recommended system before and after it."""
 
     change: str
     before: Compared
@@ -69,20 +69,20 @@ def levers(
     case: Case,
     systems: Sequence[System],
     *,
+    now: Compared | None = None,
     borrowed: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Lever]:
     """The gain of every change of `changed_machines`, the largest first.
 
-    systems: candidates, such as the recommended one; their sizes are chosen again, their other settings stay.
+    systems: candidates, such as the recommended one; their sizes are chosen again, their other settings stay. now: the
+    recommended setting, from which the changes start; by default the fastest.
     Raises BadInput if none of them runs on the machine as it is.
     """
-    resizer = Resizer(workload, case, systems, borrowed=borrowed)
-    machines = changed_machines(case.machine)
-    before = resizer.fastest(case.machine)
+    resizer = Resizer(workload, case, systems, now=now, borrowed=borrowed)
+    machines, before = changed_machines(case.machine), resizer.now
     if before.tok_s is None:
         raise BadInput(f"{case.machine.name}: {before.system.spec} does not run there: {before.why_not}")
-    before = resizer.sure(before, case.machine)
     found = []
     for number, (change, machine) in enumerate(machines.items()):
         if progress is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flashmoe_sim.machines.machine import Machine
@@ -11,12 +11,16 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.borrow import borrow, bundled
 from flashmoe_sim.systems.compare import Compared
-from flashmoe_sim.tune.resize import Resizer
+from flashmoe_sim.tune.recommend import chosen
+from flashmoe_sim.tune.search import Found, search
 
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """A model on a machine. found: the fastest system with its interval; if none runs, one of them and why not."""
+    """A model on a machine.
+
+    found: what `sim recommend` names first, with its interval; if nothing runs, one of the systems and why not.
+    """
 
     model: str
     machine: str
@@ -54,12 +58,14 @@ def over_machines(
     progress: Callable[[int, int], None] | None = None,
 ) -> Cells:
     """The model and the context of a case on each machine; systems are sized for it, other settings stay as given."""
-    resizer, cells, machines = Resizer(workload, case, systems, borrowed=borrowed), [], list(machines)
+    cells, evaluations, machines, replays = list[Cell](), 0, list(machines), dict[Any, Any]()
     for number, machine in enumerate(machines):
         if progress is not None:
             progress(number, len(machines))
-        cells.append(Cell(case.model.name, machine.name, _best(resizer, machine)))
-    return Cells(tuple(cells), resizer.evaluations)
+        found = search(workload, replace(case, machine=machine), systems, borrowed=borrowed, replays=replays)
+        cells.append(_cell(found, replace(case, machine=machine)))
+        evaluations += found.evaluations
+    return Cells(tuple(cells), evaluations)
 
 
 def over_models(
@@ -72,12 +78,12 @@ def over_models(
             progress(number, len(cases))
         own = bundled(case.model)
         workload, _ = own or borrow(case.model)
-        resizer = Resizer(workload, case, systems, borrowed=own is None)
-        cells.append(Cell(case.model.name, case.machine.name, _best(resizer, case.machine)))
-        evaluations += resizer.evaluations
+        found = search(workload, case, systems, borrowed=own is None)
+        cells.append(_cell(found, case))
+        evaluations += found.evaluations
     return Cells(tuple(cells), evaluations)
 
 
-def _best(resizer: Resizer, machine: Machine) -> Compared:
-    found = resizer.fastest(machine)
-    return found if found.tok_s is None else resizer.sure(found, machine)
+def _cell(found: Found, case: Case) -> Cell:
+    best = chosen(found, case) or found.systems[0]
+    return Cell(case.model.name, case.machine.name, best.best)

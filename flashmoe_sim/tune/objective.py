@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.machines.belief import Draws
 from flashmoe_sim.systems.compare import Compared
 
 GOALS = ("decode", "prompt", "both")
@@ -40,12 +43,19 @@ class Objective:
 
     def seconds(self, found: Compared) -> float | None:
         """Seconds of a system in a comparison; None if it cannot run, or its prompt was not timed."""
-        prompt_s = 0.0
-        if found.tok_s is None:
+        if found.tok_s is None or (self.goal != "decode" and found.prompt_tok_s is None):
             return None
-        token_s = 1 / found.tok_s
-        if self.goal != "decode":
-            if found.prompt_tok_s is None:
-                return None
-            prompt_s = self.prompt_tokens / found.prompt_tok_s
-        return {"decode": token_s, "prompt": prompt_s, "both": prompt_s + self.answer_tokens * token_s}[self.goal]
+        return float(self._seconds(found.tok_s, found.prompt_tok_s))
+
+    def draws_s(self, found: Compared) -> Draws:
+        """Seconds of a system that runs, in every draw: f64 [512]."""
+        assert found.draws is not None
+        return np.asarray(self._seconds(found.draws, found.prompt_draws))
+
+    def _seconds(self, tok_s: float | Draws, prompt_tok_s: float | Draws | None) -> float | Draws:
+        token_s = 1 / tok_s
+        if self.goal == "decode":
+            return token_s
+        assert prompt_tok_s is not None
+        prompt_s = self.prompt_tokens / prompt_tok_s
+        return prompt_s if self.goal == "prompt" else prompt_s + self.answer_tokens * token_s

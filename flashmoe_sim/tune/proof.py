@@ -9,15 +9,16 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+import numpy as np
+
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import NEAR, Compared
 from flashmoe_sim.systems.facts import YES
 from flashmoe_sim.tune.objective import Objective
 
-# A few speeds say less of an engine's error than all speeds of all engines: theirs counts as so many more.
-SHARED_ROWS = 2
-OF_90 = 1.645 / 0.6745  # the 90 % interval of an error is as many times as wide as half of all errors
+SURE = 0.9  # share of the draws in which a fork must be faster than what anybody can install
+LEAST_SPEEDS = 2  # published ones that show a fork to run as predicted
 MAIN_LINE = "llama-cpp"
 ANY_OS = {"linux", "windows"}
 
@@ -26,39 +27,45 @@ ANY_OS = {"linux", "windows"}
 class Proof:
     """Published speeds of a system that bear on a case.
 
-    rows: of this architecture on this kind of GPU. arch: the architecture, for words. every: of this system in all.
-    error: by how much a predicted gain may be off in nine of ten cases, as a share. served: whether code and authors
-    agree that the engine runs the architecture. there: whether it runs on the machine's operating system, as far as
-    that is known.
-    common: whether anybody can install the engine.
+    rows, machines: of this architecture on this kind of GPU, and on how many machines. arch: the architecture, for
+    words. every: of this system in all. served: whether code and authors agree that the engine runs the architecture.
+    there: whether it runs on the machine's operating system, as far as that is known. common: whether anybody can
+    install the engine.
     """
 
     rows: int
+    machines: int
     arch: str
     every: int
-    error: float
     served: bool
     there: bool
     common: bool
 
     @property
     def shown(self) -> bool:
-        """Whether somebody has published its speed for this architecture and kind of GPU."""
-        return self.rows > 0 and self.served and self.there
+        """Whether its speed has been published often enough for this architecture and kind of GPU."""
+        return self.rows >= LEAST_SPEEDS and self.served and self.there
 
     @property
     def words(self) -> str:
-        """`3 speeds`, or why there is no proof."""
+        """`3 speeds, 1 machine`, or why there is no proof."""
         if self.rows:
-            return f"{self.rows} speed{'s' * (self.rows > 1)}"
+            return f"{count(self.rows, 'speed')}, {count(self.machines, 'machine')}"
         return "no speed" if self.common else "unproven"
+
+    @property
+    def short(self) -> str:
+        """`3 (1)`: speeds, and from how many machines; or why there is no proof."""
+        return f"{self.rows} ({self.machines})" if self.rows else self.words
 
     @property
     def sentence(self) -> str:
         """On how many speeds a prediction rests, of which architecture."""
-        speeds = "no published speed" if not self.rows else f"{self.rows} published speed{'s' * (self.rows > 1)}"
+        speeds = "no published speed"
+        if self.rows:
+            speeds = f"{count(self.rows, 'published speed')}, on {count(self.machines, 'machine')},"
         arch = self.arch or "an unknown architecture"
-        return f"{speeds} of this engine with {arch} on such a machine, {self.every} in all"
+        return f"{speeds} of this engine with {arch} on such a GPU, {self.every} in all"
 
 
 @cache
@@ -69,15 +76,12 @@ def checked() -> dict[str, Any]:
 
 def proof(system: System, case: Case) -> Proof:
     """What shows that a system runs as predicted on a case."""
-    published = checked()["published"]
-    own, shared = published.get(system.name, {}), published["all"]["median_error"]
+    own = checked()["published"].get(system.name, {})
     arch, api = case.model.arch, case.machine.api if system.uses_gpu else ""
     of = [one for one in own.get("of", ()) if one["arch"] == arch and one["api"] == api]
-    rows = sum(one["rows"] for one in of)
-    median = (sum(one["rows"] * one["median_error"] for one in of) + SHARED_ROWS * shared) / (rows + SHARED_ROWS)
-    error = (1 + median) ** OF_90 - 1
+    rows, machines = (sum(one[key] for one in of) for key in ("rows", "machines"))
     served = system.facts is None or system.facts.status(case.model) == YES
-    return Proof(rows, arch, own.get("rows", 0), error, served, runs_there(system, case.machine), system.common)
+    return Proof(rows, machines, arch, own.get("rows", 0), served, runs_there(system, case.machine), system.common)
 
 
 def runs_there(system: System, machine: Machine) -> bool:
@@ -92,7 +96,7 @@ def first(found: Sequence[Compared], case: Case, objective: Objective) -> Compar
     """The system that an answer names first, of one setting of each; None if none runs.
 
     An engine that anybody can install stands first, unless another one is shown to run this architecture on this kind
-    of GPU, and gains more than the error of the speeds that show it. An engine that changes the text, or one without
+    of GPU, and is faster in nine of ten draws. An engine that changes the text, or one without
     proof, stands first only if nothing else runs.
     """
     ran = [one for one in found if objective.seconds(one) is not None]
@@ -104,17 +108,21 @@ def first(found: Sequence[Compared], case: Case, objective: Objective) -> Compar
         if (
             not one.system.common
             and proof(one.system, case).shown
-            and (plain is None or _gains(one, plain, case, objective))
+            and (plain is None or wins(one, plain, objective) >= SURE)
         ):
             leading.append(one)
     return pick(leading or there, objective)
 
 
-def _gains(one: Compared, plain: Compared, case: Case, objective: Objective) -> bool:
-    mine, theirs = objective.seconds(one), objective.seconds(plain)
-    assert mine
-    assert theirs
-    return theirs / mine > 1 + proof(one.system, case).error
+def wins(one: Compared, other: Compared, objective: Objective) -> float:
+    """The share of draws in which a setting takes less time than another one that runs too."""
+    mine, theirs = objective.draws_s(one), objective.draws_s(other)
+    return float(np.mean(mine < theirs) + np.mean(mine == theirs) / 2)
+
+
+def count(number: int, what: str) -> str:
+    """`1 speed`, `2 speeds`."""
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def kept_bytes(found: Compared) -> int:

@@ -23,7 +23,7 @@ from flashmoe_sim.tune.enough import Convergence, check_length, converged
 from flashmoe_sim.tune.layers import LayerBanks, allocate
 from flashmoe_sim.tune.levers import Lever, levers
 from flashmoe_sim.tune.objective import Objective
-from flashmoe_sim.tune.proof import Proof, first, proof
+from flashmoe_sim.tune.proof import Proof, first, proof, wins
 from flashmoe_sim.tune.said import speed
 from flashmoe_sim.tune.search import Found, Searched, search
 from flashmoe_sim.tune.smaller import Smaller, faster_when_smaller
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 KNEE = 0.9
 APART = 1.2
 TOP_K = "top_k"
+LEAST_WINS = 0.1  # share of draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,11 +117,14 @@ class Recommendation(InNotebook):
         ran = [(one, seconds) for one in self.others if (seconds := self.objective.seconds(one.best)) is not None]
         return tuple(one for one, seconds in ran if seconds < (1 - NEAR) * own)
 
+    def wins(self, one: Searched) -> float:
+        """The share of draws in which another system is faster than `best`."""
+        return wins(one.best, self.best.best, self.objective)
+
     @property
     def rivals(self) -> tuple[Searched, ...]:
-        """Other systems that could be as fast: their intervals overlap with the interval of `best`."""
-        lo = self.best.best.tok_s_lo or 0.0
-        return tuple(one for one in self.others if (one.best.tok_s_hi or 0.0) >= lo)
+        """Other systems that could be faster: they are in at least one of ten draws."""
+        return tuple(one for one in self.others if one.runs and self.wins(one) >= LEAST_WINS)
 
 
 @dataclass(frozen=True)
@@ -135,14 +139,24 @@ class Purchase:
         workload: Workload,
         case: Case,
         systems: Sequence[System],
+        now: Compared,
         *,
         borrowed: bool,
         progress: Callable[[int, int], None] | None,
     ) -> Advice | NextBetter:
         if self.target_tok_s is None:
-            return next_better(workload, case, systems, parts=self.parts, borrowed=borrowed, progress=progress)
+            return next_better(workload, case, systems, parts=self.parts, now=now, borrowed=borrowed, progress=progress)
         target = self.target_tok_s
-        return buy(workload, case, systems, parts=self.parts, target_tok_s=target, borrowed=borrowed, progress=progress)
+        return buy(
+            workload,
+            case,
+            systems,
+            parts=self.parts,
+            target_tok_s=target,
+            now=now,
+            borrowed=borrowed,
+            progress=progress,
+        )
 
 
 def recommend(
@@ -174,11 +188,10 @@ def recommend(
     if objective.prompt_tokens:
         prompted(workload, objective.prompt_tokens)  # refuses a trace from which no prompt can be made
     found = search(workload, case, systems, objective=objective, borrowed=borrowed, progress=progress)
-    ran = [one for one in found.systems if one.runs]
-    if not ran:
+    best = chosen(found, case)
+    if best is None:
         raise nothing_runs(case, [(one.best.system, one.best.why_not) for one in found.systems])
-    chosen = first([one.best for one in ran], case, found.objective)
-    best = next(one for one in ran if one.best is chosen)
+    ran = [one for one in found.systems if one.runs]
     plain = next((one for one in ran if one.best.system.common), None)
 
     def timed(one: Compared) -> Compared:
@@ -195,7 +208,7 @@ def recommend(
         None if best.best.system.common else plain,
         _sizes(workload, best, case, found.objective, timed),
         _fewer(best.best.system, case, timed),
-        tuple(levers(workload, case, [best.best.system], borrowed=borrowed, progress=progress)),
+        tuple(levers(workload, case, [best.best.system], now=best.best, borrowed=borrowed, progress=progress)),
         _by_layer(workload, case, best.best.system),
         None
         if borrowed or len(best.tried) < 2
@@ -206,10 +219,18 @@ def recommend(
         None
         if objective.goal == "prompt"
         else faster_when_smaller(workload, case, systems, best.best, borrowed=borrowed),
-        None if purchase is None else purchase.found(workload, case, systems, borrowed=borrowed, progress=progress),
+        None
+        if purchase is None
+        else purchase.found(workload, case, systems, best.best, borrowed=borrowed, progress=progress),
         tuple(notes),
         borrowed,
     )
+
+
+def chosen(found: Found, case: Case) -> Searched | None:
+    """The system that an answer names first; None if none runs."""
+    best = first([one.best for one in found.systems], case, found.objective)
+    return next((one for one in found.systems if one.best is best), None)
 
 
 def _refuse_another_model(workload: Workload, other: Workload) -> None:

@@ -24,13 +24,28 @@ class Resizer:
     """Systems on changing machines, with one model and the first 200,000 references of one trace.
 
     evaluations: number of settings timed on a machine.
+    now: what is recommended on the machine as it is, by the whole trace; by default the fastest system by the first
+        references. Speeds are those of the first references, times what `now` has over the fastest system by these.
     """
 
-    def __init__(self, workload: Workload, case: Case, systems: Sequence[System], *, borrowed: bool = False) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        case: Case,
+        systems: Sequence[System],
+        *,
+        now: Compared | None = None,
+        borrowed: bool = False,
+    ) -> None:
         self.case, self.systems, self.borrowed = case, tuple(systems), borrowed
         self.workload = stretch(workload, MOST_REFS)
         self.replays: dict[tuple[System, Setup], tuple[Workload, Replay]] = {}
         self.evaluations = 0
+        self.times = 1.0
+        before = self.fastest(case.machine)
+        if now is not None and now.tok_s and before.tok_s:
+            self.times = now.tok_s / before.tok_s
+        self.now = now or (before if before.tok_s is None else self.sure(before, case.machine))
 
     def fastest(self, machine: Machine) -> Compared:
         """The system that an answer names first at its fastest size, without an interval; if none runs, the first one
@@ -91,7 +106,9 @@ class Resizer:
     def _at(self, system: System, case: Case, *, interval: bool = False) -> Compared:
         found = at_setting(self.workload, case, system, borrowed=self.borrowed, interval=interval, replays=self.replays)
         self.evaluations += found.tok_s is not None
-        return found
+        if found.tok_s is None or found.draws is None:
+            return found
+        return replace(found, tok_s=self.times * found.tok_s, draws=self.times * found.draws)
 
 
 def _sizes(system: System, case: Case) -> list[System]:

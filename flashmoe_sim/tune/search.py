@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import NEAR, Compared, at_setting
@@ -17,6 +19,7 @@ from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import kept_bytes, pick
 
+Replays = dict[tuple[System, Setup], tuple[Workload, Replay]]
 # Systems slower than this share of the fastest one are not searched further than their sizes.
 WORTH = 0.5
 # Sizes are tried on at most this many references, and those that could be chosen on the whole trace.
@@ -57,6 +60,7 @@ def search(
     *,
     objective: Objective | None = None,
     borrowed: bool = False,
+    replays: Replays | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Found:
     """Find the best setting of each system on a case.
@@ -64,9 +68,10 @@ def search(
     Every size of every system is replayed, with every value of `System.prompt_choices` if the prompt counts. For
     systems at least half as fast as the fastest, sizes in between and each value of `System.choices` are replayed too,
     one setting after another, until none gains 3 %. For a long trace, a stretch of it is used first.
-    borrowed: whether the trace is another model's.
+    borrowed: whether the trace is another model's. replays: of this workload, valid for any machine; new ones are
+    added.
     """
-    searcher = _Searcher(workload, case, objective or Objective(), borrowed=borrowed)
+    searcher = _Searcher(workload, case, objective or Objective(), borrowed=borrowed, replays=replays)
     coarse = []
     for number, system in enumerate(systems):
         if progress is not None:
@@ -87,7 +92,10 @@ def search(
 class _Searcher:
     """One search, with its replays so far, on the stretch or on the whole trace."""
 
-    def __init__(self, workload: Workload, case: Case, objective: Objective, *, borrowed: bool) -> None:
+    def __init__(
+        self, workload: Workload, case: Case, objective: Objective, *, borrowed: bool, replays: Replays | None
+    ) -> None:
+        self.replays = replays
         self.case, self.objective, self.borrowed = case, objective, borrowed
         self.whole, self.stretch = workload, stretch(workload, COARSE_REFS)
         self.known: dict[tuple[Workload, System], Compared] = {}
@@ -102,7 +110,10 @@ class _Searcher:
     def at(self, system: System, workload: Workload) -> Compared:
         if (key := (workload, system)) not in self.known:
             tokens = self.objective.prompt_tokens
-            self.known[key] = at_setting(workload, self.case, system, interval=False, prompt_tokens=tokens)
+            asked = self.replays if workload is self.whole else None
+            self.known[key] = at_setting(
+                workload, self.case, system, interval=False, prompt_tokens=tokens, replays=asked
+            )
         return self.known[key]
 
     def sizes_of(self, system: System) -> Searched:
@@ -206,7 +217,14 @@ class _Searcher:
         if not found.runs:
             return found
         tokens = self.objective.prompt_tokens
-        best = at_setting(self.whole, self.case, found.best.system, borrowed=self.borrowed, prompt_tokens=tokens)
+        best = at_setting(
+            self.whole,
+            self.case,
+            found.best.system,
+            borrowed=self.borrowed,
+            prompt_tokens=tokens,
+            replays=self.replays,
+        )
         return replace(found, best=best, tried=tuple(best if one is found.best else one for one in found.tried))
 
 

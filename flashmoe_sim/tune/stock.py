@@ -71,8 +71,8 @@ class Stock:
         self.tried: dict[tuple[Change, ...], Compared] = {}
 
     def present(self) -> Compared:
-        """The fastest system on the machine as it is."""
-        return self._sure(self.resizer.fastest(self.now), self.now)
+        """What is recommended on the machine as it is."""
+        return self.resizer.now
 
     def sets(self, number: int, options: dict[str, list[Change]]) -> list[tuple[Change, ...]]:
         """Sets of `number` compatible changes that make the machine better in some respect."""

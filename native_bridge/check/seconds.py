@@ -12,8 +12,8 @@ from statistics import median
 import numpy as np
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.fitting import FIRST_FILLS
 from flashmoe_sim.machines.belief import ends
+from flashmoe_sim.machines.fitting import FIRST_FILLS
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.prefetchers.table import parse_prefetcher

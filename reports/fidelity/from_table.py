@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.machines.belief import SD_90
 from flashmoe_sim.machines.machine import Anchors, Machine
 from flashmoe_sim.timeline.assemble import Conditions, Weights, price, weigh
 from flashmoe_sim.timeline.from_rates import made_work
-from flashmoe_sim.machines.belief import SD_90
 from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.timing import Timing, timing_of

@@ -26,6 +26,7 @@ FILE = Path(__file__).parents[2] / "flashmoe_sim" / "machines" / "errors.toml"
 HEAD = """# Written by `python -m reports.field`: how far published speeds and other texts are from predictions.
 # sd: of ln(measured / predicted) beside what the machine's numbers and the text explain, by system; all: of any other.
 # common, program: the share of its square that all engines on a machine, and all settings of a program, have in common.
+# checked: how many rows were predicted, and the share of them in the intervals that are printed.
 # hits: of the logarithm of the odds of a hit. text_sd: of another text of the same model; made_sd: of another model,
 # beside its own text; profile_lo, profile_hi: 90 % of what a profile of another text adds to that of the same text.
 """
@@ -76,7 +77,7 @@ def without_machine(ran: Sequence[Printed]) -> dict[str, dict[str, float]]:
 
 
 def _spread(rows: Sequence[_Row]) -> dict[str, float]:
-    """The likeliest spread of each system; rows of all others count as POOLED rows, and a machine as its square root."""
+    """The likeliest spread of each system; all rows count as POOLED ones, a machine as its square root."""
     counts = Counter(row.machine for row in rows)
     every = _likelihood(rows, counts)
     pooled = every * POOLED / sum(counts[row.machine] ** -0.5 for row in rows)
@@ -127,10 +128,11 @@ def _same_program(one: _Row, other: _Row) -> bool:
     return one.program == other.program and one.setting != other.setting
 
 
-def text(found: Errors, hits: dict[str, float]) -> str:
-    """The file as it should be."""
+def text(found: Errors, hits: dict[str, float], *, rows: int, inside: float) -> str:
+    """The file as it should be. rows, inside: how many were predicted, and the share inside the printed intervals."""
     lines = [HEAD + f"common = {found.common:.2f}", f"program = {found.program:.2f}", "", "[sd]"]
     lines += [f"{name} = {sd:.2f}" for name, sd in found.sd.items()]
+    lines += ["", "[checked]", f"rows = {rows}", f"inside = {inside:.3f}"]
     lines += ["", "[hits]", *(f"{name} = {value:.2f}" for name, value in hits.items()), ""]
     return "\n".join(lines)
 

@@ -56,13 +56,13 @@ def priced(way: Way, curves: dict[str, HitCurve], *, hit_rate: float | None, con
     )
     lo, hi = ends(tok_s, draws)
     if hit_rate is None and _is_guess(way):
-        ends = [
+        guesses = [
             _speed(way, misses(way, curves, hit_rate=None, deviations=sign * SD_90), way.machine, context_bytes)
             for sign in (-1, 1)
         ]
         here = _speed(way, missed, way.machine, context_bytes)
-        lo = tok_s * math.exp(-math.hypot(math.log(tok_s / lo), math.log(here / min(ends[0], here))))
-        hi = tok_s * math.exp(math.hypot(math.log(hi / tok_s), math.log(max(ends[1], here) / here)))
+        lo = tok_s * math.exp(-math.hypot(math.log(tok_s / lo), math.log(here / min(guesses[0], here))))
+        hi = tok_s * math.exp(math.hypot(math.log(hi / tok_s), math.log(max(guesses[1], here) / here)))
     return Priced(tok_s, lo, hi, missed, part_s)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -76,9 +76,7 @@ def _printed(row: FieldRow, traces: dict[object, tuple[RoutingTrace, bool]]) -> 
         return [Printed(row, "parts", None, None, str(error).removeprefix(f"{row.where}: "))]
 
 
-def _on(
-    row: FieldRow, name: str, machine: Machine, system: System, workload: Workload, borrowed: bool
-) -> Printed:
+def _on(row: FieldRow, name: str, machine: Machine, system: System, workload: Workload, borrowed: bool) -> Printed:
     assert workload.geometry is not None
     case = case_of(workload.geometry, machine, workload=workload)
     asked = system if system.size_given else system.sized(case)

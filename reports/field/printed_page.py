@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -66,13 +66,9 @@ def section(rows: pl.DataFrame) -> str:
     lines.append(_line("all", rows))
     lines.append(_line("on parts", rows.filter(pl.col("machine") == "parts")))
     lines.append(_line("on presets", rows.filter(pl.col("machine") != "parts")))
-    groups = defaultdict(list)
-    for name, number in rows["system"].value_counts().sort("count", "system", descending=[True, False]).iter_rows():
-        groups[number].append(name)
-    for number in sorted(groups, reverse=True):
-        for name in groups[number]:
-            if number >= LEAST_ROWS:
-                lines.append(_line(f"`{name}`", rows.filter(pl.col("system") == name)))
+    for name, number in Counter[str](rows["system"].to_list()).most_common():
+        if number >= LEAST_ROWS:
+            lines.append(_line(f"`{name}`", rows.filter(pl.col("system") == name)))
     return "\n".join(lines) + "\n"
 
 
