@@ -106,7 +106,11 @@ def _check_used(file: str, format: str, given: dict[str, Any]) -> None:
 
 
 def _pairs(text: str, option: str) -> dict[str, str]:
-    return dict(_pair(part, option) for part in text.split(","))
+    pairs = [_pair(part, option) for part in text.split(",")]
+    if len(found := dict(pairs)) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise BadInput(f"{option} {text!r}: names {next(n for n in names if names.count(n) > 1)} twice; name it once")
+    return found
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:

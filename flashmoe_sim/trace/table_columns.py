@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import re
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown, unknown_name
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.csv_rows import LARGEST_REAL
@@ -56,6 +58,11 @@ class Columns:
         if self.call_by not in CALL_BY:
             raise unknown_name("--call-by", self.call_by, CALL_BY)
 
+    def reads(self, name: str) -> bool:
+        """Whether a column of the table has one of the fields, or decides which rows are read."""
+        used = [*self.columns.values(), *(self.where or ())[:1]]
+        return any(name == one or (one.endswith("*") and name.startswith(one[:-1])) for one in used)
+
 
 def read_frame(path: Path, columns: Columns, progress: Callable[[int], None] | None) -> pl.DataFrame:
     """The requested columns of the requested rows."""
@@ -70,11 +77,17 @@ def read_frame(path: Path, columns: Columns, progress: Callable[[int], None] | N
             frame = _parquet(path, content)
         elif content.lstrip().startswith(b"{"):
             frame = pl.read_ndjson(io.BytesIO(content), infer_schema_length=None)
+            for number, line in enumerate(io.BytesIO(content), 1):
+                _refuse_twice(f"{path}: line {number}", line)
         elif content.lstrip().startswith(b"["):
             frame = pl.read_json(io.BytesIO(content), infer_schema_length=None)
+            _refuse_twice(str(path), content)
         else:
-            first = content.partition(b"\n")[0]
+            first = next((line for line in io.BytesIO(content) if not line.startswith(b"#")), b"")
             separator = max((b",", b";", b"\t"), key=first.count).decode()
+            names = next(csv.reader([first.decode("utf-8-sig", "replace")], delimiter=separator), [])
+            if columns.header and (twice := [name for name in names if columns.reads(name) and names.count(name) > 1]):
+                raise BadInput(f"{path}: two columns are called {shown(twice[0], 40)}; rename or remove one")
             frame = pl.read_csv(
                 io.BytesIO(content),
                 has_header=columns.header,
@@ -84,7 +97,7 @@ def read_frame(path: Path, columns: Columns, progress: Callable[[int], None] | N
             )
             if not columns.header:
                 frame.columns = [str(number) for number in range(frame.width)]
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, OSError, csv.Error) as error:
         raise BadInput(
             f"{path}: no table ({str(error).splitlines()[0]}); expected CSV, JSON lines or Parquet"
         ) from None
@@ -94,6 +107,15 @@ def read_frame(path: Path, columns: Columns, progress: Callable[[int], None] | N
     if not frame.height:
         raise BadInput(f"{path}: no row of it is left; check --where" if columns.where else f"{path}: has no rows")
     return frame
+
+
+def _refuse_twice(where: str, text: bytes) -> None:
+    """Raise BadInput if an object of a JSON text has a key twice."""
+    try:
+        if text.strip():
+            strict_json.loads(text)
+    except ValueError as error:
+        raise BadInput(f"{where}: {error}; expected each key once") from None
 
 
 def _parquet(path: Path, content: bytes) -> pl.DataFrame:

@@ -97,6 +97,7 @@ def test_the_converter_of_the_documentation(here: Path) -> None:
         ("steps.json steps.json --out a.parquet", "several files are ranks of SGLang's recorder, or with --columns"),
         ("log.csv --out a.parquet --where a=b", "--where belongs to --columns; give both"),
         ("log.csv --out a.parquet --columns layer", "--columns 'layer': expected NAME=COLUMN"),
+        ("log.csv --out a.parquet --columns layer=blk,expert=e0,expert=e1", "names expert twice; name it once"),
         ("log.csv --out a.parquet --columns layer=blk,expert=e*,step=pos --where blk", "--where 'blk': expected NAME="),
     ],
 )

@@ -153,6 +153,22 @@ def test_tables_that_cannot_be_used(tmp_path: Path, columns: str, found: str) ->
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("p,l,e,e\n0,0,1,2\n", "two columns are called 'e'; rename or remove one"),
+        ("# made by hand\np;l;e;x;e\n0;0;1;1;2\n", "two columns are called 'e'"),
+        ('{"p":0,"l":0,"e":1}\n{"l":0,"e":1,"e":2,"p":0}\n', "line 2: key 'e' occurs twice; expected each key once"),
+        ('[{"l":0,"e":1,"e":2,"p":0}]', "key 'e' occurs twice"),
+    ],
+)
+def test_a_column_that_is_there_twice(tmp_path: Path, text: str, found: str) -> None:
+    with pytest.raises(BadInput, match=found) as error:
+        read(tmp_path, text, "layer=l,expert=e,step=p")
+    assert "\n" not in str(error.value)
+    assert read(tmp_path, "p,l,e,x,x\n0,0,1,2,3\n", "layer=l,expert=e,step=p").expert.tolist() == [1]
+
+
 def test_lists_of_unequal_lengths(tmp_path: Path) -> None:
     table = pl.DataFrame({"l": [0, 1], "e": [[1, 2], [3]]})
     with pytest.raises(BadInput, match=r"column 'e' has lists of 1 and 2 entries \(mixed top-k\)"):
