@@ -29,6 +29,7 @@ from flashmoe_sim.residency.pool import After, Pool, build_pools
 from flashmoe_sim.residency.profile import Profile, find_profile
 from flashmoe_sim.trace.bundled import catalog, find_trace
 from flashmoe_sim.trace.check import check_trace, largest_experts
+from flashmoe_sim.trace.first_id import ask_first_id
 from flashmoe_sim.trace.routing import RoutingTrace, frozen
 
 
@@ -162,6 +163,7 @@ def fit(trace: RoutingTrace, geometry: ModelGeometry | None) -> Workload:
             raise BadInput(
                 f"{trace.name}: layer {layer} asks for expert {largest[layer]}, "
                 f"but {geometry.name} has {has} experts there; give the model that was traced"
+                + ask_first_id(trace, refused=int(largest[layer]), experts=has)
             )
     if geometry.top_k and trace.top_k > geometry.top_k:
         raise BadInput(

@@ -37,7 +37,7 @@ class Columns:
     columns: the table's column for each of FIELDS; for experts and weights also a prefix, `id*` for id0, id1, …. where:
     a column and the text that it must have in the rows to read. header: whether the first line of a CSV has names; else
     they are 0, 1, 2, …. call_by: one of CALL_BY; with `run`, consecutive rows of a layer are one call. layer_from_name:
-    a pattern whose group is the layer's number in a file's name.
+    a pattern whose group is the layer's number in a file's name. first_id: the table's id of the first expert.
     """
 
     columns: Mapping[str, str]
@@ -45,6 +45,7 @@ class Columns:
     header: bool = True
     call_by: str = CALL_BY[0]
     layer_from_name: str | None = None
+    first_id: int = 0
 
     def __post_init__(self) -> None:
         for name in self.columns:
@@ -145,7 +146,7 @@ def values_of(path: Path, frame: pl.DataFrame, columns: Columns) -> dict[str, ND
     value: dict[str, NDArray[Any]] = {}
     for field, name in columns.columns.items():
         if field in LISTS:
-            value[field] = _lists(path, frame, field, name)
+            value[field] = _lists(path, frame, field, name, columns.first_id)
         elif field == "phase":
             value[field] = _phases(path, _column(path, frame, name))
         elif field == "request":
@@ -166,7 +167,7 @@ def values_of(path: Path, frame: pl.DataFrame, columns: Columns) -> dict[str, ND
     return value
 
 
-def _lists(path: Path, frame: pl.DataFrame, field: str, name: str) -> NDArray[Any]:
+def _lists(path: Path, frame: pl.DataFrame, field: str, name: str, first_id: int) -> NDArray[Any]:
     """[rows, width] from a column of lists, columns with a common prefix, or one column."""
     import polars as pl
 
@@ -175,7 +176,7 @@ def _lists(path: Path, frame: pl.DataFrame, field: str, name: str) -> NDArray[An
         if not named:
             raise unknown_name(f"column of {path}", name, frame.columns)
         named.sort(key=lambda one: int(one[len(name) - 1 :]))
-        parts = [_numbers(path, frame[one], field) for one in named]
+        parts = [_numbers(path, frame[one], field, first_id) for one in named]
         return np.stack(parts, axis=1)
     series = _column(path, frame, name)
     if series.dtype == pl.String and frame.height and str(series[0]).lstrip().startswith("["):
@@ -184,20 +185,20 @@ def _lists(path: Path, frame: pl.DataFrame, field: str, name: str) -> NDArray[An
         except pl.exceptions.PolarsError as error:
             raise BadInput(f"{path}: column {name!r}: no lists ({str(error).splitlines()[0]})") from None
     if not isinstance(series.dtype, pl.List | pl.Array):
-        return _numbers(path, series, field)[:, np.newaxis]
+        return _numbers(path, series, field, first_id)[:, np.newaxis]
     series = series.cast(pl.List(series.dtype.inner))
     widths = series.list.len().unique().drop_nulls().sort().to_list()
     if len(widths) != 1 or not widths[0] or series.null_count():
         listed = " and ".join(map(str, widths[:3])) or "no"
         raise BadInput(f"{path}: column {name!r} has lists of {listed} entries (mixed top-k); expected one length")
-    return _numbers(path, series.explode(), field).reshape(-1, widths[0])
+    return _numbers(path, series.explode(), field, first_id).reshape(-1, widths[0])
 
 
-def _numbers(path: Path, series: pl.Series, field: str) -> NDArray[Any]:
+def _numbers(path: Path, series: pl.Series, field: str, first_id: int) -> NDArray[Any]:
     import polars as pl
 
     if field == "expert":
-        return _whole(path, series, 0, ID_MAX)
+        return _whole(path, series, first_id, first_id + ID_MAX) - first_id
     values = np.array(series.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy())
     if len(values) and not (np.abs(values) <= LARGEST_REAL).all():
         row = int((~(np.abs(values) <= LARGEST_REAL)).argmax())
