@@ -13,7 +13,7 @@ from flashmoe_sim.cli.trace_what_if import out_option
 from flashmoe_sim.cli.workload import parse_numbers, read_trace
 from flashmoe_sim.io.errors import BadInput
 
-ABOUT_TABLES = ("where", "no_header", "call_by", "layer_from_name")
+ABOUT_TABLES = ("where", "no_header", "call_by", "layer_from_name", "first_id")
 
 
 @click.command("import", short_help="Convert recordings of engines and tools, and state what was assumed.")
@@ -41,6 +41,7 @@ ABOUT_TABLES = ("where", "no_header", "call_by", "layer_from_name")
 @click.option("--no-header", is_flag=True, help="The first line of a CSV is a row; its columns are 0, 1, 2.")
 @click.option("--call-by", type=click.Choice(["step,layer", "run"]), help="How the rows of a table divide into calls.")
 @click.option("--layer-from-name", metavar="REGEX", help="Find the layer's number in the name of a table's file.")
+@click.option("--first-id", type=click.IntRange(0), metavar="N", help="The first expert's id in a table, if not 0.")
 @force_option
 @lenient_option
 @json_option
@@ -60,6 +61,7 @@ def import_(
     """
     from flashmoe_sim.geometry.hints import hints_of
     from flashmoe_sim.geometry.load import load_model
+    from flashmoe_sim.trace.first_id import ASK, begins_at_1
     from flashmoe_sim.trace.load import find_format
     from flashmoe_sim.trace.sglang_pt import read_ranks
     from flashmoe_sim.trace.table import read_table
@@ -90,11 +92,13 @@ def import_(
             header=not about["no_header"],
             call_by=about["call_by"] or "step,layer",
             layer_from_name=about["layer_from_name"],
+            first_id=about["first_id"] or 0,
         )
         trace = read_table([Path(file) for file in files], table, hints=hints, lenient=lenient)
     written = write(trace)
-    report_written({**written, "notes": list(trace.notes)}, as_json=as_json)
-    for note in trace.notes:
+    notes = [*trace.notes, *([f"no layer asks for expert 0: {ASK}"] if begins_at_1(trace) else [])]
+    report_written({**written, "notes": notes}, as_json=as_json)
+    for note in notes:
         message(f"{out}: {note}")
 
 
@@ -106,7 +110,11 @@ def _check_used(file: str, format: str, given: dict[str, Any]) -> None:
 
 
 def _pairs(text: str, option: str) -> dict[str, str]:
-    return dict(_pair(part, option) for part in text.split(","))
+    pairs = [_pair(part, option) for part in text.split(",")]
+    if len(found := dict(pairs)) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise BadInput(f"{option} {text!r}: names {next(n for n in names if names.count(n) > 1)} twice; name it once")
+    return found
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:

@@ -45,7 +45,7 @@ def _keys(value: Any) -> int:
             keys += len(item)
             left.extend(item.values())
         elif isinstance(item, list):
-            left.extend(item)
+            left += [one for one in item if type(one) is dict or type(one) is list]
     return keys
 
 

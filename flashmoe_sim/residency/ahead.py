@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,14 @@ from flashmoe_sim.prefetchers.base import Predictions
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.pool_state import NO_PAST, Past
+from flashmoe_sim.trace.routing import frozen
 
 NOT_READ, UNUSED = -2, -1  # in place of the call that first uses an expert read ahead
 
 
 @dataclass(frozen=True, eq=False)
 class Ahead:
-    """The predictions for one pool, in order.
+    """The predictions for one pool, in order, in read-only arrays.
 
     turn: i64 [calls + 2], where the predictions made before each call of the pool begin, and those after the last.
     row: i32 [predictions]. offset: i64 [predictions + 1].
@@ -40,6 +41,10 @@ class Ahead:
     upcoming: NDArray[np.int32]
     meant: NDArray[np.int64]
     latest: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            frozen(getattr(self, item.name))
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """The arrays that the replay loops read."""

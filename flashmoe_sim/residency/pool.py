@@ -13,7 +13,7 @@ from flashmoe_sim._jit import jit
 from flashmoe_sim.policies.bank import Scope
 from flashmoe_sim.policies.base import NEVER
 from flashmoe_sim.trace.chunk import MOST_STEPS, Chunk
-from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.routing import RoutingTrace, frozen
 
 Value = TypeVar("Value")
 
@@ -26,7 +26,7 @@ class lazy(Generic[Value]):
         self.__doc__ = compute.__doc__
 
     def __get__(self, owner: Any, _: type | None = None) -> Value:
-        value = owner.__dict__[self.compute.__name__] = self.compute(owner)
+        value = owner.__dict__[self.compute.__name__] = frozen(self.compute(owner))
         return value
 
 
@@ -53,7 +53,7 @@ class After(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """The calls of one pool.
+    """The calls of one pool, in read-only arrays.
 
     call: i64 [calls], the number of each call in the trace.
     row: i32 [calls], the layer's place in `trace.layers`; rows: the ones that occur.
@@ -69,6 +69,10 @@ class Pool:
     refs: int
     steps: int
     after: After | None = None
+
+    def __post_init__(self) -> None:
+        for values in (self.call, self.row, self.key_row):
+            frozen(values)
 
     @property
     def offset(self) -> NDArray[np.int64]:
@@ -130,6 +134,8 @@ class Pool:
         )
         first_key = np.searchsorted(self.key_row, np.arange(self.key_row[-1] + 1))
         _gather(self.trace.expert, self.trace.offset, self.call, self.row, first_key, *out)
+        for values in out:
+            frozen(values)
         return out
 
     @lazy

@@ -29,7 +29,8 @@ from flashmoe_sim.residency.pool import After, Pool, build_pools
 from flashmoe_sim.residency.profile import Profile, find_profile
 from flashmoe_sim.trace.bundled import catalog, find_trace
 from flashmoe_sim.trace.check import check_trace, largest_experts
-from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.first_id import ask_first_id
+from flashmoe_sim.trace.routing import RoutingTrace, frozen
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +127,7 @@ class Workload:
         key = (scope, part)
         if key not in self._unions:
             requests = np.concatenate([self.pools(scope)[number].requests for number in part])
-            self._unions[key] = np.bincount(requests).astype(np.int64)
+            self._unions[key] = frozen(np.bincount(requests).astype(np.int64))
         return self._unions[key]
 
 
@@ -162,6 +163,7 @@ def fit(trace: RoutingTrace, geometry: ModelGeometry | None) -> Workload:
             raise BadInput(
                 f"{trace.name}: layer {layer} asks for expert {largest[layer]}, "
                 f"but {geometry.name} has {has} experts there; give the model that was traced"
+                + ask_first_id(trace, refused=int(largest[layer]), experts=has)
             )
     if geometry.top_k and trace.top_k > geometry.top_k:
         raise BadInput(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.calls import ID_MAX
+from flashmoe_sim.trace.first_id import ask_first_id
 from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace
 
 MOST = (1 << 31) - 1
@@ -166,6 +167,7 @@ def _check_experts(trace: RoutingTrace) -> None:
         if largest[layer] >= trace.n_experts[layer]:
             raise ValueError(
                 f"layer {layer} asks for expert {largest[layer]}; it has {trace.n_experts[layer]}, numbered from 0"
+                + ask_first_id(trace, refused=int(largest[layer]), experts=trace.n_experts[layer])
             )
 
 

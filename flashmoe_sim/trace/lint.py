@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.notes import MISREAD, code_of
 from flashmoe_sim.trace.counting import count_repeats
 from flashmoe_sim.trace.cut import shown_layers
+from flashmoe_sim.trace.first_id import ASK, begins_at_1
 from flashmoe_sim.trace.phases import Phases, find_phases
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_UNKNOWN, RoutingTrace
 from flashmoe_sim.trace.statistics import aliased_by_call, union_by_call
@@ -52,6 +53,7 @@ def lint(
     phases = find_phases(trace)
     checks = (
         _ids(trace, n_experts),
+        _first_id(trace),
         _shapes(trace),
         _reader(trace),
         _slots(trace),
@@ -122,6 +124,12 @@ def _ids(trace: RoutingTrace, n_experts: Mapping[int, int] | int | None) -> Iter
             f"the model's layers {shown_layers(silent)} have no calls",
             "the trace covers only part of the model, or --model is another one",
         )
+
+
+def _first_id(trace: RoutingTrace) -> Iterator[Finding]:
+    if begins_at_1(trace):
+        message = f"no layer asks for expert 0, but they ask for 1 to {trace.expert.max()}"
+        yield Finding("warning", "no-expert-0", 1, message, ASK)
 
 
 def _shapes(trace: RoutingTrace) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.notes import TORN, Note
 from flashmoe_sim.trace.calls import ID_MAX, ranges, uniform_top_k, with_end
@@ -37,6 +38,10 @@ class Record(NamedTuple):
     tokens: int
     ids: list[int]
 
+    @property
+    def top_k(self) -> int:
+        return len(self.ids) // self.tokens
+
 
 def sniff(head: bytes) -> bool:
     """Whether the first line has an object with the keys `layer` and `top_indices`."""
@@ -53,7 +58,8 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     skipped = Skipped(path, lenient=lenient)
     keys: list[tuple[int, int, int, int]] = []  # step, layer, rank, tokens
     experts, width = array("h"), array("q")
-    mtp = 0
+    first: dict[tuple[int, int, int], int] = {}  # the line of a step, layer and rank
+    mtp = top_k = top_k_line = 0
     torn: tuple[str, ...] = ()
     with open_bytes(path) as stream:
         number = 0
@@ -68,6 +74,17 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
                 continue
             try:
                 record = _record(line)
+                if record and record.tokens:
+                    top_k, top_k_line = (top_k, top_k_line) if top_k else (record.top_k, number)
+                    if record.top_k != top_k:
+                        raise ValueError(
+                            f"tokens of {record.top_k} experts, but of {top_k} in line {top_k_line} (mixed top-k)"
+                        )
+                    if (before := first.setdefault(record[:3], number)) != number:
+                        raise ValueError(
+                            f"step {record.step}, layer {record.layer} of rank {record.rank} is also in line {before}; "
+                            "expected once: give two recordings as two files, of training with one microbatch a step"
+                        )
             except _NotJson as error:
                 if line.endswith(b"\n"):
                     skipped.line(number, str(error))
@@ -140,7 +157,7 @@ def _record(line: bytes) -> Record | None:
     import orjson
 
     try:
-        record = orjson.loads(line)
+        record = strict_json.loads(line)
     except orjson.JSONDecodeError as error:
         raise _NotJson(f"not JSON ({error})") from None
     if not isinstance(record, dict):
@@ -160,6 +177,9 @@ def _record(line: bytes) -> Record | None:
         )
     if ids and (set(map(type, ids)) != {int} or min(ids) < 0 or max(ids) > ID_MAX):
         raise ValueError(f"top_indices is {shown(tokens, 40)}; expected whole numbers 0 to {ID_MAX}")
+    if sum(map(len, map(set, tokens or ()))) < len(ids):
+        twice = next(token for token in tokens if len(set(token)) < len(token))  # type: ignore[union-attr]
+        raise ValueError(f"a token of {shown(twice, 40)} names an expert twice, which a router never does")
     for key, found in (("num_tokens", len(tokens or ())), ("topk", next(iter(widths), None))):
         if found is not None and key in record and record[key] != found:
             raise ValueError(f"{key} is {shown(record[key], 40)}, but top_indices has {found}")

@@ -1,15 +1,16 @@
 """Plain CSV: one row per reference, columns named by the header in any order.
 
 Required: `layer`, `expert`. Optional: `step` or `token`, `seq` or `call`, `rank`, `weight`, `slot`, `phase` (prompt or
-decode), `sequence`, `n_tokens`. Rows are in the order in which they happened. Consecutive rows with the same sequence,
-phase, step, call and layer are one routed call; without a step or call column a call therefore begins when the layer
-changes. Other columns are ignored.
+decode), `sequence`, `n_tokens`. Rows are in the order in which they happened. Consecutive rows with the same step, call
+and layer are one routed call; without a step or call column a call therefore begins when the layer changes. A step is
+a pass of the engine over all of its tokens, so a new phase or sequence begins no call within it, unless steps are
+counted from the start again there. Other columns are ignored.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ COLUMNS = {
     )
 }
 SYNONYMS = {"token": "step", "seq": "call"}
-CALL_KEYS = ("sequence", "phase", "step", "call", "layer")
+OWNERS = ("sequence", "phase")
 
 
 def sniff(head: bytes) -> bool:
@@ -89,14 +90,17 @@ def trace_of_rows(
 ) -> RoutingTrace:
     """The trace of rows with columns of COLUMNS; see `read`. header: all columns, including ignored ones."""
     value = rows.values
-    keys = [value[name] for name in CALL_KEYS if name in value]
-    starts = run_starts(*keys)
+    owners = [name for name in OWNERS if name in value and _apart(value, name)]
+    starts = run_starts(*(value[name] for name in (*owners, "step", "call", "layer") if name in value))
     layer, expert = value["layer"].astype(np.int16), value["expert"].astype(np.int16)
     offset = with_end(starts, len(expert))
     n_tokens = _tokens_of_calls(path, rows, starts, offset, top_k)
 
-    def per_call(name: str, dtype: Any) -> NDArray[Any] | None:
-        return value[name][starts].astype(dtype) if name in value else None
+    phase = sequence = None
+    if "phase" in value:
+        phase = np.where(_several(value["phase"], starts), PHASE_UNKNOWN, value["phase"][starts]).astype(np.uint8)
+    if "sequence" in value and not _several(value["sequence"], starts).any():
+        sequence = value["sequence"][starts].astype(np.int32)
 
     def per_reference(name: str, dtype: Any) -> NDArray[Any] | None:
         return value[name].astype(dtype) if name in value else None
@@ -110,13 +114,26 @@ def trace_of_rows(
         top_k=uniform_top_k(offset, n_tokens),
         weight=per_reference("weight", np.float32),
         slot=per_reference("slot", np.int16),
-        phase=per_call("phase", np.uint8),
-        sequence=per_call("sequence", np.int32),
+        phase=phase,
+        sequence=sequence,
         step=_steps(path, rows, starts) if "step" in value else None,
         format=format,
         name=name,
-        notes=(*_notes(header, value, n_tokens), *rows.notes),
+        notes=(*_notes(header, value, n_tokens), *_pass_notes(value, starts, owners), *rows.notes),
     )
+
+
+def _apart(value: dict[str, NDArray[Any]], name: str) -> bool:
+    """Whether a change in a column of OWNERS begins a call.
+
+    It does not in an engine's own steps, whose numbers never go back, or if rows have several layers and no steps.
+    """
+    if "call" in value:
+        return True
+    changes = value[name][1:] != value[name][:-1]
+    if "step" in value:
+        return bool((changes & (value["step"][1:] < value["step"][:-1])).any())
+    return bool((value["layer"] == value["layer"][0]).all())
 
 
 def _names(line: bytes) -> list[str]:
@@ -137,6 +154,35 @@ def _header(path: Path, stream: Any) -> tuple[list[str], int]:
             raise BadInput(f"{path}: line {number}: no column {min(missing)!r}; layer and expert are required")
         return names, number + 1
     raise BadInput(f"{path}: has no header; expected a line with the columns layer and expert")
+
+
+def _pass_notes(value: dict[str, NDArray[Any]], starts: NDArray[np.int64], owners: Sequence[str]) -> Iterator[str]:
+    """What was assumed about the passes of the engine."""
+    for name, mixed in (
+        ("sequence", "tokens of several requests: requests are not kept apart"),
+        ("phase", "prompt and decoded tokens: their phase is unknown"),
+    ):
+        if name in value and (count := int(_several(value[name], starts).sum())):
+            yield f"{count:,} of the calls have {mixed}"
+    if "call" in value or "step" not in value:
+        return
+    if "sequence" in owners:
+        yield "each request counts its own steps: which requests shared a pass is not known, and none do here"
+    begins = run_starts(*(value[name][starts] for name in (*owners, "step")))
+    calls = np.diff(with_end(begins, len(starts)))
+    run = np.repeat(np.arange(len(begins)), calls)
+    layers = np.bincount(np.unique(run << 16 | value["layer"][starts]) >> 16)
+    if count := int((calls > layers).sum()):
+        yield (
+            f"{count:,} of the steps go over the layers more than once: taken as several passes; if each is one pass, "
+            "sort the rows by step, then by layer"
+        )
+
+
+def _several(values: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which calls have more than one value."""
+    several: NDArray[np.bool_] = np.maximum.reduceat(values, starts) != np.minimum.reduceat(values, starts)
+    return several
 
 
 def _tokens_of_calls(
@@ -174,7 +220,7 @@ def _tokens_of_calls(
 
 
 def _steps(path: Path, rows: Rows, starts: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Steps numbered from 0: one begins when the step, phase or sequence changes.
+    """Steps numbered from 0: one begins when the step changes, or the phase or sequence of a new pass over the layers.
 
     A file sorted by layer would seem to have as many steps as calls, so a step that goes back within a layer is
     refused.
@@ -189,10 +235,12 @@ def _steps(path: Path, rows: Rows, starts: NDArray[np.int64]) -> NDArray[np.int3
     of_rows = np.zeros(len(rows.line), dtype=np.bool_)
     of_rows[starts[back]] = True
     _refuse(path, rows, of_rows, "the step goes back while the layer goes on; sort the rows by step, then by layer")
-    begins = run_starts(*(value[name][starts] for name in ("sequence", "phase", "step") if name in value))
-    number = np.zeros(len(step), dtype=np.int32)
-    number[begins] = 1
-    return np.cumsum(number, dtype=np.int32) - np.int32(1)
+    begins = np.zeros(len(step), dtype=np.bool_)
+    for name in OWNERS:
+        if name in value:
+            begins[1:] |= value[name][starts[1:]] != value[name][starts[:-1]]
+    begins[1:] = (begins[1:] & (layer[1:] <= layer[:-1])) | (step[1:] != step[:-1])
+    return np.cumsum(begins, dtype=np.int32)
 
 
 def _refuse(path: Path, rows: Rows, wrong: NDArray[np.bool_], found: str) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.cut import shown_layers
+from flashmoe_sim.trace.first_id import ask_first_id
 from flashmoe_sim.trace.routing import RoutingTrace
 
 if TYPE_CHECKING:
@@ -60,4 +61,5 @@ def check_ids(trace: RoutingTrace, name: str) -> None:
         raise BadInput(
             f"{name}: expert {trace.expert[at]} in layer {trace.layer[call]}, which has {limit[at]} in the model, "
             "counted from 0; check --model and the sizes of the array"
+            + ask_first_id(trace, refused=int(trace.expert.max()), experts=int(limit[at]))
         )

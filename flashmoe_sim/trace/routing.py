@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,24 @@ from numpy.typing import NDArray
 from flashmoe_sim.content import hash_of
 
 PHASE_UNKNOWN, PHASE_PROMPT, PHASE_DECODE = 0, 1, 2
+PER_LAYER = ("n_experts", "expert_bytes", "dense_bytes")
 RECORDED = ("weight", "slot", "resident")  # recorded beside the routing, read by no stage
 NOT_CONTENT = ("name", "format", "notes", "n_experts_known", *RECORDED)
+
+
+Value = TypeVar("Value")
+
+
+def frozen(value: Value) -> Value:
+    """An array after making it, and the arrays that it is a view of, read-only; anything else as it is.
+
+    Kernels do not test bounds, and results are kept by content: both rely on arrays that nobody changes later.
+    """
+    array: Any = value
+    while isinstance(array, np.ndarray):
+        array.setflags(write=False)
+        array = array.base
+    return value
 
 
 class LayerView(NamedTuple):
@@ -33,7 +50,7 @@ class LayerView(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RoutingTrace:
-    """Routed calls in the order in which they happened, as flat arrays.
+    """Routed calls in the order in which they happened, as flat arrays, which become read-only.
 
     layer: i16 [calls], the model's own layer number.
     n_tokens: i32 [calls], tokens of the call; 0 for a call without references, and if not recorded.
@@ -73,6 +90,18 @@ class RoutingTrace:
     name: str = ""
     notes: tuple[str, ...] = field(default=())
 
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            frozen(getattr(self, item.name))
+        for name in PER_LAYER:
+            if isinstance(given := getattr(self, name), dict):
+                object.__setattr__(self, name, MappingProxyType(dict(given)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        own = {item.name: getattr(self, item.name) for item in fields(self)}
+        own |= {name: dict(own[name]) for name in PER_LAYER if own[name] is not None}
+        return _restored, (type(self), own)
+
     @property
     def calls(self) -> int:
         return len(self.layer)
@@ -89,7 +118,7 @@ class RoutingTrace:
     @cached_property
     def has_refs(self) -> NDArray[np.bool_]:
         """Which calls request experts, bool [calls]: all but calls without tokens."""
-        return np.diff(self.offset) > 0
+        return frozen(np.diff(self.offset) > 0)
 
     @cached_property
     def layers(self) -> tuple[int, ...]:
@@ -113,7 +142,7 @@ class RoutingTrace:
             return self.step
         begins = np.zeros(self.calls, dtype=np.int32)
         begins[1:] = self.layer[1:] <= self.layer[:-1]
-        return np.cumsum(begins, dtype=np.int32)
+        return frozen(np.cumsum(begins, dtype=np.int32))
 
     @cached_property
     def by_layer(self) -> tuple[LayerView, ...]:
@@ -125,7 +154,7 @@ class RoutingTrace:
             offset = np.zeros(len(call) + 1, dtype=np.int64)
             np.cumsum(length[call], out=offset[1:])
             position = np.arange(offset[-1]) + np.repeat(self.offset[call] - offset[:-1], length[call])
-            views.append(LayerView(layer, call, offset, self.expert[position]))
+            views.append(LayerView(layer, *map(frozen, (call, offset, self.expert[position]))))
         return tuple(views)
 
     @cached_property
@@ -160,3 +189,7 @@ def infer_n_experts(layer: NDArray[np.int16], expert: NDArray[np.int16]) -> dict
     """For every layer, the smallest power of two that holds the largest id seen in any of them."""
     most = 1 << int(expert.max(initial=0)).bit_length()
     return {int(number): most for number in np.unique(layer)}
+
+
+def _restored(kind: type[RoutingTrace], own: dict[str, Any]) -> RoutingTrace:
+    return kind(**own)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.lines import BOM, Skipped, trace_name
 from flashmoe_sim.trace.requests import Hints, Request, trace_of_requests
@@ -32,11 +33,12 @@ _KEYS = re.compile(rb'"(?:routed_experts|prompt_routed_experts|choices|meta_info
 
 @dataclass(frozen=True)
 class Document:
-    """The value of a JSON document, the texts cut out of it, and its error."""
+    """The value of a JSON document, the texts cut out of it, and its error; cut: if later lines may complete it."""
 
     value: Any
     arrays: Sequence[memoryview] = ()
     error: str = ""
+    cut: bool = False
 
 
 def sniff(head: bytes) -> bool:
@@ -83,7 +85,7 @@ def _documents(stream: IO[bytes], progress: Callable[[int], None] | None) -> Ite
     lines = _lines(stream, progress)
     for place, (number, text, begin, end) in enumerate(lines):
         document = _document(text, begin, end)
-        if document.error and not place:
+        if document.cut and not place:
             rest = (bytes(memoryview(text)[begin:end]) for _, text, begin, end in lines)
             whole = b"\n".join([bytes(memoryview(text)[begin:end]), *rest])
             yield number, _document(whole, 0, len(whole))
@@ -139,9 +141,11 @@ def _document(text: bytes | bytearray, begin: int, end: int) -> Document:
         at = close
     kept.append(view[at:end])
     try:
-        return Document(orjson.loads(b"".join(kept)), arrays)
+        return Document(strict_json.loads(b"".join(kept)), arrays)
     except orjson.JSONDecodeError as error:
-        return Document(None, error=f"not a complete JSON document ({error})")
+        return Document(None, error=f"not a complete JSON document ({error})", cut=True)
+    except ValueError as error:
+        return Document(None, error=f"{error}; expected each key once")
 
 
 def _requests(document: Document, *, where: str, hints: Hints) -> Iterator[Request]:

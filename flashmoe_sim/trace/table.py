@@ -19,6 +19,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.csv_rows import Rows
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.plain_csv import COLUMNS, trace_of_rows
+from flashmoe_sim.trace.request_layers import check_ids, check_layers
 from flashmoe_sim.trace.requests import Hints, trace_of_requests
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.table_columns import LISTS, Columns, read_frame, values_of
@@ -55,18 +56,31 @@ def read_table(
         rows = TokenRows(request, value["position"], value["layer"], value["expert"], rank, value.get("weight"))
         layers, requests = requests_of_rows(rows, prompt, hints=hints, where=where)
         hints = replace(hints, moe_layers=hints.moe_layers or layers)
-        return trace_of_requests(requests, format=FORMAT, name=name, hints=hints, lenient=lenient)
+        notes = [
+            f"{field}= is not used beside position=: prompts are cut into chunks and requests served one after "
+            "another; for the engine's own passes give step= without position="
+            for field in ("step", "call", "n_tokens")
+            if field in value
+        ]
+        return trace_of_requests(requests, format=FORMAT, name=name, hints=hints, lenient=lenient, notes=notes)
     if len(paths) > 1 and not timed:
         if "step" not in value:
             raise BadInput(
                 f"{paths[0]}: several files without an order; name a column of --columns step=, position= or time="
             )
         keys = [value["layer"], value["step"]]
-        order = np.lexsort([*keys, value["request"]] if "request" in value else keys)
+        restarts = any((part["step"][1:] < part["step"][:-1]).any() for part in parts)
+        order = np.lexsort([*keys, value["request"]] if restarts and "request" in value else keys)
         value = {name: values[order] for name, values in value.items()}
-    return trace_of_rows(
+    trace = trace_of_rows(
         _in_rows(value, columns), list(COLUMNS), path=paths[0], top_k=hints.top_k, format=FORMAT, name=name
     )
+    if hints.model:
+        check_layers(np.array(trace.layers), hints, where=where)
+        experts = {layer: hints.model[layer] for layer in trace.layers}
+        trace = trace.with_(n_experts=experts, n_experts_known=True)
+        check_ids(trace, name)
+    return trace
 
 
 def _by_time(value: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import re
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown, unknown_name
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.csv_rows import LARGEST_REAL
@@ -35,7 +37,7 @@ class Columns:
     columns: the table's column for each of FIELDS; for experts and weights also a prefix, `id*` for id0, id1, …. where:
     a column and the text that it must have in the rows to read. header: whether the first line of a CSV has names; else
     they are 0, 1, 2, …. call_by: one of CALL_BY; with `run`, consecutive rows of a layer are one call. layer_from_name:
-    a pattern whose group is the layer's number in a file's name.
+    a pattern whose group is the layer's number in a file's name. first_id: the table's id of the first expert.
     """
 
     columns: Mapping[str, str]
@@ -43,6 +45,7 @@ class Columns:
     header: bool = True
     call_by: str = CALL_BY[0]
     layer_from_name: str | None = None
+    first_id: int = 0
 
     def __post_init__(self) -> None:
         for name in self.columns:
@@ -55,6 +58,11 @@ class Columns:
             )
         if self.call_by not in CALL_BY:
             raise unknown_name("--call-by", self.call_by, CALL_BY)
+
+    def reads(self, name: str) -> bool:
+        """Whether a column of the table has one of the fields, or decides which rows are read."""
+        used = [*self.columns.values(), *(self.where or ())[:1]]
+        return any(name == one or (one.endswith("*") and name.startswith(one[:-1])) for one in used)
 
 
 def read_frame(path: Path, columns: Columns, progress: Callable[[int], None] | None) -> pl.DataFrame:
@@ -70,11 +78,17 @@ def read_frame(path: Path, columns: Columns, progress: Callable[[int], None] | N
             frame = _parquet(path, content)
         elif content.lstrip().startswith(b"{"):
             frame = pl.read_ndjson(io.BytesIO(content), infer_schema_length=None)
+            for number, line in enumerate(io.BytesIO(content), 1):
+                _refuse_twice(f"{path}: line {number}", line)
         elif content.lstrip().startswith(b"["):
             frame = pl.read_json(io.BytesIO(content), infer_schema_length=None)
+            _refuse_twice(str(path), content)
         else:
-            first = content.partition(b"\n")[0]
+            first = next((line for line in io.BytesIO(content) if not line.startswith(b"#")), b"")
             separator = max((b",", b";", b"\t"), key=first.count).decode()
+            names = next(csv.reader([first.decode("utf-8-sig", "replace")], delimiter=separator), [])
+            if columns.header and (twice := [name for name in names if columns.reads(name) and names.count(name) > 1]):
+                raise BadInput(f"{path}: two columns are called {shown(twice[0], 40)}; rename or remove one")
             frame = pl.read_csv(
                 io.BytesIO(content),
                 has_header=columns.header,
@@ -84,7 +98,7 @@ def read_frame(path: Path, columns: Columns, progress: Callable[[int], None] | N
             )
             if not columns.header:
                 frame.columns = [str(number) for number in range(frame.width)]
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, OSError, csv.Error) as error:
         raise BadInput(
             f"{path}: no table ({str(error).splitlines()[0]}); expected CSV, JSON lines or Parquet"
         ) from None
@@ -94,6 +108,15 @@ def read_frame(path: Path, columns: Columns, progress: Callable[[int], None] | N
     if not frame.height:
         raise BadInput(f"{path}: no row of it is left; check --where" if columns.where else f"{path}: has no rows")
     return frame
+
+
+def _refuse_twice(where: str, text: bytes) -> None:
+    """Raise BadInput if an object of a JSON text has a key twice."""
+    try:
+        if text.strip():
+            strict_json.loads(text)
+    except ValueError as error:
+        raise BadInput(f"{where}: {error}; expected each key once") from None
 
 
 def _parquet(path: Path, content: bytes) -> pl.DataFrame:
@@ -123,7 +146,7 @@ def values_of(path: Path, frame: pl.DataFrame, columns: Columns) -> dict[str, ND
     value: dict[str, NDArray[Any]] = {}
     for field, name in columns.columns.items():
         if field in LISTS:
-            value[field] = _lists(path, frame, field, name)
+            value[field] = _lists(path, frame, field, name, columns.first_id)
         elif field == "phase":
             value[field] = _phases(path, _column(path, frame, name))
         elif field == "request":
@@ -144,7 +167,7 @@ def values_of(path: Path, frame: pl.DataFrame, columns: Columns) -> dict[str, ND
     return value
 
 
-def _lists(path: Path, frame: pl.DataFrame, field: str, name: str) -> NDArray[Any]:
+def _lists(path: Path, frame: pl.DataFrame, field: str, name: str, first_id: int) -> NDArray[Any]:
     """[rows, width] from a column of lists, columns with a common prefix, or one column."""
     import polars as pl
 
@@ -153,7 +176,7 @@ def _lists(path: Path, frame: pl.DataFrame, field: str, name: str) -> NDArray[An
         if not named:
             raise unknown_name(f"column of {path}", name, frame.columns)
         named.sort(key=lambda one: int(one[len(name) - 1 :]))
-        parts = [_numbers(path, frame[one], field) for one in named]
+        parts = [_numbers(path, frame[one], field, first_id) for one in named]
         return np.stack(parts, axis=1)
     series = _column(path, frame, name)
     if series.dtype == pl.String and frame.height and str(series[0]).lstrip().startswith("["):
@@ -162,20 +185,20 @@ def _lists(path: Path, frame: pl.DataFrame, field: str, name: str) -> NDArray[An
         except pl.exceptions.PolarsError as error:
             raise BadInput(f"{path}: column {name!r}: no lists ({str(error).splitlines()[0]})") from None
     if not isinstance(series.dtype, pl.List | pl.Array):
-        return _numbers(path, series, field)[:, np.newaxis]
+        return _numbers(path, series, field, first_id)[:, np.newaxis]
     series = series.cast(pl.List(series.dtype.inner))
     widths = series.list.len().unique().drop_nulls().sort().to_list()
     if len(widths) != 1 or not widths[0] or series.null_count():
         listed = " and ".join(map(str, widths[:3])) or "no"
         raise BadInput(f"{path}: column {name!r} has lists of {listed} entries (mixed top-k); expected one length")
-    return _numbers(path, series.explode(), field).reshape(-1, widths[0])
+    return _numbers(path, series.explode(), field, first_id).reshape(-1, widths[0])
 
 
-def _numbers(path: Path, series: pl.Series, field: str) -> NDArray[Any]:
+def _numbers(path: Path, series: pl.Series, field: str, first_id: int) -> NDArray[Any]:
     import polars as pl
 
     if field == "expert":
-        return _whole(path, series, 0, ID_MAX)
+        return _whole(path, series, first_id, first_id + ID_MAX) - first_id
     values = np.array(series.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy())
     if len(values) and not (np.abs(values) <= LARGEST_REAL).all():
         row = int((~(np.abs(values) <= LARGEST_REAL)).argmax())

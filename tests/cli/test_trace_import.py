@@ -78,6 +78,17 @@ def test_a_table_by_its_columns(here: Path, capsys: pytest.CaptureFixture[str]) 
     assert "not kept" not in capsys.readouterr().out
 
 
+def test_ids_that_begin_at_1_are_asked_about(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"{step},{layer},{1 + (step + layer) % 8}" for step in range(40) for layer in range(3)]
+    Path("one.csv").write_text("\n".join(["s,l,e", *rows]))
+    given = ["trace", "import", "one.csv", "--columns", "layer=l,expert=e,step=s", "--out", "one.parquet", "--force"]
+    assert main(given) == 0
+    assert "no layer asks for expert 0: do your ids begin at 1?" in capsys.readouterr().err
+    assert main([*given, "--first-id", "1"]) == 0
+    assert "begin at 1" not in capsys.readouterr().err
+    assert (load_trace("one.parquet").expert.min(), load_trace("one.parquet").expert.max()) == (0, 7)
+
+
 def test_the_converter_of_the_documentation(here: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "guides" / "traces.md").read_text()
     code, command = re.findall(r"```python\n(.*?)```\n\n```sh\nsim (.*?)```", page, re.DOTALL)[0]
@@ -96,7 +107,9 @@ def test_the_converter_of_the_documentation(here: Path) -> None:
         ("steps.json --out a.parquet --top-k 3", "steps.json: step-layers needs no options; leave --top-k out"),
         ("steps.json steps.json --out a.parquet", "several files are ranks of SGLang's recorder, or with --columns"),
         ("log.csv --out a.parquet --where a=b", "--where belongs to --columns; give both"),
+        ("log.csv --out a.parquet --first-id 1", "--first-id belongs to --columns; give both"),
         ("log.csv --out a.parquet --columns layer", "--columns 'layer': expected NAME=COLUMN"),
+        ("log.csv --out a.parquet --columns layer=blk,expert=e0,expert=e1", "names expert twice; name it once"),
         ("log.csv --out a.parquet --columns layer=blk,expert=e*,step=pos --where blk", "--where 'blk': expected NAME="),
     ],
 )

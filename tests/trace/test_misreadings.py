@@ -208,6 +208,14 @@ GOOD = b'{"step":0,"layer":3,"rank":0,"num_tokens":2,"topk":2,"top_indices":[[4,
         (GOOD.replace(b"[1,9]", b"[1]"), r"line 2: tokens of 1 and 2 experts \(mixed top-k\)"),
         (GOOD.replace(b"[1,9]", b"7"), "expected a list of expert ids for each token"),
         (GOOD.replace(b"[1,9]", b"[1,99999]"), "expected whole numbers 0 to 32767"),
+        (GOOD, "line 2: step 0, layer 3 of rank 0 is also in line 1; expected once: give two recordings as two files"),
+        (GOOD.replace(b"[1,9]", b"[3,3]"), r"line 2: a token of \[3, 3\] names an expert twice"),
+        (
+            b'{"step":1,"layer":3,"top_indices":[[1,2,3]]}\n',
+            r"line 2: tokens of 3 experts, but of 2 in line 1 \(mixed top-k\)",
+        ),
+        (b'{"step":1,"step":5,"layer":3,"top_indices":[[1,2]]}\n', "line 2: key 'step' occurs twice"),
+        (b'{"step":1,"layer":3,"top_indices":[[1,2]],"top_indices":[[3,4]]}\n', "'top_indices' occurs twice"),
     ],
 )
 def test_lines_of_megatron_that_cannot_be_used(tmp_path: Path, line: bytes, found: str) -> None:

@@ -30,6 +30,10 @@ def choice(routing: Any) -> bytes:
     return json.dumps({"choices": [{"routed_experts": routing}], "usage": USAGE}).encode()
 
 
+def vllm_text() -> str:
+    return json.dumps(vllm(made()))
+
+
 @pytest.mark.parametrize(
     ("content", "found"),
     [
@@ -68,11 +72,20 @@ def choice(routing: Any) -> bytes:
         (b'{"choices": [{"routed_experts": "', "not a complete JSON document"),
         (b'{"response": {"body": null}, "choices": 1}', "the batch output has no response.body"),
         (b'[{"choices": 1}, 3]', "not there|a response expected"),
+        (
+            vllm_text().replace('"usage": {', '"usage": {"prompt_tokens": 4, '),
+            "line 1: key 'prompt_tokens' occurs twice",
+        ),
+        (vllm_text().replace('"choices": [', '"choices": [], "choices": ['), "line 1: key 'choices' occurs twice"),
+        (
+            vllm_text().replace('"routed_experts"', '"routed_experts": "AAAA", "routed_experts"') + "\n" + vllm_text(),
+            "line 1: key 'routed_experts' occurs twice; expected each key once",
+        ),
     ],
 )
-def test_responses_that_cannot_be_used(tmp_path: Path, content: bytes, found: str) -> None:
+def test_responses_that_cannot_be_used(tmp_path: Path, content: bytes | str, found: str) -> None:
     with pytest.raises(BadInput, match=found) as error:
-        read(tmp_path, content)
+        read(tmp_path, content.encode() if isinstance(content, str) else content)
     assert "\n" not in str(error.value)
 
 

@@ -30,7 +30,7 @@ def test_every_field_reads_back_equal(path: Path, trace: RoutingTrace) -> None:
     again = store.read(path)
     assert trace.equals(again)
     assert again.content_id == trace.content_id
-    assert again.expert.flags.writeable
+    assert not again.expert.flags.writeable
 
 
 def test_notes_keep_their_codes(path: Path) -> None:

@@ -12,10 +12,14 @@ import polars as pl
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.trace.first_id import begins_at_1
+from flashmoe_sim.trace.lint import lint
 from flashmoe_sim.trace.requests import Hints
-from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace
 from flashmoe_sim.trace.table import read_table
 from flashmoe_sim.trace.table_columns import Columns
+from tests.residency.builders import geometry_of
 from tests.trace.recordings import Made, calls, expected, in_file_order, made
 
 ONE = made()
@@ -153,6 +157,22 @@ def test_tables_that_cannot_be_used(tmp_path: Path, columns: str, found: str) ->
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("p,l,e,e\n0,0,1,2\n", "two columns are called 'e'; rename or remove one"),
+        ("# made by hand\np;l;e;x;e\n0;0;1;1;2\n", "two columns are called 'e'"),
+        ('{"p":0,"l":0,"e":1}\n{"l":0,"e":1,"e":2,"p":0}\n', "line 2: key 'e' occurs twice; expected each key once"),
+        ('[{"l":0,"e":1,"e":2,"p":0}]', "key 'e' occurs twice"),
+    ],
+)
+def test_a_column_that_is_there_twice(tmp_path: Path, text: str, found: str) -> None:
+    with pytest.raises(BadInput, match=found) as error:
+        read(tmp_path, text, "layer=l,expert=e,step=p")
+    assert "\n" not in str(error.value)
+    assert read(tmp_path, "p,l,e,x,x\n0,0,1,2,3\n", "layer=l,expert=e,step=p").expert.tolist() == [1]
+
+
 def test_lists_of_unequal_lengths(tmp_path: Path) -> None:
     table = pl.DataFrame({"l": [0, 1], "e": [[1, 2], [3]]})
     with pytest.raises(BadInput, match=r"column 'e' has lists of 1 and 2 entries \(mixed top-k\)"):
@@ -177,3 +197,108 @@ def test_rows_are_put_in_the_order_of_their_times(tmp_path: Path, order: str) ->
     assert read(tmp_path, parquet(dated), f"layer=blk,expert=ids,phase=stage,request=r,time=at{order},step=s").calls
     with pytest.raises(BadInput, match=r"row 1: stage is '\w+'; a time as a number expected"):
         read(tmp_path, parquet(rows), f"layer=blk,expert=ids,time=stage{order}")
+
+
+def passes(seed: int = 0) -> list[list[tuple[str, str, np.ndarray]]]:
+    """Passes of an engine that reads prompts in chunks beside decoded tokens: request, phase and ids of each token."""
+    rng = np.random.default_rng(seed)
+    left = {"a": (4, 9), "b": (11, 6), "c": (3, 12)}  # prompt and decoded tokens of each request
+    found = []
+    while any(sum(tokens) for tokens in left.values()):
+        tokens = []
+        for request, (prompt, decoded) in left.items():
+            chunk = min(prompt, 3)
+            tokens += [(request, "prefill")] * chunk or [(request, "decode")] * min(decoded, 1)
+            left[request] = (prompt - chunk, decoded) if chunk else (0, max(decoded - 1, 0))
+        found.append([(*token, np.argsort(rng.random((2, 12)), axis=1)[:, :2]) for token in tokens])
+    return found
+
+
+MIXED = pl.DataFrame(
+    [
+        {"it": number, "l": layer, "r": request, "stage": stage, "e0": ids[layer, 0], "e1": ids[layer, 1]}
+        for number, tokens in enumerate(passes())
+        for layer in range(2)
+        for request, stage, ids in tokens
+    ]
+)
+
+
+@pytest.mark.parametrize("more", ["", ",phase=stage", ",request=r", ",phase=stage,request=r"])
+def test_a_step_is_one_pass_over_all_of_its_tokens(tmp_path: Path, more: str) -> None:
+    """A prompt's chunk and the tokens decoded beside it share a call, as they share a read of each expert."""
+    trace = read(tmp_path, MIXED.write_csv(), f"layer=l,expert=e*,step=it{more}")
+    counted = [[np.concatenate([ids[layer] for *_, ids in tokens]) for layer in range(2)] for tokens in passes()]
+    assert [one.tolist() for one in np.split(trace.expert, trace.offset[1:-1])] == [
+        layer.tolist() for step in counted for layer in step
+    ]
+    assert trace.n_tokens.tolist() == [len(tokens) for tokens in passes() for _ in range(2)]
+    assert trace.steps.tolist() == np.repeat(np.arange(len(passes())), 2).tolist()
+    kept = [note for note in trace.notes if "of the calls have" in note]
+    assert len(kept) == more.count("=")
+    if "phase" in more:
+        stages = [{stage for _, stage, _ in tokens} for tokens in passes()]
+        assert trace.phase is not None
+        assert trace.phase[::2].tolist() == [
+            PHASE_UNKNOWN if len(one) > 1 else PHASE_PROMPT if "prefill" in one else PHASE_DECODE for one in stages
+        ]
+
+
+def test_steps_that_each_request_counts_for_itself(tmp_path: Path) -> None:
+    rows = MIXED.sort("r", "it", "l", maintain_order=True)
+    own = rows.with_columns(it=pl.col("it") - pl.col("it").min().over("r"))
+    trace = read(tmp_path, own.write_csv(), "layer=l,expert=e*,step=it,phase=stage,request=r")
+    assert trace.calls == 2 * own.select("r", "it").n_unique()
+    assert trace.sequence is not None
+    assert any("each request counts its own steps" in note for note in trace.notes)
+
+
+def test_the_user_is_told_if_a_step_may_be_one_pass(tmp_path: Path) -> None:
+    """Rows that go through the layers for each request are as many passes, unless they are sorted."""
+    text = MIXED.sort("it", "r", "l", maintain_order=True).write_csv()
+    trace = read(tmp_path, text, "layer=l,expert=e*,step=it,phase=stage,request=r")
+    assert any("of the steps go over the layers more than once" in note for note in trace.notes)
+    placed = MIXED.with_columns(p=pl.col("it").cum_count().over("r", "l") - 1)
+    trace = read(tmp_path, placed.write_csv(), "layer=l,expert=e*,step=it,phase=stage,request=r,position=p")
+    assert any("step= is not used beside position=" in note for note in trace.notes)
+
+
+def test_a_shared_step_in_several_files(tmp_path: Path) -> None:
+    whole = read(tmp_path, MIXED.write_csv(), "layer=l,expert=e*,step=it")
+    paths = [tmp_path / f"layer_{layer}.csv" for layer in range(2)]
+    for layer, path in enumerate(paths):
+        path.write_text(MIXED.filter(pl.col("l") == layer).write_csv())
+    columns = {"layer": "l", "expert": "e*", "step": "it", "request": "r"}
+    assert calls(read_table(paths, Columns(columns=columns))) == calls(whole)
+
+
+def test_ids_that_begin_at_1(tmp_path: Path) -> None:
+    one = MIXED.with_columns(pl.col("e0", "e1") + 1)
+    right = read(tmp_path, MIXED.write_csv(), "layer=l,expert=e*,step=it")
+    wrong = read(tmp_path, one.write_csv(), "layer=l,expert=e*,step=it")
+    assert begins_at_1(wrong)
+    assert not begins_at_1(right)
+    (finding,) = [finding for finding in lint(wrong) if finding.code == "no-expert-0"]
+    assert "do your ids begin at 1?" in finding.advice
+    assert calls(read(tmp_path, one.write_csv(), "layer=l,expert=e*,step=it", first_id=1)) == calls(right)
+    with pytest.raises(BadInput, match=r"row 1: e\d+ is .*; expected a whole number 5\.\.32772"):
+        read(tmp_path, MIXED.with_columns(e0=pl.lit(4)).write_csv(), "layer=l,expert=e0,step=it", first_id=5)
+    model = geometry_of({0: 1, 1: 1}, {0: 12, 1: 12})
+    with pytest.raises(BadInput, match=r"has 12 experts there; give the model .*; do your ids begin at 1\?"):
+        prepare(wrong, model)
+    with pytest.raises(BadInput, match=r"it has 12, numbered from 0; do your ids begin at 1\?"):
+        prepare(wrong.with_(n_experts={0: 12, 1: 12}))
+    few = one.head(6)
+    assert not begins_at_1(read(tmp_path, few.write_csv(), "layer=l,expert=e*,step=it"))
+
+
+@pytest.mark.parametrize("columns", ["layer=l,expert=e*,step=it", "layer=l,expert=e*,position=it"])
+def test_a_model_is_checked(tmp_path: Path, columns: str) -> None:
+    rows = MIXED.group_by("it", "l", maintain_order=True).first().with_columns(pl.col("e0", "e1") + 1)
+    hints = Hints(model={0: 12, 1: 12}, phase="decode")
+    with pytest.raises(BadInput, match=r"expert 12 in layer \d, which has 12 in the model.*do your ids begin at 1\?"):
+        read(tmp_path, rows.write_csv(), columns, hints=hints)
+    right = read(tmp_path, rows.write_csv(), columns, hints=hints, first_id=1)
+    assert (dict(right.n_experts), right.n_experts_known) == ({0: 12, 1: 12}, True)
+    with pytest.raises(BadInput, match="layers 1 are routed, but the model routes in 0"):
+        read(tmp_path, rows.write_csv(), columns, hints=Hints(model={0: 12}, phase="decode"), first_id=1)

@@ -31,7 +31,7 @@ def test_a_call_per_layer_and_token(path: Path) -> None:
     assert not trace.n_experts_known
     assert trace.notes == ()
     assert (trace.layer.dtype, trace.expert.dtype, trace.offset.dtype) == (np.int16, np.int16, np.int64)
-    assert trace.expert.flags.writeable
+    assert not trace.expert.flags.writeable
 
 
 def test_experts_per_token_may_vary(path: Path) -> None:
