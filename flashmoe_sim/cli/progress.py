@@ -20,8 +20,11 @@ BAR_WIDTH = 24  # so that the longest line fits 80 columns
 
 @contextmanager
 def reading(path: Path) -> Iterator[Callable[[int], None]]:
-    """Progress over the bytes of a file."""
-    with over_bytes(f"reading {path.name}", os.path.getsize(path) if os.path.isfile(path) else 0) as advance:
+    """Progress over the bytes of a file; a pipe is read until its writer ends, so its line says what it is."""
+    with over_bytes(
+        f"reading {'the pipe ' if path.is_fifo() else ''}{path.name}",
+        os.path.getsize(path) if os.path.isfile(path) else 0,
+    ) as advance:
         yield advance
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +24,6 @@ from flashmoe_sim.cli.common import (
     lenient_option,
     message,
     print_json,
-    stoppable,
 )
 from flashmoe_sim.cli.options import asks
 from flashmoe_sim.cli.watch_table import as_document, as_line, as_lines
@@ -90,6 +91,9 @@ def command(
     from flashmoe_sim.sweep.plan import plan_sweep
     from flashmoe_sim.sweep.watch import Watch, why_not_while_written
 
+    stop = _Stop()
+    if not once:
+        click.get_current_context().with_resource(stop.hearing())
     setups, _ = plan_sweep(Question(**asked), bank_step=bank_step)
     if "all" in [policy.strip() for policy in asked["policy"].split(",")]:
         setups = [setup for setup in setups if not why_not_while_written(setup)]
@@ -103,27 +107,65 @@ def command(
             show(seen)
         return
     shown = _json(trace) if as_json else _screen(trace) if sys.stdout.isatty() else _plain(trace)
-    last: Seen | None = None
-    with stoppable():
+    pause_s, first = every_s, True
+    with shown as show:
+        while True:
+            began_s = time.process_time()
+            seen = watch.look(time.monotonic())
+            show(seen)
+            if first:  # this look loaded kernels, while more was written
+                watch.forget_rate()
+            else:
+                pause_s = max(every_s, min((time.process_time() - began_s) / SHARE, LONGEST_PAUSE_S))
+            first = False
+            if stop.pause(pause_s):
+                break
+    last = watch.look(time.monotonic())
+    if not as_json or last.read_bytes != seen.read_bytes or last.event:
+        with (_json if as_json else _table)(trace) as show:
+            show(last)
+    if isinstance(stop.came, Terminated):
+        raise Interrupted("stopped; the table is of the last look", stop.came)
+
+
+class _Stop:
+    """Ctrl-C and SIGTERM: they end a pause at once, and a look when it is complete; the second one ends anything.
+
+    An exception in the middle of a look would leave half of its counts, and is lost while a kernel compiles.
+    """
+
+    def __init__(self) -> None:
+        self.came: KeyboardInterrupt | None = None
+        self._pausing = False
+
+    @contextmanager
+    def hearing(self) -> Iterator[None]:
+        """Take the two signals in the block, unless they are ignored."""
+        taken = () if threading.current_thread() is not threading.main_thread() else (signal.SIGINT, signal.SIGTERM)
+        numbers = [number for number in taken if signal.getsignal(number) != signal.SIG_IGN]
+        before = {number: signal.signal(number, self._hear) for number in numbers}
         try:
-            with shown as show:
-                pause_s = every_s
-                while True:
-                    began_s = time.process_time()
-                    seen = watch.look(time.monotonic())
-                    show(seen)
-                    if last is None:  # this look loaded kernels, while more was written
-                        watch.forget_rate()
-                    else:
-                        pause_s = max(every_s, min((time.process_time() - began_s) / SHARE, LONGEST_PAUSE_S))
-                    last = seen
-                    time.sleep(pause_s)
-        except KeyboardInterrupt as stop:  # how a watch ends: nothing was cut short
-            if last is not None and not as_json:
-                with _table(trace) as show:
-                    show(last)
-            if isinstance(stop, Terminated):
-                raise Interrupted("stopped; the table is of the last look", stop) from None
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _hear(self, number: int, _: object) -> None:
+        again = self.came is not None
+        self.came = Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
+        if again or self._pausing:
+            raise self.came
+
+    def pause(self, seconds: float) -> bool:
+        """Wait; return whether a signal came."""
+        try:
+            self._pausing = True
+            if self.came is None:
+                time.sleep(seconds)
+            self._pausing = False
+        except KeyboardInterrupt as stop:
+            self._pausing, self.came = False, stop
+        return self.came is not None
 
 
 @contextmanager

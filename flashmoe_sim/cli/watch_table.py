@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.residency.counts import Counts
     from flashmoe_sim.sweep.watch import Row, Seen
 
+STILL_S = 10.0  # a trace that did not grow for so long is said to be still
 DISPENSABLE = ("aliased", "read/tok", "last read", "miss/tok", "last miss")
 
 
@@ -25,6 +26,8 @@ def _status(trace: Path, seen: Seen) -> str:
     if seen.head is None:
         return f"{trace}: {'no routed calls in it yet' if seen.there else 'no such file yet: waiting for it'}"
     speed = "" if seen.tokens_per_s is None else f", {seen.tokens_per_s:.1f} tok/s"
+    if seen.still_s >= STILL_S:
+        speed += f", still for {seen.still_s:.0f} s"
     gone = "" if seen.there else ", and now gone: waiting for it"
     layers = len(seen.head.layers)
     counted = f"{seen.tokens:,} tokens, {seen.calls:,} calls, {layers} layer{'' if layers == 1 else 's'}"
@@ -150,6 +153,7 @@ def as_document(trace: Path, seen: Seen) -> dict[str, Any]:
         "calls": seen.calls,
         "layers": 0 if seen.head is None else len(seen.head.layers),
         "tokens_per_s": seen.tokens_per_s,
+        "still_s": seen.still_s,
         "window_tokens": seen.window_tokens,
         "overlap": seen.overlap,
         "aliased_recorded": seen.aliased,

@@ -24,15 +24,16 @@ _EXPERTS = re.compile(r"blk\.(0|[1-9]\d{0,4})\.(ffn_(?:gate|up|gate_up|down)_exp
 _BESIDE = re.compile(r"blk\.\d+\.ffn_(?:gate|up|gate_up|down)_exps\.(bias|scale)")
 
 
-def read_gguf(path: str | Path) -> ModelGeometry:
+def read_gguf(path: str | Path, *, cut: bool = False) -> ModelGeometry:
     """Read the geometry of a model from its GGUF file, or from any file of a split model.
 
     Only headers are read. Everything except weights of routed experts counts as dense: attention, embeddings,
     routers, shared experts, biases.
+    cut: accept files whose weights are cut off, such as the first megabytes of a download.
     Raises BadInput for a damaged or incomplete model and for one without routed experts.
     """
     path = Path(path)
-    files = read_files(path)
+    files = read_files(path, cut=cut)
     keys, tensors = _merged(files)
     expert_bytes: dict[int, dict[str, int]] = {}
     n_experts: dict[int, int] = {}
@@ -58,7 +59,7 @@ def read_gguf(path: str | Path) -> ModelGeometry:
     top_k, notes = _top_k(path, arch, keys, layers)
     notes = [*missing_notes(layers, first_layer=_leading_dense(arch, keys)), *notes, *_mtp_notes(arch, keys, layers)]
     attention, unread = _attention(arch, files[0].header)
-    notes += unread
+    notes += [*unread, *_cut_notes(files)]
     widths = {tensor.ne[0] for _, _, family, tensor in _expert_tensors(tensors) if family == "ffn_down_exps"}
     dense_bytes = sum(size for size in dense if size is not None)
     if None in dense:
@@ -193,6 +194,13 @@ def _top_k(
 def _leading_dense(arch: str, keys: Mapping[str, Value]) -> int:
     first = keys.get(f"{arch}.leading_dense_block_count", 0)
     return first if isinstance(first, int) else 0
+
+
+def _cut_notes(files: Sequence[GgufFile]) -> list[str]:
+    """A note if weights are missing: nothing here needs them, but the engine will."""
+    count = sum(file.header.end > file.header.size for file in files)
+    where = f" in {count} of its {len(files)} files" if len(files) > 1 else ""
+    return [f"the weights{where} are cut off: enough to simulate, not to run"] if count else []
 
 
 def _mtp_notes(arch: str, keys: Mapping[str, Value], layers: Mapping[int, LayerGeometry]) -> list[str]:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from flashmoe_sim.geometry.gguf_header import Header, read_header
+from flashmoe_sim.geometry.gguf_header import ENOUGH_BYTES, Header, read_header
 from flashmoe_sim.io.errors import BadInput, shown
 
+MOST_NAMED = 4
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 
 
@@ -20,12 +21,17 @@ class GgufFile(NamedTuple):
     header: Header
 
 
-def read_files(path: Path) -> tuple[GgufFile, ...]:
+def read_files(path: Path, *, cut: bool = False) -> tuple[GgufFile, ...]:
     """The headers of all files of a model in order, given any one of them; the first has the model's keys.
 
+    cut: accept files whose weights are cut off.
     Raises BadInput for a damaged file, a file that is missing or from another model, and a duplicate tensor.
     """
     files = tuple(_shards(path, read_header(path)))
+    for file in files if not cut else ():
+        if file.header.end > file.header.size:
+            found = f"{file.path}: at byte {file.header.size}: the file ends, but its tensors reach to byte"
+            raise BadInput(f"{found} {file.header.end}", advice="download the rest of it")
     names: set[str] = set()
     for file in files:
         if twice := names & file.header.tensors.keys():
@@ -52,16 +58,17 @@ def _shards(path: Path, given: Header) -> Iterator[GgufFile]:
     named = _SHARD.fullmatch(path.name)
     count = int(named[3]) if named else 1
     _check_split(path, given, int(named[2]) if named else 1, count)
-    for number in range(1, count + 1):
-        shard = path.with_name(f"{named[1]}-{number:05}-of-{named[3]}.gguf") if named else path
-        if shard == path:
-            yield GgufFile(path, given)
-            continue
-        if not shard.exists():
-            raise BadInput(
-                f"{shard}: no such file, but {path.name} is one of {count}", advice="download it to the same folder"
-            )
-        header = read_header(shard)
+    names = [f"{named[1]}-{number:05}-of-{named[3]}.gguf" for number in range(1, count + 1)] if named else [path.name]
+    shards = [path.with_name(name) for name in names]
+    if absent := [shard.name for shard in shards if not shard.exists()]:
+        missing = ", ".join(absent[:MOST_NAMED]) + (", ..." if len(absent) > MOST_NAMED else "")
+        raise BadInput(
+            f"{path}: {len(absent)} of the model's {count} files are missing ({missing}), and each file lists only its "
+            "own tensors",
+            advice=f"put them beside it; of each, the first {ENOUGH_BYTES >> 20} MiB are enough for `--model`",
+        )
+    for number, shard in enumerate(shards, 1):
+        header = given if shard == path else read_header(shard)
         _check_split(shard, header, number, count)
         yield GgufFile(shard, header)
 

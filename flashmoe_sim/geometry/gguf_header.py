@@ -27,6 +27,8 @@ _MAX_NAME_BYTES = 2**16
 _MAX_NESTING = 4
 _MOST_LISTED = 1024
 _AGAIN = "download the file again"
+ENOUGH_BYTES = 32 << 20  # nearly every header fits: its tokens and merges take a few MiB
+_MOST_HEADER = 1 << 30  # a header that would be longer is damaged, not cut
 
 Value = int | float | bool | str
 
@@ -51,19 +53,22 @@ class Header:
 
     strings: the requested array of strings. lists: short arrays of numbers, such as one per layer. Other arrays are
     skipped.
+    size: bytes of the file. end: where its last tensor ends, which is beyond `size` if the weights are cut off.
     """
 
     keys: Mapping[str, Value]
     tensors: Mapping[str, Tensor]
     strings: tuple[str, ...] = ()
     lists: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    size: int = 0
+    end: int = 0
 
 
 def read_header(path: Path, *, strings_of: str = "") -> Header:
-    """Read keys and tensors of one GGUF file.
+    """Read keys and tensors of one GGUF file; the weights need not be there.
 
     strings_of: the key of an array of strings to read as well.
-    Raises BadInput, with the byte offset, for a file that is cut short, damaged or of an unknown version.
+    Raises BadInput, with the byte offset, for a header that is cut short, damaged or of an unknown version.
     """
     size = regular_file_bytes(path, kind="a GGUF file")
     try:
@@ -111,10 +116,13 @@ class _Reader:
             if name in in_data:
                 raise self.wrong(start, f"a second tensor {shown(name)}; expected one", advice=_AGAIN)
             in_data[name] = self._tensor(name)
-        data_begin = self._data_begin(keys)
+        alignment = self._alignment(keys)
+        data_begin = _aligned(self.at, alignment)
         tensors = {name: tensor._replace(offset=data_begin + tensor.offset) for name, tensor in in_data.items()}
-        self._check_end(tensors)
-        return Header(keys, tensors, strings, lists)
+        end = max((tensor.offset + (tensor.bytes or 0) for tensor in tensors.values()), default=0)
+        if end > self.size:
+            self._check_offsets(in_data, alignment)
+        return Header(keys, tensors, strings, lists, self.size, end)
 
     def wrong(self, at: int, found: str, *, advice: str = "the file is damaged") -> BadInput:
         return BadInput(f"{self.path}: at byte {at}: {found}", advice=advice)
@@ -138,8 +146,16 @@ class _Reader:
         return value
 
     def _cut_short(self, wanted: int) -> BadInput:
-        found = f"{wanted} bytes expected, but the file ends at byte {self.size}"
-        return self.wrong(self.at, found, advice=_AGAIN)
+        return self._ends(self.at, f"{wanted} bytes expected, but the file ends", reaches=self.at + wanted)
+
+    def _ends(self, at: int, found: str, *, reaches: int) -> BadInput:
+        """The error for a header that reaches to byte `reaches` at least, beyond the end of the file."""
+        first = max(ENOUGH_BYTES, 2 * self.size)
+        advice = (
+            f"its header is cut: get the first {first >> 20} MiB (curl -L -r 0-{first - 1} -o {self.path.name} URL)"
+        )
+        found = f"{found} at byte {self.size}"
+        return self.wrong(at, found, advice=advice if max(reaches, first) <= _MOST_HEADER else _AGAIN)
 
     def _skip(self, length: int) -> None:
         if length > self.size - self.at:
@@ -151,8 +167,8 @@ class _Reader:
         start = self.at
         count = self._scalar("Q")
         if count * smallest > self.size - self.at:
-            found = f"{count} {what}, more than fit before the file ends at byte {self.size}"
-            raise self.wrong(start, found, advice=_AGAIN)
+            found = f"{count} {what}, more than fit before the file ends"
+            raise self._ends(start, found, reaches=self.at + count * smallest)
         return count
 
     def _text(self) -> str:
@@ -204,10 +220,9 @@ class _Reader:
             for _ in range(count):
                 at += 8 + length_at(content, at)[0]
         except (struct.error, OverflowError):
-            at = self.size + 1
+            at = max(at, self.size) + 8
         if at > self.size:
-            found = f"an array of {count} strings runs past the end of the file at byte {self.size}"
-            raise self.wrong(self.at, found, advice=_AGAIN)
+            raise self._ends(self.at, f"an array of {count} strings runs past the end of the file", reaches=at)
         self.at = at
 
     def _strings(self, begin: int) -> tuple[str, ...]:
@@ -246,16 +261,23 @@ class _Reader:
         except ValueError as error:
             raise self.wrong(start, f"tensor {shown(name)}: {error}") from None
 
-    def _data_begin(self, keys: Mapping[str, Value]) -> int:
-        """Where the weights begin: after the list of tensors, aligned."""
+    def _alignment(self, keys: Mapping[str, Value]) -> int:
+        """Weights begin after the list of tensors, and each tensor after the one before it, at a multiple of this."""
         alignment = keys.get("general.alignment", 32)
         if not isinstance(alignment, int) or not 1 <= alignment <= 2**20:
             raise self.wrong(self.at, f"general.alignment is {shown(alignment)}; expected 1 to 1048576")
-        return -(-self.at // alignment) * alignment
+        return alignment
 
-    def _check_end(self, tensors: Mapping[str, Tensor]) -> None:
-        """Refuse a file that ends before its last tensor does."""
-        end = max((tensor.offset + (tensor.bytes or 0) for tensor in tensors.values()), default=0)
-        if end > self.size:
-            found = f"the file ends, but its tensors reach to byte {end}"
-            raise self.wrong(self.size, found, advice="download the rest of it")
+    def _check_offsets(self, tensors: Mapping[str, Tensor], alignment: int) -> None:
+        """Refuse a tensor that is beyond the bytes of all tensors: its file is damaged, not cut."""
+        if any(tensor.bytes is None for tensor in tensors.values()):
+            return
+        weights = sum(_aligned(tensor.bytes or 0, alignment) for tensor in tensors.values())
+        for name, tensor in tensors.items():
+            if tensor.offset + (tensor.bytes or 0) > weights:
+                found = f"tensor {shown(name)} is at byte {tensor.offset} of the weights, which take {weights}"
+                raise self.wrong(self.at, found)
+
+
+def _aligned(at: int, alignment: int) -> int:
+    return -(-at // alignment) * alignment

@@ -16,6 +16,7 @@ from flashmoe_sim.io.files import unreadable
 def load_model(spec: str | Path) -> ModelGeometry:
     """The geometry of a sidecar folder, a manifest file, a GGUF file (recognised by content) or a named model.
 
+    The header of a GGUF file is enough: its weights may be cut off.
     The name of a known model always means that model; write `./name` for a folder with the same name.
     Raises BadInput if it is none of these, or is damaged.
     """
@@ -37,7 +38,7 @@ def load_model(spec: str | Path) -> ModelGeometry:
         return named_model(str(spec))
     except OSError as error:
         raise unreadable(path, error) from None
-    return read_gguf(path) if magic == MAGIC else read_manifest(path)
+    return read_gguf(path, cut=True) if magic == MAGIC else read_manifest(path)
 
 
 def _looks_like_a_path(spec: str | Path) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,6 +103,7 @@ class Ledger:
         before = len(self)
         if self._file >= 0:
             with self._errors(), self._locked():
+                self._check_in_place()
                 self._read()
         return len(self) > before
 
@@ -111,8 +113,7 @@ class Ledger:
         if all(key in self._rows and not self._wrong(row, "") for key, row in wanted.items()):
             return
         with self._errors(), self._locked():
-            if not os.fstat(self._file).st_nlink:
-                raise SimError(f"{self.path}: was removed while the sweep ran; run the same command again")
+            self._check_in_place()
             self._read()
             wrong = [said for row in wanted.values() if (said := self._wrong(row, "what was computed now"))]
             new = [row for key, row in wanted.items() if key not in self._rows and not self._wrong(row, "")]
@@ -143,6 +144,7 @@ class Ledger:
         self._file = self._folder = -1
 
     def _open(self) -> None:
+        self._check_kind()
         how = os.O_RDONLY if self.read_only else os.O_RDWR | os.O_CREAT | os.O_APPEND
         self._file = os.open(self.path, how, 0o666)
         self._folder = os.open(self.folder, os.O_RDONLY)
@@ -151,6 +153,23 @@ class Ledger:
             self._let_go()
             what = "another sweep is writing to it" if self.force else "another sweep starts it again"
             raise BadInput(f"{self.folder}: {what}; wait for its end, or give another folder")
+
+    def _check_kind(self) -> None:
+        """Refuse what is no file, and with `force`, which empties it, a link to a file that may be anyone's."""
+        if self.path.exists() and not stat.S_ISREG(self.path.stat().st_mode):
+            raise BadInput(f"{self.path}: is not a file; remove it, or give another folder")
+        if self.force and self.path.is_symlink():
+            found = f"{self.path}: is a link to {self.path.readlink()}, which --force would empty"
+            raise BadInput(found, advice="remove the link, or give another folder")
+
+    def _check_in_place(self) -> None:
+        """Refuse to go on if the file was removed or renamed: tables would be written without it."""
+        ours, there = os.fstat(self._file), os.stat(self.path) if self.path.exists() else None
+        if there is None or not os.path.samestat(ours, there):
+            raise SimError(
+                f"{self.path}: was moved or removed while the sweep ran; run the same command again, with the folder's "
+                "new name if it has one"
+            )
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

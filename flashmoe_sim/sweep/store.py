@@ -34,9 +34,12 @@ def check_folder(folder: Path, *, force: bool) -> None:
     try:
         _finish_killed(folder)
         existing = [name for name in FILES if (folder / name).exists()]
-        nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        places = (folder, *folder.absolute().parents)
+        nearest = next(place for place in places if place.exists() or place.is_symlink())
     except OSError as error:
         raise BadInput(f"{folder}: {error.strerror or error}; give another folder for the results") from None
+    if nearest.is_symlink() and not nearest.exists():
+        raise BadInput(f"{nearest}: is a link to {nearest.readlink()}, which does not exist; make that folder first")
     if not nearest.is_dir():
         raise BadInput(f"{nearest}: is not a folder; give a folder for the results")
     if odd := [name for name in existing if not (folder / name).is_file()]:

@@ -54,7 +54,7 @@ class Seen:
 
     there: whether there is a file. event: what happened to it since the last look, or empty.
     head: what holds for all calls so far; None before the first.
-    tokens_per_s: written lately; None before the second look.
+    tokens_per_s: while it last grew; None before that. still_s: how long it has not grown.
     window_tokens: the number of tokens in the rows' `window`.
     overlap: the share of the window's requests that go to the same experts of the same layers as in the previous
         window, 0 to 1; None until there are two windows.
@@ -68,6 +68,7 @@ class Seen:
     calls: int
     tokens: int
     tokens_per_s: float | None
+    still_s: float
     window_tokens: int
     overlap: float | None
     aliased: int | None
@@ -148,13 +149,14 @@ class Watch:
     def _seen(self, now_s: float) -> Seen:
         follower, replay = self._follower, self._replay
         tokens = 0 if replay is None else replay.tokens
-        if replay is not None:
-            self._written.append((now_s, tokens))
-        while len(self._written) > 2 and now_s - self._written[1][0] >= RATE_S:
-            self._written.popleft()
+        written = self._written
+        if replay is not None and (not written or tokens > written[-1][1]):
+            written.append((now_s, tokens))
+        while len(written) > 2 and written[-1][0] - written[1][0] >= RATE_S:
+            written.popleft()
         rate = None
-        if len(self._written) > 1 and now_s > self._written[0][0]:
-            rate = (tokens - self._written[0][1]) / (now_s - self._written[0][0])
+        if len(written) > 1 and written[-1][0] > written[0][0]:
+            rate = (written[-1][1] - written[0][1]) / (written[-1][0] - written[0][0])
         span, overlap = (0, None) if replay is None else replay.drift()
         return Seen(
             there=follower.there,
@@ -164,6 +166,7 @@ class Watch:
             calls=0 if replay is None else replay.last.calls,
             tokens=tokens,
             tokens_per_s=rate,
+            still_s=now_s - written[-1][0] if written else 0.0,
             window_tokens=span,
             overlap=overlap,
             aliased=None if replay is None else replay.aliased,

@@ -98,7 +98,8 @@ def load_trace(
 ) -> RoutingTrace:
     """Read a trace of any known format, plain or compressed with gzip or zstd.
 
-    path: a file, a pipe, `-` for stdin, the folder of a recorded run, or a name from the catalogue of bundled traces.
+    path: a file, a pipe (read until its writer ends), `-` for stdin, the folder of a recorded run, or a name from the
+        catalogue of bundled traces.
     lenient: skip malformed lines and count them in the notes; read cut-off compressed data up to the cut.
     format: a name in FORMATS, if the content alone should not decide.
     progress: called after each part with its size, in bytes of the file.

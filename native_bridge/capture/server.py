@@ -6,7 +6,10 @@ import http.client
 import json
 import os
 import re
-from collections.abc import Mapping
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -15,6 +18,7 @@ from urllib.parse import urlsplit
 from flashmoe_sim.io.errors import BadInput, SimError, shortened, shown
 
 MOST_BYTES = 1 << 30  # of an answer: 100,000 tokens of 90 layers take half of it
+MOST_LISTED_BYTES = 16 << 20  # of a list of models
 USUAL_KEY = "OPENAI_API_KEY"
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}  # by the owner that a server reports for its models
 
@@ -38,7 +42,7 @@ class Asked:
 class Server:
     """A server that answers. engine: vLLM, SGLang, or empty for any other server compatible with OpenAI's.
 
-    timeout_s: to wait for an answer. key: sent with every request, and shown nowhere.
+    timeout_s: for a whole answer. key: sent with every request, and shown nowhere.
     """
 
     url: str
@@ -113,18 +117,20 @@ def _json(
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
+    most = MOST_LISTED_BYTES if body is None else MOST_BYTES
     try:
         if body is None:
             connection.request("GET", parts.path + path, headers=headers)
         else:
             headers["Content-Type"] = "application/json"
             connection.request("POST", parts.path + path, json.dumps(body), headers)
-        response = connection.getresponse()
-        status, content = response.status, response.read(MOST_BYTES)
-        if response.length and len(content) < MOST_BYTES:
-            raise http.client.IncompleteRead(b"", response.length)
+        with _within(timeout_s, connection.sock):
+            response = connection.getresponse()
+            status, content = response.status, response.read(most)
+            if response.length and len(content) < most:
+                raise http.client.IncompleteRead(b"", response.length)
     except TimeoutError as error:
-        raise SimError(f"{url}: no answer in {timeout_s:g} s; give it more with --timeout") from error
+        raise SimError(f"{url}: no whole answer in {timeout_s:g} s; give it more with --timeout") from error
     except ConnectionRefusedError as error:
         raise SimError(f"{url}: no server there (connection refused)") from error
     except OSError as error:
@@ -137,9 +143,34 @@ def _json(
         raise SimError(f"{url}: the answer is not HTTP, or was cut off ({type(error).__name__})") from error
     finally:
         connection.close()
-    if len(content) == MOST_BYTES:
-        raise SimError(f"{url}: answers more than {MOST_BYTES >> 20} MiB to {path}; ask for fewer --tokens")
+    if len(content) == most:
+        advice = "a server of vLLM or SGLang expected" if body is None else "ask for fewer --tokens"
+        raise SimError(f"{url}: answers more than {most >> 20} MiB to {path}; {advice}")
     return _object(url, path, status, content, key)
+
+
+@contextmanager
+def _within(seconds: float, connected: socket.socket) -> Iterator[None]:
+    """Raise TimeoutError if the block takes longer; the socket's own timeout begins again with every byte."""
+    late = threading.Event()
+
+    def cut() -> None:
+        late.set()
+        with suppress(OSError):  # it is closed by now
+            socket.socket.shutdown(connected, socket.SHUT_RDWR)  # not TLS's own, which is in use by the other thread
+
+    timer = threading.Timer(seconds, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (OSError, http.client.HTTPException):
+        if not late.is_set():
+            raise
+    finally:
+        timer.cancel()
+    if late.is_set():
+        raise TimeoutError
 
 
 def _object(url: str, path: str, status: int, content: bytes, key: str | None) -> dict[str, Any]:

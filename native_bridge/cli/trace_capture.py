@@ -81,7 +81,7 @@ SERVER = ("served_model", "top_k", "chat", "api_key_env", "timeout")
     default=600.0,
     show_default=True,
     metavar="S",
-    help="With --server: seconds to wait for an answer.",
+    help="With --server: seconds for each whole answer.",
 )
 @force_option
 @json_option

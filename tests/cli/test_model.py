@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.geometry import named_models
+from native_bridge.fixture import bundled_model
+
+REPO = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -136,3 +140,34 @@ def test_show_json_has_the_context(capsys: pytest.CaptureFixture[str]) -> None:
     assert context["token_bytes"] == 24_576
     assert context["context_bytes"] == {str(tokens): 24_576 * (tokens + 768) for tokens in (4096, 32768, 131072)}
     assert json.loads(run(capsys, "show", "kimi-k3", "--json"))["context"] is None
+
+
+def test_the_header_of_a_gguf_file_is_enough(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """`show`, `sweep` and `recommend` print the same with the first half of the file."""
+    model = tmp_path / "tiny.gguf"
+    whole = bundled_model().read_bytes()
+    trace = str(REPO / "data/runs/prose-bank12/trace.jsonl.gz")
+    asked = (
+        ["model", "show", str(model)],
+        ["sweep", trace, "--model", str(model), "--bank", "12"],
+        ["recommend", "--model", str(model), "--machine", "rtx-3060", "--system", "cpu"],
+    )
+    printed = []
+    for content in (whole, whole[: len(whole) // 2]):
+        model.write_bytes(content)
+        for arguments in asked:
+            assert main(arguments) == 0
+            printed.append(capsys.readouterr().out)
+    note = "note: the weights are cut off: enough to simulate, not to run\n"
+    assert printed[3:] == [printed[0] + note, *printed[1:3]]
+
+
+def test_a_cut_header_says_how_much_to_get(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    model = tmp_path / "tiny.gguf"
+    model.write_bytes(bundled_model().read_bytes()[:60_000])
+    assert main(["recommend", "--model", str(model), "--machine", "rtx-3060"]) == 2
+    said = capsys.readouterr().err
+    assert (
+        "the file ends at byte 60000; its header is cut: get the first 32 MiB (curl -L -r 0-33554431 -o tiny.gguf"
+        in said
+    )

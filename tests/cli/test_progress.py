@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,14 @@ def test_quick_work_shows_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         raise ValueError("stop")
     assert terminal.getvalue() == ""
     assert [bar._ended for bar in made] == [True, True]
+
+
+def test_a_pipe_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "trace.jsonl.gz")
+    made, terminal = bars(monkeypatch), on_terminal(monkeypatch)
+    with progress.reading(tmp_path / "trace.jsonl.gz"):
+        made[0]._show()
+    assert "reading the pipe trace.jsonl.gz" in terminal.getvalue()
 
 
 def test_nothing_without_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import polars
 import pytest
 
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.sweep.ledger import FILE
+from flashmoe_sim.sweep.ledger import FILE, Ledger
 from flashmoe_sim.sweep.store import FILES
 from flashmoe_sim.trace.store import write_store
 from tests.trace.strategies import trace_of
@@ -151,6 +151,29 @@ def test_going_on_and_starting_again(trace: str, tmp_path: Path, capsys: pytest.
     assert main([*asked, "--bank", "16", "--force"]) == 0
     assert polars.read_parquet(out / "results.parquet")["bank"].to_list() == ["16"]
     assert kept(out) == 1
+
+
+def test_a_folder_that_is_renamed_meanwhile_is_an_error(
+    trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No tables are written beside a ledger that is elsewhere; under the new name the sweep goes on."""
+    out, moved = tmp_path / "o", tmp_path / "moved"
+    append = Ledger.append
+
+    def then_rename(ledger: Ledger, rows: Sequence[dict[str, Any]]) -> None:
+        append(ledger, rows)
+        if rows and out.exists():
+            out.rename(moved)
+
+    asked = ["sweep", trace, "--bank", "4", "--policy", "min", "--contract", "atomic", "--out"]
+    monkeypatch.setattr(Ledger, "append", then_rename)
+    assert main([*asked, str(out)]) == 1
+    assert f"{out / FILE}: was moved or removed while the sweep ran; run the same" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert not out.exists()
+    assert main([*asked, str(moved)]) == 0
+    assert sorted(path.name for path in moved.iterdir()) == sorted([FILE, *FILES])
+    assert "going on with the 1 row of" in capsys.readouterr().err
 
 
 def test_results_without_a_ledger_are_not_overwritten(

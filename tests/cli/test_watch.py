@@ -6,12 +6,14 @@ import gzip
 import json
 import os
 import pty
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from flashmoe_sim.sweep.watch import Seen, Watch
 from native_bridge.cli.main import main
 
 LINE = b'{"layer":0,"n_expert_used":2,"n_tokens":1,"experts":[%d,%d]}\n'
@@ -156,3 +158,76 @@ def test_a_terminal_is_redrawn_and_left_as_it_was(
     assert "it was cut from" in frames[4]
     assert "\x1b[?25h" in text
     assert "t.jsonl: 40 tokens" in after
+
+
+def test_the_last_table_is_of_the_whole_file(
+    path: Path, between: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was written after the last look is in the table, or in an object of its own."""
+
+    def written_as_it_is_stopped() -> None:
+        write(path, 30, first=10)
+        raise KeyboardInterrupt
+
+    for option, said in (("--bank=6", "t.jsonl: 40 tokens"), ("--json", '"tokens":40,')):
+        write(path, 10, mode="wb")
+        between(written_as_it_is_stopped)
+        assert main(["watch", str(path), option]) == 0
+        out = capsys.readouterr().out
+        assert said in out
+    assert len(out.splitlines()) == 2
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_a_signal_during_a_look_ends_it_after_that(
+    path: Path,
+    number: int,
+    code: int,
+    between: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One during the first look, which compiles kernels, is not lost; the handlers are as before in the end."""
+    between(lambda: pytest.fail("it went on"))
+    write(path, 10)
+    look = Watch.look
+
+    def interrupted(watch: Watch, now_s: float) -> Seen:
+        if not watch._follower.read_bytes:
+            os.kill(os.getpid(), number)
+        return look(watch, now_s)
+
+    monkeypatch.setattr(Watch, "look", interrupted)
+    before = signal.getsignal(number)
+    assert main(["watch", str(path), "--bank", "6"]) == code
+    assert signal.getsignal(number) is before
+    assert capsys.readouterr().out.splitlines()[1] == "t.jsonl: 10 tokens, 10 calls, 1 layer"
+
+
+def test_a_second_signal_ends_it_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> Seen:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+        pytest.fail("it went on")
+
+    monkeypatch.setattr(Watch, "look", never)
+    assert main(["watch", str(path)]) == 130
+
+
+def test_a_trace_that_is_still_says_so(
+    path: Path, between: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The speed is what it was while the trace grew."""
+    clock = iter((0.0, 5.0, 7.0, 17.0, 40.0))
+    monkeypatch.setattr("flashmoe_sim.cli.watch.time.monotonic", lambda: next(clock))
+    write(path, 10)
+    between(lambda: None, lambda: write(path, 20), lambda: None)
+    assert main(["watch", str(path), "--bank", "6"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition("layer")[2].partition(";")[0] for line in lines[:5]] == [
+        "",
+        "",
+        ", 10.0 tok/s",
+        ", 10.0 tok/s, still for 10 s",
+        ", 10.0 tok/s, still for 33 s",
+    ]

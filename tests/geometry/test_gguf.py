@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.geometry import read_gguf
+from flashmoe_sim.geometry import load_model, read_gguf
 from flashmoe_sim.io.errors import BadInput
 from tests.geometry.conftest import gguf, key, tensor, text
 
@@ -121,7 +123,10 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "half a block": (gguf([], [tensor(GATE, (100, 2, 4), 12)]), "not a whole number of Q4_K blocks"),
     "a tensor twice": (gguf([], [tensor(GATE, (8, 2, 4), 0)] * 2), f"a second tensor {GATE!r}"),
     "weights cut off": (gguf([], [tensor(GATE, (8, 2, 4), 0)], data_bytes=255), "its tensors reach to byte"),
-    "offset of 2^60": (gguf([], [tensor(GATE, (8, 2, 4), 0, 2**60)], data_bytes=256), "its tensors reach to byte"),
+    "offset of 2^60": (
+        gguf([], [tensor(GATE, (8, 2, 4), 0, 2**60)], data_bytes=256),
+        "is at byte 1152921504606846976 of the weights, which take 256; the file is damaged",
+    ),
     "alignment 0": (
         gguf([key("general.alignment", U32, bytes(4))], [tensor("a", (8,), 0)], data_bytes=32),
         "general.alignment is 0",
@@ -209,12 +214,16 @@ def test_any_file_of_a_split_model_opens_all(tmp_path: Path, moe_keys: list[byte
     assert {model.gguf for model in models} == {str(paths[0])}
 
 
-def test_the_first_missing_file_is_named(tmp_path: Path, moe_keys: list[bytes], moe_tensors: list[bytes]) -> None:
+def test_all_missing_files_are_named(tmp_path: Path, moe_keys: list[bytes], moe_tensors: list[bytes]) -> None:
     paths = split(tmp_path, moe_keys, [moe_tensors[:1], moe_tensors[1:2], moe_tensors[2:3], moe_tensors[3:]])
     paths[1].unlink()
     paths[2].unlink()
-    with pytest.raises(BadInput, match=r"m-00002-of-00004\.gguf: no such file, but m-00004-of-00004.gguf is one of 4"):
+    with pytest.raises(BadInput) as error:
         read_gguf(paths[3])
+    assert str(error.value) == (
+        f"{paths[3]}: 2 of the model's 4 files are missing (m-00002-of-00004.gguf, m-00003-of-00004.gguf), and each "
+        "file lists only its own tensors; put them beside it; of each, the first 32 MiB are enough for `--model`"
+    )
 
 
 def test_split_files_under_wrong_names(tmp_path: Path, moe_keys: list[bytes], moe_tensors: list[bytes]) -> None:
@@ -237,3 +246,41 @@ def test_split_files_that_do_not_fit_together(tmp_path: Path, moe_keys: list[byt
         read_gguf(split(tmp_path, moe_keys, [moe_tensors, moe_tensors[:1]])[0])
     with pytest.raises(BadInput, match=r"4 tensors in its 2 files, but split\.tensors\.count is 9"):
         read_gguf(split(tmp_path, moe_keys, [moe_tensors[:2], moe_tensors[2:]], **{"split.tensors.count": 9})[0])
+
+
+def test_the_first_bytes_of_a_download(tmp_path: Path, moe_keys: list[bytes], moe_tensors: list[bytes]) -> None:
+    """A header alone is a model, with a note; for what reads the weights, it is not."""
+    whole = gguf(moe_keys, moe_tensors, data_bytes=DATA_BYTES)
+    path = save(tmp_path / "m.gguf", whole)
+    expected = load_model(path)
+    data_begin = len(whole) - DATA_BYTES
+    header = len(b"".join((b"GGUF", bytes(20), *moe_keys, *moe_tensors)))
+    for length in (header, data_begin - 1, data_begin, data_begin + DATA_BYTES // 2, len(whole) - 1):
+        save(path, whole[:length])
+        model = load_model(path)
+        assert model.notes == ("the weights are cut off: enough to simulate, not to run",)
+        assert replace(model, notes=()) == expected
+        with pytest.raises(
+            BadInput, match=f"at byte {length}: the file ends, but its tensors reach to byte {len(whole)}"
+        ):
+            read_gguf(path)
+    for length in (header // 2, header - 1):
+        save(path, whole[:length])
+        with pytest.raises(BadInput) as error:
+            load_model(path)
+        assert re.search(rf": at byte \d+: .* file ends at byte {length}; its header is cut", str(error.value))
+        assert "get the first 32 MiB (curl -L -r 0-33554431 -o m.gguf URL)" in str(error.value)
+
+
+def test_the_first_bytes_of_a_split_model(tmp_path: Path, moe_keys: list[bytes], moe_tensors: list[bytes]) -> None:
+    """The first file has keys alone, as llama.cpp can write it; the others are cut."""
+    last = [tensor("blk.0.ffn_down_exps.weight", (2, 8, 4), 0), tensor("blk.0.ffn_gate_inp.weight", (8,), 0, 256)]
+    paths = split(tmp_path, moe_keys, [[], moe_tensors[:2], last])
+    expected = load_model(paths[0])
+    for path in paths[1:]:
+        save(path, path.read_bytes()[:-DATA_BYTES])
+    for path in paths:
+        assert replace(load_model(path), notes=(), source=expected.source) == expected
+    assert load_model(paths[0]).notes == (
+        "the weights in 2 of its 3 files are cut off: enough to simulate, not to run",
+    )

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -358,7 +361,48 @@ def test_a_server_without_the_flag(
 def test_no_answer_in_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving(Double("vllm", instead=lambda _: time.sleep(2))) as double:  # type: ignore[func-returns-value]
         assert run(double, tmp_path, "--timeout", "0.2") == 1
-        assert "no answer in 0.2 s; give it more with --timeout (prompt 1 of 3)\n" in capsys.readouterr().err
+        assert "no whole answer in 0.2 s; give it more with --timeout (prompt 1 of 3)\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\nX: ",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\n\r\n",
+    ],
+    ids=["headers", "length", "until it closes"],
+)
+def test_an_answer_byte_by_byte_is_not_waited_for(
+    head: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def drip(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection, suppress(OSError):
+            connection.sendall(head)
+            while True:
+                connection.sendall(b" ")
+                time.sleep(0.05)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=drip, args=(server,))
+        thread.start()
+        url, begun = f"http://127.0.0.1:{server.getsockname()[1]}", time.monotonic()
+        assert run(Double("vllm", url=url), tmp_path, "--timeout", "0.4") == 2
+        assert time.monotonic() - begun < 5
+        thread.join()
+    assert f"{url}: no whole answer in 0.4 s; give it more with --timeout; start the" in capsys.readouterr().err
+
+
+def test_a_list_of_models_has_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("native_bridge.capture.server.MOST_LISTED_BYTES", 1 << 20)
+    with serving(Double("vllm")) as double:
+        double.models = lambda: {"data": [{"id": "x" * (2 << 20)}]}  # type: ignore[method-assign]
+        assert run(double, tmp_path) == 2
+    said = f"sim: {double.url}: answers more than 1 MiB to /v1/models; a server of vLLM or SGLang expected"
+    assert capsys.readouterr().err.startswith(said)
 
 
 def test_who_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,6 +105,14 @@ def test_lines_labels_and_units(tmp_path: Path, figures: list[Figure]) -> None:
     assert list(right.lines[1].get_ydata()) == [1, 1]
 
 
+@pytest.mark.parametrize("changes", [{}, {"bytes_read": None, "prefetch_bytes": None, "best_bytes_per_token": None}])
+def test_min_alone_has_a_line(tmp_path: Path, figures: list[Figure], changes: dict[str, Any]) -> None:
+    hit_curve.draw([row("16", "min", hit_rate=0.75, **changes), row("32", "min", **changes)], tmp_path / "a.png")
+    assert all(panel.lines[0].get_label() == "min" for panel in figures[0].axes)
+    (legend,) = figures[0].legends
+    assert [text.get_text() for text in legend.get_texts()] == ["min", "optimum from an empty bank (min)"]
+
+
 def test_a_ceiling_under_another_contract_says_so(tmp_path: Path, figures: list[Figure]) -> None:
     unknown = {"best_hit_rate": None, "best_bytes_per_token": None}
     rows = [row("16", **unknown), row("32", **unknown), row("16", "min", contract="atomic", **unknown)]

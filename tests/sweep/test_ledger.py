@@ -267,8 +267,27 @@ def test_a_ledger_that_is_removed_meanwhile_is_an_error(tmp_path: Path) -> None:
     with Ledger(tmp_path) as ledger:
         ledger.begin()
         (tmp_path / FILE).unlink()
-        with pytest.raises(SimError, match="was removed while the sweep ran; run the same command again"):
+        with pytest.raises(SimError, match="was moved or removed while the sweep ran; run the same command"):
             ledger.append([row(1)])
+
+
+def test_what_is_no_file_or_a_link_to_one_is_refused(tmp_path: Path) -> None:
+    """A pipe always; a link with force, which would empty the file that it leads to. A link alone is followed."""
+    piped, linked, mine = tmp_path / "piped", tmp_path / "linked", tmp_path / "mine"
+    piped.mkdir()
+    os.mkfifo(piped / FILE)
+    linked.mkdir()
+    (linked / FILE).symlink_to(mine)
+    mine.write_text("precious")
+    for force in (False, True):
+        with pytest.raises(BadInput, match="is not a file; remove it, or give another folder"):
+            write(piped, row(1), force=force)
+    with pytest.raises(BadInput, match=f"is a link to {mine}, which --force would empty; remove the link"):
+        write(linked, row(1), force=True)
+    assert mine.read_text() == "precious"
+    mine.unlink()
+    write(linked, row(1))
+    assert read(linked)[0] == [row(1)]
 
 
 def test_several_writers_share_a_ledger(tmp_path: Path) -> None:

@@ -148,6 +148,15 @@ def test_a_folder_named_like_a_file_is_refused_unless_it_is_there(tmp_path: Path
     check_folder(tmp_path / "o.html", force=False)
 
 
+def test_a_link_to_no_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "o").symlink_to(tmp_path / "none")
+    for place in (tmp_path / "o", tmp_path / "o" / "a"):
+        with pytest.raises(BadInput, match=r"o: is a link to .*none, which does not exist; make that folder first"):
+            check_folder(place, force=False)
+    (tmp_path / "none").mkdir()
+    check_folder(tmp_path / "o", force=False)
+
+
 def test_a_folder_is_checked_and_not_made(tmp_path: Path) -> None:
     check_folder(tmp_path / "a" / "b", force=False)
     assert os.listdir(tmp_path) == []

@@ -104,18 +104,19 @@ def test_overlap_of_one_window_with_the_one_before(tmp_path: Path) -> None:
     assert overlaps == [None, 1.0, 0.5, 0.0]
 
 
-def test_tokens_per_second_are_of_the_last_ten(tmp_path: Path) -> None:
+def test_tokens_per_second_are_of_the_last_ten_in_which_it_grew(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     line, rates = b'{"layer":0,"experts":[1]}\n', []
     path.write_bytes(line * 1000)
     watch = Watch(path, plan_setups("1"))
-    for now_s, more in ((0, 0), (2, 10), (4, 10), (14, 0), (24, 0)):
+    for now_s, more in ((0, 0), (2, 10), (4, 10), (14, 0), (24, 0), (24, 10)):
         with path.open("ab") as stream:
             stream.write(line * more)
-        rates.append(watch.look(now_s).tokens_per_s)
-    assert rates == [None, 5.0, 5.0, 0.0, 0.0]
+        seen = watch.look(now_s)
+        rates.append((seen.tokens_per_s, seen.still_s))
+    assert rates == [(None, 0), (5.0, 0), (5.0, 0), (5.0, 10), (5.0, 20), (0.5, 0)]
     watch.forget_rate()
-    assert (watch.look(30).tokens_per_s, watch.look(40).tokens_per_s) == (None, 0.0)
+    assert (watch.look(30).tokens_per_s, watch.look(40).tokens_per_s) == (None, None)
 
 
 def test_it_begins_again_with_another_file(tmp_path: Path) -> None:
