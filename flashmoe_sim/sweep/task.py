@@ -50,7 +50,7 @@ class Task:
         """The id of the row, known before it is computed; equal ids mean equal results.
 
         It covers contents, not files or names: the trace, the model, the profile that a policy read, and the code of a
-        user's own policy or predictor, which may read all of a trace. Dense bytes and embeddings count only for seconds.
+        user's own policy or predictor, which may read all of a trace. Only seconds read dense bytes and embeddings.
         None if that code refers to something without known content, such as an open file.
         """
         return _id_of(self.workload, self.setup, self.machine, self.conditions)

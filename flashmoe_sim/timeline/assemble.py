@@ -149,7 +149,8 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
 
     A model that is resident through the ordinary loader has no slots for the host to resolve.
     If storage and GPU share one memory and reads overlap with compute, the bytes read slow the computing by the time
-    that the memory needs for them, and are read no faster than that.
+    that the memory needs for them, and are read no faster than that. Reads through the page cache are copied out of it,
+    so they are no faster than those that it serves.
     Raises BadInput if the machine lacks what the execution model or computing needs, or the model's dense bytes are
     unknown.
     """
@@ -186,16 +187,17 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     lanes = range(1, max(int(machine.storage.lanes.value), 1) + 1)
     call_s = machine.host.call_us.value * 1e-6
 
-    def read_s(size_bytes: int) -> list[float]:
-        return [
-            max(machine.storage.chunk_s(size_bytes, depth, hot=conditions.hot), least_s * size_bytes * depth)
-            for depth in lanes
-        ]
-
     def warm_s(size_bytes: int) -> list[float]:
         return [
             0.0 if execution.in_place else max(_copy_s(machine, size_bytes * depth), least_s * size_bytes * depth)
             for depth in lanes
+        ]
+
+    def read_s(size_bytes: int) -> list[float]:
+        least = [least_s * size_bytes * depth for depth in lanes] if conditions.direct_io else warm_s(size_bytes)
+        return [
+            max(machine.storage.chunk_s(size_bytes, depth, hot=conditions.hot), least_s * size_bytes * depth, at_least)
+            for depth, at_least in zip(lanes, least, strict=True)
         ]
 
     return Costs(
