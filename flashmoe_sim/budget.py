@@ -53,9 +53,19 @@ class MemoryBudget:
     buffers_bytes: int = 0
 
     @classmethod
-    def of(cls, machine: Machine, *, dense_bytes: int = 0, kv_bytes: int = 0, buffers_bytes: int = 0) -> MemoryBudget:
-        """The budget of a model on a machine."""
+    def of(
+        cls,
+        machine: Machine,
+        *,
+        dense_bytes: int = 0,
+        embedding_bytes: int = 0,
+        kv_bytes: int = 0,
+        buffers_bytes: int = 0,
+    ) -> MemoryBudget:
+        """The budget of a model on a machine. embedding_bytes: of dense_bytes, what stays in RAM beside a GPU's own."""
         gpu, memory = machine.gpu, machine.memory
+        if own_memory(machine):
+            dense_bytes = max(dense_bytes - embedding_bytes, 0)
         share = None if gpu is None or gpu.memory_gib is None else round(gpu.memory_gib.value * GIB)
         ram = None if memory is None else round((memory.ram_gib.value - memory.reserve_gib.value) * GIB)
         return cls(

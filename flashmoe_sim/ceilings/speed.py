@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.budget import MemoryBudget
 from flashmoe_sim.ceilings.bottleneck import bottleneck
 from flashmoe_sim.ceilings.floor import Floor, floor_of
 from flashmoe_sim.ceilings.hardware import hardware_moves
@@ -230,8 +229,7 @@ def _others(
 def _stock(workload: Workload, machine: Machine, conditions: Conditions, notes: list[str]) -> str:
     """The meaning of `stock`; whether it fits goes to the notes."""
     assert workload.geometry is not None
-    dense_bytes = weights_of(workload, conditions).total_dense_bytes
-    budget = MemoryBudget.of(machine, dense_bytes=dense_bytes, kv_bytes=conditions.kv_bytes)
+    budget = weights_of(workload, conditions).budget(machine, conditions)
     if budget.room_bytes == np.inf:
         return "Everything resident, with the ordinary loader; whether it fits is not known."
     if workload.geometry.routed_bytes <= budget.left_bytes:

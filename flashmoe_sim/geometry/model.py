@@ -12,7 +12,7 @@ from flashmoe_sim.geometry.graph import UNKNOWN, Graph
 PAGE_BYTES = 16 * 1024
 MAX_IO_SPLIT = 8
 # Fields that decide which engines run a model, and in how much memory, and no count or second.
-OF_ENGINES = ("graph", "width", "format", "widths", "embedding_bytes")
+OF_ENGINES = ("graph", "width", "format", "widths")
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class ModelGeometry:
 
     dense_bytes: all weights outside the routed experts; None if the source does not record them.
     attention: what the context takes; None if the source does not record it.
-    embedding_bytes: of dense_bytes, the table of the tokens' embeddings, if it is not the output matrix as well; an
-    engine like llama.cpp keeps it in RAM and reads a row of it for each token.
+    embedding_bytes: of dense_bytes, the table of the tokens' embeddings, if it is not the output matrix as well. A
+        token reads a row of it, and an engine like llama.cpp keeps it in RAM.
     widths: of its graph, for compute buffers; None if the source does not record them.
     source: where the numbers come from, for display. gguf: the file, or the first of a split model; empty if there is
         none.
@@ -76,6 +76,11 @@ class ModelGeometry:
     graph: Graph = UNKNOWN
     width: int = 0
     format: str = ""
+
+    @property
+    def streamed_bytes(self) -> int | None:
+        """Bytes outside the routed experts that every token reads: without the table of embeddings; None if unknown."""
+        return None if self.dense_bytes is None else max(self.dense_bytes - self.embedding_bytes, 0)
 
     @property
     def largest_matrix_bytes(self) -> int:

@@ -105,7 +105,8 @@ def _anchor(place: str, selector: str, row: Row, speed: str, model: ModelGeometr
         if rate is None or not 0 <= rate <= 1:
             raise BadInput(f"{place}: hit_pct is {row['hit_pct']!r}; expected a number from 0 to 100")
         per_call = used * (1 - rate)
-    streamed = None if model.dense_bytes is None else model.token_cycle_bytes(top_k=used) + model.dense_bytes
+    dense_bytes = model.streamed_bytes
+    streamed = None if dense_bytes is None else model.token_cycle_bytes(top_k=used) + dense_bytes
     return Anchor(
         name=selector,
         tok_s=_number(place, row, speed, least=1e-6),

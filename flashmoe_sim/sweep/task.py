@@ -22,7 +22,7 @@ from flashmoe_sim.timeline.models.base import ExecutionModel
 
 # The version of the program's results. Raise it by one with every change of an existing result, whether by a fix, a new
 # rule or a new default; leave it for speed, wording, and new policies, columns and inputs.
-SEMANTICS = 3
+SEMANTICS = 4
 
 # What no result depends on: texts for people, and what decides which engines run a model.
 WORDS: dict[type, tuple[str, ...]] = {
@@ -50,8 +50,8 @@ class Task:
         """The id of the row, known before it is computed; equal ids mean equal results.
 
         It covers contents, not files or names: the trace, the model, the profile that a policy read, and the code of a
-        user's own policy or predictor, which may read all of a trace. Dense bytes count only for seconds. None if that
-        code refers to something without known content, such as an open file.
+        user's own policy or predictor, which may read all of a trace. Only seconds read dense bytes and embeddings.
+        None if that code refers to something without known content, such as an open file.
         """
         return _id_of(self.workload, self.setup, self.machine, self.conditions)
 
@@ -84,7 +84,7 @@ def _model_id(workload: Workload, *, timed: bool) -> str | None:
         return None
     known = _MODEL_IDS.setdefault(workload, {})
     if timed not in known:
-        words = WORDS[ModelGeometry] if timed else (*WORDS[ModelGeometry], "dense_bytes")
+        words = WORDS[ModelGeometry] if timed else (*WORDS[ModelGeometry], "dense_bytes", "embedding_bytes")
         known[timed] = hash_of(workload.geometry, without=WORDS | {ModelGeometry: words})
     return known[timed]
 

@@ -58,7 +58,11 @@ class Case:
         """The machine's memories, and what every engine like llama.cpp uses of them beside routed experts."""
         buffers_bytes = self.compute_bytes()
         return MemoryBudget.of(
-            self.machine, dense_bytes=self.gpu_dense_bytes, kv_bytes=self.kv_bytes, buffers_bytes=buffers_bytes
+            self.machine,
+            dense_bytes=self.dense_bytes,
+            embedding_bytes=self.model.embedding_bytes,
+            kv_bytes=self.kv_bytes,
+            buffers_bytes=buffers_bytes,
         )
 
     def compute_bytes(self, *, copies: bool = True) -> int:
@@ -87,8 +91,7 @@ class Case:
     @property
     def gpu_dense_bytes(self) -> int:
         """Dense weights that an engine like llama.cpp puts on a GPU: with its own memory, all but the embeddings."""
-        in_ram = self.model.embedding_bytes if own_memory(self.machine) else 0
-        return max(self.dense_bytes - in_ram, 0)
+        return self.budget.dense_bytes
 
     @property
     def gguf(self) -> str:

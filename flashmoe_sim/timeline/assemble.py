@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,17 +52,23 @@ class Weights:
     """The sizes of a model's layers, in the order of the costs' rows.
 
     dense_bytes: bytes of each layer that every token streams beside routed experts; None if unknown.
-    routed_bytes: bytes of all experts of the model.
+    routed_bytes: bytes of all experts of the model. embedding_bytes: a table of which a token reads one row.
     """
 
     name: str
     layers: tuple[LayerGeometry, ...]
     dense_bytes: tuple[float, ...] | None
     routed_bytes: int
+    embedding_bytes: int = 0
 
-    @property
-    def total_dense_bytes(self) -> int:
-        return round(sum(self.dense_bytes or ()))
+    def budget(self, machine: Machine, conditions: Conditions) -> MemoryBudget:
+        """The memories of a machine, and what the model uses of them beside routed experts."""
+        return MemoryBudget.of(
+            machine,
+            dense_bytes=round(sum(self.dense_bytes or ())) + self.embedding_bytes,
+            embedding_bytes=self.embedding_bytes,
+            kv_bytes=conditions.kv_bytes,
+        )
 
 
 def work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, loaded: bool = False) -> Work:
@@ -129,9 +135,13 @@ def weights_of(workload: Workload, conditions: Conditions) -> Weights:
 
 def weigh(geometry: ModelGeometry, layers: tuple[LayerGeometry, ...], conditions: Conditions) -> Weights:
     """The sizes of a model's layers; the dense bytes of the conditions, else of the model, are shared equally."""
-    total = geometry.dense_bytes if conditions.dense_bytes is None else conditions.dense_bytes
-    each = None if total is None else (total / len(layers),) * len(layers)
-    return Weights(geometry.name, layers, each, geometry.routed_bytes)
+    if conditions.dense_bytes is not None:
+        geometry = replace(geometry, dense_bytes=conditions.dense_bytes)
+    streamed = geometry.streamed_bytes
+    if streamed is None:
+        return Weights(geometry.name, layers, None, geometry.routed_bytes)
+    each = (streamed / len(layers),) * len(layers)
+    return Weights(geometry.name, layers, each, geometry.routed_bytes, (geometry.dense_bytes or 0) - streamed)
 
 
 def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_split: int) -> Costs:
@@ -139,7 +149,8 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
 
     A model that is resident through the ordinary loader has no slots for the host to resolve.
     If storage and GPU share one memory and reads overlap with compute, the bytes read slow the computing by the time
-    that the memory needs for them, and are read no faster than that.
+    that the memory needs for them, and are read no faster than that. Reads through the page cache are copied out of it,
+    so they are no faster than those that it serves.
     Raises BadInput if the machine lacks what the execution model or computing needs, or the model's dense bytes are
     unknown.
     """
@@ -176,16 +187,17 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     lanes = range(1, max(int(machine.storage.lanes.value), 1) + 1)
     call_s = machine.host.call_us.value * 1e-6
 
-    def read_s(size_bytes: int) -> list[float]:
-        return [
-            max(machine.storage.chunk_s(size_bytes, depth, hot=conditions.hot), least_s * size_bytes * depth)
-            for depth in lanes
-        ]
-
     def warm_s(size_bytes: int) -> list[float]:
         return [
             0.0 if execution.in_place else max(_copy_s(machine, size_bytes * depth), least_s * size_bytes * depth)
             for depth in lanes
+        ]
+
+    def read_s(size_bytes: int) -> list[float]:
+        least = [least_s * size_bytes * depth for depth in lanes] if conditions.direct_io else warm_s(size_bytes)
+        return [
+            max(machine.storage.chunk_s(size_bytes, depth, hot=conditions.hot), least_s * size_bytes * depth, at_least)
+            for depth, at_least in zip(lanes, least, strict=True)
         ]
 
     return Costs(
@@ -259,7 +271,7 @@ def room_for_pages(weights: Weights, machine: Machine, conditions: Conditions, *
     """
     if machine.memory is None:
         return 0
-    budget = MemoryBudget.of(machine, dense_bytes=weights.total_dense_bytes, kv_bytes=conditions.kv_bytes)
+    budget = weights.budget(machine, conditions)
     if budget.gpu == "own" and conditions.execution.experts_on_cpu:
         return max((budget.ram_bytes or 0) - bank_bytes, 0) * (not conditions.direct_io)
     checked = conditions.checked and budget.gpu == "own"

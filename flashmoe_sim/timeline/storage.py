@@ -53,14 +53,19 @@ def read_batch(
 
     The last `warm` of them come from the page cache, and the first `fills` fill slots for the first time. Each chunk in
     turn starts on the lane that is free first. Returns the time when all have arrived.
+    What is read from storage is copied out of the page cache as well, so a batch of both takes at least the copies of
+    all its chunks, and no expert arrives before storage alone could have read it and those before it.
     """
     lanes = len(sim.lane_free)
     if misses == 0:
         return time
-    cold_s = sim.read_s[0, row, depth_of((misses - warm) * chunks, lanes) - 1]
-    warm_s = sim.read_s[1, row, depth_of(warm * chunks, lanes) - 1]
+    mixed, depth = 0 < warm < misses, depth_of(misses * chunks, lanes)
+    cold_s, warm_s = sim.read_s[0, row, depth - 1], sim.read_s[1, row, depth - 1]
+    if mixed:
+        rounds, stored = rounds_of(misses * chunks, lanes), (misses - warm) * chunks
+        cold_s = max(sim.read_s[0, row, (stored + rounds - 1) // rounds - 1], warm_s)
     fill_s = sim.rows[row].fill_s
-    alike = not 0 < warm < misses and (not 0 < fills < misses or fill_s == 0.0)
+    alike = not mixed and (not 0 < fills < misses or fill_s == 0.0)
     if alike and all_free(sim, time) and not sim.state[0].recording:
         service_s = warm_s if warm > 0 else cold_s
         if fills > 0:
@@ -76,9 +81,19 @@ def read_batch(
         arrived = time
         for _ in range(chunks):
             arrived = max(arrived, read_on(sim, earliest_lane(sim, time), time, service_s, kind, call))
+        if mixed and not is_warm:
+            arrived = max(arrived, time + alone_s(sim, row, (i + 1) * chunks))
         arrive(sim, first + i, arrived)
         last = max(last, arrived)
     return last
+
+
+@inlined
+def alone_s(sim: Any, row: int, chunks: int) -> float:
+    """Seconds in which storage reads that many chunks as one batch."""
+    lanes = len(sim.lane_free)
+    seconds: float = rounds_of(chunks, lanes) * sim.read_s[0, row, depth_of(chunks, lanes) - 1]
+    return seconds
 
 
 @inlined

@@ -18,8 +18,8 @@ _PACKAGE = Path(__file__).parents[1]
 class BundledTrace:
     """A trace of the catalogue.
 
-    model: a manifest or the name of a model; None if the trace itself records expert sizes. dense_bytes: all weights
-    outside the routed experts; None if the trace or the model records them.
+    model: a manifest or the name of a model; None if the trace itself records expert sizes. dense_bytes: what a
+    token reads outside the routed experts; None if the trace or the model records it.
     """
 
     name: str

@@ -69,14 +69,13 @@ def model_of(row: FieldRow) -> ModelGeometry:
         rest = held - base.routed_bytes
         if rest >= LEAST_DENSE * dense_bytes:
             rest = min(rest, entry.dense_params_b * 1e9 * MOST_DENSE_BITS / 8)
-            return replace(
-                base, dense_bytes=round(rest), source=f"{base.source}; dense bytes: the rest of the row's file"
-            )
+            base = replace(base, source=f"{base.source}; dense bytes: the rest of the row's file")
+            return _with_dense(base, rest)
         if expert_bytes is not None:
             return base
     factor = held / (base.routed_bytes + dense_bytes)
     scaled = _scaled(base, factor, f"a file of {row.model_file_gib:g} GiB, as the row says")
-    return replace(scaled, dense_bytes=round(dense_bytes * factor))
+    return _with_dense(scaled, dense_bytes * factor)
 
 
 def told_expert_bytes(row: FieldRow) -> float | None:
@@ -106,7 +105,7 @@ def _quantised(row: FieldRow, name: str, entry: NamedModel) -> ModelGeometry:
     own = 8e-9 * base.routed_bytes / entry.routed_params_b
     scaled = _scaled(base, bits / own, f"{bits:g} bits a weight, from the name {row.quant!r}")
     dense_bits = min(max(bits + 0.7, 4.5), MOST_DENSE_BITS)
-    return replace(scaled, quant=row.quant, dense_bytes=round(entry.dense_params_b * 1e9 * dense_bits / 8))
+    return _with_dense(replace(scaled, quant=row.quant), entry.dense_params_b * 1e9 * dense_bits / 8)
 
 
 def _top_k(row: FieldRow, model: ModelGeometry) -> ModelGeometry:
@@ -132,6 +131,12 @@ def _table_bytes(row: FieldRow, entry: NamedModel, model: ModelGeometry) -> floa
     """Bytes that a table of embeddings takes of a file: 8 bits a weight in 8-bit quantisations, else as experts."""
     bits = 8.0 if TABLE_8_BIT.search(row.quant) else 8e-9 * model.routed_bytes / entry.routed_params_b
     return entry.table_params_b * 1e9 * bits / 8
+
+
+def _with_dense(model: ModelGeometry, dense_bytes: float) -> ModelGeometry:
+    """The model with other bytes outside the experts; its embeddings have the same share of them."""
+    share = model.embedding_bytes / (model.dense_bytes or 1)
+    return replace(model, dense_bytes=round(dense_bytes), embedding_bytes=round(share * dense_bytes))
 
 
 def _scaled(model: ModelGeometry, factor: float, why: str) -> ModelGeometry:

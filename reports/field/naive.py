@@ -22,7 +22,7 @@ def naive_tok_s(row: FieldRow, way: Way, *, hit_rate: float | None) -> float:
     near_gb_s = ram_gb_s
     if machine.gpu is not None and machine.gpu.weights_gb_s is not None:
         near_gb_s = row.gpu_mem_gb_s or machine.gpu.weights_gb_s.value / GPU_SHARE[1]
-    near = (model.dense_bytes or 0) + active * layers
+    near = (model.streamed_bytes or 0) + active * layers
     seconds = 0.0
     if isinstance(way.execution, InRam | Mapped):
         near -= missed

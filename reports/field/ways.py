@@ -180,7 +180,7 @@ def _dynamic(told: Told) -> Way:
     machine = told.machine
     if row.engine.startswith("colibri"):
         on_gpu = sum(float(size) * 1e9 for size in _DENSE_GB.findall(row.slots_per_layer_or_cache_gib))
-        on_cpu = max((told.model.dense_bytes or 0) - on_gpu, 0)
+        on_cpu = max((told.model.streamed_bytes or 0) - on_gpu, 0)
         machine = _dense_on_cpu(machine, on_cpu / told.layers)
         told = replace(told, model=replace(told.model, dense_bytes=(told.model.dense_bytes or 0) - round(on_cpu)))
     fixed = told.settings.static_share or 0.0

@@ -178,7 +178,7 @@ def test_every_field_of_the_trace(inputs: Inputs) -> None:
 
 
 def test_every_field_of_the_model(inputs: Inputs) -> None:
-    words = {"name", "source", "arch", "quant", "notes", "gguf", "width", "format", "embedding_bytes"}
+    words = {"name", "source", "arch", "quant", "notes", "gguf", "width", "format"}
     words |= {f"graph.{item.name}" for item in fields(Graph)}
     words |= {"widths", *(f"widths.{item.name}" for item in fields(GraphWidths))}
     context = {"attention", *(f"attention.layers.{name}" for name in ("keys", "values", "window", "state"))}

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.anchors import SPEED_SD
@@ -17,7 +18,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_setup
-from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit, costs_of, page_cache_bytes
+from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit, costs_of, page_cache_bytes, price, weigh
 from flashmoe_sim.timeline.interval import SD_90, gain_interval, speed_interval
 from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.names import ON_LINK
@@ -75,6 +76,40 @@ def test_costs_by_hand() -> None:
     assert costs.chunk_s[0, 0] == pytest.approx(100e-6 + 2e-3)
     assert costs.chunk_s[0, 1] == pytest.approx(100e-6 + 4e-3)
     assert costs.upload_s.tolist() == [0]  # the CPU computes where the expert was read to
+
+
+def test_a_token_reads_a_row_of_the_embeddings_and_not_the_table() -> None:
+    """20 MB of dense weights, of which 5 are the table: 15 MB at 10 GB/s. A tied table is the output, and all read."""
+    on, source = machine(cpu__weights_gb_s=10, cpu__layer_us=0), workload()
+    assert source.geometry is not None
+    table = replace(source.geometry, dense_bytes=20_000_000, embedding_bytes=5_000_000)
+    for model, given, expected in ((table, None, 1.5e-3), (replace(table, embedding_bytes=0), None, 2e-3),
+                                   (table, 10_000_000, 0.5e-3), (table, 1_000_000, 0.0)):  # fmt: skip
+        costs = costs_of(prepare(source.trace, model), plan_setup(4), on, Conditions(PLAIN, dense_bytes=given))
+        assert costs.dense_s.tolist() == pytest.approx([expected])
+    recorded = prepare(replace(source.trace, dense_bytes={0: 20_000_000}), table)  # per layer, so without the table
+    assert costs_of(recorded, plan_setup(4), on, Conditions(PLAIN)).dense_s.tolist() == pytest.approx([2e-3])
+
+
+def test_seconds_of_gpt_oss_on_a_cpu_by_hand() -> None:
+    """Four experts of 36 layers and the dense weights without the table, at 27.65 GB/s, and 80 us a layer."""
+    on, model = load_machine("ryzen-5600 + ddr4-3200x2 + 64GiB"), load_model("gpt-oss-120b")
+    on = on.varied("cpu.weights_gb_s", 27.65).varied("cpu.layer_us", 80)
+    costs = price(weigh(model, tuple(model.layers.values()), Conditions()), on, Conditions(), io_split=4)
+    assert costs.dense_s.sum() + 4 * costs.expert_s.sum() == pytest.approx(
+        (1_903_564_800 + 2_458_868_777 - 656_227_250) / 27.65e9 + 36 * 80e-6
+    )
+
+
+def test_the_embeddings_take_memory_where_they_are() -> None:
+    """In RAM beside a GPU with its own memory, else with the other dense weights."""
+    source = workload()
+    assert source.geometry is not None
+    source = prepare(source.trace, replace(source.geometry, dense_bytes=30 * GIB, embedding_bytes=10 * GIB))
+    replayed = run(source, Bank(slots=4), record=True)
+    assert page_cache_bytes(source, plan_setup(4), replayed, load_machine("rtx-4090"), Conditions()) > 0
+    on = machine(memory__reserve_gib=0).varied("memory.ram_gib", 31)
+    assert page_cache_bytes(source, plan_setup(4), replayed, on, Conditions()) == GIB - 4 * EXPERT
 
 
 @pytest.mark.parametrize(

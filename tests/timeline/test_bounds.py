@@ -77,9 +77,9 @@ def needs_of_trace() -> Needs:
         for layer, (begin, end) in zip(trace.layer, pairwise(trace.offset), strict=True)
     ]
     assert of.geometry is not None
-    assert of.geometry.dense_bytes is not None
+    assert of.geometry.streamed_bytes is not None
     steps = trace.calls / len(trace.layers)
-    streamed = sum(len(asked) * size[layer] for layer, asked in calls) + steps * of.geometry.dense_bytes
+    streamed = sum(len(asked) * size[layer] for layer, asked in calls) + steps * of.geometry.streamed_bytes
     touched = {(layer, expert) for layer, asked in calls for expert in asked}
     return Needs(streamed, sum(size[layer] for layer, _ in touched))
 

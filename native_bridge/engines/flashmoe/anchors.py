@@ -81,8 +81,8 @@ def _anchor(run: Run, model: ModelGeometry | None, *, name: str) -> Anchor:
     if routed is not None and routed.misses:
         anchor = _streamed(anchor, run, routed, model)
     anchor = replace(anchor, primed=_primed(run, model))
-    if model is not None and model.dense_bytes is not None and anchor.top_k:
-        anchor = replace(anchor, weight_bytes=model.token_cycle_bytes(top_k=anchor.top_k) + model.dense_bytes)
+    if model is not None and model.streamed_bytes is not None and anchor.top_k:
+        anchor = replace(anchor, weight_bytes=model.token_cycle_bytes(top_k=anchor.top_k) + model.streamed_bytes)
     return anchor
 
 

@@ -96,7 +96,7 @@ class OverlapPrefetch(Beside):
         for expert in missing:
             for _ in range(expert.chunks):
                 free[free.index(min(free))] += expert.service_s
-        return first, max(free)
+        return first, max([*free, *(first + expert.least_s for expert in missing)])
 
     def slowed(self, seconds: float, first: float, last: float, share: float) -> Events:
         """Computing that is slower by a share from `first` to `last`."""
@@ -119,6 +119,7 @@ class OverlapPrefetch(Beside):
 class HotCold(Beside):
     """Misses lie in RAM, and what is read ahead is only uploaded."""
 
+    copied = False
     min_parallel = 2
 
     def before_reading(self, expert: Expert) -> None:

@@ -109,10 +109,16 @@ class Expert:
     job: Job | None = None
     arrived: float = -1.0
     uploaded: float = -1.0
+    least_s: float = 0.0  # in which storage alone could have read it
 
 
 class Twin(ABC):
-    """One run; `end`, `parts` and `busy` are as in `Timeline`."""
+    """One run; `end`, `parts` and `busy` are as in `Timeline`.
+
+    copied: whether experts in RAM are copied as a batch with those that are read.
+    """
+
+    copied = True
 
     def __init__(self, work: Work, costs: Costs) -> None:
         self.work, self.costs = work, costs
@@ -178,7 +184,7 @@ class Twin(ABC):
 
     def start_reading(self, expert: Expert) -> simpy.Event:
         """Queue for all chunks at once; the event is when all have been read."""
-        return self.chunks(expert.chunks, expert.service_s)
+        return self.env.all_of([self.chunks(expert.chunks, expert.service_s), self.env.timeout(expert.least_s)])
 
     def chunks(self, number: int, service_s: float) -> simpy.Event:
         turns = [self.lanes.request() for _ in range(number)]
@@ -210,10 +216,22 @@ class Twin(ABC):
         """The misses of a call as one batch, on no way yet."""
         row, misses, warm = (int(column[call]) for column in (self.work.row, self.work.misses, self.work.warm))
         chunks = int(self.costs.chunks[row])
-        depth = {False: self.depth((misses - warm) * chunks), True: self.depth(warm * chunks)}
-        return [
-            self.new_expert(row, warm=is_warm, fills=fills, depth=depth[is_warm]) for is_warm, fills in self.kinds(call)
-        ]
+        all_chunks, stored = (misses if self.copied else misses - warm) * chunks, (misses - warm) * chunks
+        depth = self.depth(all_chunks)
+        found = [self.new_expert(row, warm=is_warm, fills=fills, depth=depth) for is_warm, fills in self.kinds(call)]
+        if 0 < stored < all_chunks:
+            in_a_round = -(-stored // -(-all_chunks // self.n_lanes))
+            copy_s = self.service_s(row, warm=True, fills=False, depth=depth)
+            read_s = max(self.service_s(row, warm=False, fills=False, depth=in_a_round), copy_s)
+            for i, (expert, (is_warm, fills)) in enumerate(zip(found, self.kinds(call), strict=True)):
+                if not is_warm:
+                    expert.service_s = read_s + (float(self.costs.fill_s[row]) if fills else 0.0)
+                    expert.least_s = self.alone_s(row, (i + 1) * chunks)
+        return found
+
+    def alone_s(self, row: int, chunks: int) -> float:
+        """Seconds in which storage reads that many chunks as one batch."""
+        return -(-chunks // self.n_lanes) * float(self.costs.chunk_s[row, self.depth(chunks) - 1])
 
     def kinds(self, call: int) -> list[tuple[bool, bool]]:
         """Of each miss of a call, whether the page cache serves it and whether it fills a slot for the first time."""

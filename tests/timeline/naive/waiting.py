@@ -114,6 +114,8 @@ class ParallelInstall(Waiting):
 class AsyncUpload(Waiting):
     def fetch(self, call: int, row: int, misses: int) -> Events:
         experts = [chunk for expert in self.demand(call) for chunk in self.apart(expert)]
+        for i, expert in enumerate(experts):
+            expert.least_s = self.alone_s(row, i + 1) if expert.least_s else 0.0
         reads = [self.start_reading(expert) for expert in experts]
         for expert, read in zip(experts, reads, strict=True):
             self.env.process(self.arrive_and_upload(expert, read))
@@ -124,4 +126,5 @@ class AsyncUpload(Waiting):
     def apart(self, expert: Expert) -> list[Expert]:
         """Its chunks, each of which is uploaded by itself."""
         each_s = expert.upload_s / expert.chunks
-        return [Expert(expert.row, 1, expert.service_s, each_s, self.env.event()) for _ in range(expert.chunks)]
+        of_all = (expert.row, 1, expert.service_s, each_s)
+        return [Expert(*of_all, self.env.event(), least_s=expert.least_s) for _ in range(expert.chunks)]

@@ -76,6 +76,8 @@ def test_weights_that_a_token_streams(tmp_path: Path) -> None:
         12 * 8 * EXPERT + 10**8,
         12 * 2 * EXPERT + 10**8,
     ]
+    with_table = replace(dense, embedding_bytes=4 * 10**7)  # of which a token reads a row, as it does when it is timed
+    assert anchors_of(runs, with_table)[0].weight_bytes == 12 * 8 * EXPERT + 6 * 10**7
 
 
 def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
