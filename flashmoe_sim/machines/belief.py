@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.machine import Machine, Quantity
 
 DRAWS = 512
 SD_90 = 1.645  # standard deviations from the centre to either end of a 90 % interval
@@ -52,11 +52,15 @@ def moved(name: str, at_lo: float, at_hi: float) -> Draws:
     return np.where(draws < 0, -draws * at_lo, draws * at_hi)
 
 
-def drawn(machine: Machine, paths: Mapping[str, tuple[float, float, float]], draw: int) -> Machine:
-    """The machine in one draw. paths: lo, value and hi of what varies."""
-    for path, (lo, value, hi) in paths.items():
-        factor = moved(path, math.log(lo / value), math.log(hi / value))[draw]
-        machine = machine.varied(path, value * math.exp(factor))
+def drawn(machine: Machine, paths: Mapping[str, Quantity], draw: int) -> Machine:
+    """The machine in one draw. paths: what varies, on the scale of its logarithm, unless it may be 0."""
+    for path, quantity in paths.items():
+        lo, value, hi = quantity.lo, quantity.value, quantity.hi
+        if min(lo, value) > 0:
+            changed = value * math.exp(moved(path, math.log(lo / value), math.log(hi / value))[draw])
+        else:
+            changed = max(value + moved(path, lo - value, hi - value)[draw], 0.0)
+        machine = machine.varied(path, changed)
     return machine
 
 
@@ -72,17 +76,22 @@ def error_draws(machine: Machine, whose: Whose | None) -> Draws:
     if whose is None or (machine.anchors is not None and whose.system in FITTED):
         return np.zeros(DRAWS)
     known = errors()
-    sd, common, program = known["sd"].get(whose.system, known["sd"][ANY]), known["common"], known["program"]
+    sd: float = known["sd"].get(whose.system, known["sd"][ANY])
+    return sd * shared_draws(whose, common=known["common"], program=known["program"])
+
+
+def shared_draws(whose: Whose, *, common: float, program: float) -> Draws:
+    """Standard normal draws of a setting, of which these shares are common to all engines and to its program."""
     found = np.zeros(DRAWS)
     names = ("engines", f"program {whose.program}", f"setting {whose.setting}")
     for share, name in zip((common, program, 1 - common - program), names, strict=True):
-        found += sd * math.sqrt(share) * normals(name)
+        found += math.sqrt(share) * normals(name)
     return found
 
 
 @cache
 def errors() -> dict[str, Any]:
-    """How far published speeds are from predictions, written by `python -m reports.checked`."""
+    """How far published speeds are from predictions, written by `python -m reports.field`."""
     return tomllib.loads(resources.files("flashmoe_sim.machines").joinpath("errors.toml").read_text())
 
 

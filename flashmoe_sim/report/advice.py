@@ -29,7 +29,6 @@ WAITS = {
     "compute": "for computing",
     "host": "for the host",
 }
-OTHERS = 6
 FASTER = 3
 OTHER_FORMAT = "give --model"  # what the reason says if another quantization of the model would do
 WIRED = "iogpu.wired_limit_mb"  # a Mac could run more if its limit were raised
@@ -352,11 +351,10 @@ def _others(found: Recommendation) -> Section:
     """The recommended system, and those that are faster in at least one of ten draws."""
     rivals = found.rivals
     if not rivals:
-        slower = (
-            "No other system is faster in as many as one of ten draws." if any(one.runs for one in found.others) else ""
-        )
+        ran = any(one.runs for one in found.others)
+        slower = "No other system is faster in as many as one of ten draws." if ran else ""
         return Section("Other systems", tuple(part for part in (slower, _cannot(found)) if part))
-    rows = [(one, f"{found.wins(one):.0%}") for one in rivals[:OTHERS]]
+    rows = [(one, f"{found.wins(one):.0%}") for one in rivals]
     cells = tuple(
         (one.best.system.spec, *_row(found, one.best), often, found.proof_of(one).short)
         for one, often in [(found.best, ""), *rows]
@@ -365,7 +363,7 @@ def _others(found: Recommendation) -> Section:
     heads = (*heads, ("90 %", "right"), ("faster in", "right"), ("shown by", "left"))
     on = f" on {found.case.machine.api}" if found.case.machine.api else ""
     arch = found.case.model.arch or "this kind of model"
-    left = sum(one.runs for one in found.others) - len(rows)
+    left = sum(one.runs for one in found.others) - len(rivals)
     parts: list[str | Table | Command] = [
         Table(heads, cells),
         "GPU, RAM: GiB that it keeps. faster in: the share of draws of all that is unknown in which it is faster than "
@@ -374,7 +372,7 @@ def _others(found: Recommendation) -> Section:
     ]
     if left:
         parts.append(
-            f"{left} that {'is' if left == 1 else 'are'} hardly ever faster, or slower than these: `sim compare`."
+            f"{left} more {'is' if left == 1 else 'are'} slower in nine of ten draws; `sim compare` shows all."
         )
     parts.append(_cannot(found))
     return Section("Other systems", tuple(part for part in parts if part))

@@ -69,9 +69,8 @@ def _machine_draws(value_on: Callable[[Machine], float], machine: Machine) -> Dr
     for path, quantity in vary.items():
         at_ends = (math.log(value_on(machine.varied(path, end))) - here for end in (quantity.lo, quantity.hi))
         found += moved(path, *at_ends)
-    numbers = {path: (quantity.lo, quantity.value, quantity.hi) for path, quantity in vary.items()}
     off = [
-        math.log(value_on(drawn(machine, numbers, draw))) - here - found[draw]
+        math.log(value_on(drawn(machine, vary, draw))) - here - found[draw]
         for draw in range(0, DRAWS, DRAWS // CHECKED)
     ]
     return found + math.sqrt(sum(one * one for one in off) / CHECKED) * normals("surface")

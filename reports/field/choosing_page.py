@@ -23,6 +23,8 @@ REASONS = {
     "neu-vsim-1x16": f"{TURNED}.",
     "neu-pc1-4": "Without the cache, every layer is predicted to fit the two GPUs, at four times the measured speed. "
     "The row says that 58 % of the model was in VRAM.",
+    "warp37-cache": "Nearly all of a token's seconds are the engine's cost, so all sizes are predicted alike, and the "
+    "smallest is taken.",
     "neu-policy": "No price knows the rule of eviction, so the mean of all rules counts.",
     **{f"ahhot-{card}-{model}": UNKNOWN_COST for card in ("2060", "3060") for model in ("q36", "q35-122b", "qcn")},
 }
@@ -47,10 +49,10 @@ def section(rows: Sequence[Judged]) -> str:
         "`sim recommend` takes, of the settings within 3 % of the fastest predicted, the one that keeps least in "
         "memory. Here it chooses among the rows of a series whose varied column is one setting, or one choice among "
         "systems, on one machine. Predictions are made without that machine; repeats of a setting are averaged, and of "
-        "settings predicted alike with as much memory the mean counts. " + said(found) + "\n",
+        "settings predicted alike with as much memory the mean counts. " + said(choices(rows, plain_speed)) + "\n",
         _ways(rows),
-        "The second line does without told hit rates, the third without the costs of engines, which `sim recommend` "
-        "does not have. The last has rows of another program, too: "
+        "The first line has no costs of engines, as `sim recommend` has none. The others have them; the third does "
+        "without told hit rates, and the last has rows of another program, too: "
         f"against `{worse.chosen.id}`, {worse.series} loses {worse.loss:.0%}.\n",
         *_reasons(found),
         "",
@@ -73,10 +75,10 @@ def _reasons(found: Sequence[Choice]) -> list[str]:
 def _ways(rows: Sequence[Judged]) -> str:
     lines = ["| predicted | series | median loss | nine in ten lose at most | over 15 % |", "|---|---|---|---|---|"]
     for what, found in (
-        ("without the machine", choices(rows)),
-        ("the same, told hit rates not used", choices(rows, blind_speed)),
         ("with no engine's cost", choices(rows, plain_speed)),
-        ("without the machine, whole series", choices(rows, mixed=True)),
+        ("with costs, without the machine", choices(rows)),
+        ("the same, told hit rates not used", choices(rows, blind_speed)),
+        ("with costs, without the machine, whole series", choices(rows, mixed=True)),
     ):
         losses = [one.loss for one in found]
         lines.append(

@@ -6,8 +6,10 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from reports.field import choosing_page, pairs_page
-from reports.field.choosing import choices
+import polars as pl
+
+from reports.field import choosing_page, pairs_page, printed_page
+from reports.field.choosing import choices, plain_speed
 from reports.field.outcome import Outcome
 from reports.field.rows import FieldRow
 from reports.field.scope import why_not_judged
@@ -60,8 +62,8 @@ prediction says the opposite.
 """
 
 
-def markdown(rows: Sequence[Judged], found: Tuned) -> str:
-    """README.md."""
+def markdown(rows: Sequence[Judged], found: Tuned, asked: pl.DataFrame) -> str:
+    """README.md. asked: the rows as the commands print them."""
     series = ranked(rows)
     parts = [HEAD, "## In short\n", in_short(rows, series), overall(rows)]
     parts += ["![Predicted against measured speed](predicted.png)\n", HOW]
@@ -70,6 +72,8 @@ def markdown(rows: Sequence[Judged], found: Tuned) -> str:
         if title == "engine":
             parts.append("![Predicted over measured speed by engine](engines.png)\n")
     parts += [
+        "## As the commands print it\n",
+        printed_page.section(asked),
         "## The order of settings\n",
         order(series),
         "## Choosing a setting\n",
@@ -100,7 +104,7 @@ def in_short(rows: Sequence[Judged], series: Sequence[Ranked]) -> str:
         f"{left.within_2:.0%} (goal 90 %). The 90 % interval holds {halves.covered:.0%} of rows without their series "
         f"and {left.covered:.0%} without their machine. Over {len(series)} series the median of Kendall's tau is "
         f"{tau:.2f} (goal 0.8), and choosing the best predicted setting loses {lost:.1%} in the median (goal 3 %) and "
-        f"{statistics.fmean(regrets):.0%} on average. {choosing_page.said(choices(rows))}\n"
+        f"{statistics.fmean(regrets):.0%} on average. {choosing_page.said(choices(rows, plain_speed))}\n"
     )
 
 

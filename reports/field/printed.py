@@ -83,8 +83,13 @@ def _on(row: FieldRow, name: str, machine: Machine, system: System, workload: Wo
     found = at_setting(workload, case, asked, borrowed=borrowed)
     if found.draws is None:
         return Printed(row, name, None, None, found.why_not)
-    engine = error_draws(machine, Whose(asked.name, asked.program, asked.spec))
+    engine = error_draws(machine, whose_of(asked))
     return Printed(row, name, found, np.log(found.draws / (found.tok_s or 1.0)) - engine)
+
+
+def whose_of(system: System) -> Whose:
+    """Whose error a system's predictions have."""
+    return Whose(system.name, system.program, system.spec)
 
 
 def system_of(row: FieldRow) -> System:

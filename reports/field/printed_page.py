@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from flashmoe_sim.machines.belief import ANY, SD_90
+from flashmoe_sim.machines.belief import ANY, ends, shared_draws
 from reports.field.errors import Errors, without_machine
-from reports.field.printed import Printed
+from reports.field.printed import Printed, whose_of
 
 TABLE = Path(__file__).with_name("printed.csv")
 LEAST_ROWS = 3
@@ -32,9 +32,11 @@ def table(ran: Sequence[Printed], found: Errors) -> pl.DataFrame:
         assert one.found is not None
         assert one.of_machine is not None
         name, tok_s = one.found.system.name, one.found.tok_s or math.nan
-        ends = [min(float(np.quantile(one.of_machine, 0.05)), 0.0), max(float(np.quantile(one.of_machine, 0.95)), 0.0)]
         machine_id = one.row.machine_id or one.row.id
-        left = [_ends(tok_s, ends, sds.get(name, sds[ANY])) for sds in (found.sd, without[machine_id])]
+        shared = shared_draws(whose_of(one.found.system), common=found.common, program=found.program)
+        left = [
+            ends(tok_s, one.of_machine + sds.get(name, sds[ANY]) * shared) for sds in (found.sd, without[machine_id])
+        ]
         rows.append(
             {
                 "id": one.row.id,
@@ -42,7 +44,6 @@ def table(ran: Sequence[Printed], found: Errors) -> pl.DataFrame:
                 "setting": one.found.system.spec,
                 "system": name,
                 "machine": one.machine,
-                "unified": one.machine == "parts" and one.row.gpu == "",
                 "measured_tok_s": one.row.decode_tok_s,
                 "tok_s": tok_s,
                 "lo": left[0][0],
@@ -52,11 +53,6 @@ def table(ran: Sequence[Printed], found: Errors) -> pl.DataFrame:
             }
         )
     return pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.selectors.float().round_sig_figs(4))
-
-
-def _ends(tok_s: float, ends: Sequence[float], sd: float) -> tuple[float, float]:
-    below, above = (math.hypot(end, SD_90 * sd) for end in ends)
-    return tok_s * math.exp(-below), tok_s * math.exp(above)
 
 
 def section(rows: pl.DataFrame) -> str:
@@ -80,8 +76,8 @@ def inside(rows: pl.DataFrame, prefix: str = "") -> float:
 
 
 def _line(what: str, rows: pl.DataFrame) -> str:
-    off = (rows["tok_s"] / rows["measured_tok_s"] - 1).abs().median()
-    apart = (rows["hi"] / rows["lo"]).median()
+    off = np.median((rows["tok_s"] / rows["measured_tok_s"] - 1).abs().to_numpy())
+    apart = np.median((rows["hi"] / rows["lo"]).to_numpy())
     return (
         f"| {what} | {len(rows)} | {rows['machine_id'].n_unique()} | {off:.0%} | {apart:.1f}x | {inside(rows):.0%} "
         f"| {inside(rows, 'left_out_'):.0%} |"

@@ -36,8 +36,9 @@ def raws_with(curves: dict[str, HitCurve]) -> list[Raw]:
 
 
 def write(*, tune_again: bool) -> None:
-    """Write the page, its table and its figures; with `tune_again` also what is tuned."""
-    from reports.field import figures, page
+    """Write the page, its tables, its figures and the errors of engines; with `tune_again` also what is tuned."""
+    from reports.field import errors, figures, page, printed_page
+    from reports.field.printed import printed
 
     if tune_again:
         points = prior.all_points()
@@ -46,8 +47,14 @@ def write(*, tune_again: bool) -> None:
     found = tune.load()
     rows = judged(raws_with(found.curves), found.curves)
     frame(rows).write_csv(RESULTS)
+    ran = [one for one in printed([row for row in judged_rows() if not why_not_judged(row)]) if one.found is not None]
+    off = errors.fitted(ran)
+    asked = printed_page.table(ran, off)
+    asked.write_csv(printed_page.TABLE)
+    inside = printed_page.inside(asked)
+    errors.FILE.write_text(errors.text(off, errors.hits(found.curves["lru"]), rows=len(asked), inside=inside))
     figures.draw(rows, FOLDER)
-    (FOLDER / "README.md").write_text(page.markdown(rows, found), encoding="utf-8")
+    (FOLDER / "README.md").write_text(page.markdown(rows, found, asked), encoding="utf-8")
     print(f"field: wrote {FOLDER}", file=sys.stderr)
 
 

@@ -11,8 +11,9 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import at_setting
 from flashmoe_sim.systems.cpu import Cpu
+from flashmoe_sim.systems.doubt import MADE_MISSES
 from flashmoe_sim.systems.hot_cache import HotCache
-from flashmoe_sim.systems.prompt import MADE_MISSES, prompted
+from flashmoe_sim.systems.prompt import prompted
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.join import join_calls, phases_of

@@ -12,6 +12,7 @@ from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.anchors import SPEED_SD
+from flashmoe_sim.machines.belief import SD_90, Whose, ends, errors
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Anchors, Machine, Quantity
 from flashmoe_sim.policies.bank import Bank
@@ -19,7 +20,7 @@ from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_setup
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit, costs_of, page_cache_bytes, price, weigh
-from flashmoe_sim.timeline.interval import SD_90, gain_interval, speed_interval
+from flashmoe_sim.timeline.interval import gain_interval, speed_draws
 from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.names import ON_LINK
 from flashmoe_sim.timeline.timed import Timed, time_replay
@@ -273,27 +274,34 @@ def test_seconds_need_all_layers_but_a_last_one_that_drafts() -> None:
 
 def test_a_speed_without_doubt_differs_from_run_to_run() -> None:
     sure = load_machine("vm-2core")
-    lo, hi = speed_interval(5.0, lambda _: 5.0, sure, np.ones(100))
-    assert (lo, hi) == pytest.approx((5 * math.exp(-ONE_RUN), 5 * math.exp(ONE_RUN)))
+    lo, hi = ends(5.0, speed_draws(lambda _: 5.0, sure, np.ones(100), whose=None))
+    assert (lo, hi) == pytest.approx((5 * math.exp(-ONE_RUN), 5 * math.exp(ONE_RUN)), rel=1e-3)
     assert (round(lo, 2), round(hi, 2)) == (4.61, 5.43)
 
 
 def test_causes_add_up_as_squares() -> None:
-    """Two quantities that alone move the logarithm by 0.3 and 0.4 move it by 0.5 together, up and down apart.
+    """Two quantities that alone move the logarithm by 0.3 and 0.4 move it by 0.5 together.
 
-    How far one run is from another adds its own square.
+    How far one run is from another adds its own square, and so does the error of an engine that nothing is known of.
     """
     on = load_machine("vm-2core")
     moves = {"storage.read_gb_s": 0.3, "host.call_us": 0.4}
 
     def speed_on(other: Machine) -> float:
         now, then = dict(other.quantities()), dict(on.quantities())
-        up = sum(move * (now[path].value > then[path].value) for path, move in moves.items())
-        down = sum(move / 2 * (now[path].value < then[path].value) for path, move in moves.items())
-        return math.exp(up - down)
+        found = 0.0
+        for path, move in moves.items():
+            end = then[path].hi if now[path].value > then[path].value else then[path].lo
+            found += move * abs(math.log(now[path].value / then[path].value)) / math.log(end / then[path].value)
+        return math.exp(found)
 
-    lo, hi = speed_interval(1.0, speed_on, on, np.ones(100))
-    assert (lo, hi) == pytest.approx((math.exp(-math.hypot(0.25, ONE_RUN)), math.exp(math.hypot(0.5, ONE_RUN))))
+    def half(whose: Whose | None) -> float:
+        lo, hi = ends(1.0, speed_draws(speed_on, on, np.ones(100), whose=whose))
+        return math.log(hi / lo) / 2
+
+    assert half(None) == pytest.approx(math.hypot(0.5, ONE_RUN), rel=0.05)
+    assert half(Whose()) == pytest.approx(math.hypot(0.5, ONE_RUN, SD_90 * errors()["sd"]["all"]), rel=0.05)
+    assert half(Whose("all-gpu")) < half(Whose())
 
 
 def test_what_two_speeds_have_in_common_is_not_in_their_ratio() -> None:
@@ -305,7 +313,7 @@ def test_what_two_speeds_have_in_common_is_not_in_their_ratio() -> None:
     assert lo < 1.25 < hi
     lo, hi = gain_interval(1.25, lambda other: other.storage.read_gb_s.value, on, step_s, 0.8 * step_s)
     reads = on.storage.read_gb_s
-    assert (lo, hi) == pytest.approx((1.25 * reads.lo / reads.value, 1.25 * reads.hi / reads.value))
+    assert (lo, hi) == pytest.approx((1.25 * reads.lo / reads.value, 1.25 * reads.hi / reads.value), rel=0.01)
 
 
 def test_the_luck_of_the_trace_narrows_with_its_length() -> None:
@@ -313,7 +321,8 @@ def test_the_luck_of_the_trace_narrows_with_its_length() -> None:
     step_s = np.random.default_rng(1).exponential(size=4096) + 1
     widths = []
     for steps in (64, 512, 4096):
-        lo, hi = speed_interval(1.0, lambda _: 1.0, on, step_s[:steps])
+        lo, hi = ends(1.0, speed_draws(lambda _: 1.0, on, step_s[:steps], whose=None))
         assert lo < 1 < hi
-        widths.append(math.sqrt(math.log(hi) ** 2 - ONE_RUN**2))
-    assert widths[0] > 2 * widths[1] > 4 * widths[2]
+        widths.append(math.log(hi / lo) / 2)
+    assert widths[0] > 1.5 * widths[1] > 1.5 * widths[2]
+    assert widths[2] == pytest.approx(ONE_RUN, rel=0.1)

@@ -29,7 +29,7 @@ from flashmoe_sim.tune.cliffs import cliffs, largest_union
 from flashmoe_sim.tune.evidence import evidence
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import checked, kept_bytes
-from flashmoe_sim.tune.recommend import APART, KNEE, Recommendation, neighbours, recommend
+from flashmoe_sim.tune.recommend import APART, KNEE, LEAST_WINS, Recommendation, neighbours, recommend
 from tests.residency.builders import trace_of
 from tests.systems.cases import case, machine, model, workload
 
@@ -62,12 +62,13 @@ def test_the_best_is_the_smallest_memory_of_systems_within_3_percent() -> None:
     assert on.main_line is None or on.main_line.best.system.engine == "llama.cpp"
 
 
-def test_rivals_are_those_whose_interval_reaches_the_best_ones() -> None:
+def test_rivals_are_faster_in_one_of_ten_draws() -> None:
     on = found(case(), *parse_systems("all"))
-    lo = on.best.best.tok_s_lo
-    assert lo is not None
+    best = on.best.best.draws
+    assert best is not None
     for one in on.others:
-        assert (one in on.rivals) == ((one.best.tok_s_hi or 0.0) >= lo)
+        faster = one.best.draws is not None and float(np.mean(one.best.draws > best)) >= LEAST_WINS
+        assert (one in on.rivals) == faster
 
 
 def test_neighbours_differ_enough_to_be_told_apart() -> None:
@@ -242,7 +243,7 @@ def test_evidence_names_trace_machine_checks_and_how_much_was_tried() -> None:
     on = found(case(), *parse_systems("placed,slot-bank"))
     said = " ".join(evidence(on))
     assert on.workload.trace.name in said
-    assert "rtx-3090, these are estimates: " in said
+    assert "rtx-3090, these are estimates, what the speed depends on most first: " in said
     assert "Checked: of 45 published speeds of this engine" in said or "Not checked" in said
     assert f"{on.found.evaluations} settings of 2 systems" in said
 

@@ -1,0 +1,53 @@
+"""The intervals that the commands print hold as often as they say."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from flashmoe_sim.machines.belief import errors
+from flashmoe_sim.systems.told import compare_as_told
+from reports.field.errors import MOST
+from reports.field.machine import built_of
+from reports.field.model import model_of
+from reports.field.printed import system_of
+from reports.field.printed_page import TABLE, inside
+from reports.field.report import judged_rows
+
+ROWS = pl.read_csv(TABLE)
+NAMED = 3  # rows of different systems, asked again
+
+
+@pytest.mark.parametrize("machine", ["all", "parts", "presets"])
+def test_nine_of_ten_printed_intervals_hold(machine: str) -> None:
+    on = pl.col("machine") == "parts"
+    rows = ROWS.filter({"all": pl.lit(value=True), "parts": on, "presets": ~on}[machine])
+    assert len(rows) > 30
+    assert 0.85 <= inside(rows) <= 0.95
+
+
+def test_without_the_machine_of_a_row_most_hold_too() -> None:
+    assert inside(ROWS, "left_out_") > 0.85
+    assert ((ROWS["left_out_hi"] / ROWS["left_out_lo"]).log() < 2 * MOST * 1.645 * 2).all()
+
+
+def test_the_table_has_what_the_commands_print() -> None:
+    """A row of each of some systems, through the function behind `sim compare`."""
+    by_id = {row.id: row for row in judged_rows()}
+    asked = ROWS.filter((pl.col("machine") == "parts") & pl.col("system").is_in(["all-gpu", "placed", "placed-ik"]))
+    for one in asked.unique("system", keep="first", maintain_order=True).head(NAMED).iter_rows(named=True):
+        row = by_id[one["id"]]
+        (found,) = compare_as_told(
+            workload=None,
+            model=model_of(row),
+            machine=built_of(row).machine,
+            systems=[system_of(row)],
+            context=0,
+        ).rows
+        assert found.tok_s == pytest.approx(one["tok_s"], rel=1e-3)
+        assert (found.tok_s_lo, found.tok_s_hi) == pytest.approx((one["lo"], one["hi"]), rel=1e-2)
+
+
+def test_the_file_of_errors_says_what_the_table_shows() -> None:
+    checked = errors()["checked"]
+    assert (checked["rows"], checked["inside"]) == (len(ROWS), pytest.approx(inside(ROWS), abs=6e-4))
