@@ -47,7 +47,7 @@ from flashmoe_sim.report import figures
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.sample import sampled_curve
-from flashmoe_sim.residency.workload import Workload, find_geometry, prepare
+from flashmoe_sim.residency.workload import Workload, find_geometry, names_model, prepare
 from flashmoe_sim.schema import COMPARED, LAYER_COLUMNS, PREDICTED, SAMPLED, frame
 from flashmoe_sim.sweep.collect import sweep as run_sweep
 from flashmoe_sim.sweep.ledger import Ledger
@@ -396,6 +396,8 @@ def recommend(
     """
     if target is not None and not buy:
         raise BadInput("target says what buy is to reach; add buy=True")
+    if model is None and names_model(trace):
+        trace, model = None, str(trace)
     workload, runs_on = None if trace is None else load_trace(trace, model=model), _machine(machine)
     found = recommend_as_told(
         workload=workload,
@@ -467,6 +469,8 @@ def compare(
         compute buffers of an engine like llama.cpp.
     Raises BadInput for unknown words, and for a trace that lacks layers of its model.
     """
+    if model is None and names_model(trace):
+        trace, model = None, str(trace)
     workload = None if trace is None else load_trace(trace, model=model)
     told = compare_as_told(
         workload=workload,

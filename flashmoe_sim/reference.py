@@ -60,12 +60,19 @@ def describe(kind: Kind) -> dict[str, Any]:
     """
     ours = kind.__module__.startswith("flashmoe_sim.")
     return _described(kind) | {
-        "ties": getattr(kind, "ties", ""),
+        "ties": _ties(kind),
         "lead": getattr(kind, "lead", ""),
         "contracts": list(kind.contracts),
         "hindsight": getattr(kind, "hindsight", False),
         "source": kind.source or ("" if ours else inspect.getsourcefile(kind)),
     }
+
+
+def _ties(kind: Kind) -> str:
+    """How ties are broken; empty for predictors, and for a policy of the user's that leaves it to the default."""
+    if kind.__module__.startswith("flashmoe_sim."):
+        return getattr(kind, "ties", "")
+    return next((vars(one)["ties"] for one in kind.mro() if one is not Policy and "ties" in vars(one)), "")
 
 
 def describe_system(kind: type[System]) -> dict[str, Any]:

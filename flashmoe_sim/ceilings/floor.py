@@ -1,4 +1,4 @@
-"""The bandwidth floor: how long each resource would take alone."""
+"""The bandwidth limit: how long each resource would take alone."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from flashmoe_sim.timeline.work import Work
 if TYPE_CHECKING:
     import polars
 
-THIS, STOCK, ALL_HIT, FLOOR = "this", "stock", "all-hit", "bandwidth floor"
+THIS, STOCK, ALL_HIT, FLOOR = "this", "stock", "all-hit", "bandwidth limit"
 ORACLE, OVERLAPPED = "oracle-prefetch", "oracle-prefetch, overlapped"
 PREFETCHED = ", prefetched"
 

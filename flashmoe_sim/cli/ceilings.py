@@ -98,5 +98,5 @@ def _print(found: Ceilings, setup: Setup) -> None:
         f"{found.trace} on {found.machine}: {found.policy}, {bank_text(setup)}, contract "
         f"{found.contract}{ahead}, {found.execution}"
     )
-    notes = [f"bandwidth floor: {found.floor.resource.replace('_', ' ')}", *found.notes]
+    notes = [f"bandwidth limit: {found.floor.resource.replace('_', ' ')}", *found.notes]
     print_table(columns, rows, title=title, caption="\n".join(notes))

@@ -18,7 +18,7 @@ from flashmoe_sim.cli.common import (
     wrapped,
 )
 from flashmoe_sim.cli.options import asks, memory_options, system_option
-from flashmoe_sim.cli.workload import load_workload, model_option
+from flashmoe_sim.cli.workload import load_workload, model_option, trace_and_model
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import GIB, MIB
 
@@ -65,8 +65,8 @@ def command(
 ) -> None:
     """Compare engines and settings on a machine, and give the flags of each.
 
-    TRACE is a file, or a name from `sim trace catalog`. Without one, a trace is made for --model from the bundled model
-    with the nearest shape, or --hit-rate applies to all systems.
+    TRACE is a file, or a name from `sim trace catalog`. Without one, or with a model's name in its place, a trace is
+    made for that model from the bundled one with the nearest shape, or --hit-rate applies to all systems.
 
     \b
     Examples:  sim compare gpt-oss-120b --machine rtx-4090
@@ -79,6 +79,7 @@ def command(
     from flashmoe_sim.systems.told import compare_as_told
     from flashmoe_sim.timeline.rates import parse_hit_rates
 
+    trace, model = trace_and_model(trace, model)
     if out is not None:
         _check_suffix(out)
         refuse_existing(out, force=force)

@@ -95,7 +95,10 @@ class Verbs(click.Group):
         if not args[0].startswith("-") and args[0] not in self.verbs and not ctx.resilient_parsing:
             meant = did_you_mean(args[0], self.verbs)
             raise click.UsageError(f"unknown verb {args[0]!r}; {meant}known: {', '.join(self.verbs)}", ctx)
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and not ctx.resilient_parsing:
+            _refuse_repeated(command, rest, ctx)
+        return name, command, rest
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -106,6 +109,26 @@ class Verbs(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
             formatter.write_dl([(name, verb.does) for name, verb in self.verbs.items()])
+
+
+def _refuse_repeated(command: click.Command, words: Sequence[str], ctx: click.Context) -> None:
+    """Refuse an option that takes one value and is given twice: click would drop all but the last."""
+    options = [one for one in command.params if isinstance(one, click.Option) and not one.is_flag and not one.count]
+    named = {name: option for option in options for name in option.opts}
+    given: set[str] = set()
+    left = iter(words)
+    for word in left:
+        if word == "--":
+            return
+        name, has_value, _ = word.partition("=")
+        option = named.get(name)
+        if option is None:
+            continue
+        if not has_value:
+            next(left, None)
+        if name in given and not option.multiple:
+            raise click.UsageError(f"{name} is given twice; give it once, several values with commas between them", ctx)
+        given.add(name)
 
 
 @click.command(cls=Verbs, subcommand_metavar="VERB ...", context_settings={"help_option_names": ["-h", "--help"]})

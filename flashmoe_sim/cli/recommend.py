@@ -19,7 +19,7 @@ from flashmoe_sim.cli.common import (
     wrapped,
 )
 from flashmoe_sim.cli.options import asks, memory_options, system_option
-from flashmoe_sim.cli.workload import load_workload, model_option
+from flashmoe_sim.cli.workload import load_workload, model_option, trace_and_model
 from flashmoe_sim.io.numbers import three
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ def command(
 ) -> None:
     """Recommend an engine and its flags for a model on a machine, with the evidence.
 
-    TRACE is a file, or a name from `sim trace catalog`. Without one, a trace is made for --model from the bundled model
-    with the nearest shape.
+    TRACE is a file, or a name from `sim trace catalog`. Without one, or with a model's name in its place, a trace is
+    made for that model from the bundled one with the nearest shape.
 
     \b
     Examples:  sim recommend gpt-oss-120b --machine rtx-4090
@@ -127,6 +127,7 @@ def command(
     from flashmoe_sim.tune.shop import parts_of
     from flashmoe_sim.tune.told import recommend_as_told, recommend_for_each
 
+    trace, model = trace_and_model(trace, model)
     if target is not None and not buy:
         raise BadInput("--target is the speed that --buy must reach; add --buy")
     if save is not None:

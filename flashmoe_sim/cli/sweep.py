@@ -113,6 +113,8 @@ def command(
             loaded = [load_workload(trace, model, lenient=lenient) for trace in named]
             workloads = plan_workloads(loaded, named, top_ks=top_ks)
         summary = f"banks {_listed(setups)}; {_count(len(setups), 'setup')} x {_count(len(workloads), 'trace')}"
+        if not traces:
+            summary += f": the bundled {named[0]}, since none was given"
         ledger = None if out is None else stack.enter_context(Ledger(out, force=force))
         for note in () if ledger is None else ledger.notes:
             message(note)

@@ -108,6 +108,13 @@ def read_long(trace: str, *, lenient: bool = False) -> Iterator[LongTrace]:
         yield LongTrace(long.head, read)
 
 
+def trace_and_model(trace: str | None, model: str | None) -> tuple[str | None, str | None]:
+    """TRACE and --model, for a verb that needs only one of them: a model's name in the place of TRACE is the model."""
+    from flashmoe_sim.residency.workload import names_model
+
+    return (None, trace) if model is None and names_model(trace) else (trace, model)
+
+
 def load_workload(trace: str, model: str | None, *, lenient: bool = False) -> Workload:
     """The trace with its model: the given one, else the catalogue's, else the sizes recorded in the trace."""
     from flashmoe_sim.geometry.hints import hints_of

@@ -25,7 +25,7 @@ GENERATIONS = ("ddr3", "ddr4", "ddr5")
 _SYSTEMS = {way: name for name, ways in SYSTEMS.items() for way in ways}
 _PLUS = re.compile(r"\s+\+\s*|\+(?=[^\s-])")  # not the plus in "Max+ 395"
 _SIZE = re.compile(r"(?<![\d.])(?:(\d{1,2}) ?[x*\u00d7] ?)?(\d{1,6}(?:\.\d{1,3})?)[ -]?gi?b\b", re.IGNORECASE)
-_TERABYTES = re.compile(r"[\d.]+ ?ti?b\b", re.IGNORECASE)
+_TERABYTES = re.compile(r"(\d{1,3}(?:\.\d{1,3})?) ?ti?b\b", re.IGNORECASE)
 _SEVERAL = re.compile(r"(?:(\d{1,3}) ?[x*\u00d7]|dual(?= [rg]tx\b| rx\b)) ?(?=\S{3})", re.IGNORECASE)
 _SEVERAL_AFTER = re.compile(r"(.+\S)\s+[x\u00d7] ?(\d{1,2})", re.IGNORECASE)
 _LAPTOP = re.compile(r"\b(?:laptop gpu|mobile|notebook|max-?q)\b")
@@ -127,8 +127,9 @@ def _read(word: str) -> _Read:
         return _Read(part)
     if (key := plain(word)) in GENERATIONS:
         return _Read(generation=key)
-    if _TERABYTES.search(word):
-        raise BadInput(f"{shown(word)}: write RAM as 1024GiB; a drive by its kind, without its size, such as nvme-gen4")
+    if terabytes := _TERABYTES.search(word):
+        ram = f"{1024 * float(terabytes[1]):g}GiB"
+        raise BadInput(f"{shown(word)}: write a drive by its kind, without its size, such as nvme-gen4; RAM as {ram}")
     if several := _SEVERAL.match(word):
         return _several(word, int(several[1] or 2), word[several.end() :])
     if several := _SEVERAL_AFTER.fullmatch(word):

@@ -174,12 +174,15 @@ def fit(trace: RoutingTrace, geometry: ModelGeometry | None) -> Workload:
     return Workload(trace.with_(n_experts=n_experts, n_experts_known=True), geometry)
 
 
+def names_model(trace: object) -> bool:
+    """Whether what is given as a trace is no file and no bundled trace, but the name of a model."""
+    return isinstance(trace, str) and not os.path.lexists(trace) and trace not in catalog() and is_name(trace)
+
+
 def find_geometry(trace: str | Path, model: str | Path | None) -> ModelGeometry | None:
     """The geometry of a trace: from the given model, else from the catalogue's; None if neither has one."""
-    if not os.path.lexists(trace) and str(trace) not in catalog() and is_name(str(trace)):
-        raise BadInput(
-            f"{trace}: is a model, not a trace; give --model {trace}, and a trace of it (sim recommend needs none)"
-        )
+    if names_model(trace):
+        raise BadInput(f"{trace}: is a model, not a trace; give --model {trace}, and a trace of it")
     _, bundled = find_trace(trace)
     model = model or (bundled.model if bundled else None)
     return None if model is None else load_model(model)

@@ -13,7 +13,7 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, Launch, System
 
 MOST_VARIABLES = 2
-SUFFIXES = (".json", ".csv", ".env")
+ENDINGS = ("-profile.json", "-profile.csv", ".env")
 # The placeholders of command lines, for things that the user has or makes.
 PLACEHOLDERS = {
     "MODEL.gguf": "the model's GGUF file, the first one of a split model; give it as --model to have it here",
@@ -42,7 +42,7 @@ def placeholders(launch: Launch) -> dict[str, str]:
 
 def possible_files(folder: Path, stem: str) -> list[Path]:
     """The files that `with_files` may name."""
-    return [folder / f"{stem}{suffix}" for suffix in SUFFIXES]
+    return [folder / f"{stem}{ending}" for ending in ENDINGS]
 
 
 def with_files(
@@ -50,12 +50,13 @@ def with_files(
 ) -> tuple[Launch, dict[Path, bytes]]:
     """A system's command line with the names of the files that it needs, and the content of each file.
 
-    Files are named STEM.json, STEM.csv and, with more than two variables, STEM.env. workload: of this very model, since
-    a profile counts experts by number; None if the trace was made from another model's.
+    Files are named STEM-profile.json, STEM-profile.csv and, with more than two variables, STEM.env.
+    workload: of this very model, since a profile counts experts by number; None if the trace was made from another
+        model's.
     """
     launch = system.launch(case)
     named = {} if workload is None else system.files(workload)
-    paths = {word: folder / (stem + Path(word).suffix) for word in named}
+    paths = {word: folder / f"{stem}-{word.lower()}" for word in named}
     files = {paths[word]: content for word, content in named.items()}
     launch = replace(launch, words=tuple(str(paths.get(word, word)) for word in launch.words))
     if files:

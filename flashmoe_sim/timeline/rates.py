@@ -75,7 +75,7 @@ def parse_hit_rates(text: str) -> list[Rate]:
         if rate is None:
             raise BadInput(f"hit rate {number!r}: not a number; expected 0 to 1, or per cent, such as 58.8%")
         if not 0 <= rate <= 1:
-            meant = f"; did you mean {number}%?" if 1 < rate <= 100 else ""
+            meant = f"; did you mean {number}%?" if 1 < rate <= 100 and not number.endswith("%") else ""
             raise BadInput(f"hit rate {number}: expected 0 to 1, or per cent with its sign, such as 58.8%{meant}")
         rates.append(Rate(f"hit rate {number}", hit_rate=rate))
     return rates

@@ -61,8 +61,10 @@ def catalog() -> dict[str, BundledTrace]:
 def find_trace(trace: str | Path) -> tuple[Path, BundledTrace | None]:
     """The trace's file: a path, stdin for `-`, or a bundled trace's file with its catalogue entry.
 
-    Raises BadInput for a bare name that is neither.
+    Raises BadInput for a bare name that is neither, and for an empty one.
     """
+    if not str(trace):
+        raise BadInput("an empty TRACE; give a file, or a name from `sim trace catalog`; is a shell variable empty?")
     if str(trace) == "-":
         return Path("/dev/stdin"), None
     path = Path(trace)

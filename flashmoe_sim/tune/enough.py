@@ -143,7 +143,7 @@ class Convergence:
             )
         else:
             said.append(f"{self._unsettled()}; record about {_round(self.wanted_tokens or 0):,} tokens")
-            said.append("until then, prefer a larger size: in a short trace, large banks do not fill")
+            said.append("in a short trace large banks do not fill: more may prefer a larger size")
         if self.speed_change is not None and self.speed_moves:
             said.append(
                 f"the predicted speed moved by {100 * self.speed_change:+.0f} % from half of the trace to all of it, "

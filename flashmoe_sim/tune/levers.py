@@ -21,6 +21,7 @@ RAM_GIB = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 GPU_GIB = (8, 12, 16, 24, 32, 48, 80, 96, 141, 192)
 # A size counts as different if it is at least a tenth larger: the 121 GiB that a system leaves of 128 are 128.
 LARGER = 1.1
+NO_FASTER = 0.005
 # Changes of ceilings.hardware that one purchase combines.
 FASTER = {
     "storage": ("twice storage.read_gb_s",),
@@ -73,7 +74,7 @@ def levers(
     borrowed: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Lever]:
-    """The gain of every change of `changed_machines`, the largest first.
+    """The gain of every change of `changed_machines`, the largest first; of sizes with one speed only the smallest.
 
     systems: candidates, such as the recommended one; their sizes are chosen again, their other settings stay. now: the
     recommended setting, from which the changes start; by default the fastest.
@@ -89,7 +90,22 @@ def levers(
             progress(number, len(machines))
         after = resizer.fastest(machine)
         found.append(Lever(change, before, after if after.tok_s is None else resizer.sure(after, machine)))
-    return sorted(found, key=lambda one: -one.gain)
+    return sorted(_without_idle_sizes(found), key=lambda one: -one.gain)
+
+
+def _without_idle_sizes(found: Sequence[Lever]) -> list[Lever]:
+    """Without sizes of a memory that are no faster than a smaller size, which comes before them."""
+    return [
+        one
+        for number, one in enumerate(found)
+        if not any(_memory(one) == _memory(other) and one.gain <= other.gain + NO_FASTER for other in found[:number])
+    ]
+
+
+def _memory(one: Lever) -> str:
+    """The change without its size, as `GiB of RAM instead of 32`; the whole change if it is of no size."""
+    size, _, rest = one.change.partition(" ")
+    return rest if size.isdecimal() else one.change
 
 
 def changed_machines(machine: Machine) -> dict[str, Machine]:

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from flashmoe_sim.cli import recommend
 from flashmoe_sim.cli.common import KEPT_WHOLE, echo, message, print_table, wrapped
+from flashmoe_sim.cli.workload import trace_and_model
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.io.numbers import three
 from native_bridge.cli.options import read_prompt
@@ -85,9 +86,10 @@ def _verify(
     from native_bridge.verified import as_json
     from native_bridge.verify import verify
 
-    model = gguf or _file_of(given.get("model"))
+    given["trace"], given["model"] = trace_and_model(given.get("trace"), given.get("model"))
+    model = gguf or _file_of(given["model"])
     geometry = read_gguf(model)
-    if gguf is not None and given.get("model") is not None:
+    if gguf is not None and given["model"] is not None:
         _refuse_another(geometry, given["model"], gguf)
     if prompt_file is not None:
         options["prompt"] = read_prompt(prompt_file)

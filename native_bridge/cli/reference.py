@@ -43,4 +43,5 @@ def _commands(name: str, command: click.Command, does: str, above: click.Context
 
 
 def _row(name: str, does: str, options: str) -> str:
-    return f"| `{name}` | {does[0].upper()}{does[1:].rstrip('.')} | {options} |".replace("|...", "\\|...")
+    cells = (f"`{name}`", f"{does[0].upper()}{does[1:].rstrip('.')}", options)
+    return " ".join(("|", " | ".join(cell.replace("|", "\\|") for cell in cells), "|"))

@@ -107,7 +107,7 @@ def test_every_ceiling_by_hand() -> None:
             "min:forced, prefetched": 2.6 + 3 * 1.6,
             "lookahead-16": 4 * 0.45 + 5 * 1.51,
             "lookahead-16, prefetched": 2.6 + 3 * 1.6,
-            "bandwidth floor": 5.0,
+            "bandwidth limit": 5.0,
         }
     )
     assert table.floor.resource == "storage"
@@ -210,7 +210,7 @@ def test_the_floor_takes_the_reads_at_their_best() -> None:
     machine = tiny(storage__lanes=2)
     table = found(workload_of(one_layer([[0], [1]] * 4)), machine, 1)
     assert table.floor.busy_ms_per_token["storage"] == pytest.approx(1.0)
-    assert table.row("bandwidth floor").ms_per_token == pytest.approx(1.0)  # type: ignore[union-attr]
+    assert table.row("bandwidth limit").ms_per_token == pytest.approx(1.0)  # type: ignore[union-attr]
 
 
 def test_a_prompt_is_not_in_the_speed() -> None:
@@ -221,7 +221,7 @@ def test_a_prompt_is_not_in_the_speed() -> None:
     phased = replace(workload, trace=workload.trace.with_(phase=np.array([1, 2, 2, 2, 2], np.uint8)))
     table = found(phased, tiny(), 2)
     assert table.verdict.tok_s == pytest.approx(4000 / (4 * 0.45 + 3 * 1.51))
-    assert table.row("bandwidth floor").ms_per_token == pytest.approx(0.75)  # type: ignore[union-attr]
+    assert table.row("bandwidth limit").ms_per_token == pytest.approx(0.75)  # type: ignore[union-attr]
     assert table.verdict.free_tok_s["read"] == pytest.approx(4000 / (4 * 0.45 + 3 * 0.51))
 
 
@@ -258,9 +258,9 @@ def test_laws(seed: int) -> None:
     row = {one.name: one for one in table.rows}
     tok_s = {name: one.tok_s * (1 + 1e-9) for name, one in row.items()}
     assert len(row) == 12
-    assert all(tok_s["all-hit"] >= row[name].tok_s for name in row if name not in ("stock", "bandwidth floor"))
+    assert all(tok_s["all-hit"] >= row[name].tok_s for name in row if name not in ("stock", "bandwidth limit"))
     assert tok_s["stock"] >= row["all-hit"].tok_s
-    assert tok_s["bandwidth floor"] >= row["this"].tok_s
+    assert tok_s["bandwidth limit"] >= row["this"].tok_s
     assert all(one.tok_s_lo <= one.tok_s <= one.tok_s_hi for one in table.rows)
     if contract != "runtime":  # where an aliased reference counts as a hit although nobody read its expert
         read = [one.reads_per_token for one in table.rows if one.name not in ("stock", "all-hit")]

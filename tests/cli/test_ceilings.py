@@ -37,14 +37,14 @@ def test_json_is_the_value_of_the_function(capsys: pytest.CaptureFixture[str]) -
     found = ceilings(workload, setup, load_machine("phone-ufs4"), conditions, lookahead=4)
     assert document["ceilings"] == json.loads(json.dumps(found.to_dict()))
     assert document["identity"]["prefetch"] == "markov"
-    assert [row["name"] for row in document["ceilings"]["rows"]][-1] == "bandwidth floor"
+    assert [row["name"] for row in document["ceilings"]["rows"]][-1] == "bandwidth limit"
     assert all(row["meaning"].endswith(".") for row in document["ceilings"]["rows"])
 
 
 def test_the_verdict_follows_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     table, verdict = printed(capsys, *PHONE).split("\n\n")
     assert table.splitlines()[0].startswith("gemma-4-26b-phone on phone-ufs4: lru, bank 32")
-    assert "\nbandwidth floor: compute\nstock: " in table
+    assert "\nbandwidth limit: compute\nstock: " in table
     assert " ".join(verdict.split()).startswith("Computing holds it back (free layers, experts and slot lookups: ")
 
 

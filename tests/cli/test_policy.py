@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,35 @@ def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
         assert entry["hindsight"] == (entry["name"].split(":")[0] in {"static", "min", "lookahead", "hot-profile"})
         for key, value in entry["parameters"].items():
             assert parse_policy(f"{entry['name']}:{key}={value}") == policy()
+
+
+OWN = """
+from flashmoe_sim.policies.lfu import Lfu
+from flashmoe_sim.policies.lru import Lru
+
+class Mine(Lru):
+    name = "mine"
+
+class Told(Mine):
+    ties = "older last use"
+
+class Counting(Lfu):
+    name = "counting"
+"""
+
+
+def test_ties_of_an_own_policy_are_said_only_if_it_says_them(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own_ties.py").write_text(OWN)
+    assert "ties:" not in run(capsys, "show", "own_ties:Mine")
+    for name, ties in (
+        ("own_ties:Told", "older last use"),
+        ("own_ties:Counting", "older last use, then lower expert number"),
+        ("lru", "none possible"),
+    ):
+        assert f"ties: {ties} contracts:" in " ".join(run(capsys, "show", name).split())
 
 
 @pytest.mark.parametrize("name", POLICIES)

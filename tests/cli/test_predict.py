@@ -190,3 +190,10 @@ def test_lines_of_one_bank_and_top_k_are_numbered(capsys: pytest.CaptureFixture[
     found = document(capsys, *MODEL, "--table", str(table), "--topk", "4")["rows"]
     assert [row["source"] for row in found] == [f"{table}: line 2", f"{table}: line 3"]
     assert [(row["bank"], row["bank_slots"], row["bank_bytes"]) for row in found] == [("16", 16, None)] * 2
+
+
+@pytest.mark.parametrize(("given", "meant"), [("120%", ""), ("58.8", "; did you mean 58.8%?"), ("120", "")])
+def test_what_a_hit_rate_could_mean(given: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", *MODEL, "--hit-rate", given]) == 2
+    said = f"sim: hit rate {given}: expected 0 to 1, or per cent with its sign, such as 58.8%{meant}\n"
+    assert capsys.readouterr().err == said

@@ -64,8 +64,8 @@ def test_a_saved_page_and_the_files_of_its_command(
     assert main(asked) == 0
     assert "wrote advice" in capsys.readouterr().err
     page = re.sub("</?span>", "", Path(f"advice{suffix}").read_text())
-    assert "--moe-cache-profile advice.csv" in page
-    assert Path("advice.csv").stat().st_size
+    assert "--moe-cache-profile advice-profile.csv" in page
+    assert Path("advice-profile.csv").stat().st_size
     assert main(asked) == 2
     assert "exists" in capsys.readouterr().err
     assert main([*asked, "--force"]) == 0
@@ -75,10 +75,10 @@ def test_what_exists_is_refused_before_the_search(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("advice.csv").write_text("mine")
+    Path("advice-profile.csv").write_text("mine")
     assert main([*ASKED, "--save", "advice.md"]) == 2
-    assert "advice.csv: exists" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["advice.csv"]
+    assert "advice-profile.csv: exists" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["advice-profile.csv"]
 
 
 def test_a_prompt_that_the_trace_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,6 +102,16 @@ def test_a_model_without_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
     assert said["enough"] is None
     with pytest.warns(UserWarning, match="no trace of olmoe-1b-7b:q4_k_m is at hand"):
         api.recommend(model="olmoe-1b-7b", machine="rtx-3060", systems="cpu")
+
+
+def test_the_name_of_a_model_in_the_place_of_the_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("recommend", "compare"):
+        asked = ["--machine", "rtx-3060", "--system", "cpu"]
+        assert document(capsys, verb, "olmoe-1b-7b", *asked) == document(capsys, verb, "--model", "olmoe-1b-7b", *asked)
+        assert main([verb, "olmoe-1b-7b", "--model", "olmoe-1b-7b:f16", *asked]) == 2
+        assert "is a model, not a trace; give --model olmoe-1b-7b, and a trace of it" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match="no trace of olmoe-1b-7b:q4_k_m is at hand"):
+        api.recommend("olmoe-1b-7b", machine="rtx-3060", systems="cpu")
 
 
 def test_what_to_buy(capsys: pytest.CaptureFixture[str]) -> None:

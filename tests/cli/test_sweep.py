@@ -55,7 +55,7 @@ def test_without_a_trace_the_first_bundled_one_is_swept(capsys: pytest.CaptureFi
     assert printed.out.startswith(f"{first}: ")
     cells = [line.split() for line in printed.out.splitlines()]
     assert [row[0] for row in cells if row[1:2] == ["lru"]] == ["16", "32", "64", "128", "256"]
-    assert "sim: banks 16, 32, 64, 128, 256; 5 setups x 1 trace\n" in printed.err
+    assert "sim: banks 16, 32, 64, 128, 256; 5 setups x 1 trace: the bundled python-256, since" in printed.err
     assert "slot aliasing" not in printed.err
     assert "slots are recorded: --contract runtime reproduces the counts of their engine" in printed.out
     assert main(["sweep", "--bank", "16..256", "--contract", "runtime"]) == 0
@@ -198,7 +198,7 @@ def test_a_name_too_long_for_its_column_goes_on_in_the_next_line(capsys: pytest.
 
 def test_a_long_list_of_banks_is_shortened(capsys: pytest.CaptureFixture[str], pairs: Path) -> None:
     assert main(["sweep", "--bank", "8..256", "--bank-step", "1", "--contract", "atomic"]) == 0
-    assert "sim: banks 8, 9, 10, ..., 256 (249 sizes); 249 setups x 1 trace\n" in capsys.readouterr().err
+    assert "sim: banks 8, 9, 10, ..., 256 (249 sizes); 249 setups x 1 trace: the" in capsys.readouterr().err
     assert main(["sweep", str(pairs), str(pairs), "--bank", "2..8", "--bank-step", "x2", "--contract", "atomic"]) == 0
     assert "sim: banks 2, 4, 8; 3 setups x 2 traces\n" in capsys.readouterr().err
 
@@ -585,3 +585,34 @@ def test_columns_that_do_not_fit_are_left_out_and_named(
         assert head.split() == [heading for heading, _ in columns if heading not in left_out]
         said = " ".join(lines)
         assert said.endswith(f"below; too wide to show here: {left_out} " if left_out else "below ")
+
+
+def test_an_empty_trace_is_refused_and_no_trace_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty variable of the shell, with and without quotes."""
+    asked = ["--bank", "16", "--contract", "atomic"]
+    assert main(["sweep", "", *asked]) == 2
+    said = "sim: an empty TRACE; give a file, or a name from `sim trace catalog`; is a shell variable empty?\n"
+    assert capsys.readouterr().err == said
+    assert main(["sweep", *asked]) == 0
+    said = "sim: banks 16; 1 setup x 1 trace: the bundled python-256, since none was given\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["recommend", "--model", "a", "--machine", "b", "--model=c"],
+        ["sweep", "--bank", "16", "x", "--model", "a", "--model", "--model"],
+    ],
+)
+def test_an_option_given_twice_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    said = "sim: --model is given twice; give it once, several values with commas between them\n"
+    assert capsys.readouterr().err == said
+
+
+def test_what_may_be_given_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    """Options for several values, and words that only look like options."""
+    assert main(["recommend", "none", "--also", "a", "--also", "b", "--machine", "x"]) == 2
+    assert main(["trace", "inspect", "--", "--json", "--json"]) == 2
+    assert "given twice" not in capsys.readouterr().err

@@ -282,11 +282,11 @@ def test_a_given_link_is_no_faster_than_the_card() -> None:
         ("rtx-3060 + 32GiB + 64GB", "32GiB and 64GB: two sizes of RAM; give one"),
         (
             "rtx-3060 + 1TB",
-            "'1TB': write RAM as 1024GiB; a drive by its kind, without its size, such as nvme-gen4",
+            "'1TB': write a drive by its kind, without its size, such as nvme-gen4; RAM as 1024GiB",
         ),
         (
             "rtx-3060 + 64GiB + 2 TB NVMe",
-            "'2 TB NVMe': write RAM as 1024GiB; a drive by its kind, without its size, such as nvme-gen4",
+            "'2 TB NVMe': write a drive by its kind, without its size, such as nvme-gen4; RAM as 2048GiB",
         ),
         ("rtx-3060 + 64GiB + linux + windows", "linux and windows: two operating systems; give one"),
         ("m3-max + 48GiB + windows", "m3-max + 48GiB + windows: this chip runs macos; leave windows out"),

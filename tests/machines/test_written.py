@@ -119,7 +119,10 @@ def test_a_preset_may_have_a_system() -> None:
         ("RTX 4070 Ti Super", "rtx-4070-ti-super: no size of RAM for bank and page cache; add it, such as 64GiB"),
         ("2x RTX 3090", "2x rtx-3090: no size of RAM for bank and page cache; add it, such as 64GiB"),
         ("rtx-3060 + nvme 512GB + 64GB", "'nvme 512GB': give nvme-gen3 without a size"),
-        ("rtx-3060 + 990 Pro 2TB + 64GB", "'990 Pro 2TB': write RAM as 1024GiB; a drive by its kind, without its"),
+        (
+            "rtx-3060 + 990 Pro 2TB + 64GB",
+            "'990 Pro 2TB': write a drive by its kind, without its size, such as",
+        ),
         ("2x epyc-7763 + 512GB", "'2x epyc-7763': several of one cpu; only a GPU may be several; give one"),
         ("rtx-3060 + 0x32GB", "'0x32GB': 0 cards; give 1 to 16"),
         ("rtx-3060 + 64GB DDR4 + ddr5-6000", "ddr5-6000x2 and ddr4: two kinds of memory; give one"),

@@ -34,7 +34,7 @@ def speeds(rows: polars.DataFrame, *, ceilings: Ceilings | None = None) -> Chart
 
     rows: schema.RESULT_COLUMNS of one trace and one machine. It reads trace, machine, policy, contract, prefetch,
         scope, bank, tok_s, tok_s_lo, tok_s_hi and resident_bytes; rows without a speed are left out.
-    ceilings: all-hit, oracle-prefetch, min and the bandwidth floor of one bank, as rules.
+    ceilings: all-hit, oracle-prefetch, min and the bandwidth limit of one bank, as rules.
     Raises BadInput if no row has a speed, and for several traces or machines.
     """
     altair = altair_module()

@@ -87,7 +87,7 @@ def test_speeds_are_those_of_the_rows_with_their_intervals(tmp_path: Path) -> No
     drawn = svg(chart, tmp_path)
     for text in ("Decode speed on a machine", "tokens a second", "all-hit 14.0", "lru"):
         assert f">{text}<" in drawn
-    assert "bandwidth floor at 900" in chart.description
+    assert "bandwidth limit at 900" in chart.description
     assert "lru reaches 12.5 tok/s at a bank of 32" in chart.description
 
 
@@ -123,7 +123,7 @@ def test_labels_differ_and_places_stand_apart() -> None:
 
 
 def ceilings_of(*, all_hit: float, parts: dict[str, float] | None = None) -> Ceilings:
-    speed = {"this": 10.0, "all-hit": all_hit, "bandwidth floor": 900.0}
+    speed = {"this": 10.0, "all-hit": all_hit, "bandwidth limit": 900.0}
     rows = [Ceiling(name, "", 0.5, 1, 1, tok_s, tok_s, tok_s, 1000 / tok_s) for name, tok_s in speed.items()]
     verdict = SpeedVerdict("read", "", 10, {}, 1, (), ())
     texts = ("a trace", "lru", "atomic", "layer", "32", "none", "a machine", "sync-install")
