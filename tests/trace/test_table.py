@@ -310,7 +310,7 @@ def test_a_table_that_grows_beyond_its_bytes(tmp_path: Path) -> None:
     table = parquet(pl.DataFrame({"p": zeros, "l": zeros, "e": zeros}))
     with pytest.raises(BadInput, match=r"12,000,000 values in [0-9,]+ bytes: not a trace"):
         read(tmp_path, table, "layer=l,expert=e,position=p", hints=Hints(phase="decode"))
-    with pytest.raises(BadInput, match="token of it has routing|names an expert twice|mixed") as error:
+    with pytest.raises(BadInput, match=r"token of it has routing|names an expert twice|mixed") as error:
         read(tmp_path, parquet(pl.DataFrame({"p": zeros, "l": zeros, "e": zeros}).head(6000)),
              "layer=l,expert=e,position=p", hints=Hints(phase="decode"))  # fmt: skip
     assert len(str(error.value)) < 400
