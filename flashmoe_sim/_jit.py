@@ -15,10 +15,12 @@ from threading import Lock
 from typing import Any
 
 import numba
-from numba.core import caching, config
+from numba.core import caching, config, imputils
+from numba.extending import intrinsic
 
 _numba: Any = config
 _caching: Any = caching
+_imputils: Any = imputils
 
 _PACKAGE = Path(__file__).parent
 _AFTER_KERNELS = ("ceilings", "systems", "question.py", "sweep", "tune", "report", "reference.py", "api.py", "cli")
@@ -136,6 +138,19 @@ def _compile(function: Callable[..., Any], *, inline: bool) -> Any:
     return kernel
 
 
+def _read_only(_: Any, array: Any) -> Any:
+
+    def same(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _imputils.impl_ret_borrowed(context, builder, signature.return_type, arguments[0])
+
+    return array.copy(readonly=True)(array), same
+
+
+# In a kernel, an array as one to which numba compiles no writes; it costs nothing. A replay loop relies on what it gave
+# to a user's function.
+read_only: Any = intrinsic(_read_only)
+
+
 def compile_for(kernel: Any, *arguments: Any) -> None:
     """Compile a kernel for the types of these arguments; if that fails, numba's error names the line of the kernel."""
     kernel.compile(tuple(map(numba.typeof, arguments)))
@@ -144,6 +159,22 @@ def compile_for(kernel: Any, *arguments: Any) -> None:
 def returned_types(kernel: Any) -> list[str]:
     """The types that a kernel returns, by numba's names, for all signatures that were compiled."""
     return [str(signature.return_type) for signature in kernel.nopython_signatures]
+
+
+@cache
+def bounds_checked(function: Callable[..., Any]) -> Any:
+    """Compile a copy of a part of a kernel, and of all compiled functions that it calls, that tests array bounds."""
+    used: dict[str, Any] = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+    parts = {name: bounds_checked(one.py_func) for name, one in used.items() if hasattr(one, "py_func")}
+    copy = types.FunctionType(
+        function.__code__,
+        {**function.__globals__, **parts},
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__module__ = "outside"
+    return _compile(copy, inline=True)
 
 
 def specialise(engine: Callable[..., Any], name: str, *, inline: bool = False, **kernels: Any) -> Any:

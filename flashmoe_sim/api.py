@@ -33,9 +33,10 @@ from flashmoe_sim.ceilings.diagnose import diagnose as run_diagnose
 from flashmoe_sim.ceilings.speed import Ceilings
 from flashmoe_sim.ceilings.speed import ceilings as run_ceilings
 from flashmoe_sim.geometry.hints import hints_of
-from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.geometry.load import load_model as read_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.shape import find_shape
+from flashmoe_sim.io.arguments import taken
 from flashmoe_sim.io.errors import BadInput, SimError, did_you_mean
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine, OneMachine
@@ -112,7 +113,10 @@ T = TypeVar("T")
 
 
 def _asking(asked: Any = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Spell out a function's `**asked: Unpack[asked]`: its signature, docstring and errors name each keyword."""
+    """Spell out a function's `**asked: Unpack[asked]`: its signature, docstring and errors name each keyword.
+
+    Arguments are checked against their annotations, but for policies and predictors, which `sweep.plan` checks.
+    """
 
     def spelled_out(function: Callable[P, T]) -> Callable[P, T]:
         written = signature(function)
@@ -122,19 +126,23 @@ def _asking(asked: Any = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
             default = shared[name].default if name in shared else None
             default = Parameter.empty if default is MISSING else default
             found[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        kinds = get_type_hints(function) | (get_type_hints(asked, localns=NAMED) if asked else {})
         options = [found.pop(name) for name in shared if name in found]
         spelled = written.replace(parameters=sorted([*options, *found.values()], key=lambda one: one.kind))
 
         @wraps(function)
         def checked(*given: P.args, **keywords: P.kwargs) -> T:
             try:
-                spelled.bind(*given, **keywords)
+                bound = spelled.bind(*given, **keywords)
             except TypeError as error:
                 known = list(spelled.parameters)
                 wrong = next((name for name in keywords if name not in known), None)
                 hint = "" if wrong is None else f"; {did_you_mean(wrong, known)}known: {', '.join(known)}"
                 raise TypeError(f"{function.__name__}(): {error}{hint}") from None
-            return function(*given, **keywords)
+            for name, value in bound.arguments.items():
+                if name not in ("policy", "prefetch"):
+                    bound.arguments[name] = taken(name, value, kinds[name])
+            return function(*bound.args, **bound.kwargs)
 
         said = [(one.name, OPTIONS[one.name].metadata) for one in options]
         helps = [f"{name}: {of['several'][1] if asked is AskedSeveral else of['help']}" for name, of in said]
@@ -149,6 +157,10 @@ def _indented(text: str) -> str:
     return fill(text, width=116, initial_indent=4 * " ", subsequent_indent=8 * " ")
 
 
+load_model = _asking()(read_model)
+
+
+@_asking()
 def load_trace(trace: Trace, *, model: Model | None = None, lenient: bool = False) -> Workload:
     """Read a trace and combine it with its model, once for many replays.
 
@@ -177,6 +189,7 @@ def load_trace(trace: Trace, *, model: Model | None = None, lenient: bool = Fals
     return prepare(trace, geometry)
 
 
+@_asking()
 def inspect(trace: Trace, *, banks: Sequence[int] = ()) -> TraceStatistics:
     """Exact statistics of a trace: width of its calls, skew, reuse distances, overlap.
 
@@ -305,6 +318,8 @@ def sweep(
     question = Question(machine=machine, **asked)
     setups, conditions = plan_sweep(question, bank_step=bank_step, in_chunks=in_chunks, left_out=left_out)
     several = [traces] if isinstance(traces, Trace) else list(traces)
+    if not several:
+        raise BadInput("no traces given; give at least one")
     with ExitStack() as stack:
         longs, workloads = {}, []
         if in_chunks:
@@ -486,6 +501,7 @@ def compare(
     return frame([row.as_row() for row in told.rows], COMPARED)
 
 
+@_asking()
 def synth(
     *,
     curve: str | Path | Mapping[int, float] | None = None,

@@ -24,8 +24,8 @@ _PACKAGE = str(Path(__file__).parent)
 _MOST_SHOWN = 300
 
 
-def is_outside(kind: type) -> bool:
-    """Whether a class is the user's rather than this program's."""
+def is_outside(kind: Any) -> bool:
+    """Whether a class or function is the user's rather than this program's."""
     return kind.__module__.partition(".")[0] not in OURS
 
 
@@ -49,7 +49,7 @@ def find_class(kind: str, name: str, base: type) -> type[Any]:
             f"{kind} {name!r}: No module named {error.name!r} in the current folder ({_here()}), in PYTHONPATH or "
             f"among installed packages; {expected}"
         ) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         where = place_of(error) or module_name
         raise BadInput(f"{kind} {name!r}: {where}: {cause_of(error)}") from error
     found = getattr(module, attribute, None)
@@ -106,7 +106,7 @@ def blaming(kind: str, chosen: Any) -> Iterator[None]:
         yield
     except SimError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         owner = chosen if isinstance(chosen, type) else type(chosen)
         if not is_outside(owner):
             raise
@@ -114,7 +114,7 @@ def blaming(kind: str, chosen: Any) -> Iterator[None]:
         raise BadInput(f"{kind} {getattr(owner, 'name', owner.__name__)}: {where}: {cause_of(error)}") from error
 
 
-def cause_of(error: Exception) -> str:
+def cause_of(error: BaseException) -> str:
     """An error's message in one line: from a compiler's pages, the first lines that say what is wrong."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     said = [line.strip() for line in text.splitlines() if line.strip()]
@@ -122,13 +122,15 @@ def cause_of(error: Exception) -> str:
         said = [line for line in said if not line.startswith("Failed in nopython mode")]
         said = said[: 2 if said and said[0].endswith(":") else 1]
         text = " ".join(said).partition(". Raised from")[0]
+        if "(readonly array(" in text:
+            text = "it writes to an array that is read-only; it may write only to those that `allocate` returns"
         return f"numba cannot compile it: {text[:_MOST_SHOWN]}"
     if isinstance(error, SyntaxError):
         text = error.msg
     return f"{type(error).__name__}: {' '.join(text.split())[:_MOST_SHOWN]}".rstrip(": ")
 
 
-def place_of(error: Exception) -> str:
+def place_of(error: BaseException) -> str:
     """File and line of the user's code that caused an error; empty if there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{shown_path(error.filename)}:{error.lineno}"

@@ -7,6 +7,7 @@ import inspect as signatures
 import json
 import os
 import re
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from html import escape
 from inspect import Parameter
@@ -330,7 +331,7 @@ def test_a_policy_of_a_notebook_cell(prose: sim.Workload) -> None:
     ("given", "says"),
     [
         ({"bank": 0}, "bank 0: expected at least one slot"),
-        ({"bank": 3.5}, "bank '3.5': expected a number of slots"),
+        ({"bank": 3.5}, "bank is 3.5; expected a text, a whole number, a Bank or a list"),
         ({"bank": []}, "bank ''"),
         ({"bank": [64, "8GiB"]}, "give all in slots or all in bytes"),
         ({"bank": 257}, "bank 257: a layer of prose-256 has 256 experts"),
@@ -390,3 +391,53 @@ def test_two_traces_of_a_sweep_have_two_names() -> None:
     table = sim.sweep([loaded, "python-256", loaded], bank=16, contract="atomic")
     assert table["trace"].n_unique() == 3
     assert table["trace_id"].n_unique() == 1
+
+
+TIMED = {"model": "gpt-oss-120b", "machine": "rtx-4090", "systems": "cpu"}
+MADE = {"null": "uniform", "experts": 64, "top_k": 4, "tokens": 20}
+WRONG: list[tuple[Callable[[], Any], str]] = [
+    (lambda: sim.sweep([], bank=64), "no traces given; give at least one"),
+    (lambda: sim.sweep("python-256", bank=64, threads=-1), "threads -1: expected at least 1"),
+    (lambda: sim.sweep("python-256", bank=64, threads=0), "threads 0: expected at least 1"),
+    (lambda: sim.sweep("python-256", bank=64, top_k=1.5), "top_k is 1.5; expected a text, a whole number or a list"),
+    (lambda: sim.sweep("python-256", bank=64, top_k=[]), "top-k '': expected numbers of experts per token"),
+    (lambda: sim.sweep("python-256", bank=64, contract=["atomic"]), "contract is ['atomic']; expected a text"),
+    (lambda: sim.sweep("python-256", bank=64, io_split=1.5), "io_split is 1.5; expected a whole number"),
+    (lambda: sim.sweep("python-256", bank=64, machine=3), "machine is 3; expected a text, a path, a Machine or"),
+    (lambda: sim.replay(b"python-256", bank=64), "expected a text, a path, a RoutingTrace or"),
+    (
+        lambda: sim.replay(polars.DataFrame({"a": [1]}), bank=64),
+        "expected a text, a path, a RoutingTrace or a Workload",
+    ),
+    (lambda: sim.replay("python-256", bank=64, by="x"), "by is 'x'; expected 'trace' or 'layer'"),
+    (lambda: sim.inspect("python-256", banks=[1.5]), "banks is [1.5]; expected a list, each a whole number"),
+    (
+        lambda: sim.ceilings("python-256", machine="vm-2core", bank=64, lookahead=1.5),
+        "lookahead is 1.5; expected a who",
+    ),
+    (lambda: sim.replay("python-256", bank=64, dense=True), "dense is True; expected a text or a whole number"),
+    (lambda: sim.compare(**TIMED, context=4096.5), "context is 4096.5; expected a whole number"),
+    (lambda: sim.compare(**TIMED, hit_rate=np.array([0.5, 0.6])), "hit_rate is array([0.5, 0.6]); expected a number"),
+    (lambda: sim.synth(**MADE, layers=1.5), "layers is 1.5; expected a whole number"),
+    (lambda: sim.load_model(3), "spec is 3; expected a text or a path"),
+]
+
+
+@pytest.mark.parametrize(("call", "found"), WRONG, ids=[found for _, found in WRONG])
+def test_an_argument_of_another_kind_is_refused_in_one_line(call: Callable[[], Any], found: str) -> None:
+    with pytest.raises(BadInput) as error:
+        call()
+    assert found in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    whole = np.int64
+    given = {"policy": "lru", "contract": "atomic"}
+    cut = sim.sweep("python-256", bank=np.array([16, 64]), top_k=whole(4), threads=whole(1), **given)
+    assert cut.equals(sim.sweep("python-256", bank=[16, 64], top_k=4, **given))
+    assert sim.compare(**TIMED, hit_rate=np.float32(0.5), kv=whole(2 << 30)).equals(
+        sim.compare(**TIMED, hit_rate=0.5, kv=2 << 30)
+    )
+    made = [sim.synth(**MADE, layers=layers, seed=layers).trace for layers in (2, whole(2))]
+    assert made[0].content_id == made[1].content_id

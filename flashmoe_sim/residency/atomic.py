@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from flashmoe_sim._jit import read_only
 from flashmoe_sim.policies.base import admits, choose_victim, declines, on_call, on_evict, on_hit, on_install, on_miss
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.ahead import UNUSED
@@ -85,7 +86,7 @@ def replay(
                 on_miss(state, k, now)
                 slot = 0
                 while used + size[k] > capacity:
-                    slot = choose_victim(state, slot_key[:opened], blocked, mark)
+                    slot = choose_victim(state, read_only(slot_key[:opened]), read_only(blocked), mark)
                     fault = fault_of(slot, slot_key[:opened], blocked, mark)
                     if fault != FINE:
                         return call, fault, slot
@@ -173,10 +174,10 @@ def replay(
                 out_hit[r] = missed[key[r]] != mark
         evictions = 0
         while used > capacity:
-            slot = choose_victim(state, slot_key[:opened], blocked, mark)
+            slot = choose_victim(state, read_only(slot_key[:opened]), read_only(blocked), mark)
             fault = fault_of(slot, slot_key[:opened], blocked, mark)
             if slot < 0 and fault == FINE:
-                slot = choose_victim(state, slot_key[:opened], blocked, NO_MARK)
+                slot = choose_victim(state, read_only(slot_key[:opened]), read_only(blocked), NO_MARK)
                 fault = fault_of(slot, slot_key[:opened], blocked, NO_MARK)
             if fault != FINE:
                 return call, fault, slot

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from flashmoe_sim._jit import read_only
 from flashmoe_sim.policies.base import choose_victim, on_call, on_evict, on_hit, on_install, on_miss
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.ahead import UNUSED
@@ -127,7 +128,7 @@ def replay(
                     slot = opened
                     opened += 1
                 else:
-                    slot = choose_victim(state, slot_key, blocked, epoch)
+                    slot = choose_victim(state, read_only(slot_key), read_only(blocked), epoch)
                     fault = fault_of(slot, slot_key, blocked, epoch)
                     if fault != FINE:
                         return call, fault, slot

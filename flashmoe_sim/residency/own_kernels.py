@@ -12,6 +12,7 @@ from flashmoe_sim._jit import compile_for, returned_types
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.outside import blaming, is_outside, place_of_class, place_of_function
 from flashmoe_sim.policies.base import HOOKS, EvictingPolicy, PoolShape, State
+from flashmoe_sim.trace.routing import frozen
 
 EXAMPLES = {
     "slot": np.int64(0),
@@ -19,8 +20,8 @@ EXAMPLES = {
     "now": np.int64(0),
     "upcoming": np.int32(0),
     "step": np.int32(0),
-    "slot_key": np.zeros(1, np.int32),
-    "blocked": np.zeros(1, np.int64),
+    "slot_key": frozen(np.zeros(1, np.int32)),
+    "blocked": frozen(np.zeros(1, np.int64)),
     "mark": np.int64(0),
 }
 RETURNS = {

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim._jit import specialise
+from flashmoe_sim._jit import bounds_checked, specialise
 from flashmoe_sim.content import NoContent, hash_of
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.outside import is_outside, place_of_function
@@ -168,10 +168,11 @@ def _loop(policy: EvictingPolicy, contract: str) -> Loop:
 def _compiled(kind: Any, loop: str, content: str | None) -> Loop:
     name = f"{kind.__module__.rpartition('.')[2]}_{kind.__qualname__}"
     hooks = {hook: getattr(base, hook) for hook in base.HOOKS} | dict(kind.kernels)
-    kernels = {
-        key: specialise(getattr(kernel, "py_func", kernel), f"{key}_{name}", inline=True)
-        for key, kernel in hooks.items()
-    }
+    functions = {key: getattr(kernel, "py_func", kernel) for key, kernel in hooks.items()}
+    if any(is_outside(function) for function in (*functions.values(), kind.allocate)):
+        kernels = {key: bounds_checked(function) for key, function in functions.items()}
+    else:
+        kernels = {key: specialise(function, f"{key}_{name}", inline=True) for key, function in functions.items()}
     module = {"deferred": deferred, "atomic": atomic, "sequential": sequential}[loop]
     return Loop(specialise(module.replay, f"replay_{name}", **kernels), kernels)
 

@@ -33,6 +33,11 @@ def find_profile(source: str, trace: RoutingTrace, pools: list[Pool]) -> Profile
     if not source:
         return Profile(pools, "")
     if first := re.fullmatch("first-([1-9][0-9]{0,8})", source):
+        if (trace.steps[1:] < trace.steps[:-1]).any():
+            raise BadInput(
+                f"profile {source!r}: steps of {trace.name} begin again within it, so its first ones are not known; "
+                "give the file of another trace"
+            )
         end = min(int(trace.steps[0]) + int(first[1]), int(trace.steps[-1]) + 1)
         return Profile([_until(pool, end) for pool in pools], source)
     if not Path(source).exists():

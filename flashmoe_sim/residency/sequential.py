@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from flashmoe_sim._jit import read_only
 from flashmoe_sim.policies.base import admits, choose_victim, declines, on_call, on_evict, on_hit, on_install, on_miss
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.pool_state import N_FREE, NOW, OPENED, USED
@@ -57,7 +58,7 @@ def replay(
             place = -1
             declined = not admits(state, k, now)
             while not declined and used + size[k] > capacity:
-                victim = choose_victim(state, slot_key, blocked, NO_MARK)
+                victim = choose_victim(state, read_only(slot_key), read_only(blocked), NO_MARK)
                 fault = fault_of(victim, slot_key, blocked, NO_MARK)
                 if fault != FINE:
                     return call, fault, victim

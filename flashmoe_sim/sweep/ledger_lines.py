@@ -33,11 +33,12 @@ def is_row(found: Any) -> bool:
 
 
 def _is_value(value: Any, dtype: str) -> bool:
+    """Whether a value is one of its column: a text, or a number that is not negative."""
     if type(value) not in TYPES[dtype]:
         return False
-    if isinstance(value, int):
-        return -INT64 <= value < INT64
-    return not isinstance(value, str) or not HALF_CHARACTER.search(value)
+    if isinstance(value, str):
+        return not HALF_CHARACTER.search(value)
+    return value >= 0 and (isinstance(value, float) or value < INT64)  # false for NaN
 
 
 def line_of(value: Any) -> bytes:

@@ -50,7 +50,12 @@ def run_on(*, threads: int | None = None, cluster: str | None = None) -> OpenWor
 
 
 def in_threads(count: int | None = None) -> OpenWorkers:
-    """Threads of this process, by default as many as there are cores; kernels run in them in parallel."""
+    """Threads of this process, by default as many as there are cores; kernels run in them in parallel.
+
+    Raises BadInput for fewer than one.
+    """
+    if count is not None and count < 1:
+        raise BadInput(f"threads {count}: expected at least 1")
     return partial(_threads, count or os.cpu_count())
 
 

@@ -83,6 +83,6 @@ def cut_to_top_ks(workload: Workload, top_ks: str | int | Iterable[int] | None) 
         else [str(one) for one in ([top_ks] if isinstance(top_ks, int) else top_ks)]
     )
     wanted = list(dict.fromkeys(piece.strip() for piece in pieces))
-    if not all(re.fullmatch("0*[1-9][0-9]{0,8}", piece) for piece in wanted):
+    if not wanted or not all(re.fullmatch("0*[1-9][0-9]{0,8}", piece) for piece in wanted):
         raise BadInput(f"top-k {','.join(pieces)!r}: expected numbers of experts per token, such as 4,8")
     return [prepare(cut(workload.trace, top_k=int(piece)), workload.geometry) for piece in wanted]

@@ -38,7 +38,7 @@ PER_CALL = {
     "n_tokens": Bounds(np.int32),
     "phase": Bounds(np.uint8, 0, PHASE_DECODE),
     "sequence": Bounds(np.int32),
-    "step": Bounds(np.int32),
+    "step": Bounds(np.int32, 0, MOST - 1),  # the number of steps is one higher
 }
 PER_REFERENCE = {
     "expert": Bounds(np.int16, 0, ID_MAX),

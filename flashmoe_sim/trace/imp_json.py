@@ -63,8 +63,8 @@ def read(
     if (twice := (ranked[:, 1:] == ranked[:, :-1]).any(axis=1)).any():
         record = int(twice.argmax())
         raise BadInput(
-            f"{path}: record {record} is {table[record].tolist()}, which names an expert twice; a router never does: "
-            "check top_k"
+            f"{path}: record {record} is {shown(table[record].tolist())}, which names an expert twice; a router never "
+            "does: check top_k"
         )
     starts = run_starts(layer) if (layer != layer[0]).any() else np.arange(len(layer))
     tokens = np.diff(np.append(starts, len(layer))).astype(np.int32)

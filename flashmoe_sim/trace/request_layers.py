@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def layer_numbers(count: int, *, moe_only: bool, hints: Hints, where: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """The model's number of each layer of an array, -1 for a layer to leave out; and notes on what was assumed."""
     known = hints.moe_layers or (tuple(sorted(hints.model)) if hints.model else None)
-    every = np.arange(count)
     if count > ID_MAX + 1:
         raise BadInput(f"{where}: {count:,} layers; expected at most {ID_MAX + 1:,}: the axes are in another order")
+    every = np.arange(count)
     if known is None:
         if not moe_only:
             return every, ()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.notes import DROPPED, Note
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.cut import shown_layers
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.trace.requests import Request
 
 ROUTED, REPEATED, MISSING = 0, 1, 2
+SHOWN_IDS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +114,7 @@ def _check_unrouted(requests: Sequence[Request], states: Sequence[NDArray[np.uin
     if differ.any():
         raise BadInput(
             f"{requests[0].where}: every token of layer {number} names an expert twice, such as "
-            f"{ids[differ.argmax()].tolist()}, which a router never does; check the order of the axes and --top-k"
+            f"{_few(ids[differ.argmax()])}, which a router never does; check the order of the axes and --top-k"
         )
 
 
@@ -169,5 +170,10 @@ class _Kept:
         return notes
 
 
-def _shown(request: Request, row: int, layer: int) -> Any:
-    return request.expert[row, layer].tolist() if request.rows else []
+def _shown(request: Request, row: int, layer: int) -> str:
+    return _few(request.expert[row, layer]) if request.rows else "[]"
+
+
+def _few(ids: NDArray[Any]) -> str:
+    """The first of a row's ids, for a message: a table that was misread can have millions in a row."""
+    return shown(ids[:SHOWN_IDS].tolist())

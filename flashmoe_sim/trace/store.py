@@ -114,7 +114,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
         # One thread: Arrow's own threads abort the process if it ends while they start, which bad input can cause. The
         # file's own metadata is not read: Arrow aborts if that is damaged.
         file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)
-        _refuse_bomb(path, file.metadata, len(content))
+        refuse_bomb(path, file.metadata, len(content))
         parts = [file.read_row_groups([], use_threads=False)]
         for group in range(file.num_row_groups):
             parts.append(file.read_row_group(group, use_threads=False))
@@ -189,7 +189,7 @@ def _parquet(path: Path) -> Iterator[Any]:
             raise _damaged_file(path, error) from None
 
 
-def _refuse_bomb(path: Path, metadata: Any, size: int) -> None:
+def refuse_bomb(path: Path, metadata: Any, size: int) -> None:
     """Raise BadInput for more values than a trace of that many bytes can have: repeated values take nearly none."""
     columns = [metadata.row_group(group).column(at) for group in range(metadata.num_row_groups)
                for at in range(metadata.num_columns)]  # fmt: skip

@@ -19,7 +19,8 @@ from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.csv_rows import LARGEST_REAL
 from flashmoe_sim.trace.plain_csv import PHASES
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
-from flashmoe_sim.trace.source import most_bytes, open_bytes
+from flashmoe_sim.trace.source import open_bytes
+from flashmoe_sim.trace.store import refuse_bomb
 
 if TYPE_CHECKING:
     import polars as pl
@@ -126,8 +127,7 @@ def _parquet(path: Path, content: bytes) -> pl.DataFrame:
 
     try:
         file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)
-        if file.metadata.num_rows > most_bytes(len(content)):
-            raise BadInput(f"{path}: {file.metadata.num_rows:,} rows in {len(content):,} bytes: not a trace")
+        refuse_bomb(path, file.metadata, len(content))
         found = pl.from_arrow(file.read(use_threads=False))
     except pa.ArrowException as error:
         raise BadInput(f"{path}: a damaged Parquet file ({str(error).splitlines()[0]}); write it again") from None

@@ -317,6 +317,12 @@ def twins_fault(
         ),
         ("    state[0][slot] = now", "    state[0][slot] = now // (slot - slot)", "mine.py: ZeroDivisionError"),
         (
+            "    victim = -1\n",
+            "    blocked[:] = 0\n    victim = -1\n",
+            "mine.py:13: numba cannot compile it: it writes to an array that is read-only; it may write only to those",
+        ),
+        ("    return victim\n", "    slot_key[0] = 99999\n    return victim\n", "writes to an array that is read-only"),
+        (
             "    return victim\n",
             "    return victim + 0.5\n",
             "mine.py:12: choose_victim returns float64; expected a whole number",
@@ -370,6 +376,44 @@ def test_mistakes_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str],
     assert len(line) < 400
 
 
+ARCS = '''
+
+from flashmoe_sim.policies.arc import Arc
+
+
+@dataclass(frozen=True)
+class Small(Arc):
+    """The rule of ARC on arrays that are too small for it."""
+
+    name = "small"
+
+    def allocate(self, shape):
+        return tuple(np.zeros((1,) * one.ndim, one.dtype) for one in Arc.allocate(self, shape))
+
+
+def corrupt(state, slot, key, now, upcoming):
+    state[0][0, 0] = 99999999
+
+
+@dataclass(frozen=True)
+class Corrupt(Arc):
+    """ARC's other functions follow what this one writes."""
+
+    name = "corrupt"
+    kernels = {**Arc.kernels, "on_hit": corrupt}
+'''
+
+
+@pytest.mark.parametrize("name", ["Small", "Corrupt"])
+def test_our_functions_test_bounds_on_the_user_s_arrays(
+    folder: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """They wrote anywhere in memory, and the process ended without a line."""
+    (folder / "mine.py").write_text(GAP + ARCS)
+    line = said(capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", "--policy", f"mine:{name}")
+    assert "mine.py: a compiled function goes beyond an array of its state" in line
+
+
 OTHERS = '''
 
 @dataclass(frozen=True)
@@ -411,3 +455,22 @@ def test_mistakes_in_python_are_one_line(folder: Path, capsys: pytest.CaptureFix
     at = next(number for number, text in enumerate(source, 1) if number > begins and "missing" in text)
     line = said(capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", *option.split())
     assert line == f"sim: {kind} {name.lower()}: mine.py:{at}: NameError: name 'missing' is not defined"
+
+
+@pytest.mark.parametrize(
+    ("old", "option"),
+    [
+        ("return missing", "--prefetch mine:Lost"),
+        ("return [counts >> missing for counts in candidates.counts]", "--policy mine:Pins"),
+        ("yield 0, missing", "--policy mine:Turns"),
+        ("class Lost(Hot):", "--policy mine:Gap"),
+    ],
+)
+def test_code_that_ends_the_program_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], old: str, option: str
+) -> None:
+    (folder / "mine.py").write_text(
+        (GAP + OTHERS).replace(old, f"raise SystemExit(0); {old}".replace("; class", "\nclass"))
+    )
+    line = said(capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", *option.split())
+    assert re.search(r"mine\.py:\d+: SystemExit: 0$", line)

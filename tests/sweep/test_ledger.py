@@ -102,8 +102,10 @@ def test_a_damaged_line_costs_its_own_row(tmp_path: Path) -> None:
     write(tmp_path, *rows)
     lines = (tmp_path / FILE).read_bytes().splitlines(keepends=True)
     odd = [ledger_lines.line_of([value, *[None] * (len(ROW) - 1)]) for value in (None, 7, [1], {"a": 1})]
+    forged = [ledger_lines.line_of([*(rows[1] | one).values()]) for one in ({"hits": -5}, {"hit_rate": math.nan})]
     for damaged in (
         *odd,
+        *forged,
         ledger_lines.line_of([]),
         ledger_lines.line_of(["x", [1], *[None] * (len(ROW) - 2)]),
         lines[2][:-9] + b"\n",
@@ -135,9 +137,7 @@ def test_the_same_id_with_other_numbers_names_both(tmp_path: Path) -> None:
 
 
 def test_a_row_that_is_known_is_compared_too(tmp_path: Path) -> None:
-    write(tmp_path, row(1, hit_rate=math.nan))
-    write(tmp_path, row(1, hit_rate=math.nan))
-    for one, other in ((math.nan, 0.5), (0.5, math.nan)):
+    for one, other in ((math.inf, 0.5), (0.5, math.nan)):
         write(tmp_path, row(1, hit_rate=one), force=True)
         with pytest.raises(SimError, match=f"line 2 and what was computed now .* hit_rate is {one} and {other}"):
             write(tmp_path, row(1, hit_rate=other))

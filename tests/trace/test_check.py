@@ -47,6 +47,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "phase": ({"phase": np.array([0, 1, 3], np.uint8)}, "phase 2 is 3; expected 0 to 2"),
     "sequence": ({"sequence": np.array([0, -1, 0], np.int32)}, "sequence 1 is -1"),
     "step": ({"step": np.array([0, 0, -1], np.int32)}, "step 2 is -1"),
+    "step last": (
+        {"step": np.array([0, 0, (1 << 31) - 1], np.int32)},
+        "step 2 is 2147483647; expected 0 to 2147483646",
+    ),
     "n_experts": (
         {"n_experts": {0: 5, 3: 1 << 20}},
         "n_experts of layer 3 is 1048576; expected a whole number 1 to 32768",

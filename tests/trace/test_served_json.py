@@ -159,6 +159,23 @@ def test_every_letter_of_base64_is_checked(place: int) -> None:
                 from_base64(bytes(bad))
 
 
+@pytest.mark.parametrize(
+    ("shape", "found"),
+    [
+        (b"(0, 4000000000, 2)", "4,000,000,000 layers; expected at most 32,768: the axes are in another order"),
+        (b"(0, 2, 4000000000)", "no token of it|1 prompt tokens"),
+    ],
+)
+def test_a_header_that_promises_much_of_nothing(tmp_path: Path, shape: bytes, found: str) -> None:
+    header = b"{'descr': '|u1', 'fortran_order': False, 'shape': %s, }" % shape
+    content = b"\x93NUMPY\x01\0\x76\0" + header.ljust(117) + b"\n"
+    sent = {"routed_experts": base64.b64encode(content).decode()}
+    document = {"choices": [sent], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}
+    for usage in (document["usage"], {"prompt_tokens": 1, "completion_tokens": 0}):
+        with pytest.raises(BadInput, match=rf"{found}|0 rows of routing"):
+            read(tmp_path, json.dumps(document | {"usage": usage}).encode())
+
+
 def test_a_header_that_promises_more_than_there_is() -> None:
     """Nothing is allocated by a header's word; an array of objects is a pickle, and refused."""
     content = npy(np.zeros((2, 3, 4), np.uint8))

@@ -302,3 +302,15 @@ def test_a_model_is_checked(tmp_path: Path, columns: str) -> None:
     assert (dict(right.n_experts), right.n_experts_known) == ({0: 12, 1: 12}, True)
     with pytest.raises(BadInput, match="layers 1 are routed, but the model routes in 0"):
         read(tmp_path, rows.write_csv(), columns, hints=Hints(model={0: 12}, phase="decode"), first_id=1)
+
+
+def test_a_table_that_grows_beyond_its_bytes(tmp_path: Path) -> None:
+    """Repeated values take nearly no bytes in Parquet; and a row of a table that was misread may have any length."""
+    zeros = np.zeros(4_000_000, np.int64)
+    table = parquet(pl.DataFrame({"p": zeros, "l": zeros, "e": zeros}))
+    with pytest.raises(BadInput, match=r"12,000,000 values in [0-9,]+ bytes: not a trace"):
+        read(tmp_path, table, "layer=l,expert=e,position=p", hints=Hints(phase="decode"))
+    with pytest.raises(BadInput, match=r"token of it has routing|names an expert twice|mixed") as error:
+        read(tmp_path, parquet(pl.DataFrame({"p": zeros, "l": zeros, "e": zeros}).head(6000)),
+             "layer=l,expert=e,position=p", hints=Hints(phase="decode"))  # fmt: skip
+    assert len(str(error.value)) < 400
