@@ -29,6 +29,10 @@ def document(found: Recommendation) -> dict[str, Any]:
             "anybody_can_install": shown.common,
         }
 
+    def faster_in(one: Searched) -> float | None:
+        """The share of draws in which it is faster than the best; None for the best and for what does not run."""
+        return found.wins(one) if one.runs and one.best.system != found.best.best.system else None
+
     return {
         "model": found.case.model.name,
         "machine": found.case.machine.name,
@@ -63,7 +67,7 @@ def document(found: Recommendation) -> dict[str, Any]:
         "bought": _bought_json(found.bought),
         "predicted_faster": [one.best.system.spec for one in found.faster],
         "rivals": [one.best.system.spec for one in found.rivals],
-        "systems": [row(one) for one in found.found.systems],
+        "systems": [(row(one) or {}) | {"faster_in": faster_in(one)} for one in found.found.systems],
         "cliffs": cliffs(found),
         "evidence": evidence(found),
         "notes": list(found.notes),

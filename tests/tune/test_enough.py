@@ -54,7 +54,7 @@ def test_a_first_half_that_misleads() -> None:
         "the choice still moves: the first 256 tokens lead to slot-bank:slots=4, which takes 78 % longer on all 512; "
         "record about 2,000 tokens"
     )
-    assert "prefer a larger size" in advice
+    assert "may prefer a larger size" in advice
 
 
 def test_a_short_trace_settles_only_the_largest_size() -> None:
