@@ -169,7 +169,8 @@ def _context(
     if tokens is None:
         asked = replace(asked, tokens=DEFAULT_CONTEXT)
     kind = "" if asked.kv_type == DEFAULT_TYPE else f" in {asked.kv_type}"
-    note = f"context of {asked.tokens:,} tokens, {size(asked.bytes_of(model))}{kind}"
+    room = f"{asked.tokens:,} tokens, {size(asked.bytes_of(model))}{kind}"
+    note = f"room for a context of {room}; speeds are at an empty one"
     return asked, [note if tokens else f"{note}; --context changes it"]
 
 

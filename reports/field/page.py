@@ -6,9 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-import polars as pl
-
-from reports.field import choosing_page, pairs_page, printed_page
+from reports.field import choosing_page, pairs_page
 from reports.field.choosing import choices, plain_speed
 from reports.field.outcome import Outcome
 from reports.field.rows import FieldRow
@@ -62,8 +60,8 @@ prediction says the opposite.
 """
 
 
-def markdown(rows: Sequence[Judged], found: Tuned, asked: pl.DataFrame) -> str:
-    """README.md. asked: the rows as the commands print them."""
+def markdown(rows: Sequence[Judged], found: Tuned, asked: str) -> str:
+    """README.md. asked: on the rows as the commands print them."""
     series = ranked(rows)
     parts = [HEAD, "## In short\n", in_short(rows, series), overall(rows)]
     parts += ["![Predicted against measured speed](predicted.png)\n", HOW]
@@ -73,7 +71,7 @@ def markdown(rows: Sequence[Judged], found: Tuned, asked: pl.DataFrame) -> str:
             parts.append("![Predicted over measured speed by engine](engines.png)\n")
     parts += [
         "## As the commands print it\n",
-        printed_page.section(asked),
+        asked,
         "## The order of settings\n",
         order(series),
         "## Choosing a setting\n",

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from flashmoe_sim.machines.belief import ANY, ends, shared_draws
+from flashmoe_sim.machines.belief import ANY, Draws, ends, shared_draws
 from reports.field.errors import Errors, without_machine
+from reports.field.model import name_of
 from reports.field.printed import Printed, whose_of
 
 TABLE = Path(__file__).with_name("printed.csv")
+WINS = Path(__file__).with_name("wins.csv")
 LEAST_ROWS = 3
+BINS = (0.5, 0.6, 0.75, 0.9, 1.0)
+SAID_OF_WINS = """Two programs on one machine with one model: in how many of the shared draws is the one faster that is
+predicted to be, and how often was it? `sim recommend` lets a fork lead from nine of ten on.
+"""
 SAID = """These rows are asked as a user would: `sim compare` with the row's system and setting, on the machine of its
 parts, and again on a preset with its GPU if there is one; the trace is the one that the commands take when they are
 given the model alone. *inside* counts the measured speeds in the interval that is printed, *left out* those in the
@@ -55,8 +62,25 @@ def table(ran: Sequence[Printed], found: Errors) -> pl.DataFrame:
     return pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.selectors.float().round_sig_figs(4))
 
 
-def section(rows: pl.DataFrame) -> str:
-    """How often the interval holds, by system, on parts and on presets."""
+def wins(ran: Sequence[Printed], found: Errors) -> pl.DataFrame:
+    """A row for each pair of programs on one machine with one model: the share of draws in which `faster` wins."""
+    groups = defaultdict(list)
+    for one in ran:
+        groups[one.row.machine_id or one.row.id, one.machine, name_of(one.row)].append((one, _draws(one, found)))
+    rows = []
+    for (machine_id, _, _), group in groups.items():
+        for (one, mine), (other, theirs) in itertools.combinations(group, 2):
+            if _program(one) == _program(other):
+                continue
+            share = float(np.mean(mine > theirs))
+            faster, slower, share = (one, other, share) if share >= 0.5 else (other, one, 1 - share)
+            held = (faster.row.decode_tok_s or 0.0) > (slower.row.decode_tok_s or 0.0)
+            rows.append((machine_id, faster.row.id, slower.row.id, round(share, 4), held))
+    return pl.DataFrame(rows, ("machine_id", "faster", "slower", "share", "held"), orient="row")
+
+
+def section(rows: pl.DataFrame, pairs: pl.DataFrame) -> str:
+    """How often the interval holds, by system, on parts and on presets, and how often what should be faster is."""
     lines = [SAID, "| asked | rows | machines | median error | ends apart | inside | left out |"]
     lines.append("|---|---|---|---|---|---|---|")
     lines.append(_line("all", rows))
@@ -65,7 +89,33 @@ def section(rows: pl.DataFrame) -> str:
     for name, number in Counter[str](rows["system"].to_list()).most_common():
         if number >= LEAST_ROWS:
             lines.append(_line(f"`{name}`", rows.filter(pl.col("system") == name)))
+    lines += [
+        "",
+        SAID_OF_WINS,
+        "| share of draws | pairs | machines | predicted | was faster |",
+        "|---|---|---|---|---|",
+    ]
+    for least, most in itertools.pairwise(BINS):
+        some = pairs.filter(pl.col("share").is_between(least, most, closed="both" if most == 1 else "left"))
+        lines.append(
+            f"| {least:.0%} to {most:.0%} | {len(some)} | {some['machine_id'].n_unique()} "
+            f"| {np.mean(some['share'].to_numpy()):.0%} | {np.mean(some['held'].to_numpy()):.0%} |"
+        )
     return "\n".join(lines) + "\n"
+
+
+def _draws(one: Printed, found: Errors) -> Draws:
+    """Draws of the logarithm of a speed."""
+    assert one.found is not None
+    assert one.of_machine is not None
+    sd = found.sd.get(one.found.system.name, found.sd[ANY])
+    shared = shared_draws(whose_of(one.found.system), common=found.common, program=found.program)
+    return math.log(one.found.tok_s or math.nan) + one.of_machine + sd * shared
+
+
+def _program(one: Printed) -> str:
+    assert one.found is not None
+    return one.found.system.program
 
 
 def inside(rows: pl.DataFrame, prefix: str = "") -> float:

@@ -51,10 +51,12 @@ def write(*, tune_again: bool) -> None:
     off = errors.fitted(ran)
     asked = printed_page.table(ran, off)
     asked.write_csv(printed_page.TABLE)
+    pairs = printed_page.wins(ran, off)
+    pairs.write_csv(printed_page.WINS)
     inside = printed_page.inside(asked)
     errors.FILE.write_text(errors.text(off, errors.hits(found.curves["lru"]), rows=len(asked), inside=inside))
     figures.draw(rows, FOLDER)
-    (FOLDER / "README.md").write_text(page.markdown(rows, found, asked), encoding="utf-8")
+    (FOLDER / "README.md").write_text(page.markdown(rows, found, printed_page.section(asked, pairs)), encoding="utf-8")
     print(f"field: wrote {FOLDER}", file=sys.stderr)
 
 

@@ -43,7 +43,11 @@ def test_the_context_of_a_named_model(capsys: pytest.CaptureFixture[str]) -> Non
     asked = ["compare", "--model", "gpt-oss-20b", "--machine", "rtx-3090", "--system", "all-gpu", "--hit-rate", "0.5"]
     said = document(capsys, *asked, "--context", "32768")
     context = 12 * 2048 * (32768 + 768)
-    assert (said["context"], said["kv_bytes"], said["notes"]) == (32768, context, ["context of 32,768 tokens, 786 MiB"])
+    assert (said["context"], said["kv_bytes"], said["notes"]) == (
+        32768,
+        context,
+        ["room for a context of 32,768 tokens, 786 MiB; speeds are at an empty one"],
+    )
     assert {share["what"]: share["bytes"] for share in said["rows"][0]["memory"]}["context"] == context
     assert {term["what"]: term["bytes"] for term in said["budget"]}["context"] == context
     assert document(capsys, *asked)["context"] == 4096

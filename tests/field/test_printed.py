@@ -11,7 +11,7 @@ from reports.field.errors import MOST
 from reports.field.machine import built_of
 from reports.field.model import model_of
 from reports.field.printed import system_of
-from reports.field.printed_page import TABLE, inside
+from reports.field.printed_page import TABLE, WINS, inside
 from reports.field.report import judged_rows
 
 ROWS = pl.read_csv(TABLE)
@@ -51,3 +51,9 @@ def test_the_table_has_what_the_commands_print() -> None:
 def test_the_file_of_errors_says_what_the_table_shows() -> None:
     checked = errors()["checked"]
     assert (checked["rows"], checked["inside"]) == (len(ROWS), pytest.approx(inside(ROWS), abs=6e-4))
+
+
+def test_what_wins_nine_of_ten_draws_is_faster_nine_times_of_ten() -> None:
+    sure = pl.read_csv(WINS).filter(pl.col("share") >= 0.9)
+    assert len(sure) >= 20
+    assert sure["held"].mean() >= 0.85  # type: ignore[operator]

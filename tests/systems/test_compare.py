@@ -158,17 +158,20 @@ def command(found: Comparison) -> str:
 def test_a_context_takes_memory() -> None:
     """A token takes 4 x 8192 x 2 bytes: 64 KiB."""
     found = told()
-    assert found.notes[-1] == "context of 4,096 tokens, 256 MiB; --context changes it"
+    assert (
+        found.notes[-1]
+        == "room for a context of 4,096 tokens, 256 MiB; speeds are at an empty one; --context changes it"
+    )
     assert kept(found)["context"] == 256 * MIB
     assert command(found) == "llama-server -m MODEL.gguf -c 4096 -ngl 99 -fa on -ub 512 -np 1"
     found = told(context=16384)
-    assert found.notes[-1] == "context of 16,384 tokens, 1.00 GiB"
+    assert found.notes[-1] == "room for a context of 16,384 tokens, 1.00 GiB; speeds are at an empty one"
     assert kept(found)["context"] == GIB
 
 
 def test_the_type_of_the_cache() -> None:
     found = told(context=16384, kv_type="q8_0")
-    assert found.notes[-1] == "context of 16,384 tokens, 544 MiB in q8_0"
+    assert found.notes[-1] == "room for a context of 16,384 tokens, 544 MiB in q8_0; speeds are at an empty one"
     assert kept(found)["context"] == 544 * MIB
     assert command(found) == "llama-server -m MODEL.gguf -c 16384 -ctk q8_0 -ctv q8_0 -ngl 99 -fa on -ub 512 -np 1"
 
