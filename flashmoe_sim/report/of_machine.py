@@ -18,19 +18,22 @@ def side_by_side(found: Material) -> list[Section]:
     if found.advice is None:
         return []
     advice = found.advice
-    every = [one.best for one in advice.found.systems]
+    every = [advice.best.best, *(one.best for one in advice.others)]
+    often = {one.best.system: percent(advice.wins(one)) for one in advice.others if one.runs}
     columns = [
         ("system", "left", lambda one: one.system.spec),
         ("tok/s", "right", lambda one: speed(one.tok_s)),
         ("90 %", "right", lambda one: interval(one.tok_s_lo, one.tok_s_hi)),
+        ("faster in %", "right", lambda one: often.get(one.system, "")),
         ("hit %", "right", lambda one: percent(one.hit_rate)),
         ("GPU", "right", lambda one: size(one.gpu_bytes)),
         ("RAM", "right", lambda one: size(one.ram_bytes)),
         ("why not", "left", lambda one: one.why_not),
     ]
     caption = (
-        f"{advice.case.model.name} on {advice.case.machine.title}: the real programs, each at its best setting, the "
-        "fastest first, with 90 % intervals. Those whose intervals overlap could be as fast as each other."
+        f"{advice.case.model.name} on {advice.case.machine.title}: the real programs, each at its best setting, what "
+        "is recommended first, with 90 % intervals, which rise and fall together. Faster in: the share of draws of all "
+        "that is unknown in which a program is faster than the recommended one."
     )
     chart = systems(frame([one.as_row() for one in every], COMPARED))
     parts: tuple[Part, ...] = (Figure("systems", chart, caption, table(columns, every)),)
