@@ -69,6 +69,13 @@ def test_steps_are_counted_from_the_first_of_the_trace() -> None:
     assert run(later, 1, "static:profile=first-7").contents[0].tolist() == [1]
 
 
+def test_steps_that_begin_again_have_no_first_ones() -> None:
+    twice = prepare(TRACE.with_(step=np.tile(np.arange(6, dtype=np.int32), 2)))
+    assert run(twice, 1, "static").contents[0].tolist() == [2]
+    with pytest.raises(BadInput, match="steps of written by hand begin again within it"):
+        run(twice, 1, "static:profile=first-7")
+
+
 def test_a_step_is_all_of_its_layers_calls() -> None:
     """A layer that the profile does not reach pins nothing."""
     trace = trace_of([(0, [1], 1), (0, [1], 1), (1, [2], 1), (0, [3], 1), (1, [2], 1)], 4)
