@@ -112,7 +112,7 @@ class Verbs(click.Group):
 
 
 def _refuse_repeated(command: click.Command, words: Sequence[str], ctx: click.Context) -> None:
-    """Refuse an option that takes one value and is given twice: click would drop all but the last."""
+    """Refuse a second --model or --machine, which is meant beside the first: click would drop that silently."""
     options = [one for one in command.params if isinstance(one, click.Option) and not one.is_flag and not one.count]
     named = {name: option for option in options for name in option.opts}
     given: set[str] = set()
@@ -126,7 +126,7 @@ def _refuse_repeated(command: click.Command, words: Sequence[str], ctx: click.Co
             continue
         if not has_value:
             next(left, None)
-        if name in given and not option.multiple:
+        if name in given and name in ("--model", "--machine") and not option.multiple:
             raise click.UsageError(f"{name} is given twice; give it once, several values with commas between them", ctx)
         given.add(name)
 

@@ -6,13 +6,14 @@ import hashlib
 import logging
 import pickle
 import re
+import secrets
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -23,6 +24,7 @@ import flashmoe_sim
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.outside import is_users
 from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.sweep.estimate import kept_bytes
 from flashmoe_sim.sweep.task import SEMANTICS
 from flashmoe_sim.sweep.workers import Lost, OpenWorkers, Workers
 
@@ -31,6 +33,8 @@ ADDRESS = re.compile(r"tcp://[^\s/:]+:\d{1,5}|tcp://\[[0-9a-f:.]+\]:\d{1,5}", re
 MOST_LOCAL = 256
 CONNECT_S = 10
 BATCH_MS = 50  # since the scheduler takes about 5 ms for each
+KEPT_BYTES = 1 << 30  # of traces that workers keep between sweeps, with their pools
+KEPT = "flashmoe-sim"
 LOST_S = 60  # without a worker, after which a sweep gives up
 LOOK_S = 2
 LOGGERS = ("distributed", "tornado", "asyncio", "bokeh")
@@ -44,9 +48,9 @@ About = dict[str, str]
 def on_cluster(address: str) -> OpenWorkers:
     """The workers of the scheduler at `tcp://HOST:PORT`, or `local:N` for N processes on this machine, a thread each.
 
-    A workload is sent to each worker once, and again only to one that lost it. A pass whose worker dies runs again on
-    another; user code is sent along. Opening it raises BadInput if nothing answers, if there is no worker, and for a
-    worker with another version of this program.
+    A workload is sent to each worker once, and again only to one that lost it; later sweeps find it there. A pass whose
+    worker dies runs again on another; user code is sent along. Opening it raises BadInput if nothing answers, if there
+    is no worker, and for a worker with another version of this program.
     Raises BadInput for any other address, and without the package dask.distributed.
     """
     kind, _, number = address.partition(":")
@@ -123,18 +127,39 @@ class _OnCluster(Executor):
 
     def __init__(self, client: Any) -> None:
         self.client = client
+        self.sweep = ""
         self.executor = client.get_executor(pure=False)
         self.stopped = False
 
     def bring(self, workload: Workload) -> Any:
-        """Hand a workload to the scheduler until the sweep ends; workers get it from one another."""
-        return self.client.submit(_arrived, workload, pure=False)
+        """Hand a workload to the scheduler, unless it has it from an earlier sweep; workers get it from one another."""
+        self.sweep = secrets.token_hex(8)
+        what = f" {about()['source']} {workload.content_id} {kept_bytes(workload)}"
+        names = sorted(name for name in map(str, self.client.list_datasets()) if name.startswith(f"{KEPT} "))
+        for name in (one for one in names if one.endswith(what)):
+            with suppress(KeyError):  # another sweep took it away
+                known = self.client.get_dataset(name)
+                if known.status in {"pending", "finished"}:
+                    return known
+        sent = self.client.submit(_Arrived, workload, pure=False)
+        self._keep([*names, f"{KEPT} {time.time_ns():020}{what}"], sent)
+        return sent
+
+    def _keep(self, names: list[str], sent: Any) -> None:
+        """Keep the last of these workloads for later sweeps, and as many of the others, the latest, as have room."""
+        *older, new = names
+        room = KEPT_BYTES - _bytes_of(new)
+        if room < 0:
+            return
+        while sum(map(_bytes_of, older)) > room:
+            self.client.unpublish_dataset(older.pop(0))
+        self.client.publish_dataset(sent, name=new)
 
     def submit(self, run: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
         import cloudpickle
 
         passes, workload = given
-        sent = self.executor.submit(_on_worker, about(), cloudpickle.dumps((run, passes)), workload)
+        sent = self.executor.submit(_on_worker, about(), cloudpickle.dumps((run, passes)), workload, self.sweep)
         # dask's future ends in dask's thread: Python would drop a Ctrl-C that comes while this one runs its __del__
         future: Future[Any] = Future()
         sent.add_done_callback(partial(_settle, future))
@@ -143,6 +168,10 @@ class _OnCluster(Executor):
     def give_up(self) -> None:
         self.stopped = True
         self.executor.shutdown(wait=False)
+
+
+def _bytes_of(name: str) -> int:
+    return int(name.rpartition(" ")[2])
 
 
 def _settle(future: Future[Any], done: Future[Any]) -> None:
@@ -155,15 +184,27 @@ def _settle(future: Future[Any], done: Future[Any]) -> None:
         future.set_result(done.result())
 
 
-def _arrived(workload: Workload) -> Workload:
-    return workload
+class _Arrived:
+    """A trace and its model on a worker, and their workload in the latest sweep: another could read other files."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload, self._sweep, self._lock = workload, "", threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Arrived, (self._workload,)
+
+    def workload(self, sweep: str) -> Workload:
+        with self._lock:
+            if sweep != self._sweep:
+                self._sweep, self._workload = sweep, Workload(self._workload.trace, self._workload.geometry)
+            return self._workload
 
 
-def _on_worker(sender: About, sent: bytes, workload: Workload) -> Any:
+def _on_worker(sender: About, sent: bytes, arrived: _Arrived, sweep: str) -> Any:
     if difference := _difference(sender):
         raise SimError(f"a worker has {difference}")
     run, passes = pickle.loads(sent)  # noqa: S301 - from the sweep that this worker serves
-    return run(passes, workload)
+    return run(passes, arrived.workload(sweep))
 
 
 @cache

@@ -32,7 +32,10 @@ class Estimate:
 
 
 def estimate(passes: Sequence[Pass], workloads: Sequence[Workload], *, threads: int) -> Estimate:
-    """Right within a factor of about 3: the cost of a reference depends on the policy, the contract and the machine."""
+    """Right within a factor of about 3 (measured: 0.9 to 2.2 times as long), beside start and compiling.
+
+    The cost of a reference depends on the policy, the contract and the machine.
+    """
     of_id = {workload.content_id: workload for workload in workloads}
     predicted: set[tuple[str, object]] = set()
     total_ns, recorded_bytes = 0.0, 0
@@ -48,8 +51,13 @@ def estimate(passes: Sequence[Pass], workloads: Sequence[Workload], *, threads: 
             if not isinstance(setup.prefetch, NoPrefetch):
                 predicted.add((one.workload_id, setup.prefetch))
     total_ns += sum(of_id[workload_id].trace.refs * PREDICTION_NS for workload_id, _ in predicted)
-    kept = sum(one.trace.calls * CALL_BYTES + one.trace.refs * REFERENCE_BYTES for one in of_id.values())
+    kept = sum(map(kept_bytes, of_id.values()))
     return Estimate(total_ns / 1e9 / threads, threads, PROGRAM_BYTES + kept + threads * recorded_bytes)
+
+
+def kept_bytes(workload: Workload) -> int:
+    """Of a trace with its pools, at most."""
+    return workload.trace.calls * CALL_BYTES + workload.trace.refs * REFERENCE_BYTES
 
 
 def pass_ns(one: Pass, workload: Workload) -> float:

@@ -86,10 +86,11 @@ def _verify(
     from native_bridge.verified import as_json
     from native_bridge.verify import verify
 
-    given["trace"], given["model"] = trace_and_model(given.get("trace"), given.get("model"))
-    model = gguf or _file_of(given["model"])
+    if "trace" in given:
+        given["trace"], given["model"] = trace_and_model(given["trace"], given["model"])
+    model = gguf or _file_of(given.get("model"))
     geometry = read_gguf(model)
-    if gguf is not None and given["model"] is not None:
+    if gguf is not None and given.get("model") is not None:
         _refuse_another(geometry, given["model"], gguf)
     if prompt_file is not None:
         options["prompt"] = read_prompt(prompt_file)

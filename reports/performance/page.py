@@ -83,7 +83,7 @@ walk shared by sizes under these contracts: each size takes as long again.
 ## Threads and clusters
 
 `lru`, `static` and `min` at {swept} slots on {SWEEP_LAYERS} layers, gathered and replayed, by the clock. The processes
-of a cluster (`--cluster local:2`) receive the trace in each sweep. *Times one* is how much faster two are than one, in
+of a cluster (`--cluster local:2`) received the trace in each sweep. *Times one* is how much faster two are than one, in
 the median and in the best round of each, which load disturbs least. A short sweep spends much of its time in Python,
 where threads wait for each other.
 

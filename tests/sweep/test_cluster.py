@@ -32,6 +32,7 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep import cluster, collect
 from flashmoe_sim.sweep.cluster import on_cluster
 from flashmoe_sim.sweep.collect import sweep
+from flashmoe_sim.sweep.estimate import kept_bytes
 from flashmoe_sim.sweep.ledger import FILE, Ledger
 from flashmoe_sim.sweep.plan import plan_setups
 from flashmoe_sim.sweep.workers import Lost
@@ -162,6 +163,31 @@ def test_a_trace_goes_to_each_worker_once(shared: Started) -> None:
         held = {future.result() for future in futures}
     assert len(held) == 2
     assert {pid for pid, _ in held} == {child.pid for child in shared.workers}
+
+
+def test_a_trace_stays_for_later_sweeps(shared: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not sent again; each sweep has its own workload of it. Beyond the limit the oldest is forgotten."""
+    sent = list[str]()
+    keep = cluster._OnCluster._keep
+
+    def kept(executor: cluster._OnCluster, names: list[str], future: Any) -> None:
+        sent.append(names[-1])
+        keep(executor, names, future)
+
+    monkeypatch.setattr(cluster._OnCluster, "_keep", kept)
+    monkeypatch.setattr(cluster, "KEPT_BYTES", 2 * kept_bytes(some_workload(7)))
+    setups, counts = plan_setups("4", policy="lru", contract="atomic"), []
+    for seed in (7, 7, 8, 7, 9, 8, 7):
+        sweep([some_workload(seed)], setups, workers=on_cluster(shared.address))
+        counts.append(len(sent))
+    assert counts == [1, 1, 2, 2, 3, 3, 4]
+    with on_cluster(shared.address)() as workers:
+        held = []
+        for _ in range(2):
+            brought = workers.bring(some_workload(7))
+            held.append({workers.executor.submit(identity, number, brought).result() for number in range(4)})
+    assert len(sent) == 4
+    assert not held[0] & held[1]
 
 
 def identity(number: int, workload: Workload) -> tuple[int, int]:
@@ -296,7 +322,7 @@ def test_other_versions_are_refused(shared: Started, monkeypatch: pytest.MonkeyP
 
 def test_a_worker_of_another_version_that_comes_late_is_refused() -> None:
     with pytest.raises(Exception, match=r"a worker has Python 3\.\d+, but the sweep 2\.7"):
-        cluster._on_worker(cluster.about() | {"Python": "2.7"}, b"never read", some_workload(6))
+        cluster._on_worker(cluster.about() | {"Python": "2.7"}, b"never read", cluster._Arrived(some_workload(6)), "")
 
 
 def test_nobody_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_the_profile_of_a_hot_cache_counts_the_trace(profile: str, tmp_path: Pat
     of = case()
     traced = workload(of.model)
     launch, path = _written(HotCache(max_mib=64, profile=profile), of, traced, tmp_path)
-    assert path.name == "mine.json"
+    assert path.name == "mine-profile.json"
     assert not placeholders(launch).keys() - {"MODEL.gguf"}
     found = {layer: dict(of_layer.hits) for layer, of_layer in read_profile(path).items()}
     assert found == {view.layer: Counter(view.expert.tolist()) for view in traced.trace.by_layer}
@@ -84,7 +84,7 @@ def test_the_profile_of_static_experts_ranks_them_as_the_simulator_does(
     traced = workload(of.model)
     system = StaticProfile(slots=3, profile=profile)
     _, path = _written(system, of, traced, tmp_path)
-    assert path.name == "mine.csv"
+    assert path.name == "mine-profile.csv"
     counts = read_csv(path)
     requests = {
         layer: Counter(
@@ -127,12 +127,12 @@ def test_a_trace_of_another_model_makes_no_profile(tmp_path: Path) -> None:
 def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     of = case()
     traced, system = workload(of.model), StaticProfile(slots=3)
-    (tmp_path / "mine.csv").write_text("old")
-    with pytest.raises(BadInput, match=r"mine\.csv: exists; give --force"):
+    (tmp_path / "mine-profile.csv").write_text("old")
+    with pytest.raises(BadInput, match=r"mine-profile\.csv: exists; give --force"):
         write_files(system, of, traced, tmp_path, "mine")
-    assert (tmp_path / "mine.csv").read_text() == "old"
+    assert (tmp_path / "mine-profile.csv").read_text() == "old"
     write_files(system, of, traced, tmp_path, "mine", force=True)
-    assert read_csv(tmp_path / "mine.csv")
+    assert read_csv(tmp_path / "mine-profile.csv")
 
 
 def test_all_files_are_written_or_none(tmp_path: Path) -> None:
