@@ -15,7 +15,7 @@ from flashmoe_sim.trace.synth_like import alike
 # How far the log misses of a trace are from those of a trace made in its shape from another model's trace: standard
 # deviation over the pairs of bundled traces, with LRU banks of an eighth, a quarter and half of the experts.
 MISSES_SD = 0.6
-TOKENS = 512
+TOKENS = 512  # at least; else as many as the source has, whose popularity then changes as fast
 # Models with fewer layers are small models, whose tokens return to the same experts more than in large ones. Published
 # hit rates of Qwen3.5-35B-A3B and Kimi-K2.5 (data/published), 10 rows, differ by 3 points on average from a trace made
 # from gpt-oss-120b, and by 14 points from one made from the small prose-256.
@@ -39,7 +39,7 @@ def borrow(model: ModelGeometry) -> tuple[Workload, str]:
     source = nearest(model)
     shape = find_shape(model)
     assert shape is not None
-    made, _ = alike(source, tokens=TOKENS, shape=shape)
+    made, _ = alike(source, tokens=max(TOKENS, source.tokens), shape=shape)
     note = (
         f"no trace of {model.name} is at hand: popularity and overlap come from {source.name}, whose model has the "
         "nearest shape, and the intervals are wider; record one with `sim trace capture`"
