@@ -12,7 +12,7 @@ from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.synth_like import alike
 
-TOKENS = 512
+TOKENS = 512  # at least; else as many as the source has, whose popularity then changes as fast
 # Models with fewer layers are small models, whose tokens return to the same experts more than in large ones. Published
 # hit rates of Qwen3.5-35B-A3B and Kimi-K2.5 (data/published), 10 rows, differ by 3 points on average from a trace made
 # from gpt-oss-120b, and by 14 points from one made from the small prose-256.
@@ -36,7 +36,7 @@ def borrow(model: ModelGeometry) -> tuple[Workload, str]:
     source = nearest(model)
     shape = find_shape(model)
     assert shape is not None
-    made, _ = alike(source, tokens=TOKENS, shape=shape)
+    made, _ = alike(source, tokens=max(TOKENS, source.tokens), shape=shape)
     note = (
         f"no trace of {model.name} is at hand: popularity and overlap come from {source.name}, whose model has the "
         "nearest shape, and the intervals are wider; record one with `sim trace capture`"

@@ -78,17 +78,32 @@ def draw_by_depth(
 
 
 @jit
-def draw_alike(weight: Any, keep: float, draw: Any, expert: Any) -> None:
-    """Draw every token's experts: each of the last token's with probability `keep`, the rest by weight.
+def draw_alike(
+    weight: Any, stretch: Any, edge: Any, pull: Any, keep: float, draw: Any, expert: Any, depth: Any
+) -> None:
+    """Draw every token's experts: each of the last token's with probability `keep`, the rest by weight and last use.
 
-    weight: f64 [experts], at least top_k of them above 0. draw: f64 [tokens, 2, top_k], which experts are kept and
-    which are drawn. expert: i16 [tokens, top_k], the kept ones first.
+    weight: f64 [stretches, experts], in each at least top_k above 0. stretch: i64 [tokens], which a token is in.
+    edge: i64 [bands - 1], where bands of places in the list ordered by last use end; the last band has the places
+    beyond, and the experts not used before. pull: f64 [bands], by which the weight of an expert there is multiplied.
+    draw: f64 [tokens, 2, top_k], which experts are kept and which are drawn. expert: i16 [tokens, top_k], the kept ones
+    first. depth: i16 [tokens, top_k], the place of each in the list before the token, -1 for a first use.
     """
-    top_k = expert.shape[1]
-    upto = np.zeros(len(weight) + 1, np.float64)
-    upto[1:] = np.cumsum(weight)
+    experts, top_k = weight.shape[1], expert.shape[1]
+    pulled, upto = np.empty(experts, np.float64), np.zeros(experts + 1, np.float64)
+    stack, place = np.empty(experts, np.int64), np.full(experts, -1, np.int64)
+    used = 0
     held = np.empty(top_k, np.int64)  # the token's experts so far, ascending
     for token in range(len(draw)):
+        for i in range(experts):
+            pulled[i] = weight[stretch[token], i] * pull[-1]
+        band = 0
+        for at in range(used):
+            while band < len(edge) and at >= edge[band]:
+                band += 1
+            pulled[stack[at]] = weight[stretch[token], stack[at]] * pull[band]
+        for i in range(experts):
+            upto[i + 1] = upto[i] + pulled[i]
         n = 0
         if token > 0:
             for rank in range(top_k):
@@ -97,8 +112,47 @@ def draw_alike(weight: Any, keep: float, draw: Any, expert: Any) -> None:
                     _insert(held, n, expert[token, n])
                     n += 1
         for rank in range(n, top_k):
-            expert[token, rank] = _pick_besides(weight, upto, held[:rank], draw[token, 1, rank])
+            expert[token, rank] = _pick_besides(pulled, upto, held[:rank], draw[token, 1, rank])
             _insert(held, rank, expert[token, rank])
+        used = _to_the_front(stack, place, used, expert[token], depth[token])
+
+
+@jit
+def depths_of(expert: Any, experts: int, depth: Any) -> None:
+    """The place of every token's experts in the list ordered by last use, before the token; -1 for a first use.
+
+    expert: i16 [tokens, top_k], distinct in each token. depth: i16 [tokens, top_k].
+    """
+    stack, place = np.empty(experts, np.int64), np.full(experts, -1, np.int64)
+    used = 0
+    for token in range(len(expert)):
+        used = _to_the_front(stack, place, used, expert[token], depth[token])
+
+
+@inlined
+def _to_the_front(stack: Any, place: Any, used: int, expert: Any, depth: Any) -> int:
+    """Write the places of a token's experts, and move them to the front of the list, the last one first.
+
+    stack: i64 [experts], the first `used` of them the list. place: i64 [experts], where each is; -1 if it is not there.
+    Returns how many are used.
+    """
+    deepest, new = -1, 0
+    for rank in range(len(expert)):
+        depth[rank] = place[expert[rank]]
+        deepest = max(deepest, place[expert[rank]])
+        new += place[expert[rank]] < 0
+        place[expert[rank]] = -2
+    begin = used - 1 if new > 0 else deepest
+    at = begin + new
+    for before in range(begin, -1, -1):
+        if place[stack[before]] >= 0:
+            stack[at] = stack[before]
+            place[stack[at]] = at
+            at -= 1
+    for rank in range(len(expert)):
+        stack[len(expert) - 1 - rank] = expert[rank]
+        place[expert[rank]] = len(expert) - 1 - rank
+    return used + new
 
 
 @inlined

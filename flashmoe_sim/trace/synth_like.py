@@ -12,12 +12,19 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.counting import count_overlap
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.statistics import normalised_entropy, top_decile_share
-from flashmoe_sim.trace.synth_kernels import draw_alike
+from flashmoe_sim.trace.synth_kernels import depths_of, draw_alike
 from flashmoe_sim.trace.synth_shape import Shape, assemble, check_size, layer_draws, percent
 
-ROUNDS = 10
+ROUNDS = 20
 SLACK = 30
 FITTED_TOKENS = 2048
+STRETCHES = 4  # of equal length, each with its own popularity
+CHANCE = 0.15  # requests of an expert for which its own popularity in a stretch and that of the whole trace count alike
+BANKS = (8, 4, 2)  # one over the share of the experts that an LRU bank holds, whose hits are fitted
+LEAST_SHARE = 3e-3  # of the requests: a smaller difference is chance
+STEP = 0.4
+KEEP_STEP = 1.5  # the weights sharpen from round to round, which raises the overlap
+MOST_PULL = 100.0
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,20 @@ class Skew:
     top_decile_share: float
     normalised_entropy: float
     overlap: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Measured:
+    """One layer of a trace. count: i64 [experts], tokens that use each; of_stretch: i64 [stretches, experts], the same.
+
+    overlap: share of each token's experts that the token before it also has. hits: f64 [banks], in LRU banks of
+    `_edges` slots, of the requests that are no first use.
+    """
+
+    count: NDArray[np.int64]
+    of_stretch: NDArray[np.int64]
+    overlap: float
+    hits: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -48,11 +69,11 @@ def alike(
 ) -> tuple[RoutingTrace, LikeFit]:
     """A trace of any length in which each layer's experts are as popular as in another trace, and recur as soon.
 
-    Each expert of a token is kept for the next with one probability; the others are drawn by weight, without repeats.
-    Probability and weights are corrected, round by round, until a run of at least 2,048 tokens has the measured overlap
-    and counts; the overlap cannot be less than popularity alone would cause. Nothing else is imitated: requests of two
-    tokens ago have no influence, popularity is constant, layers are independent, and ranks mean nothing. An expert that
-    does not occur stays out, and in a short trace chance looks like popularity.
+    Popularity changes with each quarter of the trace, as in the other one. Each expert of a token is kept for the next
+    with one probability; the others are drawn without repeats, by a weight times a factor for how recently they were
+    used. Probability, weights and factors are corrected, round by round, until a run of at least 2,048 tokens has the
+    measured overlap, counts and LRU hits. Nothing else is imitated: layers are independent, and ranks mean nothing. An
+    expert that does not occur stays out, and in a short trace chance looks like popularity.
     shape: of another model, whose layers imitate the layers at the same relative depth, with experts in a new random
         order that are as popular at the same relative rank; by default the trace's own.
     tokens: after the prompt; by default as many as the other trace has, including its prompt.
@@ -62,23 +83,22 @@ def alike(
     """
     if not trace.calls or not trace.top_k:
         raise BadInput(f"{trace.name or 'trace'}: has no top-k that all tokens share; cut it with --topk first")
-    counts, overlaps = _measure(trace)
+    layers = _measure(trace)
     if shape is None:
         n_experts = {layer: trace.n_experts[layer] for layer in trace.layers}
         shape = Shape(trace.name, n_experts, trace.top_k, trace.expert_bytes, trace.n_experts_known)
     else:
-        counts, overlaps = _in_shape(shape, counts, overlaps, seed=seed)
+        layers = _in_shape(shape, layers, seed=seed)
     tokens = trace.tokens if tokens is None else tokens
     check_size(shape, tokens=tokens, prompt=prompt, seed=seed)
     experts = []
-    for layer, count, overlap in zip(sorted(shape.n_experts), counts, overlaps, strict=True):
+    for layer, measured in zip(sorted(shape.n_experts), layers, strict=True):
         draw = layer_draws(seed, layer, max(tokens + prompt, FITTED_TOKENS) * 2 * shape.top_k)
-        expert = _fit(count, overlap, draw.reshape(-1, 2, shape.top_k))
-        experts.append(expert[: tokens + prompt])
+        experts.append(_fit(measured, draw.reshape(-1, 2, shape.top_k), tokens + prompt))
         if progress:
-            progress(len(experts), len(counts))
+            progress(len(experts), len(layers))
     made = assemble(shape, experts, prompt=prompt, name=f"like {trace.name}", notes=())
-    fit = LikeFit(_skew(counts, overlaps), _skew(*_measure(made)))
+    fit = LikeFit(_skew(layers), _skew(_measure(made)))
     asked, got = fit.asked, fit.made
     note = (
         f"synthetic, not a recording: popularity and overlap like {trace.name}, as asked (as made): top 10 % of "
@@ -89,43 +109,85 @@ def alike(
     return made.with_(notes=(note,)), fit
 
 
-def _in_shape(
-    shape: Shape, counts: list[NDArray[np.int64]], overlaps: list[float], *, seed: int
-) -> tuple[list[NDArray[np.int64]], list[float]]:
-    """Counts and overlaps for a shape's layers: from the layer at the same relative depth, over its own experts."""
-    layers = sorted(shape.n_experts)
-    last, own = max(len(layers) - 1, 1), len(counts) - 1
-    found, shares = [], []
-    for depth, layer in enumerate(layers):
-        source, experts = round(depth * own / last), shape.n_experts[layer]
-        ranked = np.sort(counts[source])[::-1]
+def _in_shape(shape: Shape, layers: Sequence[_Measured], *, seed: int) -> list[_Measured]:
+    """What is measured, for a shape's layers: from the layer at the same relative depth, over its own experts.
+
+    An expert's share of a stretch is that of the expert at the same relative rank.
+    """
+    numbers = sorted(shape.n_experts)
+    last, own = max(len(numbers) - 1, 1), len(layers) - 1
+    found = []
+    for depth, layer in enumerate(numbers):
+        source, experts = layers[round(depth * own / last)], shape.n_experts[layer]
+        order = np.argsort(-source.count, kind="stable")
+        ranked = source.count[order]
         places, known = ((np.arange(size) + 0.5) / size for size in (experts, len(ranked)))
         # A token's experts are distinct, so the most popular is at most in every token.
         wanted = np.minimum(np.interp(places, known, ranked), ranked.sum() * experts / len(ranked) / shape.top_k)
+        nearest = order[(places * len(ranked)).astype(np.int64)]
+        share = source.of_stretch[:, nearest] / np.maximum(source.count[nearest], 1)
         place = np.argsort(layer_draws(seed, layer, experts), kind="stable")
-        found.append(np.maximum(np.rint(wanted * 1000), 1).astype(np.int64)[place])
-        shares.append(overlaps[source])
-    return found, shares
+        count, of_stretch = (np.rint(each * 1000).astype(np.int64) for each in (wanted, wanted * share))
+        found.append(_Measured(np.maximum(count, 1)[place], of_stretch[:, place], source.overlap, source.hits))
+    return found
 
 
-def _fit(count: NDArray[np.int64], overlap: float, draw: NDArray[np.float64]) -> NDArray[np.int16]:
-    """One layer's experts, i16 [tokens, top_k], with the popularity `count`, i64 [experts], and the overlap.
-
-    draw: f64 [tokens, 2, top_k].
-    """
-    tokens, _, top_k = draw.shape
-    wanted = count * (tokens * top_k / count.sum())
-    weight, keep = wanted / wanted.max(), overlap
-    expert = np.empty((tokens, top_k), np.int16)
+def _fit(measured: _Measured, draw: NDArray[np.float64], tokens: int) -> NDArray[np.int16]:
+    """One layer's experts with what was measured, i16 [tokens, top_k]. draw: f64 [tokens or more, 2, top_k]."""
+    most, _, top_k = draw.shape
+    n_experts, edge = len(measured.count), _edges(len(measured.count), top_k)
+    stretch, popularity = _stretches(most), measured.count / measured.count.sum()
+    chance = CHANCE * n_experts / measured.count.sum()
+    share = (_shares(measured.of_stretch, popularity) + chance * popularity) / (1 + chance)
+    wanted = np.minimum(share, 1 / top_k) * np.bincount(stretch, minlength=STRETCHES)[:, None] * top_k
+    weight, keep, pull = wanted / wanted.max(), measured.overlap, np.ones(len(edge) + 1)
+    expert, depth = np.empty((2, most, top_k), np.int16)
     for _ in range(ROUNDS):
-        draw_alike(weight, keep, draw, expert)
-        made = np.bincount(expert.reshape(-1), minlength=len(count))
+        draw_alike(weight, stretch, edge, pull, keep, draw, expert, depth)
+        made = _of_stretches(expert, stretch, n_experts)
         # In proportion to the difference: a ratio would be biased by rare experts, whose counts vary most by chance.
-        weight = weight * np.maximum(1 + (wanted - made) / (wanted + SLACK), 0.2)
+        weight = weight * np.maximum(1 + (wanted - made) / (wanted + SLACK / STRETCHES), 0.2)
         weight /= weight.max()
-        keep = min(max(keep + overlap - _overlap(expert, len(count)), 0.0), 1.0)
-    draw_alike(weight, keep, draw, expert)
-    return expert
+        overlap = _overlap(expert, n_experts)
+        asked, got = (
+            np.diff(hits, prepend=0.0, append=1.0) + LEAST_SHARE for hits in (measured.hits, _hits(depth, edge))
+        )
+        if keep > 0:  # which then decides what a token has of the last one
+            asked[0] = got[0]
+        pull = pull * (asked / got) ** STEP
+        pull = np.clip(pull / pull[-1], 1 / MOST_PULL, MOST_PULL)
+        keep = min(max(keep + KEEP_STEP * (measured.overlap - overlap), 0.0), 1.0)
+    made_expert, its_depth = np.empty((2, tokens, top_k), np.int16)
+    draw_alike(weight, _stretches(tokens), edge, pull, keep, draw[:tokens], made_expert, its_depth)
+    return made_expert
+
+
+def _stretches(tokens: int) -> NDArray[np.int64]:
+    """The stretch that each token is in."""
+    return np.arange(tokens, dtype=np.int64) * STRETCHES // tokens
+
+
+def _shares(of_stretch: NDArray[np.int64], popularity: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Each expert's share of the requests of every stretch; of one without any, its share of all."""
+    total = of_stretch.sum(axis=1, keepdims=True)
+    return np.where(total > 0, of_stretch / np.maximum(total, 1), popularity)
+
+
+def _of_stretches(expert: NDArray[np.int16], stretch: NDArray[np.int64], n_experts: int) -> NDArray[np.int64]:
+    """Tokens that use each expert, i64 [stretches, experts]. expert: i16 [tokens, top_k]."""
+    key = stretch[:, None] * n_experts + expert
+    return np.bincount(key.reshape(-1), minlength=STRETCHES * n_experts).reshape(STRETCHES, n_experts)
+
+
+def _edges(n_experts: int, top_k: int) -> NDArray[np.int64]:
+    """The slots of the LRU banks whose hits are fitted: a token's experts, and BANKS, which hold at least these."""
+    return np.maximum(np.array([0, *(n_experts // share for share in BANKS)], np.int64), top_k)
+
+
+def _hits(depth: NDArray[np.int16], edge: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Hits in LRU banks of these sizes, as shares of the requests that are no first use: f64 [banks]."""
+    again = np.sort(depth[depth >= 0])
+    return np.searchsorted(again, edge) / max(len(again), 1)
 
 
 def _overlap(expert: NDArray[np.int16], n_experts: int) -> float:
@@ -138,27 +200,29 @@ def _overlap(expert: NDArray[np.int16], n_experts: int) -> float:
     return float(shared / compared)
 
 
-def _measure(trace: RoutingTrace) -> tuple[list[NDArray[np.int64]], list[float]]:
-    """For each layer, tokens that use each expert, i64 [experts], and the overlap, without calls of unknown tokens."""
-    counts, overlaps = [], []
+def _measure(trace: RoutingTrace) -> list[_Measured]:
+    """Every layer of a trace, without calls of unknown tokens."""
+    found = []
     for view in trace.by_layer:
         tokens, length = trace.n_tokens[view.call], np.diff(view.offset)
-        last_token = np.full(trace.n_experts[view.layer], -1, np.int64)
+        n_experts = trace.n_experts[view.layer]
+        last_token = np.full(n_experts, -1, np.int64)
         shared, compared = count_overlap(view.offset, tokens, view.expert, last_token, np.zeros(2, np.int64))
         if not compared:
             raise BadInput(
                 f"{trace.name or 'trace'}: layer {view.layer} has no two tokens in a row; its overlap is not known"
             )
-        known = view.expert[np.repeat((tokens > 0) & (length == tokens * trace.top_k), length)]
-        counts.append(np.bincount(known, minlength=len(last_token)))
-        overlaps.append(shared / compared)
-    return counts, overlaps
+        known = view.expert[np.repeat((tokens > 0) & (length == tokens * trace.top_k), length)].reshape(-1, trace.top_k)
+        distinct = known[(np.diff(np.sort(known, axis=1), axis=1) > 0).all(axis=1)]
+        depth = np.empty(distinct.shape, np.int16)
+        depths_of(np.ascontiguousarray(distinct), n_experts, depth)
+        of_stretch = _of_stretches(known, _stretches(len(known)), n_experts)
+        hits = _hits(depth, _edges(n_experts, trace.top_k))
+        found.append(_Measured(of_stretch.sum(axis=0), of_stretch, shared / compared, hits))
+    return found
 
 
-def _skew(counts: Sequence[NDArray[np.int64]], overlaps: Sequence[float]) -> Skew:
-    weights = [count.sum() for count in counts]
-    values = [
-        (top_decile_share(count), normalised_entropy(count), overlap)
-        for count, overlap in zip(counts, overlaps, strict=True)
-    ]
+def _skew(layers: Sequence[_Measured]) -> Skew:
+    weights = [layer.count.sum() for layer in layers]
+    values = [(top_decile_share(layer.count), normalised_entropy(layer.count), layer.overlap) for layer in layers]
     return Skew(*map(float, np.average(values, axis=0, weights=weights)))

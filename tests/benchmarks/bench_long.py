@@ -64,8 +64,10 @@ def _drawn(head: Chunk, tokens: int) -> Iterator[Chunk]:
     for number, begin in enumerate(range(0, tokens, TOKENS_PER_CHUNK)):
         n, (again, place) = min(TOKENS_PER_CHUNK, tokens - begin), divmod(number, DRAWN)
         for layer in range(layers if not again else 0):
-            expert = np.empty((n, TOP_K), np.int16)
-            draw_alike(weight[layer], KEPT, rng.random((n, 2, TOP_K)), expert)
+            expert, depth = np.empty((2, n, TOP_K), np.int16)
+            no_edge, alike = np.empty(0, np.int64), np.ones(1)
+            draw = rng.random((n, 2, TOP_K))
+            draw_alike(weight[[layer]], np.zeros(n, np.int64), no_edge, alike, KEPT, draw, expert, depth)
             drawn[place, :n, layer] = expert
         yield replace(
             head,

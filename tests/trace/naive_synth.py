@@ -62,16 +62,32 @@ def by_depth(
     return experts, depths
 
 
-def alike(weight: Sequence[float], keep: float, draw: Draws, top_k: int) -> list[list[int]]:
-    """The experts of every token: those kept of the last one, then those drawn."""
+def alike(
+    weight: Sequence[Sequence[float]],
+    stretch: Sequence[int],
+    edge: Sequence[int],
+    pull: Sequence[float],
+    keep: float,
+    draw: Draws,
+    top_k: int,
+) -> tuple[list[list[int]], list[list[int]]]:
+    """The experts of every token and their depths: those kept of the last one, then those drawn."""
     experts: list[list[int]] = []
-    for kept_draws, new_draws in draw:
+    depths: list[list[int]] = []
+    used: list[int] = []  # most recent first
+    for (kept_draws, new_draws), number in zip(draw, stretch, strict=True):
+        pulled = [each * pull[-1] for each in weight[number]]
+        for place, expert in enumerate(used):
+            pulled[expert] = weight[number][expert] * pull[sum(place >= end for end in edge)]
         before = experts[-1] if experts else []
         token = [expert for expert, chance in zip(before, kept_draws, strict=False) if chance < keep]
         while len(token) < top_k:
-            free = [expert for expert in range(len(weight)) if expert not in token]
-            expert = pick(weight, free, new_draws[len(token)])
-            assert expert is not None
-            token.append(expert)
+            drawn = pick(
+                pulled, [expert for expert in range(len(pulled)) if expert not in token], new_draws[len(token)]
+            )
+            assert drawn is not None
+            token.append(drawn)
         experts.append(token)
-    return experts
+        depths.append([used.index(expert) if expert in used else -1 for expert in token])
+        used = token[::-1] + [expert for expert in used if expert not in token]
+    return experts, depths

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashmoe_sim.trace.synth_kernels import draw_alike, draw_by_depth
+from flashmoe_sim.trace.synth_kernels import depths_of, draw_alike, draw_by_depth
 from tests.trace import naive_synth as naive
 
 
@@ -61,9 +61,21 @@ def test_alike_by_hand() -> None:
             [[0.6, 0.4], [0.9, 0.3]],  # 2 is kept and comes first; of 0 and 1, at 0.3 of a weight of 4, expert 1
         ]
     )
-    expert = np.zeros((2, 2), np.int16)
-    draw_alike(np.array([1.0, 3.0, 4.0, 0.0]), 0.5, draw, expert)
+    expert, depth = np.zeros((2, 2, 2), np.int16)
+    of_one = np.array([[1.0, 3.0, 4.0, 0.0]]), np.zeros(2, np.int64), np.empty(0, np.int64), np.ones(1)
+    draw_alike(*of_one, 0.5, draw, expert, depth)
     assert expert.tolist() == [[0, 2], [2, 1]]
+    assert depth.tolist() == [[-1, -1], [0, -1]]
+
+
+def test_recency_by_hand() -> None:
+    """Of 0 and 1, weight 4 and 2, the one used last counts a quarter: 1 to 2. In the second stretch 0 has no weight."""
+    weight, draw = np.array([[4.0, 2.0], [0.0, 2.0]]), np.array([[[0.9], [0.1]], [[0.9], [0.4]], [[0.9], [0.1]]])
+    expert, depth = np.zeros((2, 3, 1), np.int16)
+    stretch, edge, pull = np.array([0, 0, 1]), np.array([1]), np.array([0.25, 1.0])
+    draw_alike(weight, stretch, edge, pull, 0.0, draw, expert, depth)
+    assert expert[:, 0].tolist() == [0, 1, 1]
+    assert depth[:, 0].tolist() == [-1, -1, 0]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -71,9 +83,15 @@ def test_the_twin_alike(seed: int) -> None:
     rng = np.random.default_rng(seed)
     experts = int(rng.integers(1, 24))
     top_k = int(rng.integers(1, min(experts, 8) + 1))
-    weight = rng.random(experts) ** 3
-    weight[rng.permutation(experts)[top_k:][::2]] = 0
+    weight = rng.random((3, experts)) ** 3
+    weight[:, rng.permutation(experts)[top_k:][::2]] = 0
     keep, draw = float(rng.choice([0, rng.random(), 1])), rng.random((50, 2, top_k))
-    expert = np.zeros((50, top_k), np.int16)
-    draw_alike(weight, keep, draw, expert)
-    assert expert.tolist() == naive.alike(weight.tolist(), keep, draw.tolist(), top_k)
+    stretch, edge = np.sort(rng.integers(0, 3, 50)), np.sort(rng.integers(0, experts + 1, rng.integers(0, 4)))
+    pull = rng.random(len(edge) + 1) + 0.01
+    expert, depth = np.zeros((2, 50, top_k), np.int16)
+    draw_alike(weight, stretch, edge, pull, keep, draw, expert, depth)
+    plain = (part.tolist() for part in (weight, stretch, edge, pull))
+    assert (expert.tolist(), depth.tolist()) == naive.alike(*plain, keep, draw.tolist(), top_k)
+    measured = np.zeros_like(depth)
+    depths_of(expert, experts, measured)
+    assert (measured == depth).all()

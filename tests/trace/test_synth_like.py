@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.residency.replay import replay
+from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.sweep.plan import plan_setup
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.statistics import inspect
@@ -39,6 +42,35 @@ def test_it_is_alike(name: str) -> None:
         assert np.corrcoef(before, after)[0, 1] > 0.85
 
 
+@pytest.mark.parametrize("name", ["cpp-256", "gpt-oss-120b", "deepseek-v2-lite"])
+def test_banks_hit_as_in_the_recording(name: str) -> None:
+    """LRU, and a profile of the first half on the second, in banks of an eighth, a quarter and half of the experts."""
+    trace = load_trace(name)
+    asked, made = hits(trace), hits(alike(trace)[0])
+    assert made == pytest.approx(asked, abs=0.03)
+    if name == "gpt-oss-120b":  # recency and drift, which popularity alone has not
+        assert asked["lru", 4] > 0.87
+        assert asked["half", 4] < 0.7
+
+
+def hits(trace: RoutingTrace) -> dict[tuple[str, int], float]:
+    workload = prepare(trace, None)
+    experts, found = next(iter(trace.n_experts.values())), {}
+    for share in (8, 4, 2):
+        replayed = replay(workload, plan_setup(experts // share, policy="lru", contract="atomic"))
+        total = replayed.counts.total()
+        found["lru", share] = total["hits"] / total["requests"]
+        hit = requests = 0
+        for view in trace.by_layer:
+            of_call = np.diff(view.offset)
+            half = view.offset[int(np.searchsorted(np.cumsum(of_call), of_call.sum() / 2))]
+            before, after = (np.bincount(part, minlength=experts) for part in np.split(view.expert, [half]))
+            hit += after[np.argsort(-before, kind="stable")[: experts // share]].sum()
+            requests += after.sum()
+        found["half", share] = float(hit / requests)
+    return found
+
+
 def test_what_was_asked_is_what_was_measured() -> None:
     trace = load_trace("gpt-oss-120b")
     _, fit = alike(trace, tokens=10)
@@ -58,9 +90,6 @@ def test_what_is_made() -> None:
     tokens = np.sort(made.expert.reshape(-1, 8), axis=1)
     assert (np.diff(tokens, axis=1) > 0).all()
     assert made.notes[0].startswith("synthetic, not a recording: popularity and overlap like python-256, as asked (as")
-    longer, _ = alike(trace, tokens=1500)
-    shorter, _ = alike(trace, tokens=300)
-    assert np.array_equal(longer.expert[: shorter.refs], shorter.expert)
 
 
 def test_a_seed_says_which() -> None:
@@ -74,7 +103,7 @@ def test_a_seed_says_which() -> None:
     [([[0, 1]] * 30, 1.0), ([[0, 1], [2, 3]] * 15, 0.0), ([[0, 1], [0, 2], [0, 3], [0, 1]] * 10, None)],
 )
 def test_extremes(tokens: list[list[int]], overlap: float | None) -> None:
-    """All the same, never the same (as near as drawing by popularity gets), and an expert in every token."""
+    """All the same, never the same (as near as drawing by weight gets), and an expert in every token."""
     trace = trace_of(*((0, token) for token in tokens), top_k=2)
     made, fit = alike(trace, tokens=500)
     if overlap is None:
@@ -83,7 +112,7 @@ def test_extremes(tokens: list[list[int]], overlap: float | None) -> None:
         assert fit.made.overlap == fit.asked.overlap == 1.0
     else:
         assert (fit.asked.overlap, popularity(made)[0].tolist()) == (0, pytest.approx([250] * 4, abs=25))
-        assert fit.made.overlap == pytest.approx(0.5, abs=0.05)
+        assert fit.made.overlap < 0.1
 
 
 @pytest.mark.parametrize(
