@@ -29,6 +29,7 @@ LINK_SHARE: Range = (0.6, 0.77, 0.9)
 PAGEABLE_SHARE: Range = (0.3, 0.72, 0.85)
 PAGEABLE_RAM_SHARE: Range = (0.14, 0.27, 0.35)
 READ_SHARE: Range = (0.4, 0.71, 0.95)
+GPU_LAYER_US: Range = (15, 57, 150)
 M2_SHARE: Range = (0.8, 0.9, 0.95)  # specified for the fastest drives, of four lanes
 
 UNKNOWN_READ_GB_S: Range = (0.5, 3, 7)
@@ -189,7 +190,7 @@ def _gpu(gpu: Part, cards: int) -> Compute:
             "no display" if cards == 1 else "no display; the layers are split evenly",
         ),
         weights_gb_s=_scaled(nominal, GPU_SHARE, GPUS, "4-bit weights, one token at a time"),
-        layer_us=_estimate((15, 57, 150), f"median of the {DESKTOPS}", "mixture-of-experts layers, all resident"),
+        layer_us=_estimate(GPU_LAYER_US, f"median of the {DESKTOPS}", "mixture-of-experts layers, all resident"),
         knee_tokens=_estimate((8, 45, 96), f"median of the {DESKTOPS}", "prompt speed over decode speed"),
     )
 
