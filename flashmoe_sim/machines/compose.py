@@ -17,8 +17,7 @@ from flashmoe_sim.machines.written import chips_as_sold, parse_parts
 Range = tuple[float, float, float]  # lo, value, hi
 
 DESKTOPS, UNIFIED, CPUS = "presets of desktops", "presets with unified memory", "presets whose CPU computes"
-GPUS = "presets with a GPU, and published speeds with everything on one"
-GPU_SHARE: Range = (0.45, 0.74, 0.95)
+GPU_SHARE: Range = (0.45, 0.81, 0.95)
 RAM_SHARE: Range = (0.6, 0.76, 0.95)
 UNIFIED_RAM_SHARE: Range = (0.75, 1, 1)
 CPU_SHARE: Range = (0.3, 0.54, 0.75)
@@ -29,7 +28,7 @@ LINK_SHARE: Range = (0.6, 0.77, 0.9)
 PAGEABLE_SHARE: Range = (0.3, 0.72, 0.85)
 PAGEABLE_RAM_SHARE: Range = (0.14, 0.27, 0.35)
 READ_SHARE: Range = (0.4, 0.71, 0.95)
-GPU_LAYER_US: Range = (15, 57, 150)
+GPU_LAYER_US: Range = (20, 100, 200)
 M2_SHARE: Range = (0.8, 0.9, 0.95)  # specified for the fastest drives, of four lanes
 
 UNKNOWN_READ_GB_S: Range = (0.5, 3, 7)
@@ -127,7 +126,7 @@ def _unified(chip: Part, parts: Parts, ram_gib: Quantity) -> Machine:
         storage=_storage(parts),
         gpu=Compute(
             memory_gib=_exactly(_rounded(ram_gib.value * gpu_share), gpu_source, "unified memory"),
-            weights_gb_s=_scaled(nominal, GPU_SHARE, GPUS, "4-bit weights, one token at a time"),
+            weights_gb_s=_scaled(nominal, GPU_SHARE, "presets with a GPU", "4-bit weights, one token at a time"),
             layer_us=numbers.get("layer_us", layer),
             knee_tokens=numbers.get("knee_tokens", knee),
         ),
@@ -189,8 +188,8 @@ def _gpu(gpu: Part, cards: int) -> Compute:
             of_a_card if cards == 1 else f"{cards} cards: each {of_a_card}",
             "no display" if cards == 1 else "no display; the layers are split evenly",
         ),
-        weights_gb_s=_scaled(nominal, GPU_SHARE, GPUS, "4-bit weights, one token at a time"),
-        layer_us=_estimate(GPU_LAYER_US, f"median of the {DESKTOPS}", "mixture-of-experts layers, all resident"),
+        weights_gb_s=_scaled(nominal, GPU_SHARE, "presets with a GPU", "4-bit weights, one token at a time"),
+        layer_us=_estimate(GPU_LAYER_US, "published speeds, see reports/field", "mixture-of-experts layers"),
         knee_tokens=_estimate((8, 45, 96), f"median of the {DESKTOPS}", "prompt speed over decode speed"),
     )
 

@@ -8,7 +8,7 @@ import os
 import pty
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,14 @@ from flashmoe_sim.sweep.watch import Seen, Watch
 from native_bridge.cli.main import main
 
 LINE = b'{"layer":0,"n_expert_used":2,"n_tokens":1,"experts":[%d,%d]}\n'
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """Ctrl-C reaches these tests also where it is ignored, as in a shell's background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

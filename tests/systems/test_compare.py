@@ -11,6 +11,7 @@ from flashmoe_sim.geometry.attention import Attention, LayerCache
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, MIB
+from flashmoe_sim.machines.belief import Whose
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.systems import told as systems_told

@@ -26,6 +26,8 @@ from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.hot_window import HotWindow
 from flashmoe_sim.systems.table import parse_system
 from flashmoe_sim.systems.told import compare_as_told
+from flashmoe_sim.tune.objective import Objective
+from flashmoe_sim.tune.proof import wins
 from tests.residency.builders import Call, geometry_of, trace_of
 
 MODEL = replace(geometry_of({0: MIB, 1: 3 * MIB}, 4), top_k=2, dense_bytes=GIB, arch="qwen35moe")
