@@ -23,6 +23,7 @@ REASONS = {
     "neu-vsim-1x16": f"{TURNED}.",
     "neu-pc1-4": "Without the cache, every layer is predicted to fit the two GPUs, at four times the measured speed. "
     "The row says that 58 % of the model was in VRAM.",
+    "spark-ring": "The two larger rings are predicted alike, and the smaller one is taken.",
     "warp37-cache": "Nearly all of a token's seconds are the engine's cost, so all sizes are predicted alike, and the "
     "smallest is taken.",
     "neu-policy": "No price knows the rule of eviction, so the mean of all rules counts.",

@@ -12,11 +12,11 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.borrow import borrow
-from flashmoe_sim.systems.compare import NEAR, Compared, case_of
+from flashmoe_sim.systems.compare import Compared, case_of
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import pick
-from flashmoe_sim.tune.recommend import Recommendation, recommend
+from flashmoe_sim.tune.recommend import KNEE, Recommendation, recommend
 from reports.fidelity import kimi_bank, qwen_bank
 from reports.fidelity.from_table import fitted, table
 
@@ -93,16 +93,16 @@ def speeds_on_a_small_mac(top_k: int) -> dict[int, float]:
     return {system.slots: tok_s for system, tok_s in tried if isinstance(system, SlotBank) and tok_s is not None}
 
 
-@pytest.mark.parametrize(("top_k", "smallest"), [(4, 4), (0, 8)], ids=["top_k 4", "all 8 experts"])
-def test_few_slots_are_advised_for_8_gb(top_k: int, smallest: int) -> None:
-    """Why the README advises 8 to 16 slots on 8 GB: no size that fits is 3 % faster than they are.
+@pytest.mark.parametrize("top_k", [4, 0], ids=["top_k 4", "all 8 experts"])
+def test_few_slots_are_advised_for_8_gb(top_k: int) -> None:
+    """The README advises 8 to 16 slots on 8 GB: 16 have nine tenths of the speed of any size that fits.
 
-    A slot takes its RAM from the page cache, which then serves fewer misses. So the smallest is recommended, which is
-    as many as a token routes.
+    A slot takes its RAM from the page cache, which then serves fewer misses, but a hit in a slot needs no copy.
     """
     speeds = speeds_on_a_small_mac(top_k)
-    assert max(speeds.values()) * (1 - NEAR) <= min(speeds[8], speeds[16])
-    assert on_a_small_mac(top_k).best.best.system == SlotBank(slots=smallest, top_k=top_k, install="batched")
+    assert speeds[16] >= KNEE * max(speeds.values())
+    slots = on_a_small_mac(top_k).best.best.system.slots  # type: ignore[attr-defined]
+    assert 16 < slots <= max(speeds)
 
 
 def test_memory_bounds_the_slots_on_8_gb() -> None:
