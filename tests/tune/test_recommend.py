@@ -248,6 +248,24 @@ def test_evidence_names_trace_machine_checks_and_how_much_was_tried() -> None:
     assert f"{on.found.evaluations} settings of 2 systems" in said
 
 
+def test_estimates_are_the_machines_not_those_of_an_engine_on_it() -> None:
+    """Reads of a mapped file are a tenth of what the drive can do: a cost of the engine."""
+    on = found(case("laptop-ddr4"), Cpu())
+    storage = dict(on.case.machine.quantities())["storage.read_gb_s"]
+    assert dict(on.best.best.system.plan(on.case).machine.quantities())["storage.read_gb_s"].value < storage.value / 5
+    said = next(one for one in evidence(on) if "these are estimates" in one)
+    assert "storage.read_gb_s" not in said or f"storage.read_gb_s {storage.value:g} " in said
+
+
+def test_speeds_of_one_machine_do_not_tell_an_engines_error() -> None:
+    on = found(case(), StaticProfile())
+    said = " ".join(evidence(on))
+    assert checked()["published"]["static-profile"]["machines"] == 1
+    assert "on 1 machine" in said
+    assert "1 machine are too few" not in said
+    assert "the median error was" not in said
+
+
 def test_checked_errors_are_shares_of_known_systems() -> None:
     from flashmoe_sim.systems.table import SYSTEMS
 
