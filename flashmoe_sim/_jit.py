@@ -161,9 +161,11 @@ def returned_types(kernel: Any) -> list[str]:
     return [str(signature.return_type) for signature in kernel.nopython_signatures]
 
 
-@cache
 def bounds_checked(function: Callable[..., Any]) -> Any:
-    """Compile a copy of a part of a kernel, and of all compiled functions that it calls, that tests array bounds."""
+    """Compile a copy of a part of a kernel, and of all compiled functions that it calls, that tests array bounds.
+
+    The copy has the globals of now, so it is not kept for another call.
+    """
     used: dict[str, Any] = {name: function.__globals__.get(name) for name in function.__code__.co_names}
     parts = {name: bounds_checked(one.py_func) for name, one in used.items() if hasattr(one, "py_func")}
     copy = types.FunctionType(

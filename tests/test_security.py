@@ -37,6 +37,7 @@ KNOWN = {
     ("flashmoe_sim/sweep/cluster.py", "import pickle"),  # passes, on a worker that was started for it
     ("flashmoe_sim/sweep/cluster.py", "import cloudpickle"),
     ("flashmoe_sim/trace/zipped.py", "import zipfile"),  # members of bounded size, into memory
+    ("native_bridge/capture/server.py", "import socket"),  # to end an answer that drips
     ("native_bridge/capture/server.py", "import http"),  # the server that was named
     ("native_bridge/capture/server.py", "import urllib"),
     ("native_bridge/capture/transformers.py", ".eval"),  # torch's: a model that is not trained

@@ -107,6 +107,8 @@ def _id_of(workload: Workload, setup: Setup, machine: Machine | None, conditions
         "conditions": None if machine is None else conditions,
         "execution": None if execution is None else _chosen(execution, {}),
     }
+    if machine is not None and machine.anchors is not None:
+        document["fitted"] = True  # then the interval has no engine's error in it
     try:
         return hash_of(document, without=WORDS, own=own, digest_size=8)
     except NoContent:

@@ -20,14 +20,13 @@ REASONS = {
     "ds4-810": "The bigger cache takes its RAM from the page cache. The prediction takes a hit in the cache for "
     "cheaper than a read from the page cache; the three runs with 32 GB say the opposite, and differ by a third.",
     "neu-pc1-3": UNKNOWN_COST,
-    "neu-vsim-1x16": f"{TURNED}.",
     "neu-pc1-4": "Without the cache, every layer is predicted to fit the two GPUs, at four times the measured speed. "
     "The row says that 58 % of the model was in VRAM.",
     "spark-ring": "The two larger rings are predicted alike, and the smaller one is taken.",
     "warp37-cache": "Nearly all of a token's seconds are the engine's cost, so all sizes are predicted alike, and the "
     "smallest is taken.",
     "neu-policy": "No price knows the rule of eviction, so the mean of all rules counts.",
-    **{f"ahhot-{card}-{model}": UNKNOWN_COST for card in ("2060", "3060") for model in ("q36", "q35-122b", "qcn")},
+    **{f"ahhot-{card}-{model}": UNKNOWN_COST for card in ("2060", "3060") for model in ("q36", "q35-122b")},
 }
 
 

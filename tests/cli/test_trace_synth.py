@@ -81,7 +81,8 @@ def test_like(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("top_decile_share", "normalised_entropy", "overlap"):
         assert fit["asked"][name] == pytest.approx(recorded[name])
         assert fit["made"][name] == pytest.approx(described[name])
-        assert described[name] == pytest.approx(recorded[name], abs=0.01)
+        # popularity that moves from stretch to stretch is a little steeper over all of them
+        assert described[name] == pytest.approx(recorded[name], abs=0.01 if name == "overlap" else 0.015)
 
 
 def test_nulls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
